@@ -1,0 +1,51 @@
+# Everything cargo makes lies outside the checkout, so that a fresh clone finds it again. RocksDB is compiled once per
+# machine and version and linked from there. There is one profile (release), and programs are built with the whole
+# workspace selected: cargo then takes the same features of every dependency for a build, for the tests and for clippy.
+CACHE := $(or $(HOLDFAST_CACHE),$(XDG_CACHE_HOME),$(HOME)/.cache)
+export CARGO_TARGET_DIR ?= $(CACHE)/holdfast/target
+ROCKSDB_VERSION := $(shell awk -F '"' '/^name = "librocksdb-sys"/ { getline; print $$2 }' Cargo.lock)
+export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)
+export ROCKSDB_STATIC ?= 1
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+.PHONY: help setup build run cluster test verify fix clean clean-all
+.DEFAULT_GOAL := help
+
+help: ## List the targets.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Install what the build needs and this machine lacks.
+	@tools/setup
+	@tools/rocksdb "$(ROCKSDB_LIB_DIR)"
+
+build: setup ## Build all programs, optimised, into bin/.
+	cargo build --release --workspace --bins
+	@tools/install-programs
+
+run: setup ## Build and start one process with everything in it; flags in ARGS="...".
+	cargo build --release --workspace --bin holdfast-standalone
+	@tools/install-programs holdfast-standalone
+	@exec bin/holdfast-standalone $(ARGS)
+
+cluster: build ## Build and start three nodes and a gateway; flags in ARGS="...".
+	@exec bin/dev cluster up $(ARGS)
+
+test: build ## Run all tests.
+	cargo test --release --workspace
+
+verify: setup ## Check format, lints and documentation; changes nothing.
+	cargo fmt --all --check
+	cargo clippy --release --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --lib --no-deps --locked
+
+fix: setup ## Mend format and what clippy can mend.
+	cargo clippy --release --workspace --all-targets --fix --allow-dirty --allow-staged
+	cargo fmt --all
+
+clean: ## Remove what was built of this workspace; RocksDB and other dependencies stay.
+	rm -rf bin
+	cargo clean --release --workspace
+
+clean-all: ## Remove everything that was built, for every checkout; the next build compiles RocksDB again.
+	rm -rf bin "$(ROCKSDB_LIB_DIR)"
+	cargo clean

@@ -1,0 +1,82 @@
+//! Account ids as people write them.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Hex digits of an id as the service shows it.
+const HEX_DIGITS: usize = 16;
+
+/// An account. Shown as the service shows it: 16 lower-case hex digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AccountId(pub(crate) u64);
+
+/// The text is no account id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum MalformedAccountId {
+    #[error("an account id has 16 hex digits, or more than 16 decimal ones; this is shorter")]
+    TooShort,
+    #[error("16 characters are an id in hex, and not all of these are hex digits")]
+    NotHex,
+    #[error("more than 16 characters are an id in decimal, and not all of these are decimal digits")]
+    NotDecimal,
+    #[error("an id in decimal is at most {}", u64::MAX)]
+    TooLarge,
+}
+
+impl FromStr for AccountId {
+    type Err = MalformedAccountId;
+
+    /// 16 digits are hex, more are decimal. Fewer are neither: a decimal id that short could be meant as hex with its
+    /// zeros left out, and guessing would show another account's shard.
+    fn from_str(text: &str) -> Result<Self, MalformedAccountId> {
+        match text.chars().count() {
+            0..HEX_DIGITS => Err(MalformedAccountId::TooShort),
+            HEX_DIGITS if text.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+                u64::from_str_radix(text, 16).map(Self).map_err(|_| MalformedAccountId::NotHex)
+            }
+            HEX_DIGITS => Err(MalformedAccountId::NotHex),
+            _ if text.bytes().all(|byte| byte.is_ascii_digit()) => {
+                text.parse().map(Self).map_err(|_| MalformedAccountId::TooLarge)
+            }
+            _ => Err(MalformedAccountId::NotDecimal),
+        }
+    }
+}
+
+impl fmt::Display for AccountId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sixteen_digits_are_hex_and_more_are_decimal() {
+        assert_eq!("9fff3bf7d1f9561d".parse(), Ok(AccountId(0x9fff_3bf7_d1f9_561d)));
+        assert_eq!("9FFF3BF7D1F9561D".parse(), Ok(AccountId(0x9fff_3bf7_d1f9_561d)));
+        assert_eq!("1234567890123456".parse(), Ok(AccountId(0x1234_5678_9012_3456)));
+        assert_eq!("17376851231650125672".parse(), Ok(AccountId(17_376_851_231_650_125_672)));
+        assert_eq!("00000000000000001".parse(), Ok(AccountId(1)));
+    }
+
+    #[test]
+    fn other_texts_are_refused_with_the_reason() {
+        let refusal = |text: &str| text.parse::<AccountId>().unwrap_err();
+        assert_eq!(refusal(""), MalformedAccountId::TooShort);
+        assert_eq!(refusal("123456789012345"), MalformedAccountId::TooShort);
+        assert_eq!(refusal("9fff3bf7d1f9561g"), MalformedAccountId::NotHex);
+        assert_eq!(refusal("+fff3bf7d1f9561d"), MalformedAccountId::NotHex);
+        assert_eq!(refusal("äöüäöüäöüäöüäöüä"), MalformedAccountId::NotHex);
+        assert_eq!(refusal("0x9fff3bf7d1f9561d"), MalformedAccountId::NotDecimal);
+        assert_eq!(refusal("+17376851231650125"), MalformedAccountId::NotDecimal);
+        assert_eq!(refusal("18446744073709551616"), MalformedAccountId::TooLarge);
+    }
+
+    #[test]
+    fn an_id_is_shown_as_the_service_shows_it() {
+        assert_eq!(AccountId(0x1f).to_string(), "000000000000001f");
+    }
+}

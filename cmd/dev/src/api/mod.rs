@@ -1,0 +1,157 @@
+//! Calls to the service, as any client makes them.
+
+mod error;
+mod operator;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use backon::{ExponentialBuilder, Retryable};
+use holdfast_auth::Secret;
+use reqwest::{Method, RequestBuilder, Url};
+use serde_json::Value;
+
+pub(crate) use error::CallError;
+pub(crate) use operator::operator;
+
+/// Longer than the service takes to say that it is out of time.
+const CALL_TIMEOUT: Duration = Duration::from_secs(15);
+const MAX_RETRIES: usize = 5;
+const FIRST_RETRY_AFTER: Duration = Duration::from_millis(200);
+const LAST_RETRY_AFTER: Duration = Duration::from_secs(3);
+
+/// Where the service is reached: `http://host:port`, without a slash at the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BaseUrl(String);
+
+/// The text is no address of a service.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BadUrl {
+    #[error("write it like http://127.0.0.1:8080 ({0})")]
+    Malformed(String),
+    #[error("only http:// is spoken here, not {0}://; for a service behind TLS use a tunnel to one of its gateways")]
+    OtherScheme(String),
+}
+
+impl std::str::FromStr for BaseUrl {
+    type Err = BadUrl;
+
+    fn from_str(text: &str) -> Result<Self, BadUrl> {
+        let url = Url::parse(text).map_err(|error| BadUrl::Malformed(error.to_string()))?;
+        match url.scheme() {
+            "http" if url.query().is_none() && url.fragment().is_none() => {
+                Ok(Self(url.as_str().trim_end_matches('/').to_owned()))
+            }
+            "http" => Err(BadUrl::Malformed("without ? and #".to_owned())),
+            // What looks like a scheme here is a host when the scheme was left out.
+            scheme if !text.contains("://") => Err(BadUrl::Malformed(format!("{scheme} is no scheme"))),
+            scheme => Err(BadUrl::OtherScheme(scheme.to_owned())),
+        }
+    }
+}
+
+impl std::fmt::Display for BaseUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Calls the service with one credential. A cheap clone.
+#[derive(Clone)]
+pub(crate) struct Client {
+    http: reqwest::Client,
+    url: BaseUrl,
+    bearer: Secret,
+}
+
+impl Client {
+    pub(crate) fn new(url: BaseUrl, bearer: Secret) -> Result<Self> {
+        // A proxy of the environment could not reach what listens on this machine's loopback.
+        let http = reqwest::Client::builder().timeout(CALL_TIMEOUT).no_proxy().build();
+        Ok(Self { http: http.context("no HTTP client can be made")?, url, bearer })
+    }
+
+    /// The same with another credential.
+    pub(crate) fn with_bearer(&self, bearer: Secret) -> Self {
+        Self { bearer, ..self.clone() }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Result<Value, CallError> {
+        self.call(|| self.request(Method::GET, path)).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<Value, CallError> {
+        self.call(|| self.request(Method::POST, path).json(body)).await
+    }
+
+    /// A creation. However often it is sent, it is done once, and every answer is that of the first.
+    pub(crate) async fn create(&self, path: &str, body: &Value) -> Result<Value, CallError> {
+        let idempotency_key = uuid::Uuid::new_v4().to_string();
+        let request = || self.request(Method::POST, path).header("Idempotency-Key", &idempotency_key).json(body);
+        self.call(request).await
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Result<(), CallError> {
+        self.call(|| self.request(Method::DELETE, path)).await.map(|_| ())
+    }
+
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http.request(method, format!("{}{path}", self.url)).bearer_auth(self.bearer.expose())
+    }
+
+    /// Sends a request that may be repeated, again while the service says that a later try may succeed.
+    async fn call(&self, request: impl Fn() -> RequestBuilder) -> Result<Value, CallError> {
+        let pauses = ExponentialBuilder::default()
+            .with_min_delay(FIRST_RETRY_AFTER)
+            .with_max_delay(LAST_RETRY_AFTER)
+            .with_max_times(MAX_RETRIES)
+            .with_jitter();
+        (async || self.send(request()).await).retry(pauses).when(CallError::is_retryable).await
+    }
+
+    async fn send(&self, request: RequestBuilder) -> Result<Value, CallError> {
+        let unreachable = |source| CallError::Unreachable { url: self.url.clone(), source };
+        let response = request.send().await.map_err(unreachable)?;
+        let status = response.status();
+        let text = response.text().await.map_err(unreachable)?;
+        if status.is_success() && text.is_empty() {
+            return Ok(Value::Null);
+        }
+        let stranger = || CallError::NotHoldfast { url: self.url.clone(), status: status.as_u16() };
+        let body: Value = serde_json::from_str(&text).map_err(|_| stranger())?;
+        if status.is_success() {
+            return Ok(body);
+        }
+        let member = |name: &str| body[name].as_str().map(str::to_owned);
+        let (Some(code), Some(detail)) = (member("code"), member("detail")) else { return Err(stranger()) };
+        Err(CallError::Problem { code, detail, body })
+    }
+}
+
+/// A text that an answer must have.
+pub(crate) fn text<'a>(answer: &'a Value, field: &str) -> Result<&'a str> {
+    answer[field]
+        .as_str()
+        .with_context(|| format!("the service's answer has no text {field:?}; is it of this version?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slash_at_the_end_makes_no_difference() {
+        for text in ["http://127.0.0.1:8080", "http://127.0.0.1:8080/"] {
+            assert_eq!(text.parse::<BaseUrl>().unwrap().to_string(), "http://127.0.0.1:8080");
+        }
+    }
+
+    #[test]
+    fn addresses_that_cannot_be_called_are_refused_with_the_form_expected() {
+        let refusal = |text: &str| text.parse::<BaseUrl>().unwrap_err().to_string();
+        for bad in ["", "127.0.0.1:8080", "localhost:8080", "http://", "http://127.0.0.1:8080/?a=b"] {
+            assert!(refusal(bad).contains("like http://127.0.0.1:8080"), "{bad}: {}", refusal(bad));
+        }
+        assert!(refusal("https://locks.example.com").contains("TLS"));
+    }
+}

@@ -1,0 +1,134 @@
+//! One child process: started, watched, told to stop.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child as Process, Command};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::log::ProcessLog;
+
+/// How long the last lines of a process may take to come.
+const LAST_LINES_WITHIN: Duration = Duration::from_secs(1);
+
+/// What a child is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    Run,
+    Terminate,
+    Kill,
+}
+
+/// A child process. It ends at the latest with this program, whatever ends that.
+pub(super) struct Child {
+    pub(super) name: String,
+    /// Where it answers `/readyz`.
+    pub(super) address: String,
+    order: watch::Sender<Order>,
+    has_ended: watch::Receiver<bool>,
+}
+
+impl Child {
+    /// Starts a process whose output goes to the log.
+    pub(super) fn start(
+        name: &str,
+        address: &str,
+        program: &Path,
+        arguments: &[&OsStr],
+        log: ProcessLog,
+    ) -> Result<Self> {
+        let process = Command::new(program)
+            .args(arguments)
+            // The other end of this pipe is never written to. The system closes it when this program ends, also by
+            // SIGKILL, and the child then stops.
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // Ctrl-C at the terminal goes to a whole process group; the children are stopped in order instead.
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("{name}: can't start {}", program.display()))?;
+        let (order, orders) = watch::channel(Order::Run);
+        let (ended, has_ended) = watch::channel(false);
+        let of = name.to_owned();
+        tokio::spawn(async move {
+            supervise(&of, process, orders, log).await;
+            ended.send_replace(true);
+        });
+        Ok(Self { name: name.to_owned(), address: address.to_owned(), order, has_ended })
+    }
+
+    /// Tells it something; nothing when it has ended.
+    pub(super) fn order(&self, order: Order) {
+        self.order.send_replace(order);
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        !*self.has_ended.borrow()
+    }
+
+    /// Waits for its end.
+    pub(super) async fn ended(&self) {
+        // An error means that the supervising task is gone, and with it the child.
+        let _ = self.has_ended.clone().wait_for(|ended| *ended).await;
+    }
+}
+
+/// Watches a process until it has ended and its last line is in the log.
+async fn supervise(name: &str, mut process: Process, mut orders: watch::Receiver<Order>, log: ProcessLog) {
+    let stdin = process.stdin.take();
+    let output = process.stdout.take().map(|output| tokio::spawn(log.clone().copy(output)));
+    let errors = process.stderr.take().map(|errors| tokio::spawn(log.clone().copy(errors)));
+    let status = loop {
+        tokio::select! {
+            status = process.wait() => break status,
+            order = next(&mut orders) => match order {
+                Order::Run => {}
+                Order::Terminate => terminate(&process),
+                Order::Kill => {
+                    // It can only fail for a process that has just ended, which is waited for all the same.
+                    let _ = process.start_kill();
+                    break process.wait().await;
+                }
+            },
+        }
+    };
+    drop(stdin);
+    for copying in [output, errors].into_iter().flatten() {
+        // A process that it left behind may hold the pipe open.
+        let _ = timeout(LAST_LINES_WITHIN, copying).await;
+    }
+    let order = *orders.borrow();
+    log.say(report(name, order, status)).await;
+}
+
+/// Waits for the next order. Without anybody who gives orders the child is not wanted any more.
+async fn next(orders: &mut watch::Receiver<Order>) -> Order {
+    match orders.changed().await {
+        Ok(()) => *orders.borrow_and_update(),
+        Err(_) => Order::Kill,
+    }
+}
+
+fn terminate(process: &Process) {
+    // The id is that of the child until its end was seen, which has not happened while it is known here.
+    if let Some(pid) = process.id().and_then(|pid| Pid::from_raw(pid.cast_signed())) {
+        // It can only fail for a process that has just ended, which shows at once.
+        let _ = kill_process(pid, Signal::TERM);
+    }
+}
+
+fn report(name: &str, order: Order, status: std::io::Result<ExitStatus>) -> String {
+    match (order, status) {
+        (_, Err(error)) => format!("{name} is lost: its end can't be waited for: {error}"),
+        (Order::Run, Ok(status)) => format!("{name} HAS ENDED by itself ({status}); it is not started again"),
+        (_, Ok(status)) if status.success() => format!("{name} has stopped"),
+        (_, Ok(status)) => format!("{name} has stopped ({status})"),
+    }
+}

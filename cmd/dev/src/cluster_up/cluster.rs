@@ -1,0 +1,96 @@
+//! All child processes together.
+
+use std::ffi::OsStr;
+use std::time::Duration;
+
+use anyhow::Result;
+use futures::future::join_all;
+use holdfast_bootstrap::Secrets;
+
+use super::child::{Child, Order};
+use super::log::Log;
+use super::plan::Plan;
+use super::signals::Signals;
+
+/// How long a process may take to stop before it is killed.
+const STOP_WITHIN: Duration = Duration::from_secs(10);
+
+/// The processes of a cluster.
+pub(super) struct Cluster {
+    nodes: Vec<Child>,
+    gateway: Child,
+}
+
+impl Cluster {
+    /// Starts all of them. They take everything by flags, with absolute paths.
+    pub(super) fn start(plan: &Plan, secrets: &Secrets, log: &Log) -> Result<Self> {
+        let config_file = plan.config_file();
+        let cluster_secret_file = secrets.cluster_secret_file();
+        let operator_token_file = secrets.operator_token_file();
+        let common: [&OsStr; 7] = [
+            "--cluster-config".as_ref(),
+            config_file.as_ref(),
+            "--cluster-secret-file".as_ref(),
+            cluster_secret_file.as_ref(),
+            "--operator-token-file".as_ref(),
+            operator_token_file.as_ref(),
+            "--exit-with-parent".as_ref(),
+        ];
+        let mut nodes = Vec::new();
+        for (index, node) in plan.config.nodes.iter().enumerate() {
+            let dir = plan.dir.join(&node.id);
+            let own: [&OsStr; 4] = ["--node-id".as_ref(), node.id.as_ref(), "--data-dir".as_ref(), dir.as_ref()];
+            let arguments = [&own[..], &common].concat();
+            nodes.push(Child::start(&node.id, &node.address, &plan.node_program, &arguments, log.of(index))?);
+        }
+        let listen = plan.listen.to_string();
+        let own: [&OsStr; 2] = ["--listen".as_ref(), listen.as_ref()];
+        let arguments = [&own[..], &common].concat();
+        let gateway = Child::start("gateway", &listen, &plan.gateway_program, &arguments, log.of(nodes.len()))?;
+        Ok(Self { nodes, gateway })
+    }
+
+    /// The nodes, then the gateway.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Child> {
+        self.nodes.iter().chain([&self.gateway])
+    }
+
+    /// Waits until no node runs.
+    pub(super) async fn nodes_ended(&self) {
+        join_all(self.nodes.iter().map(Child::ended)).await;
+    }
+
+    /// Waits until nothing runs.
+    pub(super) async fn ended(&self) {
+        join_all(self.all().map(Child::ended)).await;
+    }
+
+    /// Stops the gateway, so that nobody calls any more, then the nodes. What does not stop in time is killed, and
+    /// everything is at the next signal.
+    pub(super) async fn stop(&self, log: &Log, signals: &mut Signals) {
+        let in_order = async {
+            stop(std::slice::from_ref(&self.gateway), log).await;
+            stop(&self.nodes, log).await;
+        };
+        tokio::select! {
+            () = in_order => return,
+            signal = signals.next() => log.say(format!("{signal} again: killing what still runs")).await,
+        }
+        self.all().for_each(|child| child.order(Order::Kill));
+        self.ended().await;
+    }
+}
+
+/// Stops some processes at the same time.
+async fn stop(children: &[Child], log: &Log) {
+    children.iter().for_each(|child| child.order(Order::Terminate));
+    let ended = join_all(children.iter().map(Child::ended));
+    if tokio::time::timeout(STOP_WITHIN, ended).await.is_ok() {
+        return;
+    }
+    for child in children.iter().filter(|child| child.is_running()) {
+        log.say(format!("{} has not stopped within {STOP_WITHIN:?}: killing it", child.name)).await;
+        child.order(Order::Kill);
+    }
+    join_all(children.iter().map(Child::ended)).await;
+}

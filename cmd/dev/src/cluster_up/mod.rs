@@ -1,0 +1,139 @@
+//! `dev cluster up`: nodes and a gateway as child processes, from an empty directory to a line that works.
+//!
+//! Nothing is started, and nothing written, before everything that can be checked beforehand was found right.
+
+mod child;
+mod cluster;
+mod log;
+mod plan;
+mod ready;
+mod signals;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use futures::future::join_all;
+use holdfast_bootstrap::{BootstrapError, Secrets};
+use tokio::time::{Instant, sleep};
+
+use crate::topology;
+use cluster::Cluster;
+use log::Log;
+use plan::Plan;
+use ready::Readiness;
+use signals::Signals;
+
+const DEFAULT_DATA_DIR: &str = "./data/cluster";
+const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
+/// How long everything may take to become ready.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+/// How long the first calls may be refused because shards are still choosing leaders.
+const FIRST_START_WITHIN: Duration = Duration::from_secs(30);
+const FIRST_START_PAUSE: Duration = Duration::from_millis(500);
+
+/// Flags of `dev cluster up`.
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// How many nodes the cluster has.
+    #[arg(long, env = "HOLDFAST_NODES", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=i64::from(topology::MAX_NODES)))]
+    pub(crate) nodes: u16,
+    /// Where config, secrets and the data of the nodes are kept; made when it is missing.
+    #[arg(long, env = "HOLDFAST_DATA_DIR", default_value = DEFAULT_DATA_DIR, value_name = "DIR")]
+    pub(crate) data_dir: PathBuf,
+    /// Where the gateway listens; port 0 takes a free one.
+    #[arg(long, env = "HOLDFAST_LISTEN", default_value = DEFAULT_LISTEN, value_name = "ADDRESS")]
+    pub(crate) listen: SocketAddr,
+    /// The port of nd_1 on 127.0.0.1; the other nodes take the ports after it.
+    #[arg(long, env = "HOLDFAST_BASE_PORT", default_value_t = 7_000, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) base_port: u16,
+}
+
+/// Runs a cluster until Ctrl-C, SIGTERM, or the end of its last process.
+pub(crate) async fn run(args: &UpArgs) -> Result<()> {
+    let mut plan = Plan::make(args)?;
+    plan.reserve_ports()?;
+    let mut signals = Signals::listen()?;
+    let secrets = plan.prepare()?;
+    let log = Log::start(&plan.names());
+    let result = run_with_log(&plan, &secrets, &log, &mut signals).await;
+    log.finish().await;
+    result
+}
+
+async fn run_with_log(plan: &Plan, secrets: &Secrets, log: &Log, signals: &mut Signals) -> Result<()> {
+    let nodes = plan.config.nodes.len();
+    log.say(format!("starting {nodes} nodes and a gateway; data in {}", plan.dir.display())).await;
+    let cluster = Cluster::start(plan, secrets, log)?;
+    let result = tokio::select! {
+        result = bring_up_and_watch(&cluster, plan, secrets, log) => result,
+        signal = signals.next() => {
+            log.say(format!("{signal}: stopping the gateway, then the nodes; once more kills them")).await;
+            Ok(())
+        }
+    };
+    cluster.stop(log, signals).await;
+    result
+}
+
+/// Ends only when nothing is left to watch, or the cluster can't be brought up.
+async fn bring_up_and_watch(cluster: &Cluster, plan: &Plan, secrets: &Secrets, log: &Log) -> Result<()> {
+    let deadline = Instant::now() + READY_WITHIN;
+    let http = reqwest::Client::builder().no_proxy().build().context("no HTTP client can be made")?;
+    let becoming_ready = join_all(cluster.all().map(|child| ready::wait(&http, child, log, deadline)));
+    let readiness = tokio::select! {
+        readiness = becoming_ready => readiness,
+        () = cluster.nodes_ended() => bail!("every node has ended; their lines above say why"),
+    };
+    // The gateway comes last, and without some node it can serve all the same.
+    match readiness.last() {
+        Some(Readiness::Ready) => {}
+        Some(Readiness::Ended) | None => bail!("the gateway has ended; its lines above say why"),
+        Some(Readiness::Late(reason)) => bail!("the gateway is not ready after {READY_WITHIN:?}: {reason}"),
+    }
+    let welcome = first_start(secrets, &format!("http://{}", plan.listen), log).await?;
+    let next = next_command(plan, secrets);
+    let end = "Ctrl-C stops the cluster; starting it again finds all its data.";
+    log.plain(format!("\n{welcome}\nMake some accounts, from another terminal:\n\n  {next}\n\n{end}\n")).await;
+    cluster.ended().await;
+    bail!("no process of the cluster is left; their lines above say why")
+}
+
+/// A command line that works against this cluster, with no more said than is needed.
+fn next_command(plan: &Plan, secrets: &Secrets) -> String {
+    let mut command = String::new();
+    if plan.listen.to_string() != DEFAULT_LISTEN {
+        command += &format!("HOLDFAST_URL=http://{} ", plan.listen);
+    }
+    if std::path::absolute(DEFAULT_DATA_DIR).ok().as_ref() != Some(&plan.dir) {
+        command += &format!("HOLDFAST_OPERATOR_TOKEN=\"$(cat '{}')\" ", secrets.operator_token_file().display());
+    }
+    let own = std::env::args().next().unwrap_or_else(|| "dev".to_owned());
+    command + &own + " seed-accounts"
+}
+
+/// Makes the demo account when that is still to be done. A gateway is ready when it reaches the accounts; the shards of
+/// namespaces and locks may take a moment longer.
+async fn first_start(secrets: &Secrets, url: &str, log: &Log) -> Result<String> {
+    let deadline = Instant::now() + FIRST_START_WITHIN;
+    loop {
+        match secrets.first_start(url).await {
+            Ok(welcome) => return Ok(welcome),
+            Err(error) if is_passing(&error) && Instant::now() < deadline => {
+                log.say(format!("not yet: {error}")).await;
+                sleep(FIRST_START_PAUSE).await;
+            }
+            Err(error) => return Err(error).context("the first start is not complete; starting again takes it up"),
+        }
+    }
+}
+
+fn is_passing(error: &BootstrapError) -> bool {
+    match error {
+        BootstrapError::Refused { code, .. } => ["UNAVAILABLE", "DEADLINE_EXCEEDED"].contains(&code.as_str()),
+        BootstrapError::Call(error) => error.is_connect() || error.is_timeout(),
+        _ => false,
+    }
+}

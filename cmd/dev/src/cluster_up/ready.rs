@@ -1,0 +1,73 @@
+//! Waiting for a process to become ready.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::child::Child;
+use super::log::Log;
+
+const ASK_EVERY: Duration = Duration::from_millis(100);
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// How often something is said while nothing changes.
+const SAY_EVERY: Duration = Duration::from_secs(5);
+
+/// What came of waiting.
+#[derive(Debug)]
+pub(super) enum Readiness {
+    Ready,
+    /// The process is gone; the log says so.
+    Ended,
+    /// It is not ready at the deadline, for this reason.
+    Late(String),
+}
+
+/// Waits until a process is ready, has ended, or is out of time, and says which.
+pub(super) async fn wait(http: &reqwest::Client, child: &Child, log: &Log, deadline: Instant) -> Readiness {
+    let started = Instant::now();
+    let readiness = tokio::select! {
+        readiness = ask_until(http, child, log, deadline) => readiness,
+        () = child.ended() => Readiness::Ended,
+    };
+    let name = &child.name;
+    match &readiness {
+        Readiness::Ready => log.say(format!("{name} is ready after {:.1?}", started.elapsed())).await,
+        Readiness::Late(reason) => log.say(format!("{name} is NOT READY: {reason}")).await,
+        Readiness::Ended => {}
+    }
+    readiness
+}
+
+async fn ask_until(http: &reqwest::Client, child: &Child, log: &Log, deadline: Instant) -> Readiness {
+    let url = format!("http://{}/readyz", child.address);
+    let mut say_at = Instant::now() + SAY_EVERY;
+    loop {
+        let Err(reason) = ask(http, &url).await else { return Readiness::Ready };
+        if Instant::now() >= deadline {
+            return Readiness::Late(reason);
+        }
+        if Instant::now() >= say_at {
+            log.say(format!("waiting for {} ({}): {reason}", child.name, child.address)).await;
+            say_at = Instant::now() + SAY_EVERY;
+        }
+        sleep(ASK_EVERY).await;
+    }
+}
+
+/// Whether the process is ready; else why not, on one line.
+async fn ask(http: &reqwest::Client, url: &str) -> Result<(), String> {
+    let response = http.get(url).timeout(ANSWER_WITHIN).send().await.map_err(|error| {
+        let reason = if error.is_connect() { "does not listen yet" } else { "does not answer" };
+        reason.to_owned()
+    })?;
+    let status = response.status();
+    if status.is_success() {
+        return Ok(());
+    }
+    let text = response.text().await.unwrap_or_default();
+    // A gateway answers with a problem, a node with a line.
+    let detail = serde_json::from_str::<Value>(&text).ok().and_then(|body| Some(body["detail"].as_str()?.to_owned()));
+    let reason = detail.unwrap_or_else(|| text.lines().next().unwrap_or_default().to_owned());
+    Err(if reason.is_empty() { format!("answers with status {}", status.as_u16()) } else { reason })
+}

@@ -1,0 +1,119 @@
+//! `dev`: the developers' tool. Starts a cluster on this machine, fills it, tries it, and explains where things are.
+//!
+//! Invariant: what runs is reached only as any client would, over the public API. Nothing here links the service.
+//!
+//! Deliberately unknown here: Raft, storage, and how a gateway finds a shard's leader.
+
+mod account_id;
+mod api;
+mod cluster_up;
+mod output;
+mod scenario_1;
+mod seed_accounts;
+mod seed_cluster_config;
+mod shard_key;
+mod topology;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+
+use crate::api::BaseUrl;
+use crate::output::Format;
+
+/// Starts Holdfast clusters on this machine, fills them, and tries them out.
+#[derive(Debug, Parser)]
+#[command(name = "dev", version)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every subcommand understands.
+#[derive(Debug, Args)]
+struct Global {
+    /// Where the service is reached, for subcommands that call it.
+    #[arg(long, env = "HOLDFAST_URL", default_value = "http://127.0.0.1:8080", global = true)]
+    url: BaseUrl,
+    /// The operator token; the variable keeps it out of the list of processes. When absent it is read from
+    /// ./data/operator.token (of holdfast-standalone) or ./data/cluster/operator.token (of `dev cluster up`), whichever
+    /// the service accepts; which one is used is said on standard error.
+    #[arg(long, env = "HOLDFAST_OPERATOR_TOKEN", hide_env_values = true, value_name = "TOKEN", global = true)]
+    operator_token: Option<String>,
+    /// What results look like: text for people, or one JSON value a line for programs. `cluster up` has text only,
+    /// `seed-cluster-config` JSON only.
+    #[arg(long, env = "HOLDFAST_OUTPUT", value_enum, default_value_t = Format::Text, global = true)]
+    output: Format,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a whole cluster on this machine.
+    Cluster {
+        #[command(subcommand)]
+        command: ClusterCommand,
+    },
+    /// Make accounts account+0001@example.com and following, each with an API key; repeating it makes no duplicates.
+    SeedAccounts(seed_accounts::SeedAccountsArgs),
+    /// Find or make the namespace my-namespace, acquire my-lock-1 in it for a minute, and show every answer.
+    #[command(name = "scenario-1")]
+    Scenario1(scenario_1::Scenario1Args),
+    /// Print a cluster config with equal shards and replicas spread evenly over nodes of this machine.
+    SeedClusterConfig(seed_cluster_config::SeedClusterConfigArgs),
+    /// Print the shard key and the shard of an account's namespaces, and of a namespace's locks.
+    ShardKey(shard_key::ShardKeyArgs),
+}
+
+#[derive(Debug, Subcommand)]
+enum ClusterCommand {
+    /// Start nodes and a gateway as child processes, with one log of all; Ctrl-C stops them in order.
+    Up(cluster_up::UpArgs),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(Cli::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads the output has seen enough, as in `dev seed-accounts | head`.
+        Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::note(format_args!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(cli: Cli) -> Result<()> {
+    match &cli.command {
+        Command::Cluster { command: ClusterCommand::Up(args) } => cluster_up::run(args).await,
+        Command::SeedAccounts(args) => seed_accounts::run(&cli.global, args).await,
+        Command::Scenario1(args) => scenario_1::run(&cli.global, args).await,
+        Command::SeedClusterConfig(args) => seed_cluster_config::run(args),
+        Command::ShardKey(args) => shard_key::run(cli.global.output, args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn every_flag_has_an_environment_variable_and_a_help_text() {
+        fn check(command: &clap::Command) {
+            for argument in command.get_arguments() {
+                let (name, id) = (command.get_name(), argument.get_id());
+                assert!(argument.get_help().is_some(), "{name} --{id} has no help");
+                let variable = argument.get_env().unwrap_or_else(|| panic!("{name} --{id} has no variable"));
+                assert!(variable.to_string_lossy().starts_with("HOLDFAST_"), "{name} --{id}");
+            }
+            command.get_subcommands().for_each(check);
+        }
+        Cli::command().debug_assert();
+        check(&Cli::command());
+    }
+}

@@ -1,0 +1,107 @@
+//! `dev seed-accounts`: accounts to try the service with.
+
+use std::collections::HashMap;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use futures::{StreamExt, stream};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use crate::Global;
+use crate::api::{self, Client};
+use crate::output::{self, Format};
+
+/// Creations under way at once.
+const CONCURRENCY: usize = 8;
+
+/// Flags of `dev seed-accounts`.
+#[derive(Debug, Args)]
+pub(crate) struct SeedAccountsArgs {
+    /// How many accounts there shall be.
+    #[arg(long, env = "HOLDFAST_SEED_COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    count: u32,
+}
+
+/// An account that is there now.
+struct Seeded {
+    id: String,
+    email: String,
+    /// Only of an account that was made now: a key is shown once.
+    api_key: Option<String>,
+}
+
+/// Makes what is missing, and prints each account in order.
+pub(crate) async fn run(global: &Global, args: &SeedAccountsArgs) -> Result<()> {
+    let seeder = Seeder { client: api::operator(global).await?, existing: OnceCell::new() };
+    let (mut created, mut existed) = (0, 0);
+    let mut accounts = stream::iter(1..=args.count).map(|number| seeder.seed(number)).buffered(CONCURRENCY);
+    while let Some(account) = accounts.next().await {
+        let account = account?;
+        *(if account.api_key.is_some() { &mut created } else { &mut existed }) += 1;
+        show(global.output, &account)?;
+    }
+    output::note(format_args!("{created} created, {existed} existed"));
+    if existed > 0 {
+        output::note("keys are shown once; POST /v1/accounts/{id}/api-keys makes another");
+    }
+    Ok(())
+}
+
+fn show(format: Format, account: &Seeded) -> Result<()> {
+    let Seeded { id, email, api_key } = account;
+    match (format, api_key) {
+        (Format::Text, Some(api_key)) => output::print(format_args!("created account {id} {email} {api_key}")),
+        (Format::Text, None) => output::print(format_args!("account {id} exists {email}")),
+        (Format::Json, _) => output::print(json!({
+            "account_id": id, "email": email, "created": api_key.is_some(), "api_key": api_key,
+        })),
+    }
+}
+
+struct Seeder {
+    client: Client,
+    /// Ids by e-mail, listed when the first account turns out to exist.
+    existing: OnceCell<HashMap<String, String>>,
+}
+
+impl Seeder {
+    async fn seed(&self, number: u32) -> Result<Seeded> {
+        let email = format!("account+{number:04}@example.com");
+        let body = json!({"email": email, "full_name": format!("Account {number:04}")});
+        match self.client.create("/v1/accounts", &body).await {
+            Ok(account) => {
+                let id = api::text(&account, "id")?.to_owned();
+                let body = json!({"description": "made by dev seed-accounts"});
+                let key = self.client.create(&format!("/v1/accounts/{id}/api-keys"), &body).await;
+                let key = key.with_context(|| format!("account {id} ({email}) was made and its API key was not"))?;
+                Ok(Seeded { id, email, api_key: Some(api::text(&key, "api_key")?.to_owned()) })
+            }
+            Err(error) if error.is("ALREADY_EXISTS") => {
+                let existing = self.existing.get_or_try_init(|| list(&self.client)).await?;
+                let id = existing.get(&email).cloned();
+                let id = id.with_context(|| format!("{email} existed and was deleted meanwhile; run this again"))?;
+                Ok(Seeded { id, email, api_key: None })
+            }
+            Err(error) => Err(error).with_context(|| format!("making the account {email}")),
+        }
+    }
+}
+
+/// All accounts: ids by e-mail.
+async fn list(client: &Client) -> Result<HashMap<String, String>> {
+    let mut ids = HashMap::new();
+    let mut path = "/v1/accounts?page_size=1000".to_owned();
+    loop {
+        let page = client.get(&path).await.context("listing the accounts")?;
+        for account in page["accounts"].as_array().into_iter().flatten() {
+            ids.insert(api::text(account, "email")?.to_owned(), api::text(account, "id")?.to_owned());
+        }
+        match &page["next_page_token"] {
+            Value::String(token) if !token.is_empty() => {
+                path = format!("/v1/accounts?page_size=1000&page_token={token}");
+            }
+            _ => return Ok(ids),
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Subcommands that need no service, by running the program.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Runs `dev` in a directory, without anything that the environment says.
+fn dev(directory: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dev"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("HOLDFAST_")) {
+        command.env_remove(name);
+    }
+    command.current_dir(directory).args(arguments).output().unwrap()
+}
+
+fn printed(arguments: &[&str]) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let output = dev(directory.path(), arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn refused(arguments: &[&str]) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let output = dev(directory.path(), arguments);
+    assert!(!output.status.success());
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "nothing is printed besides the error");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn the_shard_key_of_the_contract_is_printed_with_its_shard() {
+    let text = printed(&["shard-key", "--account", "17376851231650125672"]);
+    let hex = format!("{:016x}", 17_376_851_231_650_125_672_u64);
+    assert!(text.contains(&format!("account     {hex} (decimal 17376851231650125672)\n")), "{text}");
+    assert!(text.contains("Namespaces  key b207da9a  shard namespaces_11\n"), "{text}");
+    assert!(!text.contains("Locks"), "{text}");
+}
+
+#[test]
+fn hex_and_decimal_mean_the_same_account() {
+    let hex = format!("{:016x}", 17_376_851_231_650_125_672_u64);
+    assert_eq!(
+        printed(&["shard-key", "--account", &hex, "--namespace", "orders"]),
+        printed(&["shard-key", "--account", "17376851231650125672", "--namespace", "orders"])
+    );
+}
+
+#[test]
+fn a_namespace_adds_the_key_of_its_locks() {
+    let account = ["shard-key", "--account", "17376851231650125672", "--namespace", "orders", "--output", "json"];
+    let lines: Vec<serde_json::Value> =
+        printed(&account).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2);
+    assert_eq!(lines[0]["shard_key"], "b207da9a");
+    assert_eq!((&lines[1]["application"], &lines[1]["namespace"]), (&"Locks".into(), &"orders".into()));
+    let key = u32::from_str_radix(lines[1]["shard_key"].as_str().unwrap(), 16).unwrap();
+    // Sixteen equal shards: the first digit of the key counts them.
+    assert_eq!(lines[1]["shard_id"], format!("locks_{:02}", key >> 28));
+    assert_eq!(lines[1]["nodes"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn shards_are_found_from_the_bounds_of_the_config_given() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("cluster_config.json");
+    std::fs::write(&path, printed(&["seed-cluster-config", "--shards", "2"])).unwrap();
+    let arguments = ["shard-key", "--account", "17376851231650125672"];
+    let here = dev(directory.path(), &arguments);
+    assert!(String::from_utf8_lossy(&here.stdout).contains("namespaces_01"), "the config of the directory is used");
+    let named = printed(&[&arguments[..], &["--cluster-config", path.to_str().unwrap()]].concat());
+    assert!(named.contains("namespaces_01") && named.contains(path.to_str().unwrap()), "{named}");
+}
+
+#[test]
+fn a_broken_config_is_refused_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("broken.json");
+    std::fs::write(&path, "[").unwrap();
+    let path = path.to_str().unwrap();
+    let error = refused(&["shard-key", "--account", "17376851231650125672", "--cluster-config", path]);
+    assert!(error.contains(path), "{error}");
+}
+
+#[test]
+fn ids_that_could_mean_two_accounts_are_refused() {
+    let error = refused(&["shard-key", "--account", "12345"]);
+    assert!(error.contains("16 hex digits"), "{error}");
+    let error = refused(&["shard-key", "--account", "17376851231650125672", "--namespace", ""]);
+    assert!(error.contains("1 to 128 bytes"), "{error}");
+}
+
+#[test]
+fn the_default_config_is_the_one_that_ships() {
+    assert_eq!(printed(&["seed-cluster-config"]), include_str!("../../../cluster_config.json"));
+}
+
+#[test]
+fn sizes_that_make_no_cluster_are_refused_with_the_reason() {
+    let error = refused(&["seed-cluster-config", "--nodes", "2", "--replication-factor", "3"]);
+    assert!(error.contains("replication_factor"), "{error}");
+    let error = refused(&["seed-cluster-config", "--shards", "0"]);
+    assert!(error.contains("shards"), "{error}");
+    refused(&["seed-cluster-config", "--nodes", "0"]);
+}
+
+#[test]
+fn without_a_service_it_is_said_how_to_start_one() {
+    let token = format!("hfop_{}", "A".repeat(43));
+    // Port 1 is that of a service that no machine runs any more.
+    let error = refused(&["seed-accounts", "--url", "http://127.0.0.1:1", "--operator-token", &token]);
+    assert!(error.contains("dev cluster up") && error.contains("127.0.0.1:1"), "{error}");
+}
+
+#[test]
+fn without_an_operator_token_it_is_said_where_it_is_looked_for() {
+    let error = refused(&["seed-accounts"]);
+    assert!(error.contains("HOLDFAST_OPERATOR_TOKEN") && error.contains("./data/cluster/operator.token"), "{error}");
+}

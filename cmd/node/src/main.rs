@@ -1,0 +1,124 @@
+//! `holdfast-node`: hosts the replicas that the cluster config gives to one node.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow};
+use clap::{Parser, ValueEnum};
+use holdfast_auth::{OperatorToken, OperatorVerifier};
+use holdfast_cluster::ClusterConfig;
+use holdfast_node::{Node, NodeOptions, Probes, serve};
+use holdfast_process::{SecretsArgs, ShutdownArgs, TelemetryArgs, bind, check_listen_address, shutdown};
+use holdfast_replication::Reads;
+use holdfast_routing::TcpConnector;
+use tokio_util::sync::CancellationToken;
+
+/// Hosts replicas of shard groups. Listens on the address that the cluster config gives to the node.
+#[derive(Debug, Parser)]
+#[command(name = "holdfast-node", version)]
+struct Args {
+    /// Which node of the cluster config this is.
+    #[arg(long, env = "HOLDFAST_NODE_ID", default_value = "nd_1")]
+    node_id: String,
+    /// The topology, the same file for every process of the cluster.
+    #[arg(long, env = "HOLDFAST_CLUSTER_CONFIG", default_value = "cluster_config.json", value_name = "FILE")]
+    cluster_config: PathBuf,
+    /// Where the data is kept.
+    #[arg(long, env = "HOLDFAST_DATA_DIR", value_name = "DIR")]
+    data_dir: PathBuf,
+    #[command(flatten)]
+    secrets: SecretsArgs,
+    /// How reads are made linearizable: lease (assumes that clocks run within 0.1 % of one another) or quorum.
+    #[arg(long, env = "HOLDFAST_READS", value_enum, default_value_t = ReadsArg::Lease)]
+    reads: ReadsArg,
+    /// Log entries of a shard after which a snapshot of it is made.
+    #[arg(long, env = "HOLDFAST_SNAPSHOT_AFTER", default_value_t = 10_000, value_name = "ENTRIES")]
+    snapshot_after: u64,
+    /// Log entries kept behind a snapshot for replicas that lag a little.
+    #[arg(long, env = "HOLDFAST_KEEP_ENTRIES", default_value_t = 2_000, value_name = "ENTRIES")]
+    keep_entries: u64,
+    /// Listen on an address that other machines reach although nothing is encrypted.
+    #[arg(long, env = "HOLDFAST_INSECURE")]
+    insecure: bool,
+    #[command(flatten)]
+    telemetry: TelemetryArgs,
+    #[command(flatten)]
+    shutdown: ShutdownArgs,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ReadsArg {
+    Lease,
+    Quorum,
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let args = Args::parse();
+    let shutdown = shutdown(args.shutdown.clone());
+    run(args, shutdown).await
+}
+
+/// Runs the node until `shutdown` ends.
+async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
+    let metrics = args.telemetry.start("holdfast-node", env!("CARGO_PKG_VERSION"))?;
+    let config = ClusterConfig::load(&args.cluster_config)?;
+    let (cluster_secret, operator_token) = args.secrets.read()?;
+    let mut options = NodeOptions::new(&args.node_id, config, cluster_secret, &args.data_dir);
+    options.reads = match args.reads {
+        ReadsArg::Lease => Reads::Lease,
+        ReadsArg::Quorum => Reads::Quorum,
+    };
+    options.snapshot_after = args.snapshot_after;
+    options.keep_entries = args.keep_entries;
+
+    // The listener first: a second process for the same node must change nothing.
+    let address = address_of(&options)?;
+    check_listen_address(address, false, args.insecure)?;
+    let listener = bind(address).await?;
+    let node = Node::open(&options, Arc::new(TcpConnector))?;
+    let probes = Probes { metrics: Arc::new(move || metrics.render()), is_operator: is_operator(&operator_token) };
+    let stopped = CancellationToken::new();
+    let serving = serve(listener, &node, probes, stopped.clone().cancelled_owned());
+    let mut failure = node.store_failure();
+    let running = async {
+        node.start_replicas(&options).await?;
+        tracing::info!(node = args.node_id, %address, "node runs");
+        tokio::select! {
+            () = shutdown => Ok(()),
+            failed = failure.wait_for(Option::is_some) => {
+                let reason = failed.ok().and_then(|failed| failed.clone());
+                Err(reason.map_or_else(|| anyhow!("the store is gone"), anyhow::Error::from))
+            }
+        }
+    };
+    let ending = async {
+        let result = running.await;
+        // While it stops the node still answers: callers are told who leads now.
+        node.stop().await;
+        stopped.cancel();
+        result
+    };
+    let (served, result) = tokio::join!(serving, ending);
+    served.context("the listener failed")?;
+    result
+}
+
+fn address_of(options: &NodeOptions) -> Result<SocketAddr> {
+    let node = options.cluster_config.node(&options.node_id);
+    let address = node.map(|node| node.address.as_str()).with_context(|| {
+        format!("node {} is not in the cluster config; check --node-id and --cluster-config", options.node_id)
+    })?;
+    let mut found = std::net::ToSocketAddrs::to_socket_addrs(address)
+        .with_context(|| format!("the address {address} of node {} can't be resolved", options.node_id))?;
+    found.next().with_context(|| format!("the address {address} of node {} has no IP address", options.node_id))
+}
+
+fn is_operator(token: &OperatorToken) -> holdfast_node::IsOperator {
+    let verifier = OperatorVerifier::new(token);
+    Arc::new(move |authorization| {
+        let presented = authorization.strip_prefix("Bearer ").and_then(|text| OperatorToken::parse(text).ok());
+        presented.is_some_and(|token| verifier.accepts(&token))
+    })
+}

@@ -1,0 +1,131 @@
+//! `holdfast-standalone`: everything in one process, one replica of each shard, on an embedded store.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+use clap::Parser;
+use holdfast_bootstrap::Secrets;
+use holdfast_cluster::ClusterConfig;
+use holdfast_gateway::server::{Doors, serve};
+use holdfast_gateway::{Gateway, GatewayOptions, Service};
+use holdfast_node::{Node, NodeOptions, in_process};
+use holdfast_process::{ShutdownArgs, TelemetryArgs, bind, check_listen_address, shutdown};
+use holdfast_routing::Connector;
+use tokio_util::sync::CancellationToken;
+
+/// Shards of each kind that is divided: as in a cluster, so that one process behaves like many.
+const SHARDS: u32 = 16;
+const NODE: &str = "nd_1";
+/// How long the replicas may take to load and elect themselves.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Runs the whole service in one process, for development and small installations.
+#[derive(Debug, Parser)]
+#[command(name = "holdfast-standalone", version)]
+struct Args {
+    /// Address to listen on; one port carries REST, gRPC, health and metrics.
+    #[arg(long, env = "HOLDFAST_LISTEN", default_value = "127.0.0.1:8080", value_name = "HOST:PORT")]
+    listen: SocketAddr,
+    /// Where data and secrets are kept; made at the first start.
+    #[arg(long, env = "HOLDFAST_DATA_DIR", default_value = "./data", value_name = "DIR")]
+    data_dir: PathBuf,
+    /// Let dlocks clients name their account in metadata `account-id` instead of sending an API key: whoever reaches
+    /// the port is then trusted.
+    #[arg(long, env = "HOLDFAST_DLOCKS_ACCOUNT_METADATA")]
+    dlocks_account_metadata: bool,
+    /// Listen on an address that other machines reach although nothing is encrypted.
+    #[arg(long, env = "HOLDFAST_INSECURE")]
+    insecure: bool,
+    #[command(flatten)]
+    telemetry: TelemetryArgs,
+    #[command(flatten)]
+    shutdown: ShutdownArgs,
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let args = Args::parse();
+    let shutdown = shutdown(args.shutdown.clone());
+    run(args, shutdown).await
+}
+
+/// Runs until `shutdown` ends.
+async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
+    let metrics = args.telemetry.start("holdfast-standalone", env!("CARGO_PKG_VERSION"))?;
+    check_listen_address(args.listen, false, args.insecure)?;
+    // The listener first: a second process on the same data must change nothing.
+    let listener = bind(args.listen).await?;
+    let address = listener.local_addr()?;
+    let secrets = Secrets::prepare(&args.data_dir)?;
+    // The address is only a name here: the gateway reaches the node through memory.
+    let config = ClusterConfig::generate(vec![(NODE.into(), "127.0.0.1:7000".into())], SHARDS, 1)?;
+    let cluster_secret = secrets.cluster_secret().clone();
+    let options = NodeOptions::new(NODE, config.clone(), cluster_secret.clone(), args.data_dir.join(NODE));
+    let (connector, internal) = in_process();
+    let connector: Arc<dyn Connector> = Arc::new(connector);
+    let node = Node::open(&options, Arc::clone(&connector))?;
+
+    let mut gateway = GatewayOptions::new(config, cluster_secret, secrets.operator_token(), "standalone");
+    gateway.connector = connector;
+    let service = Gateway::start(gateway)?;
+    let doors = Doors {
+        service: service.clone(),
+        dlocks_account_metadata: args.dlocks_account_metadata,
+        metrics: Arc::new(move || metrics.render()),
+    };
+    let stopped = CancellationToken::new();
+    let serving = serve(listener, doors, stopped.clone().cancelled_owned());
+    let running = async {
+        node.start_replicas(&options).await?;
+        ready(&service).await?;
+        let url = format!("http://{address}");
+        println!("\n{}", secrets.first_start(&url).await?);
+        let mut failure = node.store_failure();
+        tokio::select! {
+            () = shutdown => Ok(()),
+            failed = failure.wait_for(Option::is_some) => {
+                let reason = failed.ok().and_then(|failed| failed.clone());
+                Err(reason.map_or_else(|| anyhow!("the store is gone"), anyhow::Error::from))
+            }
+        }
+    };
+    let ending = async {
+        let result = running.await;
+        stopped.cancel();
+        result
+    };
+    let everything = async {
+        let (served, result) = tokio::join!(serving, ending);
+        served?;
+        service.shutdown().await;
+        node.stop().await;
+        result
+    };
+    tokio::select! {
+        ended = everything => ended,
+        served = internal.serve(&node) => {
+            served?;
+            bail!("the internal listener ended")
+        }
+    }
+}
+
+/// Waits until the service can serve.
+async fn ready(service: &Service) -> Result<()> {
+    let waiting = async {
+        while service.ready().is_err() {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    match tokio::time::timeout(READY_WITHIN, waiting).await {
+        Ok(()) => Ok(()),
+        Err(_) => {
+            let reason = service.ready().err().unwrap_or_default();
+            bail!("not ready after {READY_WITHIN:?}: {reason}")
+        }
+    }
+}

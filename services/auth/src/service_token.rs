@@ -1,0 +1,210 @@
+//! Service tokens: how processes of a cluster prove to one another that they belong to it.
+//!
+//! A token is a JWT (HS256) signed with a key derived from the cluster secret. It lives for minutes, so that one that
+//! leaks into a log is soon worth nothing.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use jsonwebtoken::errors::ErrorKind;
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use serde::{Deserialize, Serialize};
+
+use crate::{ClusterSecret, Secret};
+
+/// How long a token is good for. A signer makes a new one after half of it.
+pub const SERVICE_TOKEN_LIFE: Duration = Duration::from_secs(5 * 60);
+/// How far the wall clocks of two hosts may differ.
+const LEEWAY: Duration = Duration::from_secs(60);
+const ISSUER: &str = "holdfast";
+
+#[derive(Serialize, Deserialize)]
+struct Claims {
+    iss: String,
+    /// The process.
+    sub: String,
+    /// The cluster id.
+    aud: String,
+    /// Seconds since 1970.
+    exp: u64,
+}
+
+/// Why a service token is refused or cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ServiceTokenError {
+    /// It was made with another secret.
+    #[error("the service token is signed with the secret of another cluster; give all processes the same secret")]
+    OtherCluster,
+    /// It is too old.
+    #[error("the service token has expired; if it was just made, the clocks of the two hosts differ too much")]
+    Expired,
+    /// It is not a token of this kind.
+    #[error("the service token is malformed: {0}")]
+    Malformed(String),
+    /// It cannot be made.
+    #[error("no service token can be signed: {0}")]
+    Unsigned(String),
+}
+
+/// Makes the tokens of one process.
+pub struct ServiceSigner {
+    key: EncodingKey,
+    process: String,
+    cluster_id: String,
+    current: Mutex<Option<Current>>,
+}
+
+#[derive(Clone)]
+struct Current {
+    token: Secret,
+    made_at: SystemTime,
+}
+
+impl ServiceSigner {
+    /// For a process, named like `node nd_1`; the name is shown in logs of the others.
+    pub fn new(secret: &ClusterSecret, process: impl Into<String>) -> Self {
+        Self {
+            key: EncodingKey::from_secret(&signing_key(secret)),
+            process: process.into(),
+            cluster_id: secret.cluster_id(),
+            current: Mutex::new(None),
+        }
+    }
+
+    /// A token that is good for at least half of [`SERVICE_TOKEN_LIFE`]. Cheap: a new one is signed only when needed.
+    ///
+    /// # Errors
+    /// [`ServiceTokenError::Unsigned`] when the token cannot be made.
+    pub fn token(&self) -> Result<Secret, ServiceTokenError> {
+        self.token_at(SystemTime::now())
+    }
+
+    fn token_at(&self, now: SystemTime) -> Result<Secret, ServiceTokenError> {
+        // What the lock guards is replaced in one step, so it is whole also after a panic elsewhere.
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(current) = current.as_ref() {
+            // A clock that went back counts as too old: the token might come from a future that never arrives.
+            let is_young = now.duration_since(current.made_at).is_ok_and(|age| age < SERVICE_TOKEN_LIFE / 2);
+            if is_young {
+                return Ok(current.token.clone());
+            }
+        }
+        let token = self.sign(now)?;
+        *current = Some(Current { token: token.clone(), made_at: now });
+        Ok(token)
+    }
+
+    fn sign(&self, now: SystemTime) -> Result<Secret, ServiceTokenError> {
+        let expires_at = (now + SERVICE_TOKEN_LIFE)
+            .duration_since(UNIX_EPOCH)
+            .map_err(|_| ServiceTokenError::Unsigned("the wall clock is before 1970; set it".to_owned()))?;
+        let claims = Claims {
+            iss: ISSUER.to_owned(),
+            sub: self.process.clone(),
+            aud: self.cluster_id.clone(),
+            exp: expires_at.as_secs(),
+        };
+        jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &self.key)
+            .map(Secret::new)
+            .map_err(|error| ServiceTokenError::Unsigned(error.to_string()))
+    }
+}
+
+/// Checks the tokens of other processes.
+pub struct ServiceVerifier {
+    key: DecodingKey,
+    validation: Validation,
+}
+
+impl ServiceVerifier {
+    /// For processes with that secret.
+    pub fn new(secret: &ClusterSecret) -> Self {
+        let mut validation = Validation::new(Algorithm::HS256);
+        validation.set_issuer(&[ISSUER]);
+        validation.set_audience(&[secret.cluster_id()]);
+        validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
+        validation.leeway = LEEWAY.as_secs();
+        Self { key: DecodingKey::from_secret(&signing_key(secret)), validation }
+    }
+
+    /// The name of the process that presents the token.
+    ///
+    /// # Errors
+    /// When the token is malformed, expired, or of another cluster.
+    pub fn verify(&self, token: &str) -> Result<String, ServiceTokenError> {
+        match jsonwebtoken::decode::<Claims>(token, &self.key, &self.validation) {
+            Ok(decoded) => Ok(decoded.claims.sub),
+            Err(error) => Err(match error.kind() {
+                ErrorKind::ExpiredSignature => ServiceTokenError::Expired,
+                ErrorKind::InvalidSignature | ErrorKind::InvalidAudience => ServiceTokenError::OtherCluster,
+                _ => ServiceTokenError::Malformed(error.to_string()),
+            }),
+        }
+    }
+}
+
+fn signing_key(secret: &ClusterSecret) -> [u8; 32] {
+    secret.derive("service token", &[])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret() -> ClusterSecret {
+        ClusterSecret::from_hex(&"5a".repeat(32)).unwrap()
+    }
+
+    #[test]
+    fn a_token_tells_the_verifier_which_process_it_is() {
+        let signer = ServiceSigner::new(&secret(), "node nd_1");
+        let verifier = ServiceVerifier::new(&secret());
+        assert_eq!(verifier.verify(signer.token().unwrap().expose()), Ok("node nd_1".to_owned()));
+    }
+
+    #[test]
+    fn a_token_of_another_cluster_is_refused() {
+        let signer = ServiceSigner::new(&ClusterSecret::generate().unwrap(), "node nd_1");
+        let refused = ServiceVerifier::new(&secret()).verify(signer.token().unwrap().expose());
+        assert_eq!(refused, Err(ServiceTokenError::OtherCluster));
+    }
+
+    #[test]
+    fn an_old_token_is_refused_and_one_within_the_leeway_is_not() {
+        let verifier = ServiceVerifier::new(&secret());
+        let made_ago = |ago| {
+            let signer = ServiceSigner::new(&secret(), "node nd_1");
+            signer.token_at(SystemTime::now() - ago).unwrap()
+        };
+        let old = made_ago(SERVICE_TOKEN_LIFE + LEEWAY + Duration::from_secs(10));
+        assert_eq!(verifier.verify(old.expose()), Err(ServiceTokenError::Expired));
+        let recent = made_ago(SERVICE_TOKEN_LIFE + LEEWAY / 2);
+        assert!(verifier.verify(recent.expose()).is_ok());
+    }
+
+    #[test]
+    fn a_signer_renews_its_token_at_half_its_life_and_after_the_clock_went_back() {
+        let signer = ServiceSigner::new(&secret(), "node nd_1");
+        let start = SystemTime::now();
+        let token_at = |at| signer.token_at(at).unwrap().expose().to_owned();
+        let first = token_at(start);
+        assert_eq!(token_at(start + SERVICE_TOKEN_LIFE / 2 - Duration::from_secs(1)), first);
+        let second = token_at(start + SERVICE_TOKEN_LIFE / 2);
+        assert_ne!(second, first);
+        assert_ne!(token_at(start - Duration::from_secs(3600)), second);
+    }
+
+    #[test]
+    fn other_texts_and_other_algorithms_are_refused() {
+        let verifier = ServiceVerifier::new(&secret());
+        let claims =
+            Claims { iss: ISSUER.to_owned(), sub: "x".to_owned(), aud: secret().cluster_id(), exp: u64::MAX / 2 };
+        let key = EncodingKey::from_secret(&signing_key(&secret()));
+        let other = jsonwebtoken::encode(&Header::new(Algorithm::HS512), &claims, &key).unwrap();
+        let stranger = Claims { iss: "somebody".to_owned(), ..claims };
+        let stranger = jsonwebtoken::encode(&Header::new(Algorithm::HS256), &stranger, &key).unwrap();
+        for text in ["", "a.b.c", "hf_key", &other, &stranger] {
+            assert!(matches!(verifier.verify(text), Err(ServiceTokenError::Malformed(_))), "{text}");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Why a first start can't be completed.
+
+use std::io;
+use std::path::PathBuf;
+
+use holdfast_auth::{MalformedClusterSecret, MalformedOperatorToken, RandomError, SecretFileError};
+
+/// A first start can't be completed; starting again takes it up where it ended.
+#[derive(Debug, thiserror::Error)]
+pub enum BootstrapError {
+    /// The data directory can't be made or written.
+    #[error("can't write {path}: {source}")]
+    Directory {
+        /// Which.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A secret's file.
+    #[error(transparent)]
+    File(#[from] SecretFileError),
+    /// The system has no random bytes.
+    #[error(transparent)]
+    Random(#[from] RandomError),
+    /// The file holds something else.
+    #[error("{path}: {source}")]
+    ClusterSecret {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        source: MalformedClusterSecret,
+    },
+    /// The file holds something else.
+    #[error("{path}: {source}")]
+    OperatorToken {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        source: MalformedOperatorToken,
+    },
+    /// The service can't be reached or answers with something that is not JSON.
+    #[error("making the demo account: {0}")]
+    Call(#[from] reqwest::Error),
+    /// The service refuses.
+    #[error("making the demo account: {call} answered {code}: {detail}")]
+    Refused {
+        /// Which call.
+        call: &'static str,
+        /// The public code.
+        code: String,
+        /// What the service says.
+        detail: String,
+    },
+}

@@ -1,0 +1,13 @@
+//! The first start of a cluster: its secrets, and an account to try it with.
+//!
+//! Invariant: what exists is never changed. Every step can be repeated, so a first start that was interrupted is taken
+//! up where it ended; one that is complete is never taken up again, also when its account was deleted since.
+//!
+//! Deliberately unknown here: where the processes run. The demo account is made through the public API.
+
+mod demo;
+mod error;
+mod secrets;
+
+pub use error::BootstrapError;
+pub use secrets::Secrets;

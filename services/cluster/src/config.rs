@@ -1,0 +1,188 @@
+//! The cluster config as it is written in `cluster_config.json`.
+
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Application, ConfigError};
+
+/// The topology of a cluster. Values made by [`ClusterConfig::load`], [`ClusterConfig::from_json`] and
+/// [`ClusterConfig::generate`] are valid; others are after [`ClusterConfig::validate`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterConfig {
+    /// Rises with each change.
+    pub version: u64,
+    /// The processes that keep replicas.
+    pub nodes: Vec<Node>,
+    /// Each of [`Application::ALL`] once.
+    pub applications: Vec<ApplicationConfig>,
+}
+
+/// A process that keeps replicas.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Node {
+    /// Like `nd_1`; unique.
+    pub id: String,
+    /// Where its peers and the gateways reach it: `host:port`.
+    pub address: String,
+}
+
+/// The shards of one application.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ApplicationConfig {
+    /// Which.
+    pub name: Application,
+    /// How many replicas each shard has.
+    pub replication_factor: u32,
+    /// Together they own every key once.
+    pub shards: Vec<Shard>,
+}
+
+/// A range of keys and its replicas.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shard {
+    /// Like `locks_03`; unique in the config.
+    pub id: String,
+    /// The first key it owns.
+    #[serde(with = "crate::bound")]
+    pub lower_bound: u32,
+    /// The last key it owns.
+    #[serde(with = "crate::bound")]
+    pub upper_bound: u32,
+    /// One on each of as many nodes as the replication factor says.
+    pub replicas: Vec<Replica>,
+}
+
+/// A copy of a shard on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Replica {
+    /// Unique in the config, and never used again for another shard or node.
+    pub id: u64,
+    /// The node that keeps it.
+    pub node_id: String,
+}
+
+impl ClusterConfig {
+    /// Reads and validates a config file.
+    ///
+    /// # Errors
+    /// When the file cannot be read, is not JSON of the right shape, or is refused by [`Self::validate`].
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
+        let path = path.as_ref();
+        let text =
+            fs::read_to_string(path).map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
+        Self::from_json(&text).map_err(|source| ConfigError::File { path: path.to_owned(), source: Box::new(source) })
+    }
+
+    /// Reads and validates a config.
+    ///
+    /// # Errors
+    /// When the text is not JSON of the right shape, or is refused by [`Self::validate`].
+    pub fn from_json(text: &str) -> Result<Self, ConfigError> {
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        let config: Self = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| ConfigError::Shape {
+            place: place_of(error.path()),
+            problem: error.inner().to_string(),
+        })?;
+        deserializer.end().map_err(|error| ConfigError::Shape {
+            place: "after the end of the config".to_owned(),
+            problem: error.to_string(),
+        })?;
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// Writes the config, always the same text for the same config, with a newline at the end.
+    pub fn to_json(&self) -> String {
+        // Strings, integers and lists always have a JSON form, so that only a failing writer could be an error here.
+        let mut text = serde_json::to_string_pretty(self).expect("a config has no value that JSON cannot express");
+        text.push('\n');
+        text
+    }
+
+    /// The shards of an application. A valid config has them for all three.
+    pub fn application(&self, name: Application) -> Option<&ApplicationConfig> {
+        self.applications.iter().find(|application| application.name == name)
+    }
+
+    /// The node of that id.
+    pub fn node(&self, id: &str) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.id == id)
+    }
+}
+
+/// The path of a shape error; the whole text has none.
+fn place_of(path: &serde_path_to_error::Path) -> String {
+    if path.iter().next().is_none() { "the config".to_owned() } else { path.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shipped() -> ClusterConfig {
+        ClusterConfig::from_json(include_str!("../../../cluster_config.json")).unwrap()
+    }
+
+    fn refusal(text: &str) -> String {
+        ClusterConfig::from_json(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_config_reads_back_what_it_writes() {
+        let config = shipped();
+        assert_eq!(ClusterConfig::from_json(&config.to_json()).unwrap(), config);
+    }
+
+    #[test]
+    fn an_unknown_field_is_refused_with_its_place() {
+        let text = shipped().to_json().replacen("\"node_id\"", "\"weight\": 1, \"node_id\"", 1);
+        let message = refusal(&text);
+        assert!(message.starts_with("applications[0].shards[0].replicas[0].weight: unknown field"), "{message}");
+    }
+
+    #[test]
+    fn a_malformed_bound_is_refused_with_its_place_and_the_form_expected() {
+        for bad in ["\"fffffff\"", "\"+fffffff\"", "\"0xffffff\"", "\"fffffffff\"", "4294967295"] {
+            let text = shipped().to_json().replacen("\"ffffffff\"", bad, 1);
+            let message = refusal(&text);
+            assert!(message.starts_with("applications[0].shards[0].upper_bound: "), "{message}");
+        }
+        let text = shipped().to_json().replacen("\"ffffffff\"", "\"fffffff\"", 1);
+        assert!(refusal(&text).contains("8 hex digits"), "{}", refusal(&text));
+    }
+
+    #[test]
+    fn an_unknown_application_is_refused_with_the_known_ones() {
+        let message = refusal(&shipped().to_json().replacen("\"Namespaces\"", "\"Queues\"", 1));
+        assert!(message.starts_with("applications[1].name: unknown variant `Queues`"), "{message}");
+        assert!(message.contains("`Locks`"), "{message}");
+    }
+
+    #[test]
+    fn text_that_is_no_config_is_refused() {
+        assert!(refusal("").starts_with("the config: EOF"), "{}", refusal(""));
+        assert!(refusal("{}").contains("missing field `version`"), "{}", refusal("{}"));
+        let twice = format!("{}{{}}", shipped().to_json());
+        assert!(refusal(&twice).starts_with("after the end of the config: trailing characters"), "{}", refusal(&twice));
+    }
+
+    #[test]
+    fn a_file_is_named_in_every_error_about_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("cluster_config.json");
+        let shown = path.display().to_string();
+        assert!(ClusterConfig::load(&path).unwrap_err().to_string().contains(&shown));
+        fs::write(&path, "[").unwrap();
+        let error = ClusterConfig::load(&path).unwrap_err();
+        assert!(error.to_string().contains(&shown));
+        fs::write(&path, shipped().to_json()).unwrap();
+        assert_eq!(ClusterConfig::load(&path).unwrap(), shipped());
+    }
+}

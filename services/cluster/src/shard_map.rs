@@ -1,0 +1,208 @@
+//! Finding shards by key and by id, and replicas by node and by id.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::{Application, ClusterConfig, ConfigError, Node, Replica, Shard, shard_key};
+
+/// A valid config, indexed. Look-ups by key cost a binary search, all others a hash.
+#[derive(Clone, Debug)]
+pub struct ShardMap {
+    config: ClusterConfig,
+    /// Of each application its shards in order of their bounds.
+    ranges: BTreeMap<Application, Vec<ShardAt>>,
+    shards: HashMap<String, ShardAt>,
+    replicas: HashMap<u64, ReplicaAt>,
+    nodes: HashMap<String, usize>,
+}
+
+/// Where a shard is in the config.
+#[derive(Clone, Copy, Debug)]
+struct ShardAt {
+    application: usize,
+    shard: usize,
+}
+
+/// Where a replica is in the config.
+#[derive(Clone, Copy, Debug)]
+struct ReplicaAt {
+    shard: ShardAt,
+    replica: usize,
+}
+
+/// A replica with all that is known about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplicaPlace<'a> {
+    /// What its shard holds.
+    pub application: Application,
+    /// Its shard.
+    pub shard: &'a Shard,
+    /// The replica itself.
+    pub replica: &'a Replica,
+    /// The node that keeps it.
+    pub node: &'a Node,
+}
+
+impl ShardMap {
+    /// Indexes a config.
+    ///
+    /// # Errors
+    /// When [`ClusterConfig::validate`] refuses it.
+    pub fn new(config: ClusterConfig) -> Result<Self, ConfigError> {
+        config.validate()?;
+        let mut ranges = BTreeMap::new();
+        let mut shards = HashMap::new();
+        let mut replicas = HashMap::new();
+        for (application, listed) in config.applications.iter().enumerate() {
+            let mut sorted: Vec<ShardAt> =
+                (0..listed.shards.len()).map(|shard| ShardAt { application, shard }).collect();
+            sorted.sort_by_key(|at| listed.shards[at.shard].lower_bound);
+            for &at in &sorted {
+                let shard = &listed.shards[at.shard];
+                shards.insert(shard.id.clone(), at);
+                for (index, replica) in shard.replicas.iter().enumerate() {
+                    replicas.insert(replica.id, ReplicaAt { shard: at, replica: index });
+                }
+            }
+            ranges.insert(listed.name, sorted);
+        }
+        let nodes = config.nodes.iter().enumerate().map(|(index, node)| (node.id.clone(), index)).collect();
+        Ok(Self { config, ranges, shards, replicas, nodes })
+    }
+
+    /// The config as it was given.
+    pub fn config(&self) -> &ClusterConfig {
+        &self.config
+    }
+
+    /// The shard that owns a key.
+    pub fn shard_for(&self, application: Application, key: u32) -> &Shard {
+        let ranges = &self.ranges[&application];
+        let after = ranges.partition_point(|at| self.at(*at).lower_bound <= key);
+        // The config is valid: some shard begins at key 0, so `after` is at least 1, and that shard owns the key.
+        self.at(ranges[after - 1])
+    }
+
+    /// The shard of an account, or of a namespace of it: [`shard_key`], then [`Self::shard_for`].
+    pub fn shard_of(&self, application: Application, account: u64, namespace: &str) -> &Shard {
+        self.shard_for(application, shard_key(application, account, namespace))
+    }
+
+    /// The shard of that id.
+    pub fn shard(&self, shard_id: &str) -> Option<&Shard> {
+        self.shards.get(shard_id).map(|at| self.at(*at))
+    }
+
+    /// What the shard of that id holds.
+    pub fn application_of(&self, shard_id: &str) -> Option<Application> {
+        self.shards.get(shard_id).map(|at| self.config.applications[at.application].name)
+    }
+
+    /// The shards of an application in order of their bounds.
+    pub fn shards(&self, application: Application) -> impl ExactSizeIterator<Item = &Shard> {
+        self.ranges[&application].iter().map(|at| self.at(*at))
+    }
+
+    /// The replica of that id.
+    pub fn replica(&self, replica_id: u64) -> Option<ReplicaPlace<'_>> {
+        self.replicas.get(&replica_id).map(|at| self.place(*at))
+    }
+
+    /// All replicas that a node keeps, in order of applications and bounds; none for an unknown node.
+    pub fn replicas_of_node(&self, node_id: &str) -> Vec<ReplicaPlace<'_>> {
+        let shards = self.ranges.values().flatten();
+        shards
+            .flat_map(|shard| {
+                (0..self.at(*shard).replicas.len()).map(|replica| self.place(ReplicaAt { shard: *shard, replica }))
+            })
+            .filter(|place| place.replica.node_id == node_id)
+            .collect()
+    }
+
+    /// The node of that id.
+    pub fn node(&self, node_id: &str) -> Option<&Node> {
+        self.nodes.get(node_id).map(|index| &self.config.nodes[*index])
+    }
+
+    /// Where to reach the node that keeps a replica.
+    pub fn address_of_replica(&self, replica_id: u64) -> Option<&str> {
+        self.replica(replica_id).map(|place| place.node.address.as_str())
+    }
+
+    fn at(&self, at: ShardAt) -> &Shard {
+        &self.config.applications[at.application].shards[at.shard]
+    }
+
+    fn place(&self, at: ReplicaAt) -> ReplicaPlace<'_> {
+        let shard = self.at(at.shard);
+        let replica = &shard.replicas[at.replica];
+        // The config is valid: every replica names a known node.
+        let node = &self.config.nodes[self.nodes[&replica.node_id]];
+        ReplicaPlace { application: self.config.applications[at.shard.application].name, shard, replica, node }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map() -> ShardMap {
+        ShardMap::new(ClusterConfig::from_json(include_str!("../../../cluster_config.json")).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_documented_account_has_its_namespaces_in_the_shard_of_its_key() {
+        let map = map();
+        let shard = map.shard_of(Application::Namespaces, 17_376_851_231_650_125_672, "");
+        assert_eq!(shard.id, "namespaces_11");
+        assert!(shard.lower_bound <= 0xb207_da9a && 0xb207_da9a <= shard.upper_bound);
+        assert_eq!(map.shard_of(Application::Accounts, 17_376_851_231_650_125_672, "").id, "accounts_00");
+    }
+
+    #[test]
+    fn both_ends_of_every_range_belong_to_its_shard_in_any_order_of_listing() {
+        let mut config = map().config().clone();
+        config.applications[2].shards.swap(0, 9);
+        config.applications.swap(0, 2);
+        let map = ShardMap::new(config).unwrap();
+        for application in Application::ALL {
+            for shard in map.shards(application) {
+                assert_eq!(map.shard_for(application, shard.lower_bound), shard);
+                assert_eq!(map.shard_for(application, shard.upper_bound), shard);
+                assert_eq!(map.shard(&shard.id), Some(shard));
+                assert_eq!(map.application_of(&shard.id), Some(application));
+            }
+        }
+    }
+
+    #[test]
+    fn replicas_are_found_by_node_and_by_id() {
+        let map = map();
+        for node in &map.config().nodes {
+            let places = map.replicas_of_node(&node.id);
+            assert_eq!(places.len(), 33);
+            for place in places {
+                assert_eq!(place.node, node);
+                assert_eq!(map.replica(place.replica.id), Some(place));
+                assert_eq!(map.address_of_replica(place.replica.id), Some(node.address.as_str()));
+            }
+        }
+    }
+
+    #[test]
+    fn unknown_ids_are_not_found() {
+        let map = map();
+        assert_eq!(map.shard("locks_99"), None);
+        assert_eq!(map.application_of("locks_99"), None);
+        assert_eq!(map.replica(100), None);
+        assert_eq!(map.address_of_replica(100), None);
+        assert_eq!(map.node("nd_9"), None);
+        assert!(map.replicas_of_node("nd_9").is_empty());
+    }
+
+    #[test]
+    fn no_map_is_made_of_an_invalid_config() {
+        let mut config = map().config().clone();
+        config.applications[1].shards.pop();
+        assert!(ShardMap::new(config).is_err());
+    }
+}

@@ -1,0 +1,171 @@
+//! Checking a new config against the one before it.
+
+use std::collections::BTreeMap;
+
+use crate::{Application, ClusterConfig, ConfigError, Shard};
+
+impl ClusterConfig {
+    /// Checks that `next` may follow this config: it is valid, its version is higher, no replica id comes back for
+    /// another shard or node, and every shard keeps its application and its keys (nothing moves keys between shards, so
+    /// a changed bound would lose what is stored under them).
+    ///
+    /// Places in errors are those of `next`, or of this config for what is missing there.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`] for the first thing that is wrong.
+    pub fn check_successor(&self, next: &Self) -> Result<(), ConfigError> {
+        next.validate()?;
+        if next.version <= self.version {
+            return Err(ConfigError::invalid(
+                "version",
+                format!("is {} and does not rise above {}", next.version, self.version),
+                format!("set it to {} or more", self.version + 1),
+            ));
+        }
+        self.check_shards_stay(next)?;
+        self.check_replicas_stay(next)
+    }
+
+    fn check_shards_stay(&self, next: &Self) -> Result<(), ConfigError> {
+        let after: BTreeMap<_, _> = placed(next).map(|placed| (placed.shard.id.as_str(), placed)).collect();
+        for before in placed(self) {
+            let id = &before.shard.id;
+            let Some(now) = after.get(id.as_str()) else {
+                return Err(ConfigError::invalid(
+                    &before.place,
+                    format!("shard {id:?} is missing in the next config"),
+                    "keep it: nothing moves its keys to another shard",
+                ));
+            };
+            if now.application != before.application || now.bounds() != before.bounds() {
+                return Err(ConfigError::invalid(
+                    &now.place,
+                    format!("shard {id:?} owned {} and would own {}", before.describe(), now.describe()),
+                    "keep its application and bounds: nothing moves keys between shards",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_replicas_stay(&self, next: &Self) -> Result<(), ConfigError> {
+        let mut known = BTreeMap::new();
+        for placed in placed(self) {
+            for replica in &placed.shard.replicas {
+                known.insert(replica.id, (placed.shard.id.as_str(), replica.node_id.as_str()));
+            }
+        }
+        for placed in placed(next) {
+            for (index, replica) in placed.shard.replicas.iter().enumerate() {
+                let now = (placed.shard.id.as_str(), replica.node_id.as_str());
+                match known.get(&replica.id) {
+                    Some(before) if *before != now => {
+                        return Err(ConfigError::invalid(
+                            format!("{}.replicas[{index}].id", placed.place),
+                            format!("{} was the replica of shard {:?} on node {:?}", replica.id, before.0, before.1),
+                            "give the new replica an id that was never used",
+                        ));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A shard with where it stands.
+struct Placed<'a> {
+    place: String,
+    application: Application,
+    shard: &'a Shard,
+}
+
+impl Placed<'_> {
+    fn bounds(&self) -> (u32, u32) {
+        (self.shard.lower_bound, self.shard.upper_bound)
+    }
+
+    fn describe(&self) -> String {
+        format!("the {} keys {:08x} to {:08x}", self.application, self.shard.lower_bound, self.shard.upper_bound)
+    }
+}
+
+fn placed(config: &ClusterConfig) -> impl Iterator<Item = Placed<'_>> {
+    config.applications.iter().enumerate().flat_map(|(outer, application)| {
+        application.shards.iter().enumerate().map(move |(inner, shard)| Placed {
+            place: format!("applications[{outer}].shards[{inner}]"),
+            application: application.name,
+            shard,
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first() -> ClusterConfig {
+        let nodes = (1..=4).map(|number| (format!("nd_{number}"), format!("127.0.0.1:{}", 6999 + number))).collect();
+        ClusterConfig::generate(nodes, 2, 3).unwrap()
+    }
+
+    fn next(change: impl FnOnce(&mut ClusterConfig)) -> Result<(), ConfigError> {
+        let mut next = first();
+        next.version = 2;
+        change(&mut next);
+        first().check_successor(&next)
+    }
+
+    fn place(change: impl FnOnce(&mut ClusterConfig)) -> String {
+        next(change).unwrap_err().place().unwrap().to_owned()
+    }
+
+    #[test]
+    fn the_version_must_rise() {
+        assert_eq!(place(|next| next.version = 1), "version");
+        next(|_| {}).unwrap();
+    }
+
+    #[test]
+    fn a_replica_may_move_only_under_a_new_id() {
+        // Of the Accounts shard nd_1 to nd_3 keep the replicas 1 to 3.
+        assert_eq!(
+            place(|next| next.applications[0].shards[0].replicas[0].node_id = "nd_4".to_owned()),
+            "applications[0].shards[0].replicas[0].id"
+        );
+        next(|next| {
+            next.applications[0].shards[0].replicas[0].id = 100;
+            next.applications[0].shards[0].replicas[0].node_id = "nd_4".to_owned();
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn a_replica_id_may_not_come_back_for_another_shard() {
+        let swap = |next: &mut ClusterConfig| {
+            let shards = &mut next.applications[2].shards;
+            let (left, right) = shards.split_at_mut(1);
+            std::mem::swap(&mut left[0].replicas, &mut right[0].replicas);
+        };
+        let message = next(swap).unwrap_err().to_string();
+        assert!(message.starts_with("applications[2].shards[0].replicas[0].id: "), "{message}");
+        assert!(message.contains("never used"), "{message}");
+    }
+
+    #[test]
+    fn a_shard_keeps_its_keys() {
+        let shift = |next: &mut ClusterConfig| {
+            next.applications[2].shards[0].upper_bound = 0x8fff_ffff;
+            next.applications[2].shards[1].lower_bound = 0x9000_0000;
+        };
+        assert_eq!(place(shift), "applications[2].shards[0]");
+        let rename = |next: &mut ClusterConfig| next.applications[2].shards[0].id = "locks_09".to_owned();
+        assert_eq!(place(rename), "applications[2].shards[0]");
+    }
+
+    #[test]
+    fn an_invalid_successor_is_refused_for_what_is_wrong_with_it() {
+        assert_eq!(place(|next| next.nodes[0].address = "nowhere".to_owned()), "nodes[0].address");
+    }
+}

@@ -1,0 +1,271 @@
+//! Refusing configs that make no usable cluster, with the place of the first thing that is wrong.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use crate::{Application, ApplicationConfig, ClusterConfig, ConfigError, Node, Shard};
+
+/// Length of a node or shard id, in bytes.
+pub const MAX_ID_BYTES: usize = 64;
+/// The greatest replica id and version, so that both are exact as JSON numbers everywhere.
+pub const MAX_REPLICA_ID: u64 = (1 << 53) - 1;
+/// Shards of one application.
+pub const MAX_SHARDS_PER_APPLICATION: usize = 4_096;
+
+/// Where each id that must not repeat was first seen.
+#[derive(Default)]
+struct Seen<'a> {
+    shards: BTreeMap<&'a str, String>,
+    replicas: BTreeMap<u64, String>,
+}
+
+impl ClusterConfig {
+    /// Checks that every key of every application has exactly one shard, every shard its replicas on different known
+    /// nodes, that no id repeats, and that addresses can be dialled.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`] for the first thing that is wrong, with its place and what to do.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        if self.version == 0 || self.version > MAX_REPLICA_ID {
+            return Err(ConfigError::invalid(
+                "version",
+                format!("is {}", self.version),
+                "start at 1 and raise it with each change",
+            ));
+        }
+        check_nodes(&self.nodes)?;
+        check_applications(&self.applications)?;
+        let mut seen = Seen::default();
+        for (index, application) in self.applications.iter().enumerate() {
+            let place = format!("applications[{index}]");
+            check_size_at(&place, &self.nodes, application.shards.len(), application.replication_factor)?;
+            for (index, shard) in application.shards.iter().enumerate() {
+                check_shard(&format!("{place}.shards[{index}]"), self, application, shard, &mut seen)?;
+            }
+            check_ranges(&place, &application.shards)?;
+        }
+        Ok(())
+    }
+}
+
+/// Refuses sizes that `generate` cannot work with.
+pub(crate) fn check_size(nodes: &[Node], shards: u32, replication_factor: u32) -> Result<(), ConfigError> {
+    check_nodes(nodes)?;
+    check_size_at("applications[1]", nodes, shards as usize, replication_factor)
+}
+
+fn check_nodes(nodes: &[Node]) -> Result<(), ConfigError> {
+    if nodes.is_empty() {
+        return Err(ConfigError::invalid("nodes", "the list is empty", "name at least one node"));
+    }
+    let mut ids = BTreeMap::new();
+    let mut addresses = BTreeMap::new();
+    for (index, node) in nodes.iter().enumerate() {
+        let place = format!("nodes[{index}]");
+        check_id(&format!("{place}.id"), &node.id)?;
+        if let Some(first) = ids.insert(node.id.as_str(), index) {
+            return Err(repeated(&format!("{place}.id"), &format!("{:?}", node.id), &format!("nodes[{first}].id")));
+        }
+        check_address(&format!("{place}.address"), &node.address)?;
+        if let Some(first) = addresses.insert(node.address.as_str(), index) {
+            let first = format!("nodes[{first}].address");
+            return Err(repeated(&format!("{place}.address"), &format!("{:?}", node.address), &first));
+        }
+    }
+    Ok(())
+}
+
+fn check_applications(applications: &[ApplicationConfig]) -> Result<(), ConfigError> {
+    for (index, application) in applications.iter().enumerate() {
+        if let Some(first) = applications[..index].iter().position(|other| other.name == application.name) {
+            return Err(ConfigError::invalid(
+                format!("applications[{index}].name"),
+                format!("{} is already at applications[{first}]", application.name),
+                "keep one of them",
+            ));
+        }
+    }
+    for wanted in Application::ALL {
+        if !applications.iter().any(|application| application.name == wanted) {
+            return Err(ConfigError::invalid(
+                "applications",
+                format!("{wanted} is missing"),
+                "list each of Accounts, Namespaces and Locks once",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_size_at(place: &str, nodes: &[Node], shards: usize, replication_factor: u32) -> Result<(), ConfigError> {
+    let factor_place = format!("{place}.replication_factor");
+    if replication_factor == 0 {
+        return Err(ConfigError::invalid(factor_place, "is 0", "use 1, or 3 to survive the loss of a node"));
+    }
+    if replication_factor as usize > nodes.len() {
+        return Err(ConfigError::invalid(
+            factor_place,
+            format!("is {replication_factor}, and there are only {} nodes for replicas of a shard", nodes.len()),
+            "add nodes or lower it",
+        ));
+    }
+    let shards_place = format!("{place}.shards");
+    if shards == 0 {
+        return Err(ConfigError::invalid(shards_place, "the list is empty", "give the application at least one shard"));
+    }
+    if shards > MAX_SHARDS_PER_APPLICATION {
+        return Err(ConfigError::invalid(
+            shards_place,
+            format!("there are {shards}"),
+            format!("use at most {MAX_SHARDS_PER_APPLICATION}"),
+        ));
+    }
+    Ok(())
+}
+
+fn check_shard<'a>(
+    place: &str,
+    config: &ClusterConfig,
+    application: &ApplicationConfig,
+    shard: &'a Shard,
+    seen: &mut Seen<'a>,
+) -> Result<(), ConfigError> {
+    let id_place = format!("{place}.id");
+    check_id(&id_place, &shard.id)?;
+    if let Some(first) = seen.shards.insert(&shard.id, id_place.clone()) {
+        return Err(repeated(&id_place, &format!("{:?}", shard.id), &first));
+    }
+    if shard.replicas.len() != application.replication_factor as usize {
+        return Err(ConfigError::invalid(
+            format!("{place}.replicas"),
+            format!("there are {}, but replication_factor is {}", shard.replicas.len(), application.replication_factor),
+            "make them equal",
+        ));
+    }
+    for (index, replica) in shard.replicas.iter().enumerate() {
+        let id_place = format!("{place}.replicas[{index}].id");
+        if replica.id == 0 || replica.id > MAX_REPLICA_ID {
+            let problem = format!("is {}", replica.id);
+            return Err(ConfigError::invalid(id_place, problem, "use a number from 1 to below 2^53"));
+        }
+        if let Some(first) = seen.replicas.insert(replica.id, id_place.clone()) {
+            return Err(repeated(&id_place, &replica.id.to_string(), &first));
+        }
+        let node_place = format!("{place}.replicas[{index}].node_id");
+        if config.node(&replica.node_id).is_none() {
+            let problem = format!("there is no node {:?}", replica.node_id);
+            return Err(ConfigError::invalid(node_place, problem, "name one of nodes, or add it there"));
+        }
+        if let Some(first) = shard.replicas[..index].iter().position(|other| other.node_id == replica.node_id) {
+            return Err(ConfigError::invalid(
+                node_place,
+                format!("{:?} already keeps {place}.replicas[{first}] of this shard", replica.node_id),
+                "put each replica of a shard on another node",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the ranges cover every key once. Shards may be listed in any order.
+fn check_ranges(place: &str, shards: &[Shard]) -> Result<(), ConfigError> {
+    let mut sorted: Vec<(usize, &Shard)> = shards.iter().enumerate().collect();
+    sorted.sort_by_key(|(_, shard)| shard.lower_bound);
+    // The first key that no shard up to here owns, as u64 because it ends at 2^32.
+    let mut expected = 0_u64;
+    let mut before: Option<usize> = None;
+    for &(index, shard) in &sorted {
+        let lower_place = format!("{place}.shards[{index}].lower_bound");
+        let lower = u64::from(shard.lower_bound);
+        let neighbour = before.map_or(String::new(), |before| format!(" after {place}.shards[{before}]"));
+        if shard.lower_bound > shard.upper_bound {
+            return Err(ConfigError::invalid(
+                lower_place,
+                format!("{lower:08x} is above the upper_bound {:08x}", shard.upper_bound),
+                "swap or correct the bounds",
+            ));
+        }
+        if lower > expected {
+            return Err(ConfigError::invalid(
+                lower_place,
+                format!(
+                    "is {lower:08x}, so that no shard owns the keys {expected:08x} to {:08x}{neighbour}",
+                    lower - 1
+                ),
+                format!("set it to {expected:08x}, or add a shard for them"),
+            ));
+        }
+        if lower < expected {
+            let end = (expected - 1).min(u64::from(shard.upper_bound));
+            let remedy = if expected <= u64::from(shard.upper_bound) {
+                format!("set it to {expected:08x}")
+            } else {
+                "remove one of the two, or correct their bounds".to_owned()
+            };
+            let problem =
+                format!("is {lower:08x}, so that two shards own the keys {lower:08x} to {end:08x}{neighbour}");
+            return Err(ConfigError::invalid(lower_place, problem, remedy));
+        }
+        expected = u64::from(shard.upper_bound) + 1;
+        before = Some(index);
+    }
+    let last = before.unwrap_or_default();
+    if expected <= u64::from(u32::MAX) {
+        return Err(ConfigError::invalid(
+            format!("{place}.shards[{last}].upper_bound"),
+            format!("is {:08x}, so that no shard owns the keys {expected:08x} to ffffffff", expected - 1),
+            "set it to ffffffff, or add a shard for them",
+        ));
+    }
+    Ok(())
+}
+
+fn check_id(place: &str, id: &str) -> Result<(), ConfigError> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    if id.is_empty() || id.len() > MAX_ID_BYTES || !id.bytes().all(allowed) {
+        return Err(ConfigError::invalid(
+            place,
+            format!("{id:?} is not an id"),
+            format!("use 1 to {MAX_ID_BYTES} letters, digits, `_`, `-` or `.`"),
+        ));
+    }
+    Ok(())
+}
+
+/// An address is an IP address (of version 6 in brackets) or a host name, and a port.
+fn check_address(place: &str, address: &str) -> Result<(), ConfigError> {
+    let dialable = match address.parse::<SocketAddr>() {
+        Ok(socket) => socket.port() != 0 && !socket.ip().is_unspecified(),
+        Err(_) => address
+            .rsplit_once(':')
+            .is_some_and(|(host, port)| is_host_name(host) && port.parse::<u16>().is_ok_and(|port| port != 0)),
+    };
+    if dialable {
+        return Ok(());
+    }
+    Err(ConfigError::invalid(
+        place,
+        format!("{address:?} is not an address that peers can dial"),
+        "write host:port without a scheme, like 10.0.0.7:7000, [fd00::7]:7000 or node-1.example.com:7000",
+    ))
+}
+
+fn is_host_name(host: &str) -> bool {
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+    };
+    // What ends in a number is an address of version 4, and a malformed one, since it did not parse as such.
+    let ends_in_number = host.rsplit('.').next().is_some_and(|label| label.bytes().all(|byte| byte.is_ascii_digit()));
+    host.len() <= 253 && !ends_in_number && host.split('.').all(is_label)
+}
+
+fn repeated(place: &str, what: &str, first: &str) -> ConfigError {
+    ConfigError::invalid(place, format!("{what} is already used at {first}"), "choose another")
+}
+
+#[cfg(test)]
+#[path = "validate_tests.rs"]
+mod tests;

@@ -1,0 +1,77 @@
+//! The latest changes, for gateways that keep accounts and keys in memory.
+
+use std::collections::VecDeque;
+
+use crate::{AccountChange, MAX_REMEMBERED_CHANGES, Refusal, Revision};
+
+/// Changes by rising revision; the oldest is forgotten first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Changes {
+    latest: VecDeque<(Revision, AccountChange)>,
+    /// The revision of the last change that was forgotten; 0 when none was.
+    forgotten: Revision,
+}
+
+impl Changes {
+    pub(super) fn push(&mut self, revision: Revision, change: AccountChange) {
+        assert!(self.latest.back().is_none_or(|(last, _)| *last < revision), "changes have rising revisions");
+        self.latest.push_back((revision, change));
+        while self.latest.len() > MAX_REMEMBERED_CHANGES {
+            if let Some((revision, _)) = self.latest.pop_front() {
+                self.forgotten = revision;
+            }
+        }
+    }
+
+    /// What changed after a revision. A revision that was never reached is refused too: whoever asks for it knows of a
+    /// past that this shard does not have, and should forget it.
+    pub(super) fn after(&self, after: Revision, now: Revision) -> Result<Vec<AccountChange>, Refusal> {
+        if after < self.forgotten || after > now {
+            return Err(Refusal::ChangesForgotten { oldest: self.forgotten, now });
+        }
+        let first = self.latest.partition_point(|(revision, _)| *revision <= after);
+        Ok(self.latest.range(first..).map(|(_, change)| change.clone()).collect())
+    }
+
+    pub(super) fn forgotten(&self) -> Revision {
+        self.forgotten
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &(Revision, AccountChange)> {
+        self.latest.iter()
+    }
+
+    pub(super) fn restore_forgotten(&mut self, forgotten: Revision) {
+        self.forgotten = forgotten;
+    }
+
+    /// Takes a change of a snapshot; false when it is out of order.
+    pub(super) fn restore(&mut self, revision: Revision, change: AccountChange) -> bool {
+        let last = self.latest.back().map_or(self.forgotten, |(last, _)| *last);
+        let fits = revision > last && self.latest.len() < MAX_REMEMBERED_CHANGES;
+        if fits {
+            self.latest.push_back((revision, change));
+        }
+        fits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::AccountId;
+
+    #[test]
+    fn changes_that_were_forgotten_are_refused_and_the_rest_is_answered() {
+        let total = MAX_REMEMBERED_CHANGES as u64 + 3;
+        let mut changes = Changes::default();
+        for revision in 1..=total {
+            changes.push(revision, AccountChange::Account(AccountId(revision)));
+        }
+        assert_eq!(changes.after(2, total), Err(Refusal::ChangesForgotten { oldest: 3, now: total }));
+        assert_eq!(changes.after(3, total).unwrap().len(), MAX_REMEMBERED_CHANGES);
+        assert_eq!(changes.after(total - 1, total).unwrap(), [AccountChange::Account(AccountId(total))]);
+        assert_eq!(changes.after(total, total).unwrap(), []);
+        assert!(changes.after(total + 1, total).is_err());
+    }
+}

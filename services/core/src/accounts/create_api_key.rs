@@ -1,0 +1,31 @@
+//! Creating an API key.
+
+use super::{AccountsCore, StoredKey};
+use crate::shard_state::Handled;
+use crate::{AccountChange, Answer, ApiKey, Context, MAX_API_KEYS_PER_ACCOUNT, Refusal};
+
+impl AccountsCore {
+    pub(super) fn create_api_key(&mut self, context: &Context, key: &ApiKey) -> Handled {
+        self.account(key.account)?;
+        if let Some(StoredKey { key: first, .. }) = self.keys.get(&key.key_id) {
+            let is_repeat = first.account == key.account && first.secret_hash == key.secret_hash;
+            return if is_repeat { Ok((Answer::ApiKey(first.clone()), None)) } else { Err(Refusal::IdTaken) };
+        }
+        // A repeat, on its way since before the key was deleted, or of an idempotency key that names a deleted key.
+        if self.deleted_keys.get(&key.key_id).is_some() {
+            return Err(Refusal::ApiKeyNotFound);
+        }
+        if self.keys_of.get(&key.account).map_or(0, |keys| keys.len()) >= MAX_API_KEYS_PER_ACCOUNT {
+            return Err(Refusal::QuotaExceeded {
+                what: "the number of API keys of an account".into(),
+                max: MAX_API_KEYS_PER_ACCOUNT as u64,
+                hint: "delete keys that are no longer used".into(),
+            });
+        }
+        let created = self.changed(AccountChange::ApiKey(key.key_id.clone()));
+        let key = ApiKey { created_at_ms: context.wall_ms, ..key.clone() };
+        self.keys_of.entry(key.account).or_default().insert(created, key.key_id.clone());
+        self.keys.insert(key.key_id.clone(), StoredKey { key: key.clone(), created });
+        Ok((Answer::ApiKey(key), None))
+    }
+}

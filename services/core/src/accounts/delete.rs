@@ -1,0 +1,23 @@
+//! Deleting an account, with its keys, its namespaces and their locks.
+
+use super::AccountsCore;
+use crate::shard_state::Handled;
+use crate::{AccountChange, AccountId, AccountMessage, Answer, Refusal};
+
+impl AccountsCore {
+    pub(super) fn delete(&mut self, id: AccountId) -> Handled {
+        self.account(id)?;
+        self.state.outbox.check_room()?;
+        let account = self.accounts.remove(&id).ok_or(Refusal::AccountNotFound(id))?;
+        let indexed = self.emails.remove(&account.email);
+        assert_eq!(indexed, Some(id), "every account has its e-mail in the index");
+        let keys: Vec<String> = self.keys_of.get(&id).map(|keys| keys.values().cloned().collect()).unwrap_or_default();
+        for key_id in keys {
+            self.remove_key(&key_id);
+        }
+        self.changed(AccountChange::Account(id));
+        // Its creation stays remembered: a delayed copy of it must not bring the account back.
+        let number = self.tell(id, AccountMessage::Purge { account: id });
+        Ok((Answer::Done, Some(number)))
+    }
+}

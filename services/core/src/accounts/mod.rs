@@ -1,0 +1,131 @@
+//! Accounts and their API keys.
+//!
+//! Invariant: every account has its e-mail in the index and every key has its account; each change has a revision of
+//! its own, and is remembered for gateways that follow.
+
+mod changes;
+mod create;
+mod create_api_key;
+mod delete;
+mod delete_api_key;
+mod queries;
+mod snapshot;
+mod update;
+
+use std::collections::BTreeMap;
+
+use crate::remembered::Remembered;
+use crate::shard::Application;
+use crate::shard_state::{Handled, ShardState};
+use crate::{
+    Account, AccountChange, AccountId, AccountMessage, AccountsCommand, ApiKey, Command, Context, NamespacesCommand,
+    Refusal, RequestId, Revision, shard_key,
+};
+use changes::Changes;
+
+/// The state of the accounts shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccountsCore {
+    pub(crate) state: ShardState,
+    accounts: BTreeMap<AccountId, Account>,
+    emails: BTreeMap<String, AccountId>,
+    keys: BTreeMap<String, StoredKey>,
+    /// The ids of each account's keys by the revision of their creation.
+    keys_of: BTreeMap<AccountId, BTreeMap<Revision, String>>,
+    changes: Changes,
+    remembered: Remembered<RequestId, Account>,
+    /// Keys that were deleted: a repeat of their creation must not make them valid again.
+    deleted_keys: Remembered<String, ()>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct StoredKey {
+    key: ApiKey,
+    created: Revision,
+}
+
+impl AccountsCore {
+    pub(crate) fn new(shard_id: &str) -> Self {
+        Self {
+            state: ShardState::new(shard_id),
+            accounts: BTreeMap::new(),
+            emails: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            keys_of: BTreeMap::new(),
+            changes: Changes::default(),
+            remembered: Remembered::default(),
+            deleted_keys: Remembered::default(),
+        }
+    }
+
+    pub(crate) fn apply(&mut self, context: &Context, command: &AccountsCommand) -> Handled {
+        match command {
+            AccountsCommand::Create { request_id, id, email, full_name, max_number_of_namespaces, limits } => {
+                let new = create::NewAccount {
+                    id: *id,
+                    email: normalized_email(email),
+                    full_name: full_name.clone(),
+                    max_number_of_namespaces: *max_number_of_namespaces,
+                    limits: limits.clone(),
+                };
+                self.create(context, *request_id, new)
+            }
+            AccountsCommand::Update { id, full_name, status, max_number_of_namespaces, limits } => {
+                let changes = update::Changed { full_name, status, max_number_of_namespaces, limits };
+                self.update(context, *id, &changes)
+            }
+            AccountsCommand::Delete { id } => self.delete(*id),
+            AccountsCommand::CreateApiKey { key } => self.create_api_key(context, key),
+            AccountsCommand::DeleteApiKey { account, key_id } => self.delete_api_key(*account, key_id),
+        }
+    }
+
+    fn account(&self, id: AccountId) -> Result<&Account, Refusal> {
+        self.accounts.get(&id).ok_or(Refusal::AccountNotFound(id))
+    }
+
+    /// Gives a change its revision and remembers it.
+    fn changed(&mut self, change: AccountChange) -> Revision {
+        let revision = self.state.next_revision();
+        self.changes.push(revision, change);
+        revision
+    }
+
+    /// Tells the account's namespaces shard, and returns the number of the message.
+    fn tell(&mut self, account: AccountId, message: AccountMessage) -> u64 {
+        let source = self.state.id.clone();
+        let key = shard_key::namespaces(account);
+        self.state.outbox.push(Application::Namespaces, key, account, |number| {
+            Command::Namespaces(NamespacesCommand::Deliver { source, number, message })
+        })
+    }
+
+    fn tell_open(&mut self, account: &Account) -> u64 {
+        let message = AccountMessage::Open {
+            account: account.id,
+            max_number_of_namespaces: account.max_number_of_namespaces,
+            limits: account.limits.clone(),
+        };
+        self.tell(account.id, message)
+    }
+
+    /// Removes a key that is there from wherever it is noted.
+    fn remove_key(&mut self, key_id: &str) {
+        let stored = self.keys.remove(key_id).expect("only keys that were just found are removed");
+        let account = stored.key.account;
+        let of_account = self.keys_of.get_mut(&account).expect("every key is noted under its account");
+        let noted = of_account.remove(&stored.created);
+        assert_eq!(noted.as_deref(), Some(key_id), "a key is noted by the revision of its creation");
+        if of_account.is_empty() {
+            self.keys_of.remove(&account);
+        }
+        self.deleted_keys.remember(key_id.to_owned(), ());
+        self.changed(AccountChange::ApiKey(key_id.to_owned()));
+    }
+}
+
+/// The form in which e-mails are compared and kept. The tables of letters are the standard library's of this build:
+/// only letters that are newer than the oldest build in a cluster could be told apart differently.
+fn normalized_email(email: &str) -> String {
+    email.trim().to_lowercase()
+}

@@ -1,0 +1,49 @@
+//! Changing an account.
+
+use super::AccountsCore;
+use crate::shard_state::Handled;
+use crate::{AccountChange, AccountId, AccountStatus, Answer, Context, Limits};
+
+/// What changes; absent fields stay.
+pub(super) struct Changed<'a> {
+    pub(super) full_name: &'a Option<String>,
+    pub(super) status: &'a Option<AccountStatus>,
+    pub(super) max_number_of_namespaces: &'a Option<u32>,
+    pub(super) limits: &'a Option<Limits>,
+}
+
+impl AccountsCore {
+    /// A change to what is there already changes nothing, so a repeat has no effect of its own; it waits for the
+    /// message of the first, though.
+    pub(super) fn update(&mut self, context: &Context, id: AccountId, changed: &Changed<'_>) -> Handled {
+        let before = self.account(id)?;
+        let mut account = before.clone();
+        if let Some(full_name) = changed.full_name {
+            account.full_name.clone_from(full_name);
+        }
+        if let Some(status) = changed.status {
+            account.status = *status;
+        }
+        if let Some(max) = changed.max_number_of_namespaces {
+            account.max_number_of_namespaces = *max;
+        }
+        if let Some(limits) = changed.limits {
+            account.limits = limits.clone();
+        }
+        let to_tell =
+            account.max_number_of_namespaces != before.max_number_of_namespaces || account.limits != before.limits;
+        let is_changed = account != *before;
+        if to_tell {
+            self.state.outbox.check_room()?;
+            self.tell_open(&account);
+        }
+        if is_changed {
+            account.revision = self.changed(AccountChange::Account(id));
+            account.updated_at_ms = context.wall_ms;
+            self.accounts.insert(id, account.clone());
+        }
+        let concerns_namespaces = changed.max_number_of_namespaces.is_some() || changed.limits.is_some();
+        let awaits = if concerns_namespaces { self.state.outbox.last_of(id) } else { None };
+        Ok((Answer::Account(account), awaits))
+    }
+}

@@ -1,0 +1,110 @@
+//! Snapshots as chunks: each but the last is an encoded list of items, the last is the empty list, so that a snapshot
+//! that was cut short between two chunks is noticed.
+
+use std::marker::PhantomData;
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::codec::{self, DecodeError};
+
+/// A chunk is at most so long. Only an item that is longer by itself makes a longer one, and no item can be: each comes
+/// from a command, and those are bounded to far less by the doors.
+pub(crate) const MAX_CHUNK_BYTES: usize = 1 << 20;
+
+/// The version byte and the number of items.
+const HEAD_BYTES: usize = 16;
+
+/// Collects items into chunks.
+pub(crate) struct ChunkWriter<T> {
+    chunks: Vec<Vec<u8>>,
+    body: Vec<u8>,
+    items: u64,
+    kind: PhantomData<T>,
+}
+
+impl<T: Serialize> ChunkWriter<T> {
+    pub(crate) fn new() -> Self {
+        Self { chunks: Vec::new(), body: Vec::new(), items: 0, kind: PhantomData }
+    }
+
+    pub(crate) fn push(&mut self, item: &T) {
+        let before = self.body.len();
+        let body = std::mem::take(&mut self.body);
+        self.body =
+            postcard::to_extend(item, body).expect("items of snapshots have known lengths and never fail to encode");
+        self.items += 1;
+        if HEAD_BYTES + self.body.len() > MAX_CHUNK_BYTES && self.items > 1 {
+            let last = self.body.split_off(before);
+            self.items -= 1;
+            self.flush();
+            self.body = last;
+            self.items = 1;
+        }
+    }
+
+    pub(crate) fn finish(mut self) -> Vec<Vec<u8>> {
+        if self.items > 0 {
+            self.flush();
+        }
+        self.flush();
+        self.chunks
+    }
+
+    /// A list is encoded as its length and then its items, so the items need not be encoded twice.
+    fn flush(&mut self) {
+        let mut chunk = codec::encode(&self.items);
+        chunk.append(&mut self.body);
+        chunk.shrink_to_fit();
+        self.chunks.push(chunk);
+        self.items = 0;
+    }
+}
+
+/// Hands every item of the chunks to `take`, in the order in which they were pushed.
+pub(crate) fn read<T: DeserializeOwned>(
+    chunks: &[impl AsRef<[u8]>],
+    mut take: impl FnMut(T) -> Result<(), DecodeError>,
+) -> Result<(), DecodeError> {
+    let (last, rest) = chunks.split_last().ok_or(DecodeError::Empty)?;
+    for chunk in rest {
+        for item in codec::decode::<Vec<T>>(chunk.as_ref())? {
+            take(item)?;
+        }
+    }
+    let ending = codec::decode::<Vec<T>>(last.as_ref())?;
+    if ending.is_empty() { Ok(()) } else { Err(DecodeError::Snapshot("its end is missing")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(items: &[String]) -> Vec<Vec<u8>> {
+        let mut writer = ChunkWriter::new();
+        items.iter().for_each(|item| writer.push(item));
+        writer.finish()
+    }
+
+    #[test]
+    fn items_come_back_in_order_from_chunks_of_bounded_length() {
+        let items: Vec<String> = (0..5_000).map(|number| format!("{number:-^1000}")).collect();
+        let chunks = write(&items);
+        assert!(chunks.len() > 4);
+        assert!(chunks.iter().all(|chunk| chunk.len() <= MAX_CHUNK_BYTES));
+        let mut back = Vec::new();
+        read(&chunks, |item: String| {
+            back.push(item);
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(back, items);
+    }
+
+    #[test]
+    fn a_snapshot_that_was_cut_short_is_refused() {
+        let chunks = write(&["a".into(), "b".into()]);
+        assert!(read(&chunks[..1], |_: String| Ok(())).is_err());
+        assert!(read(&chunks[..0], |_: String| Ok(())).is_err());
+        assert!(read(&chunks, |_: String| Ok(())).is_ok());
+    }
+}

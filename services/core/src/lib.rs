@@ -1,0 +1,26 @@
+//! The pure state machines of Holdfast: accounts, namespaces and locks.
+//!
+//! Purpose: decide, for one shard, what every command does. `apply(context, command)` is a pure function of the
+//! state, the context and the command, so that replicas that apply the same log hold the same bytes.
+//!
+//! Invariant: nothing here reads a clock, draws a random number, does I/O or waits. Time arrives in [`Context`],
+//! random ids arrive in commands.
+//!
+//! Deliberately unknown here: Raft, storage, HTTP, tenants' secrets (only their hashes), the wall clock's meaning.
+
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+pub mod accounts;
+mod chunks;
+pub mod codec;
+pub mod locks;
+pub mod namespaces;
+pub mod outbox;
+mod page;
+mod remembered;
+pub mod shard;
+pub mod shard_key;
+mod shard_state;
+pub mod types;
+
+pub use types::*;

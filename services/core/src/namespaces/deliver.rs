@@ -1,0 +1,53 @@
+//! What the accounts shard says.
+
+use std::collections::BTreeMap;
+
+use super::{AccountRecord, NamespacesCore};
+use crate::{AccountId, AccountMessage, Answer, Limits, Namespace};
+
+impl NamespacesCore {
+    /// A message is confirmed when all that follows from it is, so that deleting an account answers after its locks are
+    /// gone. A repeat waits for whatever is still pending for the account.
+    pub(super) fn deliver(&mut self, source: &str, number: u64, message: &AccountMessage) -> (Answer, Option<u64>) {
+        let is_new = self.state.inbox.accept(source, number);
+        let account = match message {
+            AccountMessage::Open { account, max_number_of_namespaces, limits } => {
+                if is_new {
+                    self.open_account(*account, *max_number_of_namespaces, limits);
+                }
+                *account
+            }
+            AccountMessage::Purge { account } => {
+                if is_new {
+                    self.purge_account(*account);
+                }
+                *account
+            }
+        };
+        (Answer::Done, self.state.outbox.await_all_of(account))
+    }
+
+    fn open_account(&mut self, account: AccountId, max_number_of_namespaces: u32, limits: &Limits) {
+        let record = self.accounts.entry(account).or_insert_with(|| AccountRecord {
+            max_number_of_namespaces,
+            limits: limits.clone(),
+            namespaces: BTreeMap::new(),
+        });
+        record.max_number_of_namespaces = max_number_of_namespaces;
+        if record.limits == *limits {
+            return;
+        }
+        record.limits = limits.clone();
+        let namespaces: Vec<Namespace> = record.namespaces.values().cloned().collect();
+        for namespace in &namespaces {
+            self.tell_open(namespace, limits);
+        }
+    }
+
+    fn purge_account(&mut self, account: AccountId) {
+        let Some(record) = self.accounts.remove(&account) else { return };
+        for namespace in record.namespaces.values() {
+            self.tell_purge(namespace);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Namespaces: names, and the incarnations that their locks belong to.
+//!
+//! Invariant: every namespace has its account, which the accounts shard opened and did not purge yet; every incarnation
+//! is opened and purged in its locks shard through the outbox, in that order.
+
+mod create;
+mod delete;
+mod deliver;
+mod queries;
+mod snapshot;
+mod update;
+
+use std::collections::BTreeMap;
+
+use crate::RequestId;
+use crate::remembered::Remembered;
+use crate::shard::Application;
+use crate::shard_state::{Handled, ShardState};
+use crate::{
+    AccountId, Command, Context, Limits, LocksCommand, Namespace, NamespaceMessage, NamespaceRef, NamespacesCommand,
+    Refusal, shard_key,
+};
+
+/// The state of a namespaces shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespacesCore {
+    pub(crate) state: ShardState,
+    accounts: BTreeMap<AccountId, AccountRecord>,
+    remembered: Remembered<RequestId, Namespace>,
+}
+
+/// What a namespaces shard knows of an account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct AccountRecord {
+    max_number_of_namespaces: u32,
+    limits: Limits,
+    namespaces: BTreeMap<String, Namespace>,
+}
+
+impl NamespacesCore {
+    pub(crate) fn new(shard_id: &str) -> Self {
+        Self { state: ShardState::new(shard_id), accounts: BTreeMap::new(), remembered: Remembered::default() }
+    }
+
+    pub(crate) fn apply(&mut self, context: &Context, command: &NamespacesCommand) -> Handled {
+        match command {
+            NamespacesCommand::Deliver { source, number, message } => Ok(self.deliver(source, *number, message)),
+            NamespacesCommand::Create { request_id, account, name, description } => {
+                self.create(context, *request_id, *account, name, description)
+            }
+            NamespacesCommand::Update { account, name, description } => {
+                self.update(context, *account, name, description.as_deref())
+            }
+            NamespacesCommand::Delete { account, name, incarnation } => self.delete(*account, name, *incarnation),
+        }
+    }
+
+    /// An unknown account has no namespaces, so it looks the same as one without this namespace.
+    fn namespace(&self, account: AccountId, name: &str) -> Result<&Namespace, Refusal> {
+        let record = self.accounts.get(&account).ok_or(Refusal::NamespaceNotFound)?;
+        record.namespaces.get(name).ok_or(Refusal::NamespaceNotFound)
+    }
+
+    /// Tells the namespace's locks shard, and returns the number of the message.
+    fn tell(&mut self, account: AccountId, name: &str, message: NamespaceMessage) -> u64 {
+        let source = self.state.id.clone();
+        let key = shard_key::locks(account, name);
+        self.state.outbox.push(Application::Locks, key, account, |number| {
+            Command::Locks(LocksCommand::Deliver { source, number, message })
+        })
+    }
+
+    fn tell_open(&mut self, namespace: &Namespace, limits: &Limits) -> u64 {
+        let message = NamespaceMessage::Open { namespace: reference(namespace), limits: limits.clone() };
+        self.tell(namespace.account, &namespace.name, message)
+    }
+
+    fn tell_purge(&mut self, namespace: &Namespace) -> u64 {
+        self.tell(namespace.account, &namespace.name, NamespaceMessage::Purge { namespace: reference(namespace) })
+    }
+}
+
+fn reference(namespace: &Namespace) -> NamespaceRef {
+    NamespaceRef { account: namespace.account, name: namespace.name.clone(), incarnation: namespace.incarnation }
+}
+
+/// Gateways refuse longer descriptions as invalid; one that does not know the newest limits is stopped here.
+fn check_description(description: &str, limits: &Limits) -> Result<(), Refusal> {
+    let max = u64::from(limits.max_description_bytes);
+    if description.len() as u64 <= max {
+        return Ok(());
+    }
+    Err(Refusal::QuotaExceeded {
+        what: "the length of a description in bytes".into(),
+        max,
+        hint: "make it shorter or have the limit raised".into(),
+    })
+}

@@ -1,0 +1,82 @@
+//! Snapshots of a namespaces shard.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{AccountRecord, NamespacesCore};
+use crate::chunks::{self, ChunkWriter};
+use crate::codec::DecodeError;
+use crate::shard::Application;
+use crate::shard_state::{HeadFirst, StateItem};
+use crate::{AccountId, Limits, Namespace, RequestId};
+
+/// A piece of a snapshot. Variants are only ever added at the end.
+#[derive(Serialize, Deserialize)]
+enum Item {
+    State(StateItem),
+    Account {
+        id: AccountId,
+        max_number_of_namespaces: u32,
+        limits: Limits,
+    },
+    /// After its account.
+    Namespace(Namespace),
+    /// Oldest first.
+    Remembered(RequestId, Namespace),
+}
+
+impl NamespacesCore {
+    pub(crate) fn snapshot(&self) -> Vec<Vec<u8>> {
+        let mut writer = ChunkWriter::new();
+        for item in self.state.items(Application::Namespaces) {
+            writer.push(&Item::State(item));
+        }
+        for (id, record) in &self.accounts {
+            let (max_number_of_namespaces, limits) = (record.max_number_of_namespaces, record.limits.clone());
+            writer.push(&Item::Account { id: *id, max_number_of_namespaces, limits });
+            for namespace in record.namespaces.values() {
+                writer.push(&Item::Namespace(namespace.clone()));
+            }
+        }
+        for (id, namespace) in self.remembered.iter() {
+            writer.push(&Item::Remembered(*id, namespace.clone()));
+        }
+        writer.finish()
+    }
+
+    pub(crate) fn restore(shard_id: &str, chunks: &[impl AsRef<[u8]>]) -> Result<Self, DecodeError> {
+        let mut core = Self::new(shard_id);
+        let mut head = HeadFirst::default();
+        chunks::read(chunks, |item: Item| {
+            head.check(matches!(&item, Item::State(state) if state.is_head()))?;
+            core.restore_item(item)
+        })?;
+        head.finish()?;
+        Ok(core)
+    }
+
+    fn restore_item(&mut self, item: Item) -> Result<(), DecodeError> {
+        match item {
+            Item::State(item) => self.state.restore(Application::Namespaces, item)?,
+            Item::Account { id, max_number_of_namespaces, limits } => {
+                let record = AccountRecord { max_number_of_namespaces, limits, namespaces: BTreeMap::new() };
+                if self.accounts.insert(id, record).is_some() {
+                    return Err(DecodeError::Snapshot("an account comes twice"));
+                }
+            }
+            Item::Namespace(namespace) => {
+                let record = self.accounts.get_mut(&namespace.account);
+                let record = record.ok_or(DecodeError::Snapshot("a namespace has no account"))?;
+                if namespace.incarnation.0 > self.state.revision {
+                    return Err(DecodeError::Snapshot("an incarnation was never given"));
+                }
+                if record.namespaces.insert(namespace.name.clone(), namespace).is_some() {
+                    return Err(DecodeError::Snapshot("a namespace comes twice"));
+                }
+            }
+            Item::Remembered(id, namespace) => self.remembered.remember(id, namespace),
+        }
+        Ok(())
+    }
+}

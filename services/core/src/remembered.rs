@@ -1,0 +1,63 @@
+//! What is remembered so that repeats answer as the first did and bring nothing back.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::MAX_REMEMBERED_CREATIONS;
+
+/// The latest of a kind, by what names them; the oldest is forgotten first. Refusals are not remembered: they changed
+/// nothing, so a repeat is judged afresh.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Remembered<K, T> {
+    order: VecDeque<K>,
+    answers: BTreeMap<K, T>,
+}
+
+impl<K, T> Default for Remembered<K, T> {
+    fn default() -> Self {
+        Self { order: VecDeque::new(), answers: BTreeMap::new() }
+    }
+}
+
+impl<K: Ord + Clone, T> Remembered<K, T> {
+    pub(crate) fn get(&self, id: &K) -> Option<&T> {
+        self.answers.get(id)
+    }
+
+    pub(crate) fn remember(&mut self, id: K, answer: T) {
+        if self.answers.insert(id.clone(), answer).is_none() {
+            self.order.push_back(id);
+        }
+        while self.order.len() > MAX_REMEMBERED_CREATIONS {
+            if let Some(oldest) = self.order.pop_front() {
+                self.answers.remove(&oldest);
+            }
+        }
+        assert_eq!(self.order.len(), self.answers.len(), "every remembered creation has its place in the order");
+    }
+
+    /// Oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &T)> {
+        self.order.iter().filter_map(|id| self.answers.get(id).map(|answer| (id, answer)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RequestId;
+
+    fn id(number: usize) -> RequestId {
+        RequestId((number as u128).to_be_bytes())
+    }
+
+    #[test]
+    fn the_oldest_creation_is_forgotten_first() {
+        let mut remembered = Remembered::default();
+        for number in 0..=MAX_REMEMBERED_CREATIONS {
+            remembered.remember(id(number), number);
+        }
+        assert_eq!(remembered.get(&id(0)), None);
+        assert_eq!(remembered.get(&id(1)), Some(&1));
+        assert_eq!(remembered.iter().count(), MAX_REMEMBERED_CREATIONS);
+    }
+}

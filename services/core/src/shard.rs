@@ -1,0 +1,193 @@
+//! One shard's state machine, whatever its application.
+//!
+//! For every entry of the log a replica calls [`ShardCore::advance`] once and then [`ShardCore::apply`] for each of the
+//! entry's commands. Both are pure functions of the state, the context and the command.
+
+use serde::{Deserialize, Serialize};
+
+use crate::accounts::AccountsCore;
+use crate::codec::DecodeError;
+use crate::locks::LocksCore;
+use crate::namespaces::NamespacesCore;
+use crate::outbox::Outbox;
+use crate::shard_state::ShardState;
+use crate::{AccountsCommand, Answer, Command, Context, NamespacesCommand, Query, Refusal, Reply, Revision};
+
+/// The kinds of shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Application {
+    /// Accounts and API keys.
+    Accounts,
+    /// Names of namespaces.
+    Namespaces,
+    /// Locks.
+    Locks,
+}
+
+impl Application {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Accounts, Self::Namespaces, Self::Locks];
+
+    /// The name that it has in a cluster config.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Accounts => "Accounts",
+            Self::Namespaces => "Namespaces",
+            Self::Locks => "Locks",
+        }
+    }
+
+    /// The one of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|application| application.name() == name)
+    }
+}
+
+/// The replicated state of one shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ShardCore {
+    /// Of the accounts application.
+    Accounts(AccountsCore),
+    /// Of the namespaces application.
+    Namespaces(NamespacesCore),
+    /// Of the locks application.
+    Locks(LocksCore),
+}
+
+impl ShardCore {
+    /// The state before the first entry.
+    pub fn new(application: Application, shard_id: &str) -> Self {
+        match application {
+            Application::Accounts => Self::Accounts(AccountsCore::new(shard_id)),
+            Application::Namespaces => Self::Namespaces(NamespacesCore::new(shard_id)),
+            Application::Locks => Self::Locks(LocksCore::new(shard_id)),
+        }
+    }
+
+    /// What kind of shard it is.
+    pub fn application(&self) -> Application {
+        match self {
+            Self::Accounts(_) => Application::Accounts,
+            Self::Namespaces(_) => Application::Namespaces,
+            Self::Locks(_) => Application::Locks,
+        }
+    }
+
+    /// Moves the clock to the entry's stamp, if that is later, and ends everything that is due, in order of deadline.
+    /// Called once for each entry, before its commands.
+    pub fn advance(&mut self, context: &Context) {
+        self.state_mut().advance(context);
+        if let Self::Locks(core) = self {
+            core.end_what_is_due();
+        }
+    }
+
+    /// Runs one command. Called after [`Self::advance`] with the same context. Never fails: a refusal is an answer.
+    pub fn apply(&mut self, context: &Context, command: &Command) -> Reply {
+        let handled = match (&mut *self, command) {
+            (core, Command::OutboxConfirm { numbers }) => {
+                core.state_mut().outbox.confirm(numbers);
+                Ok((Answer::Done, None))
+            }
+            (Self::Accounts(core), Command::Accounts(command)) => core.apply(context, command),
+            (Self::Namespaces(core), Command::Namespaces(command)) => core.apply(context, command),
+            (Self::Locks(core), Command::Locks(command)) => core.apply(context, command),
+            (core, _) => Err(not_of(core.application(), "command")),
+        };
+        let clock_ms = self.clock_ms();
+        match handled {
+            Ok((answer, awaits_outbox)) => Reply { outcome: Ok(answer), clock_ms, awaits_outbox },
+            Err(refusal) => {
+                let awaits_outbox = self.awaited_by_repeated_delete(command, &refusal);
+                Reply { outcome: Err(refusal), clock_ms, awaits_outbox }
+            }
+        }
+    }
+
+    /// Whoever repeats a deletion and is told that nothing is there may have deleted it before; that is not said before
+    /// the purge is confirmed.
+    fn awaited_by_repeated_delete(&mut self, command: &Command, refusal: &Refusal) -> Option<u64> {
+        let account = match (command, refusal) {
+            (Command::Accounts(AccountsCommand::Delete { id }), Refusal::AccountNotFound(_)) => *id,
+            (Command::Namespaces(NamespacesCommand::Delete { account, .. }), Refusal::NamespaceNotFound) => *account,
+            _ => return None,
+        };
+        self.state_mut().outbox.await_all_of(account)
+    }
+
+    /// Answers from the last applied entry. `running_clock_ms` is the leader's clock now: it tells how long a hold has
+    /// left, never which holds there are.
+    pub fn query(&self, running_clock_ms: u64, query: &Query) -> Reply {
+        let outcome = match self {
+            Self::Accounts(core) => core.query(query),
+            Self::Namespaces(core) => core.query(query),
+            Self::Locks(core) => core.query(query),
+        };
+        let outcome = outcome.unwrap_or_else(|| Err(not_of(self.application(), "query")));
+        Reply { outcome, clock_ms: running_clock_ms.max(self.clock_ms()), awaits_outbox: None }
+    }
+
+    /// The shard clock at which something is due next.
+    pub fn next_deadline_ms(&self) -> Option<u64> {
+        match self {
+            Self::Locks(core) => core.next_deadline_ms(),
+            Self::Accounts(_) | Self::Namespaces(_) => None,
+        }
+    }
+
+    /// The shard clock of the last applied entry, in milliseconds.
+    pub fn clock_ms(&self) -> u64 {
+        self.state().clock_ms
+    }
+
+    /// The revision of the last change.
+    pub fn revision(&self) -> Revision {
+        self.state().revision
+    }
+
+    /// What other shards have to be told.
+    pub fn outbox(&self) -> &Outbox {
+        &self.state().outbox
+    }
+
+    /// The state as chunks of at most 1 MiB, byte for byte equal on every replica that applied the same entries.
+    pub fn snapshot(&self) -> Vec<Vec<u8>> {
+        match self {
+            Self::Accounts(core) => core.snapshot(),
+            Self::Namespaces(core) => core.snapshot(),
+            Self::Locks(core) => core.snapshot(),
+        }
+    }
+
+    /// The state that [`Self::snapshot`] was taken of.
+    ///
+    /// # Errors
+    /// When the chunks are damaged, incomplete, out of order, or of another shard.
+    pub fn restore(application: Application, shard_id: &str, chunks: &[impl AsRef<[u8]>]) -> Result<Self, DecodeError> {
+        Ok(match application {
+            Application::Accounts => Self::Accounts(AccountsCore::restore(shard_id, chunks)?),
+            Application::Namespaces => Self::Namespaces(NamespacesCore::restore(shard_id, chunks)?),
+            Application::Locks => Self::Locks(LocksCore::restore(shard_id, chunks)?),
+        })
+    }
+
+    fn state(&self) -> &ShardState {
+        match self {
+            Self::Accounts(core) => &core.state,
+            Self::Namespaces(core) => &core.state,
+            Self::Locks(core) => &core.state,
+        }
+    }
+
+    fn state_mut(&mut self) -> &mut ShardState {
+        match self {
+            Self::Accounts(core) => &mut core.state,
+            Self::Namespaces(core) => &mut core.state,
+            Self::Locks(core) => &mut core.state,
+        }
+    }
+}
+
+fn not_of(application: Application, kind: &str) -> Refusal {
+    Refusal::Malformed(format!("this {kind} is not one of the application {}", application.name()))
+}

@@ -1,0 +1,117 @@
+//! Accounts and their API keys.
+
+use serde::{Deserialize, Serialize};
+
+use super::{AccountId, Limits, Revision};
+
+/// Whether an account may call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AccountStatus {
+    /// Calls are served.
+    Active,
+    /// Calls are refused with `PERMISSION_DENIED`; holds run out.
+    Suspended,
+}
+
+/// A tenant. Instants are wall-clock milliseconds since 1970, for display.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// Who.
+    pub id: AccountId,
+    /// Trimmed and lower-cased; unique.
+    pub email: String,
+    /// As given.
+    pub full_name: String,
+    /// How many namespaces it may have.
+    pub max_number_of_namespaces: u32,
+    /// Its limits.
+    pub limits: Limits,
+    /// Whether it may call.
+    pub status: AccountStatus,
+    /// Creation.
+    pub created_at_ms: u64,
+    /// Last change.
+    pub updated_at_ms: u64,
+    /// The accounts shard's revision at the last change of the account.
+    pub revision: Revision,
+}
+
+/// What a key allows: a set of bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scopes(pub u8);
+
+impl Scopes {
+    /// Nothing.
+    pub const NONE: Self = Self(0);
+    /// `locks:read`.
+    pub const LOCKS_READ: Self = Self(1);
+    /// `locks:write`.
+    pub const LOCKS_WRITE: Self = Self(2);
+    /// `locks:force`: delete and reset.
+    pub const LOCKS_FORCE: Self = Self(4);
+    /// `namespaces:admin`.
+    pub const NAMESPACES_ADMIN: Self = Self(8);
+    /// `account:admin`.
+    pub const ACCOUNT_ADMIN: Self = Self(16);
+    /// Every scope.
+    pub const ALL: Self = Self(31);
+    /// Every scope with its public name, in the order they are listed.
+    pub const NAMES: [(Self, &'static str); 5] = [
+        (Self::LOCKS_READ, "locks:read"),
+        (Self::LOCKS_WRITE, "locks:write"),
+        (Self::LOCKS_FORCE, "locks:force"),
+        (Self::NAMESPACES_ADMIN, "namespaces:admin"),
+        (Self::ACCOUNT_ADMIN, "account:admin"),
+    ];
+
+    /// Whether every scope of `other` is here too.
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// The scope of that public name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(_, known)| *known == name).map(|(scope, _)| *scope)
+    }
+
+    /// The public names, in the order they are listed.
+    pub fn names(self) -> Vec<&'static str> {
+        Self::NAMES.iter().filter(|(scope, _)| self.contains(*scope)).map(|(_, name)| *name).collect()
+    }
+}
+
+/// An API key as it is kept: never with its secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApiKey {
+    /// The public half, drawn by the gateway: lower-case letters and digits.
+    pub key_id: String,
+    /// Whose.
+    pub account: AccountId,
+    /// SHA-256 of the secret half (which is random, so that no slow hash is needed).
+    pub secret_hash: [u8; 32],
+    /// As given.
+    pub description: String,
+    /// What it allows.
+    pub scopes: Scopes,
+    /// The namespaces it may be used for; absent for all.
+    pub namespaces: Option<Vec<String>>,
+    /// Refused from then on; wall clock in milliseconds since 1970.
+    pub expires_at_ms: Option<u64>,
+    /// Creation.
+    pub created_at_ms: u64,
+}
+
+/// What changed in the accounts shard, for gateways that keep accounts and keys in memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AccountChange {
+    /// The account was created, changed or deleted.
+    Account(AccountId),
+    /// The key was created or deleted.
+    ApiKey(String),
+}

@@ -1,0 +1,73 @@
+//! Identities, and the context that an entry is applied in.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A tenant. A random u64, shown as 16 lower-case hex digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct AccountId(pub u64);
+
+impl fmt::Display for AccountId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl FromStr for AccountId {
+    type Err = ParseIdError;
+    fn from_str(text: &str) -> Result<Self, ParseIdError> {
+        parse_hex_id(text).map(AccountId)
+    }
+}
+
+/// One life of a namespace: fresh at each creation, never reused within an account. Shown like an account id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Incarnation(pub u64);
+
+impl fmt::Display for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl FromStr for Incarnation {
+    type Err = ParseIdError;
+    fn from_str(text: &str) -> Result<Self, ParseIdError> {
+        parse_hex_id(text).map(Incarnation)
+    }
+}
+
+/// The text is not an id of 16 lower-case hex digits.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("an id is 16 lower-case hex digits, like 9fff3bf7d1f9561d")]
+pub struct ParseIdError;
+
+fn parse_hex_id(text: &str) -> Result<u64, ParseIdError> {
+    let well_formed = text.len() == 16 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    if !well_formed {
+        return Err(ParseIdError);
+    }
+    u64::from_str_radix(text, 16).map_err(|_| ParseIdError)
+}
+
+/// Counts every grant and every end of a hold in a shard; below 2^53, never goes back.
+pub type Revision = u64;
+
+/// The revision at which a hold was granted.
+pub type FencingToken = u64;
+
+/// Names one creation, so that its repeats answer as the first did. Drawn by the gateway, or derived there from the
+/// caller's idempotency key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RequestId(pub [u8; 16]);
+
+/// What an entry brings besides its commands. Stamped by the leader that proposed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Context {
+    /// The shard clock, in milliseconds. Applying takes the maximum with what was applied before.
+    pub now_ms: u64,
+    /// The leader's wall clock in milliseconds since 1970, stored with grants for display and used for nothing else.
+    pub wall_ms: u64,
+}

@@ -1,0 +1,93 @@
+//! Every limit of the service, in one place.
+
+use serde::{Deserialize, Serialize};
+
+/// Length of a name, a path segment, a process id or a holder: 1 to this many bytes of UTF-8 without NUL.
+pub const MAX_NAME_BYTES: usize = 128;
+/// Length of an e-mail address, in bytes.
+pub const MAX_EMAIL_BYTES: usize = 254;
+/// Length of a full name of an account, in bytes.
+pub const MAX_FULL_NAME_BYTES: usize = 256;
+/// API keys of one account; a limit of the service, the same for every account.
+pub const MAX_API_KEYS_PER_ACCOUNT: usize = 1_000;
+/// Creations that a shard remembers so that their repeats answer as the first did.
+pub const MAX_REMEMBERED_CREATIONS: usize = 1_000;
+/// Changes that the accounts shard remembers for gateways that keep accounts and keys in memory.
+pub const MAX_REMEMBERED_CHANGES: usize = 10_000;
+/// Messages that a shard keeps for others that have not confirmed them; beyond it new work that would need one is
+/// refused.
+pub const MAX_PENDING_MESSAGES: usize = 100_000;
+/// Rows in one page of a list.
+pub const MAX_PAGE_SIZE: u32 = 1_000;
+/// Bytes of a page of locks, as encoded: a page ends early rather than grow past this, but has at least one lock.
+pub const MAX_PAGE_BYTES: usize = 1024 * 1024;
+/// Rows in a page when the caller does not say.
+pub const DEFAULT_PAGE_SIZE: u32 = 100;
+/// Readers shown in the answer to an acquire or a release; a get shows all.
+pub const MAX_READERS_SHOWN: usize = 16;
+/// Blockers named in a refusal.
+pub const MAX_BLOCKERS_SHOWN: usize = 16;
+
+/// What an account may use. Every field can be changed per account.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Bytes of a namespace's description.
+    pub max_description_bytes: u32,
+    /// Bytes of one hold's metadata: keys and values together.
+    pub max_metadata_bytes: u32,
+    /// Claims in one request.
+    pub max_claims_per_request: u32,
+    /// Readers of one lock.
+    pub max_readers_per_lock: u32,
+    /// Segments in a path.
+    pub max_path_depth: u32,
+    /// Shortest time to live of a hold.
+    pub min_ttl_ms: u64,
+    /// Longest time to live of a hold.
+    pub max_ttl_ms: u64,
+    /// Longest transition.
+    pub max_transition_ms: u64,
+    /// Longest wait.
+    pub max_wait_ms: u64,
+    /// Shortest time to live of a session.
+    pub min_session_ttl_ms: u64,
+    /// Longest time to live of a session.
+    pub max_session_ttl_ms: u64,
+    /// Holds in one namespace.
+    pub max_holds_per_namespace: u64,
+    /// Waiting requests in one namespace.
+    pub max_waiting_per_namespace: u64,
+    /// Waiting requests for one lock.
+    pub max_waiting_per_lock: u64,
+    /// Sessions in one namespace.
+    pub max_sessions_per_namespace: u64,
+    /// Requests a second at one gateway, with bursts of twice that; 0 means no limit of rate.
+    pub max_requests_per_second: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_description_bytes: 1_024,
+            max_metadata_bytes: 1_024,
+            max_claims_per_request: 64,
+            max_readers_per_lock: 1_000,
+            max_path_depth: 16,
+            min_ttl_ms: 100,
+            max_ttl_ms: 24 * 60 * 60 * 1_000,
+            max_transition_ms: 10 * 60 * 1_000,
+            max_wait_ms: 10 * 60 * 1_000,
+            min_session_ttl_ms: 1_000,
+            max_session_ttl_ms: 10 * 60 * 1_000,
+            max_holds_per_namespace: 1_000_000,
+            max_waiting_per_namespace: 100_000,
+            max_waiting_per_lock: 100_000,
+            max_sessions_per_namespace: 100_000,
+            max_requests_per_second: 10_000,
+        }
+    }
+}
+
+/// Namespaces of an account when its creator does not say.
+pub const DEFAULT_MAX_NAMESPACES: u32 = 25;

@@ -1,0 +1,49 @@
+//! Domain errors: data in a reply, never a failed `apply`.
+
+use serde::{Deserialize, Serialize};
+
+use super::{AccountId, Revision};
+
+/// Why a command or query had no effect. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    /// No such account.
+    #[error("account {0} not found")]
+    AccountNotFound(AccountId),
+    /// No such namespace, or another incarnation of it. The text is part of the contract.
+    #[error("namespace not found")]
+    NamespaceNotFound,
+    /// No such key in that account.
+    #[error("API key not found")]
+    ApiKeyNotFound,
+    /// An account with that e-mail exists.
+    #[error("an account with the e-mail {0} already exists")]
+    EmailTaken(String),
+    /// A namespace of that name exists in the account.
+    #[error("a namespace named {0:?} already exists")]
+    NamespaceTaken(String),
+    /// The random id drawn by the gateway is in use; it draws another.
+    #[error("the id drawn is already in use")]
+    IdTaken,
+    /// A limit is reached; what exists stays.
+    #[error("{what} is limited to {max}; {hint}")]
+    QuotaExceeded {
+        /// What is counted, e.g. `namespaces of an account`.
+        what: String,
+        /// The limit.
+        max: u64,
+        /// What to do about it.
+        hint: String,
+    },
+    /// The changes asked for are no longer remembered; the reader drops what it keeps and starts from `now`.
+    #[error("changes are remembered from revision {oldest} on only")]
+    ChangesForgotten {
+        /// The oldest revision that can be asked for.
+        oldest: Revision,
+        /// Where to go on.
+        now: Revision,
+    },
+    /// The bytes are not a command of this kind of shard, or come from a newer version.
+    #[error("not a command that this version of the shard knows: {0}")]
+    Malformed(String),
+}

@@ -1,0 +1,306 @@
+//! Accounts and API keys.
+
+use holdfast_core::shard::{Application, ShardCore};
+use holdfast_core::{
+    Account, AccountChange, AccountId, AccountMessage, AccountStatus, AccountsCommand, Answer, ApiKey, Command, Limits,
+    MAX_API_KEYS_PER_ACCOUNT, NamespacesCommand, Query, Refusal, Scopes, shard_key,
+};
+
+use crate::support::{at, request_id};
+
+pub(crate) fn create(number: u64, id: u64, email: &str) -> Command {
+    Command::Accounts(AccountsCommand::Create {
+        request_id: request_id(number),
+        id: AccountId(id),
+        email: email.to_owned(),
+        full_name: "Ann Example".to_owned(),
+        max_number_of_namespaces: 25,
+        limits: Limits::default(),
+    })
+}
+
+pub(crate) fn key(id: &str, account: u64) -> ApiKey {
+    ApiKey {
+        key_id: id.to_owned(),
+        account: AccountId(account),
+        secret_hash: [7; 32],
+        description: "for the tests".to_owned(),
+        scopes: Scopes::ALL,
+        namespaces: None,
+        expires_at_ms: None,
+        created_at_ms: 0,
+    }
+}
+
+pub(crate) fn create_key(id: &str, account: u64) -> Command {
+    Command::Accounts(AccountsCommand::CreateApiKey { key: key(id, account) })
+}
+
+fn delete_key(id: &str, account: u64) -> Command {
+    Command::Accounts(AccountsCommand::DeleteApiKey { account: AccountId(account), key_id: id.to_owned() })
+}
+
+pub(crate) fn delete(id: u64) -> Command {
+    Command::Accounts(AccountsCommand::Delete { id: AccountId(id) })
+}
+
+fn update(id: u64) -> AccountsCommand {
+    AccountsCommand::Update {
+        id: AccountId(id),
+        full_name: None,
+        status: None,
+        max_number_of_namespaces: None,
+        limits: None,
+    }
+}
+
+fn core() -> ShardCore {
+    ShardCore::new(Application::Accounts, "accounts_00")
+}
+
+fn run(core: &mut ShardCore, command: &Command) -> Result<Answer, Refusal> {
+    let context = at(core.clock_ms() + 1);
+    core.advance(&context);
+    core.apply(&context, command).outcome
+}
+
+fn account(core: &mut ShardCore, command: &Command) -> Account {
+    match run(core, command) {
+        Ok(Answer::Account(account)) => account,
+        other => panic!("not an account: {other:?}"),
+    }
+}
+
+fn changes(core: &ShardCore, after: u64) -> (Vec<AccountChange>, u64) {
+    match core.query(0, &Query::AccountChanges { after }).outcome {
+        Ok(Answer::AccountChanges { changes, now }) => (changes, now),
+        other => panic!("not changes: {other:?}"),
+    }
+}
+
+#[test]
+fn an_account_is_created_with_its_email_trimmed_and_lower_cased() {
+    let mut core = core();
+    let made = account(&mut core, &create(1, 5, "  Ann@Example.COM "));
+    assert_eq!(made.email, "ann@example.com");
+    assert_eq!((made.id, made.status), (AccountId(5), AccountStatus::Active));
+    assert_eq!((made.created_at_ms, made.updated_at_ms), (at(1).wall_ms, at(1).wall_ms));
+    assert_eq!(made.revision, core.revision());
+    assert_eq!(core.query(0, &Query::Account { id: AccountId(5) }).outcome, Ok(Answer::Account(made)));
+}
+
+#[test]
+fn a_taken_email_is_refused_in_any_spelling_and_free_again_after_the_account_is_deleted() {
+    let mut core = core();
+    account(&mut core, &create(1, 5, "ann@example.com"));
+    let refusal = run(&mut core, &create(2, 6, "ANN@example.com\n"));
+    assert_eq!(refusal, Err(Refusal::EmailTaken("ann@example.com".into())));
+    run(&mut core, &delete(5)).unwrap();
+    account(&mut core, &create(3, 6, "ann@example.com"));
+}
+
+#[test]
+fn a_taken_id_is_refused_so_that_another_is_drawn() {
+    let mut core = core();
+    account(&mut core, &create(1, 5, "ann@example.com"));
+    assert_eq!(run(&mut core, &create(2, 5, "bob@example.com")), Err(Refusal::IdTaken));
+}
+
+#[test]
+fn a_repeated_creation_answers_as_the_first_did_and_never_brings_an_account_back() {
+    let mut core = core();
+    let first = account(&mut core, &create(1, 5, "ann@example.com"));
+    let revision = core.revision();
+    assert_eq!(account(&mut core, &create(1, 99, "ann@example.com")), first);
+    assert_eq!(core.revision(), revision);
+    run(&mut core, &delete(5)).unwrap();
+    assert_eq!(account(&mut core, &create(1, 5, "ann@example.com")), first);
+    assert_eq!(
+        core.query(0, &Query::Account { id: AccountId(5) }).outcome,
+        Err(Refusal::AccountNotFound(AccountId(5)))
+    );
+}
+
+#[test]
+fn an_update_changes_what_is_given_and_leaves_the_rest() {
+    let mut core = core();
+    let before = account(&mut core, &create(1, 5, "ann@example.com"));
+    let AccountsCommand::Update { id, max_number_of_namespaces, limits, .. } = update(5) else { unreachable!() };
+    let command = AccountsCommand::Update {
+        id,
+        full_name: Some("Ann B".into()),
+        status: Some(AccountStatus::Suspended),
+        max_number_of_namespaces,
+        limits,
+    };
+    let after = account(&mut core, &Command::Accounts(command));
+    let expected = Account {
+        full_name: "Ann B".into(),
+        status: AccountStatus::Suspended,
+        updated_at_ms: at(2).wall_ms,
+        revision: before.revision + 1,
+        ..before
+    };
+    assert_eq!(after, expected);
+    assert_eq!(account(&mut core, &Command::Accounts(update(5))), expected, "nothing given, nothing changed");
+    assert_eq!(run(&mut core, &Command::Accounts(update(6))), Err(Refusal::AccountNotFound(AccountId(6))));
+}
+
+#[test]
+fn accounts_are_listed_by_id_page_by_page() {
+    let mut core = core();
+    for id in [3, 1, 2] {
+        account(&mut core, &create(id, id, &format!("{id}@example.com")));
+    }
+    let page = |after: Option<u64>, limit| match core.query(0, &Query::Accounts { after: after.map(AccountId), limit })
+    {
+        holdfast_core::Reply { outcome: Ok(Answer::Accounts { accounts, more }), .. } => {
+            (accounts.iter().map(|account| account.id.0).collect::<Vec<_>>(), more)
+        }
+        other => panic!("not accounts: {other:?}"),
+    };
+    assert_eq!(page(None, 2), (vec![1, 2], true));
+    assert_eq!(page(Some(2), 2), (vec![3], false));
+    assert_eq!(page(Some(3), 2), (vec![], false));
+}
+
+#[test]
+fn keys_are_found_by_id_and_listed_in_order_of_creation() {
+    let mut core = core();
+    account(&mut core, &create(1, 5, "ann@example.com"));
+    for id in ["zz", "aa", "mm"] {
+        run(&mut core, &create_key(id, 5)).unwrap();
+    }
+    let found = core.query(0, &Query::ApiKey { key_id: "aa".into() }).outcome;
+    let expected = ApiKey { created_at_ms: at(3).wall_ms, ..key("aa", 5) };
+    assert_eq!(found, Ok(Answer::ApiKey(expected)));
+    let Ok(Answer::ApiKeys(keys)) = core.query(0, &Query::ApiKeys { account: AccountId(5) }).outcome else {
+        panic!("not keys")
+    };
+    assert_eq!(keys.iter().map(|key| key.key_id.as_str()).collect::<Vec<_>>(), ["zz", "aa", "mm"]);
+    assert_eq!(core.query(0, &Query::ApiKey { key_id: "bb".into() }).outcome, Err(Refusal::ApiKeyNotFound));
+}
+
+#[test]
+fn a_repeated_key_answers_as_the_first_did_and_a_different_one_of_the_same_id_is_refused() {
+    let mut core = core();
+    account(&mut core, &create(1, 5, "ann@example.com"));
+    account(&mut core, &create(2, 6, "bob@example.com"));
+    let first = run(&mut core, &create_key("aa", 5));
+    assert_eq!(run(&mut core, &create_key("aa", 5)), first);
+    assert_eq!(run(&mut core, &create_key("aa", 6)), Err(Refusal::IdTaken));
+    let other_secret = ApiKey { secret_hash: [8; 32], ..key("aa", 5) };
+    let command = Command::Accounts(AccountsCommand::CreateApiKey { key: other_secret });
+    assert_eq!(run(&mut core, &command), Err(Refusal::IdTaken));
+    assert_eq!(run(&mut core, &create_key("bb", 9)), Err(Refusal::AccountNotFound(AccountId(9))));
+}
+
+#[test]
+fn a_repeated_creation_of_a_deleted_key_does_not_make_it_valid_again() {
+    let mut core = core();
+    account(&mut core, &create(1, 1, "a@example.com"));
+    run(&mut core, &create_key("k", 1)).unwrap();
+    run(&mut core, &delete_key("k", 1)).unwrap();
+    assert_eq!(run(&mut core, &create_key("k", 1)), Err(Refusal::ApiKeyNotFound));
+    assert_eq!(core.query(0, &Query::ApiKey { key_id: "k".into() }).outcome, Err(Refusal::ApiKeyNotFound));
+}
+
+#[test]
+fn an_account_has_a_limited_number_of_keys() {
+    let mut core = core();
+    account(&mut core, &create(1, 5, "ann@example.com"));
+    for number in 0..MAX_API_KEYS_PER_ACCOUNT {
+        run(&mut core, &create_key(&format!("k{number}"), 5)).unwrap();
+    }
+    assert!(matches!(run(&mut core, &create_key("more", 5)), Err(Refusal::QuotaExceeded { .. })));
+    assert!(run(&mut core, &create_key("k0", 5)).is_ok(), "a repeat makes no key");
+    run(&mut core, &delete_key("k0", 5)).unwrap();
+    run(&mut core, &create_key("more", 5)).unwrap();
+}
+
+#[test]
+fn another_accounts_key_looks_like_an_unknown_one_when_it_is_deleted() {
+    let mut core = core();
+    account(&mut core, &create(1, 5, "ann@example.com"));
+    account(&mut core, &create(2, 6, "bob@example.com"));
+    run(&mut core, &create_key("aa", 5)).unwrap();
+    assert_eq!(run(&mut core, &delete_key("aa", 6)), Err(Refusal::ApiKeyNotFound));
+    assert_eq!(run(&mut core, &delete_key("bb", 5)), Err(Refusal::ApiKeyNotFound));
+    assert_eq!(run(&mut core, &delete_key("aa", 5)), Ok(Answer::Done));
+    assert_eq!(run(&mut core, &delete_key("aa", 5)), Err(Refusal::ApiKeyNotFound));
+}
+
+#[test]
+fn deleting_an_account_deletes_its_keys_and_tells_who_follows() {
+    let mut core = core();
+    account(&mut core, &create(1, 5, "ann@example.com"));
+    account(&mut core, &create(2, 6, "bob@example.com"));
+    run(&mut core, &create_key("aa", 5)).unwrap();
+    run(&mut core, &create_key("bb", 5)).unwrap();
+    run(&mut core, &create_key("cc", 6)).unwrap();
+    let (_, before) = changes(&core, 0);
+    assert_eq!(run(&mut core, &delete(5)), Ok(Answer::Done));
+    let expected =
+        [AccountChange::ApiKey("aa".into()), AccountChange::ApiKey("bb".into()), AccountChange::Account(AccountId(5))];
+    assert_eq!(changes(&core, before), (expected.to_vec(), core.revision()));
+    assert_eq!(core.query(0, &Query::ApiKey { key_id: "aa".into() }).outcome, Err(Refusal::ApiKeyNotFound));
+    assert!(core.query(0, &Query::ApiKey { key_id: "cc".into() }).outcome.is_ok());
+    let keys = core.query(0, &Query::ApiKeys { account: AccountId(5) }).outcome;
+    assert_eq!(keys, Err(Refusal::AccountNotFound(AccountId(5))));
+    assert_eq!(run(&mut core, &delete(5)), Err(Refusal::AccountNotFound(AccountId(5))));
+}
+
+#[test]
+fn commands_and_queries_of_other_applications_are_refused() {
+    let mut core = core();
+    let command = crate::support::open(1, crate::support::orders(), Limits::default());
+    assert!(matches!(run(&mut core, &command), Err(Refusal::Malformed(_))));
+    let query = Query::Namespace { account: AccountId(1), name: "a".into() };
+    assert!(matches!(core.query(0, &query).outcome, Err(Refusal::Malformed(_))));
+}
+
+/// What the account's namespaces shard is told, in order.
+fn told(core: &ShardCore) -> Vec<AccountMessage> {
+    let messages = core.outbox().messages().values();
+    messages
+        .map(|outgoing| match &outgoing.command {
+            Command::Namespaces(NamespacesCommand::Deliver { source, message, .. }) => {
+                assert_eq!((source.as_str(), outgoing.application), ("accounts_00", Application::Namespaces));
+                assert_eq!(outgoing.shard_key, shard_key::namespaces(AccountId(5)));
+                message.clone()
+            }
+            other => panic!("not for a namespaces shard: {other:?}"),
+        })
+        .collect()
+}
+
+#[test]
+fn namespaces_shards_are_told_of_what_concerns_them_and_the_answers_wait_for_them() {
+    let mut core = core();
+    let change = |status, max_number_of_namespaces, limits| {
+        let (id, full_name) = (AccountId(5), None);
+        Command::Accounts(AccountsCommand::Update { id, full_name, status, max_number_of_namespaces, limits })
+    };
+    let limits = Limits { max_path_depth: 3, ..Limits::default() };
+    let commands = [
+        (create(1, 5, "ann@example.com"), Some(1)),
+        (create(1, 5, "ann@example.com"), Some(1)),
+        (change(Some(AccountStatus::Suspended), None, None), None),
+        (change(None, Some(7), None), Some(2)),
+        (change(None, Some(7), None), Some(2)),
+        (change(None, None, Some(limits.clone())), Some(3)),
+        (delete(5), Some(4)),
+    ];
+    for (command, awaited) in commands {
+        let reply = core.apply(&at(1), &command);
+        assert!(reply.outcome.is_ok());
+        assert_eq!(reply.awaits_outbox, awaited, "{command:?}");
+    }
+    let open = |max_number_of_namespaces, limits: &Limits| AccountMessage::Open {
+        account: AccountId(5),
+        max_number_of_namespaces,
+        limits: limits.clone(),
+    };
+    let purge = AccountMessage::Purge { account: AccountId(5) };
+    assert_eq!(told(&core), [open(25, &Limits::default()), open(7, &Limits::default()), open(7, &limits), purge]);
+}

@@ -1,0 +1,133 @@
+//! The three applications together: messages are delivered late, twice, and confirmed late, and nothing comes back.
+
+use holdfast_core::shard::{Application, ShardCore};
+use holdfast_core::{
+    AccountId, Acquire, Answer, Command, LocksCommand, Mode, Namespace, NamespaceRef, NamespacesCommand, Path, Query,
+    Refusal, Reply,
+};
+
+use crate::accounts;
+use crate::support::{at, request_id, want};
+
+struct Chain {
+    accounts: ShardCore,
+    namespaces: ShardCore,
+    locks: ShardCore,
+}
+
+const ANN: AccountId = AccountId(5);
+
+fn apply(core: &mut ShardCore, command: &Command) -> Reply {
+    let context = at(core.clock_ms().max(1));
+    core.advance(&context);
+    core.apply(&context, command)
+}
+
+/// Delivers everything that is pending, each message twice, and confirms what was confirmed.
+fn deliver(from: &mut ShardCore, to: &mut ShardCore) {
+    let pending: Vec<_> = from.outbox().messages().iter().map(|(number, m)| (*number, m.command.clone())).collect();
+    for (number, command) in pending {
+        assert_eq!(apply(to, &command).outcome, Ok(Answer::Done));
+        let again = apply(to, &command);
+        assert_eq!(again.outcome, Ok(Answer::Done));
+        if again.awaits_outbox.is_none_or(|awaited| to.outbox().is_settled(awaited)) {
+            apply(from, &Command::OutboxConfirm { numbers: vec![number] });
+        }
+    }
+}
+
+impl Chain {
+    fn new() -> Self {
+        Self {
+            accounts: ShardCore::new(Application::Accounts, "accounts_00"),
+            namespaces: ShardCore::new(Application::Namespaces, "namespaces_00"),
+            locks: ShardCore::new(Application::Locks, "locks_00"),
+        }
+    }
+
+    fn settle(&mut self) {
+        while !(self.accounts.outbox().is_empty() && self.namespaces.outbox().is_empty()) {
+            deliver(&mut self.accounts, &mut self.namespaces);
+            deliver(&mut self.namespaces, &mut self.locks);
+        }
+    }
+
+    fn create_namespace(&mut self, number: u64, name: &str) -> Result<Namespace, Refusal> {
+        let command = NamespacesCommand::Create {
+            request_id: request_id(number),
+            account: ANN,
+            name: name.to_owned(),
+            description: String::new(),
+        };
+        match apply(&mut self.namespaces, &Command::Namespaces(command)).outcome? {
+            Answer::Namespace(namespace) => Ok(namespace),
+            other => panic!("not a namespace: {other:?}"),
+        }
+    }
+
+    fn delete_namespace(&mut self, name: &str) {
+        let command = NamespacesCommand::Delete { account: ANN, name: name.to_owned(), incarnation: None };
+        apply(&mut self.namespaces, &Command::Namespaces(command)).outcome.expect("it is there");
+    }
+
+    fn acquire(&mut self, namespace: &Namespace, owner: &str) -> Result<bool, Refusal> {
+        let request = Acquire { namespace: reference(namespace), ..want(owner, Mode::Write) };
+        match apply(&mut self.locks, &Command::Locks(LocksCommand::Acquire(request))).outcome? {
+            Answer::Acquired { outcome, .. } => Ok(outcome.is_ok()),
+            other => panic!("not an answer to an acquire: {other:?}"),
+        }
+    }
+}
+
+fn reference(namespace: &Namespace) -> NamespaceRef {
+    NamespaceRef { account: namespace.account, name: namespace.name.clone(), incarnation: namespace.incarnation }
+}
+
+#[test]
+fn a_new_accounts_namespace_can_be_locked_as_soon_as_its_creation_may_be_answered() {
+    let mut chain = Chain::new();
+    let reply = apply(&mut chain.accounts, &accounts::create(1, ANN.0, "ann@example.com"));
+    let awaited = reply.awaits_outbox.expect("it waits");
+    assert_eq!(chain.create_namespace(1, "a"), Err(Refusal::AccountNotFound(ANN)));
+    deliver(&mut chain.accounts, &mut chain.namespaces);
+    assert!(chain.accounts.outbox().is_settled(awaited));
+    let namespace = chain.create_namespace(2, "a").unwrap();
+    assert_eq!(chain.acquire(&namespace, "p1"), Err(Refusal::NamespaceNotFound));
+    deliver(&mut chain.namespaces, &mut chain.locks);
+    assert_eq!(chain.acquire(&namespace, "p1"), Ok(true));
+}
+
+#[test]
+fn a_namespace_that_is_deleted_and_made_again_has_no_old_lock() {
+    let mut chain = Chain::new();
+    apply(&mut chain.accounts, &accounts::create(1, ANN.0, "ann@example.com"));
+    chain.settle();
+    let first = chain.create_namespace(1, "a").unwrap();
+    chain.settle();
+    assert_eq!(chain.acquire(&first, "p1"), Ok(true));
+    chain.delete_namespace("a");
+    let second = chain.create_namespace(2, "a").unwrap();
+    assert_eq!(chain.acquire(&second, "p2"), Err(Refusal::NamespaceNotFound), "nothing was delivered yet");
+    chain.settle();
+    assert_eq!(chain.acquire(&first, "p1"), Err(Refusal::NamespaceNotFound));
+    assert_eq!(chain.acquire(&second, "p2"), Ok(true));
+}
+
+#[test]
+fn deleting_an_account_is_confirmed_only_when_its_locks_are_gone() {
+    let mut chain = Chain::new();
+    apply(&mut chain.accounts, &accounts::create(1, ANN.0, "ann@example.com"));
+    chain.settle();
+    let namespace = chain.create_namespace(1, "a").unwrap();
+    chain.settle();
+    assert_eq!(chain.acquire(&namespace, "p1"), Ok(true));
+    let awaited = apply(&mut chain.accounts, &accounts::delete(ANN.0)).awaits_outbox.expect("it waits");
+    deliver(&mut chain.accounts, &mut chain.namespaces);
+    assert!(!chain.accounts.outbox().is_settled(awaited), "the locks shard has not confirmed yet");
+    chain.settle();
+    assert!(chain.accounts.outbox().is_settled(awaited));
+    assert_eq!(chain.locks.next_deadline_ms(), None);
+    let query = Query::Lock { namespace: reference(&namespace), path: Path::flat("l") };
+    assert_eq!(chain.locks.query(0, &query).outcome, Err(Refusal::NamespaceNotFound));
+    assert_eq!(chain.create_namespace(3, "b"), Err(Refusal::AccountNotFound(ANN)));
+}

@@ -1,0 +1,192 @@
+//! A locks shard with one open namespace, and short ways to say commands.
+
+use std::collections::BTreeMap;
+
+use holdfast_core::shard::{Application, ShardCore};
+use holdfast_core::{
+    AccountId, Acquire, Answer, Claim, Command, Context, FencingToken, HolderView, Incarnation, Limits, LockView,
+    LocksCommand, Metadata, Mode, NamespaceMessage, NamespaceRef, NotGranted, Owner, Path, Query, Refusal, Release,
+    Reply, RequestId,
+};
+
+/// The wall clock is this much ahead of the shard clock.
+pub(crate) const WALL_AHEAD_MS: u64 = 1_700_000_000_000;
+pub(crate) const ACCOUNT: AccountId = AccountId(7);
+
+pub(crate) fn at(now_ms: u64) -> Context {
+    Context { now_ms, wall_ms: WALL_AHEAD_MS.saturating_add(now_ms) }
+}
+
+pub(crate) fn request_id(number: u64) -> RequestId {
+    RequestId((u128::from(number)).to_be_bytes())
+}
+
+pub(crate) fn namespace(name: &str, incarnation: u64) -> NamespaceRef {
+    NamespaceRef { account: ACCOUNT, name: name.to_owned(), incarnation: Incarnation(incarnation) }
+}
+
+pub(crate) fn orders() -> NamespaceRef {
+    namespace("orders", 1)
+}
+
+pub(crate) fn process(id: &str) -> Owner {
+    Owner::Process(id.to_owned())
+}
+
+pub(crate) fn open(number: u64, namespace: NamespaceRef, limits: Limits) -> Command {
+    let message = NamespaceMessage::Open { namespace, limits };
+    Command::Locks(LocksCommand::Deliver { source: "namespaces_00".into(), number, message })
+}
+
+pub(crate) fn purge(number: u64, namespace: NamespaceRef) -> Command {
+    let message = NamespaceMessage::Purge { namespace };
+    Command::Locks(LocksCommand::Deliver { source: "namespaces_00".into(), number, message })
+}
+
+/// A request for the lock `l` in `orders` for a second; fields are changed where a test says otherwise.
+pub(crate) fn want(owner: &str, mode: Mode) -> Acquire {
+    Acquire {
+        namespace: orders(),
+        owner: process(owner),
+        claims: vec![Claim { path: Path::flat("l"), mode }],
+        ttl_ms: Some(1_000),
+        transition_ms: 0,
+        metadata: Metadata::new(),
+        fencing_token: None,
+        asked_expires_at_ns: None,
+    }
+}
+
+pub(crate) fn metadata(pairs: &[(&str, &str)]) -> Metadata {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect::<BTreeMap<_, _>>()
+}
+
+/// The answer to an acquire of one path.
+#[derive(Debug)]
+pub(crate) struct Acquired {
+    pub(crate) outcome: Result<FencingToken, NotGranted>,
+    pub(crate) lock: LockView,
+}
+
+/// A locks shard whose clock stands where the test puts it.
+pub(crate) struct Shard {
+    pub(crate) core: ShardCore,
+    now_ms: u64,
+}
+
+impl Shard {
+    pub(crate) fn new() -> Self {
+        Self::with_limits(Limits::default())
+    }
+
+    pub(crate) fn with_limits(limits: Limits) -> Self {
+        let mut shard = Self { core: ShardCore::new(Application::Locks, "locks_00"), now_ms: 1_000 };
+        assert_eq!(shard.apply(&open(1, orders(), limits)).outcome, Ok(Answer::Done));
+        shard
+    }
+
+    /// One entry of the log with one command.
+    pub(crate) fn apply(&mut self, command: &Command) -> Reply {
+        self.core.advance(&at(self.now_ms));
+        let reply = self.core.apply(&at(self.now_ms), command);
+        assert_eq!(reply.clock_ms, self.core.clock_ms());
+        reply
+    }
+
+    /// Time passes, and the leader proposes what is due.
+    pub(crate) fn pass(&mut self, ms: u64) {
+        self.now_ms += ms;
+        self.core.advance(&at(self.now_ms));
+    }
+
+    pub(crate) fn try_acquire(&mut self, request: Acquire) -> Result<Answer, Refusal> {
+        self.apply(&Command::Locks(LocksCommand::Acquire(request))).outcome
+    }
+
+    pub(crate) fn acquire(&mut self, request: Acquire) -> Acquired {
+        match self.try_acquire(request) {
+            Ok(Answer::Acquired { outcome, mut locks }) => Acquired { outcome, lock: locks.remove(0) },
+            other => panic!("not an answer to an acquire: {other:?}"),
+        }
+    }
+
+    pub(crate) fn granted(&mut self, request: Acquire) -> FencingToken {
+        self.acquire(request).outcome.expect("should be granted")
+    }
+
+    pub(crate) fn refused(&mut self, request: Acquire) -> NotGranted {
+        self.acquire(request).outcome.expect_err("should not be granted")
+    }
+
+    pub(crate) fn release_with(&mut self, owner: &str, fencing_token: Option<FencingToken>) -> (bool, LockView) {
+        let (namespace, owner, paths) = (orders(), process(owner), vec![Path::flat("l")]);
+        let release = Release { namespace, owner, paths, fencing_token };
+        match self.apply(&Command::Locks(LocksCommand::Release(release))).outcome {
+            Ok(Answer::Released { released, mut locks }) => (released, locks.remove(0)),
+            other => panic!("not an answer to a release: {other:?}"),
+        }
+    }
+
+    pub(crate) fn release(&mut self, owner: &str) -> (bool, LockView) {
+        self.release_with(owner, None)
+    }
+
+    pub(crate) fn delete(&mut self, name: &str) {
+        let command = LocksCommand::Delete { namespace: orders(), path: Path::flat(name) };
+        assert_eq!(self.apply(&Command::Locks(command)).outcome, Ok(Answer::Done));
+    }
+
+    pub(crate) fn query(&self, query: &Query) -> Result<Answer, Refusal> {
+        self.core.query(self.now_ms, query).outcome
+    }
+
+    pub(crate) fn get(&self, name: &str) -> LockView {
+        match self.query(&Query::Lock { namespace: orders(), path: Path::flat(name) }) {
+            Ok(Answer::Lock(lock)) => lock,
+            other => panic!("not a lock: {other:?}"),
+        }
+    }
+
+    pub(crate) fn is_current(&self, fencing_token: FencingToken) -> bool {
+        match self.query(&Query::Check { namespace: orders(), path: Path::flat("l"), fencing_token }) {
+            Ok(Answer::Checked { current, .. }) => current,
+            other => panic!("not a check: {other:?}"),
+        }
+    }
+
+    pub(crate) fn list(&self, prefix: &[&str], after: Option<&[&str]>, limit: u32) -> (Vec<LockView>, bool) {
+        let (prefix, after) = (path(prefix), after.map(path));
+        match self.query(&Query::Locks { namespace: orders(), prefix, after, limit }) {
+            Ok(Answer::Locks { locks, more }) => (locks, more),
+            other => panic!("not a page of locks: {other:?}"),
+        }
+    }
+}
+
+pub(crate) fn path(segments: &[&str]) -> Path {
+    Path(segments.iter().map(|segment| (*segment).to_owned()).collect())
+}
+
+pub(crate) fn names(holders: &[HolderView]) -> Vec<&str> {
+    holders.iter().map(|holder| holder.process_id.as_str()).collect()
+}
+
+/// A shard that never had a lock, brought to the same clock and revision: what is left when everything ended.
+pub(crate) fn untouched(clock_ms: u64, revision: u64, limits: Limits) -> ShardCore {
+    let mut shard = Shard::with_limits(limits);
+    shard.now_ms = clock_ms;
+    let mut missing = revision;
+    if missing % 2 == 1 {
+        let claims = ["a", "b"].map(|name| Claim { path: Path::flat(name), mode: Mode::Write });
+        shard.try_acquire(Acquire { claims: claims.to_vec(), ..want("x", Mode::Write) }).expect("two holds");
+        shard.delete("a");
+        shard.delete("b");
+        missing -= 3;
+    }
+    for _ in 0..missing / 2 {
+        shard.granted(want("x", Mode::Write));
+        shard.delete("l");
+    }
+    shard.pass(0);
+    shard.core
+}

@@ -1,0 +1,71 @@
+//! Starting the inner half of a gateway.
+
+use std::sync::Arc;
+
+use holdfast_auth::{ClusterSecret, OperatorToken, OperatorVerifier, ServiceSigner};
+use holdfast_cluster::{ClusterConfig, ConfigError, ShardMap};
+
+use crate::directory::{Directory, RateLimits};
+use crate::service::{Inner, Service};
+use holdfast_routing::{Connector, Router, RoutingOptions, TcpConnector};
+
+/// What a gateway needs to know.
+pub struct GatewayOptions {
+    /// Where the shards are.
+    pub cluster_config: ClusterConfig,
+    /// What proves to nodes that this process belongs to the cluster.
+    pub cluster_secret: ClusterSecret,
+    /// Knows the operator token by its hash.
+    pub operator: OperatorVerifier,
+    /// How nodes name this process in their logs, like `gateway 127.0.0.1:8080`.
+    pub process_name: String,
+    /// How connections to nodes are made.
+    pub connector: Arc<dyn Connector>,
+    /// Times of routing.
+    pub routing: RoutingOptions,
+}
+
+impl GatewayOptions {
+    /// The usual options: TCP, and times that fit failovers of about two seconds.
+    pub fn new(
+        cluster_config: ClusterConfig,
+        cluster_secret: ClusterSecret,
+        operator_token: &OperatorToken,
+        process_name: impl Into<String>,
+    ) -> Self {
+        Self {
+            cluster_config,
+            cluster_secret,
+            operator: OperatorVerifier::new(operator_token),
+            process_name: process_name.into(),
+            connector: Arc::new(TcpConnector),
+            routing: RoutingOptions::default(),
+        }
+    }
+}
+
+/// Starts gateways.
+pub struct Gateway;
+
+impl Gateway {
+    /// Connects to the nodes and begins to follow the accounts shard, in the background: nodes may come up later. Needs
+    /// a tokio runtime. [`Service::shutdown`] ends it.
+    ///
+    /// # Errors
+    /// When the cluster config is refused.
+    pub fn start(options: GatewayOptions) -> Result<Service, ConfigError> {
+        let map = ShardMap::new(options.cluster_config)?;
+        let signer = ServiceSigner::new(&options.cluster_secret, options.process_name);
+        // Another one at every start, so that nodes do not take this process for its predecessor.
+        let caller_id = uuid::Uuid::new_v4().to_string();
+        let router = Router::start(map, signer, caller_id, options.connector, options.routing);
+        let directory = Directory::start(router.clone());
+        Ok(Service::new(Inner {
+            router,
+            directory,
+            rates: RateLimits::default(),
+            operator: options.operator,
+            cluster_secret: options.cluster_secret,
+        }))
+    }
+}

@@ -1,0 +1,161 @@
+//! A bounded cache whose misses are looked up once, however many wait for them.
+
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use moka::sync::Cache;
+use tokio::sync::OnceCell;
+
+/// How long "there is no such thing" is remembered: long enough to spare the shard a flood of wrong keys, short enough
+/// that nobody waits for a thing that was just made.
+const NEGATIVE_LIFE: Duration = Duration::from_millis(500);
+/// How many of those are remembered.
+const NEGATIVE_CAPACITY: u64 = 10_000;
+
+/// A look-up under way or done, shared by all who wait for it.
+type Lookup<V, E> = Arc<OnceCell<Result<Option<V>, E>>>;
+
+/// What is known of things by their keys. Entries being looked up are in it too, so that forgetting a key also
+/// discards the outcome of a look-up that began before.
+pub(super) struct LookupCache<K, V, E> {
+    name: &'static str,
+    found: Cache<K, Lookup<V, E>>,
+    /// Absent when "no such thing" is not remembered.
+    missing: Option<Cache<K, ()>>,
+}
+
+impl<K, V, E> LookupCache<K, V, E>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    E: Clone + Send + Sync + 'static,
+{
+    pub(super) fn new(name: &'static str, capacity: u64, remembers_missing: bool) -> Self {
+        let missing = remembers_missing
+            .then(|| Cache::builder().max_capacity(NEGATIVE_CAPACITY).time_to_live(NEGATIVE_LIFE).build());
+        Self { name, found: Cache::builder().max_capacity(capacity).build(), missing }
+    }
+
+    /// The value from memory, or from `look_up`, which runs once for all who wait. They share its failure too: were each
+    /// to try after the other, the last would wait for as many time limits as there are callers.
+    pub(super) async fn get<F>(&self, key: &K, look_up: impl FnOnce() -> F) -> Result<Option<V>, E>
+    where
+        F: Future<Output = Result<Option<V>, E>>,
+    {
+        if self.missing.as_ref().is_some_and(|missing| missing.contains_key(key)) {
+            self.count("missing");
+            return Ok(None);
+        }
+        let cell = self.found.get_with_by_ref(key, Arc::default);
+        if let Some(Ok(Some(value))) = cell.get() {
+            self.count("hit");
+            return Ok(Some(value.clone()));
+        }
+        self.count("miss");
+        let outcome = cell.get_or_init(look_up).await;
+        if !matches!(outcome, Ok(Some(_))) {
+            // Only what was found is kept here; the next caller looks up afresh.
+            self.found.invalidate(key);
+        }
+        if let (Ok(None), Some(missing)) = (outcome, &self.missing) {
+            missing.insert(key.clone(), ());
+        }
+        outcome.clone()
+    }
+
+    pub(super) fn forget(&self, key: &K) {
+        self.found.invalidate(key);
+        if let Some(missing) = &self.missing {
+            missing.invalidate(key);
+        }
+    }
+
+    pub(super) fn clear(&self) {
+        self.found.invalidate_all();
+        if let Some(missing) = &self.missing {
+            missing.invalidate_all();
+        }
+    }
+
+    fn count(&self, outcome: &'static str) {
+        metrics::counter!("holdfast_gateway_cache_lookups_total", "cache" => self.name, "outcome" => outcome)
+            .increment(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn concurrent_misses_are_looked_up_once() {
+        let cache = Arc::new(LookupCache::<u64, u64, Infallible>::new("test", 10, true));
+        let lookups = Arc::new(AtomicUsize::new(0));
+        let gate = Arc::new(tokio::sync::Semaphore::new(0));
+        let mut waiting = Vec::new();
+        for _ in 0..8 {
+            let (cache, lookups, gate) = (cache.clone(), lookups.clone(), gate.clone());
+            waiting.push(tokio::spawn(async move {
+                let look_up = || async {
+                    lookups.fetch_add(1, Ordering::SeqCst);
+                    let _permit = gate.acquire().await.unwrap();
+                    Ok::<_, Infallible>(Some(7))
+                };
+                cache.get(&1, look_up).await.unwrap()
+            }));
+        }
+        while lookups.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        gate.add_permits(1);
+        for call in waiting {
+            assert_eq!(call.await.unwrap(), Some(7));
+        }
+        assert_eq!(lookups.load(Ordering::SeqCst), 1);
+    }
+
+    #[tokio::test]
+    async fn what_is_missing_is_remembered_until_it_is_forgotten() {
+        let cache = LookupCache::<u64, u64, Infallible>::new("test", 10, true);
+        assert_eq!(cache.get(&1, || async { Ok::<_, Infallible>(None) }).await.unwrap(), None);
+        assert_eq!(cache.get(&1, || async { Ok::<_, Infallible>(Some(1)) }).await.unwrap(), None);
+        cache.forget(&1);
+        assert_eq!(cache.get(&1, || async { Ok::<_, Infallible>(Some(1)) }).await.unwrap(), Some(1));
+    }
+
+    #[tokio::test]
+    async fn a_lookup_that_began_before_its_key_was_forgotten_is_not_kept() {
+        let cache = LookupCache::<u64, u64, Infallible>::new("test", 10, false);
+        let stale = cache.get(&1, || async {
+            cache.forget(&1);
+            Ok::<_, Infallible>(Some(1))
+        });
+        assert_eq!(stale.await.unwrap(), Some(1));
+        assert_eq!(cache.get(&1, || async { Ok::<_, Infallible>(Some(2)) }).await.unwrap(), Some(2));
+    }
+
+    #[tokio::test]
+    async fn a_failed_lookup_is_tried_again_by_the_next_caller() {
+        let cache = LookupCache::<u64, u64, &str>::new("test", 10, true);
+        assert_eq!(cache.get(&1, || async { Err("down") }).await, Err("down"));
+        assert_eq!(cache.get(&1, || async { Ok::<_, &str>(Some(3)) }).await, Ok(Some(3)));
+    }
+
+    #[tokio::test]
+    async fn all_who_wait_for_a_lookup_share_its_failure() {
+        let cache = LookupCache::<u64, u64, &str>::new("test", 10, true);
+        let lookups = AtomicUsize::new(0);
+        let look_up = || async {
+            lookups.fetch_add(1, Ordering::SeqCst);
+            tokio::task::yield_now().await;
+            Err("down")
+        };
+        let outcomes = tokio::join!(cache.get(&1, look_up), cache.get(&1, look_up), cache.get(&1, look_up));
+        assert_eq!(outcomes, (Err("down"), Err("down"), Err("down")));
+        assert_eq!(lookups.load(Ordering::SeqCst), 1);
+    }
+}

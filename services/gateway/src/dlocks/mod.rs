@@ -1,0 +1,178 @@
+//! The compatible door for dlocks clients: the same service, seen through their messages.
+//!
+//! The account comes from the API key. Only where the operator says so may a caller name its account in the metadata
+//! `account-id` instead: whoever reaches the port is then trusted with every account.
+
+mod account;
+mod show;
+
+use holdfast_core::Mode;
+use holdfast_proto::dlocks as d;
+use tonic::{Request, Response, Status};
+
+use crate::error::ApiResult;
+use crate::grpc::{head, status};
+use crate::service::{
+    AcquireLock, CallContext, Caller, CreateNamespace, NamespaceView, PageRequest, ReleaseLock, Service,
+};
+
+pub(crate) use d::locks_service_api_server::LocksServiceApiServer;
+
+/// Rows asked for at once where a dlocks client gets all of them in one answer.
+const PAGE_SIZE: u32 = 1_000;
+
+/// The door of one service.
+#[derive(Clone)]
+pub(crate) struct DlocksDoor {
+    service: Service,
+    account_metadata: bool,
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+impl DlocksDoor {
+    /// With `account_metadata`, callers without an API key are known by the metadata `account-id`.
+    pub(crate) fn new(service: Service, account_metadata: bool) -> Self {
+        Self { service, account_metadata }
+    }
+
+    async fn check<T>(&self, request: Request<T>) -> Result<(Caller, CallContext, T), Status> {
+        let (caller, context) = self.identify(&request).await.map_err(status)?;
+        Ok((caller, context, request.into_inner()))
+    }
+
+    async fn identify<T>(&self, request: &Request<T>) -> ApiResult<(Caller, CallContext)> {
+        let head = head(request);
+        let context = head.context()?;
+        let bearer = head.bearer()?;
+        let named = account::named(request.metadata(), self.account_metadata, bearer.is_some())?;
+        let caller = match named {
+            Some(account) => self.service.trust_account(&account, &context).await?,
+            None => self.service.authenticate(bearer, &context).await?,
+        };
+        Ok((caller, context))
+    }
+
+    /// All namespaces: their number is limited per account.
+    async fn every_namespace(&self, caller: &Caller, context: &CallContext) -> ApiResult<Vec<NamespaceView>> {
+        let mut namespaces = Vec::new();
+        let mut page = PageRequest { page_size: Some(PAGE_SIZE), page_token: None };
+        loop {
+            let found = self.service.list_namespaces(caller, context, page.clone()).await?;
+            namespaces.extend(found.items);
+            page.page_token = found.next_page_token;
+            if page.page_token.is_none() {
+                return Ok(namespaces);
+            }
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl d::locks_service_api_server::LocksServiceApi for DlocksDoor {
+    async fn create_namespace(
+        &self,
+        request: Request<d::CreateNamespaceRequest>,
+    ) -> Answer<d::CreateNamespaceResponse> {
+        let (caller, context, message) = self.check(request).await?;
+        let request = CreateNamespace { name: message.name, description: Some(message.description) };
+        let created = self.service.create_namespace(&caller, &context, request).await.map_err(status)?;
+        Ok(Response::new(d::CreateNamespaceResponse { namespace: Some(show::namespace(created)) }))
+    }
+
+    async fn list_namespaces(&self, request: Request<d::ListNamespacesRequest>) -> Answer<d::ListNamespacesResponse> {
+        let (caller, context, _) = self.check(request).await?;
+        let found = self.every_namespace(&caller, &context).await.map_err(status)?;
+        let namespaces = found.into_iter().map(show::namespace).collect();
+        Ok(Response::new(d::ListNamespacesResponse { namespaces }))
+    }
+
+    async fn get_namespace(&self, request: Request<d::GetNamespaceRequest>) -> Answer<d::GetNamespaceResponse> {
+        let (caller, context, message) = self.check(request).await?;
+        let found = self.service.get_namespace(&caller, &context, &message.namespace_name).await.map_err(status)?;
+        Ok(Response::new(d::GetNamespaceResponse { namespace: Some(show::namespace(found)) }))
+    }
+
+    async fn update_namespace(
+        &self,
+        request: Request<d::UpdateNamespaceRequest>,
+    ) -> Answer<d::UpdateNamespaceResponse> {
+        let (caller, context, message) = self.check(request).await?;
+        let d::UpdateNamespaceRequest { namespace_name, description } = message;
+        let updated = self.service.update_namespace(&caller, &context, &namespace_name, Some(description)).await;
+        Ok(Response::new(d::UpdateNamespaceResponse { namespace: Some(show::namespace(updated.map_err(status)?)) }))
+    }
+
+    async fn delete_namespace(
+        &self,
+        request: Request<d::DeleteNamespaceRequest>,
+    ) -> Answer<d::DeleteNamespaceResponse> {
+        let (caller, context, message) = self.check(request).await?;
+        self.service.delete_namespace(&caller, &context, &message.namespace_name, None).await.map_err(status)?;
+        Ok(Response::new(d::DeleteNamespaceResponse {}))
+    }
+
+    async fn acquire_lock(&self, request: Request<d::AcquireLockRequest>) -> Answer<d::AcquireLockResponse> {
+        let (caller, context, message) = self.check(request).await?;
+        let answer = self.service.acquire_lock(&caller, &context, acquire(message)).await.map_err(status)?;
+        let lock = Some(show::lock(answer.lock));
+        Ok(Response::new(d::AcquireLockResponse { lock, success: answer.success }))
+    }
+
+    async fn release_lock(&self, request: Request<d::ReleaseLockRequest>) -> Answer<d::ReleaseLockResponse> {
+        let (caller, context, message) = self.check(request).await?;
+        let request = ReleaseLock {
+            namespace: message.namespace_name,
+            name: message.lock_name,
+            process_id: message.process_id,
+            fencing_token: None,
+        };
+        let answer = self.service.release_lock(&caller, &context, request).await.map_err(status)?;
+        Ok(Response::new(d::ReleaseLockResponse { lock: Some(show::lock(answer.lock)) }))
+    }
+
+    async fn get_lock(&self, request: Request<d::GetLockRequest>) -> Answer<d::GetLockResponse> {
+        let (caller, context, message) = self.check(request).await?;
+        let (namespace, name) = (&message.namespace_name, &message.lock_name);
+        let lock = self.service.get_lock(&caller, &context, namespace, name).await.map_err(status)?;
+        Ok(Response::new(d::GetLockResponse { lock: Some(show::lock(lock)) }))
+    }
+
+    async fn delete_lock(&self, request: Request<d::DeleteLockRequest>) -> Answer<d::DeleteLockResponse> {
+        let (caller, context, message) = self.check(request).await?;
+        let (namespace, name) = (&message.namespace_name, &message.lock_name);
+        self.service.delete_lock(&caller, &context, namespace, name).await.map_err(status)?;
+        Ok(Response::new(d::DeleteLockResponse {}))
+    }
+}
+
+/// The instant is passed on as it is, to be read back as it was written.
+fn acquire(message: d::AcquireLockRequest) -> AcquireLock {
+    AcquireLock {
+        namespace: message.namespace_name,
+        name: message.lock_name,
+        process_id: message.process_id,
+        mode: if message.write_lock { Mode::Write } else { Mode::Read },
+        ttl_ms: None,
+        expires_at: None,
+        dlocks_expires_at_ns: Some(message.expires_at),
+        transition_ms: 0,
+        metadata: Default::default(),
+        fencing_token: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_acquire_keeps_its_instant_to_the_nanosecond_and_is_for_reading_unless_it_says_so() {
+        let message = d::AcquireLockRequest { expires_at: 1_900_000_000_123_456_789, ..Default::default() };
+        let reading = acquire(message.clone());
+        assert_eq!(reading.mode, Mode::Read);
+        assert_eq!(reading.dlocks_expires_at_ns, Some(1_900_000_000_123_456_789));
+        assert_eq!((reading.ttl_ms, reading.expires_at), (None, None));
+        assert_eq!(acquire(d::AcquireLockRequest { write_lock: true, ..message }).mode, Mode::Write);
+    }
+}

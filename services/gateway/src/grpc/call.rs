@@ -1,0 +1,41 @@
+//! Who calls over gRPC.
+
+use std::borrow::Cow;
+
+use tonic::{Request, Status};
+
+use super::status;
+use crate::error::ApiResult;
+use crate::head::Head;
+use crate::service::{CallContext, Caller, Service};
+
+/// A call by a caller whose credential was checked, and what it asks.
+#[derive(Debug)]
+pub(crate) struct Call<T> {
+    pub(crate) caller: Caller,
+    pub(crate) context: CallContext,
+    pub(crate) message: T,
+}
+
+impl<T> Call<T> {
+    /// Checks the credential in the metadata.
+    pub(crate) async fn check(service: &Service, request: Request<T>) -> Result<Self, Status> {
+        let (context, caller) = identify(service, &request).await.map_err(status)?;
+        Ok(Self { caller, context, message: request.into_inner() })
+    }
+}
+
+async fn identify<T>(service: &Service, request: &Request<T>) -> ApiResult<(CallContext, Caller)> {
+    let head = head(request);
+    let context = head.context()?;
+    let caller = service.authenticate(head.bearer()?, &context).await?;
+    Ok((context, caller))
+}
+
+/// The head of a call as the door read it, else read from the metadata.
+pub(crate) fn head<T>(request: &Request<T>) -> Cow<'_, Head> {
+    match request.extensions().get::<Head>() {
+        Some(head) => Cow::Borrowed(head),
+        None => Cow::Owned(Head::grpc(request.metadata().as_ref())),
+    }
+}

@@ -1,0 +1,56 @@
+//! The gRPC methods that exist, so that figures have labels for these only.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use holdfast_proto::{DLOCKS_DESCRIPTORS, V1_DESCRIPTORS};
+use prost::Message;
+use prost_types::FileDescriptorSet;
+
+use super::DescriptorsError;
+
+/// Paths of known methods, like `/holdfast.v1.LocksService/AcquireLock`.
+#[derive(Clone, Debug)]
+pub(crate) struct Methods(Arc<BTreeSet<String>>);
+
+impl Methods {
+    /// Those of the public API, the compatible doors and health.
+    pub(crate) fn read() -> Result<Self, DescriptorsError> {
+        let mut paths = BTreeSet::new();
+        for encoded in [V1_DESCRIPTORS, DLOCKS_DESCRIPTORS, tonic_health::pb::FILE_DESCRIPTOR_SET] {
+            let set = FileDescriptorSet::decode(encoded).map_err(DescriptorsError::new)?;
+            for file in &set.file {
+                for service in &file.service {
+                    let methods = service.method.iter();
+                    paths.extend(methods.map(|m| format!("/{}.{}/{}", file.package(), service.name(), m.name())));
+                }
+            }
+        }
+        Ok(Self(Arc::new(paths)))
+    }
+
+    /// The path when it is a known method's, else `unmatched`.
+    pub(crate) fn label(&self, path: &str) -> String {
+        if self.0.contains(path) { path.to_owned() } else { "unmatched".to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_methods_that_exist_become_labels() {
+        let methods = Methods::read().unwrap();
+        for path in [
+            "/holdfast.v1.AccountsService/CreateApiKey",
+            "/holdfast.v1.NamespacesService/ListNamespaces",
+            "/holdfast.v1.LocksService/AcquireLock",
+            "/com.evrblk.monstera_example.gatewaypb.LocksServiceApi/AcquireLock",
+            "/grpc.health.v1.Health/Check",
+        ] {
+            assert_eq!(methods.label(path), path);
+        }
+        assert_eq!(methods.label("/holdfast.v1.LocksService/Made-Up"), "unmatched");
+    }
+}

@@ -1,0 +1,78 @@
+//! The gRPC door: the same operations over the same service, with server reflection and the health service.
+
+mod accounts;
+mod call;
+mod locks;
+mod methods;
+mod namespaces;
+mod observe;
+mod show;
+mod status;
+
+use axum::Router;
+use axum::middleware::{from_fn, from_fn_with_state};
+use holdfast_proto::v1::accounts_service_server::AccountsServiceServer;
+use holdfast_proto::v1::locks_service_server::LocksServiceServer;
+use holdfast_proto::v1::namespaces_service_server::NamespacesServiceServer;
+use holdfast_proto::{DLOCKS_DESCRIPTORS, V1_DESCRIPTORS};
+use tonic::service::Routes;
+use tonic_health::pb::health_server::{Health, HealthServer};
+use tower_http::catch_panic::CatchPanicLayer;
+
+use crate::dlocks::{DlocksDoor, LocksServiceApiServer};
+use crate::rest::MAX_BODY_BYTES;
+use crate::service::Service;
+
+pub(crate) use call::{Call, head};
+pub(crate) use methods::Methods;
+pub(crate) use status::status;
+
+/// The operations of one service over gRPC.
+#[derive(Clone)]
+pub(crate) struct GrpcDoor {
+    service: Service,
+}
+
+/// The descriptors that cannot be read: a fault of the build.
+#[derive(Debug, thiserror::Error)]
+#[error("the descriptors of the API cannot be read: {0}")]
+pub struct DescriptorsError(String);
+
+impl DescriptorsError {
+    fn new(error: impl std::fmt::Display) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// Every gRPC service of the gateway: the public API, the compatible doors, health and reflection.
+pub(crate) fn routes(
+    service: &Service,
+    dlocks: DlocksDoor,
+    health: HealthServer<impl Health>,
+) -> Result<Router, DescriptorsError> {
+    let door = GrpcDoor { service: service.clone() };
+    let routes = Routes::default()
+        .add_service(AccountsServiceServer::new(door.clone()).max_decoding_message_size(MAX_BODY_BYTES))
+        .add_service(NamespacesServiceServer::new(door.clone()).max_decoding_message_size(MAX_BODY_BYTES))
+        .add_service(LocksServiceServer::new(door).max_decoding_message_size(MAX_BODY_BYTES))
+        .add_service(LocksServiceApiServer::new(dlocks).max_decoding_message_size(MAX_BODY_BYTES))
+        .add_service(health.max_decoding_message_size(MAX_BODY_BYTES))
+        .add_service(reflection().build_v1().map_err(DescriptorsError::new)?)
+        .add_service(reflection().build_v1alpha().map_err(DescriptorsError::new)?);
+    Ok(finish(routes, Methods::read()?))
+}
+
+fn finish(routes: Routes, methods: Methods) -> Router {
+    routes
+        .into_axum_router()
+        .layer(CatchPanicLayer::custom(status::after_panic))
+        .layer(from_fn(status::explain))
+        .layer(from_fn_with_state(methods, observe::observe))
+}
+
+fn reflection<'a>() -> tonic_reflection::server::Builder<'a> {
+    tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(V1_DESCRIPTORS)
+        .register_encoded_file_descriptor_set(DLOCKS_DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+}

@@ -1,0 +1,93 @@
+//! Errors as gRPC statuses. The public code travels in `google.rpc.ErrorInfo`.
+
+use std::any::Any;
+use std::collections::HashMap;
+
+use axum::extract::Request;
+use axum::http::Response as HttpResponse;
+use axum::middleware::Next;
+use axum::response::Response;
+use tonic::{Code as Grpc, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+use crate::error::{ApiError, Code};
+
+/// The domain of the reasons in `google.rpc.ErrorInfo`.
+const DOMAIN: &str = "holdfast";
+
+/// The one gRPC status of an error.
+pub(crate) fn status(error: ApiError) -> Status {
+    let code = error.code;
+    let ids: HashMap<String, String> = error.ids.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let mut details = ErrorDetails::with_error_info(code.name(), DOMAIN, ids);
+    if error.retry_after.is_some() {
+        details.set_retry_info(error.retry_after);
+    }
+    Status::with_error_details(code.grpc_code(), error.detail, details)
+}
+
+/// The answer in place of one that a panic cut off. What the panic said is logged where it happened and stays here.
+pub(super) fn after_panic(_panic: Box<dyn Any + Send + 'static>) -> HttpResponse<axum::body::Body> {
+    status(ApiError::internal("a fault of the service; the request id names it in the log")).into_http()
+}
+
+/// Gives the statuses that the gRPC library makes by itself for bad messages the codes of the contract: a message that
+/// is too large or not well-formed is the caller's fault, and must not look like a fault of the service.
+pub(super) async fn explain(request: Request, next: Next) -> Response {
+    let response = next.run(request).await;
+    match Status::from_header_map(response.headers()).and_then(|made| of_contract(&made)) {
+        Some(error) => status(error).into_http(),
+        None => response,
+    }
+}
+
+fn of_contract(made: &Status) -> Option<ApiError> {
+    if !made.details().is_empty() {
+        return None;
+    }
+    let message = made.message();
+    match made.code() {
+        Grpc::OutOfRange if message.contains("message length too large") => {
+            Some(ApiError::new(Code::PayloadTooLarge, message))
+        }
+        Grpc::Internal if message.contains("failed to decode Protobuf message") => {
+            Some(ApiError::new(Code::InvalidArgument, message))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn every_code_has_its_status_and_carries_its_name() {
+        for code in Code::ALL {
+            let status = status(ApiError::new(code, "what happened").with("namespace", "demo"));
+            assert_eq!(status.code(), code.grpc_code());
+            assert_eq!(status.message(), "what happened");
+            let info = status.get_details_error_info().unwrap();
+            assert_eq!((info.reason.as_str(), info.domain.as_str()), (code.name(), "holdfast"));
+            assert_eq!(info.metadata.get("namespace").map(String::as_str), Some("demo"));
+        }
+    }
+
+    #[test]
+    fn what_may_be_tried_again_says_when() {
+        let status = status(ApiError::rate_limited(10, Duration::from_secs(3)));
+        assert_eq!(status.get_details_retry_info().unwrap().retry_delay, Some(Duration::from_secs(3)));
+    }
+
+    #[test]
+    fn a_message_that_cannot_be_read_is_the_callers_fault() {
+        let made = Status::internal("failed to decode Protobuf message: invalid string value");
+        assert_eq!(of_contract(&made).unwrap().code, Code::InvalidArgument);
+        let made = Status::out_of_range("Error, decoded message length too large: found 70000 bytes");
+        assert_eq!(of_contract(&made).unwrap().code, Code::PayloadTooLarge);
+        assert_eq!(of_contract(&Status::unimplemented("")), None);
+        assert_eq!(of_contract(&status(ApiError::internal("failed to decode Protobuf message"))), None);
+    }
+}

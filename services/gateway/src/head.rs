@@ -1,0 +1,162 @@
+//! What every door reads from the head of a call: its request id, credential, deadline and idempotency key.
+
+use std::time::Duration;
+
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::error::{ApiError, ApiResult};
+use crate::service::{CallContext, DEFAULT_DEADLINE};
+
+/// Names a call in logs, in the answer and in support requests.
+pub(crate) static REQUEST_ID: HeaderName = HeaderName::from_static("holdfast-request-id");
+/// How long a REST caller waits for its answer, in milliseconds.
+pub(crate) const TIMEOUT_MS: &str = "holdfast-timeout-ms";
+/// How long a gRPC caller waits for its answer: a number and a unit.
+pub(crate) const GRPC_TIMEOUT: &str = "grpc-timeout";
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
+/// The longest deadline that a caller may bring; longer ones are cut to this.
+pub(crate) const MAX_DEADLINE: Duration = Duration::from_secs(660);
+/// What a door waits beyond the deadline before it answers by itself: the service keeps deadlines and says more.
+const GRACE: Duration = Duration::from_secs(1);
+const MAX_REQUEST_ID_BYTES: usize = 128;
+
+/// The head of a call, read once by the door. What is malformed in it is refused by the operation, not here, so that
+/// the refusal takes the same way out as every other.
+#[derive(Clone, Debug)]
+pub(crate) struct Head {
+    pub(crate) request_id: String,
+    bearer: ApiResult<Option<String>>,
+    deadline: ApiResult<Instant>,
+    idempotency_key: ApiResult<Option<String>>,
+}
+
+impl Head {
+    /// Of a call over REST.
+    pub(crate) fn rest(headers: &HeaderMap) -> Self {
+        Self::read(headers, single(headers, TIMEOUT_MS).and_then(|text| deadline(text, rest_timeout)))
+    }
+
+    /// Of a call over gRPC.
+    pub(crate) fn grpc(headers: &HeaderMap) -> Self {
+        Self::read(headers, single(headers, GRPC_TIMEOUT).and_then(|text| deadline(text, grpc_timeout)))
+    }
+
+    fn read(headers: &HeaderMap, deadline: ApiResult<Instant>) -> Self {
+        Self {
+            request_id: request_id(headers),
+            bearer: bearer(headers),
+            deadline,
+            idempotency_key: single(headers, IDEMPOTENCY_KEY).map(|key| key.map(str::to_owned)),
+        }
+    }
+
+    /// The call for the service.
+    pub(crate) fn context(&self) -> ApiResult<CallContext> {
+        Ok(CallContext {
+            request_id: self.request_id.clone(),
+            deadline: self.deadline.clone()?,
+            idempotency_key: self.idempotency_key.clone()?,
+        })
+    }
+
+    /// What follows `Bearer `, if there is such a header.
+    pub(crate) fn bearer(&self) -> ApiResult<Option<&str>> {
+        self.bearer.as_ref().map(Option::as_deref).map_err(Clone::clone)
+    }
+
+    /// When the door stops waiting for the service.
+    pub(crate) fn give_up_at(&self) -> Instant {
+        self.deadline.clone().unwrap_or_else(|_| Instant::now() + DEFAULT_DEADLINE) + GRACE
+    }
+
+    /// The request id as a header of the answer.
+    pub(crate) fn id_header(&self) -> HeaderValue {
+        // Ids that are taken over are checked, and those that are made are hex digits: both are always valid here.
+        HeaderValue::from_str(&self.request_id).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
+    }
+}
+
+/// The error for a call that the service did not answer in time.
+pub(crate) fn out_of_time() -> ApiError {
+    ApiError::new(crate::Code::DeadlineExceeded, "the call did not end within its deadline; it may have been done")
+}
+
+fn request_id(headers: &HeaderMap) -> String {
+    let given = headers.get(&REQUEST_ID).and_then(|value| value.to_str().ok());
+    match given.filter(|id| is_request_id(id)) {
+        Some(id) => id.to_owned(),
+        None => Uuid::new_v4().simple().to_string(),
+    }
+}
+
+/// Only what cannot confuse a log line or a header is taken over from a caller.
+fn is_request_id(id: &str) -> bool {
+    let letters = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    (1..=MAX_REQUEST_ID_BYTES).contains(&id.len()) && id.bytes().all(letters)
+}
+
+fn bearer(headers: &HeaderMap) -> ApiResult<Option<String>> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(ApiError::unauthenticated("authorization: given more than once"));
+    }
+    let text = value.to_str().unwrap_or_default();
+    match text.split_once(' ') {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(Some(token.trim().to_owned())),
+        _ => Err(ApiError::unauthenticated("authorization: must be `Bearer` and an API key or the operator token")),
+    }
+}
+
+/// The value of a header that may be given once.
+fn single<'a>(headers: &'a HeaderMap, name: &'static str) -> ApiResult<Option<&'a str>> {
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(ApiError::invalid(name, format!("{name}: given more than once")));
+    }
+    let text = value.to_str().map_err(|_| ApiError::invalid(name, format!("{name}: must be visible ASCII")))?;
+    Ok(Some(text))
+}
+
+fn deadline(text: Option<&str>, read: impl FnOnce(&str) -> ApiResult<Duration>) -> ApiResult<Instant> {
+    let timeout = text.map_or(Ok(DEFAULT_DEADLINE), read)?;
+    Ok(Instant::now() + timeout.min(MAX_DEADLINE))
+}
+
+fn rest_timeout(text: &str) -> ApiResult<Duration> {
+    match digits(text, 12) {
+        Some(millis) if millis > 0 => Ok(Duration::from_millis(millis)),
+        _ => Err(ApiError::invalid(TIMEOUT_MS, format!("{TIMEOUT_MS}: must be a number of milliseconds, at least 1"))),
+    }
+}
+
+fn grpc_timeout(text: &str) -> ApiResult<Duration> {
+    let malformed = || {
+        ApiError::invalid(GRPC_TIMEOUT, format!("{GRPC_TIMEOUT}: must be up to 8 digits and one of H, M, S, m, u, n"))
+    };
+    let unit = text.chars().next_back().ok_or_else(malformed)?;
+    let amount = digits(&text[..text.len() - unit.len_utf8()], 8).ok_or_else(malformed)?;
+    match unit {
+        'H' => Ok(Duration::from_secs(amount * 3_600)),
+        'M' => Ok(Duration::from_secs(amount * 60)),
+        'S' => Ok(Duration::from_secs(amount)),
+        'm' => Ok(Duration::from_millis(amount)),
+        'u' => Ok(Duration::from_micros(amount)),
+        'n' => Ok(Duration::from_nanos(amount)),
+        _ => Err(malformed()),
+    }
+}
+
+fn digits(text: &str, at_most: usize) -> Option<u64> {
+    let well_formed = (1..=at_most).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    if well_formed { text.parse().ok() } else { None }
+}
+
+#[cfg(test)]
+#[path = "head_tests.rs"]
+mod tests;

@@ -1,0 +1,79 @@
+use super::*;
+use crate::Code;
+
+fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in pairs {
+        headers.append(*name, HeaderValue::from_str(value).unwrap());
+    }
+    headers
+}
+
+fn seconds_left(head: &Head) -> f64 {
+    head.context().unwrap().deadline.saturating_duration_since(Instant::now()).as_secs_f64()
+}
+
+#[test]
+fn a_well_formed_request_id_is_taken_over_and_any_other_is_replaced() {
+    assert_eq!(Head::rest(&headers(&[("holdfast-request-id", "order-7.A_b")])).request_id, "order-7.A_b");
+    for bad in ["", "a b", "a\"b", &"x".repeat(129)] {
+        let head = Head::rest(&headers(&[("holdfast-request-id", bad)]));
+        assert_ne!(head.request_id, bad);
+        assert_eq!(head.request_id.len(), 32);
+    }
+    assert_ne!(Head::rest(&HeaderMap::new()).request_id, Head::rest(&HeaderMap::new()).request_id);
+}
+
+#[test]
+fn the_bearer_scheme_is_read_in_any_case_and_other_schemes_are_refused() {
+    assert_eq!(Head::rest(&headers(&[("authorization", "bEARER hf_a_b")])).bearer().unwrap(), Some("hf_a_b"));
+    assert_eq!(Head::rest(&HeaderMap::new()).bearer().unwrap(), None);
+    for bad in ["Basic abc", "hf_a_b", ""] {
+        let error = Head::rest(&headers(&[("authorization", bad)])).bearer().unwrap_err();
+        assert_eq!(error.code, Code::Unauthenticated);
+    }
+}
+
+#[test]
+fn a_repeated_credential_is_refused() {
+    let head = Head::rest(&headers(&[("authorization", "Bearer a"), ("authorization", "Bearer b")]));
+    assert_eq!(head.bearer().unwrap_err().code, Code::Unauthenticated);
+}
+
+#[test]
+fn a_call_without_a_deadline_gets_ten_seconds() {
+    let left = seconds_left(&Head::rest(&HeaderMap::new()));
+    assert!((9.0..=10.0).contains(&left), "{left}");
+}
+
+#[test]
+fn a_caller_brings_its_own_deadline_over_both_doors() {
+    let left = seconds_left(&Head::rest(&headers(&[("holdfast-timeout-ms", "2500")])));
+    assert!((2.0..=2.5).contains(&left), "{left}");
+    for (text, seconds) in [("3S", 3.0), ("3000m", 3.0), ("1M", 60.0), ("2000000u", 2.0), ("99999999H", 660.0)] {
+        let left = seconds_left(&Head::grpc(&headers(&[("grpc-timeout", text)])));
+        assert!((seconds - 0.5..=seconds).contains(&left), "{text}: {left}");
+    }
+}
+
+#[test]
+fn a_malformed_deadline_is_refused_by_name() {
+    for bad in ["", "0", "-1", "1.5", "soon", "9999999999999"] {
+        let error = Head::rest(&headers(&[("holdfast-timeout-ms", bad)])).context().unwrap_err();
+        assert_eq!(error.code, Code::InvalidArgument);
+        assert!(error.detail.contains("holdfast-timeout-ms"), "{}", error.detail);
+    }
+    for bad in ["", "S", "10", "10s", "123456789S", "-1S", "5\u{b5}"] {
+        let mut map = HeaderMap::new();
+        map.insert("grpc-timeout", HeaderValue::from_bytes(bad.as_bytes()).unwrap());
+        assert_eq!(Head::grpc(&map).context().unwrap_err().code, Code::InvalidArgument, "{bad}");
+    }
+}
+
+#[test]
+fn an_idempotency_key_is_passed_on_and_may_be_given_once() {
+    let head = Head::rest(&headers(&[("idempotency-key", "k-1")]));
+    assert_eq!(head.context().unwrap().idempotency_key.as_deref(), Some("k-1"));
+    let head = Head::rest(&headers(&[("idempotency-key", "k-1"), ("idempotency-key", "k-2")]));
+    assert_eq!(head.context().unwrap_err().code, Code::InvalidArgument);
+}

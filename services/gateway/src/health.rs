@@ -1,0 +1,130 @@
+//! What every process answers about itself: `/healthz`, `/readyz`, `/metrics`.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::header::{CONTENT_TYPE, FORWARDED};
+use axum::http::{Extensions, HeaderMap};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+
+use crate::error::{ApiError, Code};
+use crate::head::Head;
+use crate::rest::Problem;
+
+/// Text of the metrics, rendered when it is asked for.
+pub type MetricsText = Arc<dyn Fn() -> String + Send + Sync>;
+
+/// Whether the process can serve; else why not, for people.
+pub type Readiness = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// Whether what follows `Bearer ` (absent when nothing was sent) may read the metrics.
+pub type MetricsReaders = Arc<dyn Fn(Option<&str>) -> bool + Send + Sync>;
+
+/// What the answers are made from.
+#[derive(Clone)]
+pub struct Probes {
+    /// What `/readyz` says.
+    pub ready: Readiness,
+    /// Renders the metrics in the Prometheus text format.
+    pub metrics: MetricsText,
+    /// Who may read the metrics from another machine.
+    pub may_read_metrics: MetricsReaders,
+}
+
+/// The routes. The peer's address is taken from the extension `ConnectInfo<SocketAddr>`; without it no peer counts as
+/// one of this machine.
+pub fn routes(probes: Probes) -> Router {
+    Router::new()
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+        .with_state(probes)
+}
+
+async fn readyz(State(probes): State<Probes>) -> Response {
+    match (probes.ready)() {
+        Ok(()) => "ready\n".into_response(),
+        Err(reason) => Problem::from(ApiError::new(Code::Unavailable, format!("not ready: {reason}"))).into_response(),
+    }
+}
+
+async fn metrics(State(probes): State<Probes>, request: Request) -> Response {
+    if !is_local(request.extensions(), request.headers()) {
+        let head = Head::rest(request.headers());
+        match head.bearer() {
+            Ok(bearer) if (probes.may_read_metrics)(bearer) => {}
+            Ok(_) => {
+                let detail = "/metrics: from another machine the operator token is needed";
+                return Problem::from(ApiError::unauthenticated(detail)).into_response();
+            }
+            Err(error) => return Problem::from(error).into_response(),
+        }
+    }
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], (probes.metrics)()).into_response()
+}
+
+/// Whether the caller itself is on this machine: what a proxy on this machine passes on is not.
+fn is_local(extensions: &Extensions, headers: &HeaderMap) -> bool {
+    let forwarded = headers.contains_key(FORWARDED) || headers.contains_key("x-forwarded-for");
+    let peer = extensions.get::<ConnectInfo<SocketAddr>>();
+    !forwarded && peer.is_some_and(|ConnectInfo(peer)| peer.ip().to_canonical().is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::{Body, to_bytes};
+    use tower::ServiceExt;
+
+    use super::*;
+
+    fn probes(ready: Result<(), String>) -> Probes {
+        Probes {
+            ready: Arc::new(move || ready.clone()),
+            metrics: Arc::new(|| "holdfast_up 1\n".to_owned()),
+            may_read_metrics: Arc::new(|bearer| bearer == Some("operator")),
+        }
+    }
+
+    async fn get(probes: Probes, path: &str, peer: Option<&str>, headers: &[(&str, &str)]) -> (u16, String) {
+        let mut request = Request::builder().uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let mut request = request.body(Body::empty()).unwrap();
+        if let Some(peer) = peer {
+            request.extensions_mut().insert(ConnectInfo(peer.parse::<SocketAddr>().unwrap()));
+        }
+        let response = routes(probes).oneshot(request).await.unwrap();
+        let status = response.status().as_u16();
+        let body = to_bytes(response.into_body(), 10_000).await.unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_process_that_is_not_ready_is_up_and_says_why() {
+        let down = probes(Err("no contact with accounts".to_owned()));
+        assert_eq!(get(down.clone(), "/healthz", None, &[]).await.0, 200);
+        let (status, body) = get(down, "/readyz", None, &[]).await;
+        assert_eq!(status, 503);
+        assert!(body.contains("no contact with accounts"), "{body}");
+        assert_eq!(get(probes(Ok(())), "/readyz", None, &[]).await.0, 200);
+    }
+
+    #[tokio::test]
+    async fn metrics_are_for_this_machine_and_for_the_operator() {
+        let figures = (200, "holdfast_up 1\n".to_owned());
+        for peer in ["127.0.0.1:5", "[::1]:5", "[::ffff:127.0.0.1]:5"] {
+            assert_eq!(get(probes(Ok(())), "/metrics", Some(peer), &[]).await, figures);
+        }
+        let far = Some("10.1.2.3:5");
+        assert_eq!(get(probes(Ok(())), "/metrics", far, &[]).await.0, 401);
+        assert_eq!(get(probes(Ok(())), "/metrics", None, &[]).await.0, 401);
+        assert_eq!(get(probes(Ok(())), "/metrics", far, &[("authorization", "Bearer guess")]).await.0, 401);
+        assert_eq!(get(probes(Ok(())), "/metrics", far, &[("authorization", "Bearer operator")]).await, figures);
+        let proxied = [("x-forwarded-for", "10.1.2.3")];
+        assert_eq!(get(probes(Ok(())), "/metrics", Some("127.0.0.1:5"), &proxied).await.0, 401);
+    }
+}

@@ -1,0 +1,28 @@
+//! The front door of Holdfast: tenants, limits, and the way to the shards.
+//!
+//! Purpose: take calls over REST and gRPC, check who calls and what is asked, route each to the leader of the shard
+//! that owns it, and show the answer.
+//!
+//! Invariant: a command is addressed to a leader *and term*; it is sent again only after a definite "not done", or to
+//! a later term. `UNAVAILABLE` is answered only when nothing was done.
+//!
+//! Deliberately unknown here: Raft, storage, and what a lock *is*: which holds exist is decided by the shards alone.
+
+pub mod config;
+pub mod directory;
+mod dlocks;
+pub mod error;
+mod grpc;
+mod head;
+pub mod health;
+pub mod page_token;
+mod rest;
+pub mod server;
+pub mod service;
+#[cfg(test)]
+mod test_cluster;
+pub mod validate;
+
+pub use config::{Gateway, GatewayOptions};
+pub use error::{ApiError, ApiResult, Code};
+pub use service::{CallContext, Caller, Service};

@@ -1,0 +1,102 @@
+//! `/v1/accounts`: for the operator.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use super::Problem;
+use super::body::{Body, Object};
+use super::call::Call;
+use super::names::Names;
+use super::query::Query;
+use crate::error::{ApiError, ApiResult};
+use crate::service::{AccountView, CreateAccount, LimitsPatch, PageRequest, Service, UpdateAccount, parse_status};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CreateBody {
+    email: String,
+    full_name: String,
+    max_number_of_namespaces: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct UpdateBody {
+    full_name: Option<String>,
+    status: Option<String>,
+    max_number_of_namespaces: Option<u32>,
+    limits: Option<Object<LimitsPatch>>,
+}
+
+impl UpdateBody {
+    fn into_request(self) -> ApiResult<UpdateAccount> {
+        let status = self.status.map(|name| {
+            parse_status(&name).ok_or_else(|| ApiError::invalid("status", "status: must be ACTIVE or SUSPENDED"))
+        });
+        Ok(UpdateAccount {
+            full_name: self.full_name,
+            status: status.transpose()?,
+            max_number_of_namespaces: self.max_number_of_namespaces,
+            limits: self.limits.map(|limits| limits.0),
+        })
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct Accounts {
+    accounts: Vec<AccountView>,
+    next_page_token: Option<String>,
+}
+
+pub(super) async fn create(
+    State(service): State<Service>,
+    call: Call,
+    Query(()): Query<()>,
+    Body(body): Body<CreateBody>,
+) -> Result<(StatusCode, Json<AccountView>), Problem> {
+    let CreateBody { email, full_name, max_number_of_namespaces } = body;
+    let request = CreateAccount { email, full_name, max_number_of_namespaces };
+    let account = service.create_account(&call.caller, &call.context, request).await?;
+    Ok((StatusCode::CREATED, Json(account)))
+}
+
+pub(super) async fn list(
+    State(service): State<Service>,
+    call: Call,
+    Query(page): Query<PageRequest>,
+) -> Result<Json<Accounts>, Problem> {
+    let page = service.list_accounts(&call.caller, &call.context, page).await?;
+    Ok(Json(Accounts { accounts: page.items, next_page_token: page.next_page_token }))
+}
+
+pub(super) async fn get(
+    State(service): State<Service>,
+    call: Call,
+    Names(id): Names<String>,
+    Query(()): Query<()>,
+) -> Result<Json<AccountView>, Problem> {
+    Ok(Json(service.get_account(&call.caller, &call.context, &id).await?))
+}
+
+pub(super) async fn update(
+    State(service): State<Service>,
+    call: Call,
+    Names(id): Names<String>,
+    Query(()): Query<()>,
+    Body(body): Body<UpdateBody>,
+) -> Result<Json<AccountView>, Problem> {
+    let request = body.into_request()?;
+    Ok(Json(service.update_account(&call.caller, &call.context, &id, request).await?))
+}
+
+pub(super) async fn delete(
+    State(service): State<Service>,
+    call: Call,
+    Names(id): Names<String>,
+    Query(()): Query<()>,
+) -> Result<StatusCode, Problem> {
+    service.delete_account(&call.caller, &call.context, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,174 @@
+//! JSON bodies: strict, and every refusal names the field.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+
+use axum::body::Body as Incoming;
+use axum::extract::{FromRequest, Request};
+use axum::http::HeaderMap;
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use bytes::Bytes;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::error::Category;
+use time::OffsetDateTime;
+
+use super::Problem;
+use crate::error::{ApiError, ApiResult, Code};
+use crate::service::parse_instant;
+
+/// The largest body that is read, in bytes.
+pub(crate) const MAX_BODY_BYTES: usize = 64 * 1_024;
+/// How much of a body that is too large is thrown away, in bytes: a caller that is still sending when the connection
+/// is closed may never see why.
+const MAX_DISCARDED_BYTES: usize = 1_024 * 1_024;
+
+/// A JSON object in the body of a request.
+#[derive(Debug)]
+pub(super) struct Body<T>(pub(super) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
+        let (parts, body) = request.into_parts();
+        let bytes = read(&parts.headers, body).await?;
+        check_type(&parts.headers, &bytes)?;
+        parse(&bytes).map(Self).map_err(Problem::from)
+    }
+}
+
+async fn read(headers: &HeaderMap, mut body: Incoming) -> ApiResult<Bytes> {
+    let is_announced_too_large = announced_length(headers).is_some_and(|length| length > MAX_BODY_BYTES as u64);
+    if !is_announced_too_large {
+        match Limited::new(&mut body, MAX_BODY_BYTES).collect().await {
+            Ok(collected) => return Ok(collected.to_bytes()),
+            Err(error) if error.is::<LengthLimitError>() => {}
+            Err(error) => return Err(ApiError::new(Code::InvalidArgument, format!("the body broke off: {error}"))),
+        }
+    }
+    discard(body).await;
+    Err(ApiError::new(Code::PayloadTooLarge, format!("the body is larger than {MAX_BODY_BYTES} bytes")))
+}
+
+async fn discard(mut body: Incoming) {
+    let mut discarded = 0;
+    while discarded < MAX_DISCARDED_BYTES {
+        let Some(Ok(frame)) = body.frame().await else { return };
+        discarded += frame.data_ref().map_or(0, Bytes::len);
+    }
+}
+
+fn announced_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// A body needs a JSON type; a call without a body needs none.
+fn check_type(headers: &HeaderMap, body: &Bytes) -> ApiResult<()> {
+    let given = headers.get(CONTENT_TYPE).map(|value| value.to_str().unwrap_or_default());
+    let media_type = given.map(|text| text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase());
+    match media_type.as_deref() {
+        None if body.is_empty() => Ok(()),
+        Some("application/json") => Ok(()),
+        Some(other) if other.starts_with("application/") && other.ends_with("+json") => Ok(()),
+        _ => Err(ApiError::new(Code::UnsupportedMediaType, "the body must have the Content-Type application/json")),
+    }
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> ApiResult<T> {
+    // A call all of whose fields are optional may come without a body.
+    let text = if body.is_empty() { b"{}" } else { body };
+    let mut deserializer = serde_json::Deserializer::from_slice(text);
+    let value = serde_path_to_error::deserialize::<_, Object<T>>(&mut deserializer).map_err(refused)?;
+    let trailing = |error| ApiError::new(Code::InvalidArgument, format!("the body is not one JSON object: {error}"));
+    deserializer.end().map_err(trailing)?;
+    Ok(value.0)
+}
+
+fn refused(error: serde_path_to_error::Error<serde_json::Error>) -> ApiError {
+    let path = error.path().to_string();
+    let cause = error.into_inner();
+    if cause.classify() != Category::Data {
+        return ApiError::new(Code::InvalidArgument, format!("the body is not JSON: {cause}"));
+    }
+    let message = cause.to_string();
+    // Missing and repeated fields are reported at the object around them, named in the message only.
+    let named = ["missing field `", "duplicate field `", "unknown field `"]
+        .iter()
+        .find_map(|prefix| message.strip_prefix(prefix)?.split('`').next());
+    let field = match (path.as_str(), named) {
+        (".", Some(name)) => name.to_owned(),
+        (path, Some(name)) if path != name && !path.ends_with(&format!(".{name}")) => format!("{path}.{name}"),
+        (".", None) => {
+            return ApiError::new(Code::InvalidArgument, format!("the body is not what is asked for: {message}"));
+        }
+        (path, _) => path.to_owned(),
+    };
+    ApiError::new(Code::InvalidArgument, format!("{field}: {message}")).with("field", field)
+}
+
+/// Reads only a JSON object: derived structs would take an array too, field by field in order.
+#[derive(Debug)]
+pub(super) struct Object<T>(pub(super) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Members<T> {
+            type Value = T;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map))
+            }
+        }
+        deserializer.deserialize_map(Members(PhantomData)).map(Self)
+    }
+}
+
+/// String pairs, each key once.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Pairs(pub(super) BTreeMap<String, String>);
+
+impl<'de> Deserialize<'de> for Pairs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries;
+        impl<'de> Visitor<'de> for Entries {
+            type Value = Pairs;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of string pairs")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
+                let mut pairs = BTreeMap::new();
+                while let Some(key) = map.next_key::<String>()? {
+                    let value = map.next_value()?;
+                    if pairs.insert(key.clone(), value).is_some() {
+                        return Err(A::Error::custom(format_args!("duplicate key {key:?}")));
+                    }
+                }
+                Ok(Pairs(pairs))
+            }
+        }
+        deserializer.deserialize_map(Entries)
+    }
+}
+
+/// An instant in RFC 3339.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Instant(pub(super) OffsetDateTime);
+
+impl<'de> Deserialize<'de> for Instant {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let expected = || D::Error::custom("must be an RFC 3339 instant such as 2030-01-31T12:00:00.000Z");
+        parse_instant(&text).map(Self).ok_or_else(expected)
+    }
+}
+
+#[cfg(test)]
+#[path = "body_tests.rs"]
+mod tests;

@@ -1,0 +1,279 @@
+//! One listener for every door: REST over HTTP/1.1 and HTTP/2, gRPC over HTTP/2, health and metrics.
+//!
+//! Everything that a peer can hold on to is bounded: connections, streams of one, sizes of heads, and how long a peer
+//! may take to say what it wants.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, Request, Response, Version};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use metrics::{Unit, describe_counter, describe_gauge, describe_histogram, gauge};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+use tower::ServiceExt;
+use tracing::{debug, info, warn};
+
+use crate::dlocks::DlocksDoor;
+use crate::health::{self, MetricsText, Probes};
+use crate::service::Service;
+use crate::{grpc, rest};
+
+pub use crate::grpc::DescriptorsError;
+
+/// Connections at once; further ones wait to be accepted.
+pub const MAX_CONNECTIONS: usize = 10_000;
+/// Calls at once on one HTTP/2 connection.
+pub const MAX_STREAMS: u32 = 1_000;
+/// Bytes of the head of a request.
+pub const MAX_HEAD_BYTES: u32 = 32 * 1_024;
+/// How long a new connection may take until its first request.
+const FIRST_REQUEST_WITHIN: Duration = Duration::from_secs(30);
+/// How long an HTTP/1.1 connection may take for the head of its next request.
+const NEXT_HEAD_WITHIN: Duration = Duration::from_secs(75);
+/// How often an HTTP/2 peer that is silent is asked whether it is still there, and how long it may take to say so.
+const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_WITHIN: Duration = Duration::from_secs(20);
+/// How long calls in flight may take to end when the process stops: a call's usual deadline and a little.
+const DRAIN_WITHIN: Duration = Duration::from_secs(12);
+/// How long a connection that is told to end may take when nothing is in flight on it.
+const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+/// How often the gRPC health service takes over what `/readyz` would say.
+const READY_EVERY: Duration = Duration::from_millis(500);
+/// How long to wait after an accept failed for want of file descriptors or memory.
+const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+/// What is behind the listener.
+#[derive(Clone)]
+pub struct Doors {
+    /// The operations.
+    pub service: Service,
+    /// Whether dlocks clients may name their account in metadata instead of sending an API key.
+    pub dlocks_account_metadata: bool,
+    /// Renders what `/metrics` answers.
+    pub metrics: MetricsText,
+}
+
+/// Serves every door on one listener until `shutdown` ends, then lets calls in flight end, and returns.
+///
+/// # Errors
+/// When the descriptors that are built in cannot be read.
+pub async fn serve(
+    listener: TcpListener,
+    doors: Doors,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), DescriptorsError> {
+    describe();
+    let (reporter, health) = tonic_health::server::health_reporter();
+    let dlocks = DlocksDoor::new(doors.service.clone(), doors.dlocks_account_metadata);
+    let grpc = grpc::routes(&doors.service, dlocks, health)?;
+    let rest = rest::finish(rest::routes(doors.service.clone()).merge(health::routes(probes(&doors))));
+    let stopping = CancellationToken::new();
+    let tasks = TaskTracker::new();
+    // Once before anybody can ask, so that no service is unknown and none is said to serve before it can.
+    tell(&reporter, doors.service.ready().is_ok()).await;
+    tasks.spawn(follow_readiness(reporter, doors.service.clone(), stopping.clone()));
+    accept(&listener, Front { rest, grpc }, &tasks, &stopping, shutdown).await;
+    // Closed first, so that new callers go elsewhere while those in flight are answered.
+    drop(listener);
+    stopping.cancel();
+    tasks.close();
+    if timeout(DRAIN_WITHIN + CLOSE_WITHIN, tasks.wait()).await.is_err() {
+        warn!(connections = tasks.len(), "connections were cut off: they did not end in time");
+    }
+    Ok(())
+}
+
+fn describe() {
+    describe_counter!("holdfast_http_requests_total", "Calls over REST, by route, method and HTTP status.");
+    describe_counter!("holdfast_grpc_requests_total", "Calls over gRPC, by method and status.");
+    describe_histogram!("holdfast_request_seconds", Unit::Seconds, "Time from the head of a call to its answer's.");
+    describe_gauge!("holdfast_connections", "Connections that are open.");
+}
+
+fn probes(doors: &Doors) -> Probes {
+    let (for_ready, for_metrics) = (doors.service.clone(), doors.service.clone());
+    Probes {
+        ready: Arc::new(move || for_ready.ready()),
+        metrics: Arc::clone(&doors.metrics),
+        may_read_metrics: Arc::new(move |bearer| for_metrics.is_operator_token(bearer)),
+    }
+}
+
+async fn accept(
+    listener: &TcpListener,
+    front: Front,
+    tasks: &TaskTracker,
+    stopping: &CancellationToken,
+    shutdown: impl Future<Output = ()>,
+) {
+    let mut shutdown = pin!(shutdown);
+    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let next = async {
+            let permit = Arc::clone(&room).acquire_owned().await;
+            (permit, listener.accept().await)
+        };
+        let (permit, accepted) = tokio::select! {
+            biased;
+            () = &mut shutdown => return,
+            next = next => next,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let connection = serve_connection(stream, peer, front.clone(), stopping.clone());
+                tasks.spawn(async move {
+                    gauge!("holdfast_connections").increment(1.0);
+                    connection.await;
+                    gauge!("holdfast_connections").decrement(1.0);
+                    drop(permit);
+                });
+            }
+            Err(error) => not_accepted(&error).await,
+        }
+    }
+}
+
+async fn not_accepted(error: &io::Error) {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    // The peer went away before it was accepted, which is no concern of ours.
+    if matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
+        return;
+    }
+    warn!(%error, "a connection cannot be accepted");
+    sleep(ACCEPT_AGAIN_AFTER).await;
+}
+
+async fn serve_connection(stream: TcpStream, peer: SocketAddr, front: Front, stopping: CancellationToken) {
+    if let Err(error) = stream.set_nodelay(true) {
+        debug!(%peer, %error, "answers may be delayed: TCP_NODELAY cannot be set");
+    }
+    let asked = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&asked);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        seen.store(true, Ordering::Relaxed);
+        request.extensions_mut().insert(ConnectInfo(peer));
+        front.clone().answer(request)
+    });
+    let builder = builder();
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let first_request_by = Instant::now() + FIRST_REQUEST_WITHIN;
+    let close_within = tokio::select! {
+        ended = connection.as_mut() => return ended_with(peer, ended),
+        () = stopping.cancelled() => DRAIN_WITHIN,
+        // Also those that never say which protocol they speak end here.
+        () = silent(first_request_by, &asked) => CLOSE_WITHIN,
+    };
+    connection.as_mut().graceful_shutdown();
+    match timeout(close_within, connection).await {
+        Ok(ended) => ended_with(peer, ended),
+        Err(_) => debug!(%peer, "a connection was cut off: it did not end in time"),
+    }
+}
+
+/// Ends when no request came in time; never, when one did.
+async fn silent(deadline: Instant, asked: &AtomicBool) {
+    tokio::time::sleep_until(deadline).await;
+    if asked.load(Ordering::Relaxed) {
+        std::future::pending::<()>().await;
+    }
+}
+
+fn ended_with(peer: SocketAddr, ended: Result<(), Box<dyn std::error::Error + Send + Sync>>) {
+    if let Err(error) = ended {
+        debug!(%peer, %error, "a connection ended badly");
+    }
+}
+
+fn builder() -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(NEXT_HEAD_WITHIN)
+        .max_buf_size(MAX_HEAD_BYTES as usize * 2);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEAD_BYTES)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_WITHIN);
+    builder
+}
+
+/// Both kinds of door. A cheap clone.
+#[derive(Clone)]
+struct Front {
+    rest: Router,
+    grpc: Router,
+}
+
+impl Front {
+    async fn answer(self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+        let door = if is_grpc(request.version(), request.headers()) { self.grpc } else { self.rest };
+        door.oneshot(request.map(Body::new)).await
+    }
+}
+
+/// gRPC is told by its content type: the paths of its methods are no REST routes, but then they need not stay apart.
+fn is_grpc(version: Version, headers: &HeaderMap) -> bool {
+    let Some(content_type) = headers.get(CONTENT_TYPE) else { return false };
+    let rest = content_type.as_bytes().strip_prefix(b"application/grpc");
+    version == Version::HTTP_2 && rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+}
+
+/// Keeps the standard health service in step with readiness.
+async fn follow_readiness(reporter: HealthReporter, service: Service, stopping: CancellationToken) {
+    let mut ticks = interval(READY_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let stop = tokio::select! {
+            () = stopping.cancelled() => true,
+            _ = ticks.tick() => false,
+        };
+        tell(&reporter, !stop && service.ready().is_ok()).await;
+        if stop {
+            info!("no new calls are taken; those in flight are answered");
+            return;
+        }
+    }
+}
+
+async fn tell(reporter: &HealthReporter, serving: bool) {
+    let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
+    for name in SERVICES {
+        reporter.set_service_status(name, status).await;
+    }
+}
+
+/// What the health service knows: the process as a whole, and each service of the API.
+const SERVICES: [&str; 5] = [
+    "",
+    "holdfast.v1.AccountsService",
+    "holdfast.v1.NamespacesService",
+    "holdfast.v1.LocksService",
+    "com.evrblk.monstera_example.gatewaypb.LocksServiceApi",
+];
+
+#[cfg(test)]
+#[path = "server_tests.rs"]
+mod tests;

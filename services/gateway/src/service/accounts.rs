@@ -1,0 +1,141 @@
+//! Accounts, by the operator.
+
+use holdfast_core::{
+    Account, AccountId, AccountsCommand, Answer, Command, DEFAULT_MAX_NAMESPACES, Limits, Query, Refusal,
+};
+
+use super::ask::{check_repeat, expect_answer, random_bytes};
+use super::{AccountView, CallContext, Caller, CreateAccount, Page, PageRequest, Service, UpdateAccount};
+use crate::error::{ApiError, ApiResult};
+use crate::{page_token, validate};
+
+const LIST: &str = "accounts";
+/// How often an id is drawn again that turned out to be in use. Of 2^64 ids even one repetition is a wonder.
+const DRAWS: usize = 3;
+
+impl Service {
+    /// Makes an account.
+    ///
+    /// # Errors
+    /// `ALREADY_EXISTS` for an e-mail in use, besides those of every call.
+    pub async fn create_account(
+        &self,
+        caller: &Caller,
+        context: &CallContext,
+        request: CreateAccount,
+    ) -> ApiResult<AccountView> {
+        caller.require_operator()?;
+        let email = validate::email(&request.email)?;
+        validate::full_name(&request.full_name)?;
+        let request_id = self.request_id("operator", "create account", context)?;
+        for _ in 0..DRAWS {
+            let command = AccountsCommand::Create {
+                request_id,
+                id: AccountId(u64::from_be_bytes(random_bytes()?)),
+                email: email.clone(),
+                full_name: request.full_name.clone(),
+                max_number_of_namespaces: request.max_number_of_namespaces.unwrap_or(DEFAULT_MAX_NAMESPACES),
+                limits: Limits::default(),
+            };
+            let routed = self.ask_accounts(Command::Accounts(command), context).await?;
+            match routed.reply.outcome {
+                Err(Refusal::IdTaken) => {}
+                outcome => {
+                    let account = expect_answer!(outcome?, Answer::Account(account) => account)?;
+                    check_repeat(account.email == email)?;
+                    return Ok(account.into());
+                }
+            }
+        }
+        Err(ApiError::from(Refusal::IdTaken))
+    }
+
+    /// One account.
+    ///
+    /// # Errors
+    /// `ACCOUNT_NOT_FOUND`, besides those of every call.
+    pub async fn get_account(&self, caller: &Caller, context: &CallContext, id: &str) -> ApiResult<AccountView> {
+        caller.require_operator()?;
+        let id = validate::account_id("account_id", id)?;
+        self.read_account(id, context).await.map(Into::into)
+    }
+
+    /// Accounts in order of id.
+    ///
+    /// # Errors
+    /// Those of every call.
+    pub async fn list_accounts(
+        &self,
+        caller: &Caller,
+        context: &CallContext,
+        page: PageRequest,
+    ) -> ApiResult<Page<AccountView>> {
+        caller.require_operator()?;
+        let limit = validate::page_size(page.page_size)?;
+        let after = page_token::decode(LIST, page.page_token.as_deref())?;
+        let routed = self.ask_accounts(Query::Accounts { after, limit }, context).await?;
+        let (accounts, more) =
+            expect_answer!(routed.reply.outcome?, Answer::Accounts { accounts, more } => (accounts, more))?;
+        let last = accounts.last().map(|account| account.id);
+        let next_page_token = last.filter(|_| more).map(|last| page_token::encode(LIST, &last));
+        Ok(Page { items: accounts.into_iter().map(Into::into).collect(), next_page_token })
+    }
+
+    /// Changes what is given of an account. Limits are changed from what they are now; of two changes of limits at the
+    /// same instant the later one wins.
+    ///
+    /// # Errors
+    /// `ACCOUNT_NOT_FOUND`, besides those of every call.
+    pub async fn update_account(
+        &self,
+        caller: &Caller,
+        context: &CallContext,
+        id: &str,
+        request: UpdateAccount,
+    ) -> ApiResult<AccountView> {
+        caller.require_operator()?;
+        let id = validate::account_id("account_id", id)?;
+        if let Some(full_name) = &request.full_name {
+            validate::full_name(full_name)?;
+        }
+        let limits = match &request.limits {
+            None => None,
+            Some(patch) => {
+                let limits = patch.applied_to(&self.read_account(id, context).await?.limits);
+                validate::limits(&limits)?;
+                Some(limits)
+            }
+        };
+        let command = AccountsCommand::Update {
+            id,
+            full_name: request.full_name,
+            status: request.status,
+            max_number_of_namespaces: request.max_number_of_namespaces,
+            limits,
+        };
+        let routed = self.ask_accounts(Command::Accounts(command), context).await?;
+        self.inner.directory.forget_account(id);
+        expect_answer!(routed.reply.outcome?, Answer::Account(account) => account.into())
+    }
+
+    /// Ends an account with its namespaces, keys and locks.
+    ///
+    /// # Errors
+    /// `ACCOUNT_NOT_FOUND`, besides those of every call.
+    pub async fn delete_account(&self, caller: &Caller, context: &CallContext, id: &str) -> ApiResult<()> {
+        caller.require_operator()?;
+        let id = validate::account_id("account_id", id)?;
+        // Ids are never used again, so an account that is gone after an attempt of this call was there before it.
+        let routed = self.ask_accounts(Command::Accounts(AccountsCommand::Delete { id }), context).await?;
+        self.inner.directory.forget_account(id);
+        match routed.reply.outcome {
+            Err(Refusal::AccountNotFound(_)) if routed.maybe_done_before => Ok(()),
+            outcome => expect_answer!(outcome?, Answer::Done => ()),
+        }
+    }
+
+    async fn read_account(&self, id: AccountId, context: &CallContext) -> ApiResult<Account> {
+        let routed = self.ask_accounts(Query::Account { id }, context).await?;
+        expect_answer!(routed.reply.outcome?, Answer::Account(account) => account)
+    }
+}

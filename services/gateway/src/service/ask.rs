@@ -1,0 +1,143 @@
+//! Asking shards: what every operation shares.
+
+use holdfast_cluster::{Application, shard_key};
+use holdfast_core::{AccountId, Answer, Command, NamespaceRef, Query, Refusal, Reply, RequestId};
+use sha2::{Digest, Sha256};
+
+use super::caller::Tenant;
+use super::{CallContext, Service};
+use crate::error::{ApiError, ApiResult};
+use crate::validate;
+use holdfast_routing::{Repeat, Routed};
+
+/// What a call sends to a shard.
+pub(super) enum Ask {
+    /// Through the log.
+    Command(Command, Repeat),
+    /// Answered from the applied state.
+    Query(Query),
+}
+
+impl From<Command> for Ask {
+    fn from(command: Command) -> Self {
+        Self::Command(command, Repeat::InLaterTerm)
+    }
+}
+
+impl From<Query> for Ask {
+    fn from(query: Query) -> Self {
+        Self::Query(query)
+    }
+}
+
+/// Takes the expected kind of answer apart. Another kind is a fault of the shard.
+macro_rules! expect_answer {
+    ($answer:expr, $pattern:pat => $value:expr) => {
+        match $answer {
+            $pattern => Ok($value),
+            other => Err($crate::service::ask::unexpected(&other)),
+        }
+    };
+}
+pub(super) use expect_answer;
+
+/// The answer is of another kind than its question asks for.
+pub(super) fn unexpected(answer: &Answer) -> ApiError {
+    tracing::error!(?answer, "a shard gave an answer of another kind than was asked for");
+    ApiError::internal("a shard gave an answer that this gateway does not understand")
+}
+
+impl Service {
+    /// Asks the accounts shard.
+    pub(super) async fn ask_accounts(&self, ask: impl Into<Ask>, context: &CallContext) -> ApiResult<Routed> {
+        self.ask(Application::Accounts, shard_key(Application::Accounts, 0, ""), ask.into(), context).await
+    }
+
+    /// Asks the namespaces shard of an account.
+    pub(super) async fn ask_namespaces(
+        &self,
+        account: AccountId,
+        ask: impl Into<Ask>,
+        context: &CallContext,
+    ) -> ApiResult<Routed> {
+        self.ask(Application::Namespaces, shard_key(Application::Namespaces, account.0, ""), ask.into(), context).await
+    }
+
+    /// Asks the locks shard of a namespace by its name. The incarnation comes from the cache; when the shard does not
+    /// know that one, it is looked up once more.
+    pub(super) async fn ask_locks(
+        &self,
+        tenant: Tenant<'_>,
+        name: &str,
+        context: &CallContext,
+        make: impl Fn(NamespaceRef) -> Ask,
+    ) -> ApiResult<Reply> {
+        let account = tenant.account.id;
+        let key = shard_key(Application::Locks, account.0, name);
+        let directory = &self.inner.directory;
+        let not_found = || ApiError::namespace_not_found(name);
+        let first = directory.namespace(account, name, context.deadline).await?.ok_or_else(not_found)?;
+        let reference = |incarnation| NamespaceRef { account, name: name.to_owned(), incarnation };
+        let routed = self.ask(Application::Locks, key, make(reference(first)), context).await?;
+        if routed.reply.outcome != Err(Refusal::NamespaceNotFound) {
+            return Ok(routed.reply);
+        }
+        directory.forget_namespace(account, name);
+        let second = directory.namespace(account, name, context.deadline).await?.ok_or_else(not_found)?;
+        if second == first {
+            // It exists by name, and its locks shard has not opened it yet, or has already purged it.
+            return Err(not_found());
+        }
+        let routed = self.ask(Application::Locks, key, make(reference(second)), context).await?;
+        if routed.reply.outcome == Err(Refusal::NamespaceNotFound) { Err(not_found()) } else { Ok(routed.reply) }
+    }
+
+    async fn ask(&self, application: Application, key: u32, ask: Ask, context: &CallContext) -> ApiResult<Routed> {
+        let router = &self.inner.router;
+        let routed = match ask {
+            Ask::Command(command, repeat) => {
+                router.command(application, key, &command, repeat, context.deadline).await?
+            }
+            Ask::Query(query) => {
+                let reply = router.query(application, key, &query, context.deadline).await?;
+                Routed { reply, maybe_done_before: false }
+            }
+        };
+        Ok(routed)
+    }
+
+    /// The id of a creation: of its idempotency key, the same for the same call of the same account; else a new one,
+    /// for this call's own repeats.
+    pub(super) fn request_id(&self, maker: &str, call: &str, context: &CallContext) -> ApiResult<RequestId> {
+        let Some(key) = &context.idempotency_key else { return Ok(RequestId(random_bytes()?)) };
+        validate::idempotency_key(key)?;
+        let mut hasher = Sha256::new();
+        for part in [maker, call, key.as_str()] {
+            hasher.update((part.len() as u64).to_be_bytes());
+            hasher.update(part);
+        }
+        let digest: [u8; 32] = hasher.finalize().into();
+        let mut id = [0; 16];
+        id.copy_from_slice(&digest[..16]);
+        Ok(RequestId(id))
+    }
+}
+
+/// A repeat answers as the first did: an answer about something else means that the caller used its idempotency key for
+/// another creation before. Nothing was made now.
+pub(super) fn check_repeat(is_of_this_call: bool) -> ApiResult<()> {
+    if is_of_this_call {
+        return Ok(());
+    }
+    Err(ApiError::invalid("idempotency_key", "idempotency_key: was used for another creation; take a new one"))
+}
+
+/// Random bytes for ids.
+pub(super) fn random_bytes<const COUNT: usize>() -> ApiResult<[u8; COUNT]> {
+    let mut bytes = [0; COUNT];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        tracing::error!(%error, "the system gives no random bytes");
+        ApiError::internal("no id can be drawn")
+    })?;
+    Ok(bytes)
+}

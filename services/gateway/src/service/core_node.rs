@@ -1,0 +1,160 @@
+//! A test peer: one node that leads every shard and runs the real state machines, without Raft or storage.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use holdfast_auth::{ClusterSecret, OperatorToken};
+use holdfast_cluster::{ClusterConfig, ShardMap};
+use holdfast_core::shard::{Application, ShardCore};
+use holdfast_core::{Command, Context, Query, Reply, codec};
+use holdfast_proto::internal::{Call, answer, call};
+use parking_lot::Mutex;
+
+use super::{CallContext, Caller, CreateAccount, CreateApiKey, Service};
+use crate::{Gateway, GatewayOptions};
+use holdfast_routing::fake_node::{Act, FakeNode, config_of, not_leader};
+
+const TERM: u64 = 1;
+/// The wall clock of every entry.
+pub(super) const WALL_MS: u64 = 1_700_000_000_000;
+
+/// A gateway on one node, and its operator.
+pub(super) struct World {
+    pub(super) service: Service,
+    pub(super) node: FakeNode,
+    pub(super) operator_token: OperatorToken,
+    pub(super) secret: ClusterSecret,
+    pub(super) config: ClusterConfig,
+    shards: Arc<Mutex<Shards>>,
+    clock_ms: Arc<AtomicU64>,
+}
+
+impl World {
+    pub(super) async fn start() -> Self {
+        let secret = ClusterSecret::generate().unwrap();
+        let operator_token = OperatorToken::generate().unwrap();
+        let node = FakeNode::start(&secret).await;
+        let config = config_of(std::slice::from_ref(&node));
+        let clock_ms = Arc::new(AtomicU64::new(1_000));
+        let shards = Arc::new(Mutex::new(Shards::new(ShardMap::new(config.clone()).unwrap(), clock_ms.clone())));
+        let running = shards.clone();
+        node.on_call(move |call| running.lock().serve(call));
+        let service = start(&config, &secret, &operator_token);
+        Self { service, node, operator_token, secret, config, shards, clock_ms }
+    }
+
+    /// Another gateway of the same cluster.
+    pub(super) fn another_gateway(&self) -> Service {
+        start(&self.config, &self.secret, &self.operator_token)
+    }
+
+    /// Moves the shards' clocks; what is due ends with the next command.
+    pub(super) fn pass(&self, ms: u64) {
+        self.clock_ms.fetch_add(ms, Ordering::SeqCst);
+        self.shards.lock().advance_all();
+    }
+
+    pub(super) async fn operator(&self) -> Caller {
+        self.service.authenticate(Some(self.operator_token.reveal().expose()), &context()).await.unwrap()
+    }
+
+    /// A new account; its id.
+    pub(super) async fn account(&self, email: &str) -> String {
+        let request = CreateAccount { email: email.into(), full_name: "A".into(), max_number_of_namespaces: None };
+        self.service.create_account(&self.operator().await, &context(), request).await.unwrap().id
+    }
+
+    /// A caller with a new key, made by the operator.
+    pub(super) async fn caller(&self, account: &str, request: CreateApiKey) -> Caller {
+        let operator = self.operator().await;
+        let made = self.service.create_api_key(&operator, &context(), Some(account), request).await.unwrap();
+        self.service.authenticate(Some(&made.api_key), &context()).await.unwrap()
+    }
+
+    /// A tenant that may do everything.
+    pub(super) async fn tenant(&self, email: &str) -> Caller {
+        let account = self.account(email).await;
+        self.caller(&account, CreateApiKey::default()).await
+    }
+}
+
+fn start(config: &ClusterConfig, secret: &ClusterSecret, operator_token: &OperatorToken) -> Service {
+    Gateway::start(GatewayOptions::new(config.clone(), secret.clone(), operator_token, "gateway test")).unwrap()
+}
+
+pub(super) fn context() -> CallContext {
+    CallContext::new("test")
+}
+
+struct Shards {
+    map: ShardMap,
+    cores: HashMap<String, ShardCore>,
+    clock_ms: Arc<AtomicU64>,
+}
+
+impl Shards {
+    fn new(map: ShardMap, clock_ms: Arc<AtomicU64>) -> Self {
+        let mut cores = HashMap::new();
+        for application in Application::ALL {
+            for shard in map.shards(known(application)) {
+                cores.insert(shard.id.clone(), ShardCore::new(application, &shard.id));
+            }
+        }
+        Self { map, cores, clock_ms }
+    }
+
+    fn serve(&mut self, call: &Call) -> Act {
+        let shard = self.map.replica(call.replica).unwrap().shard.id.clone();
+        let reply = match call.body.as_ref().unwrap() {
+            call::Body::Command(_) if call.term != TERM => return not_leader(call.replica, TERM),
+            call::Body::Command(bytes) => {
+                let reply = self.apply(&shard, &codec::decode::<Command>(bytes).unwrap());
+                self.deliver_all();
+                reply
+            }
+            call::Body::Query(bytes) => {
+                let now_ms = self.clock_ms.load(Ordering::SeqCst);
+                self.cores[&shard].query(now_ms, &codec::decode::<Query>(bytes).unwrap())
+            }
+        };
+        Act::Answer(answer::Outcome::Reply(codec::encode(&reply).into()))
+    }
+
+    fn apply(&mut self, shard: &str, command: &Command) -> Reply {
+        let context = Context { now_ms: self.clock_ms.load(Ordering::SeqCst), wall_ms: WALL_MS };
+        let core = self.cores.get_mut(shard).unwrap();
+        core.advance(&context);
+        core.apply(&context, command)
+    }
+
+    fn advance_all(&mut self) {
+        let context = Context { now_ms: self.clock_ms.load(Ordering::SeqCst), wall_ms: WALL_MS };
+        self.cores.values_mut().for_each(|core| core.advance(&context));
+    }
+
+    /// Empties the outboxes, as the nodes of leaders do.
+    fn deliver_all(&mut self) {
+        loop {
+            let mut pending = Vec::new();
+            for (shard, core) in &self.cores {
+                for (number, message) in core.outbox().messages() {
+                    pending.push((shard.clone(), *number, message.clone()));
+                }
+            }
+            if pending.is_empty() {
+                return;
+            }
+            for (source, number, message) in pending {
+                let shard = self.map.shard_for(known(message.application), message.shard_key).id.clone();
+                self.apply(&shard, &message.command).outcome.unwrap();
+                self.apply(&source, &Command::OutboxConfirm { numbers: vec![number] });
+            }
+        }
+    }
+}
+
+/// The same application as the cluster config names it.
+fn known(application: Application) -> holdfast_cluster::Application {
+    application.name().parse().unwrap()
+}

@@ -1,0 +1,220 @@
+//! What a request may contain. Every refusal is `INVALID_ARGUMENT` and names the field, and what is wrong with it.
+
+use holdfast_core::{
+    AccountId, DEFAULT_PAGE_SIZE, Incarnation, Limits, MAX_EMAIL_BYTES, MAX_FULL_NAME_BYTES, MAX_NAME_BYTES,
+    MAX_PAGE_SIZE, Metadata, Path,
+};
+use time::OffsetDateTime;
+
+use crate::error::{ApiError, ApiResult};
+
+/// What the ids of sessions begin with; no process id may.
+pub const SESSION_PREFIX: &str = "se_";
+/// Bytes of an idempotency key.
+pub const MAX_IDEMPOTENCY_KEY_BYTES: usize = 255;
+/// Namespaces that one API key may list.
+pub const MAX_NAMESPACES_PER_API_KEY: usize = 100;
+/// Bytes of a limit of bytes: what a request body has room for.
+const MAX_BYTES_LIMIT: u32 = 64 * 1_024;
+/// Milliseconds of a limit of time: ten years, far from where sums of instants would end.
+const MAX_TIME_LIMIT_MS: u64 = 10 * 366 * 24 * 60 * 60 * 1_000;
+
+/// A name, a path segment or a holder: 1 to 128 bytes without NUL. `..` and `a/b` are names like any other.
+pub fn name(field: &'static str, text: &str) -> ApiResult<()> {
+    bounded(field, text, 1, MAX_NAME_BYTES)
+}
+
+/// A process id: a name that does not look like a session's.
+pub fn process_id(text: &str) -> ApiResult<()> {
+    name("process_id", text)?;
+    if text.starts_with(SESSION_PREFIX) {
+        return Err(ApiError::invalid("process_id", "process_id: may not begin with `se_`, as session ids do"));
+    }
+    Ok(())
+}
+
+/// An e-mail address: trimmed, lower-cased, something on both sides of one `@`.
+pub fn email(text: &str) -> ApiResult<String> {
+    let email = text.trim().to_lowercase();
+    bounded("email", &email, 3, MAX_EMAIL_BYTES)?;
+    let parts: Vec<&str> = email.split('@').collect();
+    let is_address = parts.len() == 2 && parts.iter().all(|part| !part.is_empty());
+    if !is_address || email.chars().any(|letter| letter.is_whitespace() || letter.is_control()) {
+        return Err(ApiError::invalid("email", "email: must be an address like name@example.com"));
+    }
+    Ok(email)
+}
+
+/// An account's full name.
+pub fn full_name(text: &str) -> ApiResult<()> {
+    bounded("full_name", text, 1, MAX_FULL_NAME_BYTES)
+}
+
+/// A description of a namespace or a key.
+pub fn description(text: &str, limits: &Limits) -> ApiResult<()> {
+    bounded("description", text, 0, limits.max_description_bytes as usize)
+}
+
+/// The lock of a flat name.
+pub fn lock_name(text: &str) -> ApiResult<Path> {
+    name("name", text)?;
+    Ok(Path::flat(text))
+}
+
+/// The prefix of a list of locks: at most as deep as a path may be.
+pub fn prefix(segments: &[String], limits: &Limits) -> ApiResult<Path> {
+    let depth = limits.max_path_depth as usize;
+    if segments.len() > depth {
+        let detail = format!("prefix: has {} segments, at most {depth} are allowed", segments.len());
+        return Err(ApiError::invalid("prefix", detail).with("limit", "max_path_depth"));
+    }
+    for segment in segments {
+        name("prefix", segment)?;
+    }
+    Ok(Path(segments.to_vec()))
+}
+
+/// Metadata of a hold: keys and values together.
+pub fn metadata(metadata: &Metadata, limits: &Limits) -> ApiResult<()> {
+    if metadata.contains_key("") {
+        return Err(ApiError::invalid("metadata", "metadata: a key is empty"));
+    }
+    let bytes: usize = metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
+    let max = limits.max_metadata_bytes;
+    if bytes > max as usize {
+        let detail = format!("metadata: has {bytes} bytes in keys and values, at most {max} are allowed");
+        return Err(ApiError::invalid("metadata", detail).with("limit", "max_metadata_bytes"));
+    }
+    Ok(())
+}
+
+/// How long a hold stays in transition.
+pub fn transition_ms(transition_ms: u64, limits: &Limits) -> ApiResult<()> {
+    range("transition_ms", transition_ms, 0, limits.max_transition_ms)
+}
+
+/// The time to live of a hold, from whichever way the caller gave it: exactly one of the three.
+pub fn ttl_ms(
+    ttl_ms: Option<u64>,
+    expires_at: Option<OffsetDateTime>,
+    dlocks_expires_at_ns: Option<i64>,
+    limits: &Limits,
+    now: OffsetDateTime,
+) -> ApiResult<u64> {
+    let (min, max) = (limits.min_ttl_ms, limits.max_ttl_ms);
+    match (ttl_ms, expires_at, dlocks_expires_at_ns) {
+        (Some(ttl_ms), None, None) => {
+            range("ttl_ms", ttl_ms, min, max)?;
+            Ok(ttl_ms)
+        }
+        (None, Some(instant), None) => until(instant.unix_timestamp_nanos(), now, min, max),
+        // What dlocks allows is not shortened here: any instant ahead is taken as it is.
+        (None, None, Some(nanos)) => until(i128::from(nanos), now, 1, max),
+        (None, None, None) => Err(ApiError::invalid("ttl_ms", "ttl_ms: one of ttl_ms and expires_at is needed")),
+        _ => Err(ApiError::invalid("ttl_ms", "ttl_ms: only one of ttl_ms and expires_at may be given")),
+    }
+}
+
+/// An instant that must be ahead, in milliseconds since 1970.
+pub fn future_instant_ms(field: &'static str, instant: OffsetDateTime, now: OffsetDateTime) -> ApiResult<u64> {
+    if instant <= now {
+        return Err(ApiError::invalid(field, format!("{field}: is in the past")));
+    }
+    let ms = instant.unix_timestamp_nanos() / 1_000_000;
+    u64::try_from(ms).map_err(|_| ApiError::invalid(field, format!("{field}: is not an instant of this service")))
+}
+
+/// Rows of a page.
+pub fn page_size(page_size: Option<u32>) -> ApiResult<u32> {
+    let size = page_size.unwrap_or(DEFAULT_PAGE_SIZE);
+    range("page_size", u64::from(size), 1, u64::from(MAX_PAGE_SIZE))?;
+    Ok(size)
+}
+
+/// An account id: 16 lower-case hex digits.
+pub fn account_id(field: &'static str, text: &str) -> ApiResult<AccountId> {
+    text.parse().map_err(|error| ApiError::invalid(field, format!("{field}: {error}")))
+}
+
+/// The id of one incarnation of a namespace.
+pub fn incarnation(text: &str) -> ApiResult<Incarnation> {
+    text.parse().map_err(|error| ApiError::invalid("id", format!("id: {error}")))
+}
+
+/// An idempotency key.
+pub fn idempotency_key(text: &str) -> ApiResult<()> {
+    bounded("idempotency_key", text, 1, MAX_IDEMPOTENCY_KEY_BYTES)
+}
+
+/// The namespaces of a new API key; in order, each once.
+pub fn namespaces_of_key(mut names: Vec<String>) -> ApiResult<Vec<String>> {
+    for text in &names {
+        name("namespaces", text)?;
+    }
+    names.sort();
+    names.dedup();
+    if names.is_empty() || names.len() > MAX_NAMESPACES_PER_API_KEY {
+        let detail = format!("namespaces: must list 1 to {MAX_NAMESPACES_PER_API_KEY} names, or be absent for all");
+        return Err(ApiError::invalid("namespaces", detail));
+    }
+    Ok(names)
+}
+
+/// An account's limits, after a change: none that would make the service refuse or accept everything by accident.
+pub fn limits(limits: &Limits) -> ApiResult<()> {
+    let bytes = u64::from(MAX_BYTES_LIMIT);
+    let count = u64::from(u32::MAX);
+    let at_most = [
+        ("limits.max_description_bytes", u64::from(limits.max_description_bytes), 0, bytes),
+        ("limits.max_metadata_bytes", u64::from(limits.max_metadata_bytes), 0, bytes),
+        ("limits.max_claims_per_request", u64::from(limits.max_claims_per_request), 1, 1_024),
+        ("limits.max_readers_per_lock", u64::from(limits.max_readers_per_lock), 1, count),
+        ("limits.max_path_depth", u64::from(limits.max_path_depth), 1, 64),
+        ("limits.max_ttl_ms", limits.max_ttl_ms, 1, MAX_TIME_LIMIT_MS),
+        ("limits.min_ttl_ms", limits.min_ttl_ms, 1, limits.max_ttl_ms),
+        ("limits.max_transition_ms", limits.max_transition_ms, 0, MAX_TIME_LIMIT_MS),
+        ("limits.max_wait_ms", limits.max_wait_ms, 0, MAX_TIME_LIMIT_MS),
+        ("limits.max_session_ttl_ms", limits.max_session_ttl_ms, 1, MAX_TIME_LIMIT_MS),
+        ("limits.min_session_ttl_ms", limits.min_session_ttl_ms, 1, limits.max_session_ttl_ms),
+        ("limits.max_holds_per_namespace", limits.max_holds_per_namespace, 0, count),
+        ("limits.max_waiting_per_namespace", limits.max_waiting_per_namespace, 0, count),
+        ("limits.max_waiting_per_lock", limits.max_waiting_per_lock, 0, count),
+        ("limits.max_sessions_per_namespace", limits.max_sessions_per_namespace, 0, count),
+    ];
+    at_most.into_iter().try_for_each(|(field, value, min, max)| range(field, value, min, max))
+}
+
+fn bounded(field: &'static str, text: &str, min: usize, max: usize) -> ApiResult<()> {
+    let bytes = text.len();
+    if bytes < min || bytes > max {
+        return Err(ApiError::invalid(field, format!("{field}: must have {min} to {max} bytes, has {bytes}")));
+    }
+    if text.contains('\0') {
+        return Err(ApiError::invalid(field, format!("{field}: must not contain NUL")));
+    }
+    Ok(())
+}
+
+fn range(field: &'static str, value: u64, min: u64, max: u64) -> ApiResult<()> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(ApiError::invalid(field, format!("{field}: must be {min} to {max}, is {value}")))
+}
+
+/// The whole milliseconds from now to an instant, rounded down so that nothing is held past what was asked.
+fn until(instant_ns: i128, now: OffsetDateTime, min: u64, max: u64) -> ApiResult<u64> {
+    let left_ns = instant_ns - now.unix_timestamp_nanos();
+    if left_ns < 1_000_000 {
+        return Err(ApiError::invalid("expires_at", "expires_at: is in the past"));
+    }
+    let left_ms = u64::try_from(left_ns / 1_000_000).unwrap_or(u64::MAX);
+    if (min..=max).contains(&left_ms) {
+        return Ok(left_ms);
+    }
+    Err(ApiError::invalid("expires_at", format!("expires_at: must be {min} to {max} ms ahead, is {left_ms}")))
+}
+
+#[cfg(test)]
+#[path = "validate_tests.rs"]
+mod tests;

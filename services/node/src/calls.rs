@@ -1,0 +1,138 @@
+//! One connection of a gateway: many calls in flight, several in a frame.
+
+use std::sync::Arc;
+
+use holdfast_proto::internal::answer::Outcome;
+use holdfast_proto::internal::{Answer, AnswerFrame, Call, CallFrame};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tonic::{Status, Streaming};
+
+use crate::answer::answer;
+use crate::node::Shared;
+
+/// Calls under way on one connection; further frames are not read until some are answered.
+const CALLS: usize = 16_384;
+/// Answers in one frame.
+const FRAME_ANSWERS: usize = 256;
+/// Bytes of replies in one frame with several.
+const FRAME_BYTES: usize = 1024 * 1024;
+/// Bytes of one reply: below what gateways take as a frame.
+const MAX_REPLY_BYTES: usize = 8 * 1024 * 1024;
+
+/// Reads frames until the connection ends or a newer one of the same caller takes its place.
+pub(crate) async fn serve(
+    shared: Arc<Shared>,
+    mut frames: Streaming<CallFrame>,
+    out: mpsc::Sender<Result<AnswerFrame, Status>>,
+    superseded: CancellationToken,
+) {
+    let (answers, collected) = mpsc::channel(CALLS);
+    tokio::spawn(send_answers(collected, out));
+    let room = Arc::new(Semaphore::new(CALLS));
+    loop {
+        let frame = tokio::select! {
+            biased;
+            () = superseded.cancelled() => return,
+            frame = frames.message() => frame,
+        };
+        let Ok(Some(frame)) = frame else { return };
+        for call in frame.calls {
+            let permit = tokio::select! {
+                biased;
+                // What was read but not begun is dropped too: its repeat may have come over the newer connection.
+                () = superseded.cancelled() => return,
+                permit = Arc::clone(&room).acquire_owned() => permit,
+            };
+            // The semaphore is never closed.
+            let Ok(permit) = permit else { return };
+            let shared = Arc::clone(&shared);
+            let answers = answers.clone();
+            let received = Instant::now();
+            tokio::spawn(async move {
+                let answer = answer_one(&shared, call, received).await;
+                // The caller may be gone; it knows that the outcome is not known.
+                let _ = answers.send(answer).await;
+                drop(permit);
+            });
+        }
+    }
+}
+
+async fn answer_one(shared: &Shared, call: Call, received: Instant) -> Answer {
+    let replica = shared.replica(call.replica);
+    answer(replica.as_deref(), call, received).await
+}
+
+/// Puts whatever answers are ready into one frame, or into several when they are large.
+async fn send_answers(mut collected: mpsc::Receiver<Answer>, out: mpsc::Sender<Result<AnswerFrame, Status>>) {
+    let mut ready = Vec::with_capacity(FRAME_ANSWERS);
+    while collected.recv_many(&mut ready, FRAME_ANSWERS).await > 0 {
+        let mut answers = Vec::with_capacity(ready.len());
+        let mut bytes = 0;
+        for answer in ready.drain(..).map(fitting) {
+            let size = reply_bytes(&answer);
+            if bytes + size > FRAME_BYTES && !answers.is_empty() {
+                if out.send(Ok(AnswerFrame { answers: std::mem::take(&mut answers) })).await.is_err() {
+                    return;
+                }
+                bytes = 0;
+            }
+            bytes += size;
+            answers.push(answer);
+        }
+        if out.send(Ok(AnswerFrame { answers })).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn reply_bytes(answer: &Answer) -> usize {
+    match &answer.outcome {
+        Some(Outcome::Reply(bytes)) => bytes.len(),
+        _ => 0,
+    }
+}
+
+/// A reply that no frame can carry becomes an answer that says so: it must not end the connection, which carries the
+/// calls of every tenant.
+fn fitting(answer: Answer) -> Answer {
+    let bytes = reply_bytes(&answer);
+    if bytes <= MAX_REPLY_BYTES {
+        return answer;
+    }
+    let reason = format!("the reply has {bytes} bytes and may have {MAX_REPLY_BYTES}; ask for less");
+    Answer { id: answer.id, outcome: Some(Outcome::Unknown(reason)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn reply(id: u64, bytes: usize) -> Answer {
+        Answer { id, outcome: Some(Outcome::Reply(Bytes::from(vec![0; bytes]))) }
+    }
+
+    #[tokio::test]
+    async fn large_answers_go_in_frames_of_their_own_and_a_too_large_one_harms_nobody() {
+        let (answers, collected) = mpsc::channel(8);
+        let (out, mut frames) = mpsc::channel(8);
+        for answer in [reply(1, 10), reply(2, FRAME_BYTES), reply(3, MAX_REPLY_BYTES + 1), reply(4, 10)] {
+            answers.send(answer).await.unwrap();
+        }
+        drop(answers);
+        send_answers(collected, out).await;
+        let mut ids = Vec::new();
+        while let Some(frame) = frames.recv().await {
+            let answers = frame.unwrap().answers;
+            let bytes: usize = answers.iter().map(reply_bytes).sum();
+            assert!(bytes <= FRAME_BYTES, "a frame of {bytes} bytes");
+            assert!(answers.iter().all(|answer| answer.id != 3 || matches!(answer.outcome, Some(Outcome::Unknown(_)))));
+            ids.push(answers.iter().map(|answer| answer.id).collect::<Vec<_>>());
+        }
+        assert_eq!(ids, [vec![1], vec![2, 3], vec![4]]);
+    }
+}

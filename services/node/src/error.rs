@@ -1,0 +1,37 @@
+//! Why a node can't start.
+
+use std::io;
+
+use holdfast_cluster::ConfigError;
+use holdfast_replication::ReplicationError;
+use holdfast_storage::StorageError;
+
+/// A node can't start. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The cluster config is refused.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The node is not in it.
+    #[error("node {node} is not in the cluster config, which has {known}; check --node-id and --cluster-config")]
+    UnknownNode {
+        /// As given.
+        node: String,
+        /// Those that are.
+        known: String,
+    },
+    /// The address can't be listened on.
+    #[error("can't listen on {address}: {source}; stop the process that uses it, or change the address of the node")]
+    Listen {
+        /// The address.
+        address: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The data directory is refused.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// A replica can't start.
+    #[error(transparent)]
+    Replication(#[from] ReplicationError),
+}

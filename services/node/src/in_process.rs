@@ -1,0 +1,82 @@
+//! A node and its gateway in one process: connections through memory instead of sockets.
+
+use std::io;
+
+use axum::serve::Listener;
+use futures::future::BoxFuture;
+use holdfast_routing::{ConnectError, Connector};
+use hyper_util::rt::TokioIo;
+use tokio::io::DuplexStream;
+use tokio::sync::{Mutex, mpsc};
+use tonic::transport::{Channel, Endpoint, Uri};
+
+use crate::node::Node;
+
+/// Bytes that one side may write ahead of the other's reading.
+const BUFFER_BYTES: usize = 256 * 1024;
+/// Connections that wait to be accepted.
+const BACKLOG: usize = 16;
+
+/// Connects to the node of this process, whatever the address.
+pub struct InProcessConnector {
+    connections: mpsc::Sender<DuplexStream>,
+}
+
+/// The other end.
+pub struct InProcessListener {
+    connections: Mutex<mpsc::Receiver<DuplexStream>>,
+}
+
+/// Both ends.
+pub fn in_process() -> (InProcessConnector, InProcessListener) {
+    let (sender, receiver) = mpsc::channel(BACKLOG);
+    (InProcessConnector { connections: sender }, InProcessListener { connections: Mutex::new(receiver) })
+}
+
+impl Connector for InProcessConnector {
+    fn connect(&self, _address: &str) -> BoxFuture<'static, Result<Channel, ConnectError>> {
+        let connections = self.connections.clone();
+        Box::pin(async move {
+            // The name is never looked up: the connector below makes the connection.
+            let endpoint = Endpoint::from_static("http://node.in-process");
+            let connector = tower::service_fn(move |_: Uri| {
+                let connections = connections.clone();
+                async move {
+                    let (ours, theirs) = tokio::io::duplex(BUFFER_BYTES);
+                    let sent = connections.send(theirs).await;
+                    sent.map_err(|_| io::Error::new(io::ErrorKind::ConnectionRefused, "the node has stopped"))?;
+                    Ok::<_, io::Error>(TokioIo::new(ours))
+                }
+            });
+            endpoint.connect_with_connector(connector).await.map_err(|error| ConnectError::new(error.to_string()))
+        })
+    }
+}
+
+impl Listener for InProcessListener {
+    type Io = DuplexStream;
+    type Addr = ();
+
+    async fn accept(&mut self) -> (DuplexStream, ()) {
+        match self.connections.lock().await.recv().await {
+            Some(connection) => (connection, ()),
+            // No connector is left, so no connection will ever come.
+            None => std::future::pending().await,
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl InProcessListener {
+    /// Serves the node's gRPC to the connector's connections, for as long as it is polled.
+    ///
+    /// # Errors
+    /// When serving fails.
+    pub async fn serve(self, node: &Node) -> io::Result<()> {
+        let app = node.routes().into_axum_router();
+        std::future::IntoFuture::into_future(axum::serve(self, app)).await
+    }
+}

@@ -1,0 +1,32 @@
+//! A node: hosts the replicas that the cluster config gives it.
+//!
+//! Purpose: start and recover replicas, form new groups once, answer the calls of gateways, and do what only a leader
+//! does: end what is due, deliver the outbox.
+//!
+//! Invariant: everything that a leader originates goes through the log; a duty ends with the leadership that began it,
+//! and a new leader needs nothing but the state.
+//!
+//! Deliberately unknown here: tenants' keys, HTTP calls of tenants, openraft, RocksDB.
+
+mod answer;
+mod calls;
+mod connections;
+mod credentials;
+mod duties;
+mod error;
+mod in_process;
+mod machine;
+mod node;
+mod options;
+mod replica;
+mod router;
+mod serve;
+mod service;
+mod status;
+
+pub use error::NodeError;
+pub use in_process::{InProcessConnector, InProcessListener, in_process};
+pub use machine::{Observer, ShardMachine};
+pub use node::Node;
+pub use options::NodeOptions;
+pub use serve::{IsOperator, MetricsText, Probes, serve};

@@ -1,0 +1,146 @@
+//! A shard's state in memory, between the group that applies and the node that asks.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use holdfast_core::outbox::Outgoing;
+use holdfast_core::shard::{Application, ShardCore};
+use holdfast_core::{Command, Context, Query, Refusal, Reply, codec};
+use holdfast_replication::{Machine, MachineError, Stamp};
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+use tokio::sync::watch;
+
+/// What the leader's duties wait for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Signals {
+    /// When the next hold ends, on the shard clock in milliseconds.
+    pub next_deadline_ms: Option<u64>,
+    /// The number that the next message in the outbox gets.
+    pub outbox_next: u64,
+    /// Messages in the outbox.
+    pub outbox_len: usize,
+}
+
+/// Sees what replicas apply, as they apply it. For checks of a whole cluster; it must not call back.
+pub trait Observer: Send + Sync + 'static {
+    /// A replica's state is new and empty.
+    fn began(&self, shard: &str, state: &ShardCore);
+    /// An entry was applied: its commands, one reply for each, and the state after it.
+    fn applied(&self, shard: &str, stamp: Stamp, commands: &[Bytes], replies: &[Bytes], state: &ShardCore);
+    /// The state was replaced by that of a snapshot.
+    fn restored(&self, shard: &str, state: &ShardCore);
+}
+
+/// The state of one shard on this node.
+pub struct ShardMachine {
+    shard: String,
+    observer: Option<Arc<dyn Observer>>,
+    core: Mutex<ShardCore>,
+    signals: watch::Sender<Signals>,
+}
+
+impl ShardMachine {
+    /// An empty state.
+    pub fn new(application: Application, shard: &str, observer: Option<Arc<dyn Observer>>) -> Self {
+        let core = ShardCore::new(application, shard);
+        let (signals, _) = watch::channel(signals_of(&core));
+        if let Some(observer) = &observer {
+            observer.began(shard, &core);
+        }
+        Self { shard: shard.to_owned(), observer, core: Mutex::new(core), signals }
+    }
+
+    /// Follows what the duties wait for.
+    pub fn signals(&self) -> watch::Receiver<Signals> {
+        self.signals.subscribe()
+    }
+
+    /// Answers a query from the last applied entry. `clock_ms` is the running clock.
+    pub fn query(&self, clock_ms: u64, query: &Query) -> Reply {
+        self.core.lock().query(clock_ms, query)
+    }
+
+    /// The oldest messages of the outbox.
+    pub fn outbox(&self, at_most: usize) -> Vec<(u64, Outgoing)> {
+        let core = self.core.lock();
+        core.outbox().messages().iter().take(at_most).map(|(number, message)| (*number, message.clone())).collect()
+    }
+
+    /// Whether a reply that awaits this message may be given.
+    pub fn is_settled(&self, number: u64) -> bool {
+        self.core.lock().outbox().is_settled(number)
+    }
+
+    /// SHA-256 over the snapshot that the state would give now.
+    pub fn digest(&self) -> [u8; 32] {
+        let mut hasher = Sha256::new();
+        for chunk in self.core.lock().snapshot() {
+            hasher.update(&chunk);
+        }
+        hasher.finalize().into()
+    }
+}
+
+fn signals_of(core: &ShardCore) -> Signals {
+    Signals {
+        next_deadline_ms: core.next_deadline_ms(),
+        outbox_next: core.outbox().next_number(),
+        outbox_len: core.outbox().messages().len(),
+    }
+}
+
+impl Machine for ShardMachine {
+    fn apply(&self, stamp: Stamp, commands: &[Bytes]) -> Vec<Bytes> {
+        let context = Context { now_ms: stamp.now_ms, wall_ms: stamp.wall_ms };
+        let mut core = self.core.lock();
+        core.advance(&context);
+        let replies = commands.iter().map(|bytes| {
+            let reply = match codec::decode::<Command>(bytes) {
+                Ok(command) => core.apply(&context, &command),
+                // The same on every replica, so it is a refusal like any other.
+                Err(error) => Reply {
+                    outcome: Err(Refusal::Malformed(error.to_string())),
+                    clock_ms: core.clock_ms(),
+                    awaits_outbox: None,
+                },
+            };
+            Bytes::from(codec::encode(&reply))
+        });
+        let replies: Vec<Bytes> = replies.collect();
+        if let Some(observer) = &self.observer {
+            observer.applied(&self.shard, stamp, commands, &replies, &core);
+        }
+        let signals = signals_of(&core);
+        self.signals.send_if_modified(|current| {
+            let changed = *current != signals;
+            *current = signals;
+            changed
+        });
+        replies
+    }
+
+    fn clock_ms(&self) -> u64 {
+        self.core.lock().clock_ms()
+    }
+
+    fn snapshot(&self) -> Vec<Bytes> {
+        let chunks = self.core.lock().snapshot();
+        chunks.into_iter().map(Bytes::from).collect()
+    }
+
+    fn restore(&self, chunks: &[Bytes]) -> Result<(), MachineError> {
+        let application = self.core.lock().application();
+        let restored = ShardCore::restore(application, &self.shard, chunks)
+            .map_err(|error| MachineError(format!("the snapshot of shard {} can't be read: {error}", self.shard)))?;
+        if let Some(observer) = &self.observer {
+            observer.restored(&self.shard, &restored);
+        }
+        let mut core = self.core.lock();
+        *core = restored;
+        let signals = signals_of(&core);
+        drop(core);
+        self.signals.send_replace(signals);
+        Ok(())
+    }
+}

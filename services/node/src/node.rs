@@ -1,0 +1,259 @@
+//! A running node.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::future::join_all;
+use holdfast_auth::ServiceSigner;
+use holdfast_cluster::{Application, ShardMap};
+use holdfast_proto::internal::StatusAnswer;
+use holdfast_replication::{Dialer, GroupOptions, Host, HostOptions, Peer};
+use holdfast_routing::{Connector, Router, RoutingOptions};
+use holdfast_storage::{NodeStore, StorageError};
+use parking_lot::RwLock;
+use tokio::sync::watch;
+use tonic::service::Routes;
+
+use crate::connections::Connections;
+use crate::credentials::ServiceCredentials;
+use crate::error::NodeError;
+use crate::machine::{Observer, ShardMachine};
+use crate::options::NodeOptions;
+use crate::replica::Replica;
+use crate::router::Delivery;
+use crate::service::CallService;
+use crate::status;
+
+/// How long handing over leaderships may take when the node stops.
+const HAND_OVER: Duration = Duration::from_secs(3);
+
+/// A node with its replicas. It listens nowhere itself: whoever runs it serves [`Node::routes`].
+pub struct Node {
+    shared: Arc<Shared>,
+    host: Host,
+    delivery: Delivery,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+/// What the services of a node share.
+pub(crate) struct Shared {
+    pub(crate) node_id: String,
+    pub(crate) config_version: u64,
+    pub(crate) expected_replicas: usize,
+    pub(crate) store: NodeStore,
+    pub(crate) credentials: Arc<ServiceCredentials>,
+    pub(crate) connections: Connections,
+    replicas: RwLock<HashMap<u64, Arc<Replica>>>,
+    stopping: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn replica(&self, id: u64) -> Option<Arc<Replica>> {
+        self.replicas.read().get(&id).cloned()
+    }
+
+    pub(crate) fn replicas(&self) -> Vec<Arc<Replica>> {
+        let mut replicas: Vec<_> = self.replicas.read().values().cloned().collect();
+        replicas.sort_by_key(|replica| replica.group.replica());
+        replicas
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+}
+
+impl Node {
+    /// Opens the store and prepares the replicas. Nothing runs before [`Node::start_replicas`].
+    ///
+    /// # Errors
+    /// When the config, the node id or the data directory is refused. Nothing was changed then.
+    pub fn open(options: &NodeOptions, connector: Arc<dyn Connector>) -> Result<Self, NodeError> {
+        let map = shard_map(options)?;
+        let store = NodeStore::open(&options.data_dir, &options.identity())?;
+        Self::assemble(options, map, store, connector)
+    }
+
+    /// As [`Node::open`], over a store that was opened already with [`NodeOptions::identity`]. The data directory of
+    /// the options is not used.
+    ///
+    /// # Errors
+    /// When the config, the node id or the store is refused.
+    pub fn with_store(
+        options: &NodeOptions,
+        store: NodeStore,
+        connector: Arc<dyn Connector>,
+    ) -> Result<Self, NodeError> {
+        Self::assemble(options, shard_map(options)?, store, connector)
+    }
+
+    fn assemble(
+        options: &NodeOptions,
+        map: ShardMap,
+        store: NodeStore,
+        connector: Arc<dyn Connector>,
+    ) -> Result<Self, NodeError> {
+        let cluster_id = options.cluster_secret.cluster_id();
+        let process = format!("node {}", options.node_id);
+        let credentials = Arc::new(ServiceCredentials::new(&options.cluster_secret, &process));
+        let replicas: Vec<u64> = replica_ids(&map, &options.node_id);
+        let host = Host::start(HostOptions {
+            node: options.node_id.clone(),
+            cluster_id,
+            replicas: replicas.clone(),
+            peers: peers(&map, &options.node_id),
+            store: store.clone(),
+            dialer: dialer(Arc::clone(&connector)),
+            credentials: credentials.clone(),
+        })?;
+        let signer = ServiceSigner::new(&options.cluster_secret, process);
+        let caller = uuid::Uuid::new_v4().to_string();
+        let router = Router::start(map.clone(), signer, caller, connector, RoutingOptions::default());
+        let shared = Arc::new(Shared {
+            node_id: options.node_id.clone(),
+            config_version: map.config().version,
+            expected_replicas: replicas.len(),
+            store,
+            credentials,
+            connections: Connections::default(),
+            replicas: RwLock::default(),
+            stopping: AtomicBool::new(false),
+        });
+        Ok(Self { shared, host, delivery: Delivery::new(router, map), observer: None })
+    }
+
+    /// Shows the observer everything that the replicas of this node apply from their start on.
+    #[must_use]
+    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
+    /// Starts the replicas from what the store holds, and forms the groups that were never formed.
+    ///
+    /// # Errors
+    /// When the data of a replica can't be read.
+    pub async fn start_replicas(&self, options: &NodeOptions) -> Result<(), NodeError> {
+        let map = ShardMap::new(options.cluster_config.clone())?;
+        for place in map.replicas_of_node(&options.node_id) {
+            let members: BTreeMap<u64, String> =
+                place.shard.replicas.iter().map(|replica| (replica.id, replica.node_id.clone())).collect();
+            let application = core_application(place.application);
+            let machine = Arc::new(ShardMachine::new(application, &place.shard.id, self.observer.clone()));
+            let group_options = GroupOptions {
+                shard: place.shard.id.clone(),
+                replica: place.replica.id,
+                members,
+                timing: options.timing,
+                snapshot_after: options.snapshot_after,
+                keep_entries: options.keep_entries,
+            };
+            let group = self.host.start_group(group_options, machine.clone()).await?;
+            if forms(&place.shard.id, &group) {
+                let (host, group) = (self.host.clone(), group.clone());
+                tokio::spawn(async move {
+                    if let Err(error) = host.form(&group).await {
+                        tracing::error!(shard = group.shard(), %error, "can't form the group");
+                    }
+                });
+            }
+            let replica = Replica::start(application, group, machine, options.reads, self.delivery.clone());
+            self.shared.replicas.write().insert(place.replica.id, Arc::new(replica));
+        }
+        Ok(())
+    }
+
+    /// The gRPC services of the node.
+    pub fn routes(&self) -> Routes {
+        Routes::new(self.host.service()).add_service(CallService::new(Arc::clone(&self.shared)))
+    }
+
+    /// Why the node can't serve, if it can't.
+    pub fn not_ready(&self) -> impl Fn() -> Option<String> + Clone + Send + Sync + 'static {
+        let shared = Arc::clone(&self.shared);
+        move || status::not_ready(&shared)
+    }
+
+    /// The node and every replica of it as they are now; with digests of their states when asked.
+    pub fn status(&self, with_digests: bool) -> StatusAnswer {
+        status::answer(&self.shared, with_digests)
+    }
+
+    /// The replicas of this node that lead now, with their terms.
+    pub fn leads(&self) -> Vec<(u64, u64)> {
+        let term = |replica: &Arc<Replica>| replica.group.leadership().borrow().map(|leads| leads.term);
+        let replicas = self.shared.replicas();
+        replicas.iter().filter_map(|replica| Some((replica.group.replica(), term(replica)?))).collect()
+    }
+
+    /// Becomes `Some` when the store has failed for good and the node must stop.
+    pub fn store_failure(&self) -> watch::Receiver<Option<StorageError>> {
+        self.shared.store.failed()
+    }
+
+    /// Stops: hands leaderships over first, so that callers notice as little as can be, then ends everything and closes
+    /// the store.
+    pub async fn stop(&self) {
+        self.shared.stopping.store(true, Ordering::Release);
+        let replicas = self.shared.replicas();
+        let handed = join_all(replicas.iter().map(|replica| replica.group.hand_over(HAND_OVER))).await;
+        let kept = handed.iter().filter(|gone| !**gone).count();
+        tracing::info!(replicas = replicas.len(), still_leading = kept, "leaderships handed over");
+        self.shared.connections.end_all();
+        for replica in &replicas {
+            replica.end_duties();
+        }
+        self.host.shutdown().await;
+        self.delivery.shutdown().await;
+        self.shared.store.close().await;
+    }
+}
+
+fn shard_map(options: &NodeOptions) -> Result<ShardMap, NodeError> {
+    let map = ShardMap::new(options.cluster_config.clone())?;
+    if map.node(&options.node_id).is_none() {
+        let known: Vec<&str> = map.config().nodes.iter().map(|node| node.id.as_str()).collect();
+        return Err(NodeError::UnknownNode { node: options.node_id.clone(), known: known.join(", ") });
+    }
+    Ok(map)
+}
+
+fn replica_ids(map: &ShardMap, node: &str) -> Vec<u64> {
+    map.replicas_of_node(node).iter().map(|place| place.replica.id).collect()
+}
+
+fn peers(map: &ShardMap, node: &str) -> Vec<Peer> {
+    let others = map.config().nodes.iter().filter(|other| other.id != node);
+    others
+        .map(|other| Peer {
+            node: other.id.clone(),
+            address: other.address.clone(),
+            replicas: replica_ids(map, &other.id),
+        })
+        .collect()
+}
+
+/// Which replica forms a group: spread by the shard's id, so that a new cluster's first leaders are spread too.
+fn forms(shard: &str, group: &holdfast_replication::Group) -> bool {
+    let sum: usize = shard.bytes().map(usize::from).sum();
+    let members: Vec<u64> = group.members().keys().copied().collect();
+    members.get(sum % members.len().max(1)) == Some(&group.replica())
+}
+
+fn dialer(connector: Arc<dyn Connector>) -> Dialer {
+    Arc::new(move |address| {
+        let connecting = connector.connect(&address);
+        Box::pin(async move { connecting.await.map_err(|error| error.to_string()) })
+    })
+}
+
+fn core_application(application: Application) -> holdfast_core::shard::Application {
+    use holdfast_core::shard::Application as Core;
+    match application {
+        Application::Accounts => Core::Accounts,
+        Application::Namespaces => Core::Namespaces,
+        Application::Locks => Core::Locks,
+    }
+}

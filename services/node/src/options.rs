@@ -1,0 +1,54 @@
+//! How a node is set up.
+
+use std::path::PathBuf;
+
+use holdfast_auth::ClusterSecret;
+use holdfast_cluster::ClusterConfig;
+use holdfast_replication::{Reads, Timing};
+use holdfast_storage::Identity;
+
+/// How a node is set up.
+pub struct NodeOptions {
+    /// Which node of the config this is.
+    pub node_id: String,
+    /// The topology.
+    pub cluster_config: ClusterConfig,
+    /// Shared by all processes of the cluster.
+    pub cluster_secret: ClusterSecret,
+    /// Where the data is.
+    pub data_dir: PathBuf,
+    /// Heartbeats and elections.
+    pub timing: Timing,
+    /// How reads are made linearizable.
+    pub reads: Reads,
+    /// Entries after which a replica makes a snapshot.
+    pub snapshot_after: u64,
+    /// Entries kept behind a snapshot for followers that lag a little.
+    pub keep_entries: u64,
+}
+
+impl NodeOptions {
+    /// With the usual timing.
+    pub fn new(
+        node_id: impl Into<String>,
+        cluster_config: ClusterConfig,
+        cluster_secret: ClusterSecret,
+        data_dir: impl Into<PathBuf>,
+    ) -> Self {
+        Self {
+            node_id: node_id.into(),
+            cluster_config,
+            cluster_secret,
+            data_dir: data_dir.into(),
+            timing: Timing::default(),
+            reads: Reads::Lease,
+            snapshot_after: 10_000,
+            keep_entries: 2_000,
+        }
+    }
+
+    /// Who the node's data belongs to.
+    pub fn identity(&self) -> Identity {
+        Identity { cluster_id: self.cluster_secret.cluster_id(), node_id: self.node_id.clone() }
+    }
+}

@@ -1,0 +1,73 @@
+//! A look at the node: readiness and every replica.
+
+use holdfast_proto::internal::{ReplicaStatus, StatusAnswer};
+
+use crate::node::Shared;
+use crate::replica::Replica;
+
+/// Tries to see a state and its index together before the digest is left out.
+const DIGEST_TRIES: usize = 10;
+
+/// Why the node can't serve, if it can't.
+pub(crate) fn not_ready(shared: &Shared) -> Option<String> {
+    if let Some(error) = shared.store.failed().borrow().as_ref() {
+        return Some(error.to_string());
+    }
+    if shared.is_stopping() {
+        return Some("the node is stopping".into());
+    }
+    let replicas = shared.replicas();
+    if replicas.len() < shared.expected_replicas {
+        return Some(format!("{} of {} replicas have started", replicas.len(), shared.expected_replicas));
+    }
+    if let Some((replica, failure)) = replicas.iter().find_map(|replica| Some((replica, replica.group.failure()?))) {
+        return Some(format!("replica {} of {}: {failure}", replica.group.replica(), replica.group.shard()));
+    }
+    let leaderless: Vec<&str> = replicas
+        .iter()
+        .filter(|replica| replica.group.status().leader.is_none())
+        .map(|replica| replica.group.shard())
+        .collect();
+    let first = leaderless.first()?;
+    Some(format!("{} of {} shards have no leader, {first} first", leaderless.len(), replicas.len()))
+}
+
+/// The answer to a status call.
+pub(crate) fn answer(shared: &Shared, with_digests: bool) -> StatusAnswer {
+    StatusAnswer {
+        node_id: shared.node_id.clone(),
+        store_id: shared.store.store_id().to_owned(),
+        config_version: shared.config_version,
+        not_ready: not_ready(shared).unwrap_or_default(),
+        replicas: shared.replicas().iter().map(|replica| status(replica, with_digests)).collect(),
+    }
+}
+
+fn status(replica: &Replica, with_digest: bool) -> ReplicaStatus {
+    let mut status = replica.group.status();
+    let mut digest = Vec::new();
+    if with_digest {
+        for _ in 0..DIGEST_TRIES {
+            let before = replica.group.status();
+            let seen = replica.machine.digest();
+            status = replica.group.status();
+            if before.applied_index == status.applied_index {
+                digest = seen.to_vec();
+                break;
+            }
+        }
+    }
+    ReplicaStatus {
+        shard: replica.group.shard().to_owned(),
+        replica: replica.group.replica(),
+        term: status.term,
+        leader: status.leader.unwrap_or(0),
+        last_log_index: status.last_log_index,
+        committed_index: status.committed_index,
+        applied_index: status.applied_index,
+        snapshot_index: status.snapshot_index,
+        purged_index: status.purged_index,
+        state: status.state,
+        state_digest: digest.into(),
+    }
+}

@@ -1,0 +1,16 @@
+//! What every program does at its start and end: listen, read its secrets, log, and stop when it is told to.
+//!
+//! Invariant: nothing listens openly without encryption unless told to, and a secret is read from a file, never from a
+//! flag.
+//!
+//! Deliberately unknown here: what the program does in between.
+
+mod listen;
+mod secrets;
+mod shutdown;
+mod telemetry;
+
+pub use listen::{ListenError, bind, check_listen_address};
+pub use secrets::{SecretsArgs, SecretsError};
+pub use shutdown::{ShutdownArgs, shutdown};
+pub use telemetry::{TelemetryArgs, TelemetryError};

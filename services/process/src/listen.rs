@@ -1,0 +1,80 @@
+//! The address to listen on: whether it may be, and binding it.
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+
+use tokio::net::TcpListener;
+
+/// Why a process cannot listen where it was told to.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// The address can be reached from other machines, and nothing would be encrypted.
+    #[error(
+        "{0} can be reached from other machines, and without TLS keys and tokens would travel in the clear: listen on \
+         a loopback address such as 127.0.0.1, or say --insecure when something in front of it encrypts"
+    )]
+    NotEncrypted(SocketAddr),
+    /// Another process listens there.
+    #[error("{0} is already in use: stop the process that listens there, or choose another address with --listen")]
+    InUse(SocketAddr),
+    /// The system does not allow it.
+    #[error("listening on {0} is not permitted: ports below 1024 need a privilege; choose another with --listen")]
+    NotPermitted(SocketAddr),
+    /// No interface of this machine has the address.
+    #[error("{0} is not an address of this machine: choose another with --listen")]
+    NotHere(SocketAddr),
+    /// Something else.
+    #[error("cannot listen on {0}: {1}")]
+    Other(SocketAddr, #[source] io::Error),
+}
+
+/// Refuses an address that other machines can reach, unless it is encrypted or the operator insists.
+///
+/// # Errors
+/// `NotEncrypted`.
+pub fn check_listen_address(address: SocketAddr, tls: bool, insecure: bool) -> Result<(), ListenError> {
+    if tls || insecure || address.ip().to_canonical().is_loopback() {
+        return Ok(());
+    }
+    Err(ListenError::NotEncrypted(address))
+}
+
+/// Listens on an address. Port 0 takes a free one.
+///
+/// # Errors
+/// Each names the address and what to do.
+pub async fn bind(address: SocketAddr) -> Result<TcpListener, ListenError> {
+    TcpListener::bind(address).await.map_err(|error| match error.kind() {
+        ErrorKind::AddrInUse => ListenError::InUse(address),
+        ErrorKind::PermissionDenied => ListenError::NotPermitted(address),
+        ErrorKind::AddrNotAvailable => ListenError::NotHere(address),
+        _ => ListenError::Other(address, error),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_is_listened_on_in_the_clear_unless_told() {
+        for loopback in ["127.0.0.1:80", "127.9.9.9:80", "[::1]:80", "[::ffff:127.0.0.1]:80"] {
+            assert!(check_listen_address(loopback.parse().unwrap(), false, false).is_ok());
+        }
+        for open in ["0.0.0.0:8080", "10.0.0.1:8080", "[::]:8080"] {
+            let address = open.parse().unwrap();
+            let refused = check_listen_address(address, false, false).unwrap_err().to_string();
+            assert!(refused.contains(open) && refused.contains("--insecure"), "{refused}");
+            assert!(check_listen_address(address, true, false).is_ok());
+            assert!(check_listen_address(address, false, true).is_ok());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_port_in_use_is_named_with_what_to_do() {
+        let first = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let address = first.local_addr().unwrap();
+        let refused = bind(address).await.unwrap_err().to_string();
+        assert!(refused.contains(&address.to_string()) && refused.contains("--listen"), "{refused}");
+    }
+}

@@ -1,0 +1,54 @@
+//! When to stop.
+
+use std::io::Read;
+
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+/// Flags about stopping.
+#[derive(Debug, Clone, Args)]
+pub struct ShutdownArgs {
+    /// Stop when standard input closes, which it does when the parent process ends in whatever way.
+    #[arg(long, env = "HOLDFAST_EXIT_WITH_PARENT")]
+    pub exit_with_parent: bool,
+}
+
+/// Ends when the process is told to stop: by SIGTERM, SIGINT (Ctrl-C), or the end of its parent.
+pub async fn shutdown(args: ShutdownArgs) {
+    let reason = tokio::select! {
+        () = by_signal(SignalKind::terminate()) => "SIGTERM",
+        () = by_signal(SignalKind::interrupt()) => "SIGINT",
+        () = by_parent(args.exit_with_parent) => "the end of its parent",
+    };
+    tracing::info!("stopping because of {reason}");
+}
+
+async fn by_signal(kind: SignalKind) {
+    match signal(kind) {
+        Ok(mut signals) => {
+            signals.recv().await;
+        }
+        Err(error) => {
+            tracing::error!(%error, "can't listen for signals; stop the process with SIGKILL");
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+async fn by_parent(follows: bool) {
+    if !follows {
+        std::future::pending::<()>().await;
+    }
+    let (closed, end) = oneshot::channel::<()>();
+    // A thread of its own: a read of standard input can't be cancelled, and the runtime would wait for it at its end.
+    std::thread::spawn(move || {
+        let mut input = std::io::stdin().lock();
+        let mut buffer = [0; 64];
+        // Whatever the parent writes is of no interest; the end is.
+        while matches!(input.read(&mut buffer), Ok(count) if count > 0) {}
+        drop(closed);
+    });
+    // Ends when the sender is dropped.
+    let _ = end.await;
+}

@@ -1,0 +1,39 @@
+//! Logging and metrics of a program.
+
+use clap::Args;
+use holdfast_telemetry::{Build, LogFormat, LoggingError, Metrics, MetricsError, init_logging, install_metrics};
+
+/// Flags about logging.
+#[derive(Debug, Clone, Args)]
+pub struct TelemetryArgs {
+    /// How log lines look: text or json.
+    #[arg(long, env = "HOLDFAST_LOG_FORMAT", default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+    /// What is logged: a level (error, warn, info, debug, trace) or directives such as holdfast_node=debug.
+    #[arg(long, env = "HOLDFAST_LOG", default_value = "info,openraft=error")]
+    pub log: String,
+}
+
+/// Logging or metrics can't be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    /// Logging.
+    #[error(transparent)]
+    Logging(#[from] LoggingError),
+    /// Metrics.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
+}
+
+impl TelemetryArgs {
+    /// Sets up logging and metrics for the process. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// When the directives can't be read, or it was done before.
+    pub fn start(&self, program: &'static str, version: &'static str) -> Result<Metrics, TelemetryError> {
+        init_logging(self.log_format, &self.log)?;
+        let metrics = install_metrics(Build { program, version })?;
+        metrics.spawn_upkeep();
+        Ok(metrics)
+    }
+}

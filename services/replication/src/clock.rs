@@ -1,0 +1,31 @@
+//! The shard clock of a leader.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// A shard's clock while one leader leads: where the applied clock stood when it began, plus the monotonic time since.
+/// It needs no wall clock and stands still while a shard has no leader, so a failover stretches leases and never cuts
+/// them short.
+#[derive(Debug, Clone, Copy)]
+pub struct ShardClock {
+    base_ms: u64,
+    since: Instant,
+}
+
+impl ShardClock {
+    /// Starts from the clock of the last applied entry.
+    pub fn start(applied_clock_ms: u64) -> Self {
+        Self { base_ms: applied_clock_ms, since: Instant::now() }
+    }
+
+    /// The running clock, in milliseconds.
+    pub fn now_ms(&self) -> u64 {
+        self.base_ms + u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX - self.base_ms)
+    }
+
+    /// When the running clock will show that many milliseconds.
+    pub fn instant_of(&self, clock_ms: u64) -> Instant {
+        self.since + Duration::from_millis(clock_ms.saturating_sub(self.base_ms))
+    }
+}

@@ -1,0 +1,33 @@
+//! How openraft is set up.
+
+use std::time::Duration;
+
+use openraft::{Config, ConfigError, SnapshotPolicy};
+
+use crate::group::GroupOptions;
+
+/// openraft's configuration of a replica. `elect` says whether it may stand for election from the start.
+pub(crate) fn raft_config(options: &GroupOptions, elect: bool) -> Result<Config, ConfigError> {
+    let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    Config {
+        cluster_name: options.shard.clone(),
+        heartbeat_interval: ms(options.timing.heartbeat),
+        election_timeout_min: ms(options.timing.election_min),
+        election_timeout_max: ms(options.timing.election_max),
+        heartbeat_min_interval: Some(0),
+        enable_elect: elect,
+        enable_pre_vote: Some(true),
+        // With the state in memory and replication before the local sync, a leader that came back without an election
+        // could write a second, different entry at an index that it had already sent.
+        enable_leader_restore: Some(false),
+        snapshot_policy: SnapshotPolicy::LogsSinceLast(options.snapshot_after),
+        max_in_snapshot_log_to_keep: options.keep_entries,
+        purge_batch_size: 256,
+        install_snapshot_timeout: 30_000,
+        api_channel_size: Some(4_096),
+        notification_channel_size: Some(4_096),
+        backoff: "200ms".into(),
+        ..Config::default()
+    }
+    .validate()
+}

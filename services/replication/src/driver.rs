@@ -1,0 +1,160 @@
+//! openraft's state machine, over a [`Machine`] in memory and snapshots in the store.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{Stream, TryStreamExt};
+use holdfast_storage::ReplicaStore;
+use openraft::entry::RaftEntry;
+use openraft::storage::{EntryResponder, RaftStateMachine};
+use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
+use tokio::sync::{Mutex, watch};
+
+use crate::error::to_io;
+use crate::machine::{Machine, Stamp};
+use crate::types::{Chunks, LogId, Snapshot, SnapshotMeta, StoredMembership, TypeConfig, decode, encode};
+
+/// Applies committed entries, makes and installs snapshots.
+pub struct Driver {
+    machine: Arc<dyn Machine>,
+    snapshots: Snapshots,
+    applied: Option<LogId>,
+    membership: StoredMembership,
+    established: watch::Sender<Established>,
+}
+
+/// The highest term of which an entry has been applied, and the term of the entry before the first such one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Established {
+    pub(crate) term: u64,
+    pub(crate) term_before: u64,
+}
+
+/// The one snapshot that is kept. Builder and installer share it, so that an older one never replaces a newer one.
+#[derive(Clone)]
+struct Snapshots {
+    store: ReplicaStore,
+    newest: Arc<Mutex<Option<LogId>>>,
+}
+
+/// A snapshot taken from the machine, to be saved outside of the apply loop.
+pub struct Builder {
+    snapshots: Snapshots,
+    meta: SnapshotMeta,
+    chunks: Chunks,
+}
+
+impl Driver {
+    /// Wraps an empty machine; openraft brings it up to date from the saved snapshot and the log. The receiver shows
+    /// the highest term whose leader's first entry has been applied.
+    ///
+    /// # Errors
+    /// When the saved snapshot's description can't be read.
+    pub fn new(
+        machine: Arc<dyn Machine>,
+        store: ReplicaStore,
+    ) -> Result<(Self, watch::Receiver<Established>), io::Error> {
+        let meta: Option<SnapshotMeta> =
+            store.snapshot_meta().map_err(to_io)?.map(|bytes| decode(&bytes)).transpose()?;
+        let newest = Arc::new(Mutex::new(meta.and_then(|meta| meta.last_log_id)));
+        let (established, receiver) = watch::channel(Established::default());
+        let driver = Self {
+            machine,
+            snapshots: Snapshots { store, newest },
+            applied: None,
+            membership: StoredMembership::default(),
+            established,
+        };
+        Ok((driver, receiver))
+    }
+
+    fn apply_one(&mut self, (entry, responder): EntryResponder<TypeConfig>) {
+        let id = entry.log_id();
+        let replies = match entry.payload {
+            EntryPayload::Blank => Vec::new(),
+            EntryPayload::Membership(membership) => {
+                self.membership = StoredMembership::new(Some(id), membership);
+                Vec::new()
+            }
+            EntryPayload::Normal(data) => {
+                let stamp = Stamp { now_ms: data.now_ms, wall_ms: data.wall_ms };
+                self.machine.apply(stamp, &data.commands)
+            }
+        };
+        let term_before = self.applied.map_or(0, |before| before.leader_id.term);
+        self.applied = Some(id);
+        let term = id.leader_id.term;
+        // Only ever rises: each new leader's first entry.
+        self.established.send_if_modified(|highest| {
+            let rises = term > highest.term;
+            if rises {
+                *highest = Established { term, term_before };
+            }
+            rises
+        });
+        if let Some(responder) = responder {
+            responder.send(replies);
+        }
+    }
+}
+
+impl Snapshots {
+    async fn save(&self, meta: &SnapshotMeta, chunks: Vec<Bytes>) -> Result<(), io::Error> {
+        let mut newest = self.newest.lock().await;
+        if *newest >= meta.last_log_id {
+            return Ok(());
+        }
+        self.store.save_snapshot(encode(meta), chunks).await.map_err(to_io)?;
+        *newest = meta.last_log_id;
+        Ok(())
+    }
+}
+
+impl RaftSnapshotBuilder<TypeConfig> for Builder {
+    type SnapshotData = Chunks;
+
+    async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
+        self.snapshots.save(&self.meta, self.chunks.clone()).await?;
+        Ok(Snapshot { meta: self.meta.clone(), snapshot: std::mem::take(&mut self.chunks) })
+    }
+}
+
+impl RaftStateMachine<TypeConfig> for Driver {
+    type SnapshotData = Chunks;
+    type SnapshotBuilder = Builder;
+
+    async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), io::Error> {
+        Ok((self.applied, self.membership.clone()))
+    }
+
+    async fn apply<S>(&mut self, mut entries: S) -> Result<(), io::Error>
+    where
+        S: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + OptionalSend,
+    {
+        while let Some(entry) = entries.try_next().await? {
+            self.apply_one(entry);
+        }
+        Ok(())
+    }
+
+    async fn get_snapshot_builder(&mut self) -> Builder {
+        let meta = SnapshotMeta { last_log_id: self.applied, last_membership: self.membership.clone() };
+        Builder { snapshots: self.snapshots.clone(), meta, chunks: self.machine.snapshot() }
+    }
+
+    async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: Chunks) -> Result<(), io::Error> {
+        self.machine.restore(&snapshot).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        self.snapshots.save(meta, snapshot).await?;
+        self.applied = meta.last_log_id;
+        self.membership = meta.last_membership.clone();
+        Ok(())
+    }
+
+    async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, io::Error> {
+        let Some((meta, chunks)) = self.snapshots.store.snapshot().map_err(to_io)? else {
+            return Ok(None);
+        };
+        Ok(Some(Snapshot { meta: decode(&meta)?, snapshot: chunks }))
+    }
+}

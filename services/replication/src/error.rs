@@ -1,0 +1,69 @@
+//! What can go wrong, by boundary.
+
+use std::io;
+
+use holdfast_storage::StorageError;
+
+/// This replica can't answer; who can, as far as it knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("replica is not the leader (leader {leader:?}, term {term})")]
+pub struct NotLeader {
+    /// The leader's replica id.
+    pub leader: Option<u64>,
+    /// Its term; 0 when there is no leader.
+    pub term: u64,
+}
+
+/// A command was not answered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProposeError {
+    /// Nothing was done: this replica does not lead in the term that the command was addressed to.
+    #[error(transparent)]
+    NotLeader(#[from] NotLeader),
+    /// Nothing was done, for that reason.
+    #[error("not proposed: {0}")]
+    NotProposed(&'static str),
+    /// It may have been done, or may still be.
+    #[error("proposed, outcome unknown: {0}")]
+    Unknown(&'static str),
+}
+
+/// A group can't be started or has stopped for good.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplicationError {
+    /// The store refuses.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// openraft refuses or has stopped.
+    #[error("replica {replica} of shard {shard} has stopped: {reason}")]
+    Stopped {
+        /// Which shard.
+        shard: String,
+        /// Which replica.
+        replica: u64,
+        /// openraft's reason.
+        reason: String,
+    },
+}
+
+/// Bytes from disk or wire that can't be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WireError {
+    #[error("no bytes")]
+    Empty,
+    #[error("written in format {0}, which this version does not read")]
+    Format(u8),
+    #[error("damaged: {0}")]
+    Damaged(#[from] postcard::Error),
+}
+
+impl From<WireError> for io::Error {
+    fn from(error: WireError) -> Self {
+        Self::new(io::ErrorKind::InvalidData, error)
+    }
+}
+
+/// openraft takes `io::Error` from stores.
+pub(crate) fn to_io(error: StorageError) -> io::Error {
+    io::Error::other(error)
+}

@@ -1,0 +1,288 @@
+//! One replica of one shard: the handle that the node works with.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use holdfast_storage::ReplicaStore;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, timeout_at};
+
+use crate::config::raft_config;
+use crate::driver::Driver;
+use crate::error::{NotLeader, ProposeError, ReplicationError};
+use crate::leadership::{self, ClockBase, HeardClock, Leadership};
+use crate::lease::Acks;
+use crate::log_store::LogStore;
+use crate::machine::Machine;
+use crate::network::{Links, Network};
+use crate::proposer::{self, Progress, Proposal, Proposer, QUEUE};
+use crate::timing::Timing;
+use crate::types::TypeConfig;
+
+pub(crate) type Raft = openraft::Raft<TypeConfig, Driver>;
+
+/// Largest command, in bytes: an entry with it must fit into a message between nodes, or it would never get through.
+const MAX_COMMAND_BYTES: usize = 1024 * 1024;
+
+/// How often a command that waits for its answer looks whether its leader still has a quorum.
+const QUORUM_LOOK: Duration = Duration::from_millis(500);
+
+/// How a replica is set up.
+#[derive(Debug, Clone)]
+pub struct GroupOptions {
+    /// The shard's id.
+    pub shard: String,
+    /// This replica.
+    pub replica: u64,
+    /// Every replica of the shard with its node, this one included.
+    pub members: BTreeMap<u64, String>,
+    /// Heartbeats and elections.
+    pub timing: Timing,
+    /// Entries after which a snapshot is made.
+    pub snapshot_after: u64,
+    /// Entries kept behind a snapshot for followers that lag a little.
+    pub keep_entries: u64,
+}
+
+/// A running replica. Clones share it. It runs until [`Group::shutdown`], also when every handle is gone.
+#[derive(Clone)]
+pub struct Group {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    options: GroupOptions,
+    raft: Raft,
+    queue: mpsc::Sender<Proposal>,
+    leadership: watch::Receiver<Option<Leadership>>,
+    given_away: watch::Sender<u64>,
+    acks: Arc<Acks>,
+    heard: HeardClock,
+    /// Before this the replica neither votes nor stands.
+    votes_from: Instant,
+    was_pristine: bool,
+}
+
+impl Group {
+    /// Starts the replica from what its store holds.
+    pub(crate) async fn start(
+        options: GroupOptions,
+        store: ReplicaStore,
+        machine: Arc<dyn Machine>,
+        links: Links,
+    ) -> Result<Self, ReplicationError> {
+        let stopped = |reason: String| ReplicationError::Stopped {
+            shard: options.shard.clone(),
+            replica: options.replica,
+            reason,
+        };
+        let was_pristine = store.is_pristine()?;
+        let hold_back = leadership::hold_back(was_pristine, options.members.len(), options.timing.lease());
+        let votes_from = Instant::now() + hold_back.unwrap_or(Duration::ZERO);
+        let log = LogStore::open(store.clone()).map_err(|error| stopped(error.to_string()))?;
+        let (driver, established) =
+            Driver::new(Arc::clone(&machine), store).map_err(|error| stopped(error.to_string()))?;
+        let config = raft_config(&options, hold_back.is_none()).map_err(|error| stopped(error.to_string()))?;
+        let (leadership_sender, leadership) = watch::channel(None);
+        let acks = Arc::new(Acks::new(options.members.len()));
+        let members = options.members.clone();
+        let network = Network::new(options.replica, members, links, leadership.clone(), Arc::clone(&acks));
+        let raft = Raft::new(options.replica, Arc::new(config), network, log, driver)
+            .await
+            .map_err(|error| stopped(error.to_string()))?;
+        let (queue, proposals) = mpsc::channel(QUEUE);
+        let heard = HeardClock::default();
+        let (given_away, given) = watch::channel(0);
+        let base = ClockBase { machine, heard: heard.clone() };
+        tokio::spawn(leadership::follow(raft.clone(), base, established, given, leadership_sender));
+        tokio::spawn(Proposer::new(raft.clone(), proposals, leadership.clone()).run());
+        if hold_back.is_some() {
+            tokio::spawn(leadership::stand_from(raft.clone(), votes_from));
+        }
+        let inner = Inner { options, raft, queue, leadership, given_away, acks, heard, votes_from, was_pristine };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Forms the group. Called on one of its replicas, once in the group's life; later calls change nothing.
+    ///
+    /// # Errors
+    /// When the replica has stopped.
+    pub async fn form(&self) -> Result<(), ReplicationError> {
+        let members: BTreeSet<u64> = self.inner.options.members.keys().copied().collect();
+        match self.inner.raft.initialize(members).await {
+            Ok(()) => Ok(()),
+            Err(openraft::errors::RaftError::APIError(_)) => Ok(()),
+            Err(error) => Err(self.stopped(&error.to_string())),
+        }
+    }
+
+    /// Whether the group has ever been formed, as far as this replica knows.
+    pub async fn is_formed(&self) -> bool {
+        self.inner.raft.is_initialized().await.unwrap_or(true)
+    }
+
+    /// Whether nothing had ever been written for this replica when it was started.
+    pub fn was_pristine(&self) -> bool {
+        self.inner.was_pristine
+    }
+
+    /// The shard's id.
+    pub fn shard(&self) -> &str {
+        &self.inner.options.shard
+    }
+
+    /// This replica's id.
+    pub fn replica(&self) -> u64 {
+        self.inner.options.replica
+    }
+
+    /// The replicas of the shard with their nodes.
+    pub fn members(&self) -> &BTreeMap<u64, String> {
+        &self.inner.options.members
+    }
+
+    /// Follows this replica's leadership.
+    pub fn leadership(&self) -> watch::Receiver<Option<Leadership>> {
+        self.inner.leadership.clone()
+    }
+
+    /// Writes a command to the log and answers with its reply, once its entry is durable on a quorum and applied here.
+    ///
+    /// # Errors
+    /// `NotLeader` and `NotProposed`: nothing was done. `Unknown`: it may have been done, or may still be.
+    pub async fn propose(&self, term: u64, command: Bytes, deadline: Instant) -> Result<Bytes, ProposeError> {
+        if self.leads().is_none_or(|leads| leads.term != term) {
+            return Err(self.not_leader().into());
+        }
+        if !self.has_quorum(term, self.timing().lease()) {
+            // Others may lead by now, or soon will.
+            return Err(NotLeader { leader: None, term: 0 }.into());
+        }
+        if command.len() > MAX_COMMAND_BYTES {
+            return Err(ProposeError::NotProposed("the command is too large"));
+        }
+        let progress = Progress::default();
+        let (answer, receiver) = oneshot::channel();
+        let proposal = Proposal { term, command, progress: progress.clone(), answer };
+        match self.inner.queue.try_send(proposal) {
+            Ok(()) => {}
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                return Err(ProposeError::NotProposed("the shard's queue is full; try again later"));
+            }
+            Err(mpsc::error::TrySendError::Closed(_)) => {
+                return Err(ProposeError::NotProposed("the replica is stopping"));
+            }
+        }
+        match self.answered(term, receiver, deadline).await {
+            Ok(answer) => answer,
+            Err(reason) if progress.give_up() => Err(ProposeError::NotProposed(reason)),
+            Err(reason) => Err(ProposeError::Unknown(reason)),
+        }
+    }
+
+    /// Waits for the answer, or for the reason why none will come in time. A leader that is cut off would keep callers
+    /// waiting until their deadlines, so that they would not find the other side; so they are sent away earlier.
+    async fn answered(
+        &self,
+        term: u64,
+        mut receiver: oneshot::Receiver<proposer::Answer>,
+        deadline: Instant,
+    ) -> Result<proposer::Answer, &'static str> {
+        loop {
+            let look = deadline.min(Instant::now() + QUORUM_LOOK);
+            match timeout_at(look, &mut receiver).await {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(_)) => return Err("the replica is stopping"),
+                Err(_) if look == deadline => return Err("the deadline passed before the entry was committed"),
+                Err(_) if !self.hears_quorum(term) => {
+                    return Err("the leader has lost its quorum");
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Whether this leader still hears of a quorum, if late: a group under much load is no group that is cut off.
+    fn hears_quorum(&self, term: u64) -> bool {
+        self.inner.acks.heard(term).is_some_and(|heard| heard.elapsed() < 2 * self.timing().lease())
+    }
+
+    /// Writes an entry without commands: its stamp moves the clock, and with it ends what is due.
+    ///
+    /// # Errors
+    /// As [`Self::propose`].
+    pub async fn tick(&self, term: u64, deadline: Instant) -> Result<(), ProposeError> {
+        let Some(leads) = self.leads().filter(|leads| leads.term == term) else {
+            return Err(self.not_leader().into());
+        };
+        let writing = async {
+            let written = proposer::write(&self.inner.raft, leads, Vec::new()).await?;
+            proposer::replies(written.await).map(|_| ())
+        };
+        match timeout_at(deadline, writing).await {
+            Ok(result) => result,
+            Err(_) => Err(ProposeError::Unknown("the deadline passed before the entry was committed")),
+        }
+    }
+
+    /// Who leads, as far as this replica knows.
+    pub fn not_leader(&self) -> NotLeader {
+        match self.leads() {
+            Some(leads) => NotLeader { leader: Some(self.replica()), term: leads.term },
+            None => leadership::known_leader(&self.inner.raft),
+        }
+    }
+
+    /// Makes a snapshot now.
+    ///
+    /// # Errors
+    /// When the replica has stopped.
+    pub async fn make_snapshot(&self) -> Result<(), ReplicationError> {
+        self.inner.raft.trigger().snapshot().await.map_err(|error| self.stopped(&error.to_string()))
+    }
+
+    /// Stops the replica and everything that runs for it. Commands under way are answered with "outcome unknown".
+    pub async fn shutdown(&self) {
+        if let Err(error) = self.inner.raft.shutdown().await {
+            tracing::warn!(shard = self.shard(), replica = self.replica(), %error, "replica stopped with an error");
+        }
+    }
+
+    /// Whether this replica may answer a candidate.
+    pub(crate) fn may_vote(&self) -> bool {
+        Instant::now() >= self.inner.votes_from
+    }
+
+    /// The running clock of the leader of a term, as heard in an accepted heartbeat.
+    pub(crate) fn hear_clock(&self, term: u64, clock_ms: u64) {
+        self.inner.heard.hear(term, clock_ms);
+    }
+
+    /// This replica's leadership now.
+    pub(crate) fn leads(&self) -> Option<Leadership> {
+        *self.inner.leadership.borrow()
+    }
+
+    /// Ends the leadership of a term for good, before another replica takes over.
+    pub(crate) fn give_away(&self, term: u64) {
+        self.inner.given_away.send_replace(term);
+    }
+
+    pub(crate) fn acks(&self) -> &Acks {
+        &self.inner.acks
+    }
+
+    pub(crate) fn timing(&self) -> &Timing {
+        &self.inner.options.timing
+    }
+
+    pub(crate) fn raft(&self) -> &Raft {
+        &self.inner.raft
+    }
+
+    fn stopped(&self, reason: &str) -> ReplicationError {
+        ReplicationError::Stopped { shard: self.shard().into(), replica: self.replica(), reason: reason.into() }
+    }
+}

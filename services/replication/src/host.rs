@@ -1,0 +1,216 @@
+//! All replicas of one node, and how they find their peers.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Weak};
+
+use futures::stream::{BoxStream, StreamExt};
+use holdfast_proto::internal::raft_service_server::RaftServiceServer;
+use holdfast_storage::NodeStore;
+use parking_lot::RwLock;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio_util::sync::CancellationToken;
+
+use crate::error::ReplicationError;
+use crate::group::{Group, GroupOptions};
+use crate::introductions::Introductions;
+use crate::machine::Machine;
+use crate::network::{Connections, Credentials, Dialer, Link, LinkOptions, Links, PeerService};
+
+/// Snapshots taken in at a time.
+const SNAPSHOTS: usize = 4;
+
+/// Another node of the cluster.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    /// Its id.
+    pub node: String,
+    /// `host:port`.
+    pub address: String,
+    /// The replicas that the configuration gives it.
+    pub replicas: Vec<u64>,
+}
+
+/// How a host is set up.
+pub struct HostOptions {
+    /// This node.
+    pub node: String,
+    /// Which cluster; peers of another are refused.
+    pub cluster_id: String,
+    /// The replicas that the configuration gives this node.
+    pub replicas: Vec<u64>,
+    /// Every other node.
+    pub peers: Vec<Peer>,
+    /// The node's store.
+    pub store: NodeStore,
+    /// Opens connections.
+    pub dialer: Dialer,
+    /// Service tokens.
+    pub credentials: Arc<dyn Credentials>,
+}
+
+/// The replicas of one node. Clones share it.
+#[derive(Clone)]
+pub struct Host {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    groups: RwLock<HashMap<u64, Group>>,
+    links: Links,
+    introductions: Arc<Introductions>,
+    connections: Connections,
+    snapshots: Semaphore,
+    closing: CancellationToken,
+    credentials: Arc<dyn Credentials>,
+    store: NodeStore,
+}
+
+impl Host {
+    /// Starts connecting to the peers. No replica runs yet.
+    ///
+    /// # Errors
+    /// When the store can't say which replicas are pristine.
+    pub fn start(options: HostOptions) -> Result<Self, ReplicationError> {
+        let introductions = Arc::new(Introductions::new(&options));
+        let closing = CancellationToken::new();
+        let mut links = HashMap::new();
+        for peer in options.peers {
+            let link = Link::start(LinkOptions {
+                node: peer.node.clone(),
+                address: peer.address,
+                dialer: Arc::clone(&options.dialer),
+                credentials: Arc::clone(&options.credentials),
+                introductions: Arc::clone(&introductions),
+                closing: closing.clone(),
+            });
+            links.insert(peer.node, link);
+        }
+        let inner = Inner {
+            groups: RwLock::default(),
+            links: Arc::new(links),
+            introductions,
+            connections: Connections::new(closing.clone()),
+            snapshots: Semaphore::new(SNAPSHOTS),
+            closing,
+            credentials: options.credentials,
+            store: options.store,
+        };
+        let inner = Arc::new(inner);
+        for (node, link) in inner.links.iter() {
+            let welcoming = welcome(Arc::downgrade(&inner), node.clone(), link.connections().boxed());
+            let closing = inner.closing.clone();
+            tokio::spawn(async move { closing.run_until_cancelled(welcoming).await });
+        }
+        Ok(Self { inner })
+    }
+
+    /// The gRPC service that peers call.
+    pub fn service(&self) -> RaftServiceServer<impl holdfast_proto::internal::raft_service_server::RaftService> {
+        PeerService::new(self.clone())
+    }
+
+    /// Starts a replica from what the store holds.
+    ///
+    /// # Errors
+    /// When its data can't be read.
+    pub async fn start_group(
+        &self,
+        options: GroupOptions,
+        machine: Arc<dyn Machine>,
+    ) -> Result<Group, ReplicationError> {
+        let store = self.inner.store.replica(options.replica);
+        let group = Group::start(options, store, machine, Arc::clone(&self.inner.links)).await?;
+        self.inner.groups.write().insert(group.replica(), group.clone());
+        Ok(group)
+    }
+
+    /// Forms a new group when this replica is the one to do so. Waits until all of the group's other nodes have been
+    /// met, and does nothing when one of them already has data: then the group was formed before, and this replica has
+    /// lost its own. A majority would not do: the group may have been formed with the node that is away now, while one
+    /// of those present never ran.
+    ///
+    /// # Errors
+    /// When the replica has stopped.
+    pub async fn form(&self, group: &Group) -> Result<(), ReplicationError> {
+        if !group.was_pristine() || group.is_formed().await {
+            return Ok(());
+        }
+        let others: BTreeMap<u64, String> =
+            group.members().iter().filter(|(id, _)| **id != group.replica()).map(|(id, n)| (*id, n.clone())).collect();
+        let mut met = self.inner.introductions.met();
+        loop {
+            let seen = self.inner.introductions.seen_replicas(&others);
+            if let Some((replica, _)) = seen.iter().find(|(_, pristine)| !**pristine) {
+                tracing::error!(
+                    shard = group.shard(),
+                    replica = group.replica(),
+                    peer = replica,
+                    "this replica has no data, but its group was formed before; give it a new replica id"
+                );
+                return Ok(());
+            }
+            if seen.len() == others.len() {
+                return group.form().await;
+            }
+            tokio::select! {
+                met = met.changed() => if met.is_err() { return Ok(()) },
+                () = self.inner.closing.cancelled() => return Ok(()),
+            }
+        }
+    }
+
+    /// A replica of this node.
+    pub fn group(&self, replica: u64) -> Option<Group> {
+        self.inner.groups.read().get(&replica).cloned()
+    }
+
+    /// Every replica of this node.
+    pub fn groups(&self) -> Vec<Group> {
+        let mut groups: Vec<Group> = self.inner.groups.read().values().cloned().collect();
+        groups.sort_by_key(Group::replica);
+        groups
+    }
+
+    /// Stops every replica and ends every connection. Leadership is not handed over; [`Group::hand_over`] does that.
+    pub async fn shutdown(&self) {
+        let groups = std::mem::take(&mut *self.inner.groups.write());
+        futures::future::join_all(groups.values().map(Group::shutdown)).await;
+        self.inner.closing.cancel();
+    }
+
+    /// Waits until a snapshot may be taken in; few at a time, since each is in memory as a whole.
+    pub(crate) async fn snapshot_turn(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed.
+        self.inner.snapshots.acquire().await.ok()
+    }
+
+    pub(crate) fn connections(&self) -> &Connections {
+        &self.inner.connections
+    }
+
+    pub(crate) fn introductions(&self) -> &Introductions {
+        &self.inner.introductions
+    }
+
+    pub(crate) fn credentials(&self) -> &dyn Credentials {
+        self.inner.credentials.as_ref()
+    }
+}
+
+/// Whenever a peer node is connected again, its replicas are served at once: openraft would go on waiting between
+/// attempts for as long as it did while the node was away.
+async fn welcome(inner: Weak<Inner>, node: String, mut connections: BoxStream<'static, ()>) {
+    while connections.next().await.is_some() {
+        let Some(inner) = inner.upgrade() else { return };
+        let groups: Vec<Group> = inner.groups.read().values().cloned().collect();
+        drop(inner);
+        for group in groups {
+            let there: Vec<u64> =
+                group.members().iter().filter(|(_, place)| **place == node).map(|(replica, _)| *replica).collect();
+            if group.leads().is_some() && !there.is_empty() {
+                // It fails only when the replica has stopped.
+                let _ = group.raft().trigger().reset_backoff(there).await;
+            }
+        }
+    }
+}

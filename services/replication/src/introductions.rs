@@ -1,0 +1,97 @@
+//! Who this node is and whom it has met. A wrong address must be an error and not a corrupted group.
+
+use std::collections::{BTreeMap, HashMap};
+
+use holdfast_proto::internal::{Hello, HelloReplica};
+use holdfast_storage::NodeStore;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::host::HostOptions;
+
+/// What this node says of itself, and what its peers have said.
+pub(crate) struct Introductions {
+    node: String,
+    cluster_id: String,
+    replicas: Vec<u64>,
+    peers: HashMap<String, Vec<u64>>,
+    store: NodeStore,
+    /// Replicas of peers that have introduced themselves since this process started, and whether they had no data.
+    seen: Mutex<BTreeMap<u64, bool>>,
+    met: watch::Sender<u64>,
+}
+
+impl Introductions {
+    pub(crate) fn new(options: &HostOptions) -> Self {
+        Self {
+            node: options.node.clone(),
+            cluster_id: options.cluster_id.clone(),
+            replicas: options.replicas.clone(),
+            peers: options.peers.iter().map(|peer| (peer.node.clone(), peer.replicas.clone())).collect(),
+            store: options.store.clone(),
+            seen: Mutex::default(),
+            met: watch::Sender::new(0),
+        }
+    }
+
+    /// What this node says of itself now. Whether a replica is pristine is looked up each time: it is what tells a
+    /// group that was never formed from one that was.
+    pub(crate) fn hello(&self) -> Result<Hello, String> {
+        let mut replicas = Vec::with_capacity(self.replicas.len());
+        for &id in &self.replicas {
+            let pristine = self.store.replica(id).is_pristine().map_err(|error| error.to_string())?;
+            replicas.push(HelloReplica { id, pristine });
+        }
+        Ok(Hello {
+            cluster_id: self.cluster_id.clone(),
+            node_id: self.node.clone(),
+            store_id: self.store.store_id().to_owned(),
+            replicas,
+        })
+    }
+
+    /// Checks a peer's introduction, and remembers which data directory its replicas live in: a replica that comes
+    /// back with another one has forgotten its votes and must not take part under its old id.
+    pub(crate) async fn check(&self, theirs: &Hello, expected: Option<&str>) -> Result<(), String> {
+        if theirs.cluster_id != self.cluster_id {
+            return Err(format!(
+                "node {} belongs to cluster {}, node {} to {}; give both the same cluster secret",
+                theirs.node_id, theirs.cluster_id, self.node, self.cluster_id
+            ));
+        }
+        if let Some(expected) = expected.filter(|expected| *expected != theirs.node_id) {
+            return Err(format!("the address of node {expected} is answered by node {}", theirs.node_id));
+        }
+        let Some(configured) = self.peers.get(&theirs.node_id) else {
+            return Err(format!("node {} is not in the cluster config of node {}", theirs.node_id, self.node));
+        };
+        for replica in theirs.replicas.iter().filter(|replica| configured.contains(&replica.id)) {
+            self.check_pin(replica.id, theirs).await?;
+            self.seen.lock().insert(replica.id, replica.pristine);
+        }
+        self.met.send_modify(|count| *count += 1);
+        Ok(())
+    }
+
+    async fn check_pin(&self, replica: u64, theirs: &Hello) -> Result<(), String> {
+        match self.store.peer_pin(replica).map_err(|error| error.to_string())? {
+            Some(pinned) if pinned == theirs.store_id => Ok(()),
+            Some(_) => Err(format!(
+                "node {} came back with another data directory: replica {replica} has lost its data and needs a new id",
+                theirs.node_id
+            )),
+            None => self.store.pin_peer(replica, &theirs.store_id).await.map_err(|error| error.to_string()),
+        }
+    }
+
+    /// Counts introductions.
+    pub(crate) fn met(&self) -> watch::Receiver<u64> {
+        self.met.subscribe()
+    }
+
+    /// Those of the replicas that have introduced themselves, and whether they had no data.
+    pub(crate) fn seen_replicas(&self, others: &BTreeMap<u64, String>) -> BTreeMap<u64, bool> {
+        let seen = self.seen.lock();
+        others.keys().filter_map(|id| seen.get(id).map(|pristine| (*id, *pristine))).collect()
+    }
+}

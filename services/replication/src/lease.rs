@@ -1,0 +1,205 @@
+//! Linearizable reads: under the leader lease, or by asking a quorum.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use openraft::raft::ReadPolicy;
+use parking_lot::Mutex;
+use tokio::time::{Instant, timeout_at};
+
+use crate::error::NotLeader;
+use crate::group::Group;
+use crate::leadership::Leadership;
+
+/// How reads are made linearizable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reads {
+    /// Under the leader lease: assumes that monotonic clocks run within 0.1 % of one another.
+    Lease,
+    /// By asking a quorum each time: assumes nothing about clocks.
+    Quorum,
+}
+
+/// The state may be read now, and was current at that time.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadPermit {
+    /// The term of the leader that gives it.
+    pub term: u64,
+    /// The running shard clock, in milliseconds.
+    pub clock_ms: u64,
+}
+
+/// When each follower last acknowledged this replica as leader, by the time at which the acknowledged message was
+/// *sent*: from then on, and not from the answer, the follower grants its vote to nobody else for a lease.
+///
+/// openraft keeps such a figure too, but it takes an answer to one append for an answer to every later one that ends at
+/// the same entry, and so may take a lease for fresher than it is.
+pub(crate) struct Acks {
+    /// Acknowledgements that make a quorum together with the leader itself.
+    needed: usize,
+    newest: Mutex<Newest>,
+}
+
+#[derive(Default)]
+struct Newest {
+    term: u64,
+    acks: BTreeMap<u64, Ack>,
+}
+
+#[derive(Clone, Copy)]
+struct Ack {
+    /// When the newest message that was acknowledged had been sent.
+    sent: Instant,
+    /// When the follower was last heard of.
+    heard: Instant,
+}
+
+impl Acks {
+    /// For a group of so many replicas.
+    pub(crate) fn new(members: usize) -> Self {
+        Self { needed: members / 2, newest: Mutex::default() }
+    }
+
+    /// A follower has accepted what the leader of that term sent at that time.
+    pub(crate) fn record(&self, term: u64, replica: u64, sent: Instant) {
+        let mut newest = self.newest.lock();
+        if newest.term < term {
+            *newest = Newest { term, acks: BTreeMap::new() };
+        }
+        if newest.term == term {
+            let heard = Instant::now();
+            let known = newest.acks.entry(replica).or_insert(Ack { sent, heard });
+            *known = Ack { sent: sent.max(known.sent), heard };
+        }
+    }
+
+    /// Since when at least a quorum has acknowledged the leader of that term. A replica that is alone is its own.
+    pub(crate) fn quorum(&self, term: u64) -> Option<Instant> {
+        self.quorum_of(term, |ack| ack.sent)
+    }
+
+    /// When at least a quorum was last heard of by the leader of that term, however old what it answered was.
+    pub(crate) fn heard(&self, term: u64) -> Option<Instant> {
+        self.quorum_of(term, |ack| ack.heard)
+    }
+
+    fn quorum_of(&self, term: u64, time: impl Fn(&Ack) -> Instant) -> Option<Instant> {
+        let Some(position) = self.needed.checked_sub(1) else { return Some(Instant::now()) };
+        let newest = self.newest.lock();
+        if newest.term != term {
+            return None;
+        }
+        let mut times: Vec<Instant> = newest.acks.values().map(time).collect();
+        times.sort_unstable_by(|a, b| b.cmp(a));
+        times.get(position).copied()
+    }
+
+    /// Followers that acknowledged the leader of that term after a time.
+    pub(crate) fn since(&self, term: u64, time: Instant) -> Vec<u64> {
+        let newest = self.newest.lock();
+        let fresh = newest.acks.iter().filter(|(_, ack)| newest.term == term && ack.sent >= time);
+        fresh.map(|(replica, _)| *replica).collect()
+    }
+}
+
+impl Group {
+    /// Whether the state may be read now as the latest. Under a lease this says nothing about any later time: whoever
+    /// may be interrupted between the permit and the reading uses [`Self::read`].
+    ///
+    /// # Errors
+    /// When this replica does not lead, or its lease has run out.
+    pub async fn read_permit(&self, reads: Reads, deadline: Instant) -> Result<ReadPermit, NotLeader> {
+        match reads {
+            Reads::Lease => self.lease_permit(),
+            Reads::Quorum => self.quorum_permit(deadline).await,
+        }
+    }
+
+    /// Reads the state as the latest. Under a lease it is judged after the reading, at the time of answering: a process
+    /// that was paused in between finds its lease gone, and what it read is dropped.
+    ///
+    /// # Errors
+    /// As [`Self::read_permit`].
+    pub async fn read<T>(
+        &self,
+        reads: Reads,
+        deadline: Instant,
+        look: impl FnOnce(ReadPermit) -> T,
+    ) -> Result<T, NotLeader> {
+        let permit = self.read_permit(reads, deadline).await?;
+        let seen = look(permit);
+        if reads == Reads::Lease && self.lease_permit()?.term != permit.term {
+            return Err(self.not_leader());
+        }
+        Ok(seen)
+    }
+
+    /// As [`Self::read_permit`], under the leader lease.
+    fn lease_permit(&self) -> Result<ReadPermit, NotLeader> {
+        let Some(leads) = self.leads() else { return Err(self.not_leader()) };
+        if self.has_quorum(leads.term, self.timing().usable_lease()) {
+            Ok(permit(leads))
+        } else {
+            Err(NotLeader { leader: None, term: 0 })
+        }
+    }
+
+    /// Whether a quorum has acknowledged the leader of that term lately. The age is taken now, so a process that was
+    /// paused finds its lease gone.
+    pub(crate) fn has_quorum(&self, term: u64, lately: Duration) -> bool {
+        self.acks().quorum(term).is_some_and(|sent| sent.elapsed() < lately)
+    }
+
+    async fn quorum_permit(&self, deadline: Instant) -> Result<ReadPermit, NotLeader> {
+        let Some(leads) = self.leads() else { return Err(self.not_leader()) };
+        let linearize = self.raft().ensure_linearizable(ReadPolicy::ReadIndex);
+        if !matches!(timeout_at(deadline, linearize).await, Ok(Ok(_))) {
+            return Err(NotLeader { leader: None, term: 0 });
+        }
+        // Still the same leader: a permit names the term whose clock it carries.
+        match self.leads() {
+            Some(now) if now.term == leads.term => Ok(permit(now)),
+            _ => Err(NotLeader { leader: None, term: 0 }),
+        }
+    }
+}
+
+fn permit(leads: Leadership) -> ReadPermit {
+    ReadPermit { term: leads.term, clock_ms: leads.clock.now_ms() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_as_old_as_the_quorum_th_newest_acknowledgement() {
+        let (acks, now) = (Acks::new(5), Instant::now());
+        let at = |ms| now + Duration::from_millis(ms);
+        acks.record(2, 11, at(40));
+        assert_eq!(acks.quorum(2), None);
+        acks.record(2, 12, at(10));
+        assert_eq!(acks.quorum(2), Some(at(10)));
+        acks.record(2, 13, at(30));
+        assert_eq!(acks.quorum(2), Some(at(30)));
+        // An answer that was overtaken does not turn the clock back.
+        acks.record(2, 13, at(5));
+        assert_eq!(acks.quorum(2), Some(at(30)));
+    }
+
+    #[test]
+    fn acknowledgements_of_another_term_do_not_count() {
+        let (acks, now) = (Acks::new(3), Instant::now());
+        acks.record(2, 11, now);
+        assert_eq!(acks.quorum(3), None);
+        acks.record(3, 12, now);
+        acks.record(2, 11, now);
+        assert_eq!(acks.since(3, now), [12]);
+        assert_eq!(acks.quorum(2), None);
+    }
+
+    #[test]
+    fn a_replica_that_is_alone_is_its_own_quorum() {
+        assert!(Acks::new(1).quorum(7).is_some());
+    }
+}

@@ -1,0 +1,51 @@
+//! Raft groups: openraft, wired to Holdfast's storage and network.
+//!
+//! Purpose: a [`Group`] takes commands as bytes, replicates and applies them in order through a [`Machine`], and
+//! says whether its replica leads, in which term, and whether the leader lease allows an answer without a log entry.
+//!
+//! Invariants:
+//! - An answer is given only after its entry is on the disks of a quorum and applied here.
+//! - Leadership is never restored without an election, and a restarted replica neither votes nor stands for one full
+//!   lease, since the lease that it granted before is not remembered.
+//! - Nothing is answered before an entry of the own term has been applied.
+//!
+//! Deliberately unknown here: what commands mean, tenants, HTTP, where nodes come from. openraft's types do not leave
+//! this crate.
+
+mod clock;
+mod config;
+mod driver;
+mod error;
+mod group;
+mod hand_over;
+mod host;
+mod introductions;
+mod leadership;
+mod lease;
+mod log_store;
+mod log_tail;
+mod machine;
+mod network;
+mod proposer;
+mod status;
+mod timing;
+mod types;
+
+pub use clock::ShardClock;
+pub use error::{NotLeader, ProposeError, ReplicationError};
+pub use group::{Group, GroupOptions};
+pub use host::{Host, HostOptions, Peer};
+pub use leadership::Leadership;
+pub use lease::{ReadPermit, Reads};
+pub use machine::{Machine, MachineError, Stamp};
+pub use network::{Credentials, Dialer};
+pub use status::GroupStatus;
+pub use timing::Timing;
+
+#[doc(hidden)]
+pub mod testing {
+    //! What openraft's own storage suite needs to see.
+    pub use crate::driver::Driver;
+    pub use crate::log_store::LogStore;
+    pub use crate::types::TypeConfig;
+}

@@ -1,0 +1,188 @@
+//! openraft's log and votes, over one node's shared store.
+//!
+//! Entries go into the tail (readable at once) and to the committer (durable later); `append` does not wait. Recent
+//! entries stay in the tail for replication and apply, so that in normal running nothing is read back from disk.
+
+use std::fmt::Debug;
+use std::io;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use holdfast_storage::{ReplicaStore, StorageError};
+use openraft::entry::RaftEntry;
+use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
+use openraft::{OptionalSend, RaftLogReader};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::error::to_io;
+use crate::log_tail::Tail;
+use crate::types::{Entry, LogId, TypeConfig, Vote, decode, encode};
+
+/// Bytes read from disk at a time for a follower that is far behind.
+const READ_BYTES: usize = 1024 * 1024;
+
+/// The log of one replica. Clones share it.
+#[derive(Clone)]
+pub struct LogStore {
+    store: ReplicaStore,
+    tail: Arc<Mutex<Tail>>,
+}
+
+impl LogStore {
+    /// Reads where the log and the vote stand.
+    ///
+    /// # Errors
+    /// When the disk can't be read or holds damaged data.
+    pub fn open(store: ReplicaStore) -> Result<Self, io::Error> {
+        let purged: Option<LogId> = store.purged().map_err(to_io)?.map(|bytes| decode(&bytes)).transpose()?;
+        let vote: Option<Vote> = store.vote().map_err(to_io)?.map(|bytes| decode(&bytes)).transpose()?;
+        let last_entry: Option<Entry> = store.last().map_err(to_io)?.map(|(_, bytes)| decode(&bytes)).transpose()?;
+        let last = last_entry.map(|entry| entry.log_id()).or(purged);
+        let tail = Tail::new(purged, last, vote);
+        Ok(Self { store, tail: Arc::new(Mutex::new(tail)) })
+    }
+
+    fn read(&self, from: u64, to: u64, max_bytes: usize) -> Result<Vec<Entry>, io::Error> {
+        let (from, to, first) = {
+            let tail = self.tail.lock();
+            let from = from.max(tail.purged.map_or(0, |id| id.index + 1));
+            let to = to.min(tail.last.map_or(0, |id| id.index + 1));
+            (from, to, tail.first)
+        };
+        if from >= to {
+            return Ok(Vec::new());
+        }
+        if from < first {
+            return self.read_disk(from, to.min(first), to, max_bytes);
+        }
+        let tail = self.tail.lock();
+        // The tail may have moved on between the two looks; what left it is on disk.
+        if from < tail.first {
+            let first = tail.first;
+            drop(tail);
+            return self.read_disk(from, to.min(first), to, max_bytes);
+        }
+        Ok(tail.slice(from, to, max_bytes))
+    }
+
+    /// Reads `from..middle` from disk and, if there is room, `middle..to` from the tail.
+    fn read_disk(&self, from: u64, middle: u64, to: u64, max_bytes: usize) -> Result<Vec<Entry>, io::Error> {
+        let rows = self.store.read(from, middle, max_bytes).map_err(to_io)?;
+        // Nothing on disk although nothing was ever purged means that the log begins in the tail.
+        let complete = match rows.last() {
+            Some((index, _)) => index + 1 == middle,
+            None => self.tail.lock().purged.is_none(),
+        };
+        let mut entries = Vec::with_capacity(rows.len());
+        for (_, bytes) in &rows {
+            entries.push(decode::<Entry>(bytes)?);
+        }
+        let used: usize = rows.iter().map(|(_, bytes)| bytes.len()).sum();
+        if complete && middle < to && used < max_bytes {
+            entries.extend(self.read(middle, to, max_bytes - used)?);
+        }
+        Ok(entries)
+    }
+
+    async fn wait(receiver: oneshot::Receiver<Result<(), StorageError>>) -> Result<(), io::Error> {
+        match receiver.await {
+            Ok(result) => result.map_err(to_io),
+            Err(_) => Err(io::Error::other("the store was closed before the write was done")),
+        }
+    }
+}
+
+impl RaftLogReader<TypeConfig> for LogStore {
+    async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + Debug + OptionalSend>(
+        &mut self,
+        range: RB,
+    ) -> Result<Vec<Entry>, io::Error> {
+        let from = match range.start_bound() {
+            Bound::Included(index) => *index,
+            Bound::Excluded(index) => index + 1,
+            Bound::Unbounded => 0,
+        };
+        let to = match range.end_bound() {
+            Bound::Included(index) => index + 1,
+            Bound::Excluded(index) => *index,
+            Bound::Unbounded => u64::MAX,
+        };
+        self.read(from, to, usize::MAX)
+    }
+
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, io::Error> {
+        self.read(start, end, READ_BYTES)
+    }
+
+    async fn read_vote(&mut self) -> Result<Option<Vote>, io::Error> {
+        Ok(self.tail.lock().vote)
+    }
+}
+
+impl RaftLogStorage<TypeConfig> for LogStore {
+    type LogReader = Self;
+
+    async fn get_log_state(&mut self) -> Result<LogState<TypeConfig>, io::Error> {
+        let tail = self.tail.lock();
+        Ok(LogState { last_purged_log_id: tail.purged, last_log_id: tail.last })
+    }
+
+    async fn get_log_reader(&mut self) -> Self {
+        self.clone()
+    }
+
+    async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
+        let (done, saved) = oneshot::channel();
+        let report = Box::new(move |result| {
+            // The receiver is gone only when the replica is stopping.
+            let _ = done.send(result);
+        });
+        self.store.save_vote(encode(vote), report);
+        Self::wait(saved).await?;
+        self.tail.lock().vote = Some(*vote);
+        Ok(())
+    }
+
+    async fn append<I>(&mut self, entries: I, callback: IOFlushed<TypeConfig>) -> Result<(), io::Error>
+    where
+        I: IntoIterator<Item = Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        self.store.ready().await;
+        let mut rows = Vec::new();
+        let (next, truncations) = {
+            let mut tail = self.tail.lock();
+            for entry in entries {
+                let bytes = encode(&entry);
+                let index = entry.log_id().index;
+                tail.push(entry, bytes.len());
+                rows.push((index, bytes));
+            }
+            (tail.last.map_or(0, |id| id.index + 1), tail.truncations)
+        };
+        let tail = Arc::clone(&self.tail);
+        let done = Box::new(move |result: Result<(), StorageError>| {
+            if result.is_ok() {
+                tail.lock().appended(next, truncations);
+            }
+            callback.io_completed(result.map_err(to_io));
+        });
+        self.store.append(rows, done);
+        Ok(())
+    }
+
+    async fn truncate_after(&mut self, last: Option<LogId>) -> Result<(), io::Error> {
+        let from = last.map_or(0, |id| id.index + 1);
+        self.tail.lock().truncate_from(from, last);
+        // Ordered with the appends around it; a failure poisons the store, which ends the replica.
+        self.store.truncate_from(from, Box::new(|_| {}));
+        Ok(())
+    }
+
+    async fn purge(&mut self, id: LogId) -> Result<(), io::Error> {
+        self.tail.lock().purge_to(id);
+        self.store.purge_to(id.index, encode(&id), Box::new(|_| {}));
+        Ok(())
+    }
+}

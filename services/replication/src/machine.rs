@@ -1,0 +1,36 @@
+//! What a group applies its entries to.
+
+use bytes::Bytes;
+
+/// What a leader stamps on an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    /// The shard clock, in milliseconds.
+    pub now_ms: u64,
+    /// The leader's wall clock, in milliseconds since 1970; for display only.
+    pub wall_ms: u64,
+}
+
+/// The state can't go on: a snapshot can't be read. Stops the replica.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct MachineError(pub String);
+
+/// A deterministic state machine in memory. Shared between the group, which applies, and the node, which asks.
+pub trait Machine: Send + Sync + 'static {
+    /// Applies one entry: moves the clock to the stamp, ends what is due, then runs the commands in order. One reply
+    /// for each command. A command that can't be read is a refusal in its reply, the same on every replica.
+    fn apply(&self, stamp: Stamp, commands: &[Bytes]) -> Vec<Bytes>;
+
+    /// The clock of the last applied entry, in milliseconds.
+    fn clock_ms(&self) -> u64;
+
+    /// The whole state, in pieces of at most 1 MiB; equal bytes on every replica at the same index.
+    fn snapshot(&self) -> Vec<Bytes>;
+
+    /// Replaces the whole state.
+    ///
+    /// # Errors
+    /// When the pieces are not a snapshot of this machine; the state is then as before.
+    fn restore(&self, chunks: &[Bytes]) -> Result<(), MachineError>;
+}

@@ -1,0 +1,186 @@
+//! Questions and answers over one connection.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use holdfast_proto::internal::raft_frame::Body;
+use holdfast_proto::internal::{Kind, RaftFrame, RaftMessage, RaftMessages};
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, interval};
+use tonic::Streaming;
+
+use super::link::LinkError;
+
+/// Messages in one frame.
+const FRAME_MESSAGES: usize = 128;
+/// Bytes after which a frame is sent, so that it stays well below the largest message that the peer takes.
+const FRAME_BYTES: usize = 1024 * 1024;
+/// Calls without an answer after which those that nobody waits for are dropped.
+const SWEEP_AT: usize = 1_024;
+/// A peer that owes answers and says nothing for that long is given up, and the connection with it: TCP itself would
+/// notice only after minutes.
+const SILENCE: Duration = Duration::from_secs(3);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// A question to a replica on the peer node.
+pub(crate) struct Question {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) kind: Kind,
+    pub(crate) stream: u64,
+    pub(crate) clock_ms: u64,
+    pub(crate) body: Bytes,
+}
+
+pub(crate) type AnswerSender = oneshot::Sender<Result<Bytes, LinkError>>;
+
+/// A question on its way, with the room that it takes up until it is answered.
+pub(crate) struct Asked {
+    pub(crate) question: Question,
+    pub(crate) answer: AnswerSender,
+    pub(crate) room: Room,
+}
+
+/// Room for the bytes of one question, given back when it is dropped.
+pub(crate) struct Room {
+    used: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Room {
+    /// Takes room for so many bytes; nothing when that would exceed the limit.
+    pub(crate) fn take(used: &Arc<AtomicUsize>, bytes: usize, limit: usize) -> Option<Self> {
+        let before = used.fetch_add(bytes, Ordering::Relaxed);
+        let room = Self { used: Arc::clone(used), bytes };
+        (before == 0 || before.saturating_add(bytes) <= limit).then_some(room)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+struct Call {
+    answer: AnswerSender,
+    asked: Instant,
+    _room: Room,
+}
+
+/// Calls that have no answer yet, in the order in which they were asked.
+struct Pending {
+    calls: BTreeMap<u64, Call>,
+    heard: Instant,
+    sweep_at: usize,
+}
+
+impl Pending {
+    fn add(&mut self, number: u64, call: Call) {
+        if self.calls.len() >= self.sweep_at {
+            self.calls.retain(|_, call| !call.answer.is_closed());
+            // As many again may come before it is worth another look.
+            self.sweep_at = SWEEP_AT.max(2 * self.calls.len());
+        }
+        self.calls.insert(number, call);
+    }
+
+    fn is_silent(&self) -> bool {
+        let owed = self.calls.first_key_value().is_some_and(|(_, call)| call.asked.elapsed() > SILENCE);
+        owed && self.heard.elapsed() > SILENCE
+    }
+}
+
+/// Sends questions and hands out answers until either direction ends or the peer falls silent.
+pub(crate) async fn exchange(
+    node: &str,
+    questions: &mut mpsc::Receiver<Asked>,
+    frames: mpsc::Sender<RaftFrame>,
+    mut answers: Streaming<RaftFrame>,
+) {
+    let pending = Mutex::new(Pending { calls: BTreeMap::new(), heard: Instant::now(), sweep_at: SWEEP_AT });
+    tokio::select! {
+        () = send_questions(questions, &frames, &pending) => {}
+        () = receive_answers(node, &mut answers, &pending) => {}
+        () = silence(&pending) => tracing::warn!(node, "the peer does not answer; connecting again"),
+    }
+    for call in pending.into_inner().calls.into_values() {
+        // Whoever asked may have given up.
+        let _ = call.answer.send(Err(LinkError::Broken(node.to_owned())));
+    }
+}
+
+async fn silence(pending: &Mutex<Pending>) {
+    let mut looks = interval(LOOK);
+    loop {
+        looks.tick().await;
+        if pending.lock().is_silent() {
+            return;
+        }
+    }
+}
+
+async fn send_questions(
+    questions: &mut mpsc::Receiver<Asked>,
+    frames: &mpsc::Sender<RaftFrame>,
+    pending: &Mutex<Pending>,
+) {
+    let mut number = 0;
+    let mut batch = Vec::with_capacity(FRAME_MESSAGES);
+    while questions.recv_many(&mut batch, FRAME_MESSAGES).await > 0 {
+        let mut frame_bytes = 0;
+        let mut messages = Vec::with_capacity(batch.len());
+        for Asked { question, answer, room } in batch.drain(..) {
+            number += 1;
+            pending.lock().add(number, Call { answer, asked: Instant::now(), _room: room });
+            frame_bytes += question.body.len();
+            messages.push(message(question, number));
+            if frame_bytes > FRAME_BYTES {
+                if send(frames, std::mem::take(&mut messages)).await.is_err() {
+                    return;
+                }
+                frame_bytes = 0;
+            }
+        }
+        if !messages.is_empty() && send(frames, messages).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn message(question: Question, call: u64) -> RaftMessage {
+    RaftMessage {
+        from: question.from,
+        to: question.to,
+        call,
+        kind: question.kind.into(),
+        body: question.body,
+        stream: question.stream,
+        clock_ms: question.clock_ms,
+    }
+}
+
+async fn send(frames: &mpsc::Sender<RaftFrame>, messages: Vec<RaftMessage>) -> Result<(), ()> {
+    frames.send(RaftFrame { body: Some(Body::Messages(RaftMessages { messages })) }).await.map_err(|_| ())
+}
+
+async fn receive_answers(node: &str, answers: &mut Streaming<RaftFrame>, pending: &Mutex<Pending>) {
+    while let Ok(Some(frame)) = answers.message().await {
+        pending.lock().heard = Instant::now();
+        let Some(Body::Messages(messages)) = frame.body else { continue };
+        for message in messages.messages {
+            let Some(call) = pending.lock().calls.remove(&message.call) else { continue };
+            let result = match message.kind() {
+                Kind::Answer => Ok(message.body),
+                _ => Err(LinkError::Refused(node.to_owned(), String::from_utf8_lossy(&message.body).into_owned())),
+            };
+            // Whoever asked may have given up.
+            let _ = call.answer.send(result);
+        }
+    }
+}

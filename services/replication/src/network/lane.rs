@@ -1,0 +1,76 @@
+//! Appends of one leader to one follower: pipelined, answered in order.
+
+use futures::StreamExt;
+use holdfast_proto::internal::RaftMessage;
+use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, StreamAppendError, StreamAppendResult};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::answer;
+use crate::group::Group;
+use crate::types::{TypeConfig, decode, encode};
+
+/// Appends that wait for the follower's log. The leader keeps fewer under way.
+const DEPTH: usize = 128;
+
+/// The append stream that is open between two replicas on this connection, if any.
+#[derive(Default)]
+pub(crate) struct Lane {
+    stream: u64,
+    requests: Option<mpsc::Sender<AppendEntriesRequest<TypeConfig>>>,
+    calls: Option<mpsc::Sender<u64>>,
+}
+
+impl Lane {
+    /// Queues an append; its answer goes to `answers`. A new stream number begins a new stream, whose predecessor ends.
+    ///
+    /// # Errors
+    /// The reason to refuse this append; the leader begins a new stream then.
+    pub(crate) fn append(
+        &mut self,
+        group: &Group,
+        message: &RaftMessage,
+        answers: &mpsc::Sender<RaftMessage>,
+    ) -> Result<(), &'static str> {
+        let request = decode(&message.body).map_err(|_| "the append can't be read")?;
+        if self.stream != message.stream {
+            self.begin(group, message.stream, answers);
+        }
+        let (Some(requests), Some(calls)) = (&self.requests, &self.calls) else { return Err("no append stream") };
+        // Both channels have the same depth and are filled in step, so the calls never lag behind the requests.
+        calls.try_send(message.call).map_err(|_| "the append stream has ended or is full")?;
+        requests.try_send(request).map_err(|_| "the append stream has ended or is full")
+    }
+
+    fn begin(&mut self, group: &Group, stream: u64, answers: &mpsc::Sender<RaftMessage>) {
+        let (requests, incoming) = mpsc::channel(DEPTH);
+        let (calls, numbers) = mpsc::channel(2 * DEPTH);
+        let results = group.raft().stream_append(ReceiverStream::new(incoming));
+        tokio::spawn(answer_in_order(results, numbers, answers.clone()));
+        *self = Self { stream, requests: Some(requests), calls: Some(calls) };
+    }
+}
+
+async fn answer_in_order<S, E>(results: S, mut calls: mpsc::Receiver<u64>, answers: mpsc::Sender<RaftMessage>)
+where
+    S: futures::Stream<Item = Result<StreamAppendResult<TypeConfig>, E>>,
+    E: std::fmt::Display,
+{
+    let mut results = std::pin::pin!(results);
+    while let Some(result) = results.next().await {
+        let Some(call) = calls.recv().await else { return };
+        let message = match result {
+            Ok(Ok(_)) => answer::answer(call, encode(&AppendEntriesResponse::<TypeConfig>::Success)),
+            Ok(Err(StreamAppendError::Conflict(_))) => {
+                answer::answer(call, encode(&AppendEntriesResponse::<TypeConfig>::Conflict))
+            }
+            Ok(Err(StreamAppendError::HigherVote(vote))) => {
+                answer::answer(call, encode(&AppendEntriesResponse::<TypeConfig>::HigherVote(vote)))
+            }
+            Err(fatal) => answer::error(call, &fatal.to_string()),
+        };
+        if answers.send(message).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The asking side: a connection to one peer node, kept up in the background.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::{Stream, StreamExt};
+use holdfast_proto::internal::raft_frame::Body;
+use holdfast_proto::internal::raft_service_client::RaftServiceClient;
+use holdfast_proto::internal::{Hello, RaftFrame};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
+use tokio_stream::wrappers::{ReceiverStream, WatchStream};
+use tokio_util::sync::CancellationToken;
+use tonic::metadata::MetadataValue;
+use tonic::transport::Channel;
+use tonic::{Request, Streaming};
+
+use super::exchange::{Asked, Question, Room, exchange};
+use super::{Credentials, Dialer, MAX_FRAME_BYTES};
+use crate::introductions::Introductions;
+
+/// Messages that wait to be sent to one peer; more fail at once, and openraft tries again.
+const QUEUE: usize = 4_096;
+/// Bytes of messages to one peer that have no answer yet; more fail at once. It bounds what both sides keep in memory
+/// for a peer that is slow.
+const UNANSWERED_BYTES: usize = 64 * 1024 * 1024;
+/// Frames handed to the transport ahead of what it has sent.
+const FRAMES_AHEAD: usize = 16;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+const RETRY_FIRST: Duration = Duration::from_millis(20);
+const RETRY_MOST: Duration = Duration::from_millis(500);
+
+/// Why a call has no answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum LinkError {
+    #[error("node {0} is not connected")]
+    NotConnected(String),
+    #[error("too many messages wait for node {0}")]
+    Full(String),
+    #[error("the connection to node {0} broke")]
+    Broken(String),
+    #[error("node {0} refused: {1}")]
+    Refused(String, String),
+}
+
+pub(crate) struct LinkOptions {
+    /// The peer's node id.
+    pub(crate) node: String,
+    /// Its address, `host:port`.
+    pub(crate) address: String,
+    pub(crate) dialer: Dialer,
+    pub(crate) credentials: Arc<dyn Credentials>,
+    pub(crate) introductions: Arc<Introductions>,
+    /// Ends the link.
+    pub(crate) closing: CancellationToken,
+}
+
+/// A connection to one peer node.
+pub(crate) struct Link {
+    node: String,
+    queue: mpsc::Sender<Asked>,
+    channel: watch::Receiver<Option<Channel>>,
+    credentials: Arc<dyn Credentials>,
+    introductions: Arc<Introductions>,
+    streams: AtomicU64,
+    unanswered: Arc<AtomicUsize>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Link {
+    /// Starts connecting; never gives up while the link lives.
+    pub(crate) fn start(options: LinkOptions) -> Arc<Self> {
+        let (queue, questions) = mpsc::channel(QUEUE);
+        let (connected, channel) = watch::channel(None);
+        let node = options.node.clone();
+        let credentials = Arc::clone(&options.credentials);
+        let introductions = Arc::clone(&options.introductions);
+        let closing = options.closing.clone();
+        let task = tokio::spawn(async move {
+            // What was kept up is dropped with the future, and with it every question that waits.
+            let _ = closing.run_until_cancelled(keep_up(options, questions, connected)).await;
+        });
+        let (streams, unanswered) = (AtomicU64::new(1), Arc::default());
+        Arc::new(Self { node, queue, channel, credentials, introductions, streams, unanswered, task })
+    }
+
+    /// Puts a question into the stream, in order. The answer comes later, or an error when the connection breaks.
+    pub(crate) fn ask(&self, question: Question) -> oneshot::Receiver<Result<Bytes, LinkError>> {
+        let (answer, receiver) = oneshot::channel();
+        let connected = self.channel.borrow().is_some();
+        let reason = match Room::take(&self.unanswered, question.body.len(), UNANSWERED_BYTES) {
+            _ if !connected => Some((LinkError::NotConnected(self.node.clone()), answer)),
+            None => Some((LinkError::Full(self.node.clone()), answer)),
+            Some(room) => match self.queue.try_send(Asked { question, answer, room }) {
+                Ok(()) => None,
+                Err(mpsc::error::TrySendError::Full(back)) => Some((LinkError::Full(self.node.clone()), back.answer)),
+                Err(mpsc::error::TrySendError::Closed(back)) => {
+                    Some((LinkError::Broken(self.node.clone()), back.answer))
+                }
+            },
+        };
+        if let Some((reason, answer)) = reason {
+            // The receiver is in our hands still.
+            let _ = answer.send(Err(reason));
+        }
+        receiver
+    }
+
+    /// A number for a new append stream, unique on this link.
+    pub(crate) fn new_stream(&self) -> u64 {
+        self.streams.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// An item whenever a connection has begun.
+    pub(crate) fn connections(&self) -> impl Stream<Item = ()> + Send + 'static {
+        WatchStream::new(self.channel.clone()).filter_map(|channel| async move { channel.map(|_| ()) })
+    }
+
+    /// The channel of the present connection, for a call of its own (snapshots).
+    pub(crate) fn client(&self) -> Result<RaftServiceClient<Channel>, LinkError> {
+        let channel = self.channel.borrow().clone();
+        channel.map(service).ok_or_else(|| LinkError::NotConnected(self.node.clone()))
+    }
+
+    /// What this node says of itself.
+    pub(crate) fn hello(&self) -> Result<Hello, String> {
+        self.introductions.hello()
+    }
+
+    /// Adds the proof of who calls.
+    pub(crate) fn request<T>(&self, message: T) -> Request<T> {
+        authorized(message, self.credentials.as_ref())
+    }
+
+    /// The peer's node id.
+    pub(crate) fn node(&self) -> &str {
+        &self.node
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn service(channel: Channel) -> RaftServiceClient<Channel> {
+    RaftServiceClient::new(channel)
+        .max_decoding_message_size(MAX_FRAME_BYTES)
+        .max_encoding_message_size(MAX_FRAME_BYTES)
+}
+
+fn authorized<T>(message: T, credentials: &dyn Credentials) -> Request<T> {
+    let mut request = Request::new(message);
+    if let Ok(value) = MetadataValue::try_from(credentials.authorization()) {
+        request.metadata_mut().insert("authorization", value);
+    }
+    request
+}
+
+async fn keep_up(
+    options: LinkOptions,
+    mut questions: mpsc::Receiver<Asked>,
+    connected: watch::Sender<Option<Channel>>,
+) {
+    let mut pause = RETRY_FIRST;
+    let mut last_error = String::new();
+    let mut met = options.introductions.met();
+    loop {
+        match timeout(CONNECT_TIMEOUT, connect(&options)).await {
+            Ok(Ok(connection)) => {
+                tracing::info!(node = options.node, address = options.address, "connected to peer");
+                pause = RETRY_FIRST;
+                last_error.clear();
+                connected.send_replace(Some(connection.channel));
+                exchange(&options.node, &mut questions, connection.frames, connection.answers).await;
+                connected.send_replace(None);
+                tracing::info!(node = options.node, "connection to peer ended");
+            }
+            Ok(Err(error)) => report(&options, &mut last_error, error),
+            Err(_) => report(&options, &mut last_error, format!("no answer within {CONNECT_TIMEOUT:?}")),
+        }
+        // What is asked meanwhile fails at once.
+        while let Ok(asked) = questions.try_recv() {
+            let _ = asked.answer.send(Err(LinkError::NotConnected(options.node.clone())));
+        }
+        // A peer that has come back introduces itself, and need not be waited for then.
+        met.mark_unchanged();
+        tokio::select! {
+            () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_MOST),
+            _ = met.changed() => {}
+        }
+    }
+}
+
+/// Logs an error once, however often it comes in a row.
+fn report(options: &LinkOptions, last_error: &mut String, error: String) {
+    if *last_error != error {
+        tracing::warn!(node = options.node, address = options.address, error, "can't connect to peer; trying again");
+        *last_error = error;
+    }
+}
+
+struct Connection {
+    channel: Channel,
+    frames: mpsc::Sender<RaftFrame>,
+    answers: Streaming<RaftFrame>,
+}
+
+async fn connect(options: &LinkOptions) -> Result<Connection, String> {
+    let channel = (options.dialer)(options.address.clone()).await?;
+    let (frames, outgoing) = mpsc::channel(FRAMES_AHEAD);
+    let hello = RaftFrame { body: Some(Body::Hello(options.introductions.hello()?)) };
+    frames.send(hello).await.map_err(|_| "the stream closed at once")?;
+    let request = authorized(ReceiverStream::new(outgoing), options.credentials.as_ref());
+    let response = service(channel.clone()).exchange(request).await.map_err(|status| status.message().to_owned())?;
+    let mut answers = response.into_inner();
+    let first = answers.message().await.map_err(|status| status.message().to_owned())?;
+    let theirs: Hello = match first.and_then(|frame| frame.body) {
+        Some(Body::Hello(hello)) => hello,
+        _ => return Err("the peer did not introduce itself".into()),
+    };
+    options.introductions.check(&theirs, Some(&options.node)).await?;
+    Ok(Connection { channel, frames, answers })
+}

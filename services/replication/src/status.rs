@@ -1,0 +1,55 @@
+//! A look at a replica.
+
+use openraft::async_runtime::watch::WatchReceiver;
+
+use crate::group::Group;
+use crate::types::LogId;
+
+/// A look at a replica.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GroupStatus {
+    /// Current term.
+    pub term: u64,
+    /// The leader, if known.
+    pub leader: Option<u64>,
+    /// Last entry in the log.
+    pub last_log_index: u64,
+    /// Last entry known to be committed.
+    pub committed_index: u64,
+    /// Last entry applied.
+    pub applied_index: u64,
+    /// Last entry in the snapshot.
+    pub snapshot_index: u64,
+    /// Last entry no longer in the log.
+    pub purged_index: u64,
+    /// openraft's name for what the replica is doing.
+    pub state: String,
+}
+
+impl Group {
+    /// A look at the replica.
+    pub fn status(&self) -> GroupStatus {
+        let metrics = self.raft().metrics().borrow_watched().clone();
+        let index = |id: Option<LogId>| id.map_or(0, |id| id.index);
+        GroupStatus {
+            term: metrics.current_term,
+            leader: metrics.current_leader,
+            last_log_index: metrics.last_log_index.unwrap_or(0),
+            committed_index: index(metrics.cluster_committed),
+            applied_index: index(metrics.last_applied),
+            snapshot_index: index(metrics.snapshot),
+            purged_index: index(metrics.purged),
+            state: match &metrics.running_state {
+                Ok(()) => format!("{:?}", metrics.state),
+                Err(fatal) => format!("stopped: {fatal}"),
+            },
+        }
+    }
+
+    /// Why the replica has stopped for good, if it has.
+    pub fn failure(&self) -> Option<String> {
+        let metrics = self.raft().metrics();
+        let state = metrics.borrow_watched().running_state.clone();
+        state.err().map(|fatal| fatal.to_string())
+    }
+}

@@ -1,0 +1,38 @@
+//! The timing of every group: one measured choice, made once for all.
+
+use std::time::Duration;
+
+/// Heartbeats and elections. A pair that is chosen together: heartbeats of idle groups set the idle cost, the lease
+/// (which equals `election_max`) sets the time of a failover.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timing {
+    /// Between heartbeats.
+    pub heartbeat: Duration,
+    /// Shortest wait before an election, counted from the end of the lease.
+    pub election_min: Duration,
+    /// Longest wait before an election; also the leader lease.
+    pub election_max: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            heartbeat: Duration::from_millis(150),
+            election_min: Duration::from_millis(500),
+            election_max: Duration::from_millis(1_000),
+        }
+    }
+}
+
+impl Timing {
+    /// For how long a follower that acknowledged a leader grants its vote to nobody else.
+    pub fn lease(&self) -> Duration {
+        self.election_max
+    }
+
+    /// How old the quorum's acknowledgement may be for an answer under the lease. A tenth is kept back: for clocks that
+    /// run at different speeds (assumed within 0.1 %) and for the time an answer takes to leave.
+    pub fn usable_lease(&self) -> Duration {
+        self.election_max.mul_f64(0.9)
+    }
+}

@@ -1,0 +1,104 @@
+//! A small real machine: it appends every command to a list.
+
+use bytes::Bytes;
+use holdfast_replication::{Machine, MachineError, Stamp};
+use parking_lot::Mutex;
+
+const CHUNK: usize = 1024 * 1024;
+
+#[derive(Default)]
+struct State {
+    clock_ms: u64,
+    entries: u64,
+    commands: Vec<(u64, Bytes)>,
+}
+
+/// Remembers every command with the clock at which it was applied.
+#[derive(Default)]
+pub(crate) struct Journal {
+    state: Mutex<State>,
+}
+
+/// What a command is answered with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reply {
+    /// Place of the command in the list.
+    pub(crate) position: u64,
+    /// Shard clock when it was applied.
+    pub(crate) clock_ms: u64,
+}
+
+impl Reply {
+    fn encode(self) -> Bytes {
+        [self.position.to_be_bytes(), self.clock_ms.to_be_bytes()].concat().into()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Self {
+        let number = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        Self { position: number(0), clock_ms: number(8) }
+    }
+}
+
+impl Journal {
+    pub(crate) fn commands(&self) -> Vec<Bytes> {
+        self.state.lock().commands.iter().map(|(_, command)| command.clone()).collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.state.lock().commands.len()
+    }
+
+    /// Entries with commands that were applied by this process.
+    pub(crate) fn entries(&self) -> u64 {
+        self.state.lock().entries
+    }
+}
+
+impl Machine for Journal {
+    fn apply(&self, stamp: Stamp, commands: &[Bytes]) -> Vec<Bytes> {
+        let mut state = self.state.lock();
+        state.clock_ms = state.clock_ms.max(stamp.now_ms);
+        state.entries += u64::from(!commands.is_empty());
+        let clock_ms = state.clock_ms;
+        let mut replies = Vec::with_capacity(commands.len());
+        for command in commands {
+            replies.push(Reply { position: state.commands.len() as u64, clock_ms }.encode());
+            state.commands.push((clock_ms, command.clone()));
+        }
+        replies
+    }
+
+    fn clock_ms(&self) -> u64 {
+        self.state.lock().clock_ms
+    }
+
+    fn snapshot(&self) -> Vec<Bytes> {
+        let state = self.state.lock();
+        let mut bytes = state.clock_ms.to_be_bytes().to_vec();
+        for (clock_ms, command) in &state.commands {
+            bytes.extend_from_slice(&clock_ms.to_be_bytes());
+            bytes.extend_from_slice(&(command.len() as u64).to_be_bytes());
+            bytes.extend_from_slice(command);
+        }
+        bytes.chunks(CHUNK).map(Bytes::copy_from_slice).collect()
+    }
+
+    fn restore(&self, chunks: &[Bytes]) -> Result<(), MachineError> {
+        let bytes: Vec<u8> = chunks.concat();
+        let short = || MachineError("the snapshot is too short".into());
+        let (clock, mut rest) = bytes.split_first_chunk::<8>().ok_or_else(short)?;
+        let mut commands = Vec::new();
+        while !rest.is_empty() {
+            let (clock_ms, after) = rest.split_first_chunk::<8>().ok_or_else(short)?;
+            let (length, after) = after.split_first_chunk::<8>().ok_or_else(short)?;
+            let length = usize::try_from(u64::from_be_bytes(*length)).map_err(|_| short())?;
+            let command = after.get(..length).ok_or_else(short)?;
+            commands.push((u64::from_be_bytes(*clock_ms), Bytes::copy_from_slice(command)));
+            rest = &after[length..];
+        }
+        let mut state = self.state.lock();
+        state.clock_ms = u64::from_be_bytes(*clock);
+        state.commands = commands;
+        Ok(())
+    }
+}

@@ -1,0 +1,243 @@
+//! Three nodes in one process. Each has a runtime of its own, so that killing it ends everything it does at once, and
+//! every connection between two of them goes through a proxy that can be cut.
+
+pub(crate) mod journal;
+pub(crate) mod node;
+pub(crate) mod proxy;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::Duration;
+
+use bytes::Bytes;
+use holdfast_replication::{Group, GroupOptions, Leadership, Peer, ProposeError, Timing};
+use holdfast_storage::MemoryDisk;
+use tokio::time::{Instant, sleep, timeout};
+
+use journal::Reply;
+use node::{Claims, Disk, Node};
+use proxy::{Mode, Proxy};
+
+/// How long a condition may take on a busy machine before the test gives up.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits until the closure has an answer.
+pub(crate) async fn eventually<T, F>(what: &str, mut look: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Option<T>>,
+{
+    let waiting = async {
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("in vain: {what}"))
+}
+
+/// What a test may want to be different.
+#[derive(Clone)]
+pub(crate) struct Setup {
+    pub(crate) nodes: usize,
+    pub(crate) groups: usize,
+    pub(crate) rocks: bool,
+    pub(crate) snapshot_after: u64,
+    pub(crate) keep_entries: u64,
+    pub(crate) timing: Timing,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            nodes: 3,
+            groups: 1,
+            rocks: false,
+            snapshot_after: 100_000,
+            keep_entries: 1_000,
+            timing: Timing::default(),
+        }
+    }
+}
+
+pub(crate) struct Cluster {
+    pub(crate) setup: Setup,
+    pub(crate) nodes: Vec<Option<Node>>,
+    pub(crate) disks: Vec<Disk>,
+    proxies: BTreeMap<(usize, usize), Proxy>,
+}
+
+pub(crate) const CLUSTER_ID: &str = "0123456789abcdef";
+
+pub(crate) fn node_id(index: usize) -> String {
+    format!("nd_{}", index + 1)
+}
+
+/// The replica of the first group on a node.
+pub(crate) fn replica_id(index: usize) -> u64 {
+    replica_of(0, index)
+}
+
+pub(crate) fn replica_of(group: usize, index: usize) -> u64 {
+    (100 * group + 10 + index) as u64
+}
+
+impl Cluster {
+    /// Opens the disks and the proxies; no node runs yet.
+    pub(crate) async fn prepare(setup: Setup) -> Self {
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+            .with_test_writer()
+            .try_init();
+        let mut proxies = BTreeMap::new();
+        for from in 0..setup.nodes {
+            for to in (0..setup.nodes).filter(|to| *to != from) {
+                proxies.insert((from, to), Proxy::start().await);
+            }
+        }
+        let disk = |_| if setup.rocks { Disk::rocks() } else { Disk::Memory(MemoryDisk::new()) };
+        let disks = (0..setup.nodes).map(disk).collect();
+        let nodes = (0..setup.nodes).map(|_| None).collect();
+        Self { setup, nodes, disks, proxies }
+    }
+
+    /// Starts every node and forms the group.
+    pub(crate) async fn formed(setup: Setup) -> Self {
+        let mut cluster = Self::prepare(setup).await;
+        for index in 0..cluster.setup.nodes {
+            cluster.start(index).await;
+        }
+        let node = cluster.node(0);
+        node.host.form(&node.group).await.expect("the group forms");
+        cluster
+    }
+
+    pub(crate) fn node(&self, index: usize) -> &Node {
+        self.nodes[index].as_ref().expect("the node runs")
+    }
+
+    pub(crate) fn group(&self, index: usize) -> &Group {
+        &self.node(index).group
+    }
+
+    pub(crate) fn running(&self) -> impl Iterator<Item = (usize, &Node)> {
+        self.nodes.iter().enumerate().filter_map(|(index, node)| node.as_ref().map(|node| (index, node)))
+    }
+
+    pub(crate) fn peers(&self, index: usize) -> Vec<Peer> {
+        let others = (0..self.setup.nodes).filter(|other| *other != index);
+        others
+            .map(|other| Peer {
+                node: node_id(other),
+                address: self.proxies[&(index, other)].address(),
+                replicas: (0..self.setup.groups).map(|group| replica_of(group, other)).collect(),
+            })
+            .collect()
+    }
+
+    /// The options of a node's replica in each group.
+    pub(crate) fn group_options(&self, index: usize) -> Vec<GroupOptions> {
+        let options = |group| GroupOptions {
+            shard: format!("locks_{group:02}"),
+            replica: replica_of(group, index),
+            members: (0..self.setup.nodes).map(|index| (replica_of(group, index), node_id(index))).collect(),
+            timing: self.setup.timing,
+            snapshot_after: self.setup.snapshot_after,
+            keep_entries: self.setup.keep_entries,
+        };
+        (0..self.setup.groups).map(options).collect()
+    }
+
+    /// Starts a node from its disk.
+    pub(crate) async fn start(&mut self, index: usize) {
+        let node = {
+            let (disk, claims) = (&self.disks[index], Claims::honest(index));
+            Node::start_as(claims, disk, self.peers(index), self.group_options(index)).await
+        };
+        for other in (0..self.setup.nodes).filter(|other| *other != index) {
+            self.proxies[&(other, index)].set_target(Some(node.address));
+        }
+        self.nodes[index] = Some(node);
+    }
+
+    /// Lets another process answer at a node's address.
+    pub(crate) fn redirect(&self, index: usize, address: std::net::SocketAddr) {
+        for other in (0..self.setup.nodes).filter(|other| *other != index) {
+            self.proxies[&(other, index)].set_target(Some(address));
+        }
+    }
+
+    /// Ends a node at once, as a power cut would.
+    pub(crate) async fn kill(&mut self, index: usize) {
+        for other in (0..self.setup.nodes).filter(|other| *other != index) {
+            self.proxies[&(other, index)].set_target(None);
+        }
+        if let Some(node) = self.nodes[index].take() {
+            node.kill(&self.disks[index]).await;
+        }
+    }
+
+    /// Cuts a node off from all others, both ways.
+    pub(crate) fn cut_off(&self, index: usize, mode: Mode) {
+        for ((from, to), proxy) in &self.proxies {
+            if *from == index || *to == index {
+                proxy.set_mode(mode);
+            }
+        }
+    }
+
+    /// Waits until one running node leads, and is the only one that says so.
+    pub(crate) async fn leader(&self) -> (usize, Leadership) {
+        self.leader_but(&[]).await
+    }
+
+    /// Waits until a running node that is not among `others` leads.
+    pub(crate) async fn leader_but(&self, others: &[usize]) -> (usize, Leadership) {
+        eventually("a leader", || async {
+            let mut leaders =
+                self.running().filter(|(index, _)| !others.contains(index)).filter_map(|(index, node)| {
+                    let leads = *node.group.leadership().borrow();
+                    leads.map(|leads| (index, leads))
+                });
+            let leader = leaders.next();
+            leader.filter(|_| leaders.next().is_none())
+        })
+        .await
+    }
+
+    /// Proposes to whoever leads until it is answered. `None` when its outcome is unknown.
+    pub(crate) async fn propose(&self, command: &Bytes) -> Option<Reply> {
+        let started = Instant::now();
+        loop {
+            assert!(started.elapsed() < PATIENCE, "never answered");
+            let (leader, leads) = self.leader().await;
+            match propose_to(self.group(leader), leads.term, command).await {
+                Ok(reply) => return Some(reply),
+                Err(ProposeError::Unknown(_)) => return None,
+                Err(_) => sleep(Duration::from_millis(5)).await,
+            }
+        }
+    }
+
+    /// Waits until every running replica has applied what the leader has.
+    pub(crate) async fn all_applied(&self) -> u64 {
+        eventually("the same applied index everywhere", || async {
+            let mut applied: Vec<u64> = self.running().map(|(_, node)| node.group.status().applied_index).collect();
+            let leader = self.running().find(|(_, node)| node.group.leadership().borrow().is_some())?.1;
+            applied.push(leader.group.status().last_log_index);
+            applied.iter().all(|index| *index == applied[0]).then_some(applied[0])
+        })
+        .await
+    }
+}
+
+/// Proposes with a deadline that a healthy group keeps.
+pub(crate) async fn propose_to(group: &Group, term: u64, command: &Bytes) -> Result<Reply, ProposeError> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    group.propose(term, command.clone(), deadline).await.map(|bytes| Reply::decode(&bytes))
+}
+
+pub(crate) fn command(text: impl Into<String>) -> Bytes {
+    Bytes::from(text.into().into_bytes())
+}

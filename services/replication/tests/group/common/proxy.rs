@@ -1,0 +1,101 @@
+//! A TCP proxy that can be cut.
+
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// What happens to what comes through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// It is passed on.
+    Open,
+    /// Connections are closed, and new ones are refused.
+    Closed,
+    /// Nothing is passed on, and nobody is told.
+    Silent,
+}
+
+pub(crate) struct Proxy {
+    address: SocketAddr,
+    target: watch::Sender<Option<SocketAddr>>,
+    mode: watch::Sender<Mode>,
+    task: JoinHandle<()>,
+}
+
+impl Proxy {
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let address = listener.local_addr().expect("it has an address");
+        let (target, targets) = watch::channel(None);
+        let (mode, modes) = watch::channel(Mode::Open);
+        let task = tokio::spawn(async move {
+            while let Ok((inbound, _)) = listener.accept().await {
+                tokio::spawn(forward(inbound, targets.clone(), modes.clone()));
+            }
+        });
+        Self { address, target, mode, task }
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    pub(crate) fn set_target(&self, target: Option<SocketAddr>) {
+        self.target.send_replace(target);
+    }
+
+    pub(crate) fn set_mode(&self, mode: Mode) {
+        self.mode.send_replace(mode);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn forward(
+    inbound: TcpStream,
+    mut targets: watch::Receiver<Option<SocketAddr>>,
+    mut modes: watch::Receiver<Mode>,
+) {
+    let Some(target) = *targets.borrow_and_update() else { return };
+    // A connection attempt into silence is neither answered nor refused.
+    if modes.wait_for(|mode| *mode != Mode::Silent).await.is_err() || *modes.borrow() == Mode::Closed {
+        return;
+    }
+    let Ok(outbound) = TcpStream::connect(target).await else { return };
+    for stream in [&inbound, &outbound] {
+        let _ = stream.set_nodelay(true);
+    }
+    let (mut in_read, mut in_write) = inbound.into_split();
+    let (mut out_read, mut out_write) = outbound.into_split();
+    let mut cut = modes.clone();
+    tokio::select! {
+        () = copy(&mut in_read, &mut out_write, modes.clone()) => {}
+        () = copy(&mut out_read, &mut in_write, modes.clone()) => {}
+        _ = cut.wait_for(|mode| *mode == Mode::Closed) => {}
+        _ = targets.changed() => {}
+    }
+}
+
+async fn copy(
+    from: &mut (impl AsyncReadExt + Unpin),
+    to: &mut (impl AsyncWriteExt + Unpin),
+    mut modes: watch::Receiver<Mode>,
+) {
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let Ok(length @ 1..) = from.read(&mut buffer).await else { return };
+        if modes.wait_for(|mode| *mode != Mode::Silent).await.is_err() {
+            return;
+        }
+        if to.write_all(&buffer[..length]).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Whom a node talks to, and whom it refuses.
+
+use std::sync::Arc;
+
+use crate::common::node::{Claims, Disk, Node, Token, dialer};
+use crate::common::{CLUSTER_ID, Cluster, Setup, command, eventually, node_id, propose_to, replica_id};
+use holdfast_proto::internal::raft_frame::Body;
+use holdfast_proto::internal::raft_service_client::RaftServiceClient;
+use holdfast_proto::internal::{Hello, HelloReplica, Kind, RaftFrame, RaftMessage, RaftMessages};
+use holdfast_replication::Credentials;
+use holdfast_storage::MemoryDisk;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Status, Streaming};
+
+fn hello(node: &str, cluster_id: &str, replica: u64) -> Hello {
+    let replicas = vec![HelloReplica { id: replica, pristine: true }];
+    Hello { cluster_id: cluster_id.into(), node_id: node.into(), store_id: "a store of the test".into(), replicas }
+}
+
+struct Wire {
+    frames: mpsc::Sender<RaftFrame>,
+    answers: Streaming<RaftFrame>,
+}
+
+/// Introduces itself to a node by hand.
+async fn introduce(address: &str, token: &'static str, first: RaftFrame) -> Result<Wire, Status> {
+    let channel = dialer()(address.to_owned()).await.expect("it listens");
+    let (frames, stream) = mpsc::channel(4);
+    frames.send(first).await.expect("there is room");
+    let mut request = Request::new(ReceiverStream::new(stream));
+    request.metadata_mut().insert("authorization", Token(token).authorization().parse().expect("it is ASCII"));
+    let mut answers = RaftServiceClient::new(channel).exchange(request).await?.into_inner();
+    let Some(Body::Hello(_)) = answers.message().await?.and_then(|frame| frame.body) else { panic!("no hello") };
+    Ok(Wire { frames, answers })
+}
+
+fn frame(hello: Hello) -> RaftFrame {
+    RaftFrame { body: Some(Body::Hello(hello)) }
+}
+
+async fn refused(address: &str, token: &'static str, first: RaftFrame, words: &str) {
+    let error = introduce(address, token, first).await.err().unwrap_or_else(|| panic!("accepted in spite of: {words}"));
+    println!("{error}");
+    assert!(error.message().contains(words), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_are_refused_with_a_clear_message_and_change_nothing() {
+    let cluster = Cluster::formed(Setup::default()).await;
+    cluster.propose(&command("before")).await.expect("answered");
+    cluster.all_applied().await;
+    let address = cluster.node(0).address.to_string();
+    let good = || hello(&node_id(1), CLUSTER_ID, replica_id(1));
+    refused(&address, "another secret", frame(good()), "no service token of this cluster").await;
+    refused(&address, "secret", frame(hello(&node_id(1), "ffff", replica_id(1))), "belongs to cluster ffff").await;
+    refused(&address, "secret", frame(hello("nd_9", CLUSTER_ID, 99)), "nd_9 is not in the cluster config").await;
+    refused(&address, "secret", frame(good()), "another data directory").await;
+    refused(&address, "secret", RaftFrame { body: None }, "must be a hello").await;
+    let mut nobody = frame(hello("", "", 0));
+    nobody.body = Some(Body::Messages(RaftMessages { messages: Vec::new() }));
+    refused(&address, "secret", nobody, "must be a hello").await;
+    cluster.propose(&command("after")).await.expect("answered");
+    cluster.all_applied().await;
+    assert!(cluster.running().all(|(_, node)| node.machine.commands() == [command("before"), command("after")]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_of_a_replica_that_does_not_live_on_the_speakers_node_are_refused() {
+    let mut cluster = Cluster::prepare(Setup::default()).await;
+    cluster.start(0).await;
+    let address = cluster.node(0).address.to_string();
+    let mut wire =
+        introduce(&address, "secret", frame(hello(&node_id(1), CLUSTER_ID, replica_id(1)))).await.expect("met");
+    let message = |from, to, kind: Kind, body: &'static [u8], call| RaftMessage {
+        from,
+        to,
+        call,
+        kind: kind.into(),
+        body: body.into(),
+        ..RaftMessage::default()
+    };
+    let messages = vec![
+        message(replica_id(2), replica_id(0), Kind::Vote, b"", 1),
+        message(replica_id(1), 77, Kind::Vote, b"", 2),
+        message(replica_id(1), replica_id(0), Kind::Vote, b"garbage", 3),
+        message(replica_id(1), replica_id(0), Kind::Append, b"garbage", 4),
+        message(replica_id(1), replica_id(0), Kind::Heartbeat, b"", 5),
+        message(replica_id(1), replica_id(0), Kind::Answer, b"", 6),
+    ];
+    let body = Body::Messages(RaftMessages { messages });
+    wire.frames.send(RaftFrame { body: Some(body) }).await.expect("connected");
+    let mut answered = Vec::new();
+    while answered.len() < 6 {
+        let frame = wire.answers.message().await.expect("connected").expect("it goes on");
+        let Some(Body::Messages(messages)) = frame.body else { panic!("no messages") };
+        for message in messages.messages {
+            println!("{}: {}", message.call, String::from_utf8_lossy(&message.body));
+            assert_eq!(message.kind(), Kind::Error);
+            answered.push(message.call);
+        }
+    }
+    answered.sort_unstable();
+    assert_eq!(answered, [1, 2, 3, 4, 5, 6]);
+    assert!(cluster.group(0).failure().is_none());
+    assert!(cluster.node(0).store.replica(replica_id(0)).is_pristine().expect("readable"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_newer_connection_of_a_peer_ends_the_one_before() {
+    let mut cluster = Cluster::prepare(Setup::default()).await;
+    cluster.start(0).await;
+    let address = cluster.node(0).address.to_string();
+    let hello = || frame(hello(&node_id(1), CLUSTER_ID, replica_id(1)));
+    let mut first = introduce(&address, "secret", hello()).await.expect("met");
+    let _second = introduce(&address, "secret", hello()).await.expect("met");
+    let ended = tokio::time::timeout(crate::common::PATIENCE, first.answers.message()).await.expect("it ends");
+    assert!(!matches!(ended, Ok(Some(_))), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_at_the_address_of_another_gets_no_message() {
+    let mut cluster = Cluster::formed(Setup::default()).await;
+    let (leader, leads) = cluster.leader().await;
+    let lost = (leader + 1) % 3;
+    let other = (leader + 2) % 3;
+    cluster.propose(&command("before")).await.expect("answered");
+    cluster.all_applied().await;
+    cluster.kill(lost).await;
+    // Somebody else listens where the node was: a configuration with two addresses mixed up.
+    let disk = Disk::Memory(MemoryDisk::new());
+    let claims = Claims { node: node_id(other), ..Claims::honest(other) };
+    let impostor = Node::start_as(claims, &disk, Vec::new(), cluster.group_options(other)).await;
+    cluster.redirect(lost, impostor.address);
+    for number in 0..50 {
+        propose_to(cluster.group(leader), leads.term, &command(format!("{number}"))).await.expect("answered");
+    }
+    assert_eq!(impostor.machine.len(), 0);
+    assert!(impostor.store.replica(replica_id(lost)).is_pristine().expect("readable"));
+    impostor.kill(&disk).await;
+    cluster.start(lost).await;
+    eventually("the right one has caught up", || async {
+        (cluster.node(lost).machine.commands() == cluster.node(leader).machine.commands()).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_is_not_formed_while_one_of_its_nodes_has_never_been_met() {
+    let mut cluster = Cluster::prepare(Setup::default()).await;
+    cluster.start(0).await;
+    cluster.start(1).await;
+    let (host, group) = (cluster.node(0).host.clone(), cluster.group(0).clone());
+    let forming = tokio::spawn(async move { host.form(&group).await });
+    let met = Arc::new(cluster.node(1).store.clone());
+    eventually("the two have met", || async { met.peer_pin(replica_id(0)).expect("readable") }).await;
+    assert!(!cluster.group(0).is_formed().await);
+    cluster.start(2).await;
+    forming.await.expect("it does not panic").expect("the group forms");
+    cluster.propose(&command("first")).await.expect("answered");
+    cluster.all_applied().await;
+}

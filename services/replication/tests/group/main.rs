@@ -1,0 +1,12 @@
+//! Groups under test: openraft's storage suite, and three hosts in one process over real sockets. One program, since
+//! linking openraft costs more than running most of this.
+
+mod common;
+
+mod failover;
+mod forming;
+mod handshake;
+mod proposing;
+mod restart;
+mod snapshot;
+mod storage_suite;

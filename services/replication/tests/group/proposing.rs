@@ -1,0 +1,136 @@
+//! Commands: batched, applied in one order everywhere, answered each with its own reply, or definitely not done.
+
+use crate::common::{Cluster, PATIENCE, Setup, command, eventually, propose_to};
+use futures::future::join_all;
+use holdfast_replication::{ProposeError, Reads};
+use tokio::time::{Duration, Instant};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_is_answered_after_it_is_applied_and_followers_apply_the_same() {
+    let cluster = Cluster::formed(Setup { rocks: true, ..Setup::default() }).await;
+    let (leader, leads) = cluster.leader().await;
+    for number in 0..20_u64 {
+        let reply =
+            propose_to(cluster.group(leader), leads.term, &command(format!("{number}"))).await.expect("answered");
+        assert_eq!(reply.position, number);
+        assert!(cluster.node(leader).machine.len() as u64 > number, "the answer came before the command was applied");
+    }
+    cluster.all_applied().await;
+    let expected = cluster.node(leader).machine.commands();
+    for (index, node) in cluster.running() {
+        assert_eq!(node.machine.commands(), expected, "replica of node {index}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn concurrent_commands_share_entries_and_each_gets_its_own_reply() {
+    let cluster = Cluster::formed(Setup::default()).await;
+    let (leader, leads) = cluster.leader().await;
+    let group = cluster.group(leader);
+    let before = group.status().last_log_index;
+    let commands: Vec<_> = (0..2_000).map(|number| command(format!("command {number}"))).collect();
+    let started = Instant::now();
+    let replies = join_all(commands.iter().map(|command| propose_to(group, leads.term, command))).await;
+    println!("{} concurrent commands took {:?}", commands.len(), started.elapsed());
+    let journal = cluster.node(leader).machine.commands();
+    for (command, reply) in commands.iter().zip(replies) {
+        let position = usize::try_from(reply.expect("answered").position).expect("it fits");
+        assert_eq!(&journal[position], command, "the reply belongs to another command");
+    }
+    assert_eq!(journal.len(), commands.len());
+    let entries = group.status().last_log_index - before;
+    println!("in {entries} entries");
+    assert!(entries < 500, "{entries} entries");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_for_another_term_or_a_follower_is_refused_and_not_executed() {
+    let cluster = Cluster::formed(Setup::default()).await;
+    let (leader, leads) = cluster.leader().await;
+    for term in [0, leads.term - 1, leads.term + 1] {
+        let refused = propose_to(cluster.group(leader), term, &command("wrong term")).await;
+        let Err(ProposeError::NotLeader(not_leader)) = refused else { panic!("{refused:?}") };
+        assert_eq!((not_leader.leader, not_leader.term), (Some(crate::common::replica_id(leader)), leads.term));
+    }
+    for (_, node) in cluster.running().filter(|(index, _)| *index != leader) {
+        let known =
+            || async { (node.group.not_leader().leader == Some(crate::common::replica_id(leader))).then_some(()) };
+        eventually("the follower knows the leader", known).await;
+        let refused = propose_to(&node.group, leads.term, &command("at a follower")).await;
+        let Err(ProposeError::NotLeader(not_leader)) = refused else { panic!("{refused:?}") };
+        assert_eq!((not_leader.leader, not_leader.term), (Some(crate::common::replica_id(leader)), leads.term));
+    }
+    cluster.propose(&command("right")).await.expect("answered");
+    assert_eq!(cluster.node(leader).machine.commands(), [command("right")]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_too_large_for_the_wire_is_refused_and_harms_nothing() {
+    let cluster = Cluster::formed(Setup::default()).await;
+    let (leader, leads) = cluster.leader().await;
+    let huge = command("x".repeat(2 * 1024 * 1024));
+    let refused = propose_to(cluster.group(leader), leads.term, &huge).await;
+    assert!(matches!(refused, Err(ProposeError::NotProposed(_))), "{refused:?}");
+    // Many that are just allowed, more than one message between nodes can carry, get through.
+    let large = command("x".repeat(1024 * 1024));
+    let answers = join_all((0..40).map(|_| propose_to(cluster.group(leader), leads.term, &large))).await;
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    cluster.all_applied().await;
+    assert!(cluster.running().all(|(_, node)| node.machine.len() == 40));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tick_moves_the_clock_without_a_command() {
+    let cluster = Cluster::formed(Setup::default()).await;
+    let (leader, leads) = cluster.leader().await;
+    let group = cluster.group(leader);
+    let before = cluster.propose(&command("before")).await.expect("answered").clock_ms;
+    eventually("some time passes", || async { (leads.clock.now_ms() >= before + 50).then_some(()) }).await;
+    group.tick(leads.term, Instant::now() + PATIENCE).await.expect("the tick is written");
+    let machine: &dyn holdfast_replication::Machine = cluster.node(leader).machine.as_ref();
+    assert!(machine.clock_ms() >= before + 50);
+    assert!(matches!(group.tick(leads.term + 1, Instant::now() + PATIENCE).await, Err(ProposeError::NotLeader(_))));
+    assert_eq!(cluster.node(leader).machine.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_the_leader_permits_reads_under_a_lease_or_by_asking_a_quorum() {
+    let cluster = Cluster::formed(Setup::default()).await;
+    let (leader, leads) = cluster.leader().await;
+    for reads in [Reads::Lease, Reads::Quorum] {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let permit =
+            eventually("a permit", || async { cluster.group(leader).read_permit(reads, deadline).await.ok() }).await;
+        assert_eq!(permit.term, leads.term);
+        let length = cluster.group(leader).read(reads, deadline, |_| cluster.node(leader).machine.len()).await;
+        assert_eq!(length, Ok(0));
+        for (_, node) in cluster.running().filter(|(index, _)| *index != leader) {
+            assert!(node.group.read_permit(reads, deadline).await.is_err(), "{reads:?} at a follower");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_of_a_replica_stays_behind_after_a_shutdown() {
+    use std::sync::Arc;
+    let mut cluster = Cluster::formed(Setup::default()).await;
+    let (leader, leads) = cluster.leader().await;
+    let asked: Vec<_> = (0..50).map(|number| command(format!("{number}"))).collect();
+    let group = cluster.group(leader).clone();
+    let asking = join_all(asked.iter().map(|command| propose_to(&group, leads.term, command)));
+    let (answers, ()) = tokio::join!(asking, cluster.node(leader).host.shutdown());
+    // Each was answered, or told definitely.
+    assert_eq!(answers.len(), 50);
+    let machine = Arc::downgrade(&cluster.node(leader).machine);
+    let tasks = cluster.node(leader).tasks();
+    cluster.nodes[leader].as_mut().expect("it is there").forget_machine();
+    drop(group);
+    eventually("the replica's machine is dropped", || async { (machine.strong_count() == 0).then_some(()) }).await;
+    eventually("its tasks end, but for the listener's and its connections'", || async {
+        let alive = tasks.num_alive_tasks();
+        (alive <= 8).then_some(())
+    })
+    .await;
+    let again = cluster.group(leader).propose(leads.term, command("late"), Instant::now() + PATIENCE).await;
+    assert!(again.is_err(), "{again:?}");
+}

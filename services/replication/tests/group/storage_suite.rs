@@ -1,0 +1,87 @@
+//! openraft's own suite for logs and state machines, over RocksDB and over its twin in memory.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use holdfast_replication::testing::{Driver, LogStore, TypeConfig};
+use holdfast_replication::{Machine, MachineError, Stamp};
+use holdfast_storage::{Identity, MemoryDisk, NodeStore};
+use openraft::StorageError;
+use openraft::testing::log::{StoreBuilder, Suite};
+use parking_lot::Mutex;
+
+/// Remembers every command with its stamp.
+#[derive(Default)]
+struct Journal {
+    entries: Mutex<Vec<(u64, Bytes)>>,
+}
+
+impl Machine for Journal {
+    fn apply(&self, stamp: Stamp, commands: &[Bytes]) -> Vec<Bytes> {
+        let mut entries = self.entries.lock();
+        entries.extend(commands.iter().map(|command| (stamp.now_ms, command.clone())));
+        commands.to_vec()
+    }
+
+    fn clock_ms(&self) -> u64 {
+        self.entries.lock().iter().map(|(now_ms, _)| *now_ms).max().unwrap_or(0)
+    }
+
+    fn snapshot(&self) -> Vec<Bytes> {
+        let entries = self.entries.lock();
+        entries.iter().map(|(now_ms, command)| [&now_ms.to_be_bytes()[..], command].concat().into()).collect()
+    }
+
+    fn restore(&self, chunks: &[Bytes]) -> Result<(), MachineError> {
+        let mut restored = Vec::with_capacity(chunks.len());
+        for chunk in chunks {
+            let (stamp, command) = chunk.split_first_chunk().ok_or_else(|| MachineError("short chunk".into()))?;
+            restored.push((u64::from_be_bytes(*stamp), Bytes::copy_from_slice(command)));
+        }
+        *self.entries.lock() = restored;
+        Ok(())
+    }
+}
+
+/// Where the suite's stores live.
+enum Place {
+    Rocks,
+    Memory,
+}
+
+/// Keeps what a store needs until its test is over.
+enum Guard {
+    Directory { _directory: tempfile::TempDir },
+    Disk { _disk: MemoryDisk },
+}
+
+impl StoreBuilder<TypeConfig, LogStore, Driver, Guard> for Place {
+    async fn build(&self) -> Result<(Guard, LogStore, Driver), StorageError<TypeConfig>> {
+        let identity = Identity { cluster_id: "suite".into(), node_id: "nd_1".into() };
+        let (guard, store) = match self {
+            Self::Rocks => {
+                let directory = tempfile::tempdir().expect("a temporary directory");
+                let store = NodeStore::open(&directory.path().join("data"), &identity).expect("the store opens");
+                (Guard::Directory { _directory: directory }, store)
+            }
+            Self::Memory => {
+                let disk = MemoryDisk::new();
+                let store = NodeStore::in_memory(&disk, &identity).expect("the store opens");
+                (Guard::Disk { _disk: disk }, store)
+            }
+        };
+        let log = LogStore::open(store.replica(1)).expect("an empty log opens");
+        let (driver, _) = Driver::new(Arc::new(Journal::default()), store.replica(1)).expect("an empty driver opens");
+        Ok((guard, log, driver))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn passes_the_suite_of_openraft_on_rocksdb() {
+    Suite::test_all(Place::Rocks).await.expect("the suite passes");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn passes_the_suite_of_openraft_in_memory() {
+    Suite::test_all(Place::Memory).await.expect("the suite passes");
+}

@@ -1,0 +1,153 @@
+//! Keeps one stream to a node, again and again, and hands its answers to those who wait for them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBuilder};
+use holdfast_auth::ServiceSigner;
+use holdfast_proto::internal::node_service_client::NodeServiceClient;
+use holdfast_proto::internal::{Answer, AnswerFrame, answer};
+use tokio::time::Instant;
+use tonic::metadata::{MetadataMap, MetadataValue};
+use tonic::{Request, Streaming};
+
+use crate::leaders::Leader;
+use crate::link::{Outcome, Shared};
+use crate::outgoing::{Gate, Outgoing};
+use crate::{ConnectError, Connector, RoutingOptions};
+
+/// The largest frame of answers that is read: a page of locks with all that is shown of them.
+const MAX_ANSWER_FRAME: usize = 64 << 20;
+/// Shortest pause between attempts to connect.
+const MIN_PAUSE: Duration = Duration::from_millis(20);
+/// A connection that lived for so long was a good one: the next attempt follows at once.
+const GOOD_CONNECTION: Duration = Duration::from_secs(1);
+
+/// Who this gateway is to nodes.
+pub(super) struct Caller {
+    pub(super) connector: Arc<dyn Connector>,
+    /// Drawn at the start of the process.
+    pub(super) id: String,
+    pub(super) signer: ServiceSigner,
+    /// Rises with every connection of this process.
+    pub(super) connections: AtomicU64,
+}
+
+impl Caller {
+    /// What every connection brings: who calls, the how-manieth connection it is, and the proof of belonging here.
+    fn introduce(&self, metadata: &mut MetadataMap) -> Result<(), ConnectError> {
+        let number = self.connections.fetch_add(1, Ordering::Relaxed);
+        let token = self.signer.token().map_err(|error| ConnectError::new(error.to_string()))?;
+        let rows = [
+            ("holdfast-caller", self.id.clone()),
+            ("holdfast-connection", number.to_string()),
+            ("authorization", format!("Bearer {}", token.expose())),
+        ];
+        for (key, value) in rows {
+            let mut value = MetadataValue::try_from(value).map_err(|error| ConnectError::new(error.to_string()))?;
+            value.set_sensitive(key == "authorization");
+            metadata.insert(key, value);
+        }
+        Ok(())
+    }
+}
+
+/// Connects, serves the connection until it ends, and begins again. Never returns.
+pub(super) async fn keep(shared: Arc<Shared>, address: String, caller: Arc<Caller>, options: RoutingOptions) {
+    let pauses = ExponentialBuilder::default()
+        .with_min_delay(MIN_PAUSE)
+        .with_max_delay(options.max_reconnect_pause)
+        .without_max_times()
+        .with_jitter();
+    let mut pause = pauses.build();
+    let mut told = String::new();
+    loop {
+        let gate = Arc::<Gate>::default();
+        let opened = tokio::time::timeout(options.connect_timeout, open(&shared, &address, &caller, gate.clone()));
+        let reason = match opened.await {
+            Ok(Ok(answers)) => {
+                count(&shared, "opened");
+                shared.set_up();
+                gate.open();
+                let since = Instant::now();
+                let reason = serve(&shared, answers).await;
+                if since.elapsed() >= GOOD_CONNECTION {
+                    pause = pauses.build();
+                }
+                count(&shared, "ended");
+                reason
+            }
+            Ok(Err(error)) => {
+                count(&shared, "refused");
+                error.to_string()
+            }
+            Err(_) => {
+                count(&shared, "timed_out");
+                "it did not accept a connection in time".to_owned()
+            }
+        };
+        if reason != told {
+            // Once for each new reason, not for every attempt.
+            tracing::warn!(node = %shared.node_id, address, reason, "no connection to the node");
+            told.clone_from(&reason);
+        }
+        gate.close(&shared);
+        shared.set_down(&reason);
+        shared.end_in_flight(&reason);
+        // The iterator has no end; were it to have one, the longest pause would do.
+        tokio::time::sleep(pause.next().unwrap_or(options.max_reconnect_pause)).await;
+    }
+}
+
+async fn open(
+    shared: &Arc<Shared>,
+    address: &str,
+    caller: &Caller,
+    gate: Arc<Gate>,
+) -> Result<Streaming<AnswerFrame>, ConnectError> {
+    let channel = caller.connector.connect(address).await?;
+    let mut client = NodeServiceClient::new(channel).max_decoding_message_size(MAX_ANSWER_FRAME);
+    let mut request = Request::new(Outgoing { shared: shared.clone(), gate });
+    caller.introduce(request.metadata_mut())?;
+    let response = client.connect(request).await.map_err(|status| ConnectError::new(status.to_string()))?;
+    Ok(response.into_inner())
+}
+
+/// Hands out answers until the connection ends, and says why it did.
+async fn serve(shared: &Shared, mut answers: Streaming<AnswerFrame>) -> String {
+    loop {
+        match answers.message().await {
+            Ok(Some(frame)) => {
+                let mut in_flight = shared.in_flight.lock();
+                for answer in frame.answers {
+                    // Nobody waits any more for an answer that is not found.
+                    if let Some(waiting) = in_flight.remove(&answer.id) {
+                        let _ = waiting.send(outcome(answer));
+                    }
+                }
+            }
+            Ok(None) => return "the node ended it".to_owned(),
+            Err(status) => return status.message().to_owned(),
+        }
+    }
+}
+
+fn outcome(answer: Answer) -> Outcome {
+    match answer.outcome {
+        Some(answer::Outcome::Reply(bytes)) => Outcome::Reply(bytes),
+        Some(answer::Outcome::NotLeader(hint)) => {
+            metrics::counter!("holdfast_gateway_not_leader_total").increment(1);
+            let leader = Leader { replica: hint.leader, term: hint.term };
+            Outcome::NotLeader((hint.leader != 0 && hint.term != 0).then_some(leader))
+        }
+        Some(answer::Outcome::NotProposed(reason)) => Outcome::NotProposed(reason),
+        Some(answer::Outcome::Unknown(reason)) => Outcome::Unknown(reason),
+        None => Outcome::Unknown("the node's answer has no outcome that this gateway knows".to_owned()),
+    }
+}
+
+fn count(shared: &Shared, event: &'static str) {
+    let node = shared.node_id.clone();
+    metrics::counter!("holdfast_gateway_node_connections_total", "node" => node, "event" => event).increment(1);
+}

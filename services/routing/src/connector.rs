@@ -1,0 +1,59 @@
+//! How a connection to a node is made: the one place to put another network under the gateway.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tonic::transport::{Channel, Endpoint};
+
+/// How often an idle connection is tried.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a node may take to show that it is alive before the connection is given up.
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_millis(1_500);
+
+/// A node cannot be reached.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ConnectError(String);
+
+impl ConnectError {
+    /// With that reason, for people.
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self(reason.into())
+    }
+}
+
+/// Makes connections to nodes.
+pub trait Connector: Send + Sync + 'static {
+    /// Connects to `address` (`host:port`). The caller brings the time limit.
+    fn connect(&self, address: &str) -> BoxFuture<'static, Result<Channel, ConnectError>>;
+}
+
+/// HTTP/2 over TCP.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TcpConnector;
+
+impl Connector for TcpConnector {
+    fn connect(&self, address: &str) -> BoxFuture<'static, Result<Channel, ConnectError>> {
+        let endpoint = Endpoint::from_shared(format!("http://{address}"));
+        Box::pin(async move {
+            let endpoint = endpoint.map_err(|error| ConnectError::new(error.to_string()))?;
+            let endpoint = endpoint
+                .tcp_nodelay(true)
+                .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
+                .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+                .keep_alive_while_idle(true);
+            endpoint.connect().await.map_err(|error| ConnectError::new(chain(&error)))
+        })
+    }
+}
+
+/// An error with all that caused it: the transport says the useful part last.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,301 @@
+//! The course of one call: whom it is sent to, when it is sent again, and how it ends.
+
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::time::Instant;
+
+use crate::leaders::{Leader, Place, ShardRoute};
+use crate::link::{Attempt, Body, Outcome};
+use crate::{Repeat, RouteError, RoutingOptions};
+
+/// How often the other replicas are asked while a leader is doubted but its answer still awaited.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
+
+/// One call on its way.
+pub(super) struct Course<'a> {
+    route: &'a ShardRoute,
+    options: &'a RoutingOptions,
+    body: Body,
+    repeat: Repeat,
+    deadline: Instant,
+    /// From when on it has been without a leader that could be relied on.
+    without_leader_since: Instant,
+    /// The latest term in which an attempt may have been done. A command goes to later terms only.
+    maybe_done_in: Option<u64>,
+    /// The latest term of a leader that this call heard of.
+    latest_term: u64,
+    /// What the last attempt met, for people.
+    reason: String,
+    pauses: ExponentialBackoff,
+}
+
+/// What to do after a step.
+enum Step {
+    Answered(Bytes),
+    /// Something new is known.
+    Now,
+    /// Nothing new: after a pause.
+    Later,
+    /// The rules forbid to go on.
+    GiveUp,
+}
+
+impl<'a> Course<'a> {
+    pub(super) fn new(
+        route: &'a ShardRoute,
+        options: &'a RoutingOptions,
+        body: Body,
+        repeat: Repeat,
+        deadline: Instant,
+    ) -> Self {
+        let pauses = ExponentialBuilder::default()
+            .with_min_delay(options.min_pause)
+            .with_max_delay(options.max_pause)
+            .without_max_times()
+            .with_jitter()
+            .build();
+        let reason = "no leader is known".to_owned();
+        Self {
+            route,
+            options,
+            body,
+            repeat,
+            deadline,
+            without_leader_since: Instant::now(),
+            maybe_done_in: None,
+            latest_term: 0,
+            reason,
+            pauses,
+        }
+    }
+
+    pub(super) fn shard_id(&self) -> &str {
+        &self.route.id
+    }
+
+    /// Whether an attempt before the last may have been done.
+    pub(super) fn maybe_done_before(&self) -> bool {
+        self.maybe_done_in.is_some()
+    }
+
+    /// Runs until there is a reply, or until the rules or the time forbid to go on.
+    pub(super) async fn run(&mut self) -> Result<Bytes, RouteError> {
+        loop {
+            if Instant::now() >= self.end() {
+                return Err(self.give_up());
+            }
+            let step = match self.target() {
+                Some(leader) => self.try_leader(leader).await,
+                None => self.look_for_leader().await,
+            };
+            match step {
+                Step::Answered(bytes) => return Ok(bytes),
+                Step::GiveUp => return Err(self.give_up()),
+                Step::Now => {}
+                Step::Later => self.pause().await,
+            }
+        }
+    }
+
+    fn is_query(&self) -> bool {
+        matches!(self.body, Body::Query(_))
+    }
+
+    /// The leader to send to, when one is known that the call may go to.
+    fn target(&mut self) -> Option<Leader> {
+        let leader = self.route.leader()?;
+        if leader.term > self.latest_term {
+            // A leader of a later term gives the call its patience back: the shard is being served.
+            if self.latest_term > 0 {
+                self.without_leader_since = Instant::now();
+            }
+            self.latest_term = leader.term;
+        }
+        let may_go = self.is_query() || leader.term > self.maybe_done_in.unwrap_or(0);
+        may_go.then_some(leader)
+    }
+
+    /// When the call ends at the latest, as things stand.
+    fn end(&self) -> Instant {
+        self.deadline.min(self.without_leader_since + self.options.max_without_leader)
+    }
+
+    fn give_up(&self) -> RouteError {
+        let (shard, reason) = (self.route.id.clone(), self.reason.clone());
+        if self.maybe_done_in.is_some() {
+            RouteError::OutcomeUnknown { shard, reason }
+        } else {
+            RouteError::Unavailable { shard, reason }
+        }
+    }
+
+    async fn pause(&mut self) {
+        // The iterator has no end; were it to have one, the longest pause would do.
+        let pause = self.pauses.next().unwrap_or(self.options.max_pause);
+        tokio::time::sleep_until(self.end().min(Instant::now() + pause)).await;
+    }
+
+    async fn try_leader(&mut self, leader: Leader) -> Step {
+        let Some(place) = self.route.place(leader.replica) else {
+            self.route.doubt(leader);
+            return Step::Later;
+        };
+        // Whichever term it leads in, a leader may answer a query.
+        let term = if self.is_query() { 0 } else { leader.term };
+        let attempt = place.link.send(Leader { term, ..leader }, self.body.clone(), self.deadline);
+        let outcome = self.watch(attempt, leader).await;
+        let reason = match &outcome {
+            Outcome::Reply(_) => "reply",
+            Outcome::NotLeader(_) => "not_leader",
+            Outcome::NotProposed(_) => "not_proposed",
+            Outcome::NotSent(_) => "not_sent",
+            Outcome::Unknown(_) => "unknown",
+        };
+        metrics::counter!("holdfast_gateway_route_attempts_total", "outcome" => reason).increment(1);
+        match outcome {
+            Outcome::Reply(bytes) => Step::Answered(bytes),
+            Outcome::NotLeader(hint) => self.redirected(leader, hint),
+            Outcome::NotProposed(reason) => {
+                self.reason = reason;
+                Step::Later
+            }
+            Outcome::NotSent(reason) => {
+                self.reason = reason;
+                self.doubt(leader);
+                Step::Later
+            }
+            Outcome::Unknown(reason) => {
+                self.reason = reason;
+                self.doubt(leader);
+                self.unknown_in(leader.term)
+            }
+        }
+    }
+
+    /// An attempt to that leader may have been done.
+    fn unknown_in(&mut self, term: u64) -> Step {
+        if self.is_query() {
+            return Step::Later;
+        }
+        self.maybe_done_in = self.maybe_done_in.max(Some(term));
+        if self.repeat == Repeat::Never { Step::GiveUp } else { Step::Later }
+    }
+
+    /// A call that ran out of its own time says nothing about the leader.
+    fn doubt(&self, leader: Leader) {
+        if Instant::now() < self.deadline {
+            self.route.doubt(leader);
+        }
+    }
+
+    /// The one addressed does not lead, or not in that term.
+    fn redirected(&mut self, leader: Leader, hint: Option<Leader>) -> Step {
+        "the leader is changing".clone_into(&mut self.reason);
+        self.route.doubt(leader);
+        let Some(hint) = hint.filter(|hint| *hint != leader) else { return Step::Later };
+        self.route.learn(hint);
+        if self.route.leader() == Some(hint) { Step::Now } else { Step::Later }
+    }
+
+    /// Waits for the outcome. A leader that takes long is doubted: the replicas are asked who leads, and the attempt is
+    /// given up as soon as one leads in a later term, or when the time is over. As long as a quorum confirms the leader,
+    /// the call has the patience of its deadline.
+    async fn watch(&mut self, mut attempt: Attempt, leader: Leader) -> Outcome {
+        let doubt_at = Instant::now() + self.options.doubt_after;
+        tokio::select! {
+            outcome = attempt.outcome() => return outcome,
+            () = tokio::time::sleep_until(doubt_at.min(self.end())) => {}
+        }
+        loop {
+            if let Some(at) = self.route.confirmed_at(leader) {
+                self.without_leader_since = self.without_leader_since.max(at);
+            }
+            if Instant::now() >= self.end() {
+                return attempt.give_up("in time");
+            }
+            let newer = self.route.leader().is_some_and(|known| known.term > leader.term);
+            if newer {
+                return attempt.give_up("before another leader was elected");
+            }
+            let again_at = self.end().min(Instant::now() + ASK_AGAIN);
+            let asked = tokio::select! {
+                outcome = attempt.outcome() => return outcome,
+                asked = self.ask_meanwhile(again_at) => asked,
+            };
+            if let Some(bytes) = asked {
+                return Outcome::Reply(bytes);
+            }
+        }
+    }
+
+    /// Nobody is known to lead: asks the replicas, or waits for another call that does.
+    async fn look_for_leader(&mut self) -> Step {
+        let before = self.route.leader();
+        let Some(_asking) = self.route.try_ask() else {
+            let at_most = self.end().saturating_duration_since(Instant::now()).min(self.options.max_pause);
+            self.route.wait_for_change(before, at_most).await;
+            return Step::Now;
+        };
+        if let Some(bytes) = self.ask_all(false).await {
+            return Step::Answered(bytes);
+        }
+        if self.route.leader() != before && self.target().is_some() { Step::Now } else { Step::Later }
+    }
+
+    /// The leader takes long: asks the replicas, unless another call is at it; then waits for what that one finds.
+    async fn ask_meanwhile(&self, again_at: Instant) -> Option<Bytes> {
+        let before = self.route.leader();
+        if let Some(_asking) = self.route.try_ask()
+            && let Some(bytes) = self.ask_all(true).await
+        {
+            return Some(bytes);
+        }
+        self.route.wait_for_change(before, again_at.saturating_duration_since(Instant::now())).await;
+        None
+    }
+
+    /// Sends the call to every replica, addressed to no term: a command is then never done, and answered with who
+    /// leads; a query is answered by the one that leads. Ends when a quorum agrees; with `thorough` only when the
+    /// leader itself is among them, which shows that the shard is being served.
+    async fn ask_all(&self, thorough: bool) -> Option<Bytes> {
+        let mut asked: FuturesUnordered<_> = self.route.places.iter().map(|place| self.ask(place)).collect();
+        let mut named: Vec<(u64, Leader)> = Vec::new();
+        while let Some((replica, outcome)) = asked.next().await {
+            match outcome {
+                Outcome::Reply(bytes) => {
+                    self.route.learn(Leader { replica, term: 0 });
+                    return Some(bytes);
+                }
+                Outcome::NotLeader(Some(hint)) => {
+                    self.route.learn(hint);
+                    named.push((replica, hint));
+                    let agree = named.iter().filter(|(_, other)| *other == hint).count() >= self.route.quorum();
+                    let says_so_itself = named.contains(&(hint.replica, hint));
+                    if agree && says_so_itself {
+                        self.route.confirm(hint);
+                    }
+                    if agree && (says_so_itself || !thorough) {
+                        return None;
+                    }
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    async fn ask(&self, place: &Place) -> (u64, Outcome) {
+        let deadline = (Instant::now() + self.options.probe_timeout).min(self.deadline);
+        let to = Leader { replica: place.replica, term: 0 };
+        let mut attempt = place.link.send(to, self.body.clone(), deadline);
+        let outcome = match tokio::time::timeout_at(deadline, attempt.outcome()).await {
+            Ok(outcome) => outcome,
+            Err(_) => attempt.give_up("in time who leads"),
+        };
+        (place.replica, outcome)
+    }
+}

@@ -1,0 +1,203 @@
+//! Test peers: nodes that speak the internal protocol over real sockets and do what the test tells them.
+#![allow(missing_docs, unreachable_pub, reason = "a test peer, not part of the library")]
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::channel::mpsc;
+use futures::{Stream, StreamExt};
+use holdfast_auth::{ClusterSecret, ServiceSigner, ServiceVerifier};
+use holdfast_cluster::{Application, ClusterConfig, ShardMap};
+use holdfast_core::{Answer as CoreAnswer, Reply, codec};
+use holdfast_proto::internal::node_service_server::{NodeService, NodeServiceServer};
+use holdfast_proto::internal::{
+    Answer, AnswerFrame, Call, CallFrame, NotLeader, StatusAnswer, StatusRequest, answer, call,
+};
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::{Router, RoutingOptions, TcpConnector};
+
+/// What a node does with a call.
+pub enum Act {
+    Answer(answer::Outcome),
+    /// Takes the call and says nothing.
+    Silent,
+    /// Takes the call and ends the connection.
+    HangUp,
+}
+
+type Script = Arc<dyn Fn(&Call) -> Act + Send + Sync>;
+
+/// A call as it arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub replica: u64,
+    pub term: u64,
+    pub is_command: bool,
+}
+
+#[derive(Clone)]
+pub struct FakeNode {
+    pub address: String,
+    script: Arc<Mutex<Script>>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    /// Caller and number of each connection.
+    pub connections: Arc<Mutex<Vec<(String, u64)>>>,
+    verifier: Arc<ServiceVerifier>,
+}
+
+impl FakeNode {
+    pub async fn start(secret: &ClusterSecret) -> Self {
+        let listener =
+            TcpListener::bind("127.0.0.1:0").await.expect("a test peer on loopback with a config of its own making");
+        let node = Self {
+            address: listener
+                .local_addr()
+                .expect("a test peer on loopback with a config of its own making")
+                .to_string(),
+            script: Arc::new(Mutex::new(Arc::new(|_: &Call| Act::Silent))),
+            seen: Arc::default(),
+            connections: Arc::default(),
+            verifier: Arc::new(ServiceVerifier::new(secret)),
+        };
+        let server = tonic::transport::Server::builder()
+            .add_service(NodeServiceServer::new(node.clone()))
+            .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)));
+        tokio::spawn(server);
+        node
+    }
+
+    pub fn on_call(&self, script: impl Fn(&Call) -> Act + Send + Sync + 'static) {
+        *self.script.lock() = Arc::new(script);
+    }
+
+    /// Calls that were addressed to a term, without the questions who leads.
+    pub fn addressed(&self) -> Vec<Seen> {
+        self.seen.lock().iter().filter(|seen| seen.term > 0 || !seen.is_command).cloned().collect()
+    }
+
+    pub fn questions(&self) -> usize {
+        self.seen.lock().iter().filter(|seen| seen.term == 0).count()
+    }
+}
+
+#[tonic::async_trait]
+impl NodeService for FakeNode {
+    type ConnectStream = Pin<Box<dyn Stream<Item = Result<AnswerFrame, Status>> + Send>>;
+
+    async fn connect(&self, request: Request<Streaming<CallFrame>>) -> Result<Response<Self::ConnectStream>, Status> {
+        let text = |key: &str| request.metadata().get(key).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let token = text("authorization").strip_prefix("Bearer ").unwrap_or_default();
+        self.verifier.verify(token).map_err(|error| Status::unauthenticated(error.to_string()))?;
+        let number = text("holdfast-connection").parse().map_err(|_| Status::invalid_argument("no connection"))?;
+        self.connections.lock().push((text("holdfast-caller").to_owned(), number));
+        let (answers, answered) = mpsc::unbounded();
+        let node = self.clone();
+        tokio::spawn(async move {
+            let mut frames = request.into_inner();
+            while let Some(Ok(frame)) = frames.next().await {
+                for call in frame.calls {
+                    let is_command = matches!(call.body, Some(call::Body::Command(_)));
+                    let seen = Seen { replica: call.replica, term: call.term, is_command };
+                    node.seen.lock().push(seen);
+                    let script = node.script.lock().clone();
+                    match script(&call) {
+                        Act::Silent => {}
+                        Act::HangUp => return,
+                        Act::Answer(outcome) => {
+                            let answer = Answer { id: call.id, outcome: Some(outcome) };
+                            // The gateway may be gone.
+                            let _ = answers.unbounded_send(Ok(AnswerFrame { answers: vec![answer] }));
+                        }
+                    }
+                }
+            }
+        });
+        Ok(Response::new(Box::pin(answered)))
+    }
+
+    async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusAnswer>, Status> {
+        Err(Status::unimplemented("not asked by gateways"))
+    }
+}
+
+pub fn not_leader(leader: u64, term: u64) -> Act {
+    Act::Answer(answer::Outcome::NotLeader(NotLeader { leader, term }))
+}
+
+pub fn not_proposed() -> Act {
+    Act::Answer(answer::Outcome::NotProposed("the queue is full".to_owned()))
+}
+
+pub fn unknown() -> Act {
+    Act::Answer(answer::Outcome::Unknown("leadership was lost".to_owned()))
+}
+
+pub fn done_reply() -> Reply {
+    Reply { outcome: Ok(CoreAnswer::Done), clock_ms: 7, awaits_outbox: None }
+}
+
+pub fn done() -> Act {
+    Act::Answer(answer::Outcome::Reply(codec::encode(&done_reply()).into()))
+}
+
+/// What a replica does that leads in `term`: commands of that term and queries are done, else it names itself.
+pub fn leads(call: &Call, replica: u64, term: u64) -> Act {
+    let is_query = matches!(call.body, Some(call::Body::Query(_)));
+    if is_query || call.term == term { done() } else { not_leader(replica, term) }
+}
+
+/// Three nodes, one shard for each application; the replicas of the accounts shard are 1, 2, 3 on nodes 0, 1, 2.
+pub struct FakeCluster {
+    pub nodes: Vec<FakeNode>,
+    pub router: Router,
+}
+
+impl FakeCluster {
+    pub async fn start(options: RoutingOptions) -> Self {
+        let secret = ClusterSecret::generate().expect("a test peer on loopback with a config of its own making");
+        let mut nodes = Vec::new();
+        for _ in 0..3 {
+            nodes.push(FakeNode::start(&secret).await);
+        }
+        let router = router_to(&nodes, &secret, options);
+        Self { nodes, router }
+    }
+}
+
+pub fn config_of(nodes: &[FakeNode]) -> ClusterConfig {
+    let named = nodes.iter().enumerate().map(|(index, node)| (format!("nd_{}", index + 1), node.address.clone()));
+    ClusterConfig::generate(
+        named.collect(),
+        1,
+        u32::try_from(nodes.len()).expect("a test peer on loopback with a config of its own making"),
+    )
+    .expect("a test peer on loopback with a config of its own making")
+}
+
+pub fn router_to(nodes: &[FakeNode], secret: &ClusterSecret, options: RoutingOptions) -> Router {
+    let map = ShardMap::new(config_of(nodes)).expect("a test peer on loopback with a config of its own making");
+    let replicas = &map.shard_for(Application::Accounts, 0).replicas;
+    for (index, replica) in replicas.iter().enumerate() {
+        assert_eq!((replica.id, replica.node_id.clone()), (index as u64 + 1, format!("nd_{}", index + 1)));
+    }
+    let signer = ServiceSigner::new(secret, "gateway test");
+    Router::start(map, signer, "caller".to_owned(), Arc::new(TcpConnector), options)
+}
+
+/// Times short enough for tests, in the proportions of the real ones.
+pub fn quick() -> RoutingOptions {
+    RoutingOptions {
+        max_without_leader: Duration::from_millis(600),
+        doubt_after: Duration::from_millis(80),
+        probe_timeout: Duration::from_millis(50),
+        min_pause: Duration::from_millis(2),
+        max_pause: Duration::from_millis(10),
+        connect_timeout: Duration::from_millis(500),
+        max_reconnect_pause: Duration::from_millis(50),
+    }
+}

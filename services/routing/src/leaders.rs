@@ -1,0 +1,143 @@
+//! Who leads each shard, as far as is known here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_cluster::{Shard, ShardMap};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, OwnedMutexGuard};
+use tokio::time::Instant;
+
+use crate::link::NodeLink;
+
+/// How long hints of a lower term than one seen before are taken for stale. Terms start over when a cluster is set up
+/// afresh under a running gateway, which must find its leaders all the same.
+const STALE_HINTS: Duration = Duration::from_secs(10);
+
+/// A replica that leads, in a term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Leader {
+    pub(super) replica: u64,
+    /// 0 when it answered a query as leader without saying its term.
+    pub(super) term: u64,
+}
+
+/// A replica and the connection to its node.
+pub(super) struct Place {
+    pub(super) replica: u64,
+    pub(super) link: Arc<NodeLink>,
+}
+
+/// One shard: its replicas and what is known of its leader. Shared by all calls to it.
+pub(super) struct ShardRoute {
+    pub(super) id: String,
+    pub(super) places: Vec<Place>,
+    known: Mutex<Known>,
+    changed: Notify,
+    /// Held by the one call that asks the replicas who leads; the others wait for what it finds.
+    asking: Arc<tokio::sync::Mutex<()>>,
+}
+
+#[derive(Default)]
+struct Known {
+    leader: Option<Leader>,
+    /// It was not reached, or said that it does not lead.
+    is_doubted: bool,
+    /// When somebody last named or was this leader.
+    seen_at: Option<Instant>,
+    /// The leader that a quorum last agreed upon, itself included, and when.
+    confirmed: Option<(Leader, Instant)>,
+}
+
+impl ShardRoute {
+    pub(super) fn new(shard: &Shard, map: &ShardMap, links: &[(String, Arc<NodeLink>)]) -> Self {
+        let link_of = |node_id: &str| links.iter().find(|(id, _)| id == node_id).map(|(_, link)| link.clone());
+        let places = shard
+            .replicas
+            .iter()
+            .filter(|replica| map.node(&replica.node_id).is_some())
+            .filter_map(|replica| link_of(&replica.node_id).map(|link| Place { replica: replica.id, link }))
+            .collect();
+        Self { id: shard.id.clone(), places, known: Mutex::default(), changed: Notify::new(), asking: Arc::default() }
+    }
+
+    pub(super) fn place(&self, replica: u64) -> Option<&Place> {
+        self.places.iter().find(|place| place.replica == replica)
+    }
+
+    pub(super) fn quorum(&self) -> usize {
+        self.places.len() / 2 + 1
+    }
+
+    /// The leader, unless there is none known or it is doubted.
+    pub(super) fn leader(&self) -> Option<Leader> {
+        let known = self.known.lock();
+        known.leader.filter(|_| !known.is_doubted)
+    }
+
+    /// A replica named (or is) the leader. Hints of lower terms than known are stale.
+    pub(super) fn learn(&self, hint: Leader) {
+        if self.place(hint.replica).is_none() {
+            return;
+        }
+        let mut known = self.known.lock();
+        let is_news = match known.leader {
+            None => true,
+            Some(_) if hint.term == 0 => known.is_doubted,
+            Some(leader) if hint.term < leader.term => {
+                known.is_doubted && known.seen_at.is_none_or(|at| at.elapsed() > STALE_HINTS)
+            }
+            Some(leader) => hint != leader || known.is_doubted,
+        };
+        if known.leader.is_some_and(|leader| hint.term < leader.term) && !is_news {
+            return;
+        }
+        known.seen_at = Some(Instant::now());
+        if !is_news {
+            return;
+        }
+        if known.leader != Some(hint) {
+            tracing::debug!(shard = %self.id, replica = hint.replica, term = hint.term, "another leader");
+            metrics::counter!("holdfast_gateway_leader_changes_total").increment(1);
+        }
+        known.leader = Some(hint);
+        known.is_doubted = false;
+        drop(known);
+        self.changed.notify_waiters();
+    }
+
+    /// That leader was not reached, or does not lead; the next call asks the replicas.
+    pub(super) fn doubt(&self, leader: Leader) {
+        let mut known = self.known.lock();
+        if known.leader == Some(leader) {
+            known.is_doubted = true;
+        }
+    }
+
+    /// A quorum agrees upon that leader, and so does it itself.
+    pub(super) fn confirm(&self, leader: Leader) {
+        self.known.lock().confirmed = Some((leader, Instant::now()));
+    }
+
+    /// When that leader was last confirmed.
+    pub(super) fn confirmed_at(&self, leader: Leader) -> Option<Instant> {
+        self.known.lock().confirmed.filter(|(confirmed, _)| *confirmed == leader).map(|(_, at)| at)
+    }
+
+    /// The right to ask the replicas who leads, unless another call is at it.
+    pub(super) fn try_ask(&self) -> Option<OwnedMutexGuard<()>> {
+        self.asking.clone().try_lock_owned().ok()
+    }
+
+    /// Waits until another leader than `before` is known, at most for `at_most`.
+    pub(super) async fn wait_for_change(&self, before: Option<Leader>, at_most: Duration) {
+        let changed = self.changed.notified();
+        tokio::pin!(changed);
+        // From here on no change is missed.
+        changed.as_mut().enable();
+        if self.leader() == before {
+            // Whether it changed or not, the caller looks again.
+            let _ = tokio::time::timeout(at_most, changed).await;
+        }
+    }
+}

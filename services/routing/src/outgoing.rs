@@ -1,0 +1,118 @@
+//! The frames that go to a node: whatever waits when the transport has room goes into one.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use futures::Stream;
+use holdfast_proto::internal::{Call, CallFrame, call};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::link::{Body, Outcome, Queued, Shared};
+
+/// Calls in one frame.
+const MAX_CALLS: usize = 256;
+/// Bytes of bodies after which a frame is full: far below what the other end reads at most.
+const FULL_FRAME_BYTES: usize = 1 << 20;
+
+/// Whether the stream of one connection takes calls. Nothing is taken before the node accepted the stream, so that
+/// calls are not lost to a node that refuses it; nor after the connection ended.
+#[derive(Default)]
+pub(super) struct Gate(Mutex<GateState>);
+
+#[derive(Default)]
+struct GateState {
+    is_open: bool,
+    is_closed: bool,
+    waker: Option<Waker>,
+}
+
+impl Gate {
+    pub(super) fn open(&self) {
+        let mut state = self.0.lock();
+        state.is_open = true;
+        if let Some(waker) = state.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// After this the stream takes no call any more, whoever still polls it.
+    pub(super) fn close(&self, shared: &Shared) {
+        // The stream takes calls under this lock, so that it is either done with one or sees that it is closed.
+        let _waiting = shared.waiting.lock();
+        let mut state = self.0.lock();
+        state.is_closed = true;
+        if let Some(waker) = state.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// The stream of frames of one connection.
+pub(super) struct Outgoing {
+    pub(super) shared: Arc<Shared>,
+    pub(super) gate: Arc<Gate>,
+}
+
+impl Stream for Outgoing {
+    type Item = CallFrame;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<CallFrame>> {
+        let mut waiting = self.shared.waiting.lock();
+        {
+            let mut gate = self.gate.0.lock();
+            if gate.is_closed {
+                return Poll::Ready(None);
+            }
+            // Kept also while open: closing must end the stream even when no call arrives any more.
+            gate.waker = Some(context.waker().clone());
+            if !gate.is_open {
+                return Poll::Pending;
+            }
+        }
+        let mut calls = Vec::new();
+        let mut bytes = 0;
+        while calls.len() < MAX_CALLS && bytes < FULL_FRAME_BYTES {
+            match waiting.poll_recv(context) {
+                Poll::Ready(Some(queued)) => {
+                    if let Some(call) = take(&self.shared, queued) {
+                        bytes += body_len(&call);
+                        calls.push(call);
+                    }
+                }
+                Poll::Ready(None) => break,
+                Poll::Pending if calls.is_empty() => return Poll::Pending,
+                Poll::Pending => break,
+            }
+        }
+        if calls.is_empty() { Poll::Ready(None) } else { Poll::Ready(Some(CallFrame { calls })) }
+    }
+}
+
+/// Moves a call from waiting to in flight; nothing when its caller gave up or its time is over.
+fn take(shared: &Shared, queued: Queued) -> Option<Call> {
+    let left = queued.deadline.saturating_duration_since(Instant::now()).as_millis();
+    let deadline_ms = u32::try_from(left).unwrap_or(u32::MAX);
+    if deadline_ms == 0 {
+        // A caller that is gone needs no answer.
+        let _ = queued.answer.send(Outcome::NotSent("its deadline ended before it could be sent".to_owned()));
+        return None;
+    }
+    if !queued.stage.send() {
+        return None;
+    }
+    shared.in_flight.lock().insert(queued.id, queued.answer);
+    let body = match queued.body {
+        Body::Command(bytes) => call::Body::Command(bytes),
+        Body::Query(bytes) => call::Body::Query(bytes),
+    };
+    Some(Call { id: queued.id, replica: queued.replica, term: queued.term, deadline_ms, body: Some(body) })
+}
+
+fn body_len(call: &Call) -> usize {
+    match &call.body {
+        Some(call::Body::Command(bytes) | call::Body::Query(bytes)) => bytes.len(),
+        None => 0,
+    }
+}

@@ -1,0 +1,260 @@
+//! The rules of sending again, against nodes on real sockets.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use holdfast_auth::ClusterSecret;
+use holdfast_cluster::Application;
+use holdfast_core::{AccountId, AccountsCommand, Command, Query, Reply};
+use tokio::time::Instant;
+
+use crate::fake_node::{
+    Act, FakeCluster, FakeNode, Seen, done, done_reply, leads, not_leader, not_proposed, quick, router_to, unknown,
+};
+use crate::{Repeat, RouteError, Routed};
+
+fn command() -> Command {
+    Command::Accounts(AccountsCommand::Delete { id: AccountId(1) })
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(10)
+}
+
+async fn send(cluster: &FakeCluster) -> Result<Routed, RouteError> {
+    cluster.router.command(Application::Accounts, 0, &command(), Repeat::InLaterTerm, soon()).await
+}
+
+async fn ask(cluster: &FakeCluster) -> Result<Reply, RouteError> {
+    cluster.router.query(Application::Accounts, 0, &Query::Account { id: AccountId(1) }, soon()).await
+}
+
+fn command_in(replica: u64, term: u64) -> Seen {
+    Seen { replica, term, is_command: true }
+}
+
+/// All replicas name that leader; it does what it is asked.
+fn elect(cluster: &FakeCluster, replica: u64, term: u64) {
+    for (node, id) in cluster.nodes.iter().zip(1..) {
+        if id == replica {
+            node.on_call(move |call| leads(call, replica, term));
+        } else {
+            node.on_call(move |_| not_leader(replica, term));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_command_follows_the_replicas_to_the_leader_and_its_term() {
+    let cluster = FakeCluster::start(quick()).await;
+    elect(&cluster, 2, 3);
+    let routed = send(&cluster).await.unwrap();
+    assert_eq!(routed, Routed { reply: done_reply(), maybe_done_before: false });
+    assert_eq!(cluster.nodes[1].addressed(), [command_in(2, 3)]);
+
+    // The leader moves: the old one names the new one, and the command goes there.
+    elect(&cluster, 3, 4);
+    send(&cluster).await.unwrap();
+    assert_eq!(cluster.nodes[1].addressed(), [command_in(2, 3), command_in(2, 3)]);
+    assert_eq!(cluster.nodes[2].addressed(), [command_in(3, 4)]);
+    let questions: usize = cluster.nodes.iter().map(FakeNode::questions).sum();
+
+    // What was learnt is kept: no more questions.
+    send(&cluster).await.unwrap();
+    assert_eq!(cluster.nodes.iter().map(FakeNode::questions).sum::<usize>(), questions);
+}
+
+#[tokio::test]
+async fn a_command_of_unknown_outcome_goes_to_a_later_term_only() {
+    let cluster = FakeCluster::start(quick()).await;
+    let elected = Arc::new(AtomicBool::new(false));
+    let questions = Arc::new(AtomicUsize::new(0));
+    for node in [0, 2] {
+        let (elected, questions) = (elected.clone(), questions.clone());
+        cluster.nodes[node].on_call(move |_| {
+            // The others hear of the new leader only after they were asked several times.
+            if questions.fetch_add(1, Ordering::SeqCst) > 10 {
+                elected.store(true, Ordering::SeqCst);
+            }
+            if elected.load(Ordering::SeqCst) { not_leader(2, 2) } else { not_leader(1, 1) }
+        });
+    }
+    let elected_too = elected.clone();
+    cluster.nodes[1].on_call(
+        move |call| {
+            if elected_too.load(Ordering::SeqCst) { leads(call, 2, 2) } else { not_leader(1, 1) }
+        },
+    );
+    cluster.nodes[0].on_call({
+        let (elected, questions) = (elected.clone(), questions.clone());
+        move |call| match call.term {
+            0 if questions.fetch_add(1, Ordering::SeqCst) > 10 => {
+                elected.store(true, Ordering::SeqCst);
+                not_leader(2, 2)
+            }
+            0 => not_leader(1, 1),
+            _ => unknown(),
+        }
+    });
+    let routed = send(&cluster).await.unwrap();
+    assert_eq!(routed, Routed { reply: done_reply(), maybe_done_before: true });
+    assert_eq!(cluster.nodes[0].addressed(), [command_in(1, 1)]);
+    assert_eq!(cluster.nodes[1].addressed(), [command_in(2, 2)]);
+}
+
+#[tokio::test]
+async fn without_a_later_term_an_unknown_outcome_is_told_as_such() {
+    let cluster = FakeCluster::start(quick()).await;
+    for node in &cluster.nodes {
+        node.on_call(|call| if call.term == 0 { not_leader(1, 1) } else { unknown() });
+    }
+    let error = send(&cluster).await.unwrap_err();
+    assert!(matches!(error, RouteError::OutcomeUnknown { .. }), "{error}");
+    assert!(error.to_string().contains("leadership was lost"), "{error}");
+    assert_eq!(cluster.nodes[0].addressed(), [command_in(1, 1)]);
+}
+
+#[tokio::test]
+async fn a_connection_lost_after_sending_is_an_unknown_outcome() {
+    let cluster = FakeCluster::start(quick()).await;
+    elect(&cluster, 1, 1);
+    cluster.nodes[0].on_call(|call| if call.term == 0 { not_leader(1, 1) } else { Act::HangUp });
+    let error = send(&cluster).await.unwrap_err();
+    assert!(matches!(error, RouteError::OutcomeUnknown { .. }), "{error}");
+    assert_eq!(cluster.nodes[0].addressed(), [command_in(1, 1)]);
+    let connections = cluster.nodes[0].connections.lock().clone();
+    assert!(connections.iter().all(|(caller, _)| caller == "caller"));
+    assert!(connections.is_sorted_by(|before, after| before.1 < after.1), "{connections:?}");
+}
+
+#[tokio::test]
+async fn a_command_that_must_not_be_repeated_is_not() {
+    let cluster = FakeCluster::start(quick()).await;
+    elect(&cluster, 2, 2);
+    cluster.nodes[1].on_call(|call| if call.term == 0 { not_leader(2, 2) } else { unknown() });
+    let sent = cluster.router.command(Application::Accounts, 0, &command(), Repeat::Never, soon()).await;
+    assert!(matches!(sent.unwrap_err(), RouteError::OutcomeUnknown { .. }));
+    assert_eq!(cluster.nodes[1].addressed(), [command_in(2, 2)]);
+}
+
+#[tokio::test]
+async fn what_was_not_proposed_is_sent_again_in_the_same_term() {
+    let cluster = FakeCluster::start(quick()).await;
+    elect(&cluster, 1, 1);
+    let refusals = AtomicUsize::new(0);
+    cluster.nodes[0].on_call(move |call| match call.term {
+        0 => not_leader(1, 1),
+        _ if refusals.fetch_add(1, Ordering::SeqCst) < 3 => not_proposed(),
+        _ => done(),
+    });
+    let routed = send(&cluster).await.unwrap();
+    assert!(!routed.maybe_done_before);
+    assert_eq!(cluster.nodes[0].addressed(), vec![command_in(1, 1); 4]);
+}
+
+#[tokio::test]
+async fn nothing_but_definite_refusals_is_unavailable() {
+    let cluster = FakeCluster::start(quick()).await;
+    elect(&cluster, 1, 1);
+    cluster.nodes[0].on_call(|call| if call.term == 0 { not_leader(1, 1) } else { not_proposed() });
+    let error = send(&cluster).await.unwrap_err();
+    assert!(matches!(error, RouteError::Unavailable { .. }), "{error}");
+    assert!(error.to_string().contains("the queue is full"), "{error}");
+}
+
+#[tokio::test]
+async fn nodes_that_cannot_be_reached_are_unavailable_well_before_the_deadline() {
+    let secret = ClusterSecret::generate().unwrap();
+    let mut nodes = Vec::new();
+    for _ in 0..3 {
+        nodes.push(FakeNode::start(&secret).await);
+    }
+    // The nodes belong to another cluster, and refuse every connection.
+    let router = router_to(&nodes, &ClusterSecret::generate().unwrap(), quick());
+    let cluster = FakeCluster { nodes, router };
+    let begun = Instant::now();
+    assert!(matches!(send(&cluster).await.unwrap_err(), RouteError::Unavailable { .. }));
+    assert!(matches!(ask(&cluster).await.unwrap_err(), RouteError::Unavailable { .. }));
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn a_hung_leader_is_left_for_one_of_a_later_term() {
+    let cluster = FakeCluster::start(quick()).await;
+    elect(&cluster, 1, 1);
+    send(&cluster).await.unwrap();
+    // The leader stops without its connection ending; the others elect another one.
+    elect(&cluster, 3, 2);
+    cluster.nodes[0].on_call(|_| Act::Silent);
+    let routed = send(&cluster).await.unwrap();
+    assert!(routed.maybe_done_before);
+    assert_eq!(cluster.nodes[0].addressed(), [command_in(1, 1), command_in(1, 1)]);
+    assert_eq!(cluster.nodes[2].addressed(), [command_in(3, 2)]);
+}
+
+#[tokio::test]
+async fn a_hung_leader_without_a_quorum_is_given_up_well_before_the_deadline() {
+    let cluster = FakeCluster::start(quick()).await;
+    elect(&cluster, 1, 1);
+    send(&cluster).await.unwrap();
+    for node in &cluster.nodes {
+        node.on_call(|_| Act::Silent);
+    }
+    let begun = Instant::now();
+    assert!(matches!(send(&cluster).await.unwrap_err(), RouteError::OutcomeUnknown { .. }));
+    assert!(matches!(ask(&cluster).await.unwrap_err(), RouteError::Unavailable { .. }));
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn a_slow_leader_that_a_quorum_confirms_is_waited_for() {
+    let options = quick();
+    let patience = options.max_without_leader;
+    let cluster = FakeCluster::start(options).await;
+    elect(&cluster, 1, 1);
+    cluster.nodes[0].on_call(|call| if call.term == 0 { not_leader(1, 1) } else { Act::Silent });
+    let begun = Instant::now();
+    let deadline = begun + 3 * patience;
+    let sent = cluster.router.command(Application::Accounts, 0, &command(), Repeat::InLaterTerm, deadline).await;
+    assert!(matches!(sent.unwrap_err(), RouteError::OutcomeUnknown { .. }));
+    assert!(begun.elapsed() >= 3 * patience, "given up although a quorum confirmed the leader");
+    assert_eq!(cluster.nodes[0].addressed(), [command_in(1, 1)]);
+}
+
+#[tokio::test]
+async fn the_deadline_of_a_call_that_was_never_sent_is_unavailable() {
+    let cluster = FakeCluster::start(quick()).await;
+    let past = Instant::now();
+    let sent = cluster.router.command(Application::Accounts, 0, &command(), Repeat::InLaterTerm, past).await;
+    assert!(matches!(sent.unwrap_err(), RouteError::Unavailable { .. }));
+    assert!(cluster.nodes.iter().all(|node| node.addressed().is_empty()));
+}
+
+#[tokio::test]
+async fn a_query_is_asked_again_whatever_became_of_it() {
+    let cluster = FakeCluster::start(quick()).await;
+    elect(&cluster, 1, 1);
+    let attempts = AtomicUsize::new(0);
+    cluster.nodes[0].on_call(move |_| match attempts.fetch_add(1, Ordering::SeqCst) {
+        0 => unknown(),
+        1 => not_proposed(),
+        2 => Act::HangUp,
+        _ => done(),
+    });
+    assert_eq!(ask(&cluster).await.unwrap(), done_reply());
+}
+
+#[tokio::test]
+async fn many_calls_at_once_each_get_their_own_answer() {
+    let cluster = Arc::new(FakeCluster::start(quick()).await);
+    elect(&cluster, 2, 1);
+    let calls = (0..500).map(|_| {
+        let cluster = cluster.clone();
+        tokio::spawn(async move { send(&cluster).await })
+    });
+    for call in calls.collect::<Vec<_>>() {
+        call.await.unwrap().unwrap();
+    }
+    assert_eq!(cluster.nodes[1].addressed().len(), 500);
+}

@@ -1,0 +1,221 @@
+//! The committer: the only one that writes. It drains everything that is queued by all replicas, writes it as one
+//! batch with one sync, and calls the callbacks in order. While it syncs, the next batch gathers: no timer is needed.
+//!
+//! Over RocksDB it is a thread, because a sync blocks. Over the twin it is a task of the runtime that opened the store,
+//! so that a deterministic simulation decides when it runs and a simulated crash ends it.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use tokio::sync::watch;
+
+use crate::StorageError;
+use crate::batch::Batch;
+use crate::engine::Engine;
+use crate::plan::Plan;
+use crate::queue::{Done, Drained, Queue, Queued};
+
+/// What the committer and the handles of a store share.
+pub(crate) struct Shared {
+    pub(crate) queue: Queue,
+    /// Gone once the committer has stopped, and with it the lock on the directory.
+    engine: RwLock<Option<Box<dyn Engine>>>,
+    place: String,
+    failed: watch::Sender<Option<StorageError>>,
+    stopped: watch::Sender<bool>,
+}
+
+impl Shared {
+    pub(crate) fn new(engine: Box<dyn Engine>) -> Arc<Self> {
+        let place = engine.place().to_owned();
+        let (failed, stopped) = (watch::Sender::new(None), watch::Sender::new(false));
+        Arc::new(Self { queue: Queue::default(), engine: RwLock::new(Some(engine)), place, failed, stopped })
+    }
+
+    /// Reads, unless the store is poisoned or closed.
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&dyn Engine) -> Result<T, StorageError>) -> Result<T, StorageError> {
+        if let Some(first) = self.poison() {
+            return Err(first);
+        }
+        match &*self.engine.read() {
+            Some(engine) => read(engine.as_ref()),
+            None => Err(self.closed()),
+        }
+    }
+
+    /// Hands an operation to the committer.
+    pub(crate) fn submit(&self, queued: Queued) {
+        if let Err(refused) = self.queue.push(queued) {
+            (refused.done)(Err(self.poison().unwrap_or_else(|| self.closed())));
+        }
+    }
+
+    pub(crate) fn failed(&self) -> watch::Receiver<Option<StorageError>> {
+        self.failed.subscribe()
+    }
+
+    pub(crate) fn stopped(&self) -> watch::Receiver<bool> {
+        self.stopped.subscribe()
+    }
+
+    pub(crate) fn closed(&self) -> StorageError {
+        StorageError::Closed { place: self.place.clone() }
+    }
+
+    fn poison(&self) -> Option<StorageError> {
+        let first = self.failed.borrow();
+        first.as_ref().map(|first| StorageError::Poisoned { first: Arc::new(first.clone()) })
+    }
+
+    fn write(&self, batch: &Batch) -> Result<(), StorageError> {
+        if let Some(first) = self.poison() {
+            return Err(first);
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let written = match &*self.engine.read() {
+            Some(engine) => engine.write_synced(batch),
+            None => Err(self.closed()),
+        };
+        if let Err(first) = &written {
+            tracing::error!(error = %first, "a write failed; the store stops for good");
+            self.failed.send_replace(Some(first.clone()));
+        }
+        written
+    }
+}
+
+/// The committer itself. When it is dropped, at its end or with the runtime of a simulated node, everybody who still
+/// waits is told that nothing is promised, and the engine is released.
+pub(crate) struct Committer {
+    shared: Arc<Shared>,
+    plan: Plan,
+}
+
+impl Committer {
+    pub(crate) fn new(shared: Arc<Shared>, plan: Plan) -> Self {
+        Self { shared, plan }
+    }
+
+    /// Starts it as a thread.
+    pub(crate) fn spawn_thread(mut self) -> Result<(), StorageError> {
+        let place = self.shared.place.clone();
+        let run = move || {
+            while let Some(drained) = self.shared.queue.drain_in_thread() {
+                self.commit(drained);
+            }
+        };
+        let thread = std::thread::Builder::new().name("storage-commit".into()).spawn(run);
+        thread.map(drop).map_err(|error| StorageError::io(&place, "starting the committer thread", error))
+    }
+
+    /// Starts it as a task of the runtime.
+    pub(crate) fn spawn_task(mut self, runtime: &tokio::runtime::Handle) {
+        runtime.spawn(async move {
+            while let Some(drained) = self.shared.queue.drain_in_task().await {
+                let waiting = Waiting::new(&self.shared, drained);
+                let delay = self.shared.read(|engine| Ok(engine.sync_delay())).unwrap_or_default();
+                if !delay.is_zero() {
+                    tokio::time::sleep(delay).await;
+                }
+                self.commit_waiting(waiting);
+            }
+        });
+    }
+
+    fn commit(&mut self, drained: Drained) {
+        let waiting = Waiting::new(&self.shared, drained);
+        self.commit_waiting(waiting);
+    }
+
+    fn commit_waiting(&mut self, mut waiting: Waiting) {
+        let mut batch = Batch::default();
+        let operations = waiting.operations.len();
+        let mut callbacks = Callbacks::new(&self.shared, operations);
+        for queued in waiting.operations.drain(..) {
+            self.plan.add(&mut batch, queued.replica, &queued.operation);
+            callbacks.done.push(queued.done);
+        }
+        let written = self.shared.write(&batch);
+        if written.is_ok() {
+            count(&batch, operations);
+        }
+        drop(waiting);
+        callbacks.complete(&written);
+    }
+}
+
+impl Drop for Committer {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // A callback or this crate has a fault; what is on the disk is whole, but nobody writes any more.
+            let fault = StorageError::io(&self.shared.place, "the committer", "it panicked");
+            self.shared.failed.send_replace(Some(fault));
+        }
+        let rest = self.shared.queue.stop();
+        let engine = self.shared.engine.write().take();
+        drop(engine);
+        for queued in rest {
+            (queued.done)(Err(self.shared.closed()));
+        }
+        self.shared.stopped.send_replace(true);
+    }
+}
+
+/// Operations between the queue and the write. Dropped before it, they are told that the store is closed.
+struct Waiting {
+    shared: Arc<Shared>,
+    operations: Vec<Queued>,
+    bytes: usize,
+}
+
+impl Waiting {
+    fn new(shared: &Arc<Shared>, drained: Drained) -> Self {
+        Self { shared: shared.clone(), operations: drained.operations, bytes: drained.bytes }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.shared.queue.release(self.bytes);
+        for queued in self.operations.drain(..) {
+            (queued.done)(Err(self.shared.closed()));
+        }
+    }
+}
+
+/// The callbacks of one batch; each is called once, also when one of them panics.
+struct Callbacks<'a> {
+    shared: &'a Shared,
+    done: Vec<Done>,
+}
+
+impl<'a> Callbacks<'a> {
+    fn new(shared: &'a Shared, capacity: usize) -> Self {
+        Self { shared, done: Vec::with_capacity(capacity) }
+    }
+
+    fn complete(mut self, result: &Result<(), StorageError>) {
+        // Taken out one by one from the front, so that what is left is called by the drop.
+        self.done.reverse();
+        while let Some(done) = self.done.pop() {
+            done(result.clone());
+        }
+    }
+}
+
+impl Drop for Callbacks<'_> {
+    fn drop(&mut self) {
+        while let Some(done) = self.done.pop() {
+            done(Err(self.shared.closed()));
+        }
+    }
+}
+
+fn count(batch: &Batch, operations: usize) {
+    metrics::counter!("holdfast_storage_syncs_total").increment(1);
+    metrics::counter!("holdfast_storage_bytes_total").increment(batch.bytes() as u64);
+    metrics::histogram!("holdfast_storage_batch_operations").record(operations as f64);
+    metrics::histogram!("holdfast_storage_batch_bytes").record(batch.bytes() as f64);
+}

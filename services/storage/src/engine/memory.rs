@@ -1,0 +1,261 @@
+//! The twin: a disk in memory that survives the store that uses it, and that tests can crash, fill and damage.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use super::{Engine, Pair, Visit};
+use crate::StorageError;
+use crate::batch::{Batch, Write};
+
+/// Where in a synced write a planned crash strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CrashPoint {
+    /// Nothing of the write reaches the disk.
+    BeforeSync,
+    /// The write reaches the disk, and nobody is told.
+    AfterSync,
+}
+
+/// A disk in memory. Clones are handles to the same disk.
+#[derive(Clone)]
+pub struct MemoryDisk {
+    state: Arc<Mutex<Disk>>,
+}
+
+#[derive(Default)]
+struct Disk {
+    data: BTreeMap<Vec<u8>, Bytes>,
+    bytes: usize,
+    store_id: String,
+    /// Counts crashes; a store that was opened before the last one is detached.
+    crashes: u64,
+    attached: bool,
+    writes: u64,
+    crash_at: Option<(u64, CrashPoint)>,
+    fail_next_sync: bool,
+    capacity: Option<usize>,
+    sync_delay: Duration,
+}
+
+impl Default for MemoryDisk {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MemoryDisk {
+    /// An empty disk with a random store id.
+    pub fn new() -> Self {
+        Self::with_store_id(&uuid::Uuid::new_v4().to_string())
+    }
+
+    /// An empty disk whose store id is chosen, for simulations that must be the same in every run.
+    pub fn with_store_id(store_id: &str) -> Self {
+        Self { state: Arc::new(Mutex::new(Disk { store_id: store_id.to_owned(), ..Disk::default() })) }
+    }
+
+    /// Loses power: whatever is not synced is gone, and the store that uses the disk is detached. Its later writes go
+    /// nowhere, and none of its callbacks claims success any more. The disk can be opened again at once.
+    pub fn crash(&self) {
+        self.state.lock().crash();
+    }
+
+    /// Plans a crash in the `nth` synced write from now (the next one is 1).
+    pub fn crash_at_write(&self, nth: u64, point: CrashPoint) {
+        let mut disk = self.state.lock();
+        disk.crash_at = Some((disk.writes + nth.max(1), point));
+    }
+
+    /// Makes the next sync fail. Nothing of that write is kept.
+    pub fn fail_next_sync(&self) {
+        self.state.lock().fail_next_sync = true;
+    }
+
+    /// Bounds the disk to this many bytes of keys and values; a write beyond it fails as on a full disk.
+    pub fn set_capacity(&self, bytes: Option<usize>) {
+        self.state.lock().capacity = bytes;
+    }
+
+    /// Makes every sync take this long in the runtime's time, which a simulator controls. Zero by default.
+    pub fn set_sync_delay(&self, delay: Duration) {
+        self.state.lock().sync_delay = delay;
+    }
+
+    /// Flips one bit of a stored log entry. Answers whether there is such an entry.
+    pub fn damage_entry(&self, replica: u64, index: u64) -> bool {
+        let mut disk = self.state.lock();
+        let Some(value) = disk.data.get_mut(&crate::key::of_entry(replica, index)) else { return false };
+        let mut damaged = value.to_vec();
+        damaged[0] ^= 1;
+        *value = damaged.into();
+        true
+    }
+
+    /// Removes a stored log entry behind the store's back. Answers whether there was such an entry.
+    pub fn lose_entry(&self, replica: u64, index: u64) -> bool {
+        self.state.lock().data.remove(&crate::key::of_entry(replica, index)).is_some()
+    }
+
+    /// Synced writes so far.
+    pub fn writes(&self) -> u64 {
+        self.state.lock().writes
+    }
+
+    /// Bytes of all keys and values.
+    pub fn used_bytes(&self) -> usize {
+        self.state.lock().bytes
+    }
+
+    pub(crate) fn store_id(&self) -> String {
+        self.state.lock().store_id.clone()
+    }
+
+    pub(crate) fn attach(&self) -> Result<MemoryEngine, StorageError> {
+        let mut disk = self.state.lock();
+        let place = format!("in-memory disk {}", disk.store_id);
+        if disk.attached {
+            return Err(StorageError::InUse { place });
+        }
+        disk.attached = true;
+        Ok(MemoryEngine { disk: self.clone(), place, crashes: disk.crashes })
+    }
+}
+
+impl Disk {
+    fn crash(&mut self) {
+        self.crashes += 1;
+        self.attached = false;
+        self.crash_at = None;
+        self.fail_next_sync = false;
+    }
+
+    fn apply(&mut self, batch: &Batch) {
+        for change in batch.writes() {
+            match change {
+                Write::Put(key, value) => {
+                    self.remove(key);
+                    self.bytes += key.len() + value.len();
+                    self.data.insert(key.clone(), Bytes::copy_from_slice(value));
+                }
+                Write::Delete(key) => self.remove(key),
+                Write::DeleteRange(from, to) if from >= to => {}
+                Write::DeleteRange(from, to) => {
+                    let doomed: Vec<_> =
+                        self.data.range(from.clone()..to.clone()).map(|(key, _)| key.clone()).collect();
+                    doomed.iter().for_each(|key| self.remove(key));
+                }
+            }
+        }
+    }
+
+    fn remove(&mut self, key: &[u8]) {
+        if let Some(value) = self.data.remove(key) {
+            self.bytes -= key.len() + value.len();
+        }
+    }
+}
+
+/// The hold of one open store on a disk.
+pub(crate) struct MemoryEngine {
+    disk: MemoryDisk,
+    place: String,
+    crashes: u64,
+}
+
+impl MemoryEngine {
+    fn crashed(&self) -> StorageError {
+        StorageError::Crashed { place: self.place.clone() }
+    }
+}
+
+impl Drop for MemoryEngine {
+    fn drop(&mut self) {
+        let mut disk = self.disk.state.lock();
+        if disk.crashes == self.crashes {
+            disk.attached = false;
+        }
+    }
+}
+
+impl Engine for MemoryEngine {
+    fn place(&self) -> &str {
+        &self.place
+    }
+
+    fn write_synced(&self, batch: &Batch) -> Result<(), StorageError> {
+        let mut disk = self.disk.state.lock();
+        if disk.crashes != self.crashes {
+            return Err(self.crashed());
+        }
+        disk.writes += 1;
+        let crash = disk.crash_at.filter(|(at, _)| *at <= disk.writes).map(|(_, point)| point);
+        if crash == Some(CrashPoint::BeforeSync) {
+            disk.crash();
+            return Err(self.crashed());
+        }
+        if std::mem::take(&mut disk.fail_next_sync) {
+            return Err(StorageError::io(&self.place, "a synced write", "input/output error"));
+        }
+        if disk.capacity.is_some_and(|capacity| disk.bytes + batch.bytes() > capacity) {
+            return Err(StorageError::io(&self.place, "a synced write", "no space left on device"));
+        }
+        disk.apply(batch);
+        if crash == Some(CrashPoint::AfterSync) {
+            disk.crash();
+            return Err(self.crashed());
+        }
+        Ok(())
+    }
+
+    fn sync_delay(&self) -> Duration {
+        self.disk.state.lock().sync_delay
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
+        let disk = self.disk.state.lock();
+        if disk.crashes != self.crashes {
+            return Err(self.crashed());
+        }
+        Ok(disk.data.get(key).cloned())
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], visit: Visit<'_>) -> Result<(), StorageError> {
+        if from >= to {
+            return Ok(());
+        }
+        // Pair by pair, so that the disk is not locked while the visitor runs.
+        let mut after = Bound::Included(from.to_vec());
+        loop {
+            let next = {
+                let disk = self.disk.state.lock();
+                if disk.crashes != self.crashes {
+                    return Err(self.crashed());
+                }
+                let mut range = disk.data.range((after, Bound::Excluded(to.to_vec())));
+                range.next().map(|(key, value)| (key.clone(), value.clone()))
+            };
+            let Some((key, value)) = next else { return Ok(()) };
+            if !visit(&key, &value)? {
+                return Ok(());
+            }
+            after = Bound::Excluded(key);
+        }
+    }
+
+    fn last(&self, from: &[u8], to: &[u8]) -> Result<Option<Pair>, StorageError> {
+        let disk = self.disk.state.lock();
+        if disk.crashes != self.crashes {
+            return Err(self.crashed());
+        }
+        if from >= to {
+            return Ok(None);
+        }
+        let last = disk.data.range(from.to_vec()..to.to_vec()).next_back();
+        Ok(last.map(|(key, value)| (key.clone(), value.clone())))
+    }
+}

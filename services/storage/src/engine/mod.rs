@@ -1,0 +1,46 @@
+//! The smallest layer: an ordered key-value store that writes a batch atomically and durably.
+
+pub(crate) mod memory;
+pub(crate) mod rocks;
+mod rocks_options;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::StorageError;
+use crate::batch::Batch;
+
+/// Called with key and value in ascending order; `false` ends the scan.
+pub(crate) type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<bool, StorageError>;
+
+/// A key and its value as stored, checksum included.
+pub(crate) type Pair = (Vec<u8>, Bytes);
+
+/// What RocksDB and its twin have in common.
+pub(crate) trait Engine: Send + Sync {
+    /// Name for error messages: the data directory.
+    fn place(&self) -> &str;
+    /// Writes the batch, all or nothing, and returns once it is on stable storage.
+    fn write_synced(&self, batch: &Batch) -> Result<(), StorageError>;
+    /// Time that a simulated sync takes before the write.
+    fn sync_delay(&self) -> Duration {
+        Duration::ZERO
+    }
+    /// The value as stored, checksum included.
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError>;
+    /// Visits `from..to`; both bounds are of the same kind.
+    fn scan(&self, from: &[u8], to: &[u8], visit: Visit<'_>) -> Result<(), StorageError>;
+    /// The last pair of `from..to`; both bounds are of the same kind.
+    fn last(&self, from: &[u8], to: &[u8]) -> Result<Option<Pair>, StorageError>;
+
+    /// The first pair of `from..to`; both bounds are of the same kind.
+    fn first(&self, from: &[u8], to: &[u8]) -> Result<Option<Pair>, StorageError> {
+        let mut first = None;
+        self.scan(from, to, &mut |key, value| {
+            first = Some((key.to_vec(), Bytes::copy_from_slice(value)));
+            Ok(false)
+        })?;
+        Ok(first)
+    }
+}

@@ -1,0 +1,146 @@
+//! RocksDB behind the [`Engine`] trait.
+
+use std::path::Path;
+use std::time::Instant;
+
+use bytes::Bytes;
+use rocksdb::{ColumnFamily, DB, DBRawIterator, ErrorKind, Options, ReadOptions, WriteBatch, WriteOptions};
+
+use super::{Engine, Pair, Visit, rocks_options};
+use crate::StorageError;
+use crate::batch::{Batch, Write};
+use crate::directory::Directory;
+use crate::key::{self, Family};
+
+/// An open database. Field order matters: the directory stays locked until RocksDB is closed.
+pub(crate) struct RocksEngine {
+    db: DB,
+    place: String,
+    directory: Directory,
+}
+
+impl RocksEngine {
+    /// Opens the database in a directory that is already locked and checked.
+    pub(crate) fn open(directory: Directory) -> Result<Self, StorageError> {
+        let place = directory.place().to_owned();
+        let path = directory.path().to_owned();
+        let existing = families_on_disk(&path, &place)?;
+        if let Some(existing) = &existing {
+            let known = |name: &str| rocks_options::FAMILIES.iter().any(|(_, known)| *known == name);
+            if let Some(unknown) = existing.iter().find(|name| !known(name)) {
+                let found = format!("with column family {unknown:?}");
+                return Err(StorageError::UnknownFormat { place, found, known: crate::recover::FORMAT });
+            }
+            // Families are created before the directory is marked as ours, so afterwards none may be missing.
+            let missing = rocks_options::FAMILIES.iter().find(|(_, name)| !existing.iter().any(|found| found == name));
+            if let (Some((_, name)), true) = (missing, directory.is_marked()) {
+                return Err(StorageError::corrupt(&place, format!("column family {name:?} is missing")));
+            }
+            crate::wal::check_directory(&path)?;
+        }
+        let db = DB::open_cf_descriptors(&rocks_options::database(), &path, rocks_options::families())
+            .map_err(|error| refusal(&place, "opening RocksDB", &error))?;
+        Ok(Self { db, place, directory })
+    }
+
+    pub(crate) fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    fn family(&self, family: Family) -> Result<&ColumnFamily, StorageError> {
+        let name = rocks_options::name_of(family);
+        self.db
+            .cf_handle(name)
+            .ok_or_else(|| StorageError::corrupt(&self.place, format!("column family {name:?} is missing")))
+    }
+
+    fn range(&self, from: &[u8], to: &[u8]) -> Result<DBRawIterator<'_>, StorageError> {
+        let mut options = ReadOptions::default();
+        options.set_iterate_lower_bound(from);
+        options.set_iterate_upper_bound(to);
+        options.set_verify_checksums(true);
+        // What is scanned is read once; it need not push anything out of the cache.
+        options.fill_cache(false);
+        Ok(self.db.raw_iterator_cf_opt(self.family(Family::of(from))?, options))
+    }
+
+    fn status(&self, cursor: &DBRawIterator<'_>) -> Result<(), StorageError> {
+        cursor.status().map_err(|error| refusal(&self.place, "reading", &error))
+    }
+}
+
+impl Engine for RocksEngine {
+    fn place(&self) -> &str {
+        &self.place
+    }
+
+    fn write_synced(&self, batch: &Batch) -> Result<(), StorageError> {
+        let mut write = WriteBatch::with_capacity_bytes(batch.bytes() + batch.writes().len() * 16);
+        for change in batch.writes() {
+            match change {
+                Write::Put(key, value) => write.put_cf(self.family(Family::of(key))?, key, value),
+                Write::Delete(key) => write.delete_cf(self.family(Family::of(key))?, key),
+                Write::DeleteRange(from, to) => write.delete_range_cf(self.family(Family::of(from))?, from, to),
+            }
+        }
+        let mut options = WriteOptions::default();
+        options.set_sync(true);
+        let started = Instant::now();
+        self.db.write_opt(write, &options).map_err(|error| refusal(&self.place, "a synced write", &error))?;
+        metrics::histogram!("holdfast_storage_sync_seconds").record(started.elapsed().as_secs_f64());
+        Ok(())
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
+        let value = self.db.get_pinned_cf(self.family(Family::of(key))?, key);
+        let value = value.map_err(|error| refusal_about(&self.place, key, &error))?;
+        Ok(value.map(|value| Bytes::copy_from_slice(&value)))
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], visit: Visit<'_>) -> Result<(), StorageError> {
+        let mut cursor = self.range(from, to)?;
+        cursor.seek_to_first();
+        while let Some((key, value)) = cursor.item() {
+            if !visit(key, value)? {
+                return Ok(());
+            }
+            cursor.next();
+        }
+        cursor.status().map_err(|error| refusal_about(&self.place, from, &error))
+    }
+
+    fn last(&self, from: &[u8], to: &[u8]) -> Result<Option<Pair>, StorageError> {
+        let mut cursor = self.range(from, to)?;
+        cursor.seek_to_last();
+        let last = cursor.item().map(|(key, value)| (key.to_vec(), Bytes::copy_from_slice(value)));
+        self.status(&cursor)?;
+        Ok(last)
+    }
+}
+
+/// The column families of an existing database, or nothing when the directory has none yet.
+fn families_on_disk(path: &Path, place: &str) -> Result<Option<Vec<String>>, StorageError> {
+    if !path.join("CURRENT").exists() {
+        return Ok(None);
+    }
+    DB::list_cf(&Options::default(), path)
+        .map(Some)
+        .map_err(|error| refusal(place, "reading RocksDB's manifest", &error))
+}
+
+fn refusal(place: &str, action: &'static str, error: &rocksdb::Error) -> StorageError {
+    match error.kind() {
+        ErrorKind::Corruption => StorageError::corrupt(place, error.to_string()),
+        _ if error.as_ref().contains("LOCK") => StorageError::InUse { place: place.to_owned() },
+        _ => StorageError::io(place, action, error),
+    }
+}
+
+fn refusal_about(place: &str, key: &[u8], error: &rocksdb::Error) -> StorageError {
+    match refusal(place, "reading", error) {
+        StorageError::Corrupt { place, what, .. } => {
+            StorageError::Corrupt { place, what, replica: key::replica_of(key), index: None }
+        }
+        other => other,
+    }
+}

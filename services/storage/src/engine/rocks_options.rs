@@ -1,0 +1,72 @@
+//! How RocksDB is set up, with the reason for each choice.
+
+use rocksdb::{BlockBasedOptions, Cache, ColumnFamilyDescriptor, DBCompressionType, DBRecoveryMode, LogLevel, Options};
+
+use crate::key::Family;
+use crate::limits;
+
+/// All column families. RocksDB insists on the first name.
+pub(crate) const FAMILIES: [(Family, &str); 3] =
+    [(Family::State, "default"), (Family::Log, "log"), (Family::Snapshot, "snapshot")];
+
+/// Name of a column family.
+pub(crate) fn name_of(family: Family) -> &'static str {
+    match family {
+        Family::State => FAMILIES[0].1,
+        Family::Log => FAMILIES[1].1,
+        Family::Snapshot => FAMILIES[2].1,
+    }
+}
+
+/// Options of the whole database.
+pub(crate) fn database() -> Options {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.create_missing_column_families(true);
+    // Damage found anywhere makes the open or the write fail instead of being passed over.
+    options.set_paranoid_checks(true);
+    // The default, PointInTime, takes damage in the middle of a log file for its end and silently drops all that
+    // follows, synced or not. AbsoluteConsistency would refuse a write that a power cut tore, which is no damage: it
+    // was never acknowledged. This mode takes the torn tail and refuses a wrong checksum; what it lets through (a
+    // damaged length or type near the end of the file) is refused by our own look at the files before (`wal`).
+    options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
+    // A log file that was closed, and is missing or shorter than it was, is refused.
+    options.set_track_and_verify_wals_in_manifest(true);
+    // fdatasync: the data and the length of the file are on disk, its modification time need not be.
+    options.set_use_fsync(false);
+    // Bounds what a start has to replay, and with it the time of a start.
+    options.set_max_total_wal_size(limits::WAL_BYTES);
+    options.set_max_open_files(limits::OPEN_FILES);
+    // Few background threads, and no periodic reports: an idle node uses no CPU for its storage.
+    options.set_max_background_jobs(2);
+    options.set_stats_dump_period_sec(0);
+    options.set_stats_persist_period_sec(0);
+    // Spreads the writing back of flushes and compactions, so that the sync of a commit does not wait for all of it.
+    options.set_bytes_per_sync(1024 * 1024);
+    // One thread writes; concurrent insertion would only cost memory and atomics.
+    options.set_allow_concurrent_memtable_write(false);
+    // RocksDB's own text log: warnings only, few and small files.
+    options.set_log_level(LogLevel::Warn);
+    options.set_keep_log_file_num(4);
+    options.set_max_log_file_size(4 * 1024 * 1024);
+    options
+}
+
+/// The column families with their options; they share one block cache.
+pub(crate) fn families() -> Vec<ColumnFamilyDescriptor> {
+    let cache = Cache::new_lru_cache(limits::BLOCK_CACHE_BYTES);
+    FAMILIES
+        .iter()
+        .map(|(_, name)| {
+            let mut options = Options::default();
+            options.set_write_buffer_size(limits::MEMTABLE_BYTES);
+            options.set_compression_type(DBCompressionType::Lz4);
+            let mut table = BlockBasedOptions::default();
+            table.set_block_cache(&cache);
+            // Newer than the default, with a checksum that also notices a block in the wrong place.
+            table.set_format_version(6);
+            options.set_block_based_table_factory(&table);
+            ColumnFamilyDescriptor::new(*name, options)
+        })
+        .collect()
+}

@@ -1,0 +1,173 @@
+//! The store of a node: opening and closing it, its identity, and what it knows of its peers.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use parking_lot::Mutex;
+use tokio::sync::{oneshot, watch};
+
+use crate::committer::{Committer, Shared};
+use crate::directory::{Directory, Marker};
+use crate::engine::Engine;
+use crate::engine::rocks::RocksEngine;
+use crate::key::{self, Kind};
+use crate::plan::Plan;
+use crate::queue::{Operation, Queued};
+use crate::recover::{self, FORMAT, Recovered};
+use crate::{MemoryDisk, ReplicaStore, StorageError};
+
+const MAX_ID_BYTES: usize = 256;
+
+/// Who the data belongs to. Written at the first open, compared at every later one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Cluster of the node.
+    pub cluster_id: String,
+    /// Name of the node in the cluster.
+    pub node_id: String,
+}
+
+impl Identity {
+    fn check(&self) -> Result<(), StorageError> {
+        for (what, value) in [("the cluster id", &self.cluster_id), ("the node id", &self.node_id)] {
+            if value.is_empty() || value.len() > MAX_ID_BYTES || value.contains(char::is_control) {
+                return Err(StorageError::BadIdentity { what, value: value.clone() });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The store of one node; a cheap handle. When the last handle of it and of its replicas is gone, the committer
+/// finishes what is queued and releases the directory; [`NodeStore::close`] waits for that.
+#[derive(Clone)]
+pub struct NodeStore {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) shared: Arc<Shared>,
+    store_id: String,
+    /// Generation of the next snapshot of any replica.
+    pub(crate) next_generation: AtomicU64,
+    /// Held by a replica while it saves a snapshot; one at a time for each.
+    pub(crate) snapshots: Mutex<HashMap<u64, Arc<tokio::sync::Mutex<()>>>>,
+    /// Held for one batch of pieces: however many replicas save snapshots, no commit waits for more than one of them.
+    pub(crate) piece_turn: tokio::sync::Mutex<()>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shared.queue.close();
+    }
+}
+
+impl NodeStore {
+    /// Opens the data directory of a node, or makes it (readable by its owner only).
+    ///
+    /// # Errors
+    /// `OtherOwner` for the data of another node or cluster, `InUse` when another process has it open,
+    /// `UnknownFormat` for data of another version, `Corrupt` for damaged or missing files, `Io` otherwise. None of
+    /// them changes anything in the directory.
+    pub fn open(dir: &Path, identity: &Identity) -> Result<Self, StorageError> {
+        identity.check()?;
+        let directory = Directory::open(dir, identity, FORMAT)?;
+        let engine = RocksEngine::open(directory)?;
+        let new_store_id = uuid::Uuid::new_v4().to_string();
+        let recovered = recover::recover(&engine, identity, &new_store_id, engine.directory().is_marked())?;
+        engine.directory().mark(&recovered.marker)?;
+        let (store, committer) = Self::assemble(Box::new(engine), recovered);
+        committer.spawn_thread()?;
+        Ok(store)
+    }
+
+    /// Opens a disk in memory, inside a tokio runtime: the committer runs as a task of it.
+    ///
+    /// # Errors
+    /// As [`NodeStore::open`], and `NoRuntime` outside a runtime.
+    pub fn in_memory(disk: &MemoryDisk, identity: &Identity) -> Result<Self, StorageError> {
+        identity.check()?;
+        let runtime = tokio::runtime::Handle::try_current().map_err(|_| StorageError::NoRuntime)?;
+        let engine = disk.attach()?;
+        let recovered = recover::recover(&engine, identity, &disk.store_id(), false)?;
+        let (store, committer) = Self::assemble(Box::new(engine), recovered);
+        committer.spawn_task(&runtime);
+        Ok(store)
+    }
+
+    fn assemble(engine: Box<dyn Engine>, recovered: Recovered) -> (Self, Committer) {
+        let Recovered { marker: Marker { store_id, .. }, replicas, next_generation } = recovered;
+        let shared = Shared::new(engine);
+        let committer = Committer::new(shared.clone(), Plan::new(replicas));
+        let inner = Inner {
+            shared,
+            store_id,
+            next_generation: AtomicU64::new(next_generation),
+            snapshots: Mutex::default(),
+            piece_turn: tokio::sync::Mutex::default(),
+        };
+        (Self { inner: Arc::new(inner) }, committer)
+    }
+
+    /// Random id made with the data directory, which never changes: it tells a node that lost its disk from one that
+    /// did not.
+    pub fn store_id(&self) -> &str {
+        &self.inner.store_id
+    }
+
+    /// Store id of the node on which a peer replica was first met.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn peer_pin(&self, replica: u64) -> Result<Option<String>, StorageError> {
+        self.inner.shared.read(|engine| {
+            let pin = recover::read(engine, &key::of_replica(Kind::PeerPin, replica), Some(replica))?;
+            pin.map(|pin| String::from_utf8(pin.into()).map_err(|_| not_text(engine, replica))).transpose()
+        })
+    }
+
+    /// Remembers on which store a peer replica lives. Durable when it returns; a later pin replaces it.
+    ///
+    /// # Errors
+    /// When it could not be made durable.
+    pub async fn pin_peer(&self, replica: u64, store_id: &str) -> Result<(), StorageError> {
+        self.inner.commit(replica, Operation::PinPeer { store_id: store_id.to_owned() }).await
+    }
+
+    /// The store of one replica; it need not have data yet.
+    pub fn replica(&self, replica_id: u64) -> ReplicaStore {
+        ReplicaStore::new(self.inner.clone(), replica_id)
+    }
+
+    /// Finishes what is queued, stops the committer and releases the directory. Later calls answer `Closed`.
+    pub async fn close(&self) {
+        self.inner.shared.queue.close();
+        // An error means that the sender is gone, which `self` keeps from happening.
+        let _ = self.inner.shared.stopped().wait_for(|stopped| *stopped).await;
+    }
+
+    /// Becomes `Some` when a write or sync has failed: this node must be taken out.
+    pub fn failed(&self) -> watch::Receiver<Option<StorageError>> {
+        self.inner.shared.failed()
+    }
+}
+
+impl Inner {
+    /// Hands an operation over and waits until it is durable.
+    pub(crate) async fn commit(&self, replica: u64, operation: Operation) -> Result<(), StorageError> {
+        let (tell, told) = oneshot::channel();
+        let done = Box::new(move |result| {
+            // Whoever waited may have gone away.
+            let _ = tell.send(result);
+        });
+        self.shared.submit(Queued { replica, operation, done });
+        told.await.unwrap_or_else(|_| Err(self.shared.closed()))
+    }
+}
+
+fn not_text(engine: &dyn Engine, replica: u64) -> StorageError {
+    let what = "the store id of a peer is not text".to_owned();
+    StorageError::Corrupt { place: engine.place().to_owned(), replica: Some(replica), index: None, what }
+}

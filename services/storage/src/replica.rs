@@ -1,0 +1,301 @@
+//! The store of one replica: its log, vote, meta values and snapshot.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::engine::Engine;
+use crate::key::{self, Kind};
+use crate::limits::SNAPSHOT_PIECE_BYTES;
+use crate::node::Inner;
+use crate::queue::{Done, Operation, Piece, Queued};
+use crate::recover::{self, Pointer};
+use crate::{StorageError, value};
+
+/// The store of one replica; a cheap handle.
+///
+/// Writes are handed to the committer of the node and take effect in the order of the calls; reads see what is durable
+/// and nothing else.
+#[derive(Clone)]
+pub struct ReplicaStore {
+    inner: Arc<Inner>,
+    replica: u64,
+}
+
+impl ReplicaStore {
+    pub(crate) fn new(inner: Arc<Inner>, replica: u64) -> Self {
+        Self { inner, replica }
+    }
+
+    /// Whether nothing was ever written for this replica, or all of it was destroyed.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn is_pristine(&self) -> Result<bool, StorageError> {
+        Ok(self.record(Kind::Replica)?.is_none())
+    }
+
+    /// Waits until the committer has room. Callers do this before [`ReplicaStore::append`], which never waits.
+    pub async fn ready(&self) {
+        self.inner.shared.queue.ready().await;
+    }
+
+    /// Adds entries, each with its index, to the log. `done` is called once they are durable.
+    pub fn append(&self, entries: Vec<(u64, Bytes)>, done: Done) {
+        self.submit(Operation::Append { entries }, done);
+    }
+
+    /// Replaces the vote.
+    pub fn save_vote(&self, vote: Bytes, done: Done) {
+        self.submit(Operation::SaveVote { vote }, done);
+    }
+
+    /// Removes the entry at `index` and all later ones, after what was handed over before.
+    pub fn truncate_from(&self, index: u64, done: Done) {
+        self.submit(Operation::Truncate { from: index }, done);
+    }
+
+    /// Removes all entries up to and with `index`, and saves `meta` (the id of the last of them) in the same step.
+    pub fn purge_to(&self, index: u64, meta: Bytes, done: Done) {
+        self.submit(Operation::Purge { to: index, meta }, done);
+    }
+
+    /// Replaces a named value.
+    pub fn save_meta(&self, key: &'static str, value: Bytes, done: Done) {
+        self.submit(Operation::SaveMeta { name: key, value }, done);
+    }
+
+    /// A named value.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is damaged.
+    pub fn meta(&self, key: &str) -> Result<Option<Bytes>, StorageError> {
+        self.inner.shared.read(|engine| recover::read(engine, &key::of_meta(self.replica, key), Some(self.replica)))
+    }
+
+    /// The vote.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is damaged.
+    pub fn vote(&self) -> Result<Option<Bytes>, StorageError> {
+        self.record(Kind::Vote)
+    }
+
+    /// What was saved with the last purge.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is damaged.
+    pub fn purged(&self) -> Result<Option<Bytes>, StorageError> {
+        let purged = self.inner.shared.read(|engine| recover::read_purged(engine, self.replica))?;
+        Ok(purged.map(|(_, meta)| meta))
+    }
+
+    /// The last entry of the log, with its index.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is damaged.
+    pub fn last(&self) -> Result<Option<(u64, Bytes)>, StorageError> {
+        self.inner.shared.read(|engine| {
+            let (from, to) = (key::of_replica(Kind::Log, self.replica), key::after_replica(Kind::Log, self.replica));
+            let Some((key, stored)) = engine.last(&from, &to)? else { return Ok(None) };
+            let index = self.entry_index(engine, &key)?;
+            let entry = value::open_bytes(&key, stored).ok_or_else(|| self.damaged(engine, index))?;
+            Ok(Some((index, entry)))
+        })
+    }
+
+    /// Entries from `from` up to, without, `to`. Stops early once it has `max_bytes`, but returns at least one when
+    /// there is one. What lies before the first entry or behind the last is left out.
+    ///
+    /// # Errors
+    /// `Corrupt`, naming replica and index, when an entry is damaged, or is missing while a later one exists.
+    pub fn read(&self, from: u64, to: u64, max_bytes: usize) -> Result<Vec<(u64, Bytes)>, StorageError> {
+        self.inner.shared.read(|engine| {
+            let purged = recover::read_purged(engine, self.replica)?.map(|(index, _)| index);
+            let start = purged.map_or(from, |purged| from.max(purged.saturating_add(1)));
+            if start >= to {
+                return Ok(Vec::new());
+            }
+            let mut entries: Vec<(u64, Bytes)> = Vec::new();
+            let (mut bytes, mut is_full) = (0_usize, false);
+            engine.scan(
+                &key::of_entry(self.replica, start),
+                &key::of_entry(self.replica, to),
+                &mut |key, stored| {
+                    let index = self.entry_index(engine, key)?;
+                    let expected = entries.last().map_or(start, |(last, _)| last + 1);
+                    let first_of_log = entries.is_empty() && purged.is_none() && !self.has_entry(engine, 0, start)?;
+                    if index != expected && !first_of_log {
+                        return Err(self.missing(engine, expected));
+                    }
+                    let entry = value::open(key, stored).ok_or_else(|| self.damaged(engine, index))?;
+                    bytes = bytes.saturating_add(entry.len());
+                    is_full = !entries.is_empty() && bytes > max_bytes;
+                    if is_full {
+                        return Ok(false);
+                    }
+                    entries.push((index, Bytes::copy_from_slice(entry)));
+                    Ok(true)
+                },
+            )?;
+            let next = entries.last().map_or(start, |(last, _)| last + 1);
+            if next < to && !is_full && self.has_entry_behind(engine, next, to, purged)? {
+                return Err(self.missing(engine, next));
+            }
+            Ok(entries)
+        })
+    }
+
+    /// Saves a snapshot in place of the current one: chunk by chunk in modest batches, which go through the committer
+    /// like everything else, and then in one step it becomes the current one and the old one is removed. A crash before
+    /// that step leaves the old one; its leftovers are removed at the next open.
+    ///
+    /// # Errors
+    /// When it could not be made durable; the old snapshot is then still the current one.
+    pub async fn save_snapshot(&self, meta: Bytes, chunks: Vec<Bytes>) -> Result<(), StorageError> {
+        let turn = self.snapshot_turn();
+        let _turn = turn.lock().await;
+        let generation = self.inner.next_generation.fetch_add(1, Ordering::Relaxed);
+        let mut number: u32 = 0;
+        let mut pieces: Vec<Piece> = Vec::new();
+        let mut bytes = 0;
+        for mut chunk in chunks {
+            loop {
+                let length = chunk.len().min(SNAPSHOT_PIECE_BYTES);
+                if bytes + length > SNAPSHOT_PIECE_BYTES {
+                    self.save_pieces(generation, std::mem::take(&mut pieces)).await?;
+                    bytes = 0;
+                }
+                let piece = chunk.split_to(length);
+                pieces.push(Piece { number, ends_chunk: chunk.is_empty(), bytes: piece });
+                bytes += length;
+                number += 1;
+                if chunk.is_empty() {
+                    break;
+                }
+            }
+        }
+        self.save_pieces(generation, pieces).await?;
+        self.inner.commit(self.replica, Operation::SwitchSnapshot { generation, pieces: number, meta }).await
+    }
+
+    /// The current snapshot: its meta and its chunks as they were saved.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is damaged or incomplete.
+    pub fn snapshot(&self) -> Result<Option<(Bytes, Vec<Bytes>)>, StorageError> {
+        self.inner.shared.read(|engine| {
+            let Some(mut pointer) = recover::read_pointer(engine, self.replica)? else { return Ok(None) };
+            loop {
+                let read = self.read_chunks(engine, &pointer);
+                // A newer one may have replaced it meanwhile; generations rise, so this ends.
+                match recover::read_pointer(engine, self.replica)? {
+                    Some(now) if now.generation != pointer.generation => pointer = now,
+                    Some(_) => return Ok(Some((pointer.meta, read?))),
+                    None => return Ok(None),
+                }
+            }
+        })
+    }
+
+    /// The meta of the current snapshot, without reading its chunks.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is damaged.
+    pub fn snapshot_meta(&self) -> Result<Option<Bytes>, StorageError> {
+        let pointer = self.inner.shared.read(|engine| recover::read_pointer(engine, self.replica))?;
+        Ok(pointer.map(|pointer| pointer.meta))
+    }
+
+    /// Removes everything of the replica in one step. Durable when it returns.
+    ///
+    /// # Errors
+    /// When it could not be made durable.
+    pub async fn destroy(&self) -> Result<(), StorageError> {
+        let turn = self.snapshot_turn();
+        let _turn = turn.lock().await;
+        self.inner.commit(self.replica, Operation::Destroy).await
+    }
+
+    fn submit(&self, operation: Operation, done: Done) {
+        self.inner.shared.submit(Queued { replica: self.replica, operation, done });
+    }
+
+    fn record(&self, kind: Kind) -> Result<Option<Bytes>, StorageError> {
+        let key = key::of_replica(kind, self.replica);
+        self.inner.shared.read(|engine| recover::read(engine, &key, Some(self.replica)))
+    }
+
+    fn snapshot_turn(&self) -> Arc<tokio::sync::Mutex<()>> {
+        self.inner.snapshots.lock().entry(self.replica).or_default().clone()
+    }
+
+    async fn save_pieces(&self, generation: u64, pieces: Vec<Piece>) -> Result<(), StorageError> {
+        if pieces.is_empty() {
+            return Ok(());
+        }
+        let _turn = self.inner.piece_turn.lock().await;
+        self.ready().await;
+        self.inner.commit(self.replica, Operation::SavePieces { generation, pieces }).await
+    }
+
+    fn read_chunks(&self, engine: &dyn Engine, pointer: &Pointer) -> Result<Vec<Bytes>, StorageError> {
+        let from = key::of_generation(self.replica, pointer.generation);
+        let to = key::of_generation(self.replica, pointer.generation.saturating_add(1));
+        let (mut chunks, mut chunk, mut number) = (Vec::new(), BytesMut::new(), 0_u32);
+        let damaged =
+            |number: u32, what: &str| self.corrupt(engine, None, format!("piece {number} of the snapshot: {what}"));
+        engine.scan(&from, &to, &mut |key, stored| {
+            if key != key::of_piece(self.replica, pointer.generation, number) {
+                return Err(damaged(number, "it is missing"));
+            }
+            let piece = value::open(key, stored).and_then(<[u8]>::split_first);
+            let (flag, bytes) = piece.ok_or_else(|| damaged(number, "checksum mismatch"))?;
+            chunk.extend_from_slice(bytes);
+            if *flag != 0 {
+                chunks.push(chunk.split().freeze());
+            }
+            number += 1;
+            Ok(true)
+        })?;
+        if number != pointer.pieces || !chunk.is_empty() {
+            return Err(damaged(number, "it is missing"));
+        }
+        Ok(chunks)
+    }
+
+    fn has_entry(&self, engine: &dyn Engine, from: u64, to: u64) -> Result<bool, StorageError> {
+        Ok(engine.first(&key::of_entry(self.replica, from), &key::of_entry(self.replica, to))?.is_some())
+    }
+
+    /// Whether an entry from `to` on shows that the one at `next` is missing: the log reaches behind the range that was
+    /// asked for, and does not only begin there.
+    fn has_entry_behind(
+        &self,
+        engine: &dyn Engine,
+        next: u64,
+        to: u64,
+        purged: Option<u64>,
+    ) -> Result<bool, StorageError> {
+        let end = key::after_replica(Kind::Log, self.replica);
+        let is_behind = engine.first(&key::of_entry(self.replica, to), &end)?.is_some();
+        Ok(is_behind && (purged.is_some() || self.has_entry(engine, 0, next)?))
+    }
+
+    fn entry_index(&self, engine: &dyn Engine, key: &[u8]) -> Result<u64, StorageError> {
+        key::index_of(key).ok_or_else(|| self.corrupt(engine, None, "bad key of a log entry".to_owned()))
+    }
+
+    fn damaged(&self, engine: &dyn Engine, index: u64) -> StorageError {
+        self.corrupt(engine, Some(index), "checksum mismatch of a log entry".to_owned())
+    }
+
+    fn missing(&self, engine: &dyn Engine, index: u64) -> StorageError {
+        self.corrupt(engine, Some(index), "a log entry is missing, and later ones are there".to_owned())
+    }
+
+    fn corrupt(&self, engine: &dyn Engine, index: Option<u64>, what: String) -> StorageError {
+        StorageError::Corrupt { place: engine.place().to_owned(), replica: Some(self.replica), index, what }
+    }
+}

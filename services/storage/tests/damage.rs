@@ -1,0 +1,199 @@
+//! Damage to the files of RocksDB: refused or detected, never served; a torn tail is no damage.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use common::{append, bytes, commit, entries, entry, identity, read_all};
+use holdfast_storage::{NodeStore, StorageError};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+fn open(dir: &Path) -> Result<NodeStore, StorageError> {
+    NodeStore::open(dir, &identity())
+}
+
+fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = entries.filter(|path| path.extension().is_some_and(|found| found == extension)).collect();
+    files.sort();
+    files
+}
+
+/// The log file that has the data: RocksDB keeps empty ones beside it.
+fn log_file(dir: &Path) -> PathBuf {
+    files(dir, "log").into_iter().max_by_key(|path| fs::metadata(path).unwrap().len()).expect("there is a log file")
+}
+
+/// A fresh copy, because RocksDB changes a directory that it opens.
+fn copy(from: &Path) -> tempfile::TempDir {
+    let to = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, to.path().join(path.file_name().unwrap())).unwrap();
+    }
+    to
+}
+
+fn flip(path: &Path, at: u64, bit: u8) {
+    let mut data = fs::read(path).unwrap();
+    data[usize::try_from(at).unwrap()] ^= 1 << bit;
+    fs::write(path, data).unwrap();
+}
+
+/// A directory with entries `0..count` of replica 7 in its log file, one commit each.
+async fn written(count: u64) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    for index in 0..count {
+        append(&store.replica(7), index..index + 1).await;
+    }
+    store.close().await;
+    dir
+}
+
+#[tokio::test]
+async fn the_directory_is_for_its_owner_only() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("deep").join("data");
+    open(&dir).unwrap().close().await;
+    assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+#[tokio::test]
+async fn any_flipped_bit_in_the_log_file_is_refused_and_the_file_is_named() {
+    let dir = written(40).await;
+    let file = log_file(dir.path());
+    let length = fs::metadata(&file).unwrap().len();
+    let random = &mut StdRng::seed_from_u64(1);
+    for _ in 0..150 {
+        let (at, bit) = (random.random_range(0..length), random.random_range(0..8));
+        let damaged = copy(dir.path());
+        let name = file.file_name().unwrap();
+        flip(&damaged.path().join(name), at, bit);
+        let refused = open(damaged.path()).err().unwrap_or_else(|| panic!("bit {bit} of byte {at} was not noticed"));
+        let text = refused.to_string();
+        assert!(refused.is_corrupt() && text.contains(name.to_str().unwrap()), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_torn_tail_of_the_log_file_is_cut_off_and_all_before_it_is_there() {
+    let dir = written(40).await;
+    let file = log_file(dir.path());
+    let length = fs::metadata(&file).unwrap().len();
+    let mut counts = Vec::new();
+    for cut in 0..60 {
+        let torn = copy(dir.path());
+        let data = fs::read(&file).unwrap();
+        fs::write(torn.path().join(file.file_name().unwrap()), &data[..data.len() - cut]).unwrap();
+        let store = open(torn.path()).unwrap_or_else(|error| panic!("{cut} of {length} bytes cut off: {error}"));
+        let found = read_all(&store.replica(7));
+        assert_eq!(found, entries(0..found.len() as u64));
+        append(&store.replica(7), found.len() as u64..41).await;
+        store.close().await;
+        assert_eq!(read_all(&open(torn.path()).unwrap().replica(7)), entries(0..41));
+        counts.push(found.len());
+    }
+    assert_eq!(counts[..2], [40, 39]);
+    assert!(counts.windows(2).all(|pair| pair[1] <= pair[0] && pair[1] + 1 >= pair[0]));
+}
+
+#[tokio::test]
+async fn a_lost_log_file_before_others_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    let replica = store.replica(7);
+    // The vote stays in the first log file, while the memtable of the logs is flushed and a new log file begun.
+    commit(|done| replica.save_vote(bytes("vote"), done)).await.unwrap();
+    let mut index = 0;
+    while files(dir.path(), "log").len() < 3 {
+        commit(|done| replica.append(vec![(index, Bytes::from(vec![1; 1024 * 1024]))], done)).await.unwrap();
+        index += 1;
+    }
+    store.close().await;
+    let lost = copy(dir.path());
+    fs::remove_file(&files(lost.path(), "log")[0]).unwrap();
+    let refused = open(lost.path()).err().expect("the loss is noticed");
+    assert!(refused.is_corrupt() || matches!(refused, StorageError::Io { .. }), "{refused}");
+    let shorter = copy(dir.path());
+    let first = &files(shorter.path(), "log")[0];
+    let data = fs::read(first).unwrap();
+    fs::write(first, &data[..data.len() / 2]).unwrap();
+    assert!(open(shorter.path()).is_err());
+}
+
+#[tokio::test]
+async fn flipped_bytes_in_a_table_are_never_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    let replica = store.replica(7);
+    append(&replica, 0..3000).await;
+    commit(|done| replica.save_vote(bytes("vote"), done)).await.unwrap();
+    store.close().await;
+    // An open writes what it replays from the log file into tables.
+    open(dir.path()).unwrap().close().await;
+    let tables = files(dir.path(), "sst");
+    assert!(!tables.is_empty());
+    let random = &mut StdRng::seed_from_u64(2);
+    let mut detected = 0;
+    for _ in 0..60 {
+        let damaged = copy(dir.path());
+        let table = &tables[random.random_range(0..tables.len())];
+        let length = fs::metadata(table).unwrap().len();
+        let (at, bit) = (random.random_range(0..length), random.random_range(0..8));
+        flip(&damaged.path().join(table.file_name().unwrap()), at, bit);
+        let found = open(damaged.path()).and_then(|store| {
+            let replica = store.replica(7);
+            Ok((replica.read(0, 3000, usize::MAX)?, replica.vote()?, replica.last()?))
+        });
+        match found {
+            // Bytes of a table that no read needs, such as its statistics, may be damaged without harm.
+            Ok(found) => assert_eq!(found, (entries(0..3000), Some(bytes("vote")), Some((2999, entry(2999))))),
+            Err(error) => {
+                assert!(error.is_corrupt() && error.to_string().contains(damaged.path().to_str().unwrap()), "{error}");
+                detected += 1;
+            }
+        }
+    }
+    assert!(detected > 20, "{detected} of 60");
+}
+
+#[tokio::test]
+async fn missing_files_are_refused_and_not_replaced_by_an_empty_store() {
+    let dir = written(3).await;
+    open(dir.path()).unwrap().close().await;
+    let manifest = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+    let manifest = manifest.filter(|path| path.to_str().unwrap().contains("MANIFEST")).max().unwrap();
+    let table = files(dir.path(), "sst").remove(0);
+    for missing in [dir.path().join("CURRENT"), manifest, table] {
+        let lost = copy(dir.path());
+        fs::remove_file(lost.path().join(missing.file_name().unwrap())).unwrap();
+        let before = fs::read_dir(lost.path()).unwrap().count();
+        let refused = open(lost.path()).err().unwrap_or_else(|| panic!("{} is missing", missing.display()));
+        assert!(refused.to_string().contains(lost.path().to_str().unwrap()), "{refused}");
+        assert!(fs::read_dir(lost.path()).unwrap().count() >= before);
+    }
+    // Only the marker is left: the database was removed.
+    let lost = tempfile::tempdir().unwrap();
+    fs::copy(dir.path().join("STORE"), lost.path().join("STORE")).unwrap();
+    assert!(open(lost.path()).err().unwrap().is_corrupt());
+}
+
+#[tokio::test]
+async fn another_format_and_a_damaged_marker_are_refused() {
+    let dir = written(3).await;
+    let marker = fs::read_to_string(dir.path().join("STORE")).unwrap();
+    fs::write(dir.path().join("STORE"), marker.replace("holdfast-store 1", "holdfast-store 2")).unwrap();
+    let refused = open(dir.path()).err().unwrap();
+    assert!(matches!(refused, StorageError::UnknownFormat { .. }), "{refused}");
+    fs::write(dir.path().join("STORE"), marker.replace("nd_1", "nd_2")).unwrap();
+    assert!(open(dir.path()).err().unwrap().is_corrupt());
+    // A first open that was cut short has no marker yet; it is written by the next one.
+    fs::remove_file(dir.path().join("STORE")).unwrap();
+    assert_eq!(read_all(&open(dir.path()).unwrap().replica(7)), entries(0..3));
+    assert_eq!(fs::read_to_string(dir.path().join("STORE")).unwrap(), marker);
+}

@@ -1,0 +1,321 @@
+//! What both engines do alike: round trips, order, reopening, ownership.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use common::{Disk, append, bytes, commit, entries, entry, identity, owner, read_all};
+use holdfast_storage::StorageError;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+
+#[tokio::test]
+async fn entries_are_read_back_as_written_and_replicas_do_not_see_each_other() {
+    for disk in Disk::both() {
+        let store = disk.open();
+        let (one, two) = (store.replica(1), store.replica(2));
+        append(&one, 0..300).await;
+        append(&two, 5..7).await;
+        assert_eq!(one.read(0, 300, usize::MAX).unwrap(), entries(0..300));
+        assert_eq!(one.read(250, 260, usize::MAX).unwrap(), entries(250..260));
+        assert_eq!(one.read(298, 400, usize::MAX).unwrap(), entries(298..300));
+        assert_eq!(one.read(400, 500, usize::MAX).unwrap(), []);
+        assert_eq!(read_all(&two), entries(5..7));
+        assert_eq!(one.last().unwrap(), Some((299, entry(299))));
+        assert_eq!(two.last().unwrap(), Some((6, entry(6))));
+        assert_eq!(store.replica(3).last().unwrap(), None);
+    }
+}
+
+#[tokio::test]
+async fn a_read_stops_at_its_size_but_returns_at_least_one_entry() {
+    for disk in Disk::both() {
+        let replica = disk.open().replica(1);
+        commit(|done| replica.append((0..10).map(|index| (index, Bytes::from(vec![7; 100]))).collect(), done))
+            .await
+            .unwrap();
+        assert_eq!(replica.read(0, 10, 350).unwrap().len(), 3);
+        assert_eq!(replica.read(4, 10, 0).unwrap().len(), 1);
+        assert_eq!(replica.read(4, 10, 100).unwrap().len(), 1);
+        assert_eq!(replica.read(0, 10, 1000).unwrap().len(), 10);
+    }
+}
+
+#[tokio::test]
+async fn truncation_removes_the_tail_and_new_entries_take_its_place() {
+    for disk in Disk::both() {
+        let store = disk.open();
+        let (replica, other) = (store.replica(1), store.replica(2));
+        append(&other, 0..10).await;
+        append(&replica, 0..10).await;
+        // Handed over without waiting: the order alone decides.
+        replica.truncate_from(4, Box::new(|_| {}));
+        commit(|done| replica.append(vec![(4, bytes("new"))], done)).await.unwrap();
+        let mut expected = entries(0..4);
+        expected.push((4, bytes("new")));
+        assert_eq!(read_all(&replica), expected);
+        assert_eq!(replica.last().unwrap(), Some((4, bytes("new"))));
+        assert_eq!(read_all(&other), entries(0..10));
+        commit(|done| replica.truncate_from(0, done)).await.unwrap();
+        assert_eq!(replica.last().unwrap(), None);
+    }
+}
+
+#[tokio::test]
+async fn a_purge_removes_the_head_and_saves_its_meta() {
+    for disk in Disk::both() {
+        let store = disk.open();
+        let replica = store.replica(1);
+        append(&replica, 0..500).await;
+        assert_eq!(replica.purged().unwrap(), None);
+        for upto in [3, 10, 400] {
+            commit(|done| replica.purge_to(upto, bytes(&format!("id {upto}")), done)).await.unwrap();
+            assert_eq!(read_all(&replica), entries(upto + 1..500));
+            assert_eq!(replica.purged().unwrap(), Some(bytes(&format!("id {upto}"))));
+            assert_eq!(replica.read(0, upto + 1, usize::MAX).unwrap(), []);
+        }
+        // A snapshot may reach beyond the log.
+        commit(|done| replica.purge_to(1000, bytes("id 1000"), done)).await.unwrap();
+        assert_eq!(replica.last().unwrap(), None);
+        append(&replica, 1001..1003).await;
+        assert_eq!(read_all(&replica), entries(1001..1003));
+    }
+}
+
+#[tokio::test]
+async fn votes_and_named_values_are_replaced() {
+    for disk in Disk::both() {
+        let store = disk.open();
+        let (one, two) = (store.replica(1), store.replica(2));
+        assert_eq!(one.vote().unwrap(), None);
+        commit(|done| one.save_vote(bytes("first"), done)).await.unwrap();
+        commit(|done| one.save_vote(bytes("second"), done)).await.unwrap();
+        commit(|done| one.save_meta("clock", bytes("12"), done)).await.unwrap();
+        commit(|done| one.save_meta("clock_more", bytes(""), done)).await.unwrap();
+        assert_eq!(one.vote().unwrap(), Some(bytes("second")));
+        assert_eq!(one.meta("clock").unwrap(), Some(bytes("12")));
+        assert_eq!(one.meta("clock_more").unwrap(), Some(bytes("")));
+        assert_eq!(one.meta("other").unwrap(), None);
+        assert_eq!((two.vote().unwrap(), two.meta("clock").unwrap()), (None, None));
+    }
+}
+
+#[tokio::test]
+async fn a_replica_is_pristine_until_its_first_write_and_after_its_destruction() {
+    for disk in Disk::both() {
+        let store = disk.open();
+        let (replica, other) = (store.replica(u64::MAX), store.replica(1));
+        append(&other, 0..3).await;
+        assert!(replica.is_pristine().unwrap());
+        append(&replica, 0..3).await;
+        commit(|done| replica.truncate_from(0, done)).await.unwrap();
+        assert!(!replica.is_pristine().unwrap(), "an empty log is not the same as none");
+        append(&replica, 0..3).await;
+        commit(|done| replica.save_vote(bytes("vote"), done)).await.unwrap();
+        commit(|done| replica.save_meta("clock", bytes("1"), done)).await.unwrap();
+        commit(|done| replica.purge_to(1, bytes("purged"), done)).await.unwrap();
+        replica.save_snapshot(bytes("meta"), vec![bytes("chunk")]).await.unwrap();
+        replica.destroy().await.unwrap();
+        assert!(replica.is_pristine().unwrap());
+        assert_eq!((replica.vote().unwrap(), replica.purged().unwrap(), replica.last().unwrap()), (None, None, None));
+        assert_eq!((replica.meta("clock").unwrap(), replica.snapshot().unwrap()), (None, None));
+        assert_eq!(read_all(&other), entries(0..3));
+        // What was purged before the destruction does not hide new entries.
+        append(&replica, 0..2).await;
+        assert_eq!(read_all(&replica), entries(0..2));
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_comes_back_in_its_chunks_and_replaces_the_one_before() {
+    for disk in Disk::both() {
+        let store = disk.open();
+        let replica = store.replica(1);
+        assert_eq!((replica.snapshot().unwrap(), replica.snapshot_meta().unwrap()), (None, None));
+        let sizes = [0_usize, 1, 1000, 256 * 1024, 1024 * 1024, 700_001, 0];
+        let chunks: Vec<_> =
+            sizes.iter().enumerate().map(|(number, size)| Bytes::from(vec![number as u8; *size])).collect();
+        replica.save_snapshot(bytes("first"), chunks.clone()).await.unwrap();
+        assert_eq!(replica.snapshot().unwrap(), Some((bytes("first"), chunks)));
+        replica.save_snapshot(bytes("second"), vec![bytes("small")]).await.unwrap();
+        assert_eq!(replica.snapshot().unwrap(), Some((bytes("second"), vec![bytes("small")])));
+        replica.save_snapshot(bytes("third"), Vec::new()).await.unwrap();
+        assert_eq!(replica.snapshot().unwrap(), Some((bytes("third"), Vec::new())));
+        assert_eq!(replica.snapshot_meta().unwrap(), Some(bytes("third")));
+        assert_eq!(store.replica(2).snapshot().unwrap(), None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_sees_one_snapshot_or_the_other_while_they_are_switched() {
+    for disk in Disk::both() {
+        let store = disk.open();
+        let replica = store.replica(1);
+        let chunks = |number: u8| vec![Bytes::from(vec![number; 300_000]); 2];
+        replica.save_snapshot(Bytes::from(vec![0]), chunks(0)).await.unwrap();
+        let writer = tokio::spawn({
+            let replica = replica.clone();
+            async move {
+                for number in 1..40 {
+                    replica.save_snapshot(Bytes::from(vec![number]), chunks(number)).await.unwrap();
+                }
+            }
+        });
+        while !writer.is_finished() {
+            let reader = replica.clone();
+            let (meta, found) = tokio::task::spawn_blocking(move || reader.snapshot()).await.unwrap().unwrap().unwrap();
+            assert_eq!(found, chunks(meta[0]));
+        }
+        writer.await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callbacks_come_in_order_and_only_when_the_data_is_durable() {
+    for disk in Disk::both() {
+        let store = disk.open();
+        let called = Arc::new(Mutex::new(vec![Vec::new(); 4]));
+        let (tell, mut told) = mpsc::unbounded_channel();
+        for number in 0..200_u64 {
+            for id in 0..4_u64 {
+                let replica = store.replica(id);
+                let (called, tell, reader) = (called.clone(), tell.clone(), replica.clone());
+                let done = Box::new(move |result: Result<(), StorageError>| {
+                    result.unwrap();
+                    called.lock()[id as usize].push(number);
+                    // Read in the callback: the data is there already.
+                    assert_eq!(reader.read(number, number + 1, 0).unwrap(), entries(number..number + 1));
+                    tell.send(()).unwrap();
+                });
+                replica.append(entries(number..number + 1), done);
+            }
+        }
+        for _ in 0..800 {
+            told.recv().await.unwrap();
+        }
+        assert!(called.lock().iter().all(|numbers| *numbers == (0..200).collect::<Vec<_>>()));
+    }
+}
+
+#[tokio::test]
+async fn everything_is_there_after_reopening() {
+    for disk in Disk::both() {
+        let store = disk.open();
+        let replica = store.replica(7);
+        append(&replica, 0..100).await;
+        commit(|done| replica.save_vote(bytes("vote"), done)).await.unwrap();
+        commit(|done| replica.purge_to(20, bytes("purged"), done)).await.unwrap();
+        commit(|done| replica.save_meta("clock", bytes("1"), done)).await.unwrap();
+        replica.save_snapshot(bytes("meta"), vec![bytes("chunk"); 3]).await.unwrap();
+        store.pin_peer(9, "store-9").await.unwrap();
+        let id = store.store_id().to_owned();
+        store.close().await;
+
+        let store = disk.open();
+        let replica = store.replica(7);
+        assert_eq!(store.store_id(), id);
+        assert_eq!(store.peer_pin(9).unwrap().as_deref(), Some("store-9"));
+        assert_eq!(store.peer_pin(8).unwrap(), None);
+        assert!(!replica.is_pristine().unwrap());
+        assert_eq!(read_all(&replica), entries(21..100));
+        assert_eq!(replica.vote().unwrap(), Some(bytes("vote")));
+        assert_eq!(replica.purged().unwrap(), Some(bytes("purged")));
+        assert_eq!(replica.meta("clock").unwrap(), Some(bytes("1")));
+        assert_eq!(replica.snapshot().unwrap(), Some((bytes("meta"), vec![bytes("chunk"); 3])));
+        // The committer remembers how far the log was purged.
+        commit(|done| replica.purge_to(25, bytes("more"), done)).await.unwrap();
+        assert_eq!(read_all(&replica), entries(26..100));
+    }
+}
+
+#[tokio::test]
+async fn the_last_handle_that_goes_away_finishes_what_is_queued() {
+    for disk in Disk::both() {
+        let store = disk.open();
+        let replica = store.replica(1);
+        drop(store);
+        let (tell, told) = tokio::sync::oneshot::channel();
+        replica.append(entries(0..10), Box::new(move |result| tell.send(result).unwrap()));
+        drop(replica);
+        told.await.unwrap().unwrap();
+        // The committer releases the disk a moment later.
+        let store = loop {
+            match disk.open_as(&identity()) {
+                Err(StorageError::InUse { .. }) => tokio::task::yield_now().await,
+                opened => break opened.unwrap(),
+            }
+        };
+        assert_eq!(read_all(&store.replica(1)), entries(0..10));
+    }
+}
+
+#[tokio::test]
+async fn a_closed_store_answers_closed_to_everything() {
+    for disk in Disk::both() {
+        let store = disk.open();
+        let replica = store.replica(1);
+        store.close().await;
+        store.close().await;
+        let closed = |error: StorageError| matches!(error, StorageError::Closed { .. });
+        assert!(closed(commit(|done| replica.append(entries(0..1), done)).await.unwrap_err()));
+        assert!(closed(replica.vote().unwrap_err()));
+        assert!(closed(replica.save_snapshot(bytes(""), vec![bytes("")]).await.unwrap_err()));
+        assert!(closed(store.pin_peer(1, "x").await.unwrap_err()));
+        replica.ready().await;
+        assert!(disk.open().replica(1).is_pristine().unwrap());
+    }
+}
+
+#[tokio::test]
+async fn the_data_of_another_node_or_cluster_is_refused_with_both_names() {
+    for disk in Disk::both() {
+        disk.open().close().await;
+        for other in [owner("c1", "nd_2"), owner("c2", "nd_1")] {
+            let refused = disk.open_as(&other).err().unwrap();
+            let text = refused.to_string();
+            assert!(matches!(refused, StorageError::OtherOwner { .. }), "{text}");
+            for name in ["c1", "nd_1", &other.cluster_id, &other.node_id] {
+                assert!(text.contains(name), "{text}");
+            }
+        }
+        assert!(matches!(disk.open_as(&owner("c1", "a\nb")).err().unwrap(), StorageError::BadIdentity { .. }));
+        disk.open();
+    }
+}
+
+#[tokio::test]
+async fn a_disk_in_use_is_refused_and_the_user_goes_on() {
+    for disk in Disk::both() {
+        let store = disk.open();
+        let refused = disk.open_as(&identity()).err().unwrap();
+        assert!(matches!(refused, StorageError::InUse { .. }), "{refused}");
+        append(&store.replica(1), 0..3).await;
+    }
+}
+
+#[tokio::test]
+async fn a_full_queue_holds_callers_back_until_it_is_committed() {
+    for disk in Disk::both() {
+        let store = disk.open();
+        let replica = store.replica(1);
+        let done_count = Arc::new(AtomicUsize::new(0));
+        for index in 0..20 {
+            let done_count = done_count.clone();
+            let large = Bytes::from(vec![1; 1024 * 1024]);
+            replica.ready().await;
+            replica.append(
+                vec![(index, large)],
+                Box::new(move |result| {
+                    result.unwrap();
+                    done_count.fetch_add(1, Ordering::SeqCst);
+                }),
+            );
+        }
+        // Seventeen of them do not fit, so some were committed before the last was let in.
+        assert!(done_count.load(Ordering::SeqCst) > 0);
+        commit(|done| replica.save_vote(bytes("vote"), done)).await.unwrap();
+        assert_eq!(done_count.load(Ordering::SeqCst), 20);
+    }
+}

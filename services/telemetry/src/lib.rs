@@ -1,0 +1,15 @@
+//! Logging and metrics of a process.
+//!
+//! Purpose: set up `tracing` and `metrics` once per process, the same way in every program, and render what `/metrics`
+//! answers.
+//!
+//! Invariant: logs go to standard error, so that standard output belongs to what a program prints for its user.
+//!
+//! Deliberately unknown here: which metrics there are, how `/metrics` is served and who may read it. Libraries trace and
+//! count with the macros of `tracing` and `metrics`; only what starts a process or serves `/metrics` needs this crate.
+
+mod logging;
+mod recorder;
+
+pub use logging::{LogFormat, LoggingError, UnknownLogFormat, init_logging};
+pub use recorder::{Build, Metrics, MetricsError, UPKEEP_INTERVAL, install_metrics};

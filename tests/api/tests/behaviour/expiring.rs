@@ -1,0 +1,130 @@
+//! The end of a time to live: never early, hardly late, the same for readers and writers, and without a visitor.
+
+use std::time::{Duration, Instant};
+
+use holdfast_api_tests::{Standalone, scratch};
+
+use crate::support::doors::instant_ns;
+use crate::support::{Ask, Door, Mode, Rest, TokenDoor, World, doors, through, wait_until};
+
+through! {
+    every_door:
+        a_hold_ends_when_its_time_is_over_and_not_before,
+        an_expired_lock_can_be_taken_and_its_old_holder_is_a_stranger,
+        an_expired_reader_leaves_the_others;
+    with_tokens:
+        a_ttl_is_counted_from_the_grant,
+        an_expired_hold_cannot_be_extended_by_its_token;
+}
+
+/// What the service may be late on an idle machine.
+const LATE_MS: u64 = 50;
+/// How much later this machine may make it, busy as it is with other tests.
+const BUSY_MS: u64 = 950;
+/// Both clocks are cut to whole milliseconds.
+const ROUNDING_MS: u64 = 2;
+
+/// When a lock was last seen held, and first seen gone: the calls' beginning and end.
+struct Seen {
+    held: Instant,
+    gone: Instant,
+    /// The least time remaining that was shown.
+    least_left_ms: u64,
+}
+
+/// Looks at the list, which neither ends nor extends anything.
+async fn wait_until_gone(rest: &Rest, lock: &str) -> Seen {
+    let (mut held, mut least_left_ms) = (Instant::now(), u64::MAX);
+    loop {
+        let asked = Instant::now();
+        let page = rest.call("GET /v1/namespaces/ns/locks").await.ok();
+        let found = page["locks"].as_array().unwrap().iter().find(|shown| shown["name"] == lock);
+        let Some(found) = found else { return Seen { held, gone: Instant::now(), least_left_ms } };
+        held = asked;
+        let holder =
+            if found["state"] == "WRITE_LOCKED" { &found["write_lock_holder"] } else { &found["read_lock_holders"][0] };
+        let left_ms = holder["remaining_ms"].as_u64().unwrap();
+        assert!(left_ms <= least_left_ms, "the time remaining never grows by itself");
+        least_left_ms = left_ms;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn a_hold_ends_when_its_time_is_over_and_not_before<D: Door>(world: World<D>) {
+    const TTL: Duration = Duration::from_millis(600);
+    for mode in [Mode::Write, Mode::Read] {
+        let lock = format!("{mode:?}");
+        let before = Instant::now();
+        let until = instant_ns(TTL);
+        world.door.take(Ask::new(&lock, "p", mode).at(until)).await;
+        let seen = wait_until_gone(&world.rest, &lock).await;
+        let end = before + TTL;
+        assert!(seen.gone + Duration::from_millis(ROUNDING_MS) >= end, "{mode:?}: {:?} early", end - seen.gone);
+        let late = seen.held.saturating_duration_since(end);
+        assert!(late <= Duration::from_millis(LATE_MS + BUSY_MS), "{mode:?}: {late:?} late");
+        assert!(seen.least_left_ms < 600, "it was seen held, with less and less time");
+        world.door.get(&lock).await.unwrap().is_free();
+        assert_eq!(world.held().await, [""; 0], "nothing is stored after an expiry");
+    }
+}
+
+async fn a_ttl_is_counted_from_the_grant<D: Door>(world: World<D>) {
+    const TTL: Duration = Duration::from_millis(500);
+    for mode in [Mode::Write, Mode::Read] {
+        let lock = format!("{mode:?}");
+        let before = Instant::now();
+        let taken = world.door.take(Ask::new(&lock, "p", mode).ttl_ms(500)).await;
+        let after = Instant::now();
+        let holder = taken.lock.writer.as_ref().unwrap_or_else(|| &taken.lock.readers[0]);
+        assert!(holder.remaining_ms.unwrap() <= 500);
+        let seen = wait_until_gone(&world.rest, &lock).await;
+        assert!(seen.gone + Duration::from_millis(ROUNDING_MS) >= before + TTL);
+        assert!(seen.held <= after + TTL + Duration::from_millis(LATE_MS + BUSY_MS));
+    }
+}
+
+async fn an_expired_lock_can_be_taken_and_its_old_holder_is_a_stranger<D: Door>(world: World<D>) {
+    world.door.take(Ask::write("l", "p").ttl_ms(150)).await;
+    let door = &world.door;
+    wait_until("another takes the lock", async || door.acquire(Ask::write("l", "q")).await.unwrap().success).await;
+    let released = world.door.release("l", "p").await.unwrap();
+    assert_eq!(released.lock.writer_id(), "q");
+    world.door.is_refused(Ask::write("l", "p")).await;
+}
+
+async fn an_expired_reader_leaves_the_others<D: Door>(world: World<D>) {
+    world.door.take(Ask::read("l", "short").ttl_ms(150)).await;
+    world.door.take(Ask::read("l", "long")).await;
+    let door = &world.door;
+    wait_until("the short one is gone", async || door.get("l").await.unwrap().reader_ids() == ["long"]).await;
+}
+
+async fn an_expired_hold_cannot_be_extended_by_its_token<D: TokenDoor>(world: World<D>) {
+    let token = world.door.take(Ask::write("l", "p").ttl_ms(150)).await.fencing_token.unwrap();
+    assert!(world.door.check("l", token).await.unwrap());
+    wait_until_gone(&world.rest, "l").await;
+    assert!(!world.door.check("l", token).await.unwrap());
+    let refused = world.door.is_refused(Ask::write("l", "p").extending(token)).await;
+    assert_eq!(refused.reason.as_deref(), Some("NOT_HELD"));
+    refused.lock.is_free();
+    let released = world.door.release_token("l", "p", token).await.unwrap();
+    assert_eq!(released.released, Some(false));
+}
+
+/// How often the store was synced: an entry of the log more shows that something happened.
+async fn syncs(rest: &Rest) -> u64 {
+    let metrics = rest.call("GET /metrics").await.text;
+    let line = metrics.lines().find_map(|line| line.strip_prefix("holdfast_storage_syncs_total "));
+    line.unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn an_expiry_needs_no_visitor() {
+    let server = Standalone::start(&scratch(), &[]);
+    let world = World::<doors::rest::Client>::open_in(&server).await;
+    world.door.take(Ask::write("l", "p").ttl_ms(400)).await;
+    let before = syncs(&world.rest).await;
+    let rest = &world.rest;
+    wait_until("the expiry is written", async || syncs(rest).await > before).await;
+    assert_eq!(world.held().await, [""; 0]);
+}

@@ -1,0 +1,103 @@
+//! Acquiring what one holds already.
+
+use std::time::Duration;
+
+use crate::support::doors::instant_ns;
+use crate::support::{Ask, Door, Mode, TokenDoor, World, through};
+
+through! {
+    every_door:
+        an_extension_keeps_one_holder_and_when_it_came_and_takes_the_later_end,
+        an_extension_may_end_the_hold_sooner,
+        one_release_ends_a_hold_however_often_it_was_extended,
+        an_extension_of_one_reader_leaves_the_other_and_their_order;
+    with_tokens:
+        an_extension_keeps_the_token,
+        an_extension_with_its_token_is_an_extension,
+        an_extension_with_the_token_of_a_hold_that_is_gone_takes_nothing,
+        an_extension_with_the_token_of_another_takes_nothing;
+}
+
+async fn an_extension_keeps_one_holder_and_when_it_came_and_takes_the_later_end<D: Door>(world: World<D>) {
+    for mode in [Mode::Write, Mode::Read] {
+        let lock = format!("{mode:?}");
+        let first = world.door.take(Ask::new(&lock, "p", mode)).await.lock;
+        let second = world.door.take(Ask::new(&lock, "p", mode).ttl_ms(120_000)).await.lock;
+        let (first, second) = match mode {
+            Mode::Write => (first.writer.unwrap(), second.writer.unwrap()),
+            Mode::Read => {
+                assert_eq!(second.reader_ids(), ["p"]);
+                (first.readers[0].clone(), second.readers[0].clone())
+            }
+        };
+        assert_eq!((second.locked_at_ms, second.fencing_token), (first.locked_at_ms, first.fencing_token));
+        assert!(second.expires_at_ms > first.expires_at_ms + 30_000, "{first:?} {second:?}");
+        assert!(second.remaining_ms.is_none_or(|left| left > 90_000));
+    }
+}
+
+async fn an_extension_may_end_the_hold_sooner<D: Door>(world: World<D>) {
+    let first = world.door.take(Ask::write("l", "p").ttl_ms(600_000)).await.lock.writer.unwrap();
+    let until = instant_ns(Duration::from_secs(30));
+    let second = world.door.take(Ask::write("l", "p").at(until)).await.lock.writer.unwrap();
+    assert!(second.expires_at_ms < first.expires_at_ms - 300_000, "{first:?} {second:?}");
+    assert!(second.remaining_ms.is_none_or(|left| left <= 30_000));
+    assert_eq!((second.locked_at_ms, second.fencing_token), (first.locked_at_ms, first.fencing_token));
+}
+
+async fn one_release_ends_a_hold_however_often_it_was_extended<D: Door>(world: World<D>) {
+    for _ in 0..3 {
+        world.door.take(Ask::write("l", "p")).await;
+    }
+    world.door.release("l", "p").await.unwrap().lock.is_free();
+    world.door.take(Ask::write("l", "q")).await;
+}
+
+async fn an_extension_of_one_reader_leaves_the_other_and_their_order<D: Door>(world: World<D>) {
+    world.door.take(Ask::read("l", "p")).await;
+    let before = world.door.take(Ask::read("l", "q")).await.lock;
+    let after = world.door.take(Ask::read("l", "p").ttl_ms(120_000)).await.lock;
+    assert_eq!(after.reader_ids(), ["p", "q"]);
+    let (q_before, q_after) = (&before.readers[1], &after.readers[1]);
+    assert_eq!((q_before.locked_at_ms, q_before.fencing_token), (q_after.locked_at_ms, q_after.fencing_token));
+    assert!(q_after.expires_at_ms <= q_before.expires_at_ms + 1_000, "{q_before:?} {q_after:?}");
+}
+
+async fn an_extension_keeps_the_token<D: TokenDoor>(world: World<D>) {
+    let first = world.door.take(Ask::write("l", "p")).await;
+    let second = world.door.take(Ask::write("l", "p")).await;
+    assert_eq!(first.fencing_token, second.fencing_token);
+    assert!(world.door.check("l", first.fencing_token.unwrap()).await.unwrap());
+}
+
+async fn an_extension_with_its_token_is_an_extension<D: TokenDoor>(world: World<D>) {
+    let token = world.door.take(Ask::write("l", "p")).await.fencing_token.unwrap();
+    let extended = world.door.take(Ask::write("l", "p").ttl_ms(120_000).extending(token)).await;
+    assert_eq!(extended.fencing_token, Some(token));
+    assert!(extended.lock.writer.unwrap().remaining_ms.unwrap() > 90_000);
+}
+
+async fn an_extension_with_the_token_of_a_hold_that_is_gone_takes_nothing<D: TokenDoor>(world: World<D>) {
+    let token = world.door.take(Ask::write("l", "p")).await.fencing_token.unwrap();
+    world.door.release("l", "p").await.unwrap();
+    let refused = world.door.is_refused(Ask::write("l", "p").extending(token)).await;
+    assert_eq!(refused.reason.as_deref(), Some("NOT_HELD"));
+    refused.lock.is_free();
+    assert_eq!(world.held().await, [""; 0]);
+    // The same owner has it again: the old token still extends nothing.
+    let again = world.door.take(Ask::write("l", "p")).await;
+    let refused = world.door.is_refused(Ask::write("l", "p").ttl_ms(600_000).extending(token)).await;
+    assert_eq!(refused.reason.as_deref(), Some("NOT_HELD"));
+    assert!(refused.lock.writer.unwrap().remaining_ms.unwrap() <= 60_000, "the newer hold ends when it did");
+    assert_eq!(refused.lock.revision, again.lock.revision);
+}
+
+async fn an_extension_with_the_token_of_another_takes_nothing<D: TokenDoor>(world: World<D>) {
+    let token = world.door.take(Ask::write("l", "p")).await.fencing_token.unwrap();
+    for lock in ["l", "elsewhere"] {
+        let refused = world.door.is_refused(Ask::write(lock, "q").extending(token)).await;
+        assert_eq!(refused.reason.as_deref(), Some("NOT_HELD"));
+    }
+    assert_eq!(world.held().await, ["l"]);
+    assert_eq!(world.door.get("l").await.unwrap().writer_id(), "p");
+}

@@ -1,0 +1,131 @@
+//! The door for dlocks clients. It has no tokens, no transition and no reasons.
+
+use holdfast_proto::dlocks as d;
+use holdfast_proto::dlocks::locks_service_api_client::LocksServiceApiClient;
+use tonic::Request;
+use tonic::transport::Channel;
+
+use super::grpc::{channel, outcome, with_key};
+use super::{Acquired, Ask, Door, Failure, Holder, Lock, Mode, Namespace, Released, State, Until, instant_ns};
+use crate::support::Rest;
+
+pub(crate) struct Client {
+    api: LocksServiceApiClient<Channel>,
+    key: String,
+}
+
+impl Client {
+    fn request<T>(&self, message: T) -> Request<T> {
+        with_key(message, &self.key)
+    }
+}
+
+impl Door for Client {
+    async fn connect(rest: &Rest) -> Self {
+        Self { api: LocksServiceApiClient::new(channel(rest).await), key: rest.key.clone() }
+    }
+
+    async fn acquire(&self, ask: Ask) -> Result<Acquired, Failure> {
+        assert!(ask.fencing_token.is_none() && ask.transition_ms == 0 && ask.metadata.is_empty());
+        let message = d::AcquireLockRequest {
+            namespace_name: "ns".into(),
+            lock_name: ask.lock,
+            process_id: ask.process_id,
+            write_lock: ask.mode == Mode::Write,
+            expires_at: match ask.until {
+                Until::Ttl(ttl) => instant_ns(ttl),
+                Until::At(at) => at,
+            },
+        };
+        let answer = outcome(self.api.clone().acquire_lock(self.request(message)).await)?;
+        let (success, lock) = (answer.success, lock(answer.lock));
+        Ok(Acquired { success, fencing_token: None, reason: None, blockers: Vec::new(), lock })
+    }
+
+    async fn release(&self, lock_name: &str, process_id: &str) -> Result<Released, Failure> {
+        let message = d::ReleaseLockRequest {
+            namespace_name: "ns".into(),
+            lock_name: lock_name.into(),
+            process_id: process_id.into(),
+        };
+        let answer = outcome(self.api.clone().release_lock(self.request(message)).await)?;
+        Ok(Released { released: None, lock: lock(answer.lock) })
+    }
+
+    async fn get(&self, lock_name: &str) -> Result<Lock, Failure> {
+        let message = d::GetLockRequest { namespace_name: "ns".into(), lock_name: lock_name.into() };
+        Ok(lock(outcome(self.api.clone().get_lock(self.request(message)).await)?.lock))
+    }
+
+    async fn delete(&self, lock_name: &str) -> Result<(), Failure> {
+        let message = d::DeleteLockRequest { namespace_name: "ns".into(), lock_name: lock_name.into() };
+        outcome(self.api.clone().delete_lock(self.request(message)).await).map(drop)
+    }
+
+    async fn create_namespace(&self, name: &str, description: &str) -> Result<Namespace, Failure> {
+        let message = d::CreateNamespaceRequest { name: name.into(), description: description.into() };
+        outcome(self.api.clone().create_namespace(self.request(message)).await)
+            .map(|answer| namespace(answer.namespace))
+    }
+
+    async fn get_namespace(&self, name: &str) -> Result<Namespace, Failure> {
+        let message = d::GetNamespaceRequest { namespace_name: name.into() };
+        outcome(self.api.clone().get_namespace(self.request(message)).await).map(|answer| namespace(answer.namespace))
+    }
+
+    async fn update_namespace(&self, name: &str, description: &str) -> Result<Namespace, Failure> {
+        let message = d::UpdateNamespaceRequest { namespace_name: name.into(), description: description.into() };
+        outcome(self.api.clone().update_namespace(self.request(message)).await)
+            .map(|answer| namespace(answer.namespace))
+    }
+
+    async fn delete_namespace(&self, name: &str) -> Result<(), Failure> {
+        let message = d::DeleteNamespaceRequest { namespace_name: name.into() };
+        outcome(self.api.clone().delete_namespace(self.request(message)).await).map(drop)
+    }
+
+    async fn namespaces(&self) -> Result<Vec<Namespace>, Failure> {
+        let answer = outcome(self.api.clone().list_namespaces(self.request(d::ListNamespacesRequest {})).await)?;
+        Ok(answer.namespaces.into_iter().map(|found| namespace(Some(found))).collect())
+    }
+}
+
+fn lock(message: Option<d::Lock>) -> Lock {
+    let message = message.expect("an answer has the lock");
+    Lock {
+        state: match message.state() {
+            d::LockState::Unlocked => State::Unlocked,
+            d::LockState::ReadLocked => State::ReadLocked,
+            d::LockState::WriteLocked => State::WriteLocked,
+        },
+        name: message.name,
+        locked_at_ms: (message.locked_at != 0).then_some(message.locked_at / 1_000_000),
+        writer: message.write_lock_holder.map(holder),
+        readers: message.read_lock_holders.into_iter().map(holder).collect(),
+        revision: None,
+    }
+}
+
+fn holder(message: d::LockHolder) -> Holder {
+    Holder {
+        process_id: message.process_id,
+        locked_at_ms: message.locked_at / 1_000_000,
+        expires_at_ms: message.expires_at / 1_000_000,
+        mode: None,
+        fencing_token: None,
+        remaining_ms: None,
+        in_transition: None,
+        metadata: None,
+    }
+}
+
+fn namespace(message: Option<d::Namespace>) -> Namespace {
+    let message = message.expect("an answer has the namespace");
+    Namespace {
+        name: message.name,
+        description: message.description,
+        created_at_ms: message.created_at / 1_000_000,
+        updated_at_ms: message.updated_at / 1_000_000,
+        id: None,
+    }
+}

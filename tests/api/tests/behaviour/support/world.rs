@@ -1,0 +1,86 @@
+//! Where a test takes place: the shared process, an account of its own, and a namespace `ns`.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use holdfast_api_tests::{Standalone, scratch};
+use serde_json::{Value, json};
+
+use super::{Door, Rest};
+
+static SERVER: OnceLock<Standalone> = OnceLock::new();
+static TRUSTING: OnceLock<Standalone> = OnceLock::new();
+static ACCOUNTS: AtomicU32 = AtomicU32::new(0);
+
+/// The process that most tests share.
+pub(crate) fn server() -> &'static Standalone {
+    SERVER.get_or_init(|| Standalone::start(&scratch(), &[]))
+}
+
+/// One that lets dlocks clients name their account.
+pub(crate) fn trusting_server() -> &'static Standalone {
+    TRUSTING.get_or_init(|| Standalone::start(&scratch(), &["--dlocks-account-metadata"]))
+}
+
+/// The operator of a process.
+pub(crate) fn operator(server: &Standalone) -> Rest {
+    Rest::new(server.address(), &server.secret("operator.token"))
+}
+
+/// An account, and a key of it with every scope.
+#[derive(Clone, Debug)]
+pub(crate) struct Tenant {
+    pub(crate) account: String,
+    pub(crate) email: String,
+    pub(crate) rest: Rest,
+}
+
+/// Makes an account.
+pub(crate) async fn tenant(server: &Standalone) -> Tenant {
+    let operator = operator(server);
+    let email = format!("tenant-{}@example.com", ACCOUNTS.fetch_add(1, Ordering::Relaxed));
+    let body = json!({"email": email, "full_name": "Tenant"});
+    let account = operator.json("POST /v1/accounts", body).await.ok()["id"].as_str().unwrap().to_owned();
+    let key = operator.call(&format!("POST /v1/accounts/{account}/api-keys")).await.ok();
+    let rest = operator.with_key(key["api_key"].as_str().unwrap());
+    Tenant { account, email, rest }
+}
+
+impl Tenant {
+    /// Changes the account, as the operator.
+    pub(crate) async fn change(&self, server: &Standalone, change: Value) {
+        operator(server).json(&format!("PATCH /v1/accounts/{}", self.account), change).await.ok();
+    }
+
+    /// Makes a namespace.
+    pub(crate) async fn namespace(&self, name: &str) -> Value {
+        self.rest.json("POST /v1/namespaces", json!({"name": name})).await.ok()
+    }
+}
+
+/// A door, and the REST door of the same account to look from.
+pub(crate) struct World<D> {
+    pub(crate) door: D,
+    pub(crate) rest: Rest,
+    pub(crate) tenant: Tenant,
+}
+
+impl<D: Door> World<D> {
+    /// In the shared process.
+    pub(crate) async fn open() -> Self {
+        Self::open_in(server()).await
+    }
+
+    pub(crate) async fn open_in(server: &Standalone) -> Self {
+        let tenant = tenant(server).await;
+        tenant.namespace("ns").await;
+        let rest = tenant.rest.clone();
+        Self { door: D::connect(&rest).await, rest, tenant }
+    }
+
+    /// The names of the locks that are held in `ns`.
+    pub(crate) async fn held(&self) -> Vec<String> {
+        let page = self.rest.call("GET /v1/namespaces/ns/locks").await.ok();
+        page["locks"].as_array().unwrap().iter().map(|lock| lock["name"].as_str().unwrap().to_owned()).collect()
+    }
+}

@@ -1,0 +1,290 @@
+//! A cluster of real processes.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures::future::join_all;
+use holdfast_auth::ServiceSigner;
+use holdfast_bootstrap::Secrets;
+use holdfast_cluster::{Application, ClusterConfig, ShardMap};
+use holdfast_core::{AccountId, NamespaceRef};
+use holdfast_proto::internal::StatusAnswer;
+use reqwest::Method;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+use crate::api::Api;
+use crate::eventually::eventually;
+use crate::history::LockId;
+use crate::node_api::{NodeApi, replica_of};
+use crate::ports::free_address;
+use crate::process::Process;
+
+/// Figures of time mean nothing while another test loads the machine.
+static MACHINE: std::sync::LazyLock<Arc<Mutex<()>>> = std::sync::LazyLock::new(Arc::default);
+
+/// How a cluster is set up. There are always three nodes, and three replicas of each shard.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Shards of namespaces, and as many of locks.
+    pub shards: u32,
+    /// How many gateways.
+    pub gateways: usize,
+    /// Further flags of the nodes, each with its value.
+    pub node_flags: Vec<(&'static str, String)>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self { shards: 4, gateways: 1, node_flags: Vec::new() }
+    }
+}
+
+/// Three nodes and their gateways. Only one exists at a time in a test process. All processes end with it.
+pub struct Cluster {
+    /// The nodes, `nd_1` first.
+    pub nodes: Vec<Process>,
+    /// The gateways.
+    pub gateways: Vec<Process>,
+    /// The topology.
+    pub map: ShardMap,
+    secrets: Secrets,
+    signer: ServiceSigner,
+    http: reqwest::Client,
+    // After the processes: their data goes when they are gone.
+    dir: Option<TempDir>,
+    _machine: OwnedMutexGuard<()>,
+}
+
+/// An account with a key and no limit of rate.
+#[derive(Clone, Debug)]
+pub struct Tenant {
+    /// The account.
+    pub account: AccountId,
+    /// Its key, with all scopes.
+    pub key: String,
+}
+
+impl Cluster {
+    /// Starts all processes and waits until they are ready.
+    pub async fn start(setup: Setup) -> Self {
+        let mut cluster = Self::prepare(setup).await;
+        for process in cluster.nodes.iter_mut().chain(&mut cluster.gateways) {
+            process.start();
+        }
+        cluster.wait_ready().await;
+        cluster
+    }
+
+    /// Sets everything up and starts nothing.
+    async fn prepare(setup: Setup) -> Self {
+        let machine = Arc::clone(&MACHINE).lock_owned().await;
+        let dir = tempfile::Builder::new().prefix("holdfast-test-").tempdir().expect("a folder can be made");
+        let secrets = Secrets::prepare(&dir.path().join("secrets")).expect("secrets can be made");
+        let addresses: Vec<_> = (0..3).map(|_| free_address()).collect();
+        let named = |at: usize| format!("nd_{}", at + 1);
+        let nodes = addresses.iter().enumerate().map(|(at, address)| (named(at), address.to_string())).collect();
+        let config = ClusterConfig::generate(nodes, setup.shards, 3).expect("three nodes are enough");
+        let config_file = dir.path().join("cluster_config.json");
+        std::fs::write(&config_file, config.to_json()).expect("the config can be written");
+        let text = |path: PathBuf| path.display().to_string();
+        let common = [
+            ("--cluster-config", text(config_file)),
+            ("--cluster-secret-file", text(secrets.cluster_secret_file())),
+            ("--operator-token-file", text(secrets.operator_token_file())),
+        ];
+        let http = reqwest::Client::builder().tcp_nodelay(true).build().expect("the HTTP client can be made");
+        let make = |name: &str, program, flags: Vec<(&str, String)>, address| {
+            let arguments = common.iter().cloned().chain(flags);
+            let arguments = arguments.flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
+            Process::new(name, program, arguments, address, dir.path(), http.clone())
+        };
+        let node = |(at, address): (usize, _)| {
+            let data = text(dir.path().join(named(at)));
+            let flags = [("--node-id", named(at)), ("--data-dir", data)].into_iter().chain(setup.node_flags.clone());
+            make(&named(at), "holdfast-node", flags.collect(), address)
+        };
+        let gateway = |at: usize| {
+            let address = free_address();
+            make(&format!("gw_{}", at + 1), "holdfast-gateway", vec![("--listen", address.to_string())], address)
+        };
+        Self {
+            nodes: addresses.into_iter().enumerate().map(node).collect(),
+            gateways: (0..setup.gateways).map(gateway).collect(),
+            map: ShardMap::new(config).expect("the config is valid"),
+            signer: ServiceSigner::new(secrets.cluster_secret(), "cluster test"),
+            secrets,
+            http,
+            dir: Some(dir),
+            _machine: machine,
+        }
+    }
+
+    /// Waits until every process that runs can serve.
+    pub async fn wait_ready(&mut self) {
+        let started = self.nodes.iter_mut().chain(&mut self.gateways).filter(|process| process.was_started());
+        join_all(started.map(Process::wait_ready)).await;
+    }
+
+    /// Where a node keeps its data.
+    pub fn data_dir(&self, node: usize) -> PathBuf {
+        self.dir().join(self.nodes[node].name())
+    }
+
+    /// A folder for the test, beside the data.
+    pub fn dir(&self) -> PathBuf {
+        self.dir.as_ref().map(|dir| dir.path().to_owned()).expect("it is there until the cluster is dropped")
+    }
+
+    /// Makes an account of that name with a key and namespaces.
+    pub async fn tenant(&self, name: &str, namespaces: &[&str]) -> Tenant {
+        let operator = self.api(0, self.secrets.operator_token().reveal().expose());
+        let body =
+            json!({"email": format!("{name}@example.com"), "full_name": name, "max_number_of_namespaces": 10_000});
+        let account = ask(&operator, Method::POST, "/v1/accounts", body).await;
+        let id = account["id"].as_str().expect("an account has an id").to_owned();
+        let unlimited = json!({"limits": {"max_requests_per_second": 0}});
+        ask(&operator, Method::PATCH, &format!("/v1/accounts/{id}"), unlimited).await;
+        let key = ask(&operator, Method::POST, &format!("/v1/accounts/{id}/api-keys"), json!({})).await;
+        let key = key["api_key"].as_str().expect("a new key is shown").to_owned();
+        let tenant = Tenant { account: id.parse().expect("the id of an account can be read"), key };
+        let api = self.api(0, &tenant.key);
+        for namespace in namespaces {
+            api.create_namespace(namespace, &format!("first {namespace}"))
+                .await
+                .unwrap_or_else(|error| panic!("{namespace}: {error}"));
+        }
+        tenant
+    }
+
+    /// Calls a gateway with a key.
+    pub fn api(&self, gateway: usize, key: &str) -> Api {
+        let base = format!("http://{}", self.gateways[gateway].address());
+        Api::new(self.http.clone(), base, key.to_owned())
+    }
+
+    /// Calls a node by the internal protocol.
+    pub fn node_api(&self, node: usize) -> NodeApi {
+        NodeApi::new(self.nodes[node].address(), &self.signer)
+    }
+
+    /// The shard of a namespace's locks.
+    pub fn locks_shard(&self, tenant: &Tenant, namespace: &str) -> String {
+        self.map.shard_of(Application::Locks, tenant.account.0, namespace).id.clone()
+    }
+
+    /// The shard of a tenant's namespaces.
+    pub fn namespaces_shard(&self, tenant: &Tenant) -> String {
+        self.map.shard_of(Application::Namespaces, tenant.account.0, "").id.clone()
+    }
+
+    /// How the nodes know a namespace. Panics when it is not there.
+    pub async fn namespace_ref(&self, tenant: &Tenant, name: &str) -> NamespaceRef {
+        let path = format!("/v1/namespaces/{name}");
+        let shown: Value = self.api(0, &tenant.key).json(Method::GET, &path, None).await.expect("it can be read");
+        let incarnation = shown["id"].as_str().and_then(|id| id.parse().ok()).expect("a namespace has an id");
+        NamespaceRef { account: tenant.account, name: name.to_owned(), incarnation }
+    }
+
+    /// A lock of a tenant, for the history.
+    pub fn lock(&self, tenant: &Tenant, namespace: &str, name: &str) -> LockId {
+        let shard = self.locks_shard(tenant, namespace);
+        LockId { shard: shard.into(), namespace: namespace.into(), name: name.into() }
+    }
+
+    /// So many locks in each of these namespaces.
+    pub fn locks(&self, tenant: &Tenant, namespaces: &[&str], in_each: usize) -> Vec<LockId> {
+        let in_one = |namespace: &&str| -> Vec<LockId> {
+            (1..=in_each).map(|lock| self.lock(tenant, namespace, &format!("lock-{lock}"))).collect()
+        };
+        namespaces.iter().flat_map(in_one).collect()
+    }
+
+    /// The shards that a node leads, as it says itself. Panics when it does not answer.
+    pub async fn led_by(&self, node: usize) -> Vec<String> {
+        let status = self.status(node, false).await.unwrap_or_else(|error| panic!("{error}"));
+        let led = status.replicas.into_iter().filter(|replica| replica.leader == replica.replica);
+        led.map(|replica| replica.shard).collect()
+    }
+
+    /// A look at every replica of a node.
+    pub async fn status(&self, node: usize, with_digests: bool) -> Result<StatusAnswer, String> {
+        let status = self.node_api(node).status(with_digests).await;
+        status.map_err(|error| format!("{}: {error}", self.nodes[node].name()))
+    }
+
+    /// The node that leads a shard, its replica and the term, as that replica itself says. Waits until there is one.
+    pub async fn wait_leader(&self, shard: &str) -> (usize, u64, u64) {
+        eventually(&format!("{shard} has a leader"), async || {
+            for node in 0..self.nodes.len() {
+                let Ok(status) = self.status(node, false).await else { continue };
+                let found = status.replicas.iter().find(|replica| replica.shard == shard);
+                if let Some(replica) = found.filter(|replica| replica.leader == replica.replica) {
+                    return Ok((node, replica.replica, replica.term));
+                }
+            }
+            Err("no replica says that it leads".to_owned())
+        })
+        .await
+    }
+
+    /// How a shard stands, replica by replica, for people.
+    pub async fn describe(&self, shard: &str) -> String {
+        let statuses = join_all((0..self.nodes.len()).map(|node| self.status(node, false))).await;
+        let lines = statuses.into_iter().map(|status| match status {
+            Ok(status) => format!("{}: {:?}", status.node_id, replica_of(&status, shard)),
+            Err(error) => error,
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Waits until all nodes have applied the same of every shard and their states are the same, byte for byte.
+    /// Returns how many shards were compared.
+    pub async fn wait_equal_states(&self) -> usize {
+        eventually("all replicas hold the same", async || {
+            let statuses = join_all((0..self.nodes.len()).map(|node| self.status(node, true))).await;
+            let statuses: Vec<StatusAnswer> = statuses.into_iter().collect::<Result<_, _>>()?;
+            compare(&statuses)
+        })
+        .await
+    }
+}
+
+/// Replicas at the same index must have the same digest; that they are at different indexes is no fault.
+fn compare(statuses: &[StatusAnswer]) -> Result<usize, String> {
+    let mut late = None;
+    for replica in &statuses[0].replicas {
+        for other in &statuses[1..] {
+            let other = other.replicas.iter().find(|other| other.shard == replica.shard);
+            let Some(other) = other else { return Err(format!("{} is not everywhere", replica.shard)) };
+            if replica.applied_index != other.applied_index || replica.state_digest.is_empty() {
+                late = Some(format!("{}: {} and {}", replica.shard, replica.applied_index, other.applied_index));
+            } else if !other.state_digest.is_empty() {
+                let index = replica.applied_index;
+                assert_eq!(replica.state_digest, other.state_digest, "{} differs at {index}", replica.shard);
+            }
+        }
+    }
+    late.map_or(Ok(statuses[0].replicas.len()), Err)
+}
+
+/// The shards that these locks are in.
+pub fn shards_of(locks: &[LockId]) -> Vec<String> {
+    let shards: BTreeSet<String> = locks.iter().map(|lock| lock.shard.to_string()).collect();
+    shards.into_iter().collect()
+}
+
+async fn ask(api: &Api, method: Method, path: &str, body: Value) -> Value {
+    api.json(method, path, Some(body)).await.unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let keep = std::thread::panicking() || std::env::var_os("HOLDFAST_KEEP_DATA").is_some();
+        if let (true, Some(dir)) = (keep, self.dir.take()) {
+            eprintln!("data and logs of the processes are kept in {}", dir.keep().display());
+        }
+    }
+}

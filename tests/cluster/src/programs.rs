@@ -1,0 +1,27 @@
+//! Where the programs under test are.
+
+use std::path::PathBuf;
+
+/// The program of that name: in `HOLDFAST_BIN_DIR`, or else where cargo puts the programs of the build that this test
+/// belongs to. Panics when it is not there.
+pub(crate) fn program(name: &str) -> PathBuf {
+    let dir = match std::env::var_os("HOLDFAST_BIN_DIR") {
+        Some(dir) => PathBuf::from(dir),
+        None => beside_this_test(),
+    };
+    let path = dir.join(name);
+    assert!(
+        path.is_file(),
+        "the program {} is missing: run `make test`, which builds it, or name the folder with the programs in \
+         HOLDFAST_BIN_DIR",
+        path.display()
+    );
+    path
+}
+
+/// Tests are built into the folder `deps` beside the programs.
+fn beside_this_test() -> PathBuf {
+    let test = std::env::current_exe().expect("a running program knows where it is");
+    let beside = test.parent().and_then(|deps| deps.parent());
+    beside.unwrap_or_else(|| panic!("{} lies in no build folder", test.display())).to_owned()
+}

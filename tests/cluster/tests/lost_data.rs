@@ -1,0 +1,98 @@
+//! A node that is not the one it claims to be takes no part.
+
+use holdfast_auth::ClusterSecret;
+use holdfast_bootstrap::Secrets;
+use holdfast_cluster_tests::{Cluster, NodeApi, Setup, eventually};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_lost_its_data_is_refused_under_its_old_replica_ids_and_the_others_go_on() {
+    let mut cluster = Cluster::start(Setup::default()).await;
+    let tenant = cluster.tenant("lost", &["orders"]).await;
+    let api = cluster.api(0, &tenant.key);
+    let token = api.acquire("orders", "one", "p").await.unwrap();
+    cluster.wait_equal_states().await;
+
+    let lost = 2;
+    cluster.nodes[lost].kill().await;
+    std::fs::remove_dir_all(cluster.data_dir(lost)).expect("its data can be removed");
+    cluster.nodes[lost].start();
+    eventually("the others say why they refuse it", async || {
+        let says = |node: usize| cluster.nodes[node].log().contains("has lost its data and needs a new id");
+        if says(0) && says(1) { Ok(()) } else { Err("they do not".to_owned()) }
+    })
+    .await;
+    let reason = cluster.nodes[lost].readiness().await.expect_err("it must not be ready");
+    println!("it says: {}", reason.trim());
+    let status = cluster.status(lost, false).await.unwrap();
+    let led: Vec<_> = status.replicas.iter().filter(|replica| replica.last_log_index > 0 || replica.term > 0).collect();
+    assert!(led.is_empty(), "it takes part: {led:?}");
+
+    // The others have all that was answered, and go on.
+    let view = api.get("orders", "one").await.unwrap();
+    assert_eq!(view.holds.iter().map(|hold| hold.token).collect::<Vec<_>>(), [token]);
+    let next = api.acquire("orders", "two", "q").await.unwrap();
+    assert!(next > token);
+
+    // It does not help a minority to a majority either: one of two with data is not enough.
+    cluster.nodes[1].kill().await;
+    eventually("writes are refused", async || match api.acquire("orders", "three", "r").await {
+        Ok(_) => Err("a write was answered by one replica with data".to_owned()),
+        Err(_) => Ok(()),
+    })
+    .await;
+    cluster.nodes[1].start();
+    eventually("the service goes on", async || {
+        api.acquire("orders", "four", "s").await.map_err(|error| error.to_string())
+    })
+    .await;
+    let view = api.get("orders", "one").await.unwrap();
+    assert_eq!(view.holds.iter().map(|hold| hold.token).collect::<Vec<_>>(), [token]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_with_another_cluster_secret_are_refused() {
+    let mut cluster = Cluster::start(Setup::default()).await;
+    let tenant = cluster.tenant("secret", &["orders"]).await;
+    let api = cluster.api(0, &tenant.key);
+    let other = Secrets::prepare(&cluster.dir().join("other-secrets")).expect("secrets can be made");
+    let other_file = other.cluster_secret_file().display().to_string();
+
+    // A caller of nodes.
+    let stranger = ClusterSecret::generate().expect("a secret can be drawn");
+    let mut caller = NodeApi::of_cluster(cluster.nodes[0].address(), &stranger);
+    let refused = caller.status(false).await.expect_err("it must be refused");
+    assert_eq!(refused.code(), tonic::Code::Unauthenticated, "{refused}");
+
+    // A node with its data: it would not be its own any more.
+    cluster.nodes[2].kill().await;
+    cluster.nodes[2].set_argument("--cluster-secret-file", &other_file);
+    cluster.nodes[2].start();
+    let status = cluster.nodes[2].wait_for_end().await;
+    assert!(!status.success());
+    let log = cluster.nodes[2].log();
+    assert!(log.contains("holds the data of node \"nd_3\" of cluster"), "{log}");
+
+    // A node without data: the others do not let it in.
+    let data = cluster.dir().join("fresh").display().to_string();
+    cluster.nodes[2].set_argument("--data-dir", &data);
+    cluster.nodes[2].start();
+    eventually("it is refused", async || {
+        let log = cluster.nodes[2].log();
+        if log.contains("secret") { Ok(()) } else { Err(log) }
+    })
+    .await;
+    assert!(cluster.nodes[2].readiness().await.is_err());
+    api.acquire("orders", "one", "p").await.expect("the others go on");
+
+    // A gateway.
+    cluster.gateways[0].kill().await;
+    cluster.gateways[0].set_argument("--cluster-secret-file", &other_file);
+    cluster.gateways[0].start();
+    eventually("the gateway says why it cannot serve", async || {
+        let log = cluster.gateways[0].log();
+        if log.contains("do both have the same secret?") { Ok(()) } else { Err(log) }
+    })
+    .await;
+    assert!(cluster.gateways[0].readiness().await.is_err());
+    assert!(api.get("orders", "one").await.is_err());
+}

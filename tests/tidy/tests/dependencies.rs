@@ -1,0 +1,108 @@
+//! Dependencies point one way: from programs over the services that they run down to the pure core.
+
+use std::collections::BTreeSet;
+
+use holdfast_tidy::packages::Workspace;
+use holdfast_tidy::{assert_none, root};
+
+/// Which services each service may use directly. When the design changes, change it here and in ARCHITECTURE.md.
+const MAY_USE: [(&str, &[&str]); 12] = [
+    ("core", &[]),
+    ("cluster", &[]),
+    ("storage", &[]),
+    ("telemetry", &[]),
+    ("proto", &[]),
+    ("auth", &["core"]),
+    ("process", &["auth", "telemetry"]),
+    ("bootstrap", &["auth"]),
+    ("routing", &["core", "proto", "cluster", "auth"]),
+    ("replication", &["storage", "proto"]),
+    ("node", &["core", "storage", "proto", "cluster", "auth", "routing", "replication"]),
+    ("gateway", &["core", "proto", "cluster", "auth", "routing"]),
+];
+
+fn workspace() -> Workspace {
+    Workspace::read(&root()).unwrap()
+}
+
+#[test]
+fn services_use_only_the_services_below_them() {
+    let workspace = workspace();
+    let services = workspace.in_folder("services");
+    let folder_of = |package: &str| services.iter().find(|(_, known)| *known.name == package).map(|(folder, _)| folder);
+    let mut findings = Vec::new();
+    for (folder, package) in &services {
+        let Some((_, allowed)) = MAY_USE.iter().find(|(known, _)| known == folder) else {
+            findings.push(format!("services/{folder}: is new; say in this test which services it may use"));
+            continue;
+        };
+        for declared in workspace.declared(package) {
+            let Some(used) = folder_of(declared.name) else { continue };
+            if !declared.is_for_tests && used != folder && !allowed.contains(&used.as_str()) {
+                findings.push(format!("services/{folder}: depends on services/{used}, which is not below it"));
+            }
+        }
+    }
+    assert_none(&findings);
+}
+
+#[test]
+fn the_core_is_pure() {
+    let workspace = workspace();
+    let services = workspace.in_folder("services");
+    let siblings = services.values().map(|package| package.name.as_str());
+    let impure = ["tokio", "openraft", "rocksdb", "tonic", "hyper", "axum", "rand", "getrandom"];
+    let forbidden: BTreeSet<&str> = siblings.chain(impure).collect();
+    let reached = workspace.reached(services["core"]);
+    assert_none(
+        &forbidden.intersection(&reached).map(|name| format!("services/core: reaches {name}")).collect::<Vec<_>>(),
+    );
+}
+
+#[test]
+fn the_gateway_knows_nothing_of_raft_and_storage() {
+    let workspace = workspace();
+    let reached = workspace.reached(workspace.in_folder("services")["gateway"]);
+    let forbidden = ["holdfast-node", "holdfast-replication", "holdfast-storage", "openraft", "rocksdb"];
+    assert_none(
+        &forbidden
+            .iter()
+            .filter(|name| reached.contains(*name))
+            .map(|name| format!("services/gateway: reaches {name}"))
+            .collect::<Vec<_>>(),
+    );
+}
+
+#[test]
+fn only_replication_depends_on_openraft_and_only_storage_on_rocksdb() {
+    let workspace = workspace();
+    let mut findings = Vec::new();
+    for package in workspace.members() {
+        for declared in workspace.declared(package) {
+            let owner = match declared.name {
+                name if name == "openraft" || name.starts_with("openraft-") => "holdfast-replication",
+                "rocksdb" | "librocksdb-sys" => "holdfast-storage",
+                _ => continue,
+            };
+            if *package.name != owner {
+                findings.push(format!("{}: depends on {}, which belongs inside {owner}", package.name, declared.name));
+            }
+        }
+    }
+    assert_none(&findings);
+}
+
+#[test]
+fn nothing_depends_on_a_program() {
+    let workspace = workspace();
+    let programs: BTreeSet<String> =
+        workspace.in_folder("cmd").values().map(|package| package.name.to_string()).collect();
+    let mut findings = Vec::new();
+    for folder in ["services", "clients", "cmd"] {
+        for (name, package) in workspace.in_folder(folder) {
+            let used = workspace.declared(package).into_iter().filter(|declared| programs.contains(declared.name));
+            findings.extend(used.map(|declared| format!("{folder}/{name}: depends on the program {}", declared.name)));
+        }
+    }
+    assert_none(&findings);
+}

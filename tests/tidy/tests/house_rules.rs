@@ -1,0 +1,108 @@
+//! How files have to look.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use holdfast_tidy::packages::{Workspace, crate_roots};
+use holdfast_tidy::rust::{self, Scan};
+use holdfast_tidy::tree::{self, SourceFile};
+use holdfast_tidy::{assert_none, root, text};
+
+const MAX_FILE_LINES: usize = 500;
+const MAX_FUNCTION_LINES: usize = 70;
+/// Shorter than any sentence that says what a crate is for.
+const MIN_PURPOSE_CHARACTERS: usize = 20;
+
+fn rust_files() -> Vec<SourceFile> {
+    tree::files(&root()).unwrap().into_iter().filter(SourceFile::is_rust).collect()
+}
+
+/// Every Rust file with what it says. Which files are tests is known only once all declarations of modules were seen.
+fn scans() -> Vec<(SourceFile, Scan)> {
+    let files = rust_files();
+    let scan = |file: &SourceFile, is_test| {
+        rust::scan(&file.path, &file.text, is_test).unwrap_or_else(|error| panic!("{}: {error}", file.path.display()))
+    };
+    let test_modules: BTreeSet<PathBuf> = files.iter().flat_map(|file| scan(file, false).test_modules).collect();
+    files
+        .into_iter()
+        .map(|file| {
+            let scan = scan(&file, rust::is_test_file(&file.path, &test_modules));
+            (file, scan)
+        })
+        .collect()
+}
+
+#[test]
+fn files_and_functions_fit_into_a_readers_head() {
+    let mut findings = Vec::new();
+    for (file, scan) in scans() {
+        let path = file.path.display();
+        let lines = file.text.lines().count();
+        if lines > MAX_FILE_LINES {
+            findings.push(format!("{path}: {lines} lines; split it, {MAX_FILE_LINES} are allowed"));
+        }
+        for (at, lines) in scan.functions.into_iter().filter(|(_, lines)| *lines > MAX_FUNCTION_LINES) {
+            let (line, name) = (at.line, at.what);
+            findings
+                .push(format!("{path}:{line}: {name} has {lines} lines; split it, {MAX_FUNCTION_LINES} are allowed"));
+        }
+    }
+    assert_none(&findings);
+}
+
+#[test]
+fn nothing_but_tests_calls_what_panics_or_prints_by_accident() {
+    let mut findings = Vec::new();
+    for (file, scan) in scans() {
+        for at in scan.careless_calls {
+            let place = format!("{}:{}", file.path.display(), at.line);
+            findings.push(format!("{place}: {}; return an error, or use `expect` with a proof", at.what));
+        }
+    }
+    assert_none(&findings);
+}
+
+#[test]
+fn tests_wait_for_conditions_and_never_for_a_time() {
+    let mut findings = Vec::new();
+    for (file, scan) in scans() {
+        for at in scan.pauses_in_tests {
+            let place = format!("{}:{}", file.path.display(), at.line);
+            findings
+                .push(format!("{place}: {}; wait for a condition, in a helper named wait_… or eventually…", at.what));
+        }
+    }
+    assert_none(&findings);
+}
+
+#[test]
+fn every_crate_says_what_it_is_for_and_keeps_the_lints_of_the_workspace() {
+    let root = root();
+    let workspace = Workspace::read(&root).unwrap();
+    let mut findings = Vec::new();
+    for package in workspace.members() {
+        for path in crate_roots(package, &root) {
+            let text = std::fs::read_to_string(root.join(path)).unwrap();
+            let first = text.lines().next().unwrap_or_default();
+            if !first.starts_with("//! ") || first.chars().count() < MIN_PURPOSE_CHARACTERS {
+                findings.push(format!("{}: open it with `//!` and what the crate is for", path.display()));
+            }
+        }
+        let manifest = std::fs::read_to_string(&package.manifest_path).unwrap();
+        if !manifest.contains("[lints]\nworkspace = true") {
+            findings.push(format!("{}: has no `[lints] workspace = true`", package.manifest_path));
+        }
+    }
+    assert_none(&findings);
+}
+
+#[test]
+fn nothing_speaks_of_a_developers_machine() {
+    let mut findings = Vec::new();
+    for file in tree::files(&root()).unwrap() {
+        let lines = text::foreign_paths(&file.text).into_iter();
+        findings.extend(lines.map(|line| format!("{}:{line}: names a path of one machine", file.path.display())));
+    }
+    assert_none(&findings);
+}
