@@ -141,8 +141,9 @@ impl Committer {
         if written.is_ok() {
             count(&batch, operations);
         }
-        drop(waiting);
         callbacks.complete(&written);
+        // Room is made last, so that whoever is let in comes after the answers that made it.
+        drop(waiting);
     }
 }
 
