@@ -6,7 +6,15 @@ use std::{env, error::Error, fs, path::Path};
 /// The generated code and the descriptor set are written for each of these, by name of the set.
 const PACKAGES: [(&str, &[&str]); 3] = [
     ("internal", &["holdfast/internal/node.proto", "holdfast/internal/raft.proto"]),
-    ("v1", &["holdfast/v1/accounts.proto", "holdfast/v1/namespaces.proto", "holdfast/v1/locks.proto"]),
+    (
+        "v1",
+        &[
+            "holdfast/v1/accounts.proto",
+            "holdfast/v1/namespaces.proto",
+            "holdfast/v1/locks.proto",
+            "holdfast/v1/sessions.proto",
+        ],
+    ),
     ("dlocks", &["dlocks/gateway.proto"]),
 ];
 
@@ -22,9 +30,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         // Log entries and answers pass through unread, so they are kept as shared bytes and not copied.
         tonic_prost_build::configure()
             .bytes(".holdfast.internal")
-            // The convenience `connect` of a client would clash with the node service's own call of that name: make a
-            // channel and give it to `new`.
-            .build_transport(name != "internal")
+            // The convenience `connect` of a client would clash with a service's own call of that name: make a channel
+            // and give it to `new`.
+            .build_transport(name == "dlocks")
             .compile_fds(descriptors)?;
     }
     Ok(())

@@ -9,6 +9,7 @@ mod api;
 mod cluster_up;
 mod output;
 mod scenario_1;
+mod scenarios;
 mod seed_accounts;
 mod seed_cluster_config;
 mod shard_key;
@@ -21,6 +22,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::api::BaseUrl;
 use crate::output::Format;
+use crate::scenarios::{Scenario, ScenarioArgs};
 
 /// Starts Holdfast clusters on this machine, fills them, and tries them out.
 #[derive(Debug, Parser)]
@@ -61,6 +63,27 @@ enum Command {
     /// Find or make the namespace my-namespace, acquire my-lock-1 in it for a minute, and show every answer.
     #[command(name = "scenario-1")]
     Scenario1(scenario_1::Scenario1Args),
+    /// Locks are paths in a tree: a lock covers everything below it.
+    #[command(name = "scenario-tree-locks")]
+    TreeLocks(ScenarioArgs),
+    /// Several locks at once: all of them or none.
+    #[command(name = "scenario-atomic-sets")]
+    AtomicSets(ScenarioArgs),
+    /// Readers and writers in one queue: first come, first served.
+    #[command(name = "scenario-queue")]
+    Queue(ScenarioArgs),
+    /// A session whose program dies: everything that it held is free soon after.
+    #[command(name = "scenario-session-dies")]
+    SessionDies(ScenarioArgs),
+    /// Two who would wait for each other for ever: the second is refused at once.
+    #[command(name = "scenario-deadlock")]
+    Deadlock(ScenarioArgs),
+    /// A watcher of events that loses its connection and misses nothing.
+    #[command(name = "scenario-watcher-resumes")]
+    WatcherResumes(ScenarioArgs),
+    /// A store that refuses an owner who is late, by the fencing token.
+    #[command(name = "scenario-fencing")]
+    Fencing(ScenarioArgs),
     /// Print a cluster config with equal shards and replicas spread evenly over nodes of this machine.
     SeedClusterConfig(seed_cluster_config::SeedClusterConfigArgs),
     /// Print the shard key and the shard of an account's namespaces, and of a namespace's locks.
@@ -91,6 +114,13 @@ async fn run(cli: Cli) -> Result<()> {
         Command::Cluster { command: ClusterCommand::Up(args) } => cluster_up::run(args).await,
         Command::SeedAccounts(args) => seed_accounts::run(&cli.global, args).await,
         Command::Scenario1(args) => scenario_1::run(&cli.global, args).await,
+        Command::TreeLocks(args) => scenarios::run(&cli.global, args, Scenario::TreeLocks).await,
+        Command::AtomicSets(args) => scenarios::run(&cli.global, args, Scenario::AtomicSets).await,
+        Command::Queue(args) => scenarios::run(&cli.global, args, Scenario::Queue).await,
+        Command::SessionDies(args) => scenarios::run(&cli.global, args, Scenario::SessionDies).await,
+        Command::Deadlock(args) => scenarios::run(&cli.global, args, Scenario::Deadlock).await,
+        Command::WatcherResumes(args) => scenarios::run(&cli.global, args, Scenario::WatcherResumes).await,
+        Command::Fencing(args) => scenarios::run(&cli.global, args, Scenario::Fencing).await,
         Command::SeedClusterConfig(args) => seed_cluster_config::run(args),
         Command::ShardKey(args) => shard_key::run(cli.global.output, args),
     }

@@ -8,8 +8,10 @@ use anyhow::Result;
 use clap::Parser;
 use holdfast_cluster::ClusterConfig;
 use holdfast_gateway::server::{Doors, serve};
-use holdfast_gateway::{Gateway, GatewayOptions};
+use holdfast_gateway::{Gateway, GatewayOptions, LocktopusAccount, serve_locktopus};
 use holdfast_process::{SecretsArgs, ShutdownArgs, TelemetryArgs, bind, check_listen_address, shutdown};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 /// Serves tenants over REST and gRPC, and routes their calls to the nodes.
 #[derive(Debug, Parser)]
@@ -27,6 +29,13 @@ struct Args {
     /// the port is then trusted.
     #[arg(long, env = "HOLDFAST_DLOCKS_ACCOUNT_METADATA")]
     dlocks_account_metadata: bool,
+    /// Address to listen on for Locktopus clients; when absent there is no such door.
+    #[arg(long, env = "HOLDFAST_LOCKTOPUS_LISTEN", value_name = "HOST:PORT", requires = "locktopus_account")]
+    locktopus_listen: Option<SocketAddr>,
+    /// The account that every Locktopus client acts for, since they bring no key: an id (16 digits are hex, more are
+    /// decimal), or `demo` for the account of the first start. Whoever reaches the port is trusted.
+    #[arg(long, env = "HOLDFAST_LOCKTOPUS_ACCOUNT", value_name = "ID|demo", requires = "locktopus_listen")]
+    locktopus_account: Option<LocktopusAccount>,
     /// Listen on an address that other machines reach although nothing is encrypted.
     #[arg(long, env = "HOLDFAST_INSECURE")]
     insecure: bool,
@@ -51,6 +60,7 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     check_listen_address(args.listen, false, args.insecure)?;
     let listener = bind(args.listen).await?;
     let address = listener.local_addr()?;
+    let locktopus = bind_locktopus(&args).await?;
     let options = GatewayOptions::new(config, cluster_secret, &operator_token, format!("gateway {address}"));
     let service = Gateway::start(options)?;
     let doors = Doors {
@@ -59,7 +69,29 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
         metrics: Arc::new(move || metrics.render()),
     };
     tracing::info!(%address, "gateway listens");
-    serve(listener, doors, shutdown).await?;
+    let stopped = CancellationToken::new();
+    let locktopus = async {
+        if let Some((listener, account)) = locktopus {
+            let address = listener.local_addr()?;
+            tracing::info!(%address, "gateway listens for Locktopus clients");
+            serve_locktopus(listener, service.clone(), account, stopped.cancelled()).await;
+        }
+        anyhow::Ok(())
+    };
+    let stopping = async {
+        shutdown.await;
+        stopped.cancel();
+    };
+    let (served, locktopus, ()) = tokio::join!(serve(listener, doors, stopped.cancelled()), locktopus, stopping);
+    served?;
+    locktopus?;
     service.shutdown().await;
     Ok(())
+}
+
+/// The port for Locktopus clients, when there is to be one.
+async fn bind_locktopus(args: &Args) -> Result<Option<(TcpListener, LocktopusAccount)>> {
+    let (Some(listen), Some(account)) = (args.locktopus_listen, args.locktopus_account) else { return Ok(None) };
+    check_listen_address(listen, false, args.insecure)?;
+    Ok(Some((bind(listen).await?, account)))
 }

@@ -10,10 +10,11 @@ use clap::Parser;
 use holdfast_bootstrap::Secrets;
 use holdfast_cluster::ClusterConfig;
 use holdfast_gateway::server::{Doors, serve};
-use holdfast_gateway::{Gateway, GatewayOptions, Service};
+use holdfast_gateway::{Gateway, GatewayOptions, LocktopusAccount, Service, serve_locktopus};
 use holdfast_node::{Node, NodeOptions, in_process};
 use holdfast_process::{ShutdownArgs, TelemetryArgs, bind, check_listen_address, shutdown};
 use holdfast_routing::Connector;
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 /// Shards of each kind that is divided: as in a cluster, so that one process behaves like many.
@@ -37,6 +38,13 @@ struct Args {
     /// the port is then trusted.
     #[arg(long, env = "HOLDFAST_DLOCKS_ACCOUNT_METADATA")]
     dlocks_account_metadata: bool,
+    /// Address to listen on for Locktopus clients; when absent there is no such door.
+    #[arg(long, env = "HOLDFAST_LOCKTOPUS_LISTEN", value_name = "HOST:PORT", requires = "locktopus_account")]
+    locktopus_listen: Option<SocketAddr>,
+    /// The account that every Locktopus client acts for, since they bring no key: an id (16 digits are hex, more are
+    /// decimal), or `demo` for the account of the first start. Whoever reaches the port is trusted.
+    #[arg(long, env = "HOLDFAST_LOCKTOPUS_ACCOUNT", value_name = "ID|demo", requires = "locktopus_listen")]
+    locktopus_account: Option<LocktopusAccount>,
     /// Listen on an address that other machines reach although nothing is encrypted.
     #[arg(long, env = "HOLDFAST_INSECURE")]
     insecure: bool,
@@ -60,6 +68,7 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     // The listener first: a second process on the same data must change nothing.
     let listener = bind(args.listen).await?;
     let address = listener.local_addr()?;
+    let locktopus = bind_locktopus(&args).await?;
     let secrets = Secrets::prepare(&args.data_dir)?;
     // The address is only a name here: the gateway reaches the node through memory.
     let config = ClusterConfig::generate(vec![(NODE.into(), "127.0.0.1:7000".into())], SHARDS, 1)?;
@@ -79,19 +88,21 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     };
     let stopped = CancellationToken::new();
     let serving = serve(listener, doors, stopped.clone().cancelled_owned());
+    let locktopus_address = locktopus.as_ref().map(|(listener, _)| listener.local_addr()).transpose()?;
+    let serving_locktopus = async {
+        if let Some((listener, account)) = locktopus {
+            serve_locktopus(listener, service.clone(), account, stopped.cancelled()).await;
+        }
+    };
     let running = async {
         node.start_replicas(&options).await?;
         ready(&service).await?;
+        if let Some(address) = locktopus_address {
+            println!("Locktopus clients connect to ws://{address}/v1?namespace=NAME");
+        }
         let url = format!("http://{address}");
         println!("\n{}", secrets.first_start(&url).await?);
-        let mut failure = node.store_failure();
-        tokio::select! {
-            () = shutdown => Ok(()),
-            failed = failure.wait_for(Option::is_some) => {
-                let reason = failed.ok().and_then(|failed| failed.clone());
-                Err(reason.map_or_else(|| anyhow!("the store is gone"), anyhow::Error::from))
-            }
-        }
+        until_over(&node, shutdown).await
     };
     let ending = async {
         let result = running.await;
@@ -99,7 +110,7 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
         result
     };
     let everything = async {
-        let (served, result) = tokio::join!(serving, ending);
+        let (served, (), result) = tokio::join!(serving, serving_locktopus, ending);
         served?;
         service.shutdown().await;
         node.stop().await;
@@ -112,6 +123,28 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
             bail!("the internal listener ended")
         }
     }
+}
+
+/// Waits until it is told to stop.
+///
+/// # Errors
+/// When the store fails first.
+async fn until_over(node: &Node, shutdown: impl Future<Output = ()>) -> Result<()> {
+    let mut failure = node.store_failure();
+    tokio::select! {
+        () = shutdown => Ok(()),
+        failed = failure.wait_for(Option::is_some) => {
+            let reason = failed.ok().and_then(|failed| failed.clone());
+            Err(reason.map_or_else(|| anyhow!("the store is gone"), anyhow::Error::from))
+        }
+    }
+}
+
+/// The port for Locktopus clients, when there is to be one.
+async fn bind_locktopus(args: &Args) -> Result<Option<(TcpListener, LocktopusAccount)>> {
+    let (Some(listen), Some(account)) = (args.locktopus_listen, args.locktopus_account) else { return Ok(None) };
+    check_listen_address(listen, false, args.insecure)?;
+    Ok(Some((bind(listen).await?, account)))
 }
 
 /// Waits until the service can serve.

@@ -1,12 +1,57 @@
 //! Pages of lists.
 
-use crate::MAX_PAGE_SIZE;
+use serde::Serialize;
 
-/// The first `limit` rows (at least one, at most a page) and whether more follow.
-pub(crate) fn cut<T>(rows: impl Iterator<Item = T>, limit: u32) -> (Vec<T>, bool) {
-    let size = limit.clamp(1, MAX_PAGE_SIZE) as usize;
-    let mut rows = rows;
-    let page: Vec<T> = rows.by_ref().take(size).collect();
-    let more = rows.next().is_some();
-    (page, more)
+use crate::{MAX_PAGE_BYTES, MAX_PAGE_SIZE, codec};
+
+/// How much of a page is taken.
+pub(crate) struct Room {
+    rows: usize,
+    bytes: usize,
+    max_rows: usize,
+}
+
+impl Room {
+    /// That of an empty page of `limit` rows: at least one, at most a page.
+    pub(crate) fn of(limit: u32) -> Self {
+        Self { rows: 0, bytes: 0, max_rows: limit.clamp(1, MAX_PAGE_SIZE) as usize }
+    }
+
+    /// Whether no row fits, however small.
+    pub(crate) fn is_full(&self) -> bool {
+        self.rows == self.max_rows
+    }
+
+    /// Takes the room of a row of so many bytes; false when it does not fit. The first one always does.
+    pub(crate) fn take(&mut self, bytes: usize) -> bool {
+        let taken = self.bytes.saturating_add(bytes);
+        let fits = !self.is_full() && (self.rows == 0 || taken <= MAX_PAGE_BYTES);
+        if fits {
+            self.rows += 1;
+            self.bytes = taken;
+        }
+        fits
+    }
+}
+
+/// The first `limit` rows as they are shown, and whether more follow. A page ends early rather than grow past
+/// [`MAX_PAGE_BYTES`] as encoded, but has at least one row.
+pub(crate) fn cut<R, T: Serialize>(
+    rows: impl Iterator<Item = R>,
+    limit: u32,
+    mut show: impl FnMut(R) -> T,
+) -> (Vec<T>, bool) {
+    let mut room = Room::of(limit);
+    let mut page = Vec::new();
+    for row in rows {
+        if room.is_full() {
+            return (page, true);
+        }
+        let shown = show(row);
+        if !room.take(codec::encode(&shown).len()) {
+            return (page, true);
+        }
+        page.push(shown);
+    }
+    (page, false)
 }

@@ -7,11 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::accounts::AccountsCore;
 use crate::codec::DecodeError;
-use crate::locks::LocksCore;
+use crate::locks::{Footprint, LocksCore};
 use crate::namespaces::NamespacesCore;
 use crate::outbox::Outbox;
 use crate::shard_state::ShardState;
-use crate::{AccountsCommand, Answer, Command, Context, NamespacesCommand, Query, Refusal, Reply, Revision};
+use crate::{
+    AccountsCommand, Answer, Command, Context, Effect, NamespacesCommand, Query, Refusal, Reply, Revision,
+    SessionLease, WaitLease,
+};
 
 /// The kinds of shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -78,7 +81,7 @@ impl ShardCore {
     pub fn advance(&mut self, context: &Context) {
         self.state_mut().advance(context);
         if let Self::Locks(core) = self {
-            core.end_what_is_due();
+            core.begin_entry(context);
         }
     }
 
@@ -113,6 +116,50 @@ impl ShardCore {
             _ => return None,
         };
         self.state_mut().outbox.await_all_of(account)
+    }
+
+    /// What the entry did to others than those who asked, in order; to be taken after its last command. A leader tells
+    /// them; a follower need not ask, since the next entry drops what nobody took.
+    pub fn take_effects(&mut self) -> Vec<Effect> {
+        match self {
+            Self::Locks(core) => core.take_effects(),
+            Self::Accounts(_) | Self::Namespaces(_) => Vec::new(),
+        }
+    }
+
+    /// All sessions of a locks shard, in order of opening: what a new leader begins to keep alive.
+    pub fn session_leases(&self) -> impl Iterator<Item = SessionLease> {
+        self.locks().into_iter().flat_map(LocksCore::session_leases)
+    }
+
+    /// All waiting requests of a locks shard: what a new leader expects gateways to attach to again.
+    pub fn wait_leases(&self) -> impl Iterator<Item = WaitLease> {
+        self.locks().into_iter().flat_map(LocksCore::wait_leases)
+    }
+
+    /// How much a locks shard keeps, for tests and status pages.
+    pub fn footprint(&self) -> Footprint {
+        self.locks().map(LocksCore::footprint).unwrap_or_default()
+    }
+
+    /// How many waiting requests were looked at to see whether they can be granted, since the start of the process.
+    pub fn requests_examined(&self) -> u64 {
+        self.locks().map_or(0, LocksCore::requests_examined)
+    }
+
+    /// Panics when something that is counted or indexed does not agree with what it is of. For tests: it looks at
+    /// everything.
+    pub fn verify(&self) {
+        if let Some(core) = self.locks() {
+            core.verify();
+        }
+    }
+
+    fn locks(&self) -> Option<&LocksCore> {
+        match self {
+            Self::Locks(core) => Some(core),
+            Self::Accounts(_) | Self::Namespaces(_) => None,
+        }
     }
 
     /// Answers from the last applied entry. `running_clock_ms` is the leader's clock now: it tells how long a hold has

@@ -24,7 +24,7 @@ pub(crate) struct ShardState {
 pub(crate) enum StateItem {
     Head { application: Application, shard_id: String, clock_ms: u64, revision: Revision, next_number: u64 },
     Inbox { source: String, number: u64 },
-    Outgoing { number: u64, message: Outgoing },
+    Outgoing { number: u64, message: Box<Outgoing> },
 }
 
 impl ShardState {
@@ -54,7 +54,8 @@ impl ShardState {
         };
         let inbox = self.inbox.iter().map(|(source, number)| StateItem::Inbox { source: source.clone(), number });
         let outbox = self.outbox.messages().iter();
-        let outbox = outbox.map(|(number, message)| StateItem::Outgoing { number: *number, message: message.clone() });
+        let outbox =
+            outbox.map(|(number, message)| StateItem::Outgoing { number: *number, message: Box::new(message.clone()) });
         std::iter::once(head).chain(inbox).chain(outbox)
     }
 
@@ -75,7 +76,7 @@ impl ShardState {
                 }
             }
             StateItem::Outgoing { number, message } => {
-                if !self.outbox.restore_message(number, message) {
+                if !self.outbox.restore_message(number, *message) {
                     return Err(DecodeError::Snapshot("a message has a number that was never given"));
                 }
             }

@@ -6,8 +6,10 @@ use holdfast_auth::{ClusterSecret, OperatorToken, OperatorVerifier, ServiceSigne
 use holdfast_cluster::{ClusterConfig, ConfigError, ShardMap};
 
 use crate::directory::{Directory, RateLimits};
+use crate::events::Places;
 use crate::service::{Inner, Service};
 use holdfast_routing::{Connector, Router, RoutingOptions, TcpConnector};
+use tokio_util::sync::CancellationToken;
 
 /// What a gateway needs to know.
 pub struct GatewayOptions {
@@ -66,6 +68,8 @@ impl Gateway {
             rates: RateLimits::default(),
             operator: options.operator,
             cluster_secret: options.cluster_secret,
+            watchers: Places::default(),
+            stopping: CancellationToken::new(),
         }))
     }
 }

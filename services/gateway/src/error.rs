@@ -163,13 +163,8 @@ impl ApiError {
     }
 
     /// A bad field; the detail should name it too, since some doors show only the detail.
-    pub fn invalid(field: &'static str, detail: impl Into<String>) -> Self {
+    pub fn invalid(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(Code::InvalidArgument, detail).with("field", field)
-    }
-
-    /// A field of a later version, set to something that this one does not do.
-    pub fn not_served(field: &'static str) -> Self {
-        Self::invalid(field, format!("{field}: not served by this version"))
     }
 
     /// No credential, or one that is unknown, wrong, expired or revoked.
@@ -220,6 +215,12 @@ impl From<Refusal> for ApiError {
             Refusal::AccountNotFound(id) => Self::new(Code::AccountNotFound, detail).with("account", id.to_string()),
             Refusal::NamespaceNotFound => Self::new(Code::NamespaceNotFound, detail),
             Refusal::ApiKeyNotFound => Self::new(Code::ApiKeyNotFound, detail),
+            Refusal::SessionNotFound(id) => Self::new(Code::SessionNotFound, detail).with("session_id", id),
+            Refusal::Superseded { epoch } => Self::new(Code::Superseded, detail).with("epoch", epoch.to_string()),
+            Refusal::RequestIdTaken(_) => Self::invalid("request_id", format!("request_id: {detail}")),
+            Refusal::RevisionCompacted { oldest } => {
+                Self::new(Code::RevisionCompacted, detail).with("oldest", oldest.to_string())
+            }
             Refusal::EmailTaken(email) => Self::new(Code::AlreadyExists, detail).with("email", email),
             Refusal::NamespaceTaken(name) => Self::new(Code::AlreadyExists, detail).with("namespace", name),
             Refusal::QuotaExceeded { what, max, .. } => {
@@ -227,8 +228,8 @@ impl From<Refusal> for ApiError {
             }
             // Ids are drawn again before a caller could see this.
             Refusal::IdTaken => Self::new(Code::Unavailable, detail),
-            // Only the followers of changes ask for them; a caller that saw it would have met a fault.
-            Refusal::ChangesForgotten { .. } => Self::internal(detail),
+            // Only followers of changes and nodes ask what these answer; a caller that saw one would have met a fault.
+            Refusal::ChangesForgotten { .. } | Refusal::NotWaiting => Self::internal(detail),
             Refusal::Malformed(_) => Self::internal(detail),
         }
     }
@@ -297,6 +298,20 @@ mod tests {
             (error.code, error.detail.as_str()),
             (Code::QuotaExceeded, "namespaces is limited to 25; delete some")
         );
+    }
+
+    #[test]
+    fn refusals_about_sessions_requests_and_history_have_codes_of_their_own() {
+        let cases = [
+            (Refusal::SessionNotFound("se_1".into()), Code::SessionNotFound, ("session_id", "se_1")),
+            (Refusal::Superseded { epoch: 9 }, Code::Superseded, ("epoch", "9")),
+            (Refusal::RequestIdTaken("r".into()), Code::InvalidArgument, ("field", "request_id")),
+            (Refusal::RevisionCompacted { oldest: 7 }, Code::RevisionCompacted, ("oldest", "7")),
+        ];
+        for (refusal, code, (name, value)) in cases {
+            let error = ApiError::from(refusal);
+            assert_eq!((error.code, error.ids), (code, vec![(name, value.to_owned())]));
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What every door reads from the head of a call: its request id, credential, deadline and idempotency key.
 
+use std::future::Future;
+use std::pin::pin;
 use std::time::Duration;
 
 use axum::http::header::AUTHORIZATION;
@@ -8,7 +10,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::error::{ApiError, ApiResult};
-use crate::service::{CallContext, DEFAULT_DEADLINE};
+use crate::service::{CallContext, DEFAULT_DEADLINE, Patience};
 
 /// Names a call in logs, in the answer and in support requests.
 pub(crate) static REQUEST_ID: HeaderName = HeaderName::from_static("holdfast-request-id");
@@ -31,25 +33,30 @@ pub(crate) struct Head {
     pub(crate) request_id: String,
     bearer: ApiResult<Option<String>>,
     deadline: ApiResult<Instant>,
+    /// Whether the caller said how long it waits.
+    is_own_deadline: bool,
+    patience: Patience,
     idempotency_key: ApiResult<Option<String>>,
 }
 
 impl Head {
     /// Of a call over REST.
     pub(crate) fn rest(headers: &HeaderMap) -> Self {
-        Self::read(headers, single(headers, TIMEOUT_MS).and_then(|text| deadline(text, rest_timeout)))
+        Self::read(headers, TIMEOUT_MS, rest_timeout)
     }
 
     /// Of a call over gRPC.
     pub(crate) fn grpc(headers: &HeaderMap) -> Self {
-        Self::read(headers, single(headers, GRPC_TIMEOUT).and_then(|text| deadline(text, grpc_timeout)))
+        Self::read(headers, GRPC_TIMEOUT, grpc_timeout)
     }
 
-    fn read(headers: &HeaderMap, deadline: ApiResult<Instant>) -> Self {
+    fn read(headers: &HeaderMap, timeout: &'static str, parse: fn(&str) -> ApiResult<Duration>) -> Self {
         Self {
             request_id: request_id(headers),
             bearer: bearer(headers),
-            deadline,
+            deadline: single(headers, timeout).and_then(|text| deadline(text, parse)),
+            is_own_deadline: headers.contains_key(timeout),
+            patience: Patience::default(),
             idempotency_key: single(headers, IDEMPOTENCY_KEY).map(|key| key.map(str::to_owned)),
         }
     }
@@ -60,6 +67,7 @@ impl Head {
             request_id: self.request_id.clone(),
             deadline: self.deadline.clone()?,
             idempotency_key: self.idempotency_key.clone()?,
+            patience: (!self.is_own_deadline).then(|| self.patience.clone()),
         })
     }
 
@@ -68,9 +76,19 @@ impl Head {
         self.bearer.as_ref().map(Option::as_deref).map_err(Clone::clone)
     }
 
-    /// When the door stops waiting for the service.
-    pub(crate) fn give_up_at(&self) -> Instant {
-        self.deadline.clone().unwrap_or_else(|_| Instant::now() + DEFAULT_DEADLINE) + GRACE
+    /// What the service answers, unless the door has to stop waiting for it first. A call that waits may move its
+    /// deadline on the way.
+    pub(crate) async fn in_time<T>(&self, answered: impl Future<Output = T>) -> Option<T> {
+        let mut answered = pin!(answered);
+        let first = self.deadline.clone().unwrap_or_else(|_| Instant::now() + DEFAULT_DEADLINE) + GRACE;
+        loop {
+            let waited = self.patience.so_far();
+            match tokio::time::timeout_at(first + waited, &mut answered).await {
+                Ok(answer) => return Some(answer),
+                Err(_) if self.patience.so_far() > waited => {}
+                Err(_) => return None,
+            }
+        }
     }
 
     /// The request id as a header of the answer.

@@ -12,17 +12,21 @@ pub mod config;
 pub mod directory;
 mod dlocks;
 pub mod error;
+pub mod events;
 mod grpc;
 mod head;
 pub mod health;
+mod locktopus;
 pub mod page_token;
 mod rest;
 pub mod server;
 pub mod service;
+mod session;
 #[cfg(test)]
 mod test_cluster;
 pub mod validate;
 
 pub use config::{Gateway, GatewayOptions};
 pub use error::{ApiError, ApiResult, Code};
+pub use locktopus::{LocktopusAccount, MalformedLocktopusAccount, serve_locktopus};
 pub use service::{CallContext, Caller, Service};

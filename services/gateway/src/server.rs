@@ -23,10 +23,11 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use metrics::{Unit, describe_counter, describe_gauge, describe_histogram, gauge};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 use tower::ServiceExt;
@@ -82,6 +83,7 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), DescriptorsError> {
     describe();
+    let service = doors.service.clone();
     let (reporter, health) = tonic_health::server::health_reporter();
     let dlocks = DlocksDoor::new(doors.service.clone(), doors.dlocks_account_metadata);
     let grpc = grpc::routes(&doors.service, dlocks, health)?;
@@ -91,15 +93,45 @@ pub async fn serve(
     // Once before anybody can ask, so that no service is unknown and none is said to serve before it can.
     tell(&reporter, doors.service.ready().is_ok()).await;
     tasks.spawn(follow_readiness(reporter, doors.service.clone(), stopping.clone()));
-    accept(&listener, Front { rest, grpc }, &tasks, &stopping, shutdown).await;
+    serve_front(listener, Front { rest, grpc }, &service, Running { tasks, stopping }, shutdown).await;
+    Ok(())
+}
+
+/// Serves routes on a listener of their own, as [`serve`] does.
+pub(crate) async fn serve_routes(
+    listener: TcpListener,
+    routes: Router,
+    service: &Service,
+    shutdown: impl Future<Output = ()>,
+) {
+    let front = Front { rest: routes.clone(), grpc: routes };
+    serve_front(listener, front, service, Running::default(), shutdown).await;
+}
+
+/// What runs behind a listener, and the sign to end it.
+#[derive(Default)]
+struct Running {
+    tasks: TaskTracker,
+    stopping: CancellationToken,
+}
+
+async fn serve_front(
+    listener: TcpListener,
+    front: Front,
+    service: &Service,
+    Running { tasks, stopping }: Running,
+    shutdown: impl Future<Output = ()>,
+) {
+    accept(&listener, front, &tasks, &stopping, shutdown).await;
     // Closed first, so that new callers go elsewhere while those in flight are answered.
     drop(listener);
+    // What has no end of its own would keep its connection until it is cut off.
+    service.end_streams();
     stopping.cancel();
     tasks.close();
     if timeout(DRAIN_WITHIN + CLOSE_WITHIN, tasks.wait()).await.is_err() {
         warn!(connections = tasks.len(), "connections were cut off: they did not end in time");
     }
-    Ok(())
 }
 
 fn describe() {
@@ -107,6 +139,7 @@ fn describe() {
     describe_counter!("holdfast_grpc_requests_total", "Calls over gRPC, by method and status.");
     describe_histogram!("holdfast_request_seconds", Unit::Seconds, "Time from the head of a call to its answer's.");
     describe_gauge!("holdfast_connections", "Connections that are open.");
+    describe_gauge!("holdfast_session_connections", "Connections of sessions that are open.");
 }
 
 fn probes(doors: &Doors) -> Probes {
@@ -137,15 +170,12 @@ async fn accept(
             () = &mut shutdown => return,
             next = next => next,
         };
+        // It fails when the semaphore is closed, which nobody does.
+        let Ok(permit) = permit else { return };
         match accepted {
             Ok((stream, peer)) => {
-                let connection = serve_connection(stream, peer, front.clone(), stopping.clone());
-                tasks.spawn(async move {
-                    gauge!("holdfast_connections").increment(1.0);
-                    connection.await;
-                    gauge!("holdfast_connections").decrement(1.0);
-                    drop(permit);
-                });
+                let stay = Stay::new(permit, tasks);
+                tasks.spawn(serve_connection(stream, peer, front.clone(), stay, stopping.clone()));
             }
             Err(error) => not_accepted(&error).await,
         }
@@ -162,7 +192,32 @@ async fn not_accepted(error: &io::Error) {
     sleep(ACCEPT_AGAIN_AFTER).await;
 }
 
-async fn serve_connection(stream: TcpStream, peer: SocketAddr, front: Front, stopping: CancellationToken) {
+/// Held by whatever runs on a connection, also when that is no longer HTTP: until then the connection counts, and a
+/// process that stops waits for it. Comes with every request as an extension. A cheap clone.
+#[derive(Clone)]
+pub(crate) struct Stay {
+    _open: Arc<Open>,
+}
+
+struct Open {
+    _permit: OwnedSemaphorePermit,
+    _awaited: TaskTrackerToken,
+}
+
+impl Stay {
+    fn new(permit: OwnedSemaphorePermit, tasks: &TaskTracker) -> Self {
+        gauge!("holdfast_connections").increment(1.0);
+        Self { _open: Arc::new(Open { _permit: permit, _awaited: tasks.token() }) }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        gauge!("holdfast_connections").decrement(1.0);
+    }
+}
+
+async fn serve_connection(stream: TcpStream, peer: SocketAddr, front: Front, stay: Stay, stopping: CancellationToken) {
     if let Err(error) = stream.set_nodelay(true) {
         debug!(%peer, %error, "answers may be delayed: TCP_NODELAY cannot be set");
     }
@@ -171,10 +226,11 @@ async fn serve_connection(stream: TcpStream, peer: SocketAddr, front: Front, sto
     let service = service_fn(move |mut request: Request<Incoming>| {
         seen.store(true, Ordering::Relaxed);
         request.extensions_mut().insert(ConnectInfo(peer));
+        request.extensions_mut().insert(stay.clone());
         front.clone().answer(request)
     });
     let builder = builder();
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
     let first_request_by = Instant::now() + FIRST_REQUEST_WITHIN;
     let close_within = tokio::select! {
         ended = connection.as_mut() => return ended_with(peer, ended),
@@ -266,11 +322,12 @@ async fn tell(reporter: &HealthReporter, serving: bool) {
 }
 
 /// What the health service knows: the process as a whole, and each service of the API.
-const SERVICES: [&str; 5] = [
+const SERVICES: [&str; 6] = [
     "",
     "holdfast.v1.AccountsService",
     "holdfast.v1.NamespacesService",
     "holdfast.v1.LocksService",
+    "holdfast.v1.SessionsService",
     "com.evrblk.monstera_example.gatewaypb.LocksServiceApi",
 ];
 

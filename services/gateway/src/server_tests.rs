@@ -129,13 +129,13 @@ async fn a_lock_is_taken_refused_checked_listed_released_and_deleted_over_grpc()
 
     let named = (String::from("ns"), Some(String::from("a/b")), Vec::new());
     let (namespace, name, path) = named.clone();
-    let check = v1::CheckLockRequest { namespace, name, path, fencing_token: token };
+    let check = v1::CheckLockRequest { namespace, name, path, fencing_token: token, ..Default::default() };
     assert!(locks.check_lock(running.call(check)).await.unwrap().into_inner().current);
     let list = v1::ListLocksRequest { namespace: "ns".into(), ..Default::default() };
     let listed = locks.list_locks(running.call(list)).await.unwrap().into_inner();
     assert_eq!((listed.locks.len(), listed.locks[0].name()), (1, "a/b"));
     let (namespace, _, _) = named.clone();
-    let by_path = v1::GetLockRequest { namespace, name: None, path: vec!["a/b".into()] };
+    let by_path = v1::GetLockRequest { namespace, path: vec!["a/b".into()], ..Default::default() };
     let found = locks.get_lock(running.call(by_path)).await.unwrap().into_inner().lock.unwrap();
     assert_eq!(found.state(), v1::lock::State::WriteLocked);
     let (namespace, name, path) = named.clone();
@@ -144,7 +144,8 @@ async fn a_lock_is_taken_refused_checked_listed_released_and_deleted_over_grpc()
     assert!(released.released);
     assert_eq!(released.lock.unwrap().state(), v1::lock::State::Unlocked);
     let (namespace, name, path) = named;
-    locks.delete_lock(running.call(v1::DeleteLockRequest { namespace, name, path })).await.unwrap();
+    let delete = v1::DeleteLockRequest { namespace, name, path, ..Default::default() };
+    locks.delete_lock(running.call(delete)).await.unwrap();
 }
 
 #[tokio::test]
@@ -317,3 +318,7 @@ fn grpc_is_told_by_its_content_type_and_version() {
     assert!(!told(Version::HTTP_11, "application/grpc"));
     assert!(!is_grpc(Version::HTTP_2, &HeaderMap::new()));
 }
+
+#[cfg(test)]
+#[path = "server_locks_tests.rs"]
+mod locks;

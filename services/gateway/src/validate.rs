@@ -6,6 +6,10 @@ use holdfast_core::{
 };
 use time::OffsetDateTime;
 
+mod locks;
+
+pub use locks::*;
+
 use crate::error::{ApiError, ApiResult};
 
 /// What the ids of sessions begin with; no process id may.
@@ -20,7 +24,7 @@ const MAX_BYTES_LIMIT: u32 = 64 * 1_024;
 const MAX_TIME_LIMIT_MS: u64 = 10 * 366 * 24 * 60 * 60 * 1_000;
 
 /// A name, a path segment or a holder: 1 to 128 bytes without NUL. `..` and `a/b` are names like any other.
-pub fn name(field: &'static str, text: &str) -> ApiResult<()> {
+pub fn name(field: &str, text: &str) -> ApiResult<()> {
     bounded(field, text, 1, MAX_NAME_BYTES)
 }
 
@@ -63,15 +67,7 @@ pub fn lock_name(text: &str) -> ApiResult<Path> {
 
 /// The prefix of a list of locks: at most as deep as a path may be.
 pub fn prefix(segments: &[String], limits: &Limits) -> ApiResult<Path> {
-    let depth = limits.max_path_depth as usize;
-    if segments.len() > depth {
-        let detail = format!("prefix: has {} segments, at most {depth} are allowed", segments.len());
-        return Err(ApiError::invalid("prefix", detail).with("limit", "max_path_depth"));
-    }
-    for segment in segments {
-        name("prefix", segment)?;
-    }
-    Ok(Path(segments.to_vec()))
+    path("prefix", segments, limits.max_path_depth)
 }
 
 /// Metadata of a hold: keys and values together.
@@ -184,7 +180,7 @@ pub fn limits(limits: &Limits) -> ApiResult<()> {
     at_most.into_iter().try_for_each(|(field, value, min, max)| range(field, value, min, max))
 }
 
-fn bounded(field: &'static str, text: &str, min: usize, max: usize) -> ApiResult<()> {
+fn bounded(field: &str, text: &str, min: usize, max: usize) -> ApiResult<()> {
     let bytes = text.len();
     if bytes < min || bytes > max {
         return Err(ApiError::invalid(field, format!("{field}: must have {min} to {max} bytes, has {bytes}")));

@@ -4,9 +4,9 @@ use time::macros::datetime;
 use super::*;
 use crate::error::Code;
 
-const NOW: OffsetDateTime = datetime!(2024-05-06 07:08:09 UTC);
+pub(super) const NOW: OffsetDateTime = datetime!(2024-05-06 07:08:09 UTC);
 
-fn refused<T: std::fmt::Debug>(result: ApiResult<T>, field: &str) -> String {
+pub(super) fn refused<T: std::fmt::Debug>(result: ApiResult<T>, field: &str) -> String {
     let error = result.unwrap_err();
     assert_eq!(error.code, Code::InvalidArgument);
     assert_eq!(error.ids.first(), Some(&("field", field.to_owned())), "{error}");

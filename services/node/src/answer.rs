@@ -2,33 +2,77 @@
 
 use bytes::Bytes;
 use holdfast_core::shard::Application;
-use holdfast_core::{Query, Reply, codec};
+use holdfast_core::{Command, LocksCommand, Reply, codec};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_proto::internal::call::Body;
 use holdfast_proto::internal::{Answer, Call, NotLeader};
 use holdfast_replication::ProposeError;
 use tokio::time::{Duration, Instant, timeout_at};
 
+use crate::caller::Caller;
 use crate::replica::Replica;
+use crate::waiting::Waiting;
+use crate::{asking, following};
 
-/// Answers a call. `replica` is the one that it is addressed to, if this node hosts it.
-pub(crate) async fn answer(replica: Option<&Replica>, call: Call, received: Instant) -> Answer {
+/// Answers a call; nothing when nobody is left to hear it. `replica` is the one that it is addressed to, if this node
+/// hosts it.
+pub(crate) async fn answer(
+    replica: Option<&Replica>,
+    call: Call,
+    received: Instant,
+    caller: Option<&Caller>,
+) -> Option<Answer> {
     let deadline = received + Duration::from_millis(call.deadline_ms.into());
-    let outcome = match (replica, call.body) {
-        (None, _) => Outcome::NotProposed(format!("replica {} is not on this node", call.replica)),
-        (Some(_), None) => Outcome::NotProposed("the call has neither a command nor a query".into()),
-        (Some(replica), Some(Body::Command(bytes))) => command(replica, call.term, bytes, deadline).await,
-        (Some(replica), Some(Body::Query(bytes))) => query(replica, &bytes, deadline).await,
+    let until = deadline.min(received + Duration::from_millis(call.hold_ms.into()));
+    let outcome = match (replica, call.body, caller) {
+        (None, ..) => Outcome::NotProposed(format!("replica {} is not on this node", call.replica)),
+        (Some(_), None, _) => Outcome::NotProposed("the call has neither a command nor a query".into()),
+        (Some(replica), Some(Body::Command(bytes)), None) => command(replica, call.term, bytes, deadline).await,
+        (Some(replica), Some(Body::Command(bytes)), Some(caller)) => {
+            let waiting = Waiting { replica, term: call.term, caller, poll_ends: until, deadline };
+            let (outcome, attempt) = may_wait(waiting, bytes).await?;
+            return Some(Answer { id: call.id, outcome: Some(outcome), attempt });
+        }
+        (Some(replica), Some(Body::Query(bytes)), caller) => query(replica, &bytes, caller, until, deadline).await,
+        (Some(replica), Some(Body::Follow(bytes)), Some(caller)) => follow(replica, &bytes, caller, deadline).await,
+        (Some(_), Some(Body::Follow(_)), None) => Outcome::NotProposed("a follow has no caller".into()),
     };
-    Answer { id: call.id, outcome: Some(outcome) }
+    Some(Answer { id: call.id, outcome: Some(outcome), attempt: 0 })
+}
+
+/// Whether other answers to the call may come before the last one.
+pub(crate) fn may_be_held(call: &Call) -> bool {
+    call.hold_ms > 0 || matches!(call.body, Some(Body::Follow(_)))
+}
+
+/// Only an acquire of a locks shard waits.
+async fn may_wait(waiting: Waiting<'_>, bytes: Bytes) -> Option<(Outcome, u64)> {
+    match codec::decode(&bytes) {
+        Ok(Command::Locks(LocksCommand::Acquire(acquire))) => waiting.acquire(acquire).await,
+        _ => Some((command(waiting.replica, waiting.term, bytes, waiting.deadline).await, 0)),
+    }
+}
+
+async fn follow(replica: &Replica, bytes: &[u8], caller: &Caller, deadline: Instant) -> Outcome {
+    match codec::decode(bytes) {
+        Ok(follow) => following::follow(replica, &follow, caller, deadline).await,
+        Err(error) => Outcome::NotProposed(format!("the follow can't be read: {error}")),
+    }
 }
 
 async fn command(replica: &Replica, term: u64, bytes: Bytes, deadline: Instant) -> Outcome {
     match replica.group.propose(term, bytes, deadline).await {
         Ok(reply) => settled(replica, reply, deadline).await,
-        Err(ProposeError::NotLeader(not_leader)) => redirect(not_leader),
-        Err(ProposeError::NotProposed(reason)) => Outcome::NotProposed(reason.into()),
-        Err(ProposeError::Unknown(reason)) => Outcome::Unknown(reason.into()),
+        Err(error) => refused(error),
+    }
+}
+
+/// Why a command has no reply.
+pub(crate) fn refused(error: ProposeError) -> Outcome {
+    match error {
+        ProposeError::NotLeader(not_leader) => redirect(not_leader),
+        ProposeError::NotProposed(reason) => Outcome::NotProposed(reason.into()),
+        ProposeError::Unknown(reason) => Outcome::Unknown(reason.into()),
     }
 }
 
@@ -65,19 +109,19 @@ async fn settled(replica: &Replica, bytes: Bytes, deadline: Instant) -> Outcome 
     }
 }
 
-async fn query(replica: &Replica, bytes: &[u8], deadline: Instant) -> Outcome {
-    let query: Query = match codec::decode(bytes) {
-        Ok(query) => query,
-        Err(error) => return Outcome::NotProposed(format!("the query can't be read: {error}")),
-    };
-    // The lease is judged after the reading, so that a node that was paused in between gives no old answer.
-    let read = replica.group.read(replica.reads, deadline, |permit| replica.machine.query(permit.clock_ms, &query));
-    match read.await {
-        Ok(reply) => Outcome::Reply(Bytes::from(codec::encode(&reply))),
-        Err(not_leader) => redirect(not_leader),
+async fn query(replica: &Replica, bytes: &[u8], caller: Option<&Caller>, until: Instant, deadline: Instant) -> Outcome {
+    match (codec::decode(bytes), caller) {
+        (Err(error), _) => Outcome::NotProposed(format!("the query can't be read: {error}")),
+        (Ok(query), None) => asking::ask(replica, &query, deadline).await,
+        (Ok(query), Some(caller)) => asking::watch(replica, &query, caller, until).await,
     }
 }
 
-fn redirect(not_leader: holdfast_replication::NotLeader) -> Outcome {
+/// Sends the caller to the leader that the replica knows of.
+pub(crate) fn not_leader(replica: &Replica) -> Outcome {
+    redirect(replica.group.not_leader())
+}
+
+pub(crate) fn redirect(not_leader: holdfast_replication::NotLeader) -> Outcome {
     Outcome::NotLeader(NotLeader { leader: not_leader.leader.unwrap_or(0), term: not_leader.term })
 }

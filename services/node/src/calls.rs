@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_proto::internal::{Answer, AnswerFrame, Call, CallFrame};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
-use crate::answer::answer;
+use crate::answer::{answer, may_be_held};
+use crate::caller::{Caller, HeldCalls};
 use crate::node::Shared;
 
 /// Calls under way on one connection; further frames are not read until some are answered.
@@ -31,6 +32,9 @@ pub(crate) async fn serve(
     let (answers, collected) = mpsc::channel(CALLS);
     tokio::spawn(send_answers(collected, out));
     let room = Arc::new(Semaphore::new(CALLS));
+    let held = HeldCalls::default();
+    let cut_off = CancellationToken::new();
+    let _ends = cut_off.clone().drop_guard();
     loop {
         let frame = tokio::select! {
             biased;
@@ -50,19 +54,44 @@ pub(crate) async fn serve(
             let shared = Arc::clone(&shared);
             let answers = answers.clone();
             let received = Instant::now();
+            if may_be_held(&call) {
+                let Some(gone) = held.begin(call.id) else {
+                    let outcome = Outcome::NotProposed("too many calls of this connection are held back".into());
+                    let _ = answers.send(Answer { id: call.id, outcome: Some(outcome), attempt: 0 }).await;
+                    continue;
+                };
+                let caller = Caller { call: call.id, answers, gone, cut_off: cut_off.clone() };
+                tokio::spawn(answer_held(shared, call, caller, held.clone(), permit));
+                continue;
+            }
             tokio::spawn(async move {
-                let answer = answer_one(&shared, call, received).await;
+                let answer = answer_one(&shared, call, received, None).await;
                 // The caller may be gone; it knows that the outcome is not known.
-                let _ = answers.send(answer).await;
+                if let Some(answer) = answer {
+                    let _ = answers.send(answer).await;
+                }
                 drop(permit);
             });
+        }
+        for call in frame.given_up {
+            held.give_up(call);
         }
     }
 }
 
-async fn answer_one(shared: &Shared, call: Call, received: Instant) -> Answer {
+async fn answer_one(shared: &Shared, call: Call, received: Instant, caller: Option<&Caller>) -> Option<Answer> {
     let replica = shared.replica(call.replica);
-    answer(replica.as_deref(), call, received).await
+    answer(replica.as_deref(), call, received, caller).await
+}
+
+/// Calls whose answers are held back take no room from the others.
+async fn answer_held(shared: Arc<Shared>, call: Call, caller: Caller, held: HeldCalls, permit: OwnedSemaphorePermit) {
+    drop(permit);
+    let answer = answer_one(&shared, call, Instant::now(), Some(&caller)).await;
+    held.end(caller.call);
+    if let Some(answer) = answer {
+        let _ = caller.answers.send(answer).await;
+    }
 }
 
 /// Puts whatever answers are ready into one frame, or into several when they are large.
@@ -90,7 +119,7 @@ async fn send_answers(mut collected: mpsc::Receiver<Answer>, out: mpsc::Sender<R
 
 fn reply_bytes(answer: &Answer) -> usize {
     match &answer.outcome {
-        Some(Outcome::Reply(bytes)) => bytes.len(),
+        Some(Outcome::Reply(bytes) | Outcome::Notice(bytes)) => bytes.len(),
         _ => 0,
     }
 }
@@ -103,7 +132,7 @@ fn fitting(answer: Answer) -> Answer {
         return answer;
     }
     let reason = format!("the reply has {bytes} bytes and may have {MAX_REPLY_BYTES}; ask for less");
-    Answer { id: answer.id, outcome: Some(Outcome::Unknown(reason)) }
+    Answer { outcome: Some(Outcome::Unknown(reason)), ..answer }
 }
 
 #[cfg(test)]
@@ -113,7 +142,7 @@ mod tests {
     use super::*;
 
     fn reply(id: u64, bytes: usize) -> Answer {
-        Answer { id, outcome: Some(Outcome::Reply(Bytes::from(vec![0; bytes]))) }
+        Answer { id, outcome: Some(Outcome::Reply(Bytes::from(vec![0; bytes]))), attempt: 0 }
     }
 
     #[tokio::test]

@@ -1,7 +1,8 @@
 //! A node: hosts the replicas that the cluster config gives it.
 //!
 //! Purpose: start and recover replicas, form new groups once, answer the calls of gateways, and do what only a leader
-//! does: end what is due, deliver the outbox.
+//! does: end what is due, deliver the outbox, keep sessions alive, hold back the answers of those who wait, tell those
+//! who follow.
 //!
 //! Invariant: everything that a leader originates goes through the log; a duty ends with the leadership that began it,
 //! and a new leader needs nothing but the state.
@@ -9,12 +10,16 @@
 //! Deliberately unknown here: tenants' keys, HTTP calls of tenants, openraft, RocksDB.
 
 mod answer;
+mod asking;
+mod caller;
 mod calls;
 mod connections;
 mod credentials;
 mod duties;
 mod error;
+mod following;
 mod in_process;
+mod leader;
 mod machine;
 mod node;
 mod options;
@@ -23,6 +28,7 @@ mod router;
 mod serve;
 mod service;
 mod status;
+mod waiting;
 
 pub use error::NodeError;
 pub use in_process::{InProcessConnector, InProcessListener, in_process};

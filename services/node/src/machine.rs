@@ -9,7 +9,9 @@ use holdfast_core::{Command, Context, Query, Refusal, Reply, codec};
 use holdfast_replication::{Machine, MachineError, Stamp};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
+
+use crate::leader::Table;
 
 /// What the leader's duties wait for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -36,8 +38,16 @@ pub trait Observer: Send + Sync + 'static {
 pub struct ShardMachine {
     shard: String,
     observer: Option<Arc<dyn Observer>>,
-    core: Mutex<ShardCore>,
+    inner: Mutex<Inner>,
     signals: watch::Sender<Signals>,
+    /// The table of the leader has something new to wait for.
+    table_changed: Notify,
+}
+
+/// The state and, while this replica leads, what a leader keeps besides. One lock, so that they are never apart.
+struct Inner {
+    core: ShardCore,
+    table: Option<Table>,
 }
 
 impl ShardMachine {
@@ -48,7 +58,33 @@ impl ShardMachine {
         if let Some(observer) = &observer {
             observer.began(shard, &core);
         }
-        Self { shard: shard.to_owned(), observer, core: Mutex::new(core), signals }
+        let inner = Mutex::new(Inner { core, table: None });
+        Self { shard: shard.to_owned(), observer, inner, signals, table_changed: Notify::new() }
+    }
+
+    /// Works with the state and the table of the leader of that term; nothing when it no longer leads. Duties are woken
+    /// when they have to look earlier than they meant to.
+    pub(crate) fn as_leader<T>(&self, term: u64, work: impl FnOnce(&ShardCore, &mut Table) -> T) -> Option<T> {
+        self.look_as_leader(term, |core, table| {
+            let done = work(core, table);
+            if table.wakes_duties() {
+                self.table_changed.notify_waiters();
+            }
+            done
+        })
+    }
+
+    /// The same for duties that look what there is to do: a look wakes nobody, least of all themselves.
+    pub(crate) fn look_as_leader<T>(&self, term: u64, look: impl FnOnce(&ShardCore, &mut Table) -> T) -> Option<T> {
+        let mut inner = self.inner.lock();
+        let Inner { core, table } = &mut *inner;
+        let table = table.as_mut().filter(|table| table.term == term)?;
+        Some(look(core, table))
+    }
+
+    /// Wakes the duties that wait for something in the table.
+    pub(crate) fn table_changed(&self) -> &Notify {
+        &self.table_changed
     }
 
     /// Follows what the duties wait for.
@@ -58,24 +94,24 @@ impl ShardMachine {
 
     /// Answers a query from the last applied entry. `clock_ms` is the running clock.
     pub fn query(&self, clock_ms: u64, query: &Query) -> Reply {
-        self.core.lock().query(clock_ms, query)
+        self.inner.lock().core.query(clock_ms, query)
     }
 
     /// The oldest messages of the outbox.
     pub fn outbox(&self, at_most: usize) -> Vec<(u64, Outgoing)> {
-        let core = self.core.lock();
+        let core = &self.inner.lock().core;
         core.outbox().messages().iter().take(at_most).map(|(number, message)| (*number, message.clone())).collect()
     }
 
     /// Whether a reply that awaits this message may be given.
     pub fn is_settled(&self, number: u64) -> bool {
-        self.core.lock().outbox().is_settled(number)
+        self.inner.lock().core.outbox().is_settled(number)
     }
 
     /// SHA-256 over the snapshot that the state would give now.
     pub fn digest(&self) -> [u8; 32] {
         let mut hasher = Sha256::new();
-        for chunk in self.core.lock().snapshot() {
+        for chunk in self.inner.lock().core.snapshot() {
             hasher.update(&chunk);
         }
         hasher.finalize().into()
@@ -93,11 +129,18 @@ fn signals_of(core: &ShardCore) -> Signals {
 impl Machine for ShardMachine {
     fn apply(&self, stamp: Stamp, commands: &[Bytes]) -> Vec<Bytes> {
         let context = Context { now_ms: stamp.now_ms, wall_ms: stamp.wall_ms };
-        let mut core = self.core.lock();
+        let mut inner = self.inner.lock();
+        let Inner { core, table } = &mut *inner;
         core.advance(&context);
         let replies = commands.iter().map(|bytes| {
             let reply = match codec::decode::<Command>(bytes) {
-                Ok(command) => core.apply(&context, &command),
+                Ok(command) => {
+                    let reply = core.apply(&context, &command);
+                    if let Some(table) = table.as_mut() {
+                        table.replied(&command, &reply);
+                    }
+                    reply
+                }
                 // The same on every replica, so it is a refusal like any other.
                 Err(error) => Reply {
                     outcome: Err(Refusal::Malformed(error.to_string())),
@@ -108,10 +151,20 @@ impl Machine for ShardMachine {
             Bytes::from(codec::encode(&reply))
         });
         let replies: Vec<Bytes> = replies.collect();
-        if let Some(observer) = &self.observer {
-            observer.applied(&self.shard, stamp, commands, &replies, &core);
+        if let Some(table) = table.as_mut() {
+            let clock_ms = core.clock_ms();
+            for effect in core.take_effects() {
+                table.tell(effect, clock_ms);
+            }
         }
-        let signals = signals_of(&core);
+        if let Some(observer) = &self.observer {
+            observer.applied(&self.shard, stamp, commands, &replies, core);
+        }
+        let signals = signals_of(core);
+        if table.as_mut().is_some_and(Table::wakes_duties) {
+            self.table_changed.notify_waiters();
+        }
+        drop(inner);
         self.signals.send_if_modified(|current| {
             let changed = *current != signals;
             *current = signals;
@@ -120,26 +173,33 @@ impl Machine for ShardMachine {
         replies
     }
 
+    fn lead(&self, term: Option<u64>) {
+        let mut inner = self.inner.lock();
+        inner.table = term.map(|term| Table::begin(term, &inner.core));
+        drop(inner);
+        self.table_changed.notify_waiters();
+    }
+
     fn clock_ms(&self) -> u64 {
-        self.core.lock().clock_ms()
+        self.inner.lock().core.clock_ms()
     }
 
     fn snapshot(&self) -> Vec<Bytes> {
-        let chunks = self.core.lock().snapshot();
+        let chunks = self.inner.lock().core.snapshot();
         chunks.into_iter().map(Bytes::from).collect()
     }
 
     fn restore(&self, chunks: &[Bytes]) -> Result<(), MachineError> {
-        let application = self.core.lock().application();
+        let application = self.inner.lock().core.application();
         let restored = ShardCore::restore(application, &self.shard, chunks)
             .map_err(|error| MachineError(format!("the snapshot of shard {} can't be read: {error}", self.shard)))?;
         if let Some(observer) = &self.observer {
             observer.restored(&self.shard, &restored);
         }
-        let mut core = self.core.lock();
-        *core = restored;
-        let signals = signals_of(&core);
-        drop(core);
+        let mut inner = self.inner.lock();
+        inner.core = restored;
+        let signals = signals_of(&inner.core);
+        drop(inner);
         self.signals.send_replace(signals);
         Ok(())
     }

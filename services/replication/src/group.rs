@@ -205,7 +205,7 @@ impl Group {
     }
 
     /// Whether this leader still hears of a quorum, if late: a group under much load is no group that is cut off.
-    fn hears_quorum(&self, term: u64) -> bool {
+    pub fn hears_quorum(&self, term: u64) -> bool {
         self.inner.acks.heard(term).is_some_and(|heard| heard.elapsed() < 2 * self.timing().lease())
     }
 

@@ -86,6 +86,7 @@ pub(crate) async fn follow(
             if let Some(leads) = current {
                 base.heard.hear(leads.term, leads.clock.now_ms());
             }
+            base.machine.lead(term);
             *current = term.map(|term| Leadership { term, clock: base.start(applied) });
             true
         });
@@ -96,6 +97,7 @@ pub(crate) async fn follow(
         }
     }
     leadership.send_replace(None);
+    base.machine.lead(None);
 }
 
 /// Lets a restarted replica stand for election once the lease that it may have granted has run out.

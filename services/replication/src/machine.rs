@@ -22,6 +22,10 @@ pub trait Machine: Send + Sync + 'static {
     /// for each command. A command that can't be read is a refusal in its reply, the same on every replica.
     fn apply(&self, stamp: Stamp, commands: &[Bytes]) -> Vec<Bytes>;
 
+    /// This replica leads in that term, from the last applied entry on; or, with none, no longer leads. Called before
+    /// anybody can propose in the term, and after nobody can any more.
+    fn lead(&self, term: Option<u64>);
+
     /// The clock of the last applied entry, in milliseconds.
     fn clock_ms(&self) -> u64;
 

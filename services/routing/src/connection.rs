@@ -1,5 +1,6 @@
 //! Keeps one stream to a node, again and again, and hands its answers to those who wait for them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Request, Streaming};
 
 use crate::leaders::Leader;
-use crate::link::{Outcome, Shared};
+use crate::link::{Answered, Outcome, Shared};
 use crate::outgoing::{Gate, Outgoing};
 use crate::{ConnectError, Connector, RoutingOptions};
 
@@ -121,10 +122,7 @@ async fn serve(shared: &Shared, mut answers: Streaming<AnswerFrame>) -> String {
             Ok(Some(frame)) => {
                 let mut in_flight = shared.in_flight.lock();
                 for answer in frame.answers {
-                    // Nobody waits any more for an answer that is not found.
-                    if let Some(waiting) = in_flight.remove(&answer.id) {
-                        let _ = waiting.send(outcome(answer));
-                    }
+                    hand_out(&mut in_flight, answer);
                 }
             }
             Ok(None) => return "the node ended it".to_owned(),
@@ -133,9 +131,29 @@ async fn serve(shared: &Shared, mut answers: Streaming<AnswerFrame>) -> String {
     }
 }
 
+/// Nobody waits any more for an answer whose call is not found.
+fn hand_out(in_flight: &mut HashMap<u64, Answered>, answer: Answer) {
+    let id = answer.id;
+    match outcome(answer) {
+        told @ (Outcome::Held | Outcome::Notice(_)) => {
+            // Whoever does not take its notices is given up rather than waited for; it sees that the call was dropped.
+            if in_flight.get(&id).is_some_and(|waiting| !waiting.tell(told)) {
+                in_flight.remove(&id);
+            }
+        }
+        last => {
+            if let Some(waiting) = in_flight.remove(&id) {
+                waiting.end(last);
+            }
+        }
+    }
+}
+
 fn outcome(answer: Answer) -> Outcome {
     match answer.outcome {
-        Some(answer::Outcome::Reply(bytes)) => Outcome::Reply(bytes),
+        Some(answer::Outcome::Reply(bytes)) => Outcome::Reply(bytes, answer.attempt),
+        Some(answer::Outcome::Held(_)) => Outcome::Held,
+        Some(answer::Outcome::Notice(bytes)) => Outcome::Notice(bytes),
         Some(answer::Outcome::NotLeader(hint)) => {
             metrics::counter!("holdfast_gateway_not_leader_total").increment(1);
             let leader = Leader { replica: hint.leader, term: hint.term };

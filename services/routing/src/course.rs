@@ -7,6 +7,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::leaders::{Leader, Place, ShardRoute};
 use crate::link::{Attempt, Body, Outcome};
@@ -26,6 +27,10 @@ pub(super) struct Course<'a> {
     without_leader_since: Instant,
     /// The latest term in which an attempt may have been done. A command goes to later terms only.
     maybe_done_in: Option<u64>,
+    /// A leader has held the answer back: the request is known there, and a repeat finds its place.
+    was_held: bool,
+    /// Cancelled when the caller no longer waits.
+    gone: CancellationToken,
     /// The latest term of a leader that this call heard of.
     latest_term: u64,
     /// What the last attempt met, for people.
@@ -33,9 +38,17 @@ pub(super) struct Course<'a> {
     pauses: ExponentialBackoff,
 }
 
+/// What a call ends with.
+pub(super) enum End {
+    /// An encoded reply, and which attempt of its caller it is to.
+    Reply(Bytes, u64),
+    /// The notices of a session follow.
+    Following(Attempt),
+}
+
 /// What to do after a step.
 enum Step {
-    Answered(Bytes),
+    Ended(End),
     /// Something new is known.
     Now,
     /// Nothing new: after a pause.
@@ -67,10 +80,18 @@ impl<'a> Course<'a> {
             deadline,
             without_leader_since: Instant::now(),
             maybe_done_in: None,
+            was_held: false,
+            gone: CancellationToken::new(),
             latest_term: 0,
             reason,
             pauses,
         }
+    }
+
+    /// Tells the shard to give the place up when the token is cancelled.
+    pub(super) fn until_gone(mut self, gone: CancellationToken) -> Self {
+        self.gone = gone;
+        self
     }
 
     pub(super) fn shard_id(&self) -> &str {
@@ -83,9 +104,9 @@ impl<'a> Course<'a> {
     }
 
     /// Runs until there is a reply, or until the rules or the time forbid to go on.
-    pub(super) async fn run(&mut self) -> Result<Bytes, RouteError> {
+    pub(super) async fn run(&mut self) -> Result<End, RouteError> {
         loop {
-            if Instant::now() >= self.end() {
+            if Instant::now() >= self.end() || self.gone.is_cancelled() {
                 return Err(self.give_up());
             }
             let step = match self.target() {
@@ -93,7 +114,7 @@ impl<'a> Course<'a> {
                 None => self.look_for_leader().await,
             };
             match step {
-                Step::Answered(bytes) => return Ok(bytes),
+                Step::Ended(end) => return Ok(end),
                 Step::GiveUp => return Err(self.give_up()),
                 Step::Now => {}
                 Step::Later => self.pause().await,
@@ -102,7 +123,7 @@ impl<'a> Course<'a> {
     }
 
     fn is_query(&self) -> bool {
-        matches!(self.body, Body::Query(_))
+        self.body.is_query()
     }
 
     /// The leader to send to, when one is known that the call may go to.
@@ -126,7 +147,7 @@ impl<'a> Course<'a> {
 
     fn give_up(&self) -> RouteError {
         let (shard, reason) = (self.route.id.clone(), self.reason.clone());
-        if self.maybe_done_in.is_some() {
+        if self.maybe_done_in.is_some() || self.was_held {
             RouteError::OutcomeUnknown { shard, reason }
         } else {
             RouteError::Unavailable { shard, reason }
@@ -146,10 +167,21 @@ impl<'a> Course<'a> {
         };
         // Whichever term it leads in, a leader may answer a query.
         let term = if self.is_query() { 0 } else { leader.term };
-        let attempt = place.link.send(Leader { term, ..leader }, self.body.clone(), self.deadline);
-        let outcome = self.watch(attempt, leader).await;
+        let mut attempt = place.link.send(Leader { term, ..leader }, self.body.clone(), self.deadline);
+        let mut outcome = self.watch(&mut attempt, leader).await;
+        if outcome == Outcome::Held {
+            if matches!(self.body, Body::Follow(_)) {
+                return Step::Ended(End::Following(attempt));
+            }
+            outcome = self.held(attempt).await;
+        }
+        self.after(leader, outcome)
+    }
+
+    fn after(&mut self, leader: Leader, outcome: Outcome) -> Step {
         let reason = match &outcome {
-            Outcome::Reply(_) => "reply",
+            Outcome::Reply(..) => "reply",
+            Outcome::Held | Outcome::Notice(_) => "notice",
             Outcome::NotLeader(_) => "not_leader",
             Outcome::NotProposed(_) => "not_proposed",
             Outcome::NotSent(_) => "not_sent",
@@ -157,7 +189,8 @@ impl<'a> Course<'a> {
         };
         metrics::counter!("holdfast_gateway_route_attempts_total", "outcome" => reason).increment(1);
         match outcome {
-            Outcome::Reply(bytes) => Step::Answered(bytes),
+            Outcome::Reply(bytes, attempt) => Step::Ended(End::Reply(bytes, attempt)),
+            Outcome::Held | Outcome::Notice(_) => Step::Later,
             Outcome::NotLeader(hint) => self.redirected(leader, hint),
             Outcome::NotProposed(reason) => {
                 self.reason = reason;
@@ -204,7 +237,7 @@ impl<'a> Course<'a> {
     /// Waits for the outcome. A leader that takes long is doubted: the replicas are asked who leads, and the attempt is
     /// given up as soon as one leads in a later term, or when the time is over. As long as a quorum confirms the leader,
     /// the call has the patience of its deadline.
-    async fn watch(&mut self, mut attempt: Attempt, leader: Leader) -> Outcome {
+    async fn watch(&mut self, attempt: &mut Attempt, leader: Leader) -> Outcome {
         let doubt_at = Instant::now() + self.options.doubt_after;
         tokio::select! {
             outcome = attempt.outcome() => return outcome,
@@ -227,8 +260,29 @@ impl<'a> Course<'a> {
                 asked = self.ask_meanwhile(again_at) => asked,
             };
             if let Some(bytes) = asked {
-                return Outcome::Reply(bytes);
+                return Outcome::Reply(bytes, 0);
             }
+        }
+    }
+
+    /// Waits for an answer that the leader holds back: it says so itself when it no longer leads or is cut off. What
+    /// was held is known to the shard, so that a repeat is a repeat in whatever term; an interruption costs nothing.
+    async fn held(&mut self, mut attempt: Attempt) -> Outcome {
+        self.was_held = true;
+        let outcome = tokio::select! {
+            outcome = attempt.outcome() => outcome,
+            () = tokio::time::sleep_until(self.deadline) => attempt.give_up("in time"),
+            () = self.gone.cancelled() => {
+                attempt.abandon();
+                let end = Instant::now() + self.options.max_without_leader;
+                tokio::time::timeout_at(end, attempt.outcome()).await.unwrap_or_else(|_| attempt.give_up("in time"))
+            }
+        };
+        // While it was held there was a leader.
+        self.without_leader_since = Instant::now();
+        match outcome {
+            Outcome::Unknown(reason) => Outcome::NotSent(reason),
+            other => other,
         }
     }
 
@@ -241,7 +295,7 @@ impl<'a> Course<'a> {
             return Step::Now;
         };
         if let Some(bytes) = self.ask_all(false).await {
-            return Step::Answered(bytes);
+            return Step::Ended(End::Reply(bytes, 0));
         }
         if self.route.leader() != before && self.target().is_some() { Step::Now } else { Step::Later }
     }
@@ -266,7 +320,7 @@ impl<'a> Course<'a> {
         let mut named: Vec<(u64, Leader)> = Vec::new();
         while let Some((replica, outcome)) = asked.next().await {
             match outcome {
-                Outcome::Reply(bytes) => {
+                Outcome::Reply(bytes, _) => {
                     self.route.learn(Leader { replica, term: 0 });
                     return Some(bytes);
                 }
@@ -291,7 +345,7 @@ impl<'a> Course<'a> {
     async fn ask(&self, place: &Place) -> (u64, Outcome) {
         let deadline = (Instant::now() + self.options.probe_timeout).min(self.deadline);
         let to = Leader { replica: place.replica, term: 0 };
-        let mut attempt = place.link.send(to, self.body.clone(), deadline);
+        let mut attempt = place.link.send(to, self.body.at_once(), deadline);
         let outcome = match tokio::time::timeout_at(deadline, attempt.outcome()).await {
             Ok(outcome) => outcome,
             Err(_) => attempt.give_up("in time who leads"),

@@ -12,7 +12,7 @@ use holdfast_cluster::{Application, ClusterConfig, ShardMap};
 use holdfast_core::{Answer as CoreAnswer, Reply, codec};
 use holdfast_proto::internal::node_service_server::{NodeService, NodeServiceServer};
 use holdfast_proto::internal::{
-    Answer, AnswerFrame, Call, CallFrame, NotLeader, StatusAnswer, StatusRequest, answer, call,
+    Answer, AnswerFrame, Call, CallFrame, Held, NotLeader, StatusAnswer, StatusRequest, answer, call,
 };
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
@@ -28,9 +28,14 @@ pub enum Act {
     Silent,
     /// Takes the call and ends the connection.
     HangUp,
+    /// Says these things one after the other, with that number of the attempt.
+    Say(Vec<answer::Outcome>, u64),
+    /// Says that it holds the answer back, and ends the connection.
+    HoldAndHangUp,
 }
 
 type Script = Arc<dyn Fn(&Call) -> Act + Send + Sync>;
+type OnGivenUp = Arc<dyn Fn(u64) -> Option<Answer> + Send + Sync>;
 
 /// A call as it arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +49,7 @@ pub struct Seen {
 pub struct FakeNode {
     pub address: String,
     script: Arc<Mutex<Script>>,
+    on_given_up: Arc<Mutex<OnGivenUp>>,
     seen: Arc<Mutex<Vec<Seen>>>,
     /// Caller and number of each connection.
     pub connections: Arc<Mutex<Vec<(String, u64)>>>,
@@ -60,6 +66,7 @@ impl FakeNode {
                 .expect("a test peer on loopback with a config of its own making")
                 .to_string(),
             script: Arc::new(Mutex::new(Arc::new(|_: &Call| Act::Silent))),
+            on_given_up: Arc::new(Mutex::new(Arc::new(|_| None))),
             seen: Arc::default(),
             connections: Arc::default(),
             verifier: Arc::new(ServiceVerifier::new(secret)),
@@ -73,6 +80,11 @@ impl FakeNode {
 
     pub fn on_call(&self, script: impl Fn(&Call) -> Act + Send + Sync + 'static) {
         *self.script.lock() = Arc::new(script);
+    }
+
+    /// What it answers when a caller gives a call up.
+    pub fn on_given_up(&self, script: impl Fn(u64) -> Option<Answer> + Send + Sync + 'static) {
+        *self.on_given_up.lock() = Arc::new(script);
     }
 
     /// Calls that were addressed to a term, without the questions who leads.
@@ -105,15 +117,25 @@ impl NodeService for FakeNode {
                     let seen = Seen { replica: call.replica, term: call.term, is_command };
                     node.seen.lock().push(seen);
                     let script = node.script.lock().clone();
+                    // The gateway may be gone.
+                    let say = |outcome, attempt| {
+                        let answer = Answer { id: call.id, outcome: Some(outcome), attempt };
+                        let _ = answers.unbounded_send(Ok(AnswerFrame { answers: vec![answer] }));
+                    };
                     match script(&call) {
                         Act::Silent => {}
                         Act::HangUp => return,
-                        Act::Answer(outcome) => {
-                            let answer = Answer { id: call.id, outcome: Some(outcome) };
-                            // The gateway may be gone.
-                            let _ = answers.unbounded_send(Ok(AnswerFrame { answers: vec![answer] }));
+                        Act::Answer(outcome) => say(outcome, 0),
+                        Act::Say(outcomes, attempt) => outcomes.into_iter().for_each(|outcome| say(outcome, attempt)),
+                        Act::HoldAndHangUp => {
+                            say(held(), 0);
+                            return;
                         }
                     }
+                }
+                let on_given_up = node.on_given_up.lock().clone();
+                for answer in frame.given_up.into_iter().filter_map(|id| on_given_up(id)) {
+                    let _ = answers.unbounded_send(Ok(AnswerFrame { answers: vec![answer] }));
                 }
             }
         });
@@ -131,6 +153,10 @@ pub fn not_leader(leader: u64, term: u64) -> Act {
 
 pub fn not_proposed() -> Act {
     Act::Answer(answer::Outcome::NotProposed("the queue is full".to_owned()))
+}
+
+pub fn held() -> answer::Outcome {
+    answer::Outcome::Held(Held {})
 }
 
 pub fn unknown() -> Act {

@@ -11,16 +11,19 @@
 mod connection;
 mod connector;
 mod course;
+mod following;
 mod leaders;
 mod link;
 mod outgoing;
 mod router;
+mod waiting;
 
 use std::time::Duration;
 
 use holdfast_core::Reply;
 
 pub use connector::{ConnectError, Connector, TcpConnector};
+pub use following::{Following, Notice};
 pub use router::Router;
 
 /// Whether a command may be sent again when an attempt may have done it already.
@@ -109,5 +112,7 @@ impl Default for RoutingOptions {
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub mod fake_node;
+#[cfg(test)]
+mod held_tests;
 #[cfg(test)]
 mod tests;

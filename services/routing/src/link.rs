@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::task::Waker;
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -17,6 +19,10 @@ use crate::leaders::Leader;
 
 /// Calls to one node that may wait or be in flight; more are refused at once, with nothing done.
 const MAX_OUTSTANDING: usize = 32_768;
+/// Calls to one node whose answers it holds back; they take memory, and no turn from others.
+const MAX_HELD: usize = 262_144;
+/// Outcomes of a call with several that wait to be read; one that reads slower is given up.
+const OUTCOMES_AHEAD: usize = 1_024;
 
 /// What to send.
 #[derive(Clone, Debug)]
@@ -25,13 +31,44 @@ pub(super) enum Body {
     Command(Bytes),
     /// An encoded query.
     Query(Bytes),
+    /// An encoded acquire, whose answer may be held back for so long.
+    Waiting(Bytes, Duration),
+    /// An encoded query of events, whose answer may be held back for so long.
+    Watch(Bytes, Duration),
+    /// An encoded follow.
+    Follow(Bytes),
+}
+
+impl Body {
+    /// Whether other answers may come before the last one.
+    fn may_be_held(&self) -> bool {
+        !matches!(self, Self::Command(_) | Self::Query(_))
+    }
+
+    /// Whether it changes nothing, so that it may be sent again freely.
+    pub(super) fn is_query(&self) -> bool {
+        !matches!(self, Self::Command(_) | Self::Waiting(..))
+    }
+
+    /// What asks a replica the same without being held back.
+    pub(super) fn at_once(&self) -> Self {
+        match self {
+            Self::Waiting(bytes, _) => Self::Command(bytes.clone()),
+            Self::Watch(bytes, _) => Self::Query(bytes.clone()),
+            other => other.clone(),
+        }
+    }
 }
 
 /// What became of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// An encoded reply.
-    Reply(Bytes),
+    /// An encoded reply; with the number of the attempt, when it was an acquire that might have waited.
+    Reply(Bytes, u64),
+    /// The node leads and holds the answer back.
+    Held,
+    /// Something happened to the session that is followed: an encoded effect.
+    Notice(Bytes),
     /// Nothing was done; that is the leader, if it is known.
     NotLeader(Option<Leader>),
     /// Nothing was done, as the node says.
@@ -50,7 +87,40 @@ pub(super) struct Queued {
     pub(super) deadline: Instant,
     pub(super) body: Body,
     pub(super) stage: Arc<Stage>,
-    pub(super) answer: oneshot::Sender<Outcome>,
+    pub(super) answer: Answered,
+}
+
+/// Who waits for what a node answers.
+pub(super) enum Answered {
+    /// For one outcome.
+    Once(oneshot::Sender<Outcome>),
+    /// For any number of them.
+    Many(mpsc::Sender<Outcome>),
+}
+
+impl Answered {
+    /// The last outcome. A caller that is gone needs none.
+    pub(super) fn end(self, outcome: Outcome) {
+        match self {
+            Self::Once(sender) => drop(sender.send(outcome)),
+            Self::Many(sender) => drop(sender.try_send(outcome)),
+        }
+    }
+
+    /// One of several; false when nobody takes it.
+    pub(super) fn tell(&self, outcome: Outcome) -> bool {
+        match self {
+            Self::Once(_) => true,
+            Self::Many(sender) => sender.try_send(outcome).is_ok(),
+        }
+    }
+}
+
+/// Calls that were given up and that the node is to be told of.
+#[derive(Default)]
+pub(super) struct GivenUp {
+    pub(super) ids: Vec<u64>,
+    pub(super) waker: Option<Waker>,
 }
 
 /// Where a call is, between the caller that may give up and the connection that may send it: whoever moves first
@@ -79,8 +149,10 @@ pub(super) struct Shared {
     pub(super) node_id: String,
     queue: mpsc::Sender<Queued>,
     pub(super) waiting: Mutex<mpsc::Receiver<Queued>>,
-    pub(super) in_flight: Mutex<HashMap<u64, oneshot::Sender<Outcome>>>,
+    pub(super) in_flight: Mutex<HashMap<u64, Answered>>,
+    pub(super) given_up: Mutex<GivenUp>,
     outstanding: AtomicUsize,
+    held: AtomicUsize,
     next_id: AtomicU64,
     /// Why the node cannot be reached; absent while connected, and at first.
     down: Mutex<Option<String>>,
@@ -102,7 +174,9 @@ impl NodeLink {
             queue,
             waiting: Mutex::new(waiting),
             in_flight: Mutex::default(),
+            given_up: Mutex::default(),
             outstanding: AtomicUsize::new(0),
+            held: AtomicUsize::new(0),
             next_id: AtomicU64::new(1),
             down: Mutex::new(None),
         });
@@ -124,12 +198,19 @@ impl NodeLink {
             return Attempt::refused(shared, format!("node {} cannot be reached: {reason}", shared.node_id));
         }
         let before = shared.outstanding.fetch_add(1, Ordering::Relaxed);
-        let (answer, answered) = oneshot::channel();
+        let is_full = before >= MAX_OUTSTANDING || shared.held.load(Ordering::Relaxed) >= MAX_HELD;
+        let (answer, state) = if body.may_be_held() {
+            let (answer, answered) = mpsc::channel(OUTCOMES_AHEAD);
+            (Answered::Many(answer), State::Several(answered))
+        } else {
+            let (answer, answered) = oneshot::channel();
+            (Answered::Once(answer), State::Waiting(answered))
+        };
         let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
         let stage = Arc::<Stage>::default();
         let queued = Queued { id, replica: to.replica, term: to.term, deadline, body, stage: stage.clone(), answer };
-        let attempt = Attempt { shared: shared.clone(), id, stage, state: State::Waiting(answered) };
-        if before >= MAX_OUTSTANDING || shared.queue.try_send(queued).is_err() {
+        let attempt = Attempt { shared: shared.clone(), id, stage, state, is_held: false, is_over: false };
+        if is_full || shared.queue.try_send(queued).is_err() {
             drop(attempt);
             return Attempt::refused(shared, format!("too many calls to node {} are in flight", shared.node_id));
         }
@@ -159,8 +240,7 @@ impl Shared {
         metrics::gauge!("holdfast_gateway_node_connected", "node" => self.node_id.clone()).set(0.0);
         let mut waiting = self.waiting.lock();
         while let Ok(queued) = waiting.try_recv() {
-            // A caller that is gone needs no answer.
-            let _ = queued.answer.send(Outcome::NotSent(format!("node {} cannot be reached: {reason}", self.node_id)));
+            queued.answer.end(Outcome::NotSent(format!("node {} cannot be reached: {reason}", self.node_id)));
         }
     }
 
@@ -168,39 +248,67 @@ impl Shared {
     pub(super) fn end_in_flight(&self, reason: &str) {
         let ended = std::mem::take(&mut *self.in_flight.lock());
         for (_, answer) in ended {
-            // A caller that is gone needs no answer.
-            let _ = answer.send(Outcome::Unknown(format!("the connection to node {} ended: {reason}", self.node_id)));
+            answer.end(Outcome::Unknown(format!("the connection to node {} ended: {reason}", self.node_id)));
+        }
+    }
+
+    /// Tells the node that nobody waits for that call any more.
+    fn tell_given_up(&self, id: u64) {
+        let mut given_up = self.given_up.lock();
+        given_up.ids.push(id);
+        if let Some(waker) = given_up.waker.take() {
+            waker.wake();
         }
     }
 }
 
-/// One sending of one call. Dropping it forgets the call, which may be done all the same.
+/// One sending of one call. Dropping it forgets the call, which may be done all the same; one whose answer may be held
+/// back is given up at the node as well.
 pub(super) struct Attempt {
     shared: Arc<Shared>,
     id: u64,
     stage: Arc<Stage>,
     state: State,
+    /// The node said that it holds the answer back.
+    is_held: bool,
+    /// The last outcome was seen.
+    is_over: bool,
 }
 
 enum State {
     Waiting(oneshot::Receiver<Outcome>),
+    Several(mpsc::Receiver<Outcome>),
     /// Never sent, for that reason.
     Refused(String),
 }
 
 impl Attempt {
     fn refused(shared: &Arc<Shared>, reason: String) -> Self {
-        Self { shared: shared.clone(), id: 0, stage: Arc::default(), state: State::Refused(reason) }
+        let (stage, state) = (Arc::default(), State::Refused(reason));
+        Self { shared: shared.clone(), id: 0, stage, state, is_held: false, is_over: true }
     }
 
-    /// Waits for the outcome. May be called again when it was cancelled, until it returned.
+    /// Waits for the outcome, or the next one. May be called again when it was cancelled.
     pub(super) async fn outcome(&mut self) -> Outcome {
-        match &mut self.state {
-            State::Refused(reason) => Outcome::NotSent(reason.clone()),
-            State::Waiting(answered) => match answered.await {
-                Ok(outcome) => outcome,
-                Err(_) => self.give_up("the call was dropped"),
-            },
+        let outcome = match &mut self.state {
+            State::Refused(reason) => return Outcome::NotSent(reason.clone()),
+            State::Waiting(answered) => answered.await.ok(),
+            State::Several(answered) => answered.recv().await,
+        };
+        let Some(outcome) = outcome else { return self.give_up("the call was dropped") };
+        if outcome == Outcome::Held && !self.is_held {
+            self.is_held = true;
+            self.shared.outstanding.fetch_sub(1, Ordering::Relaxed);
+            self.shared.held.fetch_add(1, Ordering::Relaxed);
+        }
+        self.is_over = !matches!(outcome, Outcome::Held | Outcome::Notice(_));
+        outcome
+    }
+
+    /// Tells the node that the caller is gone; the outcome may be waited for all the same.
+    pub(super) fn abandon(&self) {
+        if !self.is_over && !self.stage.give_up() {
+            self.shared.tell_given_up(self.id);
         }
     }
 
@@ -216,10 +324,15 @@ impl Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        if matches!(self.state, State::Waiting(_)) {
-            self.stage.give_up();
-            self.shared.in_flight.lock().remove(&self.id);
-            self.shared.outstanding.fetch_sub(1, Ordering::Relaxed);
+        match self.state {
+            State::Refused(_) => return,
+            State::Waiting(_) => {
+                self.stage.give_up();
+            }
+            State::Several(_) => self.abandon(),
         }
+        self.shared.in_flight.lock().remove(&self.id);
+        let counted = if self.is_held { &self.shared.held } else { &self.shared.outstanding };
+        counted.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use futures::Stream;
 use holdfast_proto::internal::{Call, CallFrame, call};
@@ -71,6 +72,7 @@ impl Stream for Outgoing {
                 return Poll::Pending;
             }
         }
+        let given_up = take_given_up(&self.shared, context);
         let mut calls = Vec::new();
         let mut bytes = 0;
         while calls.len() < MAX_CALLS && bytes < FULL_FRAME_BYTES {
@@ -82,12 +84,23 @@ impl Stream for Outgoing {
                     }
                 }
                 Poll::Ready(None) => break,
-                Poll::Pending if calls.is_empty() => return Poll::Pending,
+                Poll::Pending if calls.is_empty() && given_up.is_empty() => return Poll::Pending,
                 Poll::Pending => break,
             }
         }
-        if calls.is_empty() { Poll::Ready(None) } else { Poll::Ready(Some(CallFrame { calls })) }
+        if calls.is_empty() && given_up.is_empty() {
+            Poll::Ready(None)
+        } else {
+            Poll::Ready(Some(CallFrame { calls, given_up }))
+        }
     }
+}
+
+/// The calls to give up; more of them wake the stream.
+fn take_given_up(shared: &Shared, context: &Context<'_>) -> Vec<u64> {
+    let mut given_up = shared.given_up.lock();
+    given_up.waker = Some(context.waker().clone());
+    std::mem::take(&mut given_up.ids)
 }
 
 /// Moves a call from waiting to in flight; nothing when its caller gave up or its time is over.
@@ -95,24 +108,27 @@ fn take(shared: &Shared, queued: Queued) -> Option<Call> {
     let left = queued.deadline.saturating_duration_since(Instant::now()).as_millis();
     let deadline_ms = u32::try_from(left).unwrap_or(u32::MAX);
     if deadline_ms == 0 {
-        // A caller that is gone needs no answer.
-        let _ = queued.answer.send(Outcome::NotSent("its deadline ended before it could be sent".to_owned()));
+        queued.answer.end(Outcome::NotSent("its deadline ended before it could be sent".to_owned()));
         return None;
     }
     if !queued.stage.send() {
         return None;
     }
     shared.in_flight.lock().insert(queued.id, queued.answer);
-    let body = match queued.body {
-        Body::Command(bytes) => call::Body::Command(bytes),
-        Body::Query(bytes) => call::Body::Query(bytes),
+    let (body, hold) = match queued.body {
+        Body::Command(bytes) => (call::Body::Command(bytes), Duration::ZERO),
+        Body::Query(bytes) => (call::Body::Query(bytes), Duration::ZERO),
+        Body::Waiting(bytes, hold) => (call::Body::Command(bytes), hold),
+        Body::Watch(bytes, hold) => (call::Body::Query(bytes), hold),
+        Body::Follow(bytes) => (call::Body::Follow(bytes), Duration::ZERO),
     };
-    Some(Call { id: queued.id, replica: queued.replica, term: queued.term, deadline_ms, body: Some(body) })
+    let hold_ms = u32::try_from(hold.as_millis()).unwrap_or(u32::MAX);
+    Some(Call { id: queued.id, replica: queued.replica, term: queued.term, deadline_ms, hold_ms, body: Some(body) })
 }
 
 fn body_len(call: &Call) -> usize {
     match &call.body {
-        Some(call::Body::Command(bytes) | call::Body::Query(bytes)) => bytes.len(),
+        Some(call::Body::Command(bytes) | call::Body::Query(bytes) | call::Body::Follow(bytes)) => bytes.len(),
         None => 0,
     }
 }

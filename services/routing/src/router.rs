@@ -7,14 +7,16 @@ use std::sync::atomic::AtomicU64;
 use bytes::Bytes;
 use holdfast_auth::ServiceSigner;
 use holdfast_cluster::{Application, ShardMap};
-use holdfast_core::{Command, Query, Reply, codec};
-use tokio::time::Instant;
+use holdfast_core::{Acquire, Command, Follow, LocksCommand, Query, Reply, codec};
+use tokio::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
 
 use crate::connection::Caller;
-use crate::course::Course;
+use crate::course::{Course, End};
+use crate::following::Following;
 use crate::leaders::ShardRoute;
 use crate::link::{Body, NodeLink};
-use crate::{Connector, Repeat, RouteError, Routed, RoutingOptions};
+use crate::{Connector, Repeat, RouteError, Routed, RoutingOptions, waiting};
 
 /// Sends commands and queries to the shards that own their keys. A cheap clone.
 #[derive(Clone)]
@@ -71,8 +73,7 @@ impl Router {
     ) -> Result<Routed, RouteError> {
         let body = Body::Command(Bytes::from(codec::encode(command)));
         let mut course = Course::new(self.route(application, key), &self.inner.options, body, repeat, deadline);
-        let bytes = course.run().await?;
-        let reply = read(course.shard_id(), &bytes)?;
+        let reply = course.reply().await?;
         Ok(Routed { reply, maybe_done_before: course.maybe_done_before() })
     }
 
@@ -90,8 +91,70 @@ impl Router {
         let body = Body::Query(Bytes::from(codec::encode(query)));
         let route = self.route(application, key);
         let mut course = Course::new(route, &self.inner.options, body, Repeat::InLaterTerm, deadline);
-        let bytes = course.run().await?;
-        read(course.shard_id(), &bytes)
+        course.reply().await
+    }
+
+    /// As [`Router::query`], for events: when there is none yet the answer waits for one, for at most `hold`; then the
+    /// page is empty.
+    ///
+    /// # Errors
+    /// [`RouteError::Unavailable`] when there is no answer in time.
+    pub async fn watch(&self, key: u32, query: &Query, hold: Duration, deadline: Instant) -> Result<Reply, RouteError> {
+        let body = Body::Watch(Bytes::from(codec::encode(query)), hold);
+        let route = self.route(Application::Locks, key);
+        Course::new(route, &self.inner.options, body, Repeat::InLaterTerm, deadline).reply().await
+    }
+
+    /// What the leader has to tell of a session from now on.
+    ///
+    /// # Errors
+    /// [`RouteError::Unavailable`] when no leader answers in time.
+    pub async fn follow(&self, key: u32, follow: &Follow, deadline: Instant) -> Result<Following, RouteError> {
+        let body = Body::Follow(Bytes::from(codec::encode(follow)));
+        let route = self.route(Application::Locks, key);
+        let mut course = Course::new(route, &self.inner.options, body, Repeat::InLaterTerm, deadline);
+        match course.run().await? {
+            End::Following(attempt) => Ok(Following::new(attempt)),
+            End::Reply(bytes, _) => Ok(Following::refused(read(course.shard_id(), &bytes)?)),
+        }
+    }
+
+    /// An acquire that may wait, outside of the connection of a session. The answer comes when the request is granted
+    /// or its wait has ended or, with `poll`, when that has passed: then the outcome is `Enqueued` with its present
+    /// place in the queue, and the place is kept for ten seconds. Dropping the future gives the place up, or what was
+    /// granted back. Survives failovers of the shard.
+    ///
+    /// # Errors
+    /// [`RouteError::Unavailable`] when nothing was done; [`RouteError::OutcomeUnknown`] when it may have been: its
+    /// place is then given up by the shard unless somebody asks for it again soon.
+    pub async fn acquire(
+        &self,
+        key: u32,
+        acquire: Acquire,
+        poll: Option<Duration>,
+        deadline: Instant,
+    ) -> Result<Reply, RouteError> {
+        waiting::acquire(self.clone(), key, acquire, poll, deadline).await
+    }
+
+    /// One acquire that may wait, from beginning to end. The reply comes with the number of its attempt.
+    pub(super) async fn wait(
+        &self,
+        key: u32,
+        acquire: &Acquire,
+        hold: Duration,
+        deadline: Instant,
+        gone: CancellationToken,
+    ) -> Result<(Reply, u64), RouteError> {
+        let command = Command::Locks(LocksCommand::Acquire(acquire.clone()));
+        let body = Body::Waiting(Bytes::from(codec::encode(&command)), hold);
+        let route = self.route(Application::Locks, key);
+        let course = Course::new(route, &self.inner.options, body, Repeat::InLaterTerm, deadline);
+        let mut course = course.until_gone(gone);
+        match course.run().await? {
+            End::Reply(bytes, attempt) => Ok((read(course.shard_id(), &bytes)?, attempt)),
+            End::Following(_) => Err(unexpected(course.shard_id())),
+        }
     }
 
     /// Ends the connections.
@@ -106,6 +169,21 @@ impl Router {
         // The routes were made from this very map.
         &self.inner.routes[&shard.id]
     }
+}
+
+impl Course<'_> {
+    /// Runs the course of a call that has one reply.
+    async fn reply(&mut self) -> Result<Reply, RouteError> {
+        match self.run().await? {
+            End::Reply(bytes, _) => read(self.shard_id(), &bytes),
+            End::Following(_) => Err(unexpected(self.shard_id())),
+        }
+    }
+}
+
+/// Notices are for those who follow only.
+fn unexpected(shard: &str) -> RouteError {
+    RouteError::Damaged { shard: shard.to_owned(), reason: "it is not an answer to what was asked".to_owned() }
 }
 
 fn read(shard: &str, bytes: &[u8]) -> Result<Reply, RouteError> {

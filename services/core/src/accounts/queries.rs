@@ -23,8 +23,9 @@ impl AccountsCore {
 
     fn page_of_accounts(&self, after: Option<AccountId>, limit: u32) -> Answer {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let (accounts, more) = page::cut(self.accounts.range((start, Bound::Unbounded)), limit);
-        Answer::Accounts { accounts: accounts.into_iter().map(|(_, account)| account.clone()).collect(), more }
+        let rows = self.accounts.range((start, Bound::Unbounded));
+        let (accounts, more) = page::cut(rows, limit, |(_, account)| account.clone());
+        Answer::Accounts { accounts, more }
     }
 
     fn api_keys(&self, account: AccountId) -> Result<Answer, Refusal> {

@@ -1,98 +1,175 @@
 //! Acquiring: all claims of a request together, or none.
 
-use super::conflict::{self, Judgement};
-use super::hold::{Extras, Hold, HoldOwner};
-use super::namespace::Namespace;
-use super::{LocksCore, NamespaceKey};
+use super::end::Call;
+use super::hold::Terms;
+use super::judge::{Asked, Standing, Verdict, Waiters};
+use super::queue::Place;
+use super::waiting::{Waiting, Watch};
+use super::work::Work;
 use crate::{
-    Acquire, Answer, Claim, Context, FencingToken, MAX_READERS_SHOWN, Mode, NotGranted, Owner, Path, Phase, Refusal,
+    Acquire, AcquireOutcome, Answer, Claim, Enqueued, MAX_READERS_SHOWN, Mode, NotGranted, Owner, Path, Reason,
+    Refusal, Wait, WaitId,
 };
 
-/// A claim of an owner that has this hold already.
-struct Extension<'a> {
-    path: &'a Path,
-    index: usize,
-    token: FencingToken,
-}
-
-/// What a request comes to.
-struct Plan<'a> {
-    new: Vec<&'a Claim>,
-    extended: Vec<Extension<'a>>,
-}
-
-impl LocksCore {
-    pub(super) fn acquire(&mut self, context: &Context, request: &Acquire) -> Result<Answer, Refusal> {
-        let (key, namespace) = self.find(&request.namespace)?;
-        let ttl_ms = well_formed_ttl(request)?;
+impl Work<'_> {
+    pub(super) fn acquire(&mut self, request: &Acquire) -> Result<Answer, Refusal> {
         let claims = distinct(&request.claims);
-        let outcome = match plan(namespace, request, &claims) {
-            Ok(plan) => {
-                check_quotas(namespace, &plan.new)?;
-                Ok(self.carry_out(context, key, request, ttl_ms, &plan))
-            }
-            Err(not_granted) => Err(not_granted),
+        check(request, &claims)?;
+        let is_new = match &request.owner {
+            Owner::Session { session_id, .. } => self.admit(session_id, request.message)?,
+            Owner::Process(_) => true,
+        };
+        let outcome = match self.repeated(request, &claims, is_new)? {
+            Some(outcome) => outcome,
+            None if !is_new => return Ok(Answer::Ignored),
+            None => self.decide(request, &claims)?,
         };
         let mut paths: Vec<&Path> = claims.iter().map(|claim| &claim.path).collect();
         paths.sort_unstable();
-        let locks = paths.into_iter().map(|path| self.view(key, path, MAX_READERS_SHOWN)).collect();
-        Ok(Answer::Acquired { outcome, locks })
+        let view = |path| self.ns.view(path, MAX_READERS_SHOWN, self.state.revision);
+        Ok(Answer::Acquired { outcome, locks: paths.into_iter().map(view).collect() })
     }
 
-    /// One revision for all new holds of the request: that is their token.
-    fn carry_out(
+    /// A request that is neither waiting nor granted by its name.
+    fn decide(&mut self, request: &Acquire, claims: &[Claim]) -> Result<AcquireOutcome, Refusal> {
+        let owner = self.ns.owner_id(&request.owner);
+        let spots = claims.iter().map(|claim| self.ns.tree.walk(&claim.path)).collect();
+        let mut asked = Asked {
+            owner,
+            claims,
+            spots,
+            place: Place::LAST,
+            is_waiting: false,
+            allow_upgrade: request.allow_upgrade,
+            token: request.fencing_token,
+        };
+        let upgrades = self.ns.standing(&asked, 0) == Standing::Changes && claims[0].mode == Mode::Write;
+        if upgrades {
+            asked.place = Place::AFTER_UPGRADES;
+        }
+        let waits = !matches!(request.wait, Wait::No | Wait::For(0));
+        let mut waiters = Waiters::of(owner, asked.place);
+        let (index, reason) = match self.ns.judge(&asked, &mut waiters, waits) {
+            Verdict::Granted => {
+                self.check_holds(&asked)?;
+                return Ok(self.grant_now(request, claims));
+            }
+            Verdict::Never(index, reason) => {
+                return Ok(refused(self.ns.refusal(&asked, &mut waiters, index, reason)));
+            }
+            Verdict::Blocked(index, reason) => (index, reason),
+        };
+        let mut not_granted = self.ns.refusal(&asked, &mut waiters, index, reason);
+        if !waits {
+            return Ok(refused(not_granted));
+        }
+        if let Some((behind, step)) = self.ns.closes_cycle(&asked) {
+            not_granted.reason = Reason::Deadlock;
+            not_granted.cycle = self.ns.cycle(owner, &behind, step);
+            return Ok(refused(not_granted));
+        }
+        self.check_room_to_wait(&asked)?;
+        not_granted.queue_position = Some(self.ns.queue_position(&asked, index));
+        drop(asked);
+        Ok(self.enqueue(request, claims, upgrades, not_granted))
+    }
+
+    fn grant_now(&mut self, request: &Acquire, claims: &[Claim]) -> AcquireOutcome {
+        let owner = self.ns.make_owner(&request.owner);
+        let call = Call { attempt: request.attempt, request_id: request.request_id.as_deref() };
+        let fencing_token = self.grant(owner, claims, &Terms::of(request), call);
+        self.run();
+        AcquireOutcome::Granted { fencing_token }
+    }
+
+    /// Joins the queue. That somebody waits may let others overtake, and in the end even free the request itself.
+    fn enqueue(
         &mut self,
-        context: &Context,
-        key: NamespaceKey,
         request: &Acquire,
-        ttl_ms: u64,
-        plan: &Plan<'_>,
-    ) -> FencingToken {
-        let deadline_ms = self.state.clock_ms.saturating_add(ttl_ms);
-        let extras = Extras::of(&request.metadata, request.asked_expires_at_ns);
-        for extension in &plan.extended {
-            self.change(key, extension.path, extension.index, |hold| {
-                hold.phase = Phase::Held;
-                hold.deadline_ms = deadline_ms;
-                hold.transition_ms = request.transition_ms;
-                hold.extras.clone_from(&extras);
-            });
+        claims: &[Claim],
+        upgrade: bool,
+        not_granted: NotGranted,
+    ) -> AcquireOutcome {
+        let wait = WaitId(self.state.next_revision());
+        let place = Place::of(wait, upgrade);
+        let owner = self.ns.make_owner(&request.owner);
+        let may_free = upgrade || self.ns.may_be_awaited(owner, place);
+        let ends_at_ms = self.ends_at_ms(request.wait);
+        let nodes = claims.iter().map(|claim| self.ns.tree.make(&claim.path)).collect();
+        let waiting = Waiting {
+            owner,
+            claims: claims.to_vec(),
+            nodes,
+            terms: Terms::of(request),
+            request_id: request.request_id.as_deref().map(Into::into),
+            attempt: request.attempt,
+            ends_at_ms,
+            since_ms: self.wall_ms,
+            watch: Watch::Unknown,
+        };
+        self.ns.add_waiting(place, waiting);
+        self.wait_ends.extend(self.wait_end(place, ends_at_ms));
+        self.ns.woken.insert(place);
+        if may_free {
+            self.reconsider(owner);
         }
-        if plan.new.is_empty() {
-            return plan.extended.first().expect("a request has claims, and each is new or extended").token;
+        self.run();
+        match self.notes.take_settled(wait) {
+            None => AcquireOutcome::Enqueued(Box::new(Enqueued { wait, attempt: request.attempt, not_granted })),
+            Some(Ok(fencing_token)) => AcquireOutcome::Granted { fencing_token },
+            Some(Err(reason)) => refused(NotGranted { reason, queue_position: None, ..not_granted }),
         }
-        let token = self.state.next_revision();
-        for claim in &plan.new {
-            let hold = Hold {
-                owner: HoldOwner::of(&request.owner),
-                mode: claim.mode,
-                phase: Phase::Held,
-                token,
-                locked_at_ms: context.wall_ms,
-                deadline_ms,
-                transition_ms: request.transition_ms,
-                extras: extras.clone(),
-            };
-            self.grant(key, &claim.path, hold);
+    }
+
+    pub(super) fn ends_at_ms(&self, wait: Wait) -> Option<u64> {
+        match wait {
+            Wait::For(ms) => Some(self.state.clock_ms.saturating_add(ms)),
+            Wait::No | Wait::Unlimited => None,
         }
-        token
     }
 }
 
-/// Doors check requests as well; here it is certain that nothing is held for ever or for no time at all.
-fn well_formed_ttl(request: &Acquire) -> Result<u64, Refusal> {
-    if request.claims.is_empty() {
-        return Err(Refusal::Malformed("a request has at least one claim".into()));
+impl Terms {
+    pub(super) fn of(request: &Acquire) -> Self {
+        Self {
+            ttl_ms: request.ttl_ms,
+            transition_ms: u32::try_from(request.transition_ms).unwrap_or(u32::MAX),
+            metadata: request.metadata.clone(),
+            asked_expires_at_ns: request.asked_expires_at_ns,
+        }
+    }
+}
+
+pub(super) fn refused(not_granted: NotGranted) -> AcquireOutcome {
+    AcquireOutcome::Refused(Box::new(not_granted))
+}
+
+/// Doors check requests as well; here it is certain that nothing is held or awaited for ever or for no time at all.
+fn check(request: &Acquire, claims: &[Claim]) -> Result<(), Refusal> {
+    let malformed = |what: &str| Err(Refusal::Malformed(what.into()));
+    if claims.is_empty() {
+        return malformed("a request has at least one claim");
+    }
+    if request.allow_upgrade && claims.len() > 1 {
+        return malformed("a request that may change a mode has one claim");
     }
     match (&request.owner, request.ttl_ms) {
-        (Owner::Session { .. }, _) => Err(Refusal::Malformed("there are no sessions in this version".into())),
-        (Owner::Process(_), Some(ttl_ms)) if ttl_ms > 0 => Ok(ttl_ms),
-        (Owner::Process(_), _) => Err(Refusal::Malformed("a hold of a process has a time to live".into())),
+        (Owner::Session { .. }, Some(_)) => return malformed("a hold of a session lives as long as the session"),
+        (Owner::Process(_), None | Some(0)) => return malformed("a hold of a process has a time to live"),
+        _ => {}
+    }
+    match (&request.owner, request.wait) {
+        (Owner::Process(_), Wait::Unlimited) => malformed("a process waits for a limited time"),
+        (Owner::Process(_), _) if request.message.is_some() => malformed("a message is one of a session"),
+        _ => Ok(()),
     }
 }
 
 /// One claim for each path, in the strongest mode asked for it, in order of first mention.
-fn distinct(claims: &[Claim]) -> Vec<Claim> {
+pub(super) fn distinct(claims: &[Claim]) -> Vec<Claim> {
+    if let [claim] = claims {
+        return vec![claim.clone()];
+    }
     let mut by_path: Vec<(usize, &Claim)> = claims.iter().enumerate().collect();
     by_path.sort_unstable_by_key(|(place, claim)| (&claim.path, *place));
     let same_path = by_path.chunk_by(|(_, a), (_, b)| a.path == b.path);
@@ -104,42 +181,4 @@ fn distinct(claims: &[Claim]) -> Vec<Claim> {
     let mut strongest: Vec<(usize, Claim)> = strongest.collect();
     strongest.sort_unstable_by_key(|(first, _)| *first);
     strongest.into_iter().map(|(_, claim)| claim).collect()
-}
-
-/// Judges the claims in order; the first that fails decides.
-fn plan<'a>(namespace: &Namespace, request: &Acquire, claims: &'a [Claim]) -> Result<Plan<'a>, NotGranted> {
-    let mut plan = Plan { new: Vec::new(), extended: Vec::new() };
-    for claim in claims {
-        match conflict::judge(namespace, &request.owner, claim, request.fencing_token) {
-            Judgement::Grant => plan.new.push(claim),
-            Judgement::Extend { index, token } => plan.extended.push(Extension { path: &claim.path, index, token }),
-            Judgement::Refuse(not_granted) => return Err(not_granted),
-        }
-    }
-    Ok(plan)
-}
-
-/// Limits are for new holds: what exists may always be extended.
-fn check_quotas(namespace: &Namespace, new: &[&Claim]) -> Result<(), Refusal> {
-    let limits = &namespace.limits;
-    if !new.is_empty() && namespace.holds.saturating_add(new.len() as u64) > limits.max_holds_per_namespace {
-        return Err(Refusal::QuotaExceeded {
-            what: "the number of holds in a namespace".into(),
-            max: limits.max_holds_per_namespace,
-            hint: "release holds, shorten their time to live or have the limit raised".into(),
-        });
-    }
-    let max_readers = u64::from(limits.max_readers_per_lock);
-    let is_full = |claim: &&Claim| {
-        let readers = namespace.locks.get(&claim.path).map_or(0, |lock| lock.holds.len() as u64);
-        claim.mode == Mode::Read && readers >= max_readers
-    };
-    if new.iter().any(is_full) {
-        return Err(Refusal::QuotaExceeded {
-            what: "the number of readers of a lock".into(),
-            max: max_readers,
-            hint: "wait until a reader has left or have the limit raised".into(),
-        });
-    }
-    Ok(())
 }

@@ -1,62 +1,116 @@
-//! What stands in the way of a claim.
+//! Which holds stand in the way of a claim: those of other owners at the path, at its ancestors and under it, unless
+//! both sides read.
+
+use std::ops::ControlFlow;
 
 use super::hold::Hold;
 use super::namespace::Namespace;
-use crate::{Blocker, Claim, FencingToken, MAX_BLOCKERS_SHOWN, Mode, NotGranted, Owner, Path, Reason};
+use super::owner::OwnerId;
+use super::tree::{NodeId, Spot};
+use super::waiting::Watch;
+use crate::{Mode, Reason};
 
-/// What becomes of one claim.
-pub(super) enum Judgement {
-    /// A new hold.
-    Grant,
-    /// The owner's hold of that place and token goes on.
-    Extend {
-        index: usize,
-        token: FencingToken,
-    },
-    Refuse(NotGranted),
-}
+/// Whoever looks for one hold under a path looks at so many paths at most.
+const MAX_PATHS_SEARCHED: usize = 1_000;
 
-/// Judges one claim. With a `token` it may only extend that very hold.
-pub(super) fn judge(namespace: &Namespace, owner: &Owner, claim: &Claim, token: Option<FencingToken>) -> Judgement {
-    let own = namespace.locks.get(&claim.path).and_then(|lock| {
-        let index = lock.position_of(owner)?;
-        Some((index, &lock.holds[index]))
-    });
-    match own {
-        Some((_, hold)) if token.is_some_and(|token| token != hold.token) => refuse(Reason::NotHeld, []),
-        Some((index, hold)) if hold.mode == claim.mode => Judgement::Extend { index, token: hold.token },
-        Some((_, hold)) => refuse(Reason::Upgrade, [(&claim.path, hold)]),
-        None if token.is_some() => refuse(Reason::NotHeld, []),
-        None => judge_new(namespace, owner, claim),
+impl Namespace {
+    /// Why a claim can't be granted for what others hold. Costs the depth of the path.
+    pub(super) fn held_by_others(&self, owner: OwnerId, mode: Mode, spot: &Spot) -> Option<Reason> {
+        let mut at = |node: NodeId| {
+            let mut conflicting = self.conflicting_at(node, owner, mode).peekable();
+            conflicting.peek()?;
+            Some(conflicting.any(Hold::is_held))
+        };
+        let same = spot.node().and_then(&mut at);
+        let ancestors = spot.ancestors().iter().filter_map(|node| at(*node)).reduce(|one, other| one || other);
+        let below = spot.node().and_then(|node| self.held_below(node, owner, mode));
+        let found = [(same, Reason::Held), (ancestors, Reason::Ancestor), (below, Reason::Descendant)];
+        let mut found = found.into_iter().filter_map(|(held, reason)| Some((held?, reason))).peekable();
+        let (_, reason) = *found.peek()?;
+        Some(if found.any(|(held, _)| held) { reason } else { Reason::Transition })
     }
-}
 
-fn judge_new(namespace: &Namespace, owner: &Owner, claim: &Claim) -> Judgement {
-    let blocking = || in_the_way(namespace, owner, claim);
-    if blocking().next().is_none() {
-        return Judgement::Grant;
+    /// Whether others' holds under the path conflict, and if so, whether one of them is not in transition.
+    fn held_below(&self, node: NodeId, owner: OwnerId, mode: Mode) -> Option<bool> {
+        let below = self.tree.below(node)?;
+        let reads_count = mode == Mode::Write;
+        let any = below.writes.has_others_than(owner) || (reads_count && below.reads.has_others_than(owner));
+        any.then(|| {
+            below.writes_held.has_others_than(owner) || (reads_count && below.reads_held.has_others_than(owner))
+        })
     }
-    let is_on_its_way_out = blocking().all(|(_, hold)| !hold.is_held());
-    refuse(if is_on_its_way_out { Reason::Transition } else { Reason::Held }, blocking())
-}
 
-/// The holds of other owners that a claim conflicts with. The one place that knows which paths concern one another:
-/// so far only equal ones do.
-fn in_the_way<'a>(
-    namespace: &'a Namespace,
-    owner: &'a Owner,
-    claim: &'a Claim,
-) -> impl Iterator<Item = (&'a Path, &'a Hold)> {
-    let holds = namespace.locks.get(&claim.path).map_or(&[][..], |lock| &lock.holds);
-    holds
-        .iter()
-        .filter(move |hold| !hold.owner.is(owner) && (hold.mode == Mode::Write || claim.mode == Mode::Write))
-        .map(|hold| (&claim.path, hold))
-}
+    /// The holds at exactly this path that conflict.
+    fn conflicting_at(&self, node: NodeId, owner: OwnerId, mode: Mode) -> impl Iterator<Item = &Hold> {
+        let holds = self.tree.get(node).holds.as_slice();
+        let all_read = mode == Mode::Read && holds.first().is_none_or(|hold| hold.mode == Mode::Read);
+        let holds = if all_read { &[] } else { holds };
+        holds.iter().filter(move |hold| hold.owner != owner)
+    }
 
-fn refuse<'a>(reason: Reason, blockers: impl IntoIterator<Item = (&'a Path, &'a Hold)>) -> Judgement {
-    let blockers = blockers.into_iter().take(MAX_BLOCKERS_SHOWN);
-    let blockers =
-        blockers.map(|(path, hold)| Blocker { path: path.clone(), waiting: false, holder: hold.view() }).collect();
-    Judgement::Refuse(NotGranted { reason, blockers, queue_position: None })
+    /// Shows the conflicting holds to `look`, until it breaks off: those at the path, those at its ancestors from the
+    /// root on, those under it in order of path. At most `max_paths` paths are looked at under it; whether all were.
+    pub(super) fn look_at_conflicts<'a, B>(
+        &'a self,
+        (owner, mode, spot): (OwnerId, Mode, &Spot),
+        max_paths: usize,
+        mut look: impl FnMut(NodeId, &'a Hold) -> ControlFlow<B>,
+    ) -> ControlFlow<B, bool> {
+        for node in spot.node().iter().chain(spot.ancestors()) {
+            for hold in self.conflicting_at(*node, owner, mode) {
+                look(*node, hold)?;
+            }
+        }
+        let Some(node) = spot.node() else { return ControlFlow::Continue(true) };
+        if self.held_below(node, owner, mode).is_none() {
+            return ControlFlow::Continue(true);
+        }
+        let mut searched = 0;
+        let mut open = vec![self.tree.children(node)];
+        while let Some(children) = open.last_mut() {
+            let Some(child) = children.next() else {
+                open.pop();
+                continue;
+            };
+            if searched == max_paths {
+                return ControlFlow::Continue(false);
+            }
+            searched += 1;
+            for hold in self.conflicting_at(child, owner, mode) {
+                look(child, hold)?;
+            }
+            if self.held_below(child, owner, mode).is_some() {
+                open.push(self.tree.children(child));
+            }
+        }
+        ControlFlow::Continue(true)
+    }
+
+    /// One hold that keeps a claim from being granted, to be watched.
+    pub(super) fn hold_to_watch(&self, owner: OwnerId, mode: Mode, spot: &Spot) -> Option<Watch> {
+        let found = self.look_at_conflicts((owner, mode, spot), MAX_PATHS_SEARCHED, |node, hold| {
+            ControlFlow::Break(Watch::Hold(node, hold.owner))
+        });
+        match found {
+            ControlFlow::Break(watch) => Some(watch),
+            ControlFlow::Continue(true) => None,
+            ControlFlow::Continue(false) => spot.node().map(Watch::Below),
+        }
+    }
+
+    /// The first conflicting holds, as many as are shown.
+    pub(super) fn blocking_holds(&self, owner: OwnerId, mode: Mode, spot: &Spot, max: usize) -> Vec<(NodeId, &Hold)> {
+        let mut found = Vec::new();
+        let _ = self.look_at_conflicts((owner, mode, spot), MAX_PATHS_SEARCHED, |node, hold| {
+            found.push((node, hold));
+            if found.len() == max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        found
+    }
+
+    /// Whether the owner holds the path or an ancestor in a mode that is at least as strong: whoever waits for such a
+    /// claim waits for the owner already.
+    pub(super) fn is_covered(&self, owner: OwnerId, mode: Mode, spot: &Spot) -> bool {
+        spot.line.iter().any(|node| self.hold(*node, owner).is_some_and(|hold| hold.mode >= mode))
+    }
 }

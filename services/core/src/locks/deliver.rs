@@ -1,8 +1,10 @@
 //! What namespaces shards say: which incarnations are open.
 
+use super::effects::Settled;
 use super::namespace::Namespace;
+use super::work::WaitEnd;
 use super::{LocksCore, NamespaceKey};
-use crate::{Answer, Incarnation, Limits, NamespaceMessage, NamespaceRef};
+use crate::{Answer, Incarnation, Limits, NamespaceMessage, NamespaceRef, Reason, SessionEnd};
 
 impl LocksCore {
     pub(super) fn deliver(&mut self, source: &str, number: u64, message: &NamespaceMessage) -> Answer {
@@ -26,8 +28,16 @@ impl LocksCore {
             _ => {}
         }
         let key = key_of(opened);
-        let namespace = self.namespaces.entry(key).or_insert_with(|| Namespace::new(&opened.name, limits));
-        if namespace.name != opened.name {
+        let slot = match self.slots.get(&key) {
+            Some(slot) => *slot,
+            None => {
+                let slot = self.namespaces.insert(Namespace::new(opened, limits));
+                self.slots.insert(key, slot);
+                slot
+            }
+        };
+        let namespace = self.namespaces.get_mut(slot);
+        if namespace.id.name != opened.name {
             return;
         }
         namespace.limits = limits.clone();
@@ -39,12 +49,36 @@ impl LocksCore {
         if self.open_incarnation(purged) != Some(purged.incarnation) {
             return;
         }
-        let key = key_of(purged);
         self.names.remove(&(purged.account, purged.name.clone()));
-        let namespace = self.namespaces.remove(&key).expect("every open incarnation has its locks");
-        for (path, lock) in &namespace.locks {
-            self.end_all(key, path, lock);
+        let slot = self.slots.remove(&key_of(purged)).expect("every open incarnation has its locks");
+        let namespace = self.namespaces.remove(slot);
+        for (place, waiting) in &namespace.waits {
+            let settled = Settled {
+                wait: place.wait(),
+                attempt: waiting.attempt,
+                owner: namespace.owners.get(waiting.owner).to_owner(),
+                request_id: waiting.request_id.clone(),
+                claims: waiting.claims.clone(),
+                outcome: Err(Reason::Ended),
+            };
+            self.notes.settled(&namespace.id, settled);
+            if let Some(at_ms) = waiting.ends_at_ms {
+                self.wait_ends.remove(&WaitEnd { at_ms, wait: place.wait().0, place: *place, slot });
+            }
         }
+        for (session_id, session) in &namespace.sessions {
+            self.sessions.remove(&session.number);
+            self.notes.ended(&namespace.id, session_id, session.number, SessionEnd::NamespaceDeleted);
+        }
+        for (node, lock) in namespace.tree.iter() {
+            for hold in lock.holds.as_slice() {
+                self.state.next_revision();
+                if let Some(deadline) = hold.deadline(slot, node) {
+                    self.deadlines.remove(&deadline);
+                }
+            }
+        }
+        self.notes.closed(&namespace.id);
     }
 
     fn open_incarnation(&self, namespace: &NamespaceRef) -> Option<Incarnation> {

@@ -1,108 +1,164 @@
 //! One hold of one path.
 
-use std::sync::Arc;
+use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
-use super::NamespaceKey;
-use crate::{FencingToken, HolderView, Metadata, Mode, Owner, Path, Phase};
+use super::owner::OwnerId;
+use crate::{FencingToken, Metadata, Mode, Phase};
 
 /// One hold. A million of them must fit into a node, so what few holds have is kept aside.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub(super) struct Hold {
-    pub(super) owner: HoldOwner,
+    pub(super) owner: OwnerId,
     pub(super) mode: Mode,
     pub(super) phase: Phase,
+    /// Claimed by a call without a request id, besides the requests that claim it by id.
+    pub(super) direct: bool,
+    /// Whether the present attempt made a writer of a reader.
+    pub(super) upgraded: bool,
+    pub(super) transition_ms: u32,
     pub(super) token: FencingToken,
     pub(super) locked_at_ms: u64,
-    /// When the present phase ends.
-    pub(super) deadline_ms: u64,
-    pub(super) transition_ms: u64,
-    pub(super) extras: Option<Box<Extras>>,
+    /// When the present phase ends; never for what is held as long as a session lives.
+    pub(super) deadline_ms: Option<NonZeroU64>,
+    /// Of the call that it was granted to, until the owner shows that it knows of it; 0 from then on.
+    pub(super) attempt: u64,
+    pub(super) rare: Option<Box<Rare>>,
 }
 
-/// An [`Owner`] in a third of its bytes: nearly all owners are processes, and no name grows.
+/// What few holds have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Rare {
+    pub(super) metadata: Metadata,
+    pub(super) asked_expires_at_ns: Option<i64>,
+    /// The granted requests of its session that claim it.
+    pub(super) requests: Vec<u32>,
+}
+
+/// What a request asks for besides its claims.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum HoldOwner {
-    Process(Box<str>),
-    Other(Box<Owner>),
-}
-
-/// What is kept with a hold for whoever looks at it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Extras {
-    metadata: Metadata,
-    asked_expires_at_ns: Option<i64>,
-}
-
-/// The end of a hold's present phase: in order of time, then of grant.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Deadline {
-    pub(super) at_ms: u64,
-    pub(super) token: FencingToken,
-    pub(super) namespace: NamespaceKey,
-    pub(super) path: Arc<Path>,
+pub(super) struct Terms {
+    pub(super) ttl_ms: Option<u64>,
+    pub(super) transition_ms: u32,
+    pub(super) metadata: Metadata,
+    pub(super) asked_expires_at_ns: Option<i64>,
 }
 
 impl Hold {
-    pub(super) fn deadline(&self, namespace: NamespaceKey, path: &Arc<Path>) -> Deadline {
-        Deadline { at_ms: self.deadline_ms, token: self.token, namespace, path: Arc::clone(path) }
-    }
-
     pub(super) fn is_held(&self) -> bool {
         self.phase == Phase::Held
     }
 
-    pub(super) fn view(&self) -> HolderView {
-        let owner = self.owner.to_owner();
-        let process_id = match &owner {
-            Owner::Process(process_id) => process_id.clone(),
-            Owner::Session { session_id, .. } => session_id.clone(),
-        };
-        let extras = self.extras.as_deref();
-        HolderView {
-            process_id,
-            owner,
-            mode: self.mode,
-            fencing_token: self.token,
-            locked_at_ms: self.locked_at_ms,
-            deadline_ms: Some(self.deadline_ms),
-            asked_expires_at_ns: extras.and_then(|extras| extras.asked_expires_at_ns),
-            phase: self.phase,
-            metadata: extras.map(|extras| extras.metadata.clone()).unwrap_or_default(),
+    pub(super) fn requests(&self) -> &[u32] {
+        self.rare.as_deref().map_or(&[], |rare| &rare.requests)
+    }
+
+    /// A request claims it by id.
+    pub(super) fn claim_by(&mut self, request: u32) {
+        let rare = self.rare.get_or_insert_default();
+        if !rare.requests.contains(&request) {
+            rare.requests.push(request);
+        }
+    }
+
+    /// A request gives its claim up. Whether nothing claims the hold any more.
+    pub(super) fn unclaim(&mut self, request: u32) -> bool {
+        if let Some(rare) = &mut self.rare {
+            rare.requests.retain(|other| *other != request);
+        }
+        self.drop_empty();
+        !self.direct && self.requests().is_empty()
+    }
+
+    /// Takes over what a call asks for.
+    pub(super) fn take_terms(&mut self, terms: &Terms) {
+        self.transition_ms = terms.transition_ms;
+        if self.rare.is_some() || !terms.metadata.is_empty() || terms.asked_expires_at_ns.is_some() {
+            let rare = self.rare.get_or_insert_default();
+            rare.metadata.clone_from(&terms.metadata);
+            rare.asked_expires_at_ns = terms.asked_expires_at_ns;
+            self.drop_empty();
+        }
+    }
+
+    fn drop_empty(&mut self) {
+        if self.rare.as_deref() == Some(&Rare::default()) {
+            self.rare = None;
         }
     }
 }
 
-impl HoldOwner {
-    pub(super) fn of(owner: &Owner) -> Self {
-        match owner {
-            Owner::Process(process_id) => Self::Process(process_id.as_str().into()),
-            Owner::Session { .. } => Self::Other(Box::new(owner.clone())),
-        }
-    }
+/// The holds of one path: one writer, or readers in order of arrival, which is that of their tokens.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Holds {
+    #[default]
+    None,
+    /// Most locks never have a second holder.
+    One(Hold),
+    Many(Vec<Hold>),
+}
 
-    pub(super) fn is(&self, owner: &Owner) -> bool {
-        match (self, owner) {
-            (Self::Process(own), Owner::Process(other)) => **own == **other,
-            (Self::Process(_), Owner::Session { .. }) => false,
-            (Self::Other(own), other) => **own == *other,
-        }
-    }
-
-    fn to_owner(&self) -> Owner {
+impl Holds {
+    pub(super) fn as_slice(&self) -> &[Hold] {
         match self {
-            Self::Process(process_id) => Owner::Process(process_id.to_string()),
-            Self::Other(owner) => (**owner).clone(),
+            Self::None => &[],
+            Self::One(hold) => std::slice::from_ref(hold),
+            Self::Many(holds) => holds,
         }
     }
-}
 
-impl Extras {
-    /// Nothing when there is nothing to keep.
-    pub(super) fn of(metadata: &Metadata, asked_expires_at_ns: Option<i64>) -> Option<Box<Self>> {
-        let is_empty = metadata.is_empty() && asked_expires_at_ns.is_none();
-        (!is_empty).then(|| Box::new(Self { metadata: metadata.clone(), asked_expires_at_ns }))
+    pub(super) fn is_empty(&self) -> bool {
+        matches!(self, Self::None)
+    }
+
+    pub(super) fn of(&self, owner: OwnerId) -> Option<&Hold> {
+        self.as_slice().iter().find(|hold| hold.owner == owner)
+    }
+
+    pub(super) fn of_mut(&mut self, owner: OwnerId) -> Option<&mut Hold> {
+        let holds = match self {
+            Self::None => &mut [],
+            Self::One(hold) => std::slice::from_mut(hold),
+            Self::Many(holds) => holds.as_mut_slice(),
+        };
+        holds.iter_mut().find(|hold| hold.owner == owner)
+    }
+
+    pub(super) fn of_token(&self, token: FencingToken) -> Option<&Hold> {
+        let holds = self.as_slice();
+        holds.binary_search_by_key(&token, |hold| hold.token).ok().map(|index| &holds[index])
+    }
+
+    pub(super) fn push(&mut self, hold: Hold) {
+        *self = match std::mem::take(self) {
+            Self::None => Self::One(hold),
+            Self::One(first) => Self::Many(vec![first, hold]),
+            Self::Many(mut holds) => {
+                holds.push(hold);
+                Self::Many(holds)
+            }
+        };
+    }
+
+    pub(super) fn remove(&mut self, owner: OwnerId) -> Option<Hold> {
+        match std::mem::take(self) {
+            Self::None => None,
+            Self::One(hold) if hold.owner == owner => Some(hold),
+            Self::One(hold) => {
+                *self = Self::One(hold);
+                None
+            }
+            Self::Many(mut holds) => {
+                let index = holds.iter().position(|hold| hold.owner == owner);
+                let removed = index.map(|index| holds.remove(index));
+                if holds.len().saturating_mul(4) <= holds.capacity() {
+                    holds.shrink_to(holds.len().saturating_mul(2));
+                }
+                *self = if holds.len() == 1 { holds.pop().map_or(Self::None, Self::One) } else { Self::Many(holds) };
+                removed
+            }
+        }
     }
 }
 
@@ -112,19 +168,7 @@ mod tests {
 
     #[test]
     fn a_hold_takes_little_memory() {
-        assert!(size_of::<Hold>() <= 64, "a hold takes {} bytes", size_of::<Hold>());
-    }
-
-    #[test]
-    fn an_owner_comes_back_as_it_was_and_is_told_apart_from_others() {
-        let session =
-            |holder: Option<&str>| Owner::Session { session_id: "se_1".into(), holder: holder.map(str::to_owned) };
-        let all = [Owner::Process("se_1".into()), Owner::Process("p".into()), session(None), session(Some("p"))];
-        for (place, owner) in all.iter().enumerate() {
-            let kept = HoldOwner::of(owner);
-            assert_eq!(kept.to_owner(), *owner);
-            let same: Vec<usize> = (0..all.len()).filter(|other| kept.is(&all[*other])).collect();
-            assert_eq!(same, [place]);
-        }
+        assert!(size_of::<Hold>() <= 56, "a hold takes {} bytes", size_of::<Hold>());
+        assert!(size_of::<Holds>() <= 56, "the holds of a path take {} bytes", size_of::<Holds>());
     }
 }

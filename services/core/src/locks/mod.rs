@@ -1,40 +1,78 @@
-//! Locks: who holds which path of which namespace.
+//! Locks: who holds and who awaits which path of which namespace.
 //!
-//! Invariant: no two owners hold the same path at once unless all of them read. Besides a small record for each open
-//! namespace only what is held takes memory: when the last hold of a lock ends, nothing of the lock remains.
+//! Invariants: no two owners hold conflicting claims at once; nobody waits for somebody who waits for them; whoever can
+//! be granted is granted in the step that makes it so. Besides a small record for each open namespace, its sessions and
+//! its latest events, only what is held or awaited takes memory.
 //!
-//! Paths are independent of one another here. What is in the way of a claim is decided in `conflict.rs` alone, so that
-//! ancestors and descendants have one place to come into.
+//! Deliberately unknown here: who is connected. What others have to be told of an entry is kept as [`crate::Effect`]s
+//! until somebody takes them or the next entry comes.
 
 mod acquire;
+mod cancel;
 mod conflict;
+mod crowd;
 mod delete;
 mod deliver;
-mod expire;
+mod due;
+mod effects;
+mod end;
+mod grant;
+mod history;
 mod hold;
+mod judge;
+mod lock_info;
 mod namespace;
+mod overtake;
+mod owner;
 mod queries;
+mod queue;
+mod quota;
+mod reach;
+mod refuse;
 mod release;
+mod repeat;
+mod reset;
+mod restore;
+mod run;
+mod session_end;
+mod session_open;
+mod sessions;
+mod slab;
 mod snapshot;
+mod tree;
+mod verify;
 mod view;
+mod waiting;
+mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::shard_state::{Handled, ShardState};
-use crate::{AccountId, Context, Incarnation, LocksCommand, NamespaceRef, Path, Refusal};
-use hold::{Deadline, Hold};
-use namespace::{Lock, Namespace};
+use crate::{AccountId, Context, Incarnation, LocksCommand, NamespaceRef, Refusal, SessionNumber};
+use effects::Notes;
+use namespace::Namespace;
+use slab::Slab;
+use work::{Deadline, WaitEnd, Work};
+
+pub use verify::Footprint;
 
 /// The state of a locks shard.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct LocksCore {
     pub(crate) state: ShardState,
     /// The open incarnation of each name.
     names: BTreeMap<(AccountId, String), Incarnation>,
-    namespaces: BTreeMap<NamespaceKey, Namespace>,
+    slots: BTreeMap<NamespaceKey, u32>,
+    namespaces: Slab<Namespace>,
     /// The end of every hold's present phase.
     deadlines: BTreeSet<Deadline>,
+    /// The end of every wait that has one.
+    wait_ends: BTreeSet<WaitEnd>,
+    /// Where a session is, by its number.
+    sessions: BTreeMap<SessionNumber, (u32, Arc<str>)>,
+    /// What others have to be told of the present entry. Not part of the state.
+    notes: Notes,
 }
 
 /// Names an open namespace; an incarnation is unique in its account.
@@ -44,84 +82,86 @@ struct NamespaceKey {
     incarnation: Incarnation,
 }
 
+/// Two shards are equal when their snapshots are: the rest is found from it.
+impl PartialEq for LocksCore {
+    fn eq(&self, other: &Self) -> bool {
+        self.snapshot() == other.snapshot()
+    }
+}
+
+impl Eq for LocksCore {}
+
 impl LocksCore {
     pub(crate) fn new(shard_id: &str) -> Self {
         Self {
             state: ShardState::new(shard_id),
             names: BTreeMap::new(),
-            namespaces: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            namespaces: Slab::default(),
             deadlines: BTreeSet::new(),
+            wait_ends: BTreeSet::new(),
+            sessions: BTreeMap::new(),
+            notes: Notes::default(),
         }
     }
 
+    /// Ends what is due at the clock of the entry. What the entry before it left to tell is dropped.
+    pub(crate) fn begin_entry(&mut self, context: &Context) {
+        self.notes = Notes::default();
+        self.end_what_is_due(context.wall_ms);
+    }
+
     pub(crate) fn apply(&mut self, context: &Context, command: &LocksCommand) -> Handled {
+        let wall_ms = context.wall_ms;
         let answer = match command {
             LocksCommand::Deliver { source, number, message } => self.deliver(source, *number, message),
-            LocksCommand::Acquire(request) => self.acquire(context, request)?,
-            LocksCommand::Release(request) => self.release(request)?,
-            LocksCommand::Delete { namespace, path } => self.delete(namespace, path)?,
+            LocksCommand::Acquire(request) => self.work(&request.namespace, wall_ms)?.acquire(request)?,
+            LocksCommand::Release(request) => self.work(&request.namespace, wall_ms)?.release(request)?,
+            LocksCommand::Delete { namespace, path } => self.work(namespace, wall_ms)?.delete(path),
+            LocksCommand::Cancel(cancel) => self.work(&cancel.namespace, wall_ms)?.cancel(cancel),
+            LocksCommand::Reset(reset) => self.work(&reset.namespace, wall_ms)?.reset(reset),
+            LocksCommand::OpenSession(open) => self.work(&open.namespace, wall_ms)?.open_session(open)?,
+            LocksCommand::CloseSession { namespace, session_id, message } => {
+                self.work(namespace, wall_ms)?.close_session(session_id, *message)?
+            }
+            LocksCommand::ExpireSessions { ids, seen } => self.expire_sessions(wall_ms, ids, *seen),
+            LocksCommand::LockInfo(info) => self.work(&info.namespace, wall_ms)?.lock_info(info)?,
         };
         Ok((answer, None))
     }
 
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
-        self.deadlines.first().map(|deadline| deadline.at_ms)
+        let hold = self.deadlines.first().map(|deadline| deadline.at_ms);
+        let wait = self.wait_ends.first().map(|end| end.at_ms);
+        hold.into_iter().chain(wait).min()
     }
 
-    /// The open namespace that a command is about.
-    fn find(&self, wanted: &NamespaceRef) -> Result<(NamespaceKey, &Namespace), Refusal> {
+    fn slot(&self, wanted: &NamespaceRef) -> Result<u32, Refusal> {
         let key = NamespaceKey { account: wanted.account, incarnation: wanted.incarnation };
-        match self.namespaces.get(&key) {
-            Some(namespace) if namespace.name == wanted.name => Ok((key, namespace)),
-            _ => Err(Refusal::NamespaceNotFound),
+        let slot = self.slots.get(&key).filter(|slot| self.namespaces.get(**slot).id.name == wanted.name);
+        slot.copied().ok_or(Refusal::NamespaceNotFound)
+    }
+
+    /// The open namespace that a query is about.
+    fn find(&self, wanted: &NamespaceRef) -> Result<&Namespace, Refusal> {
+        Ok(self.namespaces.get(self.slot(wanted)?))
+    }
+
+    /// The open namespace that a command is about, with all that it takes to change it.
+    fn work(&mut self, wanted: &NamespaceRef, wall_ms: u64) -> Result<Work<'_>, Refusal> {
+        Ok(self.work_in(self.slot(wanted)?, wall_ms))
+    }
+
+    fn work_in(&mut self, slot: u32, wall_ms: u64) -> Work<'_> {
+        Work {
+            state: &mut self.state,
+            deadlines: &mut self.deadlines,
+            wait_ends: &mut self.wait_ends,
+            sessions: &mut self.sessions,
+            notes: &mut self.notes,
+            ns: self.namespaces.get_mut(slot),
+            slot,
+            wall_ms,
         }
-    }
-
-    fn open_namespace(&mut self, key: NamespaceKey) -> &mut Namespace {
-        self.namespaces.get_mut(&key).expect("the key was just found, and nothing closes a namespace in between")
-    }
-
-    /// Adds a hold that conflicts with nothing. The lock changes with the grant.
-    fn grant(&mut self, key: NamespaceKey, path: &Path, hold: Hold) {
-        let namespace = self.open_namespace(key);
-        let path = namespace.shared_path(path);
-        let deadline = hold.deadline(key, &path);
-        namespace.add(path, hold);
-        let is_new = self.deadlines.insert(deadline);
-        assert!(is_new, "every hold has a deadline of its own");
-    }
-
-    /// Changes a hold that is there, and keeps its deadline in step.
-    fn change(&mut self, key: NamespaceKey, path: &Path, index: usize, change: impl FnOnce(&mut Hold)) {
-        let namespace = self.open_namespace(key);
-        let path = namespace.shared_path(path);
-        let hold = namespace.hold_mut(&path, index);
-        let before = hold.deadline(key, &path);
-        change(hold);
-        let after = hold.deadline(key, &path);
-        self.drop_deadline(&before);
-        self.deadlines.insert(after);
-    }
-
-    /// Ends one hold, with a revision of its own.
-    fn end(&mut self, key: NamespaceKey, path: &Path, index: usize) {
-        let revision = self.state.next_revision();
-        let namespace = self.open_namespace(key);
-        let path = namespace.shared_path(path);
-        let hold = namespace.remove(&path, index, revision);
-        self.drop_deadline(&hold.deadline(key, &path));
-    }
-
-    /// Ends all holds of a lock that was taken out of its namespace, in order of arrival.
-    fn end_all(&mut self, key: NamespaceKey, path: &Arc<Path>, lock: &Lock) {
-        for hold in &lock.holds {
-            self.state.next_revision();
-            self.drop_deadline(&hold.deadline(key, path));
-        }
-    }
-
-    fn drop_deadline(&mut self, deadline: &Deadline) {
-        let was_there = self.deadlines.remove(deadline);
-        assert!(was_there, "the end of every hold's present phase is in the index");
     }
 }

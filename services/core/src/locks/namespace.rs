@@ -1,94 +1,240 @@
-//! The locks of one open namespace.
+//! What one open namespace has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::history::History;
 use super::hold::Hold;
-use crate::{FencingToken, Limits, Mode, Owner, Path, Revision};
+use super::owner::{Awaits, NOBODY, OwnerId, OwnerKey, OwnerName, Owners, SessionOwner, WaitKey};
+use super::queue::Place;
+use super::sessions::{Granted, Named, Session};
+use super::slab::Slab;
+use super::tree::{NodeId, Tree};
+use super::waiting::{Waiting, Watch};
+use crate::{Claim, Limits, Mode, NamespaceRef, Owner};
 
 /// One incarnation of a namespace, from its open to its purge.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Namespace {
-    pub(super) name: String,
+    pub(super) id: Arc<NamespaceRef>,
     pub(super) limits: Limits,
-    /// How many holds its locks have together.
+    pub(super) tree: Tree,
+    pub(super) owners: Owners,
+    /// How many holds there are.
     pub(super) holds: u64,
-    /// What is held. The index of deadlines shares the paths.
-    pub(super) locks: BTreeMap<Arc<Path>, Lock>,
-}
-
-/// A lock that somebody holds: one writer, or readers in order of arrival, which is that of their tokens. Never empty.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Lock {
-    pub(super) revision: Revision,
-    pub(super) holds: Vec<Hold>,
-}
-
-impl Lock {
-    /// The owner's hold. An owner has at most one of a path.
-    pub(super) fn position_of(&self, owner: &Owner) -> Option<usize> {
-        self.holds.iter().position(|hold| hold.owner.is(owner))
-    }
-
-    pub(super) fn position_of_token(&self, token: FencingToken) -> Option<usize> {
-        self.holds.binary_search_by_key(&token, |hold| hold.token).ok()
-    }
-
-    /// Gives back what a crowd of readers left behind.
-    fn shrink(&mut self) {
-        if self.holds.len().saturating_mul(4) <= self.holds.capacity() {
-            self.holds.shrink_to(self.holds.len().saturating_mul(2));
-        }
-    }
+    /// The queue.
+    pub(super) waits: BTreeMap<Place, Box<Waiting>>,
+    /// How many claims the waiting requests have together.
+    pub(super) claims_waiting: u64,
+    /// Who watches what.
+    pub(super) watchers: BTreeSet<(Watch, Place)>,
+    /// Requests that have to be looked at; empty between commands.
+    pub(super) woken: BTreeSet<Place>,
+    /// Requests that overtake one before them.
+    pub(super) overtaking: BTreeSet<Place>,
+    /// Somebody waits for less than when these were last looked at; false between commands.
+    pub(super) waits_less: bool,
+    pub(super) sessions: BTreeMap<Arc<str>, Session>,
+    pub(super) granted: Slab<Granted>,
+    pub(super) history: History,
+    /// How many waiting requests were looked at since the start of the process. Not part of the state.
+    pub(super) examined: u64,
 }
 
 impl Namespace {
-    pub(super) fn new(name: &str, limits: &Limits) -> Self {
-        Self { name: name.to_owned(), limits: limits.clone(), holds: 0, locks: BTreeMap::new() }
-    }
-
-    /// The path as the lock has it, or a new one for a lock that nobody holds.
-    pub(super) fn shared_path(&self, path: &Path) -> Arc<Path> {
-        self.locks.get_key_value(path).map_or_else(|| Arc::new(path.clone()), |(path, _)| Arc::clone(path))
-    }
-
-    pub(super) fn add(&mut self, path: Arc<Path>, hold: Hold) {
-        let revision = hold.token;
-        match self.locks.get_mut(&path) {
-            Some(lock) => {
-                let all_read = hold.mode == Mode::Read && lock.holds.iter().all(|other| other.mode == Mode::Read);
-                assert!(all_read, "nobody is let in beside a writer");
-                lock.holds.push(hold);
-                lock.revision = revision;
-            }
-            // Exactly one hold's memory: most locks never have a second one.
-            None => drop(self.locks.insert(path, Lock { revision, holds: vec![hold] })),
+    pub(super) fn new(id: &NamespaceRef, limits: &Limits) -> Self {
+        Self {
+            id: Arc::new(id.clone()),
+            limits: limits.clone(),
+            tree: Tree::new(),
+            owners: Owners::default(),
+            holds: 0,
+            waits: BTreeMap::new(),
+            claims_waiting: 0,
+            watchers: BTreeSet::new(),
+            woken: BTreeSet::new(),
+            overtaking: BTreeSet::new(),
+            waits_less: false,
+            sessions: BTreeMap::new(),
+            granted: Slab::default(),
+            history: History::default(),
+            examined: 0,
         }
+    }
+
+    /// The owner as it is kept, or nobody when it neither holds nor awaits anything.
+    pub(super) fn owner_id(&self, owner: &Owner) -> OwnerId {
+        let key = match owner {
+            Owner::Process(process_id) => Some(OwnerKey::Process(process_id)),
+            Owner::Session { session_id, holder } => {
+                let session = self.sessions.get(session_id.as_str());
+                session.map(|session| OwnerKey::Session(session.number, holder.as_deref()))
+            }
+        };
+        key.and_then(|key| self.owners.find(key)).unwrap_or(NOBODY)
+    }
+
+    /// The owner, kept from now on until it is idle. A session must be there.
+    pub(super) fn make_owner(&mut self, owner: &Owner) -> OwnerId {
+        match owner {
+            Owner::Process(process_id) => self.owners.find_or_add(OwnerName::Process(process_id.as_str().into())),
+            Owner::Session { session_id, holder } => {
+                let (session_id, session) =
+                    self.sessions.get_key_value(session_id.as_str()).expect("the session was just found");
+                let name = SessionOwner {
+                    number: session.number,
+                    session_id: Arc::clone(session_id),
+                    process_id: Arc::clone(&session.process_id),
+                    holder: holder.as_deref().map(Into::into),
+                };
+                let id = self.owners.find_or_add(OwnerName::Session(Box::new(name)));
+                if let Some(session) = self.sessions.get_mut(session_id_of(owner)) {
+                    session.owners.insert(id);
+                }
+                id
+            }
+        }
+    }
+
+    /// Forgets an owner with nothing left.
+    pub(super) fn forget_idle(&mut self, owner: OwnerId) {
+        if !self.owners.contains(owner) {
+            return;
+        }
+        let session = self.owners.get(owner).session().map(|session| (Arc::clone(&session.session_id), session.number));
+        if self.owners.forget_idle(owner)
+            && let Some((session_id, number)) = session
+            && let Some(session) = self.sessions.get_mut(&session_id)
+            && session.number == number
+        {
+            session.owners.remove(&owner);
+        }
+    }
+
+    pub(super) fn hold(&self, node: NodeId, owner: OwnerId) -> Option<&Hold> {
+        self.tree.get(node).holds.of(owner)
+    }
+
+    pub(super) fn add_hold(&mut self, node: NodeId, hold: Hold) {
+        self.owners.get_mut(hold.owner).holds.insert(node);
+        self.tree.add_hold(node, hold);
         self.holds += 1;
     }
 
-    pub(super) fn hold_mut(&mut self, path: &Path, index: usize) -> &mut Hold {
-        let lock = self.locks.get_mut(path).expect("the hold was just found");
-        &mut lock.holds[index]
-    }
-
-    /// Takes one hold out, and the lock with the last one.
-    pub(super) fn remove(&mut self, path: &Path, index: usize, revision: Revision) -> Hold {
-        let lock = self.locks.get_mut(path).expect("the hold was just found");
-        let hold = lock.holds.remove(index);
-        lock.revision = revision;
-        lock.shrink();
-        if lock.holds.is_empty() {
-            self.locks.remove(path);
-        }
+    /// Takes a hold out. The path and the owner stay until they are pruned and forgotten.
+    pub(super) fn remove_hold(&mut self, node: NodeId, owner: OwnerId) -> Hold {
+        self.owners.get_mut(owner).holds.remove(node);
         self.holds -= 1;
-        hold
+        self.tree.remove_hold(node, owner)
     }
 
-    /// Takes a whole lock out.
-    pub(super) fn remove_all(&mut self, path: &Path) -> Option<(Arc<Path>, Lock)> {
-        let (path, lock) = self.locks.remove_entry(path)?;
-        self.holds -= lock.holds.len() as u64;
-        Some((path, lock))
+    pub(super) fn waiting(&self, place: Place) -> &Waiting {
+        self.waits.get(&place).expect("places are kept only while somebody waits there")
+    }
+
+    /// Puts a request into the queue, watching nothing yet.
+    pub(super) fn add_waiting(&mut self, place: Place, waiting: Waiting) {
+        let session = self.session_of(waiting.owner);
+        let awaits = self.owners.get_mut(waiting.owner).awaits.get_or_insert_default();
+        awaits.places.insert(place);
+        for (node, claim) in waiting.nodes.iter().zip(&waiting.claims) {
+            awaits.claims.insert((*node, place));
+            self.tree.add_claim(*node, claim.mode, place, waiting.owner);
+        }
+        match (&waiting.request_id, session) {
+            (Some(request_id), Some(session_id)) => {
+                if let Some(session) = self.sessions.get_mut(&session_id) {
+                    session.requests.insert(request_id.clone(), Named::Waiting(place));
+                }
+            }
+            _ => drop(awaits.by_key.insert(waiting.key(), place)),
+        }
+        self.claims_waiting += waiting.claims.len() as u64;
+        self.watchers.insert((waiting.watch, place));
+        self.waits.insert(place, Box::new(waiting));
+    }
+
+    /// Takes a request out of the queue. The owner stays until it is forgotten.
+    pub(super) fn remove_waiting(&mut self, place: Place) -> Box<Waiting> {
+        let waiting = self.waits.remove(&place).expect("places are kept only while somebody waits there");
+        self.watchers.remove(&(waiting.watch, place));
+        self.woken.remove(&place);
+        self.overtaking.remove(&place);
+        self.claims_waiting -= waiting.claims.len() as u64;
+        let session = self.session_of(waiting.owner);
+        let record = self.owners.get_mut(waiting.owner);
+        let awaits = record.awaits.as_mut().expect("an owner knows what it waits for");
+        awaits.places.remove(&place);
+        for node in &waiting.nodes {
+            awaits.claims.remove(&(*node, place));
+        }
+        match (&waiting.request_id, session) {
+            (Some(request_id), Some(session_id)) => {
+                if let Some(session) = self.sessions.get_mut(&session_id) {
+                    session.requests.remove(request_id);
+                }
+            }
+            _ => drop(awaits.by_key.remove(&waiting.key())),
+        }
+        if awaits.places.is_empty() {
+            record.awaits = None;
+        }
+        for (node, claim) in waiting.nodes.iter().zip(&waiting.claims) {
+            self.tree.remove_claim(*node, claim.mode, place);
+        }
+        waiting
+    }
+
+    pub(super) fn set_watch(&mut self, place: Place, watch: Watch) {
+        let waiting = self.waits.get_mut(&place).expect("places are kept only while somebody waits there");
+        self.watchers.remove(&(waiting.watch, place));
+        waiting.watch = watch;
+        self.watchers.insert((watch, place));
+    }
+
+    /// Whoever watches that has to be looked at.
+    pub(super) fn wake(&mut self, watch: Watch) {
+        let watching = self.watchers.range((watch, Place::FIRST)..=(watch, Place::LAST));
+        self.woken.extend(watching.map(|(_, place)| *place));
+    }
+
+    fn session_of(&self, owner: OwnerId) -> Option<Arc<str>> {
+        self.owners.get(owner).session().map(|session| Arc::clone(&session.session_id))
+    }
+
+    /// The waiting request that a repeat is about.
+    pub(super) fn find_wait(&self, owner: OwnerId, key: &WaitKey) -> Option<Place> {
+        if owner == NOBODY {
+            return None;
+        }
+        let awaits: &Awaits = self.owners.get(owner).awaits.as_deref()?;
+        awaits.by_key.get(key).copied()
+    }
+
+    /// What finds a request without a name, if all its paths are known.
+    pub(super) fn claims_key(&self, claims: &[Claim]) -> Option<WaitKey> {
+        let nodes = claims.iter().map(|claim| Some((self.tree.find(&claim.path)?, claim.mode)));
+        Some(key_of(nodes.collect::<Option<Vec<_>>>()?))
+    }
+}
+
+impl Waiting {
+    fn key(&self) -> WaitKey {
+        match &self.request_id {
+            Some(request_id) => WaitKey::Named(request_id.clone()),
+            None => key_of(self.nodes.iter().copied().zip(self.claims.iter().map(|claim| claim.mode)).collect()),
+        }
+    }
+}
+
+fn key_of(mut nodes: Vec<(NodeId, Mode)>) -> WaitKey {
+    nodes.sort_unstable();
+    WaitKey::Claims(nodes.into_boxed_slice())
+}
+
+fn session_id_of(owner: &Owner) -> &str {
+    match owner {
+        Owner::Process(_) => "",
+        Owner::Session { session_id, .. } => session_id,
     }
 }

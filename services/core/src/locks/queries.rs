@@ -2,56 +2,209 @@
 
 use std::ops::Bound;
 
+use super::LocksCore;
 use super::namespace::Namespace;
-use super::{LocksCore, view};
-use crate::{Answer, FencingToken, MAX_PAGE_BYTES, MAX_READERS_SHOWN, NamespaceRef, Path, Query, Refusal, codec, page};
+use super::queue::Place;
+use super::sessions::Session;
+use super::tree::NodeId;
+use crate::{
+    AcquireOutcome, Answer, BelievedHold, Enqueued, FencingToken, MAX_READERS_SHOWN, NamespaceRef, Path, Query,
+    Refusal, Revision, SessionLease, WaitId, WaitLease, page,
+};
 
 impl LocksCore {
     /// Nothing for queries of other applications.
     pub(crate) fn query(&self, query: &Query) -> Option<Result<Answer, Refusal>> {
+        let revision = self.state.revision;
         Some(match query {
-            Query::Lock { namespace, path } => self.lock(namespace, path),
-            Query::Locks { namespace, prefix, after, limit } => {
-                self.find(namespace).map(|(_, namespace)| page_of_locks(namespace, prefix, after.as_ref(), *limit))
+            Query::Lock { namespace, path } => {
+                self.find(namespace).map(|open| Answer::Lock(open.view(path, usize::MAX, revision)))
             }
-            Query::Check { namespace, path, fencing_token } => self.check(namespace, path, *fencing_token),
+            Query::Locks { namespace, prefix, after, limit } => {
+                self.find(namespace).map(|open| open.page_of_locks(prefix, after.as_ref(), *limit, revision))
+            }
+            Query::Check { namespace, path, fencing_token } => {
+                self.find(namespace).map(|open| open.check(path, *fencing_token, revision))
+            }
+            Query::Session { namespace, session_id } => self.session(namespace, session_id),
+            Query::Sessions { namespace, after, limit } => {
+                self.find(namespace).map(|open| open.page_of_sessions(after.as_deref(), *limit))
+            }
+            Query::Waits { namespace, after, limit } => {
+                self.find(namespace).map(|open| open.page_of_waits(*after, *limit))
+            }
+            Query::Events { namespace, from_revision, prefix, limit } => {
+                self.events(namespace, *from_revision, prefix, *limit)
+            }
+            Query::Usage { namespace } => self.find(namespace).map(|open| Answer::Usage {
+                holds: open.holds,
+                waiting: open.waits.len() as u64,
+                sessions: open.sessions.len() as u64,
+            }),
+            Query::KeepAlive { namespace, session_id, epoch } => self.keep_alive(namespace, session_id, *epoch),
+            Query::Believed { namespace, session_id, held } => self.believed(namespace, session_id, held),
+            Query::Standing { namespace, wait } => self.find(namespace).and_then(|open| open.stand(*wait, revision)),
             _ => return None,
         })
     }
 
-    fn lock(&self, namespace: &NamespaceRef, path: &Path) -> Result<Answer, Refusal> {
-        let (key, _) = self.find(namespace)?;
-        Ok(Answer::Lock(self.view(key, path, usize::MAX)))
+    fn session(&self, namespace: &NamespaceRef, session_id: &str) -> Result<Answer, Refusal> {
+        let open = self.find(namespace)?;
+        Ok(Answer::Session(open.session_view(session_id, open.session(session_id)?)))
     }
 
-    fn check(&self, namespace: &NamespaceRef, path: &Path, token: FencingToken) -> Result<Answer, Refusal> {
-        let (key, namespace) = self.find(namespace)?;
-        let lock = namespace.locks.get(path);
-        let hold = lock.and_then(|lock| lock.position_of_token(token).map(|index| &lock.holds[index]));
-        let current = hold.is_some_and(|hold| hold.is_held());
-        Ok(Answer::Checked { current, lock: self.view(key, path, MAX_READERS_SHOWN) })
+    fn keep_alive(&self, namespace: &NamespaceRef, session_id: &str, epoch: Option<u64>) -> Result<Answer, Refusal> {
+        let open = self.find(namespace)?;
+        let session = open.session(session_id)?;
+        if let Some(epoch) = epoch {
+            session.check_epoch(epoch)?;
+        }
+        Ok(Answer::Session(open.session_view(session_id, session)))
+    }
+
+    fn believed(&self, namespace: &NamespaceRef, session_id: &str, held: &[BelievedHold]) -> Result<Answer, Refusal> {
+        let open = self.find(namespace)?;
+        let lost = open.lost_of(open.session(session_id)?, held);
+        Ok(Answer::Reconciled { lost, ended_holds: 0, ended_waits: 0 })
+    }
+
+    fn events(
+        &self,
+        namespace: &NamespaceRef,
+        from: Option<Revision>,
+        prefix: &Path,
+        limit: u32,
+    ) -> Result<Answer, Refusal> {
+        let page = self.find(namespace)?.history.page(from, prefix, limit, self.state.revision)?;
+        Ok(Answer::Events { events: page.events, next_revision: page.next_revision, more: page.more })
+    }
+
+    /// All sessions, for a leader that begins to keep them alive.
+    pub(crate) fn session_leases(&self) -> impl Iterator<Item = SessionLease> {
+        self.sessions.iter().map(|(number, (slot, session_id))| {
+            let namespace = self.namespaces.get(*slot);
+            let session = &namespace.sessions[session_id];
+            SessionLease {
+                namespace: NamespaceRef::clone(&namespace.id),
+                session_id: session_id.to_string(),
+                number: *number,
+                epoch: session.epoch,
+                ttl_ms: session.ttl_ms,
+            }
+        })
+    }
+
+    /// All waiting requests, for a leader that begins to ask who is still attached.
+    pub(crate) fn wait_leases(&self) -> impl Iterator<Item = WaitLease> {
+        self.slots.values().flat_map(|slot| {
+            let namespace = self.namespaces.get(*slot);
+            namespace.waits.keys().map(|place| WaitLease {
+                namespace: NamespaceRef::clone(&namespace.id),
+                wait: namespace.wait_view(*place),
+            })
+        })
     }
 }
 
-/// All paths under a prefix follow it directly in the order of paths.
-fn page_of_locks(namespace: &Namespace, prefix: &Path, after: Option<&Path>, limit: u32) -> Answer {
-    let start = match after {
-        Some(after) if after >= prefix => Bound::Excluded(after),
-        _ => Bound::Included(prefix),
-    };
-    let under = namespace.locks.range::<Path, _>((start, Bound::Unbounded));
-    let under = under.take_while(|(path, _)| prefix.is_prefix_of(path));
-    let (rows, mut more) = page::cut(under, limit);
-    let mut locks = Vec::with_capacity(rows.len());
-    let mut bytes = 0;
-    for (path, lock) in rows {
-        let shown = view::view_of_held(path, lock, MAX_READERS_SHOWN);
-        bytes += codec::encode(&shown).len();
-        if bytes > MAX_PAGE_BYTES && !locks.is_empty() {
-            more = true;
-            break;
-        }
-        locks.push(shown);
+impl Namespace {
+    fn session(&self, session_id: &str) -> Result<&Session, Refusal> {
+        self.sessions.get(session_id).ok_or_else(|| Refusal::SessionNotFound(session_id.to_owned()))
     }
-    Answer::Locks { locks, more }
+
+    /// A request in the queue, as it would be told of its place now.
+    fn stand(&self, wait: WaitId, revision: Revision) -> Result<Answer, Refusal> {
+        let mut places = [true, false].into_iter().map(|upgrade| Place::of(wait, upgrade));
+        let place = places.find(|place| self.waits.contains_key(place)).ok_or(Refusal::NotWaiting)?;
+        let waiting = self.waiting(place);
+        let not_granted = self.standing_in_queue(place);
+        let outcome = AcquireOutcome::Enqueued(Box::new(Enqueued { wait, attempt: waiting.attempt, not_granted }));
+        let mut paths: Vec<&Path> = waiting.claims.iter().map(|claim| &claim.path).collect();
+        paths.sort_unstable();
+        let locks = paths.into_iter().map(|path| self.view(path, MAX_READERS_SHOWN, revision)).collect();
+        Ok(Answer::Acquired { outcome, locks })
+    }
+
+    fn check(&self, path: &Path, token: FencingToken, revision: Revision) -> Answer {
+        let node = self.tree.find(path);
+        let hold = node.and_then(|node| self.tree.get(node).holds.of_token(token));
+        let current = hold.is_some_and(|hold| hold.is_held());
+        Answer::Checked { current, lock: self.view(path, MAX_READERS_SHOWN, revision) }
+    }
+
+    fn page_of_sessions(&self, after: Option<&str>, limit: u32) -> Answer {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let sessions = self.sessions.range::<str, _>((start, Bound::Unbounded));
+        let (sessions, more) = page::cut(sessions, limit, |(id, session)| self.session_view(id, session));
+        Answer::Sessions { sessions, more }
+    }
+
+    /// In the order in which they began to wait. Upgrades are at the head of the queue, and few.
+    fn page_of_waits(&self, after: Option<WaitId>, limit: u32) -> Answer {
+        let after = after.unwrap_or(WaitId(0));
+        let mut upgrades = self.waits.range(..Place::AFTER_UPGRADES).map(|(place, _)| *place).peekable();
+        let others = self.waits.range(Place::of(after, false)..).map(|(place, _)| *place);
+        let mut others = others.filter(|place| place.wait() > after).peekable();
+        while upgrades.next_if(|place| place.wait() <= after).is_some() {}
+        let merged = std::iter::from_fn(|| match (upgrades.peek(), others.peek()) {
+            (Some(upgrade), Some(other)) if upgrade.wait() > other.wait() => others.next(),
+            (Some(_), _) => upgrades.next(),
+            (None, _) => others.next(),
+        });
+        let (waits, more) = page::cut(merged, limit, |place| self.wait_view(place));
+        Answer::Waits { waits, more }
+    }
+
+    /// Held paths at or under the prefix, in order of path.
+    fn page_of_locks(&self, prefix: &Path, after: Option<&Path>, limit: u32, revision: Revision) -> Answer {
+        let after = after.filter(|after| prefix.is_prefix_of(after) && *after >= prefix);
+        let held = self.under(prefix, after).filter(|node| !self.tree.get(*node).holds.is_empty());
+        let view = |node: NodeId| self.view(&self.tree.path_of(node), MAX_READERS_SHOWN, revision);
+        let (locks, more) = page::cut(held, limit, view);
+        Answer::Locks { locks, more }
+    }
+
+    /// The paths at or under the prefix that come after another one, in order, with nothing held left out that can be
+    /// told from above.
+    pub(super) fn under<'a>(&'a self, prefix: &Path, after: Option<&'a Path>) -> impl Iterator<Item = NodeId> {
+        let depth = prefix.0.len();
+        let start = self.tree.find(prefix);
+        let mut open: Vec<Box<dyn Iterator<Item = NodeId> + 'a>> = Vec::new();
+        match (start, after) {
+            (None, _) => {}
+            (Some(start), None) => open.push(Box::new(std::iter::once(start))),
+            (Some(start), Some(after)) => self.open_after(start, &after.0[depth..], &mut open),
+        }
+        std::iter::from_fn(move || {
+            while let Some(children) = open.last_mut() {
+                let Some(node) = children.next() else {
+                    open.pop();
+                    continue;
+                };
+                if self.tree.below(node).is_some_and(|below| !below.reads.is_empty() || !below.writes.is_empty()) {
+                    open.push(Box::new(self.tree.children(node)));
+                }
+                return Some(node);
+            }
+            None
+        })
+    }
+
+    /// What is left to go through under a path after the one reached by these segments.
+    fn open_after<'a>(
+        &'a self,
+        start: NodeId,
+        segments: &'a [String],
+        open: &mut Vec<Box<dyn Iterator<Item = NodeId> + 'a>>,
+    ) {
+        let mut at = Some(start);
+        for segment in segments {
+            let Some(node) = at else { return };
+            let rest = self.tree.children_from(node, segment);
+            open.push(Box::new(rest.filter(move |(name, _)| name != segment).map(|(_, child)| child)));
+            at = self.tree.children_from(node, segment).next().filter(|(name, _)| name == segment).map(|(_, it)| it);
+        }
+        if let Some(node) = at {
+            open.push(Box::new(self.tree.children(node)));
+        }
+    }
 }

@@ -1,26 +1,138 @@
-//! Releasing the holds of one owner.
+//! Releasing what one owner has.
 
 use std::collections::BTreeSet;
 
-use super::LocksCore;
-use crate::{Answer, MAX_READERS_SHOWN, Path, Refusal, Release};
+use super::end::Ending;
+use super::owner::{NOBODY, OwnerId, WaitKey};
+use super::queue::Place;
+use super::sessions::Named;
+use super::tree::NodeId;
+use super::work::Work;
+use crate::{
+    Answer, FencingToken, MAX_LOCKS_SHOWN, MAX_READERS_SHOWN, Owner, Path, Reason, Refusal, Release, ToRelease,
+};
 
-impl LocksCore {
+impl Work<'_> {
     /// Whoever does not hold a path changes nothing there, and it is no error: the hold may just have ended.
     pub(super) fn release(&mut self, request: &Release) -> Result<Answer, Refusal> {
-        let (key, _) = self.find(&request.namespace)?;
-        let paths: BTreeSet<&Path> = request.paths.iter().collect();
+        if let Owner::Session { session_id, .. } = &request.owner
+            && !self.admit(session_id, request.message)?
+        {
+            return Ok(Answer::Ignored);
+        }
+        let (released, paths) = match &request.what {
+            ToRelease::Paths { paths, fencing_token } => self.release_paths(&request.owner, paths, *fencing_token),
+            ToRelease::Request { request_id } => self.release_request(&request.owner, request_id),
+            ToRelease::All => self.release_all(&request.owner),
+        };
+        self.run();
+        let view = |path: &Path| self.ns.view(path, MAX_READERS_SHOWN, self.state.revision);
+        Ok(Answer::Released { released, locks: paths.iter().map(view).collect() })
+    }
+
+    fn release_paths(&mut self, owner: &Owner, paths: &[Path], token: Option<FencingToken>) -> (bool, BTreeSet<Path>) {
+        let paths: BTreeSet<Path> = paths.iter().cloned().collect();
         let mut released = false;
         for path in &paths {
-            let Some(lock) = self.open_namespace(key).locks.get(*path) else { continue };
-            let Some(index) = lock.position_of(&request.owner) else { continue };
-            if request.fencing_token.is_some_and(|token| token != lock.holds[index].token) {
-                continue;
+            let id = self.ns.owner_id(owner);
+            let Some(node) = self.ns.tree.find(path).filter(|_| id != NOBODY) else { continue };
+            let Some(hold) = self.ns.hold(node, id) else { continue };
+            if token.is_none_or(|token| token == hold.token) {
+                self.end_hold(node, id, Ending::Released);
+                released = true;
             }
-            self.end(key, path, index);
-            released = true;
         }
-        let locks = paths.into_iter().map(|path| self.view(key, path, MAX_READERS_SHOWN)).collect();
-        Ok(Answer::Released { released, locks })
+        (released, paths)
+    }
+
+    fn release_request(&mut self, owner: &Owner, request_id: &str) -> (bool, BTreeSet<Path>) {
+        let named = match owner {
+            Owner::Session { session_id, .. } => {
+                let session = self.ns.sessions.get(session_id.as_str());
+                session.and_then(|session| session.requests.get(request_id)).copied()
+            }
+            Owner::Process(_) => {
+                let key = WaitKey::Named(request_id.into());
+                self.ns.find_wait(self.ns.owner_id(owner), &key).map(Named::Waiting)
+            }
+        };
+        match named {
+            None => (false, BTreeSet::new()),
+            Some(Named::Waiting(place)) => {
+                let paths = self.ns.waiting(place).claims.iter().map(|claim| claim.path.clone()).collect();
+                self.end_wait(place, Reason::Ended);
+                (true, paths)
+            }
+            Some(Named::Granted(granted)) => (true, self.release_granted(granted)),
+        }
+    }
+
+    /// Ends what no other unreleased request claims.
+    pub(super) fn release_granted(&mut self, granted: u32) -> BTreeSet<Path> {
+        let (owner, mut nodes) = {
+            let granted = self.ns.granted.get(granted);
+            (granted.owner, granted.live.keys().copied().collect::<Vec<NodeId>>())
+        };
+        self.sort_by_path(&mut nodes);
+        let paths = nodes.iter().map(|node| self.ns.tree.path_of(*node)).collect();
+        for node in nodes {
+            let mut is_unclaimed = false;
+            self.change_hold(node, owner, |hold| is_unclaimed = hold.unclaim(granted));
+            self.forget_claim(granted, node);
+            if is_unclaimed {
+                self.end_hold(node, owner, Ending::Released);
+            }
+        }
+        paths
+    }
+
+    fn release_all(&mut self, owner: &Owner) -> (bool, BTreeSet<Path>) {
+        let owners: Vec<OwnerId> = match owner {
+            Owner::Session { session_id, holder: None } => {
+                let session = self.ns.sessions.get(session_id.as_str());
+                session.map(|session| session.owners.iter().copied().collect()).unwrap_or_default()
+            }
+            _ => Some(self.ns.owner_id(owner)).filter(|owner| *owner != NOBODY).into_iter().collect(),
+        };
+        let waits = self.end_waits(&owners);
+        let holds = self.holds_of(&owners);
+        let shown = holds.iter().map(|(path, _, _)| path.clone()).collect::<BTreeSet<Path>>();
+        for (_, node, owner) in &holds {
+            self.end_hold(*node, *owner, Ending::Released);
+        }
+        (waits > 0 || !holds.is_empty(), shown.into_iter().take(MAX_LOCKS_SHOWN).collect())
+    }
+
+    /// Ends all waits of some owners, in order of the queue; how many there were.
+    pub(super) fn end_waits(&mut self, owners: &[OwnerId]) -> u64 {
+        let mut places: Vec<Place> = owners.iter().flat_map(|owner| self.ns.owners.get(*owner).places()).collect();
+        places.sort_unstable();
+        for place in &places {
+            // An upgrade may have gone with another one.
+            if self.ns.waits.contains_key(place) {
+                self.end_wait(*place, Reason::Ended);
+            }
+        }
+        places.len() as u64
+    }
+
+    /// All holds of some owners, in order of path, then of grant.
+    pub(super) fn holds_of(&self, owners: &[OwnerId]) -> Vec<(Path, NodeId, OwnerId)> {
+        let of = |owner: OwnerId| {
+            let holds = self.ns.owners.contains(owner).then(|| self.ns.owners.get(owner).holds.iter());
+            holds.into_iter().flatten().map(move |node| (node, owner))
+        };
+        let token = |node, owner| self.ns.hold(node, owner).map_or(0, |hold| hold.token);
+        let holds = owners.iter().flat_map(|owner| of(*owner));
+        let mut holds: Vec<_> =
+            holds.map(|(node, owner)| ((self.ns.tree.path_of(node), token(node, owner)), node, owner)).collect();
+        holds.sort_unstable();
+        holds.into_iter().map(|((path, _), node, owner)| (path, node, owner)).collect()
+    }
+
+    pub(super) fn sort_by_path(&self, nodes: &mut [NodeId]) {
+        if nodes.len() > 1 {
+            nodes.sort_by_cached_key(|node| self.ns.tree.path_of(*node));
+        }
     }
 }

@@ -1,124 +1,231 @@
-//! Snapshots of a locks shard. What can be counted or indexed again is not in them.
+//! Snapshots of a locks shard. What can be counted or indexed again is not in them, and nothing of them depends on how
+//! the state came to be.
 
-use std::sync::Arc;
+use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
-use super::hold::Hold;
-use super::namespace::{Lock, Namespace};
-use super::{LocksCore, NamespaceKey};
-use crate::chunks::{self, ChunkWriter};
-use crate::codec::DecodeError;
+use super::LocksCore;
+use super::hold::{Hold, Rare, Terms};
+use super::namespace::Namespace;
+use super::owner::{OwnerId, OwnerName};
+use super::queue::Place;
+use super::sessions::{Named, Session};
+use crate::chunks::ChunkWriter;
 use crate::shard::Application;
-use crate::shard_state::{HeadFirst, StateItem};
-use crate::{AccountId, Incarnation, Limits, Mode, Path, Revision};
+use crate::shard_state::StateItem;
+use crate::{AccountId, FencingToken, Incarnation, Limits, Metadata, Mode, Path, Phase, RequestId, Revision};
 
 /// A piece of a snapshot; written from references, read as values. Variants are only ever added at the end.
 #[derive(Serialize, Deserialize)]
-enum Item<P, H> {
+pub(super) enum Item<S> {
     State(StateItem),
     Namespace {
         account: AccountId,
         name: String,
         incarnation: Incarnation,
         limits: Limits,
+        /// The last event that it forgot.
+        forgotten: Revision,
     },
-    /// Of the namespace before it.
+    /// Of the namespace before it, like all that follow.
+    Session(SessionItem<S>),
     Lock {
-        path: P,
+        path: Vec<S>,
         revision: Revision,
     },
     /// Of the lock before it, in order of arrival.
-    Hold(H),
+    Hold(HoldItem<S>),
+    /// A granted request of a session.
+    Granted(GrantedItem<S>),
+    Wait(WaitItem<S>),
+    Event {
+        revision: Revision,
+        bytes: Vec<u8>,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct SessionItem<S> {
+    pub(super) session_id: S,
+    pub(super) number: u64,
+    pub(super) epoch: u64,
+    pub(super) seq: u64,
+    pub(super) opening: RequestId,
+    pub(super) process_id: S,
+    pub(super) ttl_ms: u64,
+    pub(super) metadata: Metadata,
+    pub(super) opened_at_ms: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) enum OwnerItem<S> {
+    Process(S),
+    Session { number: u64, session_id: S, process_id: S, holder: Option<S> },
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct HoldItem<S> {
+    pub(super) owner: OwnerItem<S>,
+    pub(super) mode: Mode,
+    pub(super) phase: Phase,
+    pub(super) direct: bool,
+    pub(super) upgraded: bool,
+    pub(super) transition_ms: u32,
+    pub(super) token: FencingToken,
+    pub(super) locked_at_ms: u64,
+    pub(super) deadline_ms: Option<NonZeroU64>,
+    pub(super) attempt: u64,
+    pub(super) metadata: Metadata,
+    pub(super) asked_expires_at_ns: Option<i64>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct GrantedItem<S> {
+    pub(super) session_id: S,
+    pub(super) request_id: S,
+    pub(super) holder: Option<S>,
+    pub(super) token: FencingToken,
+    pub(super) attempt: u64,
+    pub(super) claimed: u32,
+    pub(super) live: Vec<(Vec<S>, Mode)>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct WaitItem<S> {
+    pub(super) wait: u64,
+    pub(super) upgrade: bool,
+    pub(super) owner: OwnerItem<S>,
+    pub(super) claims: Vec<(Vec<S>, Mode)>,
+    pub(super) terms: Terms,
+    pub(super) request_id: Option<S>,
+    pub(super) attempt: u64,
+    pub(super) ends_at_ms: Option<u64>,
+    pub(super) since_ms: u64,
 }
 
 impl LocksCore {
     pub(crate) fn snapshot(&self) -> Vec<Vec<u8>> {
-        let mut writer: ChunkWriter<Item<&Path, &Hold>> = ChunkWriter::new();
+        let mut writer: ChunkWriter<Item<&str>> = ChunkWriter::new();
         for item in self.state.items(Application::Locks) {
             writer.push(&Item::State(item));
         }
-        for (key, namespace) in &self.namespaces {
+        for (key, slot) in &self.slots {
+            let namespace = self.namespaces.get(*slot);
             writer.push(&Item::Namespace {
                 account: key.account,
-                name: namespace.name.clone(),
+                name: namespace.id.name.clone(),
                 incarnation: key.incarnation,
                 limits: namespace.limits.clone(),
+                forgotten: namespace.history.forgotten(),
             });
-            for (path, lock) in &namespace.locks {
-                writer.push(&Item::Lock { path, revision: lock.revision });
-                for hold in &lock.holds {
-                    writer.push(&Item::Hold(hold));
-                }
-            }
+            namespace.write(&mut writer);
         }
         writer.finish()
     }
+}
 
-    pub(crate) fn restore(shard_id: &str, chunks: &[impl AsRef<[u8]>]) -> Result<Self, DecodeError> {
-        let mut restoring = Restoring { core: Self::new(shard_id), namespace: None, lock: None };
-        let mut head = HeadFirst::default();
-        chunks::read(chunks, |item: Item<Path, Hold>| {
-            head.check(matches!(&item, Item::State(state) if state.is_head()))?;
-            restoring.take(item)
-        })?;
-        head.finish()?;
-        restoring.finish_lock()?;
-        Ok(restoring.core)
+impl Namespace {
+    fn write<'a>(&'a self, writer: &mut ChunkWriter<Item<&'a str>>) {
+        for (session_id, session) in &self.sessions {
+            writer.push(&Item::Session(session_item(session_id, session)));
+        }
+        for node in self.under(&Path::default(), None) {
+            let lock = self.tree.get(node);
+            if !lock.holds.is_empty() {
+                writer.push(&Item::Lock { path: self.tree.segments(node), revision: lock.revision });
+            }
+            for hold in lock.holds.as_slice() {
+                writer.push(&Item::Hold(self.hold_item(hold)));
+            }
+        }
+        for (session_id, session) in &self.sessions {
+            for (request_id, named) in &session.requests {
+                if let Named::Granted(granted) = named {
+                    writer.push(&Item::Granted(self.granted_item(session_id, request_id, *granted)));
+                }
+            }
+        }
+        for place in self.waits.keys() {
+            writer.push(&Item::Wait(self.wait_item(*place)));
+        }
+        for (revision, bytes) in self.history.iter() {
+            writer.push(&Item::Event { revision: *revision, bytes: bytes.to_vec() });
+        }
+    }
+
+    fn owner_item(&self, owner: OwnerId) -> OwnerItem<&str> {
+        match &self.owners.get(owner).name {
+            OwnerName::Process(process_id) => OwnerItem::Process(process_id),
+            OwnerName::Session(session) => OwnerItem::Session {
+                number: session.number,
+                session_id: &session.session_id,
+                process_id: &session.process_id,
+                holder: session.holder.as_deref(),
+            },
+        }
+    }
+
+    fn hold_item(&self, hold: &Hold) -> HoldItem<&str> {
+        let none = Rare::default();
+        let rare = hold.rare.as_deref().unwrap_or(&none);
+        HoldItem {
+            owner: self.owner_item(hold.owner),
+            mode: hold.mode,
+            phase: hold.phase,
+            direct: hold.direct,
+            upgraded: hold.upgraded,
+            transition_ms: hold.transition_ms,
+            token: hold.token,
+            locked_at_ms: hold.locked_at_ms,
+            deadline_ms: hold.deadline_ms,
+            attempt: hold.attempt,
+            metadata: rare.metadata.clone(),
+            asked_expires_at_ns: rare.asked_expires_at_ns,
+        }
+    }
+
+    fn granted_item<'a>(&'a self, session_id: &'a str, request_id: &'a str, granted: u32) -> GrantedItem<&'a str> {
+        let granted = self.granted.get(granted);
+        let live = granted.live.iter().map(|(node, mode)| (self.tree.segments(*node), *mode));
+        let mut live: Vec<_> = live.collect();
+        live.sort_unstable();
+        let holder = self.owners.get(granted.owner).session().and_then(|session| session.holder.as_deref());
+        let claimed = u32::try_from(granted.claimed).unwrap_or(u32::MAX);
+        GrantedItem { session_id, request_id, holder, token: granted.token, attempt: granted.attempt, claimed, live }
+    }
+
+    fn wait_item(&self, place: Place) -> WaitItem<&str> {
+        let waiting = self.waiting(place);
+        let claims = waiting.claims.iter().map(|claim| (segments(&claim.path), claim.mode)).collect();
+        WaitItem {
+            wait: place.wait().0,
+            upgrade: place.is_upgrade(),
+            owner: self.owner_item(waiting.owner),
+            claims,
+            terms: waiting.terms.clone(),
+            request_id: waiting.request_id.as_deref(),
+            attempt: waiting.attempt,
+            ends_at_ms: waiting.ends_at_ms,
+            since_ms: waiting.since_ms,
+        }
     }
 }
 
-struct Restoring {
-    core: LocksCore,
-    namespace: Option<NamespaceKey>,
-    lock: Option<(Path, Lock)>,
+fn segments(path: &Path) -> Vec<&str> {
+    path.0.iter().map(String::as_str).collect()
 }
 
-impl Restoring {
-    fn take(&mut self, item: Item<Path, Hold>) -> Result<(), DecodeError> {
-        match item {
-            Item::State(item) => self.core.state.restore(Application::Locks, item)?,
-            Item::Namespace { account, name, incarnation, limits } => {
-                self.finish_lock()?;
-                let key = NamespaceKey { account, incarnation };
-                let is_new = self.core.namespaces.insert(key, Namespace::new(&name, &limits)).is_none();
-                if self.core.names.insert((account, name), incarnation).is_some() || !is_new {
-                    return Err(DecodeError::Snapshot("a namespace comes twice"));
-                }
-                self.namespace = Some(key);
-            }
-            Item::Lock { path, revision } => {
-                self.finish_lock()?;
-                self.lock = Some((path, Lock { revision, holds: Vec::new() }));
-            }
-            Item::Hold(hold) => {
-                let (_, lock) = self.lock.as_mut().ok_or(DecodeError::Snapshot("a hold has no lock"))?;
-                let fits = lock
-                    .holds
-                    .last()
-                    .is_none_or(|last| last.token < hold.token && last.mode == Mode::Read && hold.mode == Mode::Read);
-                if !fits || hold.token > self.core.state.revision {
-                    return Err(DecodeError::Snapshot("two holds conflict or are out of order"));
-                }
-                lock.holds.push(hold);
-            }
-        }
-        Ok(())
-    }
-
-    /// Puts a lock that is complete into its namespace.
-    fn finish_lock(&mut self) -> Result<(), DecodeError> {
-        let Some((path, mut lock)) = self.lock.take() else { return Ok(()) };
-        let namespace = self.namespace.and_then(|key| Some((key, self.core.namespaces.get_mut(&key)?)));
-        let (key, namespace) = namespace.ok_or(DecodeError::Snapshot("a lock has no namespace"))?;
-        if lock.holds.is_empty() || namespace.locks.contains_key(&path) {
-            return Err(DecodeError::Snapshot("a lock has no holds or comes twice"));
-        }
-        lock.holds.shrink_to_fit();
-        let path = Arc::new(path);
-        self.core.deadlines.extend(lock.holds.iter().map(|hold| hold.deadline(key, &path)));
-        namespace.holds += lock.holds.len() as u64;
-        namespace.locks.insert(path, lock);
-        Ok(())
+fn session_item<'a>(session_id: &'a str, session: &'a Session) -> SessionItem<&'a str> {
+    SessionItem {
+        session_id,
+        number: session.number,
+        epoch: session.epoch,
+        seq: session.seq,
+        opening: session.opening,
+        process_id: &session.process_id,
+        ttl_ms: session.ttl_ms,
+        metadata: session.metadata.clone(),
+        opened_at_ms: session.opened_at_ms,
     }
 }

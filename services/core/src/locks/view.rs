@@ -1,49 +1,119 @@
-//! Locks as they are shown.
+//! Locks, holders, waiting requests and sessions as they are shown.
 
-use super::namespace::Lock;
-use super::{LocksCore, NamespaceKey};
-use crate::{LockState, LockView, Mode, Path, Revision};
+use super::hold::Hold;
+use super::namespace::Namespace;
+use super::queue::Place;
+use super::sessions::Session;
+use crate::{Blocker, Claim, HolderView, LockState, LockView, Mode, Path, Phase, Revision, SessionView, WaitView};
 
-impl LocksCore {
-    /// A lock as it is now, with at most so many readers.
-    pub(super) fn view(&self, key: NamespaceKey, path: &Path, max_readers: usize) -> LockView {
-        match self.namespaces.get(&key).and_then(|namespace| namespace.locks.get(path)) {
-            Some(lock) => view_of_held(path, lock, max_readers),
-            None => view_of_free(path, self.state.revision),
+impl LockView {
+    /// A lock that nobody holds or awaits.
+    pub(super) fn free(path: &Path, revision: Revision) -> Self {
+        Self {
+            path: path.clone(),
+            state: LockState::Unlocked,
+            locked_at_ms: None,
+            write_lock_holder: None,
+            read_lock_holders: Vec::new(),
+            holders_total: 0,
+            waiting: 0,
+            revision,
         }
     }
 }
 
-pub(super) fn view_of_held(path: &Path, lock: &Lock, max_readers: usize) -> LockView {
-    let first = lock.holds.first().expect("a lock without holds is not kept");
-    let mut view = LockView {
-        path: path.clone(),
-        state: LockState::WriteLocked,
-        locked_at_ms: Some(first.locked_at_ms),
-        write_lock_holder: None,
-        read_lock_holders: Vec::new(),
-        holders_total: lock.holds.len() as u64,
-        waiting: 0,
-        revision: lock.revision,
-    };
-    if first.mode == Mode::Write {
-        view.write_lock_holder = Some(first.view());
-    } else {
-        view.state = LockState::ReadLocked;
-        view.read_lock_holders = lock.holds.iter().take(max_readers).map(|hold| hold.view()).collect();
+impl Namespace {
+    /// A lock as it is now, with at most so many readers. `revision` is the shard's.
+    pub(super) fn view(&self, path: &Path, max_readers: usize, revision: Revision) -> LockView {
+        let mut view = LockView::free(path, revision);
+        let Some(node) = self.tree.find(path) else { return view };
+        view.waiting = self.tree.queue(node).map_or(0, |queue| queue.here.len() as u64);
+        let lock = self.tree.get(node);
+        let holds = lock.holds.as_slice();
+        let Some(first) = holds.first() else { return view };
+        view.locked_at_ms = Some(first.locked_at_ms);
+        view.holders_total = holds.len() as u64;
+        view.revision = lock.revision;
+        if first.mode == Mode::Write {
+            view.state = LockState::WriteLocked;
+            view.write_lock_holder = Some(self.holder(first));
+        } else {
+            view.state = LockState::ReadLocked;
+            view.read_lock_holders = holds.iter().take(max_readers).map(|hold| self.holder(hold)).collect();
+        }
+        view
     }
-    view
-}
 
-fn view_of_free(path: &Path, revision: Revision) -> LockView {
-    LockView {
-        path: path.clone(),
-        state: LockState::Unlocked,
-        locked_at_ms: None,
-        write_lock_holder: None,
-        read_lock_holders: Vec::new(),
-        holders_total: 0,
-        waiting: 0,
-        revision,
+    /// Who holds a path: the writer, or the first reader.
+    pub(super) fn current_owner(&self, path: &Path) -> Option<HolderView> {
+        let node = self.tree.find(path)?;
+        self.tree.get(node).holds.as_slice().first().map(|hold| self.holder(hold))
+    }
+
+    pub(super) fn holder(&self, hold: &Hold) -> HolderView {
+        let owner = self.owners.get(hold.owner);
+        let rare = hold.rare.as_deref();
+        HolderView {
+            owner: owner.to_owner(),
+            process_id: owner.process_id().to_owned(),
+            mode: hold.mode,
+            fencing_token: hold.token,
+            locked_at_ms: hold.locked_at_ms,
+            deadline_ms: hold.deadline_ms.map(u64::from),
+            asked_expires_at_ns: rare.and_then(|rare| rare.asked_expires_at_ns),
+            phase: hold.phase,
+            metadata: rare.map(|rare| rare.metadata.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// A waiting request that is in the way of a claim, shown with its first claim that conflicts.
+    pub(super) fn waiting_blocker(&self, place: Place, claim: &Claim) -> Option<Blocker> {
+        let waiting = self.waiting(place);
+        let related = |other: &Path| other.is_prefix_of(&claim.path) || claim.path.is_prefix_of(other);
+        let conflicts =
+            |other: &&Claim| (other.mode == Mode::Write || claim.mode == Mode::Write) && related(&other.path);
+        let in_the_way = waiting.claims.iter().find(conflicts)?;
+        let owner = self.owners.get(waiting.owner);
+        let holder = HolderView {
+            owner: owner.to_owner(),
+            process_id: owner.process_id().to_owned(),
+            mode: in_the_way.mode,
+            fencing_token: 0,
+            locked_at_ms: waiting.since_ms,
+            deadline_ms: waiting.ends_at_ms,
+            asked_expires_at_ns: waiting.terms.asked_expires_at_ns,
+            phase: Phase::Held,
+            metadata: waiting.terms.metadata.clone(),
+        };
+        Some(Blocker { path: in_the_way.path.clone(), waiting: true, holder })
+    }
+
+    pub(super) fn wait_view(&self, place: Place) -> WaitView {
+        let waiting = self.waiting(place);
+        WaitView {
+            wait: place.wait(),
+            owner: self.owners.get(waiting.owner).to_owner(),
+            request_id: waiting.request_id.as_deref().map(str::to_owned),
+            claims: waiting.claims.clone(),
+            upgrade: place.is_upgrade(),
+            attempt: waiting.attempt,
+            ends_at_ms: waiting.ends_at_ms,
+        }
+    }
+
+    pub(super) fn session_view(&self, session_id: &str, session: &Session) -> SessionView {
+        let owners = || session.owners.iter().map(|owner| self.owners.get(*owner));
+        SessionView {
+            session_id: session_id.to_owned(),
+            number: session.number,
+            epoch: session.epoch,
+            process_id: session.process_id.to_string(),
+            ttl_ms: session.ttl_ms,
+            remaining_ms: session.ttl_ms,
+            metadata: session.metadata.clone(),
+            opened_at_ms: session.opened_at_ms,
+            holds: owners().map(|owner| owner.holds.len() as u64).sum(),
+            waiting: owners().map(|owner| owner.waits() as u64).sum(),
+        }
     }
 }

@@ -20,8 +20,8 @@ impl NamespacesCore {
     fn page_of_namespaces(&self, account: AccountId, after: Option<&str>, limit: u32) -> Result<Answer, Refusal> {
         let record = self.accounts.get(&account).ok_or(Refusal::AccountNotFound(account))?;
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let (rows, more) = page::cut(record.namespaces.range::<str, _>((start, Bound::Unbounded)), limit);
-        let namespaces = rows.into_iter().map(|(_, namespace)| namespace.clone()).collect();
+        let rows = record.namespaces.range::<str, _>((start, Bound::Unbounded));
+        let (namespaces, more) = page::cut(rows, limit, |(_, namespace)| namespace.clone());
         Ok(Answer::Namespaces { namespaces, more })
     }
 }

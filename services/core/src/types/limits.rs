@@ -19,7 +19,7 @@ pub const MAX_REMEMBERED_CHANGES: usize = 10_000;
 pub const MAX_PENDING_MESSAGES: usize = 100_000;
 /// Rows in one page of a list.
 pub const MAX_PAGE_SIZE: u32 = 1_000;
-/// Bytes of a page of locks, as encoded: a page ends early rather than grow past this, but has at least one lock.
+/// Bytes of one page of a list, as encoded: a page ends early rather than grow past this, but has at least one row.
 pub const MAX_PAGE_BYTES: usize = 1024 * 1024;
 /// Rows in a page when the caller does not say.
 pub const DEFAULT_PAGE_SIZE: u32 = 100;
@@ -27,6 +27,14 @@ pub const DEFAULT_PAGE_SIZE: u32 = 100;
 pub const MAX_READERS_SHOWN: usize = 16;
 /// Blockers named in a refusal.
 pub const MAX_BLOCKERS_SHOWN: usize = 16;
+/// Steps of a cycle named in a refusal.
+pub const MAX_CYCLE_SHOWN: usize = 128;
+/// Locks shown in the answer to a release of everything.
+pub const MAX_LOCKS_SHOWN: usize = 64;
+/// A place in the queue beyond this is shown as this.
+pub const MAX_QUEUE_POSITION_SHOWN: u64 = 10_000;
+/// Events that a namespace remembers.
+pub const MAX_REMEMBERED_EVENTS: usize = 10_000;
 
 /// What an account may use. Every field can be changed per account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

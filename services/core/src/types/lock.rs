@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{FencingToken, Revision};
+use super::{FencingToken, Revision, WaitId};
 
 /// Segments from the root of a namespace. A flat lock name is the path of that one segment; the empty path is the
 /// whole namespace.
@@ -122,7 +122,8 @@ pub struct LockView {
     pub revision: Revision,
 }
 
-/// Why a request was not granted. Of several, that of the first failing claim in request order.
+/// Why a request was not granted. Of several, that of the first failing claim in request order; except that a request
+/// that would wait, and can never be granted because of another claim (`Upgrade`), is refused for that one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reason {
     /// The same owner holds it in the other mode.
@@ -172,8 +173,23 @@ pub struct Blocker {
     pub path: Path,
     /// Whether it waits itself.
     pub waiting: bool,
-    /// Who it is.
+    /// Who it is. Of one that waits `fencing_token` is 0, `locked_at_ms` says when it began to wait and `deadline_ms`
+    /// when its wait ends.
     pub holder: HolderView,
+}
+
+/// One step of a cycle of waits. The refused request waits for the owner of the first step, that one for the owner of
+/// the second, and so on; the owner of the last step is that of the refused request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CycleStep {
+    /// Who is waited for.
+    pub owner: Owner,
+    /// The owner's process id, or that of its session.
+    pub process_id: String,
+    /// What it holds or claims that is in the way.
+    pub path: Path,
+    /// Whether it is in the way by waiting there earlier, not by holding.
+    pub waiting: bool,
 }
 
 /// A refusal of an acquire: an answer, not an error.
@@ -183,6 +199,45 @@ pub struct NotGranted {
     pub reason: Reason,
     /// By whom, up to [`super::MAX_BLOCKERS_SHOWN`].
     pub blockers: Vec<Blocker>,
-    /// The place in the queue, from 0, for a request that waits.
+    /// For a request that waits: how many requests with a claim on the path of its first failing claim wait before it,
+    /// up to [`super::MAX_QUEUE_POSITION_SHOWN`].
     pub queue_position: Option<u64>,
+    /// For `Deadlock`: who waits for whom, at most [`super::MAX_CYCLE_SHOWN`] steps.
+    pub cycle: Vec<CycleStep>,
+}
+
+/// A request that waits now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enqueued {
+    /// Names the wait in effects.
+    pub wait: WaitId,
+    /// The highest attempt that attached to it.
+    pub attempt: u64,
+    /// Why it waits: the reason, its blockers and its place in the queue.
+    pub not_granted: NotGranted,
+}
+
+/// What an acquire came to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AcquireOutcome {
+    /// It holds all its claims.
+    Granted {
+        /// The token of the new holds; when there are none, that of the first hold found.
+        fencing_token: FencingToken,
+    },
+    /// It waits.
+    Enqueued(Box<Enqueued>),
+    /// It has nothing and does not wait; except `Queued` in the answer to a repeat that does not wait, whose place in
+    /// the queue is kept.
+    Refused(Box<NotGranted>),
+}
+
+impl AcquireOutcome {
+    /// The token, if it was granted.
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        match self {
+            Self::Granted { fencing_token } => Some(*fencing_token),
+            Self::Enqueued(_) | Self::Refused(_) => None,
+        }
+    }
 }

@@ -1,17 +1,29 @@
 //! The vocabulary that commands, queries, replies and the gateway share.
 
 mod account;
+mod answer;
 mod command;
+mod effect;
+mod event;
 mod ids;
 mod limits;
 mod lock;
+mod lock_command;
 mod namespace;
+mod query;
 mod refusal;
+mod session;
 
 pub use account::*;
+pub use answer::*;
 pub use command::*;
+pub use effect::*;
+pub use event::*;
 pub use ids::*;
 pub use limits::*;
 pub use lock::*;
+pub use lock_command::*;
 pub use namespace::*;
+pub use query::*;
 pub use refusal::*;
+pub use session::*;

@@ -16,6 +16,27 @@ pub enum Refusal {
     /// No such key in that account.
     #[error("API key not found")]
     ApiKeyNotFound,
+    /// No such session in that namespace; it may have ended.
+    #[error("session {0} not found")]
+    SessionNotFound(String),
+    /// The message is of an earlier epoch: another connection resumed the session since.
+    #[error("the session was resumed by another connection, in epoch {epoch}")]
+    Superseded {
+        /// The present epoch.
+        epoch: u64,
+    },
+    /// An unreleased request of that id has other claims.
+    #[error("the request id {0:?} belongs to a request with other claims")]
+    RequestIdTaken(String),
+    /// The request was granted, or its wait ended.
+    #[error("the request does not wait any more")]
+    NotWaiting,
+    /// The history of events does not reach back so far.
+    #[error("events are remembered from revision {oldest} on only")]
+    RevisionCompacted {
+        /// The oldest revision that can be asked for.
+        oldest: Revision,
+    },
     /// An account with that e-mail exists.
     #[error("an account with the e-mail {0} already exists")]
     EmailTaken(String),

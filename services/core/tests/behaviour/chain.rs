@@ -73,7 +73,7 @@ impl Chain {
     fn acquire(&mut self, namespace: &Namespace, owner: &str) -> Result<bool, Refusal> {
         let request = Acquire { namespace: reference(namespace), ..want(owner, Mode::Write) };
         match apply(&mut self.locks, &Command::Locks(LocksCommand::Acquire(request))).outcome? {
-            Answer::Acquired { outcome, .. } => Ok(outcome.is_ok()),
+            Answer::Acquired { outcome, .. } => Ok(outcome.fencing_token().is_some()),
             other => panic!("not an answer to an acquire: {other:?}"),
         }
     }

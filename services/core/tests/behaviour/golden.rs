@@ -2,11 +2,11 @@
 
 use holdfast_core::shard::{Application, ShardCore};
 use holdfast_core::{
-    AccountsCommand, Acquire, Claim, Command, Incarnation, Limits, LocksCommand, Mode, NamespacesCommand, Path,
-    Release, codec,
+    AccountsCommand, Acquire, BelievedHold, Cancel, Claim, Command, Incarnation, Limits, LockInfo, LocksCommand,
+    MessageStamp, Mode, NamespacesCommand, OpenSession, Owner, Path, Release, Reset, ToRelease, Wait, codec,
 };
 
-use crate::support::{ACCOUNT, Shard, at, metadata, open, orders, process, purge, want};
+use crate::support::{ACCOUNT, Shard, at, metadata, open, orders, process, purge, request_id, want};
 use crate::{accounts, namespaces};
 
 fn assert_bytes(command: &Command, hex: &str) {
@@ -84,14 +84,78 @@ fn commands_of_locks_have_the_bytes_they_always_had() {
     };
     assert_bytes(
         &Command::Locks(LocksCommand::Acquire(acquire)),
-        "01020107066f726465727301000270310201016c0102016101620001e8070501016b017601090101",
+        "01020107066f726465727301000270310201016c0102016101620001e8070501016b0176010901010000000000",
     );
     let paths = vec![Path::flat("l")];
-    let release = Release { namespace: orders(), owner: process("p1"), paths, fencing_token: None };
-    assert_bytes(&Command::Locks(LocksCommand::Release(release)), "01020207066f726465727301000270310101016c00");
+    let what = ToRelease::Paths { paths, fencing_token: None };
+    let release = Release { namespace: orders(), owner: process("p1"), what, message: None };
+    assert_bytes(&Command::Locks(LocksCommand::Release(release)), "01020207066f72646572730100027031000101016c0000");
     let delete = LocksCommand::Delete { namespace: orders(), path: Path::flat("l") };
     assert_bytes(&Command::Locks(delete), "01020307066f72646572730101016c");
     assert_bytes(&Command::OutboxConfirm { numbers: vec![1, 300] }, "01030201ac02");
+}
+
+#[test]
+fn commands_of_waits_and_sessions_have_the_bytes_they_always_had() {
+    let bytes = |command: LocksCommand, hex: &str| assert_bytes(&Command::Locks(command), hex);
+    let message = Some(MessageStamp { epoch: 300, seq: 2 });
+    let (session_id, l) = ("se_1".to_owned(), vec![Claim { path: Path::flat("l"), mode: Mode::Read }]);
+    let acquire = Acquire {
+        owner: Owner::Session { session_id: session_id.clone(), holder: Some("h".into()) },
+        ttl_ms: None,
+        wait: Wait::Unlimited,
+        allow_upgrade: true,
+        request_id: Some("r".into()),
+        attempt: 1 << 32,
+        message,
+        ..want("p1", Mode::Write)
+    };
+    bytes(
+        LocksCommand::Acquire(Acquire { wait: Wait::For(300), ..acquire.clone() }),
+        "01020107066f726465727301010473655f310101680101016c01000000000001ac0201010172808080801001ac0202",
+    );
+    bytes(
+        LocksCommand::Acquire(acquire),
+        "01020107066f726465727301010473655f310101680101016c0100000000000201010172808080801001ac0202",
+    );
+    let what = ToRelease::Request { request_id: "r".into() };
+    let release = Release { namespace: orders(), owner: process("p1"), what, message: None };
+    bytes(
+        LocksCommand::Release(Release { what: ToRelease::All, message, ..release.clone() }),
+        "01020207066f726465727301000270310201ac0202",
+    );
+    bytes(LocksCommand::Release(release), "01020207066f7264657273010002703101017200");
+    let cancel = Cancel { namespace: orders(), owner: process("p1"), request_id: None, claims: l, attempt: 5 };
+    bytes(LocksCommand::Cancel(cancel), "01020407066f72646572730100027031000101016c0005");
+    let live_owners = vec!["p1".to_owned()];
+    bytes(
+        LocksCommand::Reset(Reset { namespace: orders(), live_owners, before_revision: Some(300) }),
+        "01020507066f7264657273010102703101ac02",
+    );
+    let open = OpenSession {
+        namespace: orders(),
+        session_id: session_id.clone(),
+        resume: true,
+        request_id: request_id(1),
+        process_id: "p1".into(),
+        ttl_ms: 10_000,
+        metadata: metadata(&[("k", "v")]),
+    };
+    bytes(
+        LocksCommand::OpenSession(open),
+        "01020607066f7264657273010473655f310100000000000000000000000000000001027031904e01016b0176",
+    );
+    bytes(
+        LocksCommand::CloseSession { namespace: orders(), session_id: session_id.clone(), message },
+        "01020707066f7264657273010473655f3101ac0202",
+    );
+    bytes(LocksCommand::ExpireSessions { ids: vec![1, 300], seen: 301 }, "0102080201ac02ad02");
+    let held = vec![BelievedHold { path: Path::flat("l"), mode: Mode::Write, fencing_token: 300 }];
+    let pending = vec!["r".to_owned()];
+    bytes(
+        LocksCommand::LockInfo(LockInfo { namespace: orders(), session_id, message, held, pending }),
+        "01020907066f7264657273010473655f3101ac02020101016c01ac02010172",
+    );
 }
 
 fn assert_snapshot(core: &ShardCore, hex: &[&str]) {
@@ -142,12 +206,25 @@ fn a_snapshot_of_locks_has_the_bytes_it_always_had() {
     let mut shard = Shard::new();
     shard.granted(Acquire { metadata: metadata(&[("k", "v")]), ..want("p1", Mode::Read) });
     shard.granted(Acquire { transition_ms: 5, ..want("p2", Mode::Read) });
+    shard.open_session("se_1");
+    let owner = Owner::Session { session_id: "se_1".into(), holder: Some("h".into()) };
+    let named = Acquire { owner, ttl_ms: None, request_id: Some("r".into()), ..want("p1", Mode::Read) };
+    shard.granted(named.clone());
+    shard.enqueued(Acquire { wait: Wait::For(10), attempt: 9, ..want("p3", Mode::Write) });
+    let owner = Owner::Session { session_id: "se_1".into(), holder: None };
+    shard.enqueued(Acquire { owner, wait: Wait::Unlimited, request_id: Some("s".into()), ..named });
     assert_snapshot(
         &shard.core,
         &[
-            "0106000002086c6f636b735f3030e807020000010d6e616d657370616365735f3030010107066f7264657273018008800840\
-             e807106480b89929c0cf24c0cf24e807c0cf24c0843da08d06a08d06a08d06904e0201016c020300027031000001e8d795ff\
-             bc31d00f000101016b0176000300027032000002e8d795ffbc31d00f0500",
+            "010f000002086c6f636b735f3030e807060000010d6e616d657370616365735f3030010107066f7264657273018008800840\
+             e807106480b89929c0cf24c0cf24e807c0cf24c0843da08d06a08d06a08d06904e00020473655f3103030000000000000000\
+             0000000000000000010c686f7374206f662073655f31904e00e8d795ffbc310301016c040400027031000001000001e8d795\
+             ffbc3101d00f0001016b0176000400027032000001000502e8d795ffbc3101d00f0000000401030473655f310c686f737420\
+             6f662073655f31010168000000000004e8d795ffbc3100000000050473655f3101720101680400010101016c000605000002\
+             70330101016c0101e807000000000901f207e8d795ffbc3106060001030473655f310c686f7374206f662073655f31000101\
+             016c00000000000101730000e8d795ffbc310701170101e8d795ffbc31000002703102703101010101016c000702170102e8\
+             d795ffbc31000002703202703201020101016c0007031f0103e8d795ffbc3105010473655f31000c686f7374206f66207365\
+             5f3100000704260104e8d795ffbc3100010473655f310101680c686f7374206f662073655f3101040101016c00",
             "0100",
         ],
     );

@@ -1,6 +1,8 @@
 //! Acquiring one lock: grants, extensions, refusals.
 
-use holdfast_core::{Acquire, Answer, Blocker, HolderView, LockState, Mode, Owner, Path, Phase, Reason, Refusal};
+use holdfast_core::{
+    Acquire, AcquireOutcome, Answer, Blocker, HolderView, LockState, Mode, Owner, Path, Phase, Reason, Refusal,
+};
 
 use crate::support::{Shard, WALL_AHEAD_MS, metadata, names, namespace, orders, process, want};
 
@@ -152,9 +154,9 @@ fn tokens_rise_across_release_expiry_and_delete() {
 }
 
 #[test]
-fn paths_do_not_concern_one_another_unless_they_are_equal() {
+fn names_with_slashes_and_siblings_do_not_concern_one_another() {
     let mut shard = Shard::new();
-    for segments in [&["a"][..], &["a/b"], &["a", "b"], &[".."]] {
+    for segments in [&["a"][..], &["a/b"], &["b", "a"], &[".."]] {
         let claims = vec![holdfast_core::Claim { path: crate::support::path(segments), mode: Mode::Write }];
         let owner = process(&segments.join(","));
         shard.granted(Acquire { claims, owner, ..want("", Mode::Write) });
@@ -204,7 +206,9 @@ fn several_claims_are_granted_together_or_not_at_all() {
     let mut shard = Shard::new();
     let claims = vec![claim("b", Mode::Read), claim("a", Mode::Write), claim("b", Mode::Write), claim("b", Mode::Read)];
     let answer = shard.try_acquire(Acquire { claims, ..want("p1", Mode::Write) }).unwrap();
-    let Answer::Acquired { outcome: Ok(token), locks } = answer else { panic!("should be granted") };
+    let Answer::Acquired { outcome: AcquireOutcome::Granted { fencing_token: token }, locks } = answer else {
+        panic!("should be granted")
+    };
     assert_eq!(locks.iter().map(|lock| &lock.path).collect::<Vec<_>>(), [&Path::flat("a"), &Path::flat("b")]);
     for lock in &locks {
         assert_eq!(lock.state, LockState::WriteLocked, "the strongest mode asked for counts");

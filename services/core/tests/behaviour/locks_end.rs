@@ -2,12 +2,10 @@
 
 use holdfast_core::{Acquire, Answer, Limits, LockState, Mode, Phase, Query, Reason, Refusal};
 
-use crate::support::{Shard, names, namespace, open, orders, purge, untouched, want};
+use crate::support::{self, Shard, names, namespace, open, orders, purge, want};
 
 fn assert_nothing_is_left(shard: &Shard) {
-    let untouched = untouched(shard.core.clock_ms(), shard.core.revision(), Limits::default());
-    assert_eq!(shard.core, untouched);
-    assert_eq!(shard.core.next_deadline_ms(), None);
+    support::assert_nothing_is_left(&shard.core);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use holdfast_core::shard::{Application, ShardCore};
 use holdfast_core::{
     AccountId, AccountMessage, AccountStatus, AccountsCommand, Acquire, Claim, Command, Limits, LocksCommand, Mode,
-    NamespacesCommand, Path, Release,
+    NamespacesCommand, Path, Release, ToRelease,
 };
 use proptest::prelude::*;
 
@@ -34,8 +34,8 @@ fn locks_command() -> impl Strategy<Value = Command> {
         Command::Locks(LocksCommand::Release(Release {
             namespace: support::orders(),
             owner: process(&owner.to_string()),
-            paths: vec![Path::flat(path.to_string())],
-            fencing_token: None,
+            what: ToRelease::Paths { paths: vec![Path::flat(path.to_string())], fencing_token: None },
+            message: None,
         }))
     });
     let open = (1_u64..9, 1_u64..3)

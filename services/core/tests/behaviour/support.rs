@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use holdfast_core::shard::{Application, ShardCore};
 use holdfast_core::{
-    AccountId, Acquire, Answer, Claim, Command, Context, FencingToken, HolderView, Incarnation, Limits, LockView,
-    LocksCommand, Metadata, Mode, NamespaceMessage, NamespaceRef, NotGranted, Owner, Path, Query, Refusal, Release,
-    Reply, RequestId,
+    AccountId, Acquire, AcquireOutcome, Answer, Claim, Command, Context, FencingToken, HolderView, Incarnation, Limits,
+    LockView, LocksCommand, Metadata, Mode, NamespaceMessage, NamespaceRef, NotGranted, Owner, Path, Query, Refusal,
+    Release, Reply, RequestId, ToRelease, Wait,
 };
 
 /// The wall clock is this much ahead of the shard clock.
@@ -54,6 +54,11 @@ pub(crate) fn want(owner: &str, mode: Mode) -> Acquire {
         metadata: Metadata::new(),
         fencing_token: None,
         asked_expires_at_ns: None,
+        wait: Wait::No,
+        allow_upgrade: false,
+        request_id: None,
+        attempt: 0,
+        message: None,
     }
 }
 
@@ -105,7 +110,14 @@ impl Shard {
 
     pub(crate) fn acquire(&mut self, request: Acquire) -> Acquired {
         match self.try_acquire(request) {
-            Ok(Answer::Acquired { outcome, mut locks }) => Acquired { outcome, lock: locks.remove(0) },
+            Ok(Answer::Acquired { outcome, mut locks }) => {
+                let outcome = match outcome {
+                    AcquireOutcome::Granted { fencing_token } => Ok(fencing_token),
+                    AcquireOutcome::Refused(not_granted) => Err(*not_granted),
+                    AcquireOutcome::Enqueued(enqueued) => panic!("nobody waits here: {enqueued:?}"),
+                };
+                Acquired { outcome, lock: locks.remove(0) }
+            }
             other => panic!("not an answer to an acquire: {other:?}"),
         }
     }
@@ -119,8 +131,8 @@ impl Shard {
     }
 
     pub(crate) fn release_with(&mut self, owner: &str, fencing_token: Option<FencingToken>) -> (bool, LockView) {
-        let (namespace, owner, paths) = (orders(), process(owner), vec![Path::flat("l")]);
-        let release = Release { namespace, owner, paths, fencing_token };
+        let what = ToRelease::Paths { paths: vec![Path::flat("l")], fencing_token };
+        let release = Release { namespace: orders(), owner: process(owner), what, message: None };
         match self.apply(&Command::Locks(LocksCommand::Release(release))).outcome {
             Ok(Answer::Released { released, mut locks }) => (released, locks.remove(0)),
             other => panic!("not an answer to a release: {other:?}"),
@@ -171,22 +183,9 @@ pub(crate) fn names(holders: &[HolderView]) -> Vec<&str> {
     holders.iter().map(|holder| holder.process_id.as_str()).collect()
 }
 
-/// A shard that never had a lock, brought to the same clock and revision: what is left when everything ended.
-pub(crate) fn untouched(clock_ms: u64, revision: u64, limits: Limits) -> ShardCore {
-    let mut shard = Shard::with_limits(limits);
-    shard.now_ms = clock_ms;
-    let mut missing = revision;
-    if missing % 2 == 1 {
-        let claims = ["a", "b"].map(|name| Claim { path: Path::flat(name), mode: Mode::Write });
-        shard.try_acquire(Acquire { claims: claims.to_vec(), ..want("x", Mode::Write) }).expect("two holds");
-        shard.delete("a");
-        shard.delete("b");
-        missing -= 3;
-    }
-    for _ in 0..missing / 2 {
-        shard.granted(want("x", Mode::Write));
-        shard.delete("l");
-    }
-    shard.pass(0);
-    shard.core
+/// What is left when everything ended, besides the namespace and its events.
+pub(crate) fn assert_nothing_is_left(core: &ShardCore) {
+    core.verify();
+    assert_eq!(core.footprint(), Default::default());
+    assert_eq!(core.next_deadline_ms(), None);
 }

@@ -13,7 +13,8 @@ use tonic::{Request, Response, Status};
 use crate::error::ApiResult;
 use crate::grpc::{head, status};
 use crate::service::{
-    AcquireLock, CallContext, Caller, CreateNamespace, NamespaceView, PageRequest, ReleaseLock, Service,
+    AcquireLock, CallContext, Caller, CreateNamespace, LockName, NamespaceView, OwnerFields, PageRequest, ReleaseLock,
+    Service, Terms,
 };
 
 pub(crate) use d::locks_service_api_server::LocksServiceApiServer;
@@ -123,8 +124,8 @@ impl d::locks_service_api_server::LocksServiceApi for DlocksDoor {
         let (caller, context, message) = self.check(request).await?;
         let request = ReleaseLock {
             namespace: message.namespace_name,
-            name: message.lock_name,
-            process_id: message.process_id,
+            lock: LockName::Flat(message.lock_name),
+            owner: OwnerFields::process(message.process_id),
             fencing_token: None,
         };
         let answer = self.service.release_lock(&caller, &context, request).await.map_err(status)?;
@@ -133,14 +134,14 @@ impl d::locks_service_api_server::LocksServiceApi for DlocksDoor {
 
     async fn get_lock(&self, request: Request<d::GetLockRequest>) -> Answer<d::GetLockResponse> {
         let (caller, context, message) = self.check(request).await?;
-        let (namespace, name) = (&message.namespace_name, &message.lock_name);
+        let (namespace, name) = (&message.namespace_name, &LockName::Flat(message.lock_name));
         let lock = self.service.get_lock(&caller, &context, namespace, name).await.map_err(status)?;
         Ok(Response::new(d::GetLockResponse { lock: Some(show::lock(lock)) }))
     }
 
     async fn delete_lock(&self, request: Request<d::DeleteLockRequest>) -> Answer<d::DeleteLockResponse> {
         let (caller, context, message) = self.check(request).await?;
-        let (namespace, name) = (&message.namespace_name, &message.lock_name);
+        let (namespace, name) = (&message.namespace_name, &LockName::Flat(message.lock_name));
         self.service.delete_lock(&caller, &context, namespace, name).await.map_err(status)?;
         Ok(Response::new(d::DeleteLockResponse {}))
     }
@@ -150,15 +151,10 @@ impl d::locks_service_api_server::LocksServiceApi for DlocksDoor {
 fn acquire(message: d::AcquireLockRequest) -> AcquireLock {
     AcquireLock {
         namespace: message.namespace_name,
-        name: message.lock_name,
-        process_id: message.process_id,
+        lock: LockName::Flat(message.lock_name),
+        owner: OwnerFields::process(message.process_id),
         mode: if message.write_lock { Mode::Write } else { Mode::Read },
-        ttl_ms: None,
-        expires_at: None,
-        dlocks_expires_at_ns: Some(message.expires_at),
-        transition_ms: 0,
-        metadata: Default::default(),
-        fencing_token: None,
+        terms: Terms { dlocks_expires_at_ns: Some(message.expires_at), ..Terms::default() },
     }
 }
 
@@ -171,8 +167,8 @@ mod tests {
         let message = d::AcquireLockRequest { expires_at: 1_900_000_000_123_456_789, ..Default::default() };
         let reading = acquire(message.clone());
         assert_eq!(reading.mode, Mode::Read);
-        assert_eq!(reading.dlocks_expires_at_ns, Some(1_900_000_000_123_456_789));
-        assert_eq!((reading.ttl_ms, reading.expires_at), (None, None));
+        assert_eq!(reading.terms.dlocks_expires_at_ns, Some(1_900_000_000_123_456_789));
+        assert_eq!((reading.terms.ttl_ms, reading.terms.expires_at), (None, None));
         assert_eq!(acquire(d::AcquireLockRequest { write_lock: true, ..message }).mode, Mode::Write);
     }
 }

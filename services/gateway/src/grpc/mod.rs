@@ -1,19 +1,24 @@
 //! The gRPC door: the same operations over the same service, with server reflection and the health service.
 
 mod accounts;
+mod ask_locks;
 mod call;
 mod locks;
 mod methods;
 mod namespaces;
 mod observe;
+mod session_messages;
+mod sessions;
 mod show;
 mod status;
+mod watch;
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use holdfast_proto::v1::accounts_service_server::AccountsServiceServer;
 use holdfast_proto::v1::locks_service_server::LocksServiceServer;
 use holdfast_proto::v1::namespaces_service_server::NamespacesServiceServer;
+use holdfast_proto::v1::sessions_service_server::SessionsServiceServer;
 use holdfast_proto::{DLOCKS_DESCRIPTORS, V1_DESCRIPTORS};
 use tonic::service::Routes;
 use tonic_health::pb::health_server::{Health, HealthServer};
@@ -54,7 +59,8 @@ pub(crate) fn routes(
     let routes = Routes::default()
         .add_service(AccountsServiceServer::new(door.clone()).max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(NamespacesServiceServer::new(door.clone()).max_decoding_message_size(MAX_BODY_BYTES))
-        .add_service(LocksServiceServer::new(door).max_decoding_message_size(MAX_BODY_BYTES))
+        .add_service(LocksServiceServer::new(door.clone()).max_decoding_message_size(MAX_BODY_BYTES))
+        .add_service(SessionsServiceServer::new(door).max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(LocksServiceApiServer::new(dlocks).max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(health.max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(reflection().build_v1().map_err(DescriptorsError::new)?)

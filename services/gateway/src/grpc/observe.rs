@@ -16,16 +16,12 @@ pub(super) async fn observe(State(methods): State<Methods>, mut request: Request
     let started = Instant::now();
     let head = Head::grpc(request.headers());
     let route = methods.label(request.uri().path());
-    let (give_up_at, id) = (head.give_up_at(), head.id_header());
     let span = info_span!("call", request_id = head.request_id);
-    request.extensions_mut().insert(head);
-    let answered = next.run(request).instrument(span.clone());
+    request.extensions_mut().insert(head.clone());
     // Only the time to the head of the answer is bounded: a stream may then go on.
-    let mut response = match tokio::time::timeout_at(give_up_at, answered).await {
-        Ok(response) => response,
-        Err(_) => status(out_of_time()).into_http(),
-    };
-    response.headers_mut().insert(&REQUEST_ID, id);
+    let answered = head.in_time(next.run(request).instrument(span.clone())).await;
+    let mut response = answered.unwrap_or_else(|| status(out_of_time()).into_http());
+    response.headers_mut().insert(&REQUEST_ID, head.id_header());
     let code = code_label(&response);
     if code == "INTERNAL" {
         span.in_scope(|| error!(route, "a call ended with a fault of the service"));

@@ -6,8 +6,8 @@ use time::OffsetDateTime;
 
 use crate::error::{ApiError, ApiResult};
 use crate::service::{
-    AccountView, AcquireAnswer, ApiKeyView, BlockerInfo, Holder, LimitsPatch, LockInfo, NamespaceView, PageRequest,
-    ReasonInfo, Timestamp,
+    AccountView, AcquireAnswer, AcquireLocksAnswer, ApiKeyView, BlockerInfo, CycleStepInfo, Holder, LimitsPatch,
+    LockInfo, NamespaceView, PageRequest, ReasonInfo, Timestamp,
 };
 
 /// An instant of an answer.
@@ -121,7 +121,7 @@ pub(super) fn lock(info: LockInfo) -> v1::Lock {
     }
 }
 
-fn holder(holder: Holder) -> v1::Holder {
+pub(super) fn holder(holder: Holder) -> v1::Holder {
     let mode = match holder.mode {
         Mode::Read => v1::Mode::Read,
         Mode::Write => v1::Mode::Write,
@@ -153,7 +153,16 @@ pub(super) fn acquired(answer: AcquireAnswer) -> v1::AcquireLockResponse {
     }
 }
 
-fn refusal(reason: ReasonInfo) -> v1::Refusal {
+pub(super) fn acquired_set(answer: AcquireLocksAnswer) -> v1::AcquireLocksResponse {
+    v1::AcquireLocksResponse {
+        success: answer.success,
+        fencing_token: answer.fencing_token,
+        reason: answer.reason.map(refusal),
+        locks: answer.locks.into_iter().map(lock).collect(),
+    }
+}
+
+pub(super) fn refusal(reason: ReasonInfo) -> v1::Refusal {
     use v1::refusal::Code;
     let code = match reason.code {
         Reason::Upgrade => Code::Upgrade,
@@ -171,10 +180,16 @@ fn refusal(reason: ReasonInfo) -> v1::Refusal {
         code: code.into(),
         blockers: reason.blockers.into_iter().map(blocker).collect(),
         queue_position: reason.queue_position,
+        cycle: reason.cycle.into_iter().map(step).collect(),
     }
 }
 
-fn blocker(blocker: BlockerInfo) -> v1::Blocker {
+fn step(step: CycleStepInfo) -> v1::CycleStep {
+    let CycleStepInfo { process_id, session_id, holder, path, waiting } = step;
+    v1::CycleStep { process_id, session_id, holder, path, waiting }
+}
+
+pub(super) fn blocker(blocker: BlockerInfo) -> v1::Blocker {
     v1::Blocker { path: blocker.path, waiting: blocker.waiting, holder: Some(holder(blocker.holder)) }
 }
 

@@ -21,7 +21,7 @@ impl From<ApiError> for Problem {
 }
 
 impl Problem {
-    fn to_json(&self) -> Value {
+    pub(super) fn to_json(&self) -> Value {
         let error = &self.0;
         let mut members = Map::new();
         // The ids come first, so that none of them can take the place of a member of the standard.

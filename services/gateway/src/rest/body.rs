@@ -78,7 +78,7 @@ fn check_type(headers: &HeaderMap, body: &Bytes) -> ApiResult<()> {
     }
 }
 
-fn parse<T: DeserializeOwned>(body: &[u8]) -> ApiResult<T> {
+pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> ApiResult<T> {
     // A call all of whose fields are optional may come without a body.
     let text = if body.is_empty() { b"{}" } else { body };
     let mut deserializer = serde_json::Deserializer::from_slice(text);

@@ -3,67 +3,19 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use holdfast_core::Mode;
 use serde::{Deserialize, Serialize};
 
 use super::Problem;
-use super::body::{Body, Instant, Pairs};
+use super::acquire_body::{AcquireBody, mode};
+use super::body::Body;
 use super::call::Call;
 use super::names::Names;
 use super::query::{FromQuery, Parameters, Query};
-use crate::error::{ApiError, ApiResult};
+use crate::error::ApiResult;
 use crate::service::{
-    AcquireAnswer, AcquireLock, CheckAnswer, ListLocks, LockInfo, PageRequest, ReleaseAnswer, ReleaseLock, Service,
-    parse_mode,
+    AcquireAnswer, AcquireLock, CheckAnswer, ListLocks, LockInfo, LockName, OwnerFields, PageRequest, ReleaseAnswer,
+    ReleaseLock, Service,
 };
-
-/// Fields of calls that wait and of sessions are known by name, so that asking for what is not served says so.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct AcquireBody {
-    process_id: Option<String>,
-    session_id: Option<String>,
-    holder: Option<String>,
-    mode: Option<String>,
-    ttl_ms: Option<u64>,
-    expires_at: Option<Instant>,
-    wait_ms: Option<u64>,
-    poll_ms: Option<u64>,
-    transition_ms: Option<u64>,
-    metadata: Option<Pairs>,
-    allow_upgrade: Option<bool>,
-    fencing_token: Option<u64>,
-}
-
-impl AcquireBody {
-    fn into_request(self, namespace: String, name: String) -> ApiResult<AcquireLock> {
-        let process_id = process_id(self.process_id, self.session_id, self.holder)?;
-        let mode = match self.mode {
-            None => Mode::Write,
-            Some(name) => parse_mode(&name).ok_or_else(|| ApiError::invalid("mode", "mode: must be READ or WRITE"))?,
-        };
-        if self.wait_ms.is_some_and(|wait_ms| wait_ms > 0) {
-            return Err(ApiError::not_served("wait_ms"));
-        }
-        // It bounds a wait, of which there is none.
-        let _ = self.poll_ms;
-        if self.allow_upgrade == Some(true) {
-            return Err(ApiError::not_served("allow_upgrade"));
-        }
-        Ok(AcquireLock {
-            namespace,
-            name,
-            process_id,
-            mode,
-            ttl_ms: self.ttl_ms,
-            expires_at: self.expires_at.map(|instant| instant.0),
-            dlocks_expires_at_ns: None,
-            transition_ms: self.transition_ms.unwrap_or(0),
-            metadata: self.metadata.unwrap_or_default().0,
-            fencing_token: self.fencing_token,
-        })
-    }
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -82,7 +34,7 @@ pub(super) struct CheckBody {
 
 #[derive(Serialize)]
 pub(super) struct OneLock {
-    lock: LockInfo,
+    pub(super) lock: LockInfo,
 }
 
 #[derive(Serialize)]
@@ -103,17 +55,6 @@ impl FromQuery for ListQuery {
     }
 }
 
-/// The owner of a call by a process id.
-fn process_id(process_id: Option<String>, session_id: Option<String>, holder: Option<String>) -> ApiResult<String> {
-    if session_id.is_some() {
-        return Err(ApiError::not_served("session_id"));
-    }
-    if holder.is_some() {
-        return Err(ApiError::invalid("holder", "holder: only goes with a session_id"));
-    }
-    process_id.ok_or_else(|| ApiError::invalid("process_id", "process_id: is needed"))
-}
-
 pub(super) async fn acquire(
     State(service): State<Service>,
     call: Call,
@@ -121,7 +62,9 @@ pub(super) async fn acquire(
     Query(()): Query<()>,
     Body(body): Body<AcquireBody>,
 ) -> Result<Json<AcquireAnswer>, Problem> {
-    let request = body.into_request(namespace, name)?;
+    let mode = mode("mode", body.mode.as_deref())?;
+    let (owner, terms) = body.owner_and_terms();
+    let request = AcquireLock { namespace, lock: LockName::Flat(name), owner, mode, terms };
     Ok(Json(service.acquire_lock(&call.caller, &call.context, request).await?))
 }
 
@@ -132,8 +75,8 @@ pub(super) async fn release(
     Query(()): Query<()>,
     Body(body): Body<ReleaseBody>,
 ) -> Result<Json<ReleaseAnswer>, Problem> {
-    let process_id = process_id(body.process_id, body.session_id, body.holder)?;
-    let request = ReleaseLock { namespace, name, process_id, fencing_token: body.fencing_token };
+    let owner = OwnerFields { process_id: body.process_id, session_id: body.session_id, holder: body.holder };
+    let request = ReleaseLock { namespace, lock: LockName::Flat(name), owner, fencing_token: body.fencing_token };
     Ok(Json(service.release_lock(&call.caller, &call.context, request).await?))
 }
 
@@ -143,7 +86,7 @@ pub(super) async fn get(
     Names((namespace, name)): Names<(String, String)>,
     Query(()): Query<()>,
 ) -> Result<Json<OneLock>, Problem> {
-    let lock = service.get_lock(&call.caller, &call.context, &namespace, &name).await?;
+    let lock = service.get_lock(&call.caller, &call.context, &namespace, &LockName::Flat(name)).await?;
     Ok(Json(OneLock { lock }))
 }
 
@@ -153,7 +96,7 @@ pub(super) async fn delete(
     Names((namespace, name)): Names<(String, String)>,
     Query(()): Query<()>,
 ) -> Result<StatusCode, Problem> {
-    service.delete_lock(&call.caller, &call.context, &namespace, &name).await?;
+    service.delete_lock(&call.caller, &call.context, &namespace, &LockName::Flat(name)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -164,8 +107,8 @@ pub(super) async fn check(
     Query(()): Query<()>,
     Body(body): Body<CheckBody>,
 ) -> Result<Json<CheckAnswer>, Problem> {
-    let answer = service.check_lock(&call.caller, &call.context, &namespace, &name, body.fencing_token).await?;
-    Ok(Json(answer))
+    let (lock, token) = (LockName::Flat(name), body.fencing_token);
+    Ok(Json(service.check_lock(&call.caller, &call.context, &namespace, &lock, token).await?))
 }
 
 pub(super) async fn list(

@@ -4,15 +4,21 @@
 //! queries are strict: what is unknown, repeated or of another type is refused by name.
 
 mod accounts;
+mod acquire_body;
 mod answer;
 mod api_keys;
 mod body;
 mod call;
+mod connect;
+mod events;
+mod lock_sets;
 mod locks;
 mod names;
 mod namespaces;
 mod observe;
 mod query;
+mod session_messages;
+mod sessions;
 
 use axum::Router;
 use axum::extract::Request;
@@ -41,11 +47,22 @@ pub(crate) fn routes(service: Service) -> Router {
         .route("/v1/api-keys/{key_id}", delete(api_keys::delete))
         .route("/v1/namespaces", post(namespaces::create).get(namespaces::list))
         .route("/v1/namespaces/{namespace}", get(namespaces::get).patch(namespaces::update).delete(namespaces::delete))
+        .route("/v1/namespaces/{namespace}/events", get(events::watch))
         .route("/v1/namespaces/{namespace}/locks", get(locks::list))
         .route("/v1/namespaces/{namespace}/locks/{name}", get(locks::get).delete(locks::delete))
         .route("/v1/namespaces/{namespace}/locks/{name}/acquire", post(locks::acquire))
         .route("/v1/namespaces/{namespace}/locks/{name}/release", post(locks::release))
         .route("/v1/namespaces/{namespace}/locks/{name}/check", post(locks::check))
+        .route("/v1/namespaces/{namespace}/lock-sets/acquire", post(lock_sets::acquire))
+        .route("/v1/namespaces/{namespace}/lock-sets/release", post(lock_sets::release))
+        .route("/v1/namespaces/{namespace}/lock-sets/get", post(lock_sets::get))
+        .route("/v1/namespaces/{namespace}/lock-sets/delete", post(lock_sets::delete))
+        .route("/v1/namespaces/{namespace}/lock-sets/check", post(lock_sets::check))
+        .route("/v1/namespaces/{namespace}/reset", post(lock_sets::reset))
+        .route("/v1/namespaces/{namespace}/sessions", post(sessions::create).get(sessions::list))
+        .route("/v1/namespaces/{namespace}/sessions/{session}", get(sessions::get).delete(sessions::delete))
+        .route("/v1/namespaces/{namespace}/sessions/{session}/keepalive", post(sessions::keep_alive))
+        .route("/v1/namespaces/{namespace}/connect", get(connect::connect))
         .with_state(service)
 }
 
@@ -80,5 +97,11 @@ async fn wrong_method(method: Method) -> Response {
 }
 
 #[cfg(test)]
+mod lock_sets_tests;
+#[cfg(test)]
+mod lock_values_tests;
+#[cfg(test)]
 #[path = "rest_tests.rs"]
 mod tests;
+#[cfg(test)]
+mod waiting_tests;

@@ -18,15 +18,11 @@ pub(super) async fn observe(mut request: Request, next: Next) -> Response {
     let head = Head::rest(request.headers());
     let route = request.extensions().get::<MatchedPath>().cloned();
     let method = method_label(request.method());
-    let (give_up_at, id) = (head.give_up_at(), head.id_header());
     let span = info_span!("call", request_id = head.request_id);
-    request.extensions_mut().insert(head);
-    let answered = next.run(request).instrument(span.clone());
-    let mut response = match tokio::time::timeout_at(give_up_at, answered).await {
-        Ok(response) => response,
-        Err(_) => Problem::from(out_of_time()).into_response(),
-    };
-    response.headers_mut().insert(&REQUEST_ID, id);
+    request.extensions_mut().insert(head.clone());
+    let answered = head.in_time(next.run(request).instrument(span.clone())).await;
+    let mut response = answered.unwrap_or_else(|| Problem::from(out_of_time()).into_response());
+    response.headers_mut().insert(&REQUEST_ID, head.id_header());
     // Answers are about now, and some hold a secret.
     response.headers_mut().entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     // Only templates of routes become labels: the paths that callers make up are without end.

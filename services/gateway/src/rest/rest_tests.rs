@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
 use axum::routing::get;
@@ -7,20 +9,21 @@ use tower::ServiceExt;
 use super::*;
 use crate::test_cluster::{Tenant, TestCluster};
 
-struct Door {
+#[derive(Clone)]
+pub(super) struct Door {
     router: Router,
-    cluster: TestCluster,
+    cluster: Arc<TestCluster>,
     tenant: Tenant,
 }
 
-struct Got {
-    status: StatusCode,
+pub(super) struct Got {
+    pub(super) status: StatusCode,
     headers: HeaderMap,
-    body: Value,
+    pub(super) body: Value,
 }
 
 impl Got {
-    fn code(&self) -> &str {
+    pub(super) fn code(&self) -> &str {
         self.body["code"].as_str().unwrap_or_default()
     }
 
@@ -46,8 +49,8 @@ async fn send(router: &Router, request: Request<Body>) -> Got {
 }
 
 impl Door {
-    async fn open() -> Self {
-        let cluster = TestCluster::start().await;
+    pub(super) async fn open() -> Self {
+        let cluster = Arc::new(TestCluster::start().await);
         let tenant = cluster.tenant("door@example.com").await;
         let door = Self { router: finish(routes(cluster.service.clone())), cluster, tenant };
         let made = door.call("POST /v1/namespaces", Some(json!({"name": "ns"}))).await;
@@ -56,13 +59,26 @@ impl Door {
     }
 
     /// A call of the tenant.
-    async fn call(&self, line: &str, body: Option<Value>) -> Got {
+    pub(super) async fn call(&self, line: &str, body: Option<Value>) -> Got {
         self.call_as(&self.tenant.api_key, line, body).await
     }
 
     async fn call_as(&self, bearer: &str, line: &str, body: Option<Value>) -> Got {
+        self.call_with(bearer, &[], line, body).await
+    }
+
+    /// A call of the tenant that waits for its answer only so long.
+    pub(super) async fn call_within(&self, timeout_ms: &str, line: &str, body: Option<Value>) -> Got {
+        self.call_with(&self.tenant.api_key, &[("holdfast-timeout-ms", timeout_ms)], line, body).await
+    }
+
+    async fn call_with(&self, bearer: &str, headers: &[(&str, &str)], line: &str, body: Option<Value>) -> Got {
         let (method, path) = line.split_once(' ').unwrap();
-        let request = Request::builder().method(method).uri(path).header("authorization", format!("Bearer {bearer}"));
+        let bearer = format!("Bearer {bearer}");
+        let mut request = Request::builder().method(method).uri(path).header("authorization", bearer);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
         let request = match body {
             Some(body) => request.header("content-type", "application/json").body(Body::from(body.to_string())),
             None => request.body(Body::empty()),
@@ -70,7 +86,7 @@ impl Door {
         send(&self.router, request.unwrap()).await
     }
 
-    async fn refused(&self, line: &str, body: Option<Value>, code: Code) -> Got {
+    pub(super) async fn refused(&self, line: &str, body: Option<Value>, code: Code) -> Got {
         let got = self.call(line, body).await;
         assert_eq!((got.code(), got.status.as_u16()), (code.name(), code.http_status()), "{line}: {}", got.body);
         got
@@ -151,26 +167,6 @@ async fn a_lock_is_taken_refused_checked_listed_released_and_deleted() {
 }
 
 #[tokio::test]
-async fn what_later_versions_do_is_refused_by_name_and_does_nothing() {
-    let door = Door::open().await;
-    for (field, value) in [
-        ("wait_ms", json!(5)),
-        ("allow_upgrade", json!(true)),
-        ("session_id", json!("se_1")),
-        ("holder", json!("h")),
-        ("mode", json!("write")),
-        ("colour", json!("red")),
-    ] {
-        let mut body = taken_by("p").unwrap();
-        body[field] = value;
-        let got = door.refused("POST /v1/namespaces/ns/locks/l/acquire", Some(body), Code::InvalidArgument).await;
-        assert_eq!(got.body["field"], field);
-    }
-    let got = door.call("GET /v1/namespaces/ns/locks/l", None).await;
-    assert_eq!(got.body["lock"]["state"], "UNLOCKED");
-}
-
-#[tokio::test]
 async fn the_operator_makes_reads_changes_and_deletes_accounts_and_keys() {
     let door = Door::open().await;
     let operator = &door.cluster.operator;
@@ -247,11 +243,8 @@ async fn unknown_routes_and_wrong_methods_are_problems() {
         "POST /v1/tokens",
         "GET /v1/usage",
         "GET /v1/cluster",
-        "POST /v1/namespaces/ns/reset",
-        "POST /v1/namespaces/ns/sessions",
-        "GET /v1/namespaces/ns/events",
-        "GET /v1/namespaces/ns/connect",
-        "POST /v1/namespaces/ns/lock-sets/acquire",
+        "POST /v1/namespaces/ns/lock-sets",
+        "POST /v1/namespaces/ns/lock-sets/list",
     ] {
         door.refused(line, None, Code::NotFound).await;
     }

@@ -1,19 +1,29 @@
 //! Asking shards: what every operation shares.
 
+use std::future::Future;
+use std::time::Duration;
+
 use holdfast_cluster::{Application, shard_key};
-use holdfast_core::{AccountId, Answer, Command, NamespaceRef, Query, Refusal, Reply, RequestId};
+use holdfast_core::{AccountId, Acquire, Answer, Command, NamespaceRef, Query, Refusal, Reply, RequestId};
 use sha2::{Digest, Sha256};
+use tokio::time::{Instant, sleep_until};
 
 use super::caller::Tenant;
 use super::{CallContext, Service};
-use crate::error::{ApiError, ApiResult};
+use crate::error::{ApiError, ApiResult, Code};
+use crate::head::out_of_time;
 use crate::validate;
 use holdfast_routing::{Repeat, Routed};
 
+/// How far a shard's idea of the deadline of a waiting call is beyond the caller's.
+const UNTIL_GIVEN_UP: Duration = Duration::from_secs(1);
+
 /// What a call sends to a shard.
-pub(super) enum Ask {
+pub(crate) enum Ask {
     /// Through the log.
     Command(Command, Repeat),
+    /// An acquire that waits for its grant, and how long this one call of it may take.
+    Wait(Box<Acquire>, Option<Duration>),
     /// Answered from the applied state.
     Query(Query),
 }
@@ -30,6 +40,18 @@ impl From<Query> for Ask {
     }
 }
 
+/// What a locks shard gives back, with its reply in it.
+pub(crate) trait HasReply {
+    /// The reply.
+    fn reply(&self) -> &Reply;
+}
+
+impl HasReply for Reply {
+    fn reply(&self) -> &Reply {
+        self
+    }
+}
+
 /// Takes the expected kind of answer apart. Another kind is a fault of the shard.
 macro_rules! expect_answer {
     ($answer:expr, $pattern:pat => $value:expr) => {
@@ -39,10 +61,10 @@ macro_rules! expect_answer {
         }
     };
 }
-pub(super) use expect_answer;
+pub(crate) use expect_answer;
 
 /// The answer is of another kind than its question asks for.
-pub(super) fn unexpected(answer: &Answer) -> ApiError {
+pub(crate) fn unexpected(answer: &Answer) -> ApiError {
     tracing::error!(?answer, "a shard gave an answer of another kind than was asked for");
     ApiError::internal("a shard gave an answer that this gateway does not understand")
 }
@@ -63,33 +85,49 @@ impl Service {
         self.ask(Application::Namespaces, shard_key(Application::Namespaces, account.0, ""), ask.into(), context).await
     }
 
-    /// Asks the locks shard of a namespace by its name. The incarnation comes from the cache; when the shard does not
-    /// know that one, it is looked up once more.
-    pub(super) async fn ask_locks(
+    /// Asks the locks shard of a namespace by its name.
+    pub(crate) async fn ask_locks(
         &self,
         tenant: Tenant<'_>,
         name: &str,
         context: &CallContext,
         make: impl Fn(NamespaceRef) -> Ask,
     ) -> ApiResult<Reply> {
+        let call = |key, namespace| {
+            let ask = make(namespace);
+            async move { Ok(self.ask(Application::Locks, key, ask, context).await?.reply) }
+        };
+        self.in_namespace(tenant, name, context.deadline, call).await
+    }
+
+    /// Calls the locks shard that owns the key, about a namespace by its name. The incarnation comes from the cache;
+    /// when the shard does not know that one, it is looked up once more.
+    pub(crate) async fn in_namespace<T: HasReply, F: Future<Output = ApiResult<T>>>(
+        &self,
+        tenant: Tenant<'_>,
+        name: &str,
+        deadline: Instant,
+        call: impl Fn(u32, NamespaceRef) -> F,
+    ) -> ApiResult<T> {
         let account = tenant.account.id;
         let key = shard_key(Application::Locks, account.0, name);
         let directory = &self.inner.directory;
         let not_found = || ApiError::namespace_not_found(name);
-        let first = directory.namespace(account, name, context.deadline).await?.ok_or_else(not_found)?;
+        let is_unknown = |answered: &T| answered.reply().outcome == Err(Refusal::NamespaceNotFound);
         let reference = |incarnation| NamespaceRef { account, name: name.to_owned(), incarnation };
-        let routed = self.ask(Application::Locks, key, make(reference(first)), context).await?;
-        if routed.reply.outcome != Err(Refusal::NamespaceNotFound) {
-            return Ok(routed.reply);
+        let first = directory.namespace(account, name, deadline).await?.ok_or_else(not_found)?;
+        let answered = call(key, reference(first)).await?;
+        if !is_unknown(&answered) {
+            return Ok(answered);
         }
         directory.forget_namespace(account, name);
-        let second = directory.namespace(account, name, context.deadline).await?.ok_or_else(not_found)?;
+        let second = directory.namespace(account, name, deadline).await?.ok_or_else(not_found)?;
         if second == first {
             // It exists by name, and its locks shard has not opened it yet, or has already purged it.
             return Err(not_found());
         }
-        let routed = self.ask(Application::Locks, key, make(reference(second)), context).await?;
-        if routed.reply.outcome == Err(Refusal::NamespaceNotFound) { Err(not_found()) } else { Ok(routed.reply) }
+        let answered = call(key, reference(second)).await?;
+        if is_unknown(&answered) { Err(not_found()) } else { Ok(answered) }
     }
 
     async fn ask(&self, application: Application, key: u32, ask: Ask, context: &CallContext) -> ApiResult<Routed> {
@@ -98,12 +136,31 @@ impl Service {
             Ask::Command(command, repeat) => {
                 router.command(application, key, &command, repeat, context.deadline).await?
             }
+            Ask::Wait(acquire, poll) => {
+                let reply = self.wait(key, *acquire, poll, context.deadline).await?;
+                Routed { reply, maybe_done_before: false }
+            }
             Ask::Query(query) => {
                 let reply = router.query(application, key, &query, context.deadline).await?;
                 Routed { reply, maybe_done_before: false }
             }
         };
         Ok(routed)
+    }
+
+    /// An acquire that waits. Given up here, and not by the shard: what lasts to the end of its time there is taken for a
+    /// poll, whose place is kept.
+    async fn wait(&self, key: u32, acquire: Acquire, poll: Option<Duration>, deadline: Instant) -> ApiResult<Reply> {
+        let stopping = self.stopping();
+        tokio::select! {
+            answered = self.inner.router.acquire(key, acquire, poll, deadline + UNTIL_GIVEN_UP) => Ok(answered?),
+            () = sleep_until(deadline) => Err(out_of_time()),
+            // Long waits would only be cut off.
+            () = stopping.cancelled() => {
+                let detail = "this process is stopping, and gives the place in the queue up; repeat the call";
+                Err(ApiError::new(Code::DeadlineExceeded, detail))
+            }
+        }
     }
 
     /// The id of a creation: of its idempotency key, the same for the same call of the same account; else a new one,

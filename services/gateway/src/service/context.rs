@@ -1,5 +1,7 @@
 //! What comes with every call, whatever the operation.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -16,19 +18,52 @@ pub struct CallContext {
     pub deadline: Instant,
     /// `Idempotency-Key`: a creation of the same account with the same key answers as the first did.
     pub idempotency_key: Option<String>,
+    /// For calls without a deadline of their own, which are given more time when they wait.
+    pub(crate) patience: Option<Patience>,
+}
+
+/// How much longer a door waits for an operation than the deadline said at first. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Patience(Arc<AtomicU64>);
+
+impl Patience {
+    fn extend(&self, by: Duration) {
+        self.0.fetch_add(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    pub(crate) fn so_far(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
 }
 
 impl CallContext {
     /// A call that brings neither a deadline nor an idempotency key.
     pub fn new(request_id: impl Into<String>) -> Self {
-        Self { request_id: request_id.into(), deadline: Instant::now() + DEFAULT_DEADLINE, idempotency_key: None }
+        Self {
+            request_id: request_id.into(),
+            deadline: Instant::now() + DEFAULT_DEADLINE,
+            idempotency_key: None,
+            patience: Some(Patience::default()),
+        }
     }
 
     /// The same call with that long to go.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.deadline = Instant::now() + timeout;
+        self.patience = None;
         self
+    }
+
+    /// The same call as one that waits for so long: without a deadline of its own it has that much more time.
+    #[must_use]
+    pub(crate) fn waiting(&self, wait: Duration) -> Self {
+        let mut longer = self.clone();
+        if let Some(patience) = &self.patience {
+            patience.extend(wait);
+            longer.deadline += wait;
+        }
+        longer
     }
 
     /// The same call with that idempotency key.

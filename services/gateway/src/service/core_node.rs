@@ -117,6 +117,7 @@ impl Shards {
                 let now_ms = self.clock_ms.load(Ordering::SeqCst);
                 self.cores[&shard].query(now_ms, &codec::decode::<Query>(bytes).unwrap())
             }
+            call::Body::Follow(_) => panic!("sessions are not followed in these tests"),
         };
         Act::Answer(answer::Outcome::Reply(codec::encode(&reply).into()))
     }

@@ -2,34 +2,55 @@
 //! the answer.
 
 mod accounts;
+mod acquire;
 mod api_keys;
-mod ask;
-mod caller;
+pub(crate) mod ask;
+pub(crate) mod caller;
 mod context;
 mod instant;
+mod lock_requests;
+mod lock_view;
 mod locks;
 mod namespaces;
+mod release;
 mod requests;
-mod show;
+mod reset;
+mod sessions;
+pub(crate) mod show;
 mod view;
 
+use std::fmt;
 use std::sync::Arc;
 
 use holdfast_auth::{ClusterSecret, OperatorVerifier};
 
 use crate::directory::{Directory, RateLimits};
+use crate::events::Places;
 use holdfast_routing::Router;
+use tokio_util::sync::CancellationToken;
 
 pub use caller::Caller;
+pub(crate) use context::Patience;
 pub use context::{CallContext, DEFAULT_DEADLINE};
 pub use instant::{Timestamp, parse_instant};
+pub use lock_requests::*;
+pub use lock_view::*;
 pub use requests::*;
+pub(crate) use sessions::session_ttl_ms;
+pub use sessions::{CreateSession, SessionInfo};
 pub use view::*;
 
 /// The operations. A cheap clone; all clones share connections and caches.
 #[derive(Clone)]
 pub struct Service {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
+}
+
+impl fmt::Debug for Service {
+    /// Nothing of what is inside: there are secrets among it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").finish_non_exhaustive()
+    }
 }
 
 pub(crate) struct Inner {
@@ -38,6 +59,9 @@ pub(crate) struct Inner {
     pub(crate) rates: RateLimits,
     pub(crate) operator: OperatorVerifier,
     pub(crate) cluster_secret: ClusterSecret,
+    pub(crate) watchers: Places,
+    /// Cancelled when the process begins to stop: streams end then, calls go on.
+    pub(crate) stopping: CancellationToken,
 }
 
 impl Service {
@@ -51,6 +75,16 @@ impl Service {
     /// Why not, for people.
     pub fn ready(&self) -> Result<(), String> {
         self.inner.directory.fresh()
+    }
+
+    /// Cancelled when the process begins to stop. Whatever has no end of its own ends then.
+    pub(crate) fn stopping(&self) -> CancellationToken {
+        self.inner.stopping.clone()
+    }
+
+    /// Ends streams and connected sessions, with a reason; calls go on.
+    pub(crate) fn end_streams(&self) {
+        self.inner.stopping.cancel();
     }
 
     /// Ends the connections to nodes and everything that runs in the background. Calls in flight are answered with

@@ -1,6 +1,6 @@
 //! What operations are asked: the same for every door. Doors parse, the service checks.
 
-use holdfast_core::{AccountStatus, Limits, Metadata, Mode};
+use holdfast_core::{AccountStatus, Limits};
 use serde::Deserialize;
 use time::OffsetDateTime;
 
@@ -97,53 +97,4 @@ pub struct CreateNamespace {
     pub name: String,
     /// For people; empty when absent.
     pub description: Option<String>,
-}
-
-/// An acquire on one lock by a process id.
-#[derive(Clone, Debug)]
-pub struct AcquireLock {
-    /// Where.
-    pub namespace: String,
-    /// Which: a flat name of any characters but NUL.
-    pub name: String,
-    /// Who.
-    pub process_id: String,
-    /// How; the doors put WRITE where the caller does not say.
-    pub mode: Mode,
-    /// How long it is held. Exactly one of this and an instant.
-    pub ttl_ms: Option<u64>,
-    /// Until when it is held, by this gateway's clock.
-    pub expires_at: Option<OffsetDateTime>,
-    /// The same as a dlocks client says it, in Unix nanoseconds: read back as it was written.
-    pub dlocks_expires_at_ns: Option<i64>,
-    /// How long it then stays in transition; 0 when the caller does not say.
-    pub transition_ms: u64,
-    /// Kept with the hold.
-    pub metadata: Metadata,
-    /// Only extend the hold of this token.
-    pub fencing_token: Option<u64>,
-}
-
-/// A release of one lock by a process id.
-#[derive(Clone, Debug)]
-pub struct ReleaseLock {
-    /// Where.
-    pub namespace: String,
-    /// Which.
-    pub name: String,
-    /// Who.
-    pub process_id: String,
-    /// Only the hold of this token.
-    pub fencing_token: Option<u64>,
-}
-
-/// A list of held locks.
-#[derive(Clone, Debug, Default)]
-pub struct ListLocks {
-    /// Where.
-    pub namespace: String,
-    /// Segments of the path under which to list; empty for the whole namespace.
-    pub prefix: Vec<String>,
-    /// Which page.
-    pub page: PageRequest,
 }

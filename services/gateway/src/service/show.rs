@@ -1,11 +1,11 @@
 //! Turning what a locks shard answers into what callers see: the shard's clock becomes time remaining.
 
-use holdfast_core::{Blocker, FencingToken, HolderView, LockView, NotGranted, Owner};
+use holdfast_core::{AcquireOutcome, Blocker, CycleStep, HolderView, LockView, NotGranted, Owner, Reason};
 
-use super::{AcquireAnswer, BlockerInfo, Holder, LockInfo, ReasonInfo, Timestamp};
+use super::{AcquireLocksAnswer, BlockerInfo, CycleStepInfo, Holder, LockInfo, ReasonInfo, Timestamp};
 
 /// How one reply is shown.
-pub(super) struct Shown<'a> {
+pub(crate) struct Shown<'a> {
     namespace: &'a str,
     /// The shard clock that the reply is of.
     clock_ms: u64,
@@ -14,19 +14,27 @@ pub(super) struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    pub(super) fn new(namespace: &'a str, clock_ms: u64) -> Self {
+    pub(crate) fn new(namespace: &'a str, clock_ms: u64) -> Self {
         Self { namespace, clock_ms, now: Timestamp::now() }
     }
 
-    pub(super) fn acquired(&self, outcome: Result<FencingToken, NotGranted>, lock: LockView) -> AcquireAnswer {
+    pub(super) fn acquired(&self, outcome: AcquireOutcome, locks: Vec<LockView>) -> AcquireLocksAnswer {
         let (fencing_token, reason) = match outcome {
-            Ok(token) => (Some(token), None),
-            Err(refusal) => (None, Some(self.reason(refusal))),
+            AcquireOutcome::Granted { fencing_token } => (Some(fencing_token), None),
+            // The call ended before the wait did: what it waits for is told by the blockers.
+            AcquireOutcome::Enqueued(enqueued) => {
+                (None, Some(self.reason(NotGranted { reason: Reason::Queued, ..enqueued.not_granted })))
+            }
+            AcquireOutcome::Refused(refusal) => (None, Some(self.reason(*refusal))),
         };
-        AcquireAnswer { success: fencing_token.is_some(), fencing_token, reason, lock: self.lock(lock) }
+        AcquireLocksAnswer { success: fencing_token.is_some(), fencing_token, reason, locks: self.locks(locks) }
     }
 
-    pub(super) fn lock(&self, lock: LockView) -> LockInfo {
+    pub(crate) fn locks(&self, locks: Vec<LockView>) -> Vec<LockInfo> {
+        locks.into_iter().map(|lock| self.lock(lock)).collect()
+    }
+
+    pub(crate) fn lock(&self, lock: LockView) -> LockInfo {
         let path = lock.path.0;
         let name = if let [name] = path.as_slice() { Some(name.clone()) } else { None };
         LockInfo {
@@ -43,23 +51,21 @@ impl<'a> Shown<'a> {
         }
     }
 
-    fn reason(&self, refusal: NotGranted) -> ReasonInfo {
+    pub(crate) fn reason(&self, refusal: NotGranted) -> ReasonInfo {
         ReasonInfo {
             code: refusal.reason,
             blockers: refusal.blockers.into_iter().map(|blocker| self.blocker(blocker)).collect(),
             queue_position: refusal.queue_position,
+            cycle: refusal.cycle.into_iter().map(step).collect(),
         }
     }
 
-    fn blocker(&self, blocker: Blocker) -> BlockerInfo {
+    pub(crate) fn blocker(&self, blocker: Blocker) -> BlockerInfo {
         BlockerInfo { path: blocker.path.0, waiting: blocker.waiting, holder: self.holder(blocker.holder) }
     }
 
-    fn holder(&self, holder: HolderView) -> Holder {
-        let (session_id, thread) = match holder.owner {
-            Owner::Process(_) => (None, None),
-            Owner::Session { session_id, holder } => (Some(session_id), holder),
-        };
+    pub(crate) fn holder(&self, holder: HolderView) -> Holder {
+        let (session_id, thread) = session_of(holder.owner);
         let remaining_ms = holder.deadline_ms.map(|deadline_ms| deadline_ms.saturating_sub(self.clock_ms));
         Holder {
             process_id: holder.process_id,
@@ -74,5 +80,18 @@ impl<'a> Shown<'a> {
             metadata: holder.metadata,
             asked_expires_at_ns: holder.asked_expires_at_ns,
         }
+    }
+}
+
+fn step(step: CycleStep) -> CycleStepInfo {
+    let (session_id, holder) = session_of(step.owner);
+    CycleStepInfo { process_id: step.process_id, session_id, holder, path: step.path.0, waiting: step.waiting }
+}
+
+/// The session of an owner, and its holder.
+fn session_of(owner: Owner) -> (Option<String>, Option<String>) {
+    match owner {
+        Owner::Process(_) => (None, None),
+        Owner::Session { session_id, holder } => (Some(session_id), holder),
     }
 }

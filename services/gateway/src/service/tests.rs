@@ -2,41 +2,61 @@
 
 use std::time::Duration;
 
-use holdfast_core::{AccountStatus, LockState, Metadata, Mode, Phase, Reason};
+use holdfast_core::{AccountStatus, LockState, Mode, Phase, Reason};
 use time::OffsetDateTime;
 
 use super::core_node::{WALL_MS, World, context};
 use super::*;
 use crate::error::{ApiResult, Code};
 
-fn code<T>(result: ApiResult<T>) -> Code {
+pub(super) fn code<T>(result: ApiResult<T>) -> Code {
     result.map(|_| ()).expect_err("a refusal").code
 }
 
-fn acquire(name: &str, process_id: &str, mode: Mode) -> AcquireLock {
+pub(super) fn acquire(name: &str, process_id: &str, mode: Mode) -> AcquireLock {
     AcquireLock {
         namespace: "demo".into(),
-        name: name.into(),
-        process_id: process_id.into(),
+        lock: name.into(),
+        owner: OwnerFields::process(process_id),
         mode,
-        ttl_ms: Some(60_000),
-        expires_at: None,
-        dlocks_expires_at_ns: None,
-        transition_ms: 0,
-        metadata: Metadata::new(),
-        fencing_token: None,
+        terms: Terms { ttl_ms: Some(60_000), ..Terms::default() },
     }
 }
 
-fn release(name: &str, process_id: &str, fencing_token: Option<u64>) -> ReleaseLock {
-    ReleaseLock { namespace: "demo".into(), name: name.into(), process_id: process_id.into(), fencing_token }
+pub(super) fn release(name: &str, process_id: &str, fencing_token: Option<u64>) -> ReleaseLock {
+    ReleaseLock { namespace: "demo".into(), lock: name.into(), owner: OwnerFields::process(process_id), fencing_token }
+}
+
+fn acquire_set(process_id: &str) -> AcquireLocks {
+    AcquireLocks {
+        namespace: "demo".into(),
+        resources: vec![Resource { path: vec!["l".into()], mode: Mode::Write }],
+        owner: OwnerFields::process(process_id),
+        request_id: None,
+        terms: Terms { ttl_ms: Some(1_000), ..Terms::default() },
+    }
+}
+
+fn release_all(process_id: &str) -> ReleaseLocks {
+    ReleaseLocks { namespace: "demo".into(), owner: OwnerFields::process(process_id), paths: None, all: true }
+}
+
+fn reset() -> ResetNamespace {
+    ResetNamespace { namespace: "demo".into(), live_owners: Vec::new(), before_revision: None }
+}
+
+/// The same with other terms.
+fn with_terms(request: AcquireLock, change: impl FnOnce(&mut Terms)) -> AcquireLock {
+    let mut changed = request;
+    change(&mut changed.terms);
+    changed
 }
 
 fn scoped(scopes: &[&str]) -> CreateApiKey {
     CreateApiKey { scopes: Some(scopes.iter().map(|scope| (*scope).to_owned()).collect()), ..CreateApiKey::default() }
 }
 
-async fn with_demo(world: &World) -> Caller {
+pub(super) async fn with_demo(world: &World) -> Caller {
     let tenant = world.tenant("demo@example.com").await;
     make(world, &tenant, "demo").await.unwrap();
     tenant
@@ -61,7 +81,7 @@ async fn a_lock_is_taken_shown_extended_and_released() {
     assert_eq!((taken.lock.name.as_deref(), taken.lock.path.len()), (Some("a/b"), 1));
 
     world.pass(1_000);
-    let seen = service.get_lock(&tenant, &context(), "demo", "a/b").await.unwrap();
+    let seen = service.get_lock(&tenant, &context(), "demo", &"a/b".into()).await.unwrap();
     assert_eq!(seen.write_lock_holder.unwrap().remaining_ms, Some(59_000));
 
     let refused = service.acquire_lock(&tenant, &context(), acquire("a/b", "p2", Mode::Read)).await.unwrap();
@@ -69,18 +89,18 @@ async fn a_lock_is_taken_shown_extended_and_released() {
     let reason = refused.reason.unwrap();
     assert_eq!((reason.code, reason.blockers[0].holder.process_id.as_str()), (Reason::Held, "p1"));
 
-    let again = AcquireLock { fencing_token: taken.fencing_token, ..acquire("a/b", "p1", Mode::Write) };
+    let again = with_terms(acquire("a/b", "p1", Mode::Write), |terms| terms.fencing_token = taken.fencing_token);
     let extended = service.acquire_lock(&tenant, &context(), again).await.unwrap();
     assert_eq!(extended.fencing_token, taken.fencing_token);
     let token = taken.fencing_token.unwrap();
-    assert!(service.check_lock(&tenant, &context(), "demo", "a/b", token).await.unwrap().current);
+    assert!(service.check_lock(&tenant, &context(), "demo", &"a/b".into(), token).await.unwrap().current);
 
     let strange = service.release_lock(&tenant, &context(), release("a/b", "p2", None)).await.unwrap();
     assert!(!strange.released);
     let released = service.release_lock(&tenant, &context(), release("a/b", "p1", Some(token))).await.unwrap();
     assert!(released.released);
     assert_eq!(released.lock.state, LockState::Unlocked);
-    assert!(!service.check_lock(&tenant, &context(), "demo", "a/b", token).await.unwrap().current);
+    assert!(!service.check_lock(&tenant, &context(), "demo", &"a/b".into(), token).await.unwrap().current);
 }
 
 #[tokio::test]
@@ -88,11 +108,12 @@ async fn a_lock_ends_with_its_instant_and_shows_what_a_dlocks_client_asked() {
     let world = World::start().await;
     let tenant = with_demo(&world).await;
     let asked = i64::try_from(OffsetDateTime::now_utc().unix_timestamp_nanos()).unwrap() + 30_000_000_123;
-    let request = AcquireLock { ttl_ms: None, dlocks_expires_at_ns: Some(asked), ..acquire("l", "p1", Mode::Read) };
+    let terms = Terms { dlocks_expires_at_ns: Some(asked), ..Terms::default() };
+    let request = AcquireLock { terms, ..acquire("l", "p1", Mode::Read) };
     let taken = world.service.acquire_lock(&tenant, &context(), request).await.unwrap();
     assert_eq!(taken.lock.read_lock_holders[0].asked_expires_at_ns, Some(asked));
     world.pass(30_001);
-    let seen = world.service.get_lock(&tenant, &context(), "demo", "l").await.unwrap();
+    let seen = world.service.get_lock(&tenant, &context(), "demo", &"l".into()).await.unwrap();
     assert_eq!((seen.state, seen.holders_total), (LockState::Unlocked, 0));
 }
 
@@ -123,8 +144,8 @@ async fn a_deleted_lock_is_free_for_others() {
     let world = World::start().await;
     let tenant = with_demo(&world).await;
     world.service.acquire_lock(&tenant, &context(), acquire("l", "p1", Mode::Write)).await.unwrap();
-    world.service.delete_lock(&tenant, &context(), "demo", "l").await.unwrap();
-    world.service.delete_lock(&tenant, &context(), "demo", "l").await.unwrap();
+    world.service.delete_lock(&tenant, &context(), "demo", &"l".into()).await.unwrap();
+    world.service.delete_lock(&tenant, &context(), "demo", &"l".into()).await.unwrap();
     let taken = world.service.acquire_lock(&tenant, &context(), acquire("l", "p2", Mode::Write)).await.unwrap();
     assert!(taken.success);
 }
@@ -134,8 +155,8 @@ async fn another_tenants_namespace_looks_exactly_like_an_unknown_one() {
     let world = World::start().await;
     with_demo(&world).await;
     let other = world.tenant("other@example.com").await;
-    let theirs = world.service.get_lock(&other, &context(), "demo", "l").await.unwrap_err();
-    let unknown = world.service.get_lock(&other, &context(), "nowhere", "l").await.unwrap_err();
+    let theirs = world.service.get_lock(&other, &context(), "demo", &"l".into()).await.unwrap_err();
+    let unknown = world.service.get_lock(&other, &context(), "nowhere", &"l".into()).await.unwrap_err();
     assert_eq!((theirs.code, theirs.detail.as_str()), (Code::NamespaceNotFound, "namespace not found"));
     assert_eq!((unknown.code, &unknown.detail), (theirs.code, &theirs.detail));
     assert_eq!(unknown.ids.len(), theirs.ids.len());
@@ -151,9 +172,9 @@ async fn a_namespace_made_again_is_found_empty_by_a_gateway_that_remembers_the_o
     let other = world.another_gateway();
     let old = other.get_namespace(&tenant, &context(), "demo").await.unwrap();
     other.delete_namespace(&tenant, &context(), "demo", Some(&old.id)).await.unwrap();
-    assert_eq!(code(world.service.get_lock(&tenant, &context(), "demo", "l").await), Code::NamespaceNotFound);
+    assert_eq!(code(world.service.get_lock(&tenant, &context(), "demo", &"l".into()).await), Code::NamespaceNotFound);
     make(&world, &tenant, "demo").await.unwrap();
-    let seen = world.service.get_lock(&tenant, &context(), "demo", "l").await.unwrap();
+    let seen = world.service.get_lock(&tenant, &context(), "demo", &"l".into()).await.unwrap();
     assert_eq!(seen.state, LockState::Unlocked);
     let stale = other.delete_namespace(&tenant, &context(), "demo", Some(&old.id)).await;
     assert_eq!(code(stale), Code::NamespaceNotFound);
@@ -168,20 +189,23 @@ async fn each_call_needs_its_scope() {
     let service = &world.service;
     let reader = world.caller(&account, scoped(&["locks:read"])).await;
     let writer = world.caller(&account, scoped(&["locks:write"])).await;
-    service.get_lock(&reader, &context(), "demo", "l").await.unwrap();
+    service.get_lock(&reader, &context(), "demo", &"l".into()).await.unwrap();
     service.list_namespaces(&reader, &context(), PageRequest::default()).await.unwrap();
     service.acquire_lock(&writer, &context(), acquire("l", "p", Mode::Write)).await.unwrap();
     let denied = [
         code(service.acquire_lock(&reader, &context(), acquire("l", "p", Mode::Write)).await),
         code(service.release_lock(&reader, &context(), release("l", "p", None)).await),
-        code(service.get_lock(&writer, &context(), "demo", "l").await),
-        code(service.delete_lock(&writer, &context(), "demo", "l").await),
+        code(service.get_lock(&writer, &context(), "demo", &"l".into()).await),
+        code(service.delete_lock(&writer, &context(), "demo", &"l".into()).await),
+        code(service.reset_namespace(&writer, &context(), reset()).await),
+        code(service.acquire_locks(&reader, &context(), acquire_set("p")).await),
+        code(service.release_locks(&reader, &context(), release_all("p")).await),
         code(make(&world, &writer, "other").await),
         code(service.list_namespaces(&writer, &context(), PageRequest::default()).await),
         code(service.list_api_keys(&writer, &context(), None).await),
         code(service.get_account(&all, &context(), &account).await),
         code(service.list_api_keys(&all, &context(), Some(&account)).await),
-        code(service.get_lock(&world.operator().await, &context(), "demo", "l").await),
+        code(service.get_lock(&world.operator().await, &context(), "demo", &"l".into()).await),
         code(service.list_api_keys(&world.operator().await, &context(), None).await),
     ];
     assert!(denied.iter().all(|code| *code == Code::PermissionDenied), "{denied:?}");
@@ -230,8 +254,8 @@ async fn a_key_with_a_list_of_namespaces_is_for_those_only() {
     };
     let caller = world.caller(&account, listed).await;
     let service = &world.service;
-    service.get_lock(&caller, &context(), "b", "l").await.unwrap();
-    assert_eq!(code(service.get_lock(&caller, &context(), "c", "l").await), Code::PermissionDenied);
+    service.get_lock(&caller, &context(), "b", &"l".into()).await.unwrap();
+    assert_eq!(code(service.get_lock(&caller, &context(), "c", &"l".into()).await), Code::PermissionDenied);
     assert_eq!(code(service.get_namespace(&caller, &context(), "c").await), Code::PermissionDenied);
     assert_eq!(code(make(&world, &caller, "e").await), Code::PermissionDenied);
     let mut names = Vec::new();
@@ -353,15 +377,21 @@ async fn limits_are_changed_one_by_one_and_count_at_once() {
     let long = service.acquire_lock(&fresh, &context(), acquire("l", "p", Mode::Write)).await.unwrap_err();
     assert_eq!((long.code, long.ids[0].1.as_str()), (Code::InvalidArgument, "ttl_ms"));
 
-    let short = || AcquireLock { ttl_ms: Some(1_000), ..acquire("l", "p", Mode::Write) };
+    let short = || with_terms(acquire("l", "p", Mode::Write), |terms| terms.ttl_ms = Some(1_000));
     let first = service.acquire_lock(&fresh, &context(), short()).await.unwrap();
     service.acquire_lock(&fresh, &context(), short()).await.unwrap();
     let limited = service.acquire_lock(&fresh, &context(), short()).await.unwrap_err();
     assert_eq!((limited.code, limited.retry_after_seconds()), (Code::RateLimited, Some(1)));
+    assert_eq!(code(service.acquire_locks(&fresh, &context(), acquire_set("p")).await), Code::RateLimited);
+    assert_eq!(code(service.reset_namespace(&fresh, &context(), reset()).await), Code::RateLimited);
     // Extensions and releases pass all the same.
-    let extend = AcquireLock { fencing_token: first.fencing_token, ..short() };
+    let extend = with_terms(short(), |terms| terms.fencing_token = first.fencing_token);
     assert!(service.acquire_lock(&fresh, &context(), extend).await.unwrap().success);
+    let mut extend = acquire_set("p");
+    extend.terms.fencing_token = first.fencing_token;
+    assert!(service.acquire_locks(&fresh, &context(), extend).await.unwrap().success);
     assert!(service.release_lock(&fresh, &context(), release("l", "p", None)).await.unwrap().released);
+    assert!(!service.release_locks(&fresh, &context(), release_all("p")).await.unwrap().released);
     drop(tenant);
 
     let bad = LimitsPatch { min_ttl_ms: Some(5_000), ..LimitsPatch::default() };
@@ -396,7 +426,7 @@ async fn deleting_an_account_ends_its_keys_and_namespaces() {
     assert_eq!(code(world.service.authenticate(Some(&key.api_key), &context()).await), Code::Unauthenticated);
     assert_eq!(code(world.service.get_account(&operator, &context(), &account).await), Code::AccountNotFound);
     assert_eq!(code(world.service.delete_account(&operator, &context(), &account).await), Code::AccountNotFound);
-    assert_eq!(code(world.service.get_lock(&tenant, &context(), "demo", "l").await), Code::NamespaceNotFound);
+    assert_eq!(code(world.service.get_lock(&tenant, &context(), "demo", &"l".into()).await), Code::NamespaceNotFound);
 }
 
 #[tokio::test]

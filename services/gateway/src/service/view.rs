@@ -1,6 +1,6 @@
-//! What operations answer, ready to be shown. Each view serializes as its JSON form in the contract.
+//! What operations on accounts, keys and namespaces answer, ready to be shown. Each view serializes as its JSON form in the contract.
 
-use holdfast_core::{Account, AccountStatus, ApiKey, Limits, LockState, Metadata, Mode, Namespace, Phase, Reason};
+use holdfast_core::{Account, AccountStatus, ApiKey, Limits, Namespace};
 use serde::{Serialize, Serializer};
 
 use super::Timestamp;
@@ -121,153 +121,6 @@ impl From<Namespace> for NamespaceView {
     }
 }
 
-/// A lock as it is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LockInfo {
-    /// The namespace's name.
-    pub namespace: String,
-    /// The flat name; absent unless the path has exactly one segment.
-    pub name: Option<String>,
-    /// Segments from the root.
-    pub path: Vec<String>,
-    /// A hold in transition counts.
-    #[serde(serialize_with = "state_as_name")]
-    pub state: LockState,
-    /// First grant among the present holds.
-    pub locked_at: Option<Timestamp>,
-    /// The writer, if one holds it.
-    pub write_lock_holder: Option<Holder>,
-    /// Readers in order of arrival.
-    pub read_lock_holders: Vec<Holder>,
-    /// How many hold it, shown or not.
-    pub holders_total: u64,
-    /// Requests that wait with a claim on exactly this path.
-    pub waiting: u64,
-    /// Revision of its last change.
-    pub revision: u64,
-}
-
-/// One hold.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Holder {
-    /// The owner's process id; of a session: the session's.
-    pub process_id: String,
-    /// Set when a session holds it.
-    pub session_id: Option<String>,
-    /// Tells apart threads that share a session.
-    pub holder: Option<String>,
-    /// How.
-    #[serde(serialize_with = "mode_as_name")]
-    pub mode: Mode,
-    /// The revision of its grant.
-    pub fencing_token: u64,
-    /// Wall clock at the grant.
-    pub locked_at: Timestamp,
-    /// Computed from `remaining_ms`; absent for holds that live as long as a session.
-    pub expires_at: Option<Timestamp>,
-    /// What is left of the present phase: the figure to rely on.
-    pub remaining_ms: Option<u64>,
-    /// Held or in transition.
-    #[serde(serialize_with = "phase_as_name")]
-    pub phase: Phase,
-    /// As given.
-    pub metadata: Metadata,
-    /// The instant that a dlocks client asked for (Unix nanoseconds), so that it reads back what it wrote.
-    #[serde(skip)]
-    pub asked_expires_at_ns: Option<i64>,
-}
-
-/// Somebody in the way.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct BlockerInfo {
-    /// What it holds or claims.
-    pub path: Vec<String>,
-    /// Whether it waits itself.
-    pub waiting: bool,
-    /// Who it is.
-    #[serde(flatten)]
-    pub holder: Holder,
-}
-
-/// Why a lock was not granted: an answer, not an error.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ReasonInfo {
-    /// Why; shown by [`Reason::name`].
-    #[serde(serialize_with = "reason_as_name")]
-    pub code: Reason,
-    /// By whom, at most 16.
-    pub blockers: Vec<BlockerInfo>,
-    /// The place in the queue, from 0.
-    pub queue_position: Option<u64>,
-}
-
-/// What an acquire answers. JSON leaves out `fencing_token` of a refusal and `reason` of a success.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct AcquireAnswer {
-    /// Whether it was granted.
-    pub success: bool,
-    /// The token, when granted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub fencing_token: Option<u64>,
-    /// Why not, when not granted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<ReasonInfo>,
-    /// The lock as it now is.
-    pub lock: LockInfo,
-}
-
-/// What a release answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ReleaseAnswer {
-    /// Whether a hold ended.
-    pub released: bool,
-    /// The lock as it now is.
-    pub lock: LockInfo,
-}
-
-/// What a check answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct CheckAnswer {
-    /// True exactly while the hold of that token is held.
-    pub current: bool,
-    /// The lock as it is.
-    pub lock: LockInfo,
-}
-
-/// The public name of a mode.
-pub fn mode_name(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Read => "READ",
-        Mode::Write => "WRITE",
-    }
-}
-
-/// The mode of a public name.
-pub fn parse_mode(name: &str) -> Option<Mode> {
-    match name {
-        "READ" => Some(Mode::Read),
-        "WRITE" => Some(Mode::Write),
-        _ => None,
-    }
-}
-
-/// The public name of a lock's state.
-pub fn state_name(state: LockState) -> &'static str {
-    match state {
-        LockState::Unlocked => "UNLOCKED",
-        LockState::ReadLocked => "READ_LOCKED",
-        LockState::WriteLocked => "WRITE_LOCKED",
-    }
-}
-
-/// The public name of a hold's phase.
-pub fn phase_name(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Held => "HELD",
-        Phase::Transition => "TRANSITION",
-    }
-}
-
 /// The public name of an account's status.
 pub fn status_name(status: AccountStatus) -> &'static str {
     match status {
@@ -285,22 +138,6 @@ pub fn parse_status(name: &str) -> Option<AccountStatus> {
     }
 }
 
-fn mode_as_name<S: Serializer>(mode: &Mode, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(mode_name(*mode))
-}
-
-fn state_as_name<S: Serializer>(state: &LockState, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(state_name(*state))
-}
-
-fn phase_as_name<S: Serializer>(phase: &Phase, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(phase_name(*phase))
-}
-
 fn status_as_name<S: Serializer>(status: &AccountStatus, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(status_name(*status))
-}
-
-fn reason_as_name<S: Serializer>(reason: &Reason, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(reason.name())
 }

@@ -1,7 +1,10 @@
 //! What only a leader does. Each duty begins with a leadership and is dropped with it.
 
+mod callers;
 mod expiry;
 mod outbox;
+mod sessions;
+mod waits;
 
 use std::sync::Arc;
 
@@ -27,6 +30,9 @@ pub(crate) async fn follow(group: Group, machine: Arc<ShardMachine>, delivery: D
             changed = leadership.changed() => changed,
             () = expiry::run(&group, &machine, leads) => return,
             () = outbox::run(&group, &machine, &delivery, leads) => return,
+            () = sessions::run(&group, &machine, leads) => return,
+            () = waits::run(&group, &machine, leads) => return,
+            () = callers::run(&group, &machine, leads) => return,
         };
         tracing::info!(shard = group.shard(), replica = group.replica(), term = leads.term, "no longer leads");
         if changed.is_err() {

@@ -23,6 +23,8 @@ impl Machine for Journal {
         commands.to_vec()
     }
 
+    fn lead(&self, _: Option<u64>) {}
+
     fn clock_ms(&self) -> u64 {
         self.entries.lock().iter().map(|(now_ms, _)| *now_ms).max().unwrap_or(0)
     }

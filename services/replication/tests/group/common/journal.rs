@@ -68,6 +68,8 @@ impl Machine for Journal {
         replies
     }
 
+    fn lead(&self, _: Option<u64>) {}
+
     fn clock_ms(&self) -> u64 {
         self.state.lock().clock_ms
     }

@@ -1,0 +1,86 @@
+//! Reading server-sent events.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use holdfast_auth::Secret;
+use serde_json::Value;
+
+use super::stage::{SOON, Stage};
+
+/// How long a stream may be open: longer than any scenario.
+const OPEN_FOR: Duration = Duration::from_secs(120);
+
+/// One event.
+pub(super) struct Event {
+    pub(super) id: String,
+    pub(super) kind: String,
+    pub(super) data: Value,
+}
+
+/// An open stream.
+pub(super) struct EventReader {
+    bytes: BoxStream<'static, reqwest::Result<Vec<u8>>>,
+    partial: Vec<u8>,
+    lines: VecDeque<String>,
+}
+
+impl EventReader {
+    pub(super) async fn open(url: &str, secret: &Secret, last_event_id: Option<&str>) -> Result<Self> {
+        let client = reqwest::Client::builder().no_proxy().build().context("no HTTP client can be made")?;
+        let mut request = client.get(url).bearer_auth(secret.expose()).timeout(OPEN_FOR);
+        if let Some(id) = last_event_id {
+            request = request.header("Last-Event-ID", id);
+        }
+        let response = request.send().await.context("opening the stream of events")?;
+        let status = response.status();
+        if !status.is_success() {
+            bail!("the stream of events was refused: {}", response.text().await.unwrap_or_default());
+        }
+        let bytes = response.bytes_stream().map(|chunk| chunk.map(|bytes| bytes.to_vec())).boxed();
+        Ok(Self { bytes, partial: Vec::new(), lines: VecDeque::new() })
+    }
+
+    /// The next event, which is shown.
+    pub(super) async fn next(&mut self, stage: &Stage) -> Result<Event> {
+        let event = tokio::time::timeout(SOON, self.read()).await.context("no event came in time")??;
+        stage.show(&format!("  event {} {}:", event.id, event.kind), &event.data)?;
+        if event.kind == "error" {
+            bail!("the stream of events ended: {}", event.data);
+        }
+        Ok(event)
+    }
+
+    /// An event is a few lines `name: value`, up to an empty one. Lines that begin with a colon are comments.
+    async fn read(&mut self) -> Result<Event> {
+        let mut event = Event { id: String::new(), kind: String::new(), data: Value::Null };
+        loop {
+            let line = self.line().await?;
+            match line.split_once(':').map(|(name, value)| (name, value.strip_prefix(' ').unwrap_or(value))) {
+                Some(("id", value)) => value.clone_into(&mut event.id),
+                Some(("event", value)) => value.clone_into(&mut event.kind),
+                Some(("data", value)) => event.data = serde_json::from_str(value).context("an event's data is JSON")?,
+                // What has no data is no event: it only says how far the stream has come.
+                None if line.is_empty() && !event.data.is_null() => return Ok(event),
+                _ => {}
+            }
+        }
+    }
+
+    async fn line(&mut self) -> Result<String> {
+        loop {
+            if let Some(line) = self.lines.pop_front() {
+                return Ok(line);
+            }
+            let chunk = self.bytes.next().await.context("the stream of events ended")?;
+            self.partial.extend(chunk.context("the stream of events broke off")?);
+            while let Some(end) = self.partial.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.partial.drain(..=end).collect();
+                self.lines.push_back(String::from_utf8_lossy(&line).trim_end().to_owned());
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! A store that refuses an owner who is late.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::stage::{SOON, Stage};
+
+/// How long ann may have the lock.
+const ANN_TTL_MS: u64 = 500;
+
+/// Something that is written to under the lock: a file server, a database. All that it has to do about locks is to
+/// remember the highest token that it has seen.
+#[derive(Default)]
+struct Store {
+    highest: u64,
+    text: String,
+}
+
+impl Store {
+    /// Whether the write was accepted.
+    fn write(&mut self, token: u64, text: &str) -> bool {
+        if token < self.highest {
+            return false;
+        }
+        self.highest = token;
+        text.clone_into(&mut self.text);
+        true
+    }
+}
+
+pub(super) async fn play(stage: &Stage) -> Result<()> {
+    let mut store = Store::default();
+    stage.say("ann takes the lock of a file for half a second, and gets a fencing token with it")?;
+    let answer = stage.acquire("ann", &[("file", "WRITE")], json!({"ttl_ms": ANN_TTL_MS})).await?;
+    let ann = stage.granted(&answer, "the file was free")?;
+
+    stage.say("She writes to the store, which remembers the highest token that it has seen")?;
+    stage.seen(store.write(ann, "ann was here"), format_args!("the store accepts token {ann}"))?;
+
+    stage.say(
+        "Then her program stops for a while, as programs do (a long pause, a slow disk), and her time runs out. \
+               ben waits for the lock, and gets it",
+    )?;
+    let ben = stage.wait("ben", &[("file", "WRITE")])?;
+    let ben = tokio::time::timeout(SOON + Duration::from_millis(ANN_TTL_MS), stage.granted_to(ben)).await??;
+    stage.seen(ben > ann, format_args!("ben's token is greater than any before it: {ben} > {ann}"))?;
+    stage.seen(store.write(ben, "ben was here"), format_args!("the store accepts token {ben}"))?;
+
+    stage.say("ann's program wakes up. It does not know how late it is, and writes")?;
+    stage.seen(
+        !store.write(ann, "ann overwrites ben"),
+        format_args!("the store refuses token {ann}: it has seen {ben}"),
+    )?;
+    stage.seen(store.text == "ben was here", "what ben wrote is still there")?;
+
+    stage.say(
+        "A lock alone could not have done that: no service can stop a program that believes to be in time. ann can \
+               also ask whether her token still counts, and extending by token never takes the lock from ben",
+    )?;
+    let answer = stage.ask("POST locks/file/check", json!({"fencing_token": ann})).await?;
+    stage.seen(answer["current"] == false, "her hold is gone")?;
+    let extend = json!({"process_id": "ann", "ttl_ms": 60_000, "fencing_token": ann});
+    let answer = stage.ask("POST locks/file/acquire", extend).await?;
+    stage.refused(&answer, "NOT_HELD", "there is nothing to extend")?;
+    let answer = stage.ask("GET locks/file", Value::Null).await?;
+    let holder = &answer["lock"]["write_lock_holder"]["process_id"];
+    stage.seen(holder == "ben", "ben holds the file")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_store_takes_what_is_not_older_than_what_it_has_seen() {
+        let mut store = Store::default();
+        assert!(store.write(5, "a") && store.write(5, "b") && store.write(7, "c"));
+        assert!(!store.write(6, "d"));
+        assert_eq!(store.text, "c");
+    }
+}

@@ -1,0 +1,132 @@
+//! `dev scenario-…`: one for each thing that the service does, told step by step as a tenant meets it.
+//!
+//! Every scenario has a namespace of its own, which is gone afterwards. What does not come out as it is told ends it with
+//! exit status 1.
+
+mod atomic_sets;
+mod deadlock;
+mod events;
+mod fencing;
+mod queue;
+mod session_dies;
+mod socket;
+mod stage;
+mod tree_locks;
+mod watcher_resumes;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use holdfast_auth::Secret;
+use serde_json::json;
+
+use crate::Global;
+use crate::account_id::AccountId;
+use crate::api::{self, CallError, Client};
+use stage::Stage;
+
+/// The account that a first start makes.
+const DEMO_EMAIL: &str = "demo@example.com";
+
+/// Flags of the scenarios.
+#[derive(Debug, Args)]
+pub(crate) struct ScenarioArgs {
+    /// The account to act for, 16 digits are hex, more are decimal; the demo account of a first start when absent.
+    #[arg(long, env = "HOLDFAST_ACCOUNT", value_name = "ID")]
+    account_id: Option<AccountId>,
+}
+
+/// Which one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Scenario {
+    TreeLocks,
+    AtomicSets,
+    Queue,
+    SessionDies,
+    Deadlock,
+    WatcherResumes,
+    Fencing,
+}
+
+impl Scenario {
+    fn name(self) -> &'static str {
+        match self {
+            Self::TreeLocks => "tree-locks",
+            Self::AtomicSets => "atomic-sets",
+            Self::Queue => "queue",
+            Self::SessionDies => "session-dies",
+            Self::Deadlock => "deadlock",
+            Self::WatcherResumes => "watcher-resumes",
+            Self::Fencing => "fencing",
+        }
+    }
+
+    async fn play(self, stage: &Stage) -> Result<()> {
+        match self {
+            Self::TreeLocks => tree_locks::play(stage).await,
+            Self::AtomicSets => atomic_sets::play(stage).await,
+            Self::Queue => queue::play(stage).await,
+            Self::SessionDies => session_dies::play(stage).await,
+            Self::Deadlock => deadlock::play(stage).await,
+            Self::WatcherResumes => watcher_resumes::play(stage).await,
+            Self::Fencing => fencing::play(stage).await,
+        }
+    }
+}
+
+/// Plays a scenario with a key and a namespace of its own, which are gone afterwards, however it ended.
+pub(crate) async fn run(global: &Global, args: &ScenarioArgs, scenario: Scenario) -> Result<()> {
+    let operator = api::operator(global).await?;
+    let account = match args.account_id {
+        Some(account) => account.to_string(),
+        None => demo_account(&operator).await?,
+    };
+    let keys = format!("/v1/accounts/{account}/api-keys");
+    let body = json!({"description": format!("dev scenario-{}; deleted at its end", scenario.name())});
+    let key = operator.create(&keys, &body).await.context("making an API key")?;
+    let key_id = api::text(&key, "key_id")?.to_owned();
+    let secret = Secret::new(api::text(&key, "api_key")?);
+
+    let played = tokio::select! {
+        played = in_a_namespace(global, &operator, secret, scenario) => played,
+        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("stopped; a namespace scenario-… may be left behind")),
+    };
+    let deleted = operator.delete(&format!("{keys}/{key_id}")).await;
+    played?;
+    unless_gone(deleted, "API_KEY_NOT_FOUND").with_context(|| format!("the API key {key_id} is left behind"))
+}
+
+async fn in_a_namespace(global: &Global, operator: &Client, secret: Secret, scenario: Scenario) -> Result<()> {
+    let tenant = operator.with_bearer(secret.clone());
+    let unique = uuid::Uuid::new_v4().simple().to_string();
+    let namespace = format!("scenario-{}-{}", scenario.name(), &unique[..8]);
+    let body = json!({"name": namespace, "description": "made by dev; deleted at the end of the scenario"});
+    tenant.create("/v1/namespaces", &body).await.context("making a namespace")?;
+    let stage = Stage::new(global, tenant.clone(), secret, namespace.clone());
+    let played = scenario.play(&stage).await;
+    let deleted = tenant.delete(&format!("/v1/namespaces/{namespace}")).await;
+    played?;
+    unless_gone(deleted, "NAMESPACE_NOT_FOUND").with_context(|| format!("the namespace {namespace} is left behind"))?;
+    stage.say("Everything came out as told")
+}
+
+/// An earlier try may have deleted it, and its answer was lost.
+fn unless_gone(deleted: Result<(), CallError>, code: &str) -> Result<()> {
+    match deleted {
+        Err(error) if error.is(code) => Ok(()),
+        deleted => Ok(deleted?),
+    }
+}
+
+async fn demo_account(operator: &Client) -> Result<String> {
+    let mut path = "/v1/accounts?page_size=1000".to_owned();
+    loop {
+        let page = operator.get(&path).await.context("looking for the demo account")?;
+        let accounts = page["accounts"].as_array();
+        if let Some(demo) = accounts.into_iter().flatten().find(|account| account["email"] == DEMO_EMAIL) {
+            return Ok(api::text(demo, "id")?.to_owned());
+        }
+        let Some(token) = page["next_page_token"].as_str() else { break };
+        path = format!("/v1/accounts?page_size=1000&page_token={token}");
+    }
+    bail!("there is no account {DEMO_EMAIL}; name one with --account-id (`dev seed-accounts` makes some)")
+}

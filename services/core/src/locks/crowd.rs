@@ -1,0 +1,70 @@
+//! How many holds there are under a path, and whether they are all of one owner.
+
+use super::owner::OwnerId;
+
+/// A crowd of owners, of which some may come several times. It tells whether it has anybody but a given owner without
+/// keeping who is in it: the squared distances of all from that owner add up to zero exactly when there are none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Crowd {
+    count: u32,
+    sum: u64,
+    squares: u128,
+}
+
+impl Crowd {
+    pub(super) fn add(&mut self, owner: OwnerId) {
+        self.count += 1;
+        self.sum += u64::from(owner.0);
+        self.squares += u128::from(owner.0) * u128::from(owner.0);
+    }
+
+    pub(super) fn remove(&mut self, owner: OwnerId) {
+        self.count -= 1;
+        self.sum -= u64::from(owner.0);
+        self.squares -= u128::from(owner.0) * u128::from(owner.0);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Whether anybody else is in it.
+    pub(super) fn has_others_than(&self, owner: OwnerId) -> bool {
+        let own = u128::from(owner.0);
+        self.squares + own * own * u128::from(self.count) != 2 * own * u128::from(self.sum)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crowd_knows_whether_anybody_else_is_in_it() {
+        let mut crowd = Crowd::default();
+        let (a, b, c) = (OwnerId(0), OwnerId(7), OwnerId(u32::MAX));
+        assert!(!crowd.has_others_than(a));
+        crowd.add(b);
+        crowd.add(b);
+        assert!(!crowd.has_others_than(b));
+        assert!(crowd.has_others_than(a) && crowd.has_others_than(c));
+        crowd.add(a);
+        crowd.add(c);
+        assert!(crowd.has_others_than(b));
+        crowd.remove(c);
+        crowd.remove(a);
+        assert!(!crowd.has_others_than(b));
+        crowd.remove(b);
+        crowd.remove(b);
+        assert!(crowd.is_empty() && crowd == Crowd::default());
+    }
+
+    #[test]
+    fn owners_on_both_sides_do_not_cancel_out() {
+        let mut crowd = Crowd::default();
+        for owner in [4, 6] {
+            crowd.add(OwnerId(owner));
+        }
+        assert!(crowd.has_others_than(OwnerId(5)));
+    }
+}

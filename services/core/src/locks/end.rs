@@ -1,0 +1,115 @@
+//! How holds end.
+
+use super::owner::OwnerId;
+use super::queue::Place;
+use super::sessions::Named;
+use super::tree::NodeId;
+use super::work::Work;
+use crate::{EventKind, Phase, Reason, RevokedReason};
+
+/// Who a grant is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call<'a> {
+    /// 0 when nobody may be gone before it hears of the grant.
+    pub(super) attempt: u64,
+    pub(super) request_id: Option<&'a str>,
+}
+
+/// Why a hold ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    Released,
+    Expired,
+    Deleted,
+    Reset,
+}
+
+impl Ending {
+    fn event(self) -> EventKind {
+        match self {
+            Self::Released => EventKind::Released,
+            Self::Expired => EventKind::Expired,
+            Self::Deleted => EventKind::Deleted,
+            Self::Reset => EventKind::Reset,
+        }
+    }
+
+    /// What a session is told of a hold that it did not end itself.
+    fn revoked(self) -> Option<RevokedReason> {
+        match self {
+            Self::Released => None,
+            Self::Expired => Some(RevokedReason::Expired),
+            Self::Deleted => Some(RevokedReason::Deleted),
+            Self::Reset => Some(RevokedReason::Reset),
+        }
+    }
+}
+
+impl Work<'_> {
+    /// Ends one hold, with a revision of its own. Whoever may move up is granted in the next run.
+    pub(super) fn end_hold(&mut self, node: NodeId, owner: OwnerId, ending: Ending) {
+        let revision = self.state.next_revision();
+        let phase = self.ns.hold(node, owner).map(|hold| hold.phase);
+        if let (Some(Phase::Held), Some(reason)) = (phase, ending.revoked()) {
+            self.note_revoked(node, owner, reason);
+        }
+        let hold = self.ns.remove_hold(node, owner);
+        if let Some(deadline) = hold.deadline(self.slot, node) {
+            self.drop_deadline(deadline);
+        }
+        self.ns.tree.set_revision(node, revision);
+        self.tell(ending.event(), revision, owner, hold.token, &[(node, hold.mode)]);
+        for request in hold.requests() {
+            self.forget_claim(*request, node);
+        }
+        self.wake_blocked_by(node, owner);
+        let upgrades = self.upgrades_of(node, owner);
+        self.ns.tree.prune(node);
+        for place in upgrades {
+            self.end_wait(place, Reason::Upgrade);
+        }
+        self.ns.forget_idle(owner);
+    }
+
+    /// Ends the present phase of a hold whose deadline has come, or whose session expired.
+    pub(super) fn end_phase(&mut self, node: NodeId, owner: OwnerId, from_ms: u64) {
+        let hold = self.ns.hold(node, owner).expect("a hold that is due is there");
+        if !hold.is_held() || hold.transition_ms == 0 {
+            return self.end_hold(node, owner, Ending::Expired);
+        }
+        self.note_revoked(node, owner, RevokedReason::Expired);
+        self.change_hold(node, owner, |hold| {
+            hold.phase = Phase::Transition;
+            hold.deadline_ms = std::num::NonZeroU64::new(from_ms.saturating_add(hold.transition_ms.into()));
+        });
+    }
+
+    /// A session hears of a hold that it loses.
+    fn note_revoked(&mut self, node: NodeId, owner: OwnerId, reason: RevokedReason) {
+        let Some(session) = self.ns.owners.get(owner).session() else { return };
+        let token = self.ns.hold(node, owner).map_or(0, |hold| hold.token);
+        self.notes.revoked(&self.ns.id, &session.session_id, self.ns.tree.path_of(node), token, reason);
+    }
+
+    /// A granted request no longer claims that path; it is forgotten with its last claim.
+    pub(super) fn forget_claim(&mut self, request: u32, node: NodeId) {
+        let granted = self.ns.granted.get_mut(request);
+        granted.live.remove(&node);
+        if !granted.live.is_empty() {
+            return;
+        }
+        let granted = self.ns.granted.remove(request);
+        if let Some(session) = self.ns.sessions.get_mut(&granted.session_id)
+            && session.requests.get(&granted.request_id) == Some(&Named::Granted(request))
+        {
+            session.requests.remove(&granted.request_id);
+        }
+    }
+
+    /// The owner's requests that wait to change that hold.
+    fn upgrades_of(&self, node: NodeId, owner: OwnerId) -> Vec<Place> {
+        let Some(awaits) = self.ns.owners.get(owner).awaits.as_deref() else { return Vec::new() };
+        let there = awaits.claims.range((node, Place::FIRST)..(node, Place::AFTER_UPGRADES));
+        there.map(|(_, place)| *place).collect()
+    }
+}

@@ -1,0 +1,195 @@
+//! Carrying out what was granted.
+
+use std::num::NonZeroU64;
+
+use super::end::Call;
+use super::hold::{Hold, Terms};
+use super::owner::OwnerId;
+use super::queue::Place;
+use super::sessions::{Granted, Named};
+use super::tree::NodeId;
+use super::waiting::Watch;
+use super::work::Work;
+use crate::{Claim, EventKind, FencingToken, Mode, Phase, Reason};
+
+impl Work<'_> {
+    /// Grants claims that nothing stands in the way of: new holds, holds that go on, holds that change their mode. One
+    /// revision for all that is new: that is their token. Without anything new, the token of the first.
+    pub(super) fn grant(&mut self, owner: OwnerId, claims: &[Claim], terms: &Terms, call: Call<'_>) -> FencingToken {
+        let deadline_ms = terms.ttl_ms.and_then(|ttl_ms| NonZeroU64::new(self.state.clock_ms.saturating_add(ttl_ms)));
+        let request = self.begin_request(owner, claims.len(), call);
+        // What a request with an id was granted is given back by that id.
+        let attempt = if request.is_some() { 0 } else { call.attempt };
+        let mut new: Vec<(NodeId, Mode)> = Vec::new();
+        let (mut token, mut found) = (None, None);
+        let nodes: Vec<NodeId> = claims.iter().map(|claim| self.ns.tree.make(&claim.path)).collect();
+        for (node, claim) in nodes.iter().zip(claims) {
+            let held = self.ns.hold(*node, owner).map(|hold| (hold.mode, hold.token));
+            match held {
+                Some((mode, held)) if mode == claim.mode => {
+                    self.extend(*node, owner, deadline_ms, terms, attempt);
+                    found = found.or(Some(held));
+                }
+                Some((Mode::Write, held)) => {
+                    self.extend(*node, owner, deadline_ms, terms, attempt);
+                    self.weaken(*node, owner);
+                    found = found.or(Some(held));
+                }
+                Some((Mode::Read, _)) => {
+                    let token = *token.get_or_insert_with(|| self.state.next_revision());
+                    self.strengthen(*node, owner, deadline_ms, terms, attempt, token);
+                    new.push((*node, claim.mode));
+                }
+                None => {
+                    let token = *token.get_or_insert_with(|| self.state.next_revision());
+                    let hold = Hold {
+                        owner,
+                        mode: claim.mode,
+                        phase: Phase::Held,
+                        direct: false,
+                        upgraded: false,
+                        transition_ms: 0,
+                        token,
+                        locked_at_ms: self.wall_ms,
+                        deadline_ms,
+                        attempt,
+                        rare: None,
+                    };
+                    self.add_hold(*node, hold, terms);
+                    new.push((*node, claim.mode));
+                }
+            }
+            self.claim_hold(*node, owner, claim.mode, request);
+        }
+        if let Some(token) = token {
+            self.tell(EventKind::Acquired, token, owner, token, &new);
+        }
+        let token = token.or(found).expect("a request has claims, and each is new or was found");
+        if let Some(request) = request {
+            self.ns.granted.get_mut(request).token = token;
+        }
+        self.end_contradicted(owner, &nodes);
+        if self.ns.owners.get(owner).waits() > 0 {
+            self.reconsider(owner);
+        }
+        token
+    }
+
+    fn add_hold(&mut self, node: NodeId, mut hold: Hold, terms: &Terms) {
+        hold.take_terms(terms);
+        self.add_deadline(hold.deadline(self.slot, node));
+        self.ns.tree.set_revision(node, hold.token);
+        self.ns.add_hold(node, hold);
+    }
+
+    /// The owner's hold goes on as this call says. A call that may be gone does not make known what was known before.
+    fn extend(&mut self, node: NodeId, owner: OwnerId, deadline_ms: Option<NonZeroU64>, terms: &Terms, attempt: u64) {
+        self.change_hold(node, owner, |hold| {
+            hold.phase = Phase::Held;
+            hold.deadline_ms = deadline_ms;
+            hold.take_terms(terms);
+            if hold.attempt == 0 || attempt == 0 {
+                (hold.attempt, hold.upgraded) = (0, false);
+            } else {
+                hold.attempt = hold.attempt.max(attempt);
+            }
+        });
+    }
+
+    fn strengthen(
+        &mut self,
+        node: NodeId,
+        owner: OwnerId,
+        deadline_ms: Option<NonZeroU64>,
+        terms: &Terms,
+        attempt: u64,
+        token: FencingToken,
+    ) {
+        let wall_ms = self.wall_ms;
+        self.change_hold(node, owner, |hold| {
+            // What was known to its owner as a reader's hold is what it goes back to when the caller is gone.
+            let was_known = hold.attempt == 0;
+            hold.mode = Mode::Write;
+            hold.phase = Phase::Held;
+            hold.token = token;
+            hold.locked_at_ms = wall_ms;
+            hold.deadline_ms = deadline_ms;
+            hold.take_terms(terms);
+            hold.attempt = attempt;
+            hold.upgraded = attempt != 0 && (was_known || hold.upgraded);
+        });
+        self.ns.tree.set_revision(node, token);
+    }
+
+    /// A writer becomes a reader and keeps its token. Others may be let in now.
+    pub(super) fn weaken(&mut self, node: NodeId, owner: OwnerId) {
+        let revision = self.state.next_revision();
+        let mut token = 0;
+        self.change_hold(node, owner, |hold| {
+            hold.mode = Mode::Read;
+            (hold.attempt, hold.upgraded) = (0, false);
+            token = hold.token;
+        });
+        self.ns.tree.set_revision(node, revision);
+        self.tell(EventKind::Acquired, revision, owner, token, &[(node, Mode::Read)]);
+        self.wake_blocked_by(node, owner);
+    }
+
+    /// Whoever watches a hold that ended or got weaker has to be looked at.
+    pub(super) fn wake_blocked_by(&mut self, node: NodeId, owner: OwnerId) {
+        // Only who waits can pass on what it is waited for.
+        self.ns.waits_less |= self.ns.owners.get(owner).waits() > 0;
+        self.ns.wake(Watch::Hold(node, owner));
+        self.ns.wake(Watch::Yields);
+        let above: Vec<NodeId> = self.ns.tree.upward(node).skip(1).collect();
+        above.into_iter().for_each(|node| self.ns.wake(Watch::Below(node)));
+    }
+
+    /// A record of a request of a session that has an id.
+    fn begin_request(&mut self, owner: OwnerId, claimed: usize, call: Call<'_>) -> Option<u32> {
+        let request_id = call.request_id?;
+        let session_id = self.ns.owners.get(owner).session()?.session_id.clone();
+        let granted = Granted {
+            session_id: session_id.clone(),
+            request_id: request_id.into(),
+            owner,
+            token: 0,
+            attempt: call.attempt,
+            claimed,
+            live: Default::default(),
+        };
+        let request = self.ns.granted.insert(granted);
+        let session = self.ns.sessions.get_mut(&session_id)?;
+        session.requests.insert(request_id.into(), Named::Granted(request));
+        Some(request)
+    }
+
+    fn claim_hold(&mut self, node: NodeId, owner: OwnerId, mode: Mode, request: Option<u32>) {
+        self.ns.tree.change_hold(node, owner, |hold| match request {
+            Some(request) => hold.claim_by(request),
+            None => hold.direct = true,
+        });
+        if let Some(request) = request {
+            self.ns.granted.get_mut(request).live.insert(node, mode);
+        }
+    }
+
+    /// Other waiting requests of the owner that claim one of these paths in another mode than it now holds can't be
+    /// granted any more; except those that wait to change it.
+    pub(super) fn end_contradicted(&mut self, owner: OwnerId, nodes: &[NodeId]) {
+        let mut ended: Vec<Place> = Vec::new();
+        let Some(awaits) = self.ns.owners.get(owner).awaits.as_deref() else { return };
+        for node in nodes {
+            let mode = self.ns.hold(*node, owner).map(|hold| hold.mode);
+            let there = awaits.claims.range((*node, Place::AFTER_UPGRADES)..=(*node, Place::LAST));
+            ended.extend(there.map(|(_, place)| *place).filter(|place| {
+                let waiting = self.ns.waiting(*place);
+                let mut claims = waiting.nodes.iter().zip(&waiting.claims);
+                claims.any(|(other, claim)| other == node && Some(claim.mode) != mode)
+            }));
+        }
+        ended.sort_unstable();
+        ended.dedup();
+        ended.into_iter().for_each(|place| self.end_wait(place, Reason::Upgrade));
+    }
+}

@@ -1,0 +1,257 @@
+//! Owners, kept once however much they hold and await.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use super::queue::Place;
+use super::slab::Slab;
+use super::tree::NodeId;
+use crate::{Mode, Owner, SessionNumber};
+
+/// Names an owner that holds or awaits something in a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct OwnerId(pub(super) u32);
+
+/// Stands for an owner that holds and awaits nothing yet.
+pub(super) const NOBODY: OwnerId = OwnerId(u32::MAX);
+
+/// Who an owner is.
+#[derive(Clone, Debug)]
+pub(super) enum OwnerName {
+    Process(Box<str>),
+    Session(Box<SessionOwner>),
+}
+
+/// An owner that belongs to a session, or did: a hold in transition outlives it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SessionOwner {
+    pub(super) number: SessionNumber,
+    pub(super) session_id: Arc<str>,
+    pub(super) process_id: Arc<str>,
+    pub(super) holder: Option<Box<str>>,
+}
+
+/// What an owner is found by. A session is found by its number, so that what is left of one that ended is no hold of
+/// another that came by the same id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum OwnerKey<'a> {
+    Process(&'a str),
+    Session(SessionNumber, Option<&'a str>),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct OwnerRecord {
+    pub(super) name: OwnerName,
+    pub(super) holds: NodeSet,
+    pub(super) awaits: Option<Box<Awaits>>,
+}
+
+/// What an owner waits for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Awaits {
+    pub(super) places: BTreeSet<Place>,
+    /// The claims of its waiting requests.
+    pub(super) claims: BTreeSet<(NodeId, Place)>,
+    /// Its waiting requests by what a repeat brings.
+    pub(super) by_key: BTreeMap<WaitKey, Place>,
+}
+
+/// How a repeat finds the request that waits.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum WaitKey {
+    /// By its name, for a process; names of a session are kept with the session.
+    Named(Box<str>),
+    /// By its claims, in order of node.
+    Claims(Box<[(NodeId, Mode)]>),
+}
+
+/// Where an owner holds.
+#[derive(Clone, Debug, Default)]
+#[expect(
+    clippy::box_collection,
+    reason = "a million owners have one hold each, and a set would make all of them larger"
+)]
+pub(super) enum NodeSet {
+    #[default]
+    None,
+    One(NodeId),
+    Many(Box<BTreeSet<NodeId>>),
+}
+
+impl NodeSet {
+    pub(super) fn insert(&mut self, node: NodeId) {
+        match self {
+            Self::None => *self = Self::One(node),
+            Self::One(first) => *self = Self::Many(Box::new(BTreeSet::from([*first, node]))),
+            Self::Many(nodes) => drop(nodes.insert(node)),
+        }
+    }
+
+    pub(super) fn remove(&mut self, node: NodeId) {
+        match self {
+            Self::None => {}
+            Self::One(_) => *self = Self::None,
+            Self::Many(nodes) => {
+                nodes.remove(&node);
+                if let (1, Some(last)) = (nodes.len(), nodes.first()) {
+                    *self = Self::One(*last);
+                }
+            }
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::One(_) => 1,
+            Self::Many(nodes) => nodes.len(),
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = NodeId> {
+        let (one, many) = match self {
+            Self::None => (None, None),
+            Self::One(node) => (Some(*node), None),
+            Self::Many(nodes) => (None, Some(nodes.iter().copied())),
+        };
+        one.into_iter().chain(many.into_iter().flatten())
+    }
+}
+
+impl OwnerRecord {
+    pub(super) fn places(&self) -> impl DoubleEndedIterator<Item = Place> {
+        self.awaits.iter().flat_map(|awaits| awaits.places.iter().copied())
+    }
+
+    pub(super) fn waits(&self) -> usize {
+        self.awaits.as_ref().map_or(0, |awaits| awaits.places.len())
+    }
+
+    pub(super) fn session(&self) -> Option<&SessionOwner> {
+        match &self.name {
+            OwnerName::Process(_) => None,
+            OwnerName::Session(session) => Some(session),
+        }
+    }
+
+    pub(super) fn to_owner(&self) -> Owner {
+        match &self.name {
+            OwnerName::Process(process_id) => Owner::Process(process_id.to_string()),
+            OwnerName::Session(session) => Owner::Session {
+                session_id: session.session_id.to_string(),
+                holder: session.holder.as_deref().map(str::to_owned),
+            },
+        }
+    }
+
+    pub(super) fn process_id(&self) -> &str {
+        match &self.name {
+            OwnerName::Process(process_id) => process_id,
+            OwnerName::Session(session) => &session.process_id,
+        }
+    }
+}
+
+impl OwnerName {
+    fn key(&self) -> OwnerKey<'_> {
+        match self {
+            Self::Process(process_id) => OwnerKey::Process(process_id),
+            Self::Session(session) => OwnerKey::Session(session.number, session.holder.as_deref()),
+        }
+    }
+}
+
+/// The owners of a namespace. They are found by a hash, whose order is never seen: names come once, in their record.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Owners {
+    records: Slab<OwnerRecord>,
+    by_hash: BTreeSet<(u64, OwnerId)>,
+}
+
+impl Owners {
+    pub(super) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    pub(super) fn find(&self, key: OwnerKey<'_>) -> Option<OwnerId> {
+        let hash = hash_of(key);
+        let alike = self.by_hash.range((hash, OwnerId(0))..=(hash, OwnerId(u32::MAX)));
+        alike.map(|(_, id)| *id).find(|id| self.get(*id).name.key() == key)
+    }
+
+    pub(super) fn find_or_add(&mut self, name: OwnerName) -> OwnerId {
+        let key = name.key();
+        if let Some(id) = self.find(key) {
+            return id;
+        }
+        let hash = hash_of(key);
+        let id = OwnerId(self.records.insert(OwnerRecord { name, holds: NodeSet::None, awaits: None }));
+        self.by_hash.insert((hash, id));
+        id
+    }
+
+    pub(super) fn get(&self, id: OwnerId) -> &OwnerRecord {
+        self.records.get(id.0)
+    }
+
+    pub(super) fn get_mut(&mut self, id: OwnerId) -> &mut OwnerRecord {
+        self.records.get_mut(id.0)
+    }
+
+    pub(super) fn contains(&self, id: OwnerId) -> bool {
+        self.records.find(id.0).is_some()
+    }
+
+    /// Forgets an owner that neither holds nor awaits anything. Whether it is forgotten.
+    pub(super) fn forget_idle(&mut self, id: OwnerId) -> bool {
+        let record = self.get(id);
+        if record.holds.len() > 0 || record.awaits.is_some() {
+            return false;
+        }
+        let hash = hash_of(record.name.key());
+        self.by_hash.remove(&(hash, id));
+        self.records.remove(id.0);
+        true
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (OwnerId, &OwnerRecord)> {
+        self.records.iter().map(|(number, record)| (OwnerId(number), record))
+    }
+}
+
+fn hash_of(key: OwnerKey<'_>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(name: &str) -> OwnerName {
+        OwnerName::Process(name.into())
+    }
+
+    fn session(number: SessionNumber, holder: Option<&str>) -> OwnerName {
+        let (session_id, process_id) = ("se_1".into(), "p".into());
+        OwnerName::Session(Box::new(SessionOwner { number, session_id, process_id, holder: holder.map(Into::into) }))
+    }
+
+    #[test]
+    fn owners_are_told_apart_by_all_that_names_them() {
+        let mut owners = Owners::default();
+        let names = [process("p"), process("q"), session(1, None), session(1, Some("p")), session(2, None)];
+        let ids: Vec<OwnerId> = names.iter().map(|name| owners.find_or_add(name.clone())).collect();
+        assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), names.len());
+        assert!(names.iter().zip(&ids).all(|(name, id)| owners.find(name.key()) == Some(*id)));
+        assert!(ids.iter().all(|id| owners.forget_idle(*id)));
+        assert_eq!((owners.len(), owners.by_hash.len()), (0, 0));
+    }
+
+    #[test]
+    fn an_owner_takes_little_memory() {
+        assert!(size_of::<OwnerRecord>() <= 40, "an owner takes {} bytes", size_of::<OwnerRecord>());
+    }
+}

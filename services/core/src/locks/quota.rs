@@ -1,0 +1,107 @@
+//! Limits for new things. What exists is never harmed: it may always be extended and released.
+
+use super::judge::{Asked, Standing};
+use super::work::Work;
+use crate::{Claim, Mode, Refusal};
+
+impl Work<'_> {
+    /// Room for the new holds of a request that can be granted. What waiting requests claim is counted as well.
+    pub(super) fn check_holds(&self, asked: &Asked<'_>) -> Result<(), Refusal> {
+        let indexes = 0..asked.claims.len();
+        let new: Vec<usize> = indexes.filter(|index| self.ns.standing(asked, *index) == Standing::New).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        self.check_claims(asked.claims)?;
+        self.check_count(new.len())?;
+        new.into_iter().try_for_each(|index| self.check_readers(asked, index))
+    }
+
+    /// Room in the queue. Claims count when they are enqueued, so that nothing is in the way when they are granted.
+    pub(super) fn check_room_to_wait(&self, asked: &Asked<'_>) -> Result<(), Refusal> {
+        let limits = &self.ns.limits;
+        self.check_claims(asked.claims)?;
+        self.check_count(asked.claims.len())?;
+        if self.ns.waits.len() as u64 >= limits.max_waiting_per_namespace {
+            return Err(exceeded(
+                "the number of waiting requests in a namespace",
+                limits.max_waiting_per_namespace,
+                "wait for fewer locks at once or have the limit raised",
+            ));
+        }
+        for (index, spot) in asked.spots.iter().enumerate() {
+            let queue = spot.node().and_then(|node| self.ns.tree.queue(node));
+            if queue.map_or(0, |queue| queue.here.len() as u64) >= limits.max_waiting_per_lock {
+                return Err(exceeded(
+                    "the number of requests that wait for a lock",
+                    limits.max_waiting_per_lock,
+                    "try again later or have the limit raised",
+                ));
+            }
+            if self.ns.standing(asked, index) == Standing::New {
+                self.check_readers(asked, index)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_claims(&self, claims: &[Claim]) -> Result<(), Refusal> {
+        let limits = &self.ns.limits;
+        if claims.len() as u64 > u64::from(limits.max_claims_per_request) {
+            let max = u64::from(limits.max_claims_per_request);
+            return Err(exceeded(
+                "the number of claims in a request",
+                max,
+                "claim an ancestor of several paths instead",
+            ));
+        }
+        let max = limits.max_path_depth as usize;
+        if claims.iter().any(|claim| claim.path.0.len() > max) {
+            return Err(exceeded("the number of segments in a path", max as u64, "use a shorter path"));
+        }
+        Ok(())
+    }
+
+    fn check_count(&self, new: usize) -> Result<(), Refusal> {
+        let max = self.ns.limits.max_holds_per_namespace;
+        if self.ns.holds.saturating_add(self.ns.claims_waiting).saturating_add(new as u64) <= max {
+            return Ok(());
+        }
+        Err(exceeded(
+            "the number of holds in a namespace",
+            max,
+            "release holds, shorten their time to live or have the limit raised",
+        ))
+    }
+
+    /// Readers that hold a path and those that wait for it count together.
+    fn check_readers(&self, asked: &Asked<'_>, index: usize) -> Result<(), Refusal> {
+        let Some(node) = asked.spots[index].node() else {
+            return self.check_reader_count(asked.claims[index].mode, 0);
+        };
+        let holds = self.ns.tree.get(node).holds.as_slice();
+        let holding = if holds.first().is_some_and(|hold| hold.mode == Mode::Read) { holds.len() } else { 0 };
+        let waiting = self.ns.tree.queue(node).map_or(0, |queue| queue.here.reads.len());
+        self.check_reader_count(asked.claims[index].mode, holding + waiting)
+    }
+
+    fn check_reader_count(&self, mode: Mode, readers: usize) -> Result<(), Refusal> {
+        let max = u64::from(self.ns.limits.max_readers_per_lock);
+        if mode == Mode::Write || (readers as u64) < max {
+            return Ok(());
+        }
+        Err(exceeded("the number of readers of a lock", max, "wait until a reader has left or have the limit raised"))
+    }
+
+    pub(super) fn check_sessions(&self) -> Result<(), Refusal> {
+        let max = self.ns.limits.max_sessions_per_namespace;
+        if (self.ns.sessions.len() as u64) < max {
+            return Ok(());
+        }
+        Err(exceeded("the number of sessions in a namespace", max, "close sessions or have the limit raised"))
+    }
+}
+
+fn exceeded(what: &str, max: u64, hint: &str) -> Refusal {
+    Refusal::QuotaExceeded { what: what.into(), max, hint: hint.into() }
+}

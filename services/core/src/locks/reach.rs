@@ -1,0 +1,254 @@
+//! Who waits for whom.
+//!
+//! An owner waits for another when one of its waiting requests conflicts with a hold of the other, or with a claim of an
+//! earlier waiting request of the other that it may not overtake. It may overtake whoever waits, directly or through
+//! others, for it. That is a circle, and it is cut in the order of the queue: whether a request overtakes an earlier one
+//! is decided by the holds of all and by the waits of the requests before it. So nobody ever waits for somebody who
+//! waits for them, and the first to wait have the say. Since an owner is one thread of control, it waits for everything
+//! that any of its requests waits for.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::{Bound, ControlFlow};
+
+use super::namespace::Namespace;
+use super::owner::{NOBODY, OwnerId};
+use super::queue::{Line, Place};
+use super::tree::NodeId;
+use crate::Mode;
+
+/// An owner with more holds than this is taken to be awaited without looking.
+const MAX_HOLDS_LOOKED_AT: usize = 64;
+/// Those who wait for an owner are few when they are found in so many steps.
+const FEW_STEPS: usize = 256;
+/// So many blockers are looked at before the search goes the other way.
+const MAX_BLOCKERS_FOLLOWED: usize = 2_000;
+/// Beyond this many steps every earlier request counts as waited for: a cycle may then be seen where an overtaking would
+/// have opened it. It takes thousands of owners that each hold what another waits for, and wait for the same things.
+const MAX_STEPS: usize = 1_000_000;
+
+/// The owners that wait for one, each with the next step towards it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Behind {
+    pub(super) owners: BTreeMap<OwnerId, Step>,
+}
+
+/// What an owner waits for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    /// Whom.
+    pub(super) to: OwnerId,
+    /// What that one holds or claims.
+    pub(super) node: NodeId,
+    /// Whether it only claims it.
+    pub(super) waiting: bool,
+}
+
+impl Behind {
+    pub(super) fn contains(&self, owner: OwnerId) -> bool {
+        self.owners.contains_key(&owner)
+    }
+}
+
+/// How far a line of waiting claims was gone through.
+struct Swept {
+    /// By a hold: all of it.
+    all: bool,
+    /// By waiting requests: from behind this place on.
+    from: Place,
+    /// Those that overtake whoever they were found behind; they may not overtake the next.
+    overtaking: Vec<(Place, OwnerId)>,
+}
+
+impl Namespace {
+    /// Whether anybody may wait for the owner, for what it holds or because it began to wait before `limit`. False is
+    /// certain.
+    pub(super) fn may_be_awaited(&self, owner: OwnerId, limit: Place) -> bool {
+        if owner == NOBODY || self.waits.is_empty() {
+            return false;
+        }
+        let record = self.owners.get(owner);
+        if record.places().next().is_some_and(|first| first < limit) || record.holds.len() > MAX_HOLDS_LOOKED_AT {
+            return true;
+        }
+        record.holds.iter().any(|node| {
+            let Some(hold) = self.hold(node, owner) else { return false };
+            self.lines_of(node, hold.mode).any(|(_, line)| line.values().any(|entry| entry.owner != owner))
+        })
+    }
+
+    /// The lines of claims that conflict with a hold or a claim at a path of the tree.
+    fn lines_of(&self, node: NodeId, mode: Mode) -> impl Iterator<Item = ((NodeId, u8), &Line)> {
+        self.tree.lines(self.tree.upward(node), Some(node), mode)
+    }
+
+    /// Who waits for the owner, directly or through others; of the requests behind another one only those before
+    /// `limit` count.
+    pub(super) fn behind(&self, owner: OwnerId, limit: Place) -> Behind {
+        let loose = self.sweep(owner, limit, &BTreeMap::new());
+        let deciding = |other: OwnerId| {
+            let before = self.owners.get(other).places().filter(move |place| *place < limit);
+            before.filter(move |place| self.may_be_awaited(other, *place)).map(move |place| (place, other))
+        };
+        let mut deciding_ones: Vec<(Place, OwnerId)> = loose.owners.keys().flat_map(|other| deciding(*other)).collect();
+        if deciding_ones.is_empty() || deciding_ones.len().saturating_mul(loose.owners.len()) > MAX_STEPS {
+            return loose;
+        }
+        deciding_ones.extend(deciding(owner));
+        deciding_ones.sort_unstable();
+        let mut decided = BTreeMap::new();
+        for (place, other) in deciding_ones {
+            let behind = self.sweep(other, place, &decided);
+            decided.insert(place, behind);
+        }
+        self.sweep(owner, limit, &decided)
+    }
+
+    /// Goes from the owner to those who wait for it, from them to those who wait for them, and so on. `decided` knows
+    /// who waits for the owner of a request; without it a request overtakes nobody.
+    fn sweep(&self, target: OwnerId, limit: Place, decided: &BTreeMap<Place, Behind>) -> Behind {
+        self.sweep_some(target, limit, decided, usize::MAX).expect("nobody has so many waiting claims")
+    }
+
+    /// Whoever may wait for the owner, if they are few; somebody who overtakes may be among them.
+    pub(super) fn few_behind(&self, owner: OwnerId, limit: Place) -> Option<Behind> {
+        self.sweep_some(owner, limit, &BTreeMap::new(), FEW_STEPS)
+    }
+
+    /// As `sweep`; nothing when it takes more than `max` steps.
+    fn sweep_some(
+        &self,
+        target: OwnerId,
+        limit: Place,
+        decided: &BTreeMap<Place, Behind>,
+        max: usize,
+    ) -> Option<Behind> {
+        let open = VecDeque::from([target]);
+        let mut search = Search { behind: Behind::default(), open, target, decided, left: max };
+        let mut swept: BTreeMap<(NodeId, u8), Swept> = BTreeMap::new();
+        let unswept = || Swept { all: false, from: limit, overtaking: Vec::new() };
+        while let Some(owner) = search.open.pop_front() {
+            let record = self.owners.get(owner);
+            for node in record.holds.iter() {
+                search.step(1)?;
+                let Some(hold) = self.hold(node, owner) else { continue };
+                for (key, line) in self.lines_of(node, hold.mode) {
+                    let swept = swept.entry(key).or_insert_with(unswept);
+                    if !std::mem::replace(&mut swept.all, true) {
+                        search.step(line.len())?;
+                        line.values().for_each(|entry| search.add(entry.owner, owner, node, false));
+                    }
+                }
+            }
+            for place in record.places().filter(|place| *place < limit) {
+                let waiting = self.waiting(place);
+                for (node, claim) in waiting.nodes.iter().zip(&waiting.claims) {
+                    for (key, line) in self.lines_of(*node, claim.mode) {
+                        let swept = swept.entry(key).or_insert_with(unswept);
+                        search.step(1)?;
+                        if !swept.all {
+                            search.go_behind(line, swept, place, owner, *node)?;
+                        }
+                    }
+                }
+            }
+        }
+        Some(search.behind)
+    }
+
+    /// Whether one of the owners may wait for the target, directly or through others; of the requests behind another
+    /// one only those before `limit` count. False is certain. Looked for from the side on which there are few.
+    pub(super) fn may_reach(&self, from: &[OwnerId], target: OwnerId, limit: Place) -> bool {
+        if let Some(behind) = self.few_behind(target, limit) {
+            return from.iter().any(|owner| *owner == target || behind.contains(*owner));
+        }
+        self.ahead_of(from.iter().copied(), MAX_BLOCKERS_FOLLOWED).is_none_or(|ahead| ahead.contains(&target))
+    }
+
+    /// The owners and whoever they may wait for, directly or through others; nothing when more than `max` blockers have
+    /// to be followed.
+    pub(super) fn ahead_of(&self, from: impl IntoIterator<Item = OwnerId>, max: usize) -> Option<BTreeSet<OwnerId>> {
+        let mut found: BTreeSet<OwnerId> = from.into_iter().collect();
+        let mut open: VecDeque<OwnerId> = found.iter().copied().collect();
+        // How far each line was gone through.
+        let mut seen: BTreeMap<(NodeId, u8), Place> = BTreeMap::new();
+        let mut left = max;
+        while let Some(owner) = open.pop_front() {
+            for place in self.owners.get(owner).places() {
+                let waiting = self.waiting(place);
+                for (node, claim) in waiting.nodes.iter().zip(&waiting.claims) {
+                    let mut blockers = self.owners_in_the_way(owner, claim.mode, *node, left)?;
+                    for (key, line) in self.lines_of(*node, claim.mode) {
+                        let seen = seen.entry(key).or_insert(Place::FIRST);
+                        if place > *seen {
+                            let before = line.range(*seen..place).map(|(_, entry)| entry.owner);
+                            blockers.extend(before.take(left.saturating_add(1).saturating_sub(blockers.len())));
+                            *seen = place;
+                        }
+                    }
+                    left = left.checked_sub(blockers.len())?;
+                    open.extend(blockers.into_iter().filter(|blocker| found.insert(*blocker)));
+                }
+            }
+        }
+        Some(found)
+    }
+
+    /// The owners of the holds in the way of a claim; nothing when there are more than `max`.
+    fn owners_in_the_way(&self, owner: OwnerId, mode: Mode, node: NodeId, max: usize) -> Option<Vec<OwnerId>> {
+        let mut found = Vec::new();
+        let all = self.look_at_conflicts((owner, mode, &self.tree.spot_of(node)), max, |_, hold| {
+            found.push(hold.owner);
+            if found.len() > max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        (all == ControlFlow::Continue(true)).then_some(found)
+    }
+}
+
+/// A search for those behind one owner.
+struct Search<'a> {
+    behind: Behind,
+    open: VecDeque<OwnerId>,
+    target: OwnerId,
+    decided: &'a BTreeMap<Place, Behind>,
+    /// So many steps may still be taken.
+    left: usize,
+}
+
+impl Search<'_> {
+    /// Nothing when there are too many.
+    fn step(&mut self, steps: usize) -> Option<()> {
+        self.left = self.left.checked_sub(steps)?;
+        Some(())
+    }
+
+    fn add(&mut self, owner: OwnerId, to: OwnerId, node: NodeId, waiting: bool) {
+        if owner == to || owner == self.target || self.behind.contains(owner) {
+            return;
+        }
+        self.behind.owners.insert(owner, Step { to, node, waiting });
+        self.open.push_back(owner);
+    }
+
+    /// Those in a line behind a request, unless they overtake it.
+    fn go_behind(&mut self, line: &Line, swept: &mut Swept, place: Place, owner: OwnerId, node: NodeId) -> Option<()> {
+        let mut again = std::mem::take(&mut swept.overtaking);
+        if place < swept.from {
+            let bounds = (Bound::Excluded(place), Bound::Excluded(swept.from));
+            again.extend(
+                line.range(bounds).map(|(other, entry)| (*other, entry.owner)).take(self.left.saturating_add(1)),
+            );
+            swept.from = place;
+        }
+        self.step(again.len())?;
+        for (other_place, other) in again {
+            let overtakes =
+                other_place > place && self.decided.get(&other_place).is_some_and(|behind| behind.contains(owner));
+            if other_place < place || overtakes {
+                swept.overtaking.push((other_place, other));
+            } else {
+                self.add(other, owner, node, true);
+            }
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,91 @@
+//! Saying why a request is not granted, and by whom.
+
+use std::collections::BTreeMap;
+
+use super::judge::{Asked, Standing, Waiters};
+use super::namespace::Namespace;
+use super::owner::OwnerId;
+use super::queue::Place;
+use super::reach::{Behind, Step};
+use crate::{Blocker, CycleStep, MAX_BLOCKERS_SHOWN, MAX_CYCLE_SHOWN, MAX_QUEUE_POSITION_SHOWN, NotGranted, Reason};
+
+impl Namespace {
+    /// What to say of a request of which the claim of that index fails.
+    pub(super) fn refusal(&self, asked: &Asked<'_>, waiters: &mut Waiters, index: usize, reason: Reason) -> NotGranted {
+        let (claim, spot) = (&asked.claims[index], &asked.spots[index]);
+        let blockers = match reason {
+            Reason::NotHeld => Vec::new(),
+            Reason::Upgrade if self.standing(asked, index) == Standing::Changes => {
+                let other = self.other_upgrade(asked, index);
+                other.and_then(|place| self.waiting_blocker(place, claim)).into_iter().collect()
+            }
+            Reason::Upgrade => {
+                let own = spot.node().and_then(|node| self.hold(node, asked.owner));
+                let path = claim.path.clone();
+                own.map(|hold| Blocker { path, waiting: false, holder: self.holder(hold) }).into_iter().collect()
+            }
+            Reason::Queued => {
+                let places = self.places_in_the_way(asked, waiters, index);
+                places.into_iter().filter_map(|place| self.waiting_blocker(place, claim)).collect()
+            }
+            _ => {
+                let holds = self.blocking_holds(asked.owner, claim.mode, spot, MAX_BLOCKERS_SHOWN);
+                let blocker =
+                    |(node, hold)| Blocker { path: self.tree.path_of(node), waiting: false, holder: self.holder(hold) };
+                holds.into_iter().map(blocker).collect()
+            }
+        };
+        NotGranted { reason, blockers, queue_position: None, cycle: Vec::new() }
+    }
+
+    /// Who waits in the way of a claim, in order of the queue: those before it that it may not overtake; or, when there
+    /// are none, who must go first from behind it.
+    fn places_in_the_way(&self, asked: &Asked<'_>, waiters: &mut Waiters, index: usize) -> Vec<Place> {
+        let (claim, spot) = (&asked.claims[index], &asked.spots[index]);
+        let mut found: BTreeMap<Place, OwnerId> = BTreeMap::new();
+        for (_, line) in self.tree.lines(spot.line.iter().copied(), spot.node(), claim.mode) {
+            let before = line.range(..asked.place).filter(|(_, entry)| entry.owner != asked.owner);
+            let before = before.filter(|(_, entry)| !waiters.include(self, entry.owner));
+            found.extend(before.take(MAX_BLOCKERS_SHOWN).map(|(place, entry)| (*place, entry.owner)));
+        }
+        let changes = self.standing(asked, index) == Standing::Changes;
+        if changes || found.is_empty() {
+            return self.yields(asked).map(|(_, place)| place).into_iter().collect();
+        }
+        found.into_keys().take(MAX_BLOCKERS_SHOWN).collect()
+    }
+
+    /// How many requests with a claim on the path of the failing claim wait before the request.
+    pub(super) fn queue_position(&self, asked: &Asked<'_>, index: usize) -> u64 {
+        let queue = asked.spots[index].node().and_then(|node| self.tree.queue(node));
+        let Some(queue) = queue else { return 0 };
+        let max = MAX_QUEUE_POSITION_SHOWN as usize;
+        let before = |line: &super::queue::Line| match asked.place {
+            Place::LAST => line.len(),
+            place => line.range(..place).take(max).count(),
+        };
+        (before(&queue.here.reads) + before(&queue.here.writes)).min(max) as u64
+    }
+
+    /// Who waits for whom, from the first one that the request would wait for back to its own owner.
+    pub(super) fn cycle(&self, owner: OwnerId, behind: &Behind, first: Step) -> Vec<CycleStep> {
+        let mut cycle = vec![self.cycle_step(first)];
+        let mut at = first.to;
+        while at != owner && cycle.len() < MAX_CYCLE_SHOWN {
+            let Some(step) = behind.owners.get(&at) else { break };
+            cycle.push(self.cycle_step(*step));
+            at = step.to;
+        }
+        cycle
+    }
+
+    fn cycle_step(&self, step: Step) -> CycleStep {
+        let owner = self.owners.get(step.to);
+        CycleStep {
+            owner: owner.to_owner(),
+            process_id: owner.process_id().to_owned(),
+            path: self.tree.path_of(step.node),
+            waiting: step.waiting,
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Repeats: a request finds its place in the queue, or what it was granted, and takes neither twice.
+
+use super::acquire::refused;
+use super::hold::Terms;
+use super::judge::{Verdict, Waiters};
+use super::namespace::Namespace;
+use super::owner::{NOBODY, WaitKey};
+use super::queue::Place;
+use super::sessions::Named;
+use super::work::Work;
+use crate::{Acquire, AcquireOutcome, Claim, Enqueued, NotGranted, Owner, Reason, Refusal, Wait};
+
+impl Work<'_> {
+    /// What is known of the request from an earlier call. An old message of a session changes nothing.
+    pub(super) fn repeated(
+        &mut self,
+        request: &Acquire,
+        claims: &[Claim],
+        is_new: bool,
+    ) -> Result<Option<AcquireOutcome>, Refusal> {
+        match self.named(&request.owner, request.request_id.as_deref(), claims)? {
+            Some(Named::Waiting(place)) => Ok(Some(self.repeat_wait(request, place, is_new))),
+            Some(Named::Granted(granted)) => Ok(Some(self.repeat_grant(request, granted, is_new))),
+            None => Ok(None),
+        }
+    }
+
+    /// The unreleased request of that name or, without one, with these claims.
+    pub(super) fn named(
+        &self,
+        owner: &Owner,
+        request_id: Option<&str>,
+        claims: &[Claim],
+    ) -> Result<Option<Named>, Refusal> {
+        let id = self.ns.owner_id(owner);
+        let found = match (owner, request_id) {
+            (Owner::Session { session_id, .. }, Some(request_id)) => {
+                let session = self.ns.sessions.get(session_id.as_str());
+                session.and_then(|session| session.requests.get(request_id)).copied()
+            }
+            (Owner::Process(_), Some(request_id)) => {
+                self.ns.find_wait(id, &WaitKey::Named(request_id.into())).map(Named::Waiting)
+            }
+            (_, None) if id == NOBODY => None,
+            (_, None) => {
+                let key = self.ns.claims_key(claims);
+                key.and_then(|key| self.ns.find_wait(id, &key)).map(Named::Waiting)
+            }
+        };
+        let is_same = match found {
+            None => true,
+            Some(Named::Waiting(place)) => {
+                let waiting = self.ns.waiting(place);
+                waiting.owner == id && same_claims(&waiting.claims, claims)
+            }
+            Some(Named::Granted(granted)) => {
+                let granted = self.ns.granted.get(granted);
+                let is_claimed = |(node, mode): (&_, &_)| {
+                    let path = self.ns.tree.path_of(*node);
+                    claims.iter().any(|claim| claim.path == path && claim.mode == *mode)
+                };
+                granted.owner == id && granted.claimed == claims.len() && granted.live.iter().all(is_claimed)
+            }
+        };
+        match (is_same, request_id) {
+            (false, Some(request_id)) => Err(Refusal::RequestIdTaken(request_id.to_owned())),
+            _ => Ok(found),
+        }
+    }
+
+    /// The newest call's terms, attempt and end of wait count. One that does not wait leaves the end as it is.
+    fn repeat_wait(&mut self, request: &Acquire, place: Place, is_new: bool) -> AcquireOutcome {
+        let waits = !matches!(request.wait, Wait::No | Wait::For(0));
+        let ends_at_ms = self.ends_at_ms(request.wait);
+        let waiting = self.ns.waits.get_mut(&place).expect("the place was just found");
+        if is_new && (!waits || request.attempt >= waiting.attempt) {
+            waiting.terms = Terms::of(request);
+        }
+        if is_new && waits && request.attempt >= waiting.attempt {
+            waiting.attempt = request.attempt;
+            let before = std::mem::replace(&mut waiting.ends_at_ms, ends_at_ms);
+            if let Some(end) = self.wait_end(place, before) {
+                self.wait_ends.remove(&end);
+            }
+            self.wait_ends.extend(self.wait_end(place, ends_at_ms));
+        }
+        let mut not_granted = self.ns.standing_in_queue(place);
+        if waits {
+            let attempt = self.ns.waiting(place).attempt;
+            return AcquireOutcome::Enqueued(Box::new(Enqueued { wait: place.wait(), attempt, not_granted }));
+        }
+        not_granted.reason = Reason::Queued;
+        refused(not_granted)
+    }
+
+    /// A granted request is granted as long as all its holds are there; once one was lost it has to be released.
+    fn repeat_grant(&mut self, request: &Acquire, granted: u32, is_new: bool) -> AcquireOutcome {
+        let granted = self.ns.granted.get_mut(granted);
+        if is_new {
+            let unconfirmed = granted.attempt != 0 && request.attempt != 0;
+            granted.attempt = if unconfirmed { granted.attempt.max(request.attempt) } else { 0 };
+        }
+        if granted.live.len() == granted.claimed {
+            return AcquireOutcome::Granted { fencing_token: granted.token };
+        }
+        let (blockers, cycle) = (Vec::new(), Vec::new());
+        refused(NotGranted { reason: Reason::NotHeld, blockers, queue_position: None, cycle })
+    }
+}
+
+impl Namespace {
+    /// Why a request waits, and where.
+    pub(super) fn standing_in_queue(&self, place: Place) -> NotGranted {
+        let asked = self.asked_by(place);
+        let mut waiters = Waiters::of(asked.owner, place);
+        let (index, reason) = match self.judge(&asked, &mut waiters, false) {
+            Verdict::Blocked(index, reason) | Verdict::Never(index, reason) => (index, reason),
+            Verdict::Granted => unreachable!("whoever can be granted is granted in the step that makes it so"),
+        };
+        let queue_position = Some(self.queue_position(&asked, index));
+        NotGranted { queue_position, ..self.refusal(&asked, &mut waiters, index, reason) }
+    }
+}
+
+fn same_claims(one: &[Claim], other: &[Claim]) -> bool {
+    one.len() == other.len() && one.iter().all(|claim| other.contains(claim))
+}

@@ -1,0 +1,275 @@
+//! Restoring a locks shard from a snapshot. Damaged bytes are refused, or make a state that is whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::acquire::distinct;
+use super::hold::{Hold, Rare};
+use super::namespace::Namespace;
+use super::owner::{OwnerId, OwnerKey, OwnerName, SessionOwner};
+use super::queue::Place;
+use super::sessions::{Granted, Named, Session};
+use super::snapshot::{GrantedItem, HoldItem, Item, OwnerItem, SessionItem, WaitItem};
+use super::tree::NodeId;
+use super::waiting::{Waiting, Watch};
+use super::work::WaitEnd;
+use super::{LocksCore, NamespaceKey};
+use crate::chunks;
+use crate::codec::DecodeError;
+use crate::shard::Application;
+use crate::shard_state::HeadFirst;
+use crate::{Claim, NamespaceRef, Path, Phase, Revision, WaitId};
+
+type Restored = Result<(), DecodeError>;
+
+fn ensure(fits: bool, otherwise: &'static str) -> Restored {
+    if fits { Ok(()) } else { Err(DecodeError::Snapshot(otherwise)) }
+}
+
+impl LocksCore {
+    pub(crate) fn restore(shard_id: &str, chunks: &[impl AsRef<[u8]>]) -> Result<Self, DecodeError> {
+        let mut restoring = Restoring { core: Self::new(shard_id), slot: None, lock: None };
+        let mut head = HeadFirst::default();
+        chunks::read(chunks, |item: Item<String>| {
+            head.check(matches!(&item, Item::State(state) if state.is_head()))?;
+            restoring.take(item)
+        })?;
+        head.finish()?;
+        restoring.finish_namespace()?;
+        Ok(restoring.core)
+    }
+}
+
+struct Restoring {
+    core: LocksCore,
+    slot: Option<u32>,
+    /// The lock of the holds that come.
+    lock: Option<(NodeId, Revision)>,
+}
+
+impl Restoring {
+    fn take(&mut self, item: Item<String>) -> Restored {
+        match item {
+            Item::State(item) => self.core.state.restore(Application::Locks, item),
+            Item::Namespace { account, name, incarnation, limits, forgotten } => {
+                self.finish_namespace()?;
+                let key = NamespaceKey { account, incarnation };
+                let is_new = self.core.names.insert((account, name.clone()), incarnation).is_none();
+                ensure(is_new && !self.core.slots.contains_key(&key), "a namespace comes twice")?;
+                let mut namespace = Namespace::new(&NamespaceRef { account, name, incarnation }, &limits);
+                namespace.history.restore_forgotten(forgotten);
+                let slot = self.core.namespaces.insert(namespace);
+                self.core.slots.insert(key, slot);
+                self.slot = Some(slot);
+                Ok(())
+            }
+            Item::Session(session) => self.session(session),
+            Item::Lock { path, revision } => {
+                let namespace = self.namespace()?;
+                let node = namespace.tree.make(&Path(path));
+                let is_new = namespace.tree.get(node).holds.is_empty();
+                self.lock = Some((node, revision));
+                ensure(is_new && revision <= self.core.state.revision, "a lock comes twice or from the future")
+            }
+            Item::Hold(hold) => self.hold(hold),
+            Item::Granted(granted) => self.granted(granted),
+            Item::Wait(wait) => self.wait(wait),
+            Item::Event { revision, bytes } => {
+                let now = self.core.state.revision;
+                let fits = self.namespace()?.history.restore(revision, bytes.into_boxed_slice());
+                ensure(fits && revision <= now, "an event is out of order")
+            }
+        }
+    }
+
+    fn namespace(&mut self) -> Result<&mut Namespace, DecodeError> {
+        let slot = self.slot.ok_or(DecodeError::Snapshot("something has no namespace"))?;
+        Ok(self.core.namespaces.get_mut(slot))
+    }
+
+    fn session(&mut self, item: SessionItem<String>) -> Restored {
+        let now = self.core.state.revision;
+        ensure(item.epoch <= now && item.number <= item.epoch, "a session is from the future")?;
+        let session_id: Arc<str> = item.session_id.into();
+        let session = Session {
+            number: item.number,
+            epoch: item.epoch,
+            seq: item.seq,
+            opening: item.opening,
+            process_id: item.process_id.into(),
+            ttl_ms: item.ttl_ms,
+            metadata: item.metadata,
+            opened_at_ms: item.opened_at_ms,
+            owners: BTreeSet::new(),
+            requests: BTreeMap::new(),
+        };
+        let is_new = self.namespace()?.sessions.insert(Arc::clone(&session_id), session).is_none();
+        let slot = self.slot.ok_or(DecodeError::Snapshot("a session has no namespace"))?;
+        let is_only = self.core.sessions.insert(item.number, (slot, session_id)).is_none();
+        ensure(is_new && is_only, "a session comes twice")
+    }
+
+    fn hold(&mut self, item: HoldItem<String>) -> Restored {
+        let now = self.core.state.revision;
+        let (node, revision) = self.lock.ok_or(DecodeError::Snapshot("a hold has no lock"))?;
+        let namespace = self.namespace()?;
+        let is_of_process = matches!(item.owner, OwnerItem::Process(_));
+        let owner = owner_of(namespace, item.owner, item.phase == Phase::Transition)?;
+        let ends = item.deadline_ms.is_some();
+        ensure(ends == (is_of_process || item.phase == Phase::Transition), "a hold ends never, or at a wrong time")?;
+        let last = namespace.tree.get(node).holds.as_slice().last().map(|hold| hold.token);
+        ensure(last < Some(item.token) && item.token <= now, "holds are out of order")?;
+        ensure(namespace.hold(node, owner).is_none(), "an owner holds a lock twice")?;
+        let rare = Rare { metadata: item.metadata, asked_expires_at_ns: item.asked_expires_at_ns, requests: vec![] };
+        let hold = Hold {
+            owner,
+            mode: item.mode,
+            phase: item.phase,
+            direct: item.direct,
+            upgraded: item.upgraded,
+            transition_ms: item.transition_ms,
+            token: item.token,
+            locked_at_ms: item.locked_at_ms,
+            deadline_ms: item.deadline_ms,
+            attempt: item.attempt,
+            rare: (rare != Rare::default()).then(|| Box::new(rare)),
+        };
+        namespace.add_hold(node, hold.clone());
+        namespace.tree.set_revision(node, revision);
+        let slot = self.slot.ok_or(DecodeError::Snapshot("a hold has no namespace"))?;
+        self.core.deadlines.extend(hold.deadline(slot, node));
+        Ok(())
+    }
+
+    fn granted(&mut self, item: GrantedItem<String>) -> Restored {
+        let namespace = self.namespace()?;
+        let session = namespace.sessions.get(item.session_id.as_str());
+        let number = session.ok_or(DecodeError::Snapshot("a request has no session"))?.number;
+        let owner = namespace.owners.find(OwnerKey::Session(number, item.holder.as_deref()));
+        let owner = owner.ok_or(DecodeError::Snapshot("a granted request has no holds"))?;
+        let mut live = BTreeMap::new();
+        for (path, mode) in item.live {
+            let node = namespace.tree.find(&Path(path)).filter(|node| namespace.hold(*node, owner).is_some());
+            live.insert(node.ok_or(DecodeError::Snapshot("a granted request has no holds"))?, mode);
+        }
+        ensure(!live.is_empty() && live.len() <= item.claimed as usize, "a granted request has no holds")?;
+        let request_id: Box<str> = item.request_id.into();
+        let nodes: Vec<NodeId> = live.keys().copied().collect();
+        let request = namespace.granted.insert(Granted {
+            session_id: item.session_id.as_str().into(),
+            request_id: request_id.clone(),
+            owner,
+            token: item.token,
+            attempt: item.attempt,
+            claimed: item.claimed as usize,
+            live,
+        });
+        nodes.into_iter().for_each(|node| namespace.tree.change_hold(node, owner, |hold| hold.claim_by(request)));
+        let session = namespace.sessions.get_mut(item.session_id.as_str());
+        let before = session.and_then(|session| session.requests.insert(request_id, Named::Granted(request)));
+        ensure(before.is_none(), "a request comes twice")
+    }
+
+    fn wait(&mut self, item: WaitItem<String>) -> Restored {
+        let now = self.core.state.revision;
+        let namespace = self.namespace()?;
+        let claims: Vec<Claim> = item.claims.into_iter().map(|(path, mode)| Claim { path: Path(path), mode }).collect();
+        ensure(!claims.is_empty() && distinct(&claims) == claims, "a request claims nothing, or something twice")?;
+        ensure(item.wait <= now && now < 1 << 53, "a request is from the future")?;
+        let place = Place::of(WaitId(item.wait), item.upgrade);
+        ensure(!namespace.waits.contains_key(&place), "a waiting request comes twice")?;
+        let is_process = matches!(item.owner, OwnerItem::Process(_));
+        ensure(!is_process || item.terms.ttl_ms.is_some(), "a process waits for what would never end")?;
+        let owner = owner_of(namespace, item.owner, false)?;
+        let nodes: Vec<NodeId> = claims.iter().map(|claim| namespace.tree.make(&claim.path)).collect();
+        if item.upgrade {
+            let hold = nodes.first().and_then(|node| namespace.hold(*node, owner));
+            ensure(claims.len() == 1 && hold.is_some(), "a request waits to change what is not held")?;
+        }
+        namespace.add_waiting(
+            place,
+            Waiting {
+                owner,
+                claims,
+                nodes,
+                terms: item.terms,
+                request_id: item.request_id.map(Into::into),
+                attempt: item.attempt,
+                ends_at_ms: item.ends_at_ms,
+                since_ms: item.since_ms,
+                watch: Watch::Unknown,
+            },
+        );
+        let slot = self.slot.ok_or(DecodeError::Snapshot("a request has no namespace"))?;
+        let end = item.ends_at_ms.map(|at_ms| WaitEnd { at_ms, wait: item.wait, place, slot });
+        self.core.wait_ends.extend(end);
+        Ok(())
+    }
+
+    /// Checks what can be checked only when all is there, and finds out what everybody who waits has to watch.
+    fn finish_namespace(&mut self) -> Restored {
+        self.lock = None;
+        let Some(slot) = self.slot.take() else { return Ok(()) };
+        let namespace = self.core.namespaces.get_mut(slot);
+        let locks: Vec<NodeId> = namespace.under(&Path::default(), None).collect();
+        for node in locks {
+            let spot = namespace.tree.spot_of(node);
+            for hold in namespace.tree.get(node).holds.as_slice() {
+                let conflict = namespace.held_by_others(hold.owner, hold.mode, &spot);
+                ensure(conflict.is_none(), "two holds conflict")?;
+                let is_claimed = hold.direct || !hold.requests().is_empty() || !hold.is_held();
+                ensure(is_claimed, "a hold is claimed by nobody")?;
+            }
+        }
+        let bare: Vec<NodeId> = namespace.tree.iter().map(|(node, _)| node).collect();
+        for node in bare {
+            ensure(!namespace.tree.is_bare(node), "a lock has no holds")?;
+        }
+        let places: Vec<Place> = namespace.waits.keys().copied().collect();
+        for place in places {
+            let watch = namespace.look_again(place);
+            namespace.set_watch(place, watch.ok_or(DecodeError::Snapshot("a request waits for nothing"))?);
+            if namespace.overtakes(place) {
+                namespace.overtaking.insert(place);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The owner of a hold or a wait. Only what is in transition outlives its session.
+fn owner_of(namespace: &mut Namespace, item: OwnerItem<String>, may_be_gone: bool) -> Result<OwnerId, DecodeError> {
+    let name = match item {
+        OwnerItem::Process(process_id) => OwnerName::Process(process_id.into()),
+        OwnerItem::Session { number, session_id, process_id, holder } => OwnerName::Session(Box::new(SessionOwner {
+            number,
+            session_id: session_id.into(),
+            process_id: process_id.into(),
+            holder: holder.map(Into::into),
+        })),
+    };
+    let session = match &name {
+        OwnerName::Process(_) => None,
+        OwnerName::Session(owner) => Some((Arc::clone(&owner.session_id), owner.number)),
+    };
+    let id = namespace.owners.find_or_add(name);
+    if let Some((session_id, number)) = session {
+        match namespace.sessions.get_mut(&session_id).filter(|session| session.number == number) {
+            Some(session) => drop(session.owners.insert(id)),
+            None => ensure(may_be_gone, "an owner has no session")?,
+        }
+    }
+    Ok(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Mode;
+
+    #[test]
+    fn a_claim_is_written_as_it_is_read() {
+        let claim = (vec!["a"], Mode::Read);
+        let read = (vec!["a".to_owned()], Mode::Read);
+        assert_eq!(crate::codec::encode(&claim), crate::codec::encode(&read));
+    }
+}

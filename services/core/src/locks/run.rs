@@ -1,0 +1,68 @@
+//! Granting those who wait, as soon as they can be.
+
+use super::effects::Settled;
+use super::end::Call;
+use super::queue::Place;
+use super::waiting::{Waiting, Watch};
+use super::work::Work;
+use crate::Reason;
+
+impl Work<'_> {
+    /// Grants whoever can be granted, always the first in the queue, until nobody can.
+    ///
+    /// Every waiting request watches one thing that keeps it waiting, so only those whose thing went are looked at:
+    /// that is the next in the queue, not all of it.
+    pub(super) fn run(&mut self) {
+        loop {
+            self.look_at_overtaking();
+            let Some(place) = self.ns.woken.pop_first() else { return };
+            self.ns.examined += 1;
+            match self.ns.look_again(place) {
+                Some(watch) => self.ns.set_watch(place, watch),
+                None => self.grant_waiting(place),
+            }
+        }
+    }
+
+    fn grant_waiting(&mut self, place: Place) {
+        let waiting = self.leave_queue(place);
+        let call = Call { attempt: waiting.attempt, request_id: waiting.request_id.as_deref() };
+        let token = self.grant(waiting.owner, &waiting.claims, &waiting.terms, call);
+        let owner = self.ns.owners.get(waiting.owner).to_owner();
+        let settled = Settled {
+            wait: place.wait(),
+            attempt: waiting.attempt,
+            owner,
+            request_id: waiting.request_id,
+            claims: waiting.claims,
+            outcome: Ok(token),
+        };
+        self.notes.settled(&self.ns.id, settled);
+    }
+
+    /// Ends a wait without a grant. Its owner is forgotten with its last wait or hold.
+    pub(super) fn end_wait(&mut self, place: Place, reason: Reason) {
+        let waiting = self.leave_queue(place);
+        let settled = Settled {
+            wait: place.wait(),
+            attempt: waiting.attempt,
+            owner: self.ns.owners.get(waiting.owner).to_owner(),
+            request_id: waiting.request_id,
+            claims: waiting.claims,
+            outcome: Err(reason),
+        };
+        self.notes.settled(&self.ns.id, settled);
+        self.ns.waits_less = true;
+        self.ns.forget_idle(waiting.owner);
+    }
+
+    fn leave_queue(&mut self, place: Place) -> Box<Waiting> {
+        let waiting = self.ns.remove_waiting(place);
+        if let Some(end) = self.wait_end(place, waiting.ends_at_ms) {
+            self.wait_ends.remove(&end);
+        }
+        self.ns.wake(Watch::Wait(place));
+        self.ns.wake(Watch::Yields);
+        waiting
+    }
+}

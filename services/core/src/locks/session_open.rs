@@ -1,0 +1,78 @@
+//! Opening and resuming sessions.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::owner::{OwnerId, OwnerName};
+use super::sessions::Session;
+use super::work::Work;
+use crate::{Answer, EventKind, OpenSession, Refusal};
+
+impl Work<'_> {
+    /// Every opening gives a new epoch: whatever another connection still sends is refused from then on.
+    pub(super) fn open_session(&mut self, open: &OpenSession) -> Result<Answer, Refusal> {
+        let is_repeat =
+            self.ns.sessions.get(open.session_id.as_str()).map(|session| session.opening == open.request_id);
+        match (is_repeat, open.resume) {
+            (Some(true), _) => {}
+            (Some(false), true) => self.resume_session(open),
+            (Some(false), false) => return Err(Refusal::IdTaken),
+            (None, true) => return Err(Refusal::SessionNotFound(open.session_id.clone())),
+            (None, false) => {
+                if open.ttl_ms == 0 {
+                    return Err(Refusal::Malformed("a session has a time to live".into()));
+                }
+                self.check_sessions()?;
+                self.begin_session(open);
+            }
+        }
+        let session = &self.ns.sessions[open.session_id.as_str()];
+        let session = self.ns.session_view(&open.session_id, session);
+        Ok(Answer::SessionOpened { session, resumed: open.resume })
+    }
+
+    fn begin_session(&mut self, open: &OpenSession) {
+        let session_id: Arc<str> = open.session_id.as_str().into();
+        let number = self.tell_of_session(EventKind::SessionOpened, &session_id, &open.process_id);
+        let session = Session {
+            number,
+            epoch: number,
+            seq: 0,
+            opening: open.request_id,
+            process_id: open.process_id.as_str().into(),
+            ttl_ms: open.ttl_ms,
+            metadata: open.metadata.clone(),
+            opened_at_ms: self.wall_ms,
+            owners: BTreeSet::new(),
+            requests: BTreeMap::new(),
+        };
+        self.sessions.insert(number, (self.slot, Arc::clone(&session_id)));
+        self.notes.opened(&self.ns.id, &session_id, (number, number, open.ttl_ms));
+        self.ns.sessions.insert(session_id, session);
+    }
+
+    fn resume_session(&mut self, open: &OpenSession) {
+        let epoch = self.state.next_revision();
+        let Some((session_id, _)) = self.ns.sessions.get_key_value(open.session_id.as_str()) else { return };
+        let session_id = Arc::clone(session_id);
+        let Some(session) = self.ns.sessions.get_mut(&session_id) else { return };
+        session.epoch = epoch;
+        session.seq = 0;
+        session.opening = open.request_id;
+        if open.ttl_ms > 0 {
+            session.ttl_ms = open.ttl_ms;
+        }
+        session.metadata.clone_from(&open.metadata);
+        if *session.process_id != *open.process_id {
+            session.process_id = open.process_id.as_str().into();
+        }
+        self.notes.opened(&self.ns.id, &session_id, (session.number, epoch, session.ttl_ms));
+        let process_id = Arc::clone(&session.process_id);
+        let owners: Vec<OwnerId> = session.owners.iter().copied().collect();
+        for owner in owners {
+            if let OwnerName::Session(name) = &mut self.ns.owners.get_mut(owner).name {
+                name.process_id = Arc::clone(&process_id);
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Sessions and the requests that they name.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::owner::OwnerId;
+use super::queue::Place;
+use super::tree::NodeId;
+use crate::{FencingToken, Metadata, Mode, Refusal, RequestId, SessionNumber};
+
+/// A session of a namespace.
+#[derive(Clone, Debug)]
+pub(super) struct Session {
+    pub(super) number: SessionNumber,
+    pub(super) epoch: u64,
+    /// The last message of the epoch.
+    pub(super) seq: u64,
+    /// Names the last opening.
+    pub(super) opening: RequestId,
+    pub(super) process_id: Arc<str>,
+    pub(super) ttl_ms: u64,
+    pub(super) metadata: Metadata,
+    /// The leader's wall clock at the first opening.
+    pub(super) opened_at_ms: u64,
+    /// Its holders that hold or await something.
+    pub(super) owners: BTreeSet<OwnerId>,
+    /// Its unreleased requests by id.
+    pub(super) requests: BTreeMap<Box<str>, Named>,
+}
+
+impl Session {
+    /// What comes by a connection that another one superseded is refused.
+    pub(super) fn check_epoch(&self, epoch: u64) -> Result<(), Refusal> {
+        match epoch.cmp(&self.epoch) {
+            Ordering::Less => Err(Refusal::Superseded { epoch: self.epoch }),
+            Ordering::Equal => Ok(()),
+            Ordering::Greater => Err(Refusal::Malformed(format!("the epoch {epoch} was never given out"))),
+        }
+    }
+}
+
+/// Where an unreleased request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Named {
+    Waiting(Place),
+    Granted(u32),
+}
+
+/// A granted request of a session that still claims something.
+#[derive(Clone, Debug)]
+pub(super) struct Granted {
+    pub(super) session_id: Arc<str>,
+    pub(super) request_id: Box<str>,
+    pub(super) owner: OwnerId,
+    pub(super) token: FencingToken,
+    /// Of the call that it was granted to, until the client shows that it knows of it.
+    pub(super) attempt: u64,
+    /// How many claims it had.
+    pub(super) claimed: usize,
+    /// The claims whose holds are still there, in order of node.
+    pub(super) live: BTreeMap<NodeId, Mode>,
+}

@@ -1,0 +1,130 @@
+//! Things found by small numbers that are used again.
+
+use std::collections::BTreeSet;
+
+/// So many things make a piece. A piece that empties gives its memory back, and no piece is ever moved to make room.
+const PIECE: usize = 256;
+
+/// Things by number. Numbers say nothing about order, and differ between replicas that came to the same state in
+/// different ways.
+#[derive(Clone, Debug)]
+pub(super) struct Slab<T> {
+    pieces: Vec<Piece<T>>,
+    /// Pieces with a free place.
+    with_room: BTreeSet<u32>,
+    len: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Piece<T> {
+    places: Vec<Option<T>>,
+    free: Vec<u8>,
+    used: usize,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self { pieces: Vec::new(), with_room: BTreeSet::new(), len: 0 }
+    }
+}
+
+impl<T> Slab<T> {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn insert(&mut self, thing: T) -> u32 {
+        let index = self.with_room.first().copied().unwrap_or_else(|| {
+            self.pieces.push(Piece { places: Vec::new(), free: Vec::new(), used: 0 });
+            let index = u32::try_from(self.pieces.len() - 1).expect("memory ends before 2^32 pieces");
+            self.with_room.insert(index);
+            index
+        });
+        let piece = &mut self.pieces[index as usize];
+        let place = match piece.free.pop() {
+            Some(place) => {
+                piece.places[place as usize] = Some(thing);
+                place as usize
+            }
+            None => {
+                piece.places.push(Some(thing));
+                piece.places.len() - 1
+            }
+        };
+        piece.used += 1;
+        if piece.used == PIECE {
+            self.with_room.remove(&index);
+        }
+        self.len += 1;
+        let number = index as usize * PIECE + place;
+        u32::try_from(number).expect("limits keep the number of things far below 2^32")
+    }
+
+    pub(super) fn remove(&mut self, number: u32) -> T {
+        let (index, place) = split(number);
+        let piece = &mut self.pieces[index];
+        let thing = piece.places[place].take().expect("a number that is removed is in use");
+        piece.used -= 1;
+        if piece.used == 0 {
+            *piece = Piece { places: Vec::new(), free: Vec::new(), used: 0 };
+        } else {
+            piece.free.push(u8::try_from(place).expect("a piece has 256 places"));
+        }
+        self.with_room.insert(index as u32);
+        while self.pieces.last().is_some_and(|last| last.used == 0) {
+            self.pieces.pop();
+            self.with_room.remove(&(self.pieces.len() as u32));
+        }
+        self.len -= 1;
+        thing
+    }
+
+    pub(super) fn find(&self, number: u32) -> Option<&T> {
+        let (index, place) = split(number);
+        self.pieces.get(index)?.places.get(place)?.as_ref()
+    }
+
+    pub(super) fn get(&self, number: u32) -> &T {
+        self.find(number).expect("numbers are kept only while they are in use")
+    }
+
+    pub(super) fn get_mut(&mut self, number: u32) -> &mut T {
+        let (index, place) = split(number);
+        self.pieces[index].places[place].as_mut().expect("numbers are kept only while they are in use")
+    }
+
+    /// All of them, in no order that means anything.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        let places = self.pieces.iter().enumerate().flat_map(|(index, piece)| {
+            piece.places.iter().enumerate().map(move |(place, thing)| ((index * PIECE + place) as u32, thing))
+        });
+        places.filter_map(|(number, thing)| Some((number, thing.as_ref()?)))
+    }
+}
+
+fn split(number: u32) -> (usize, usize) {
+    (number as usize / PIECE, number as usize % PIECE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_used_again_and_memory_is_given_back() {
+        let mut slab = Slab::default();
+        let numbers: Vec<u32> = (0..1_000).map(|thing| slab.insert(thing)).collect();
+        assert!(numbers.iter().enumerate().all(|(thing, number)| *slab.get(*number) == thing));
+        for number in &numbers[300..] {
+            slab.remove(*number);
+        }
+        assert_eq!((slab.len(), slab.pieces.len()), (300, 2));
+        slab.remove(numbers[7]);
+        assert_eq!(slab.insert(7_777), numbers[7]);
+        assert_eq!(slab.iter().count(), 300);
+        for number in &numbers[..300] {
+            slab.remove(*number);
+        }
+        assert_eq!((slab.len(), slab.pieces.len(), slab.with_room.len()), (0, 0, 0));
+    }
+}

@@ -1,0 +1,148 @@
+//! Looking at a state from inside, for tests: how much is there, and whether all that is counted and indexed agrees.
+
+use std::collections::BTreeMap;
+
+use super::LocksCore;
+use super::namespace::Namespace;
+use super::owner::OwnerId;
+use super::tree::{NodeId, ROOT};
+use super::waiting::Watch;
+use crate::Mode;
+
+/// How many things a locks shard keeps besides namespaces and their events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// Paths of trees, without the roots.
+    pub paths: usize,
+    /// Owners.
+    pub owners: usize,
+    /// Holds.
+    pub holds: usize,
+    /// Waiting requests.
+    pub waits: usize,
+    /// Sessions.
+    pub sessions: usize,
+    /// Granted requests of sessions.
+    pub requests: usize,
+    /// Entries of indexes: deadlines, ends of waits, what is watched.
+    pub indexed: usize,
+}
+
+impl LocksCore {
+    /// How much there is.
+    pub fn footprint(&self) -> Footprint {
+        let mut all = Footprint { indexed: self.deadlines.len() + self.wait_ends.len(), ..Footprint::default() };
+        for slot in self.slots.values() {
+            let namespace = self.namespaces.get(*slot);
+            all.paths += namespace.tree.len() - 1;
+            all.owners += namespace.owners.len();
+            all.holds += namespace.holds as usize;
+            all.waits += namespace.waits.len();
+            all.sessions += namespace.sessions.len();
+            all.requests += namespace.granted.len();
+            all.indexed += namespace.watchers.len() + namespace.woken.len();
+        }
+        all
+    }
+
+    /// How many waiting requests were looked at to see whether they can be granted, since the start of the process.
+    pub fn requests_examined(&self) -> u64 {
+        self.slots.values().map(|slot| self.namespaces.get(*slot).examined).sum()
+    }
+
+    /// Panics when something that is counted or indexed does not agree with what it is of.
+    pub fn verify(&self) {
+        let (mut deadlines, mut wait_ends, mut sessions) = (0, 0, 0);
+        for slot in self.slots.values() {
+            let namespace = self.namespaces.get(*slot);
+            namespace.verify();
+            for (node, lock) in namespace.tree.iter() {
+                for deadline in lock.holds.as_slice().iter().filter_map(|hold| hold.deadline(*slot, node)) {
+                    assert!(self.deadlines.contains(&deadline));
+                    deadlines += 1;
+                }
+            }
+            wait_ends += namespace.waits.values().filter(|waiting| waiting.ends_at_ms.is_some()).count();
+            for (session_id, session) in &namespace.sessions {
+                assert_eq!(self.sessions.get(&session.number), Some(&(*slot, session_id.clone())));
+                sessions += 1;
+            }
+        }
+        let counted = (deadlines, wait_ends, sessions, self.slots.len());
+        let kept = (self.deadlines.len(), self.wait_ends.len(), self.sessions.len(), self.namespaces.len());
+        assert_eq!(counted, kept, "deadlines, ends of waits, sessions, namespaces");
+    }
+}
+
+impl Namespace {
+    fn verify(&self) {
+        assert!(self.woken.is_empty(), "nobody is left to be looked at");
+        let mut held: BTreeMap<OwnerId, Vec<NodeId>> = BTreeMap::new();
+        let mut holds = 0;
+        for (node, lock) in self.tree.iter() {
+            assert!(node == ROOT || !self.tree.is_bare(node), "no path is kept for nothing");
+            let spot = self.tree.spot_of(node);
+            for hold in lock.holds.as_slice() {
+                assert_eq!(self.held_by_others(hold.owner, hold.mode, &spot), None, "no two holds conflict");
+                held.entry(hold.owner).or_default().push(node);
+                holds += 1;
+                for request in hold.requests() {
+                    assert!(self.granted.get(*request).live.contains_key(&node));
+                }
+            }
+            self.verify_below(node);
+        }
+        assert_eq!(holds, self.holds);
+        for (owner, record) in self.owners.iter() {
+            let mut nodes: Vec<NodeId> = record.holds.iter().collect();
+            nodes.sort_unstable();
+            let mut expected = held.remove(&owner).unwrap_or_default();
+            expected.sort_unstable();
+            assert_eq!(nodes, expected);
+            assert!(!nodes.is_empty() || record.waits() > 0, "no owner is kept for nothing");
+        }
+        self.verify_waits();
+    }
+
+    fn verify_below(&self, node: NodeId) {
+        let Some(below) = self.tree.below(node) else { return };
+        let mut counts = super::tree::Below::default();
+        let mut open: Vec<NodeId> = self.tree.children(node).collect();
+        while let Some(at) = open.pop() {
+            for hold in self.tree.get(at).holds.as_slice() {
+                let (any, first) = match hold.mode {
+                    Mode::Read => (&mut counts.reads, &mut counts.reads_held),
+                    Mode::Write => (&mut counts.writes, &mut counts.writes_held),
+                };
+                any.add(hold.owner);
+                if hold.is_held() {
+                    first.add(hold.owner);
+                }
+            }
+            open.extend(self.tree.children(at));
+        }
+        assert_eq!(*below, counts);
+    }
+
+    fn verify_waits(&self) {
+        assert_eq!(self.watchers.len(), self.waits.len());
+        assert!(!self.waits_less, "who waits for less was looked at");
+        let overtaking = self.waits.keys().filter(|place| self.overtakes(**place)).copied();
+        assert_eq!(self.overtaking, overtaking.collect(), "who overtakes whom is known");
+        let claims: usize = self.waits.values().map(|waiting| waiting.claims.len()).sum();
+        assert_eq!(self.claims_waiting, claims as u64);
+        for (place, waiting) in &self.waits {
+            assert!(self.watchers.contains(&(waiting.watch, *place)));
+            assert!(self.look_again(*place).is_some(), "whoever can be granted was granted");
+            match waiting.watch {
+                Watch::Unknown => panic!("everybody who waits watches something"),
+                Watch::Hold(node, owner) => assert!(self.hold(node, owner).is_some()),
+                Watch::Wait(before) => assert!(before < *place && self.waits.contains_key(&before)),
+                Watch::Below(_) | Watch::Yields => {}
+            }
+            for (node, claim) in waiting.nodes.iter().zip(&waiting.claims) {
+                assert_eq!(self.tree.find(&claim.path), Some(*node));
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Answers to commands and queries.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Account, AccountChange, AcquireOutcome, ApiKey, Event, LockView, LostHold, Namespace, Refusal, Revision,
+    SessionNumber, SessionView, WaitView,
+};
+
+/// What a command or query answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// Nothing to tell.
+    Done,
+    /// One account.
+    Account(Account),
+    /// A page of accounts; `more` when there is another page.
+    Accounts {
+        /// The page.
+        accounts: Vec<Account>,
+        /// Whether more follow.
+        more: bool,
+    },
+    /// One key.
+    ApiKey(ApiKey),
+    /// All keys of an account.
+    ApiKeys(Vec<ApiKey>),
+    /// What changed since, and up to where.
+    AccountChanges {
+        /// The changes.
+        changes: Vec<AccountChange>,
+        /// Ask again after this.
+        now: Revision,
+    },
+    /// One namespace.
+    Namespace(Namespace),
+    /// A page of namespaces.
+    Namespaces {
+        /// The page.
+        namespaces: Vec<Namespace>,
+        /// Whether more follow.
+        more: bool,
+    },
+    /// The outcome of an acquire.
+    Acquired {
+        /// Whether it holds, waits, or neither.
+        outcome: AcquireOutcome,
+        /// The locks claimed, as they now are, in order of path.
+        locks: Vec<LockView>,
+    },
+    /// The outcome of a release.
+    Released {
+        /// Whether a hold or a wait ended.
+        released: bool,
+        /// The locks named, as they now are, in order of path; at most [`super::MAX_LOCKS_SHOWN`].
+        locks: Vec<LockView>,
+    },
+    /// One lock.
+    Lock(LockView),
+    /// A page of locks.
+    Locks {
+        /// The page.
+        locks: Vec<LockView>,
+        /// Whether more follow.
+        more: bool,
+    },
+    /// Whether the token is current, and the lock.
+    Checked {
+        /// True exactly while the hold of that token is held.
+        current: bool,
+        /// The lock.
+        lock: LockView,
+    },
+    /// What a cancel came to.
+    Cancelled {
+        /// A waiting request left the queue.
+        left_queue: bool,
+        /// A hold that was granted to the caller that is gone was given back.
+        given_back: bool,
+    },
+    /// What a reset removed.
+    Reset {
+        /// Holds, in any state.
+        removed_holds: u64,
+        /// Waiting requests.
+        removed_waiters: u64,
+    },
+    /// A session was opened or resumed.
+    SessionOpened {
+        /// The session.
+        session: SessionView,
+        /// Whether it was there before.
+        resumed: bool,
+    },
+    /// Which of the sessions named were expired; the others were resumed in time or had ended before.
+    SessionsExpired {
+        /// Their numbers.
+        ended: Vec<SessionNumber>,
+    },
+    /// What became of what the client believed.
+    Reconciled {
+        /// What it believed to hold and does not.
+        lost: Vec<LostHold>,
+        /// Holds that it did not list, now ended.
+        ended_holds: u64,
+        /// Waiting requests that it did not list, now ended.
+        ended_waits: u64,
+    },
+    /// An older message of a session, or a copy: nothing was done, and nothing is left to tell what it once came to.
+    Ignored,
+    /// One session.
+    Session(SessionView),
+    /// A page of sessions.
+    Sessions {
+        /// The page.
+        sessions: Vec<SessionView>,
+        /// Whether more follow.
+        more: bool,
+    },
+    /// A page of waiting requests.
+    Waits {
+        /// The page.
+        waits: Vec<WaitView>,
+        /// Whether more follow.
+        more: bool,
+    },
+    /// A page of events, in order of revision.
+    Events {
+        /// The page.
+        events: Vec<Event>,
+        /// Ask again from here.
+        next_revision: Revision,
+        /// Whether more follow.
+        more: bool,
+    },
+    /// How much of its limits a namespace uses.
+    Usage {
+        /// Holds, in any state.
+        holds: u64,
+        /// Waiting requests.
+        waiting: u64,
+        /// Sessions.
+        sessions: u64,
+    },
+}
+
+/// What goes back to whoever asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reply {
+    /// The answer, or why there is none.
+    pub outcome: Result<Answer, Refusal>,
+    /// The shard clock that the outcome is of, in milliseconds: the running clock for queries. `remaining_ms` is a
+    /// deadline minus this.
+    pub clock_ms: u64,
+    /// The answer may be given once the message of this number has left the shard's outbox.
+    pub awaits_outbox: Option<u64>,
+}

@@ -1,0 +1,58 @@
+//! Events: what happened in a namespace, in order.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Claim, FencingToken, Owner, Revision};
+
+/// Something that happened in a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// When, in the order of the shard. No two events share one.
+    pub revision: Revision,
+    /// The leader's wall clock, milliseconds since 1970.
+    pub at_ms: u64,
+    /// What happened.
+    pub kind: EventKind,
+    /// Who held it, or the session.
+    pub owner: Owner,
+    /// The owner's process id, or that of its session.
+    pub process_id: String,
+    /// The token of the hold that was granted or ended.
+    pub fencing_token: Option<FencingToken>,
+    /// All claims of the grant, or the one hold that ended; empty for sessions.
+    pub claims: Vec<Claim>,
+}
+
+/// What can happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum EventKind {
+    /// Claims were granted, or a hold changed its mode (a weaker mode keeps its token).
+    Acquired,
+    /// The owner ended its hold, or its session was closed.
+    Released,
+    /// A hold ran out, or its session expired.
+    Expired,
+    /// The lock was deleted.
+    Deleted,
+    /// A reset removed it.
+    Reset,
+    /// A session was opened (not: resumed).
+    SessionOpened,
+    /// A session ended.
+    SessionEnded,
+}
+
+impl EventKind {
+    /// The public name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Acquired => "ACQUIRED",
+            Self::Released => "RELEASED",
+            Self::Expired => "EXPIRED",
+            Self::Deleted => "DELETED",
+            Self::Reset => "RESET",
+            Self::SessionOpened => "SESSION_OPENED",
+            Self::SessionEnded => "SESSION_ENDED",
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Cycles of waits are refused at once and named; what only looks like one is not.
+
+use holdfast_core::{Acquire, CycleStep, NotGranted, Owner, Reason};
+
+use crate::support::{Shard, process};
+use crate::waiting::{asks, read, session_waits, waits, write};
+
+fn deadlock(shard: &mut Shard, request: Acquire) -> NotGranted {
+    let why = shard.refused(request);
+    assert_eq!(why.reason, Reason::Deadlock);
+    why
+}
+
+fn owners(cycle: &[CycleStep]) -> Vec<&str> {
+    cycle.iter().map(|step| step.process_id.as_str()).collect()
+}
+
+#[test]
+fn two_that_want_what_the_other_holds() {
+    let mut shard = Shard::new();
+    shard.granted(asks("p1", &[write("a")]));
+    shard.granted(asks("p2", &[write("b")]));
+    shard.queued(waits("p1", &[write("b")]), Reason::Held);
+    let why = deadlock(&mut shard, waits("p2", &[write("a")]));
+    assert_eq!(owners(&why.cycle), ["p1", "p2"]);
+    assert_eq!(why.cycle[0].owner, process("p1"));
+    assert!(why.cycle.iter().all(|step| !step.waiting), "both hold what is wanted");
+    assert_eq!(shard.in_queue(), ["p1"], "everybody else keeps waiting");
+    shard.lets_go("p2", &["b"]);
+    assert_eq!(shard.let_in(), ["p1"]);
+}
+
+#[test]
+fn without_a_wait_it_is_only_held() {
+    let mut shard = Shard::new();
+    shard.granted(asks("p1", &[write("a")]));
+    shard.granted(asks("p2", &[write("b")]));
+    shard.queued(waits("p1", &[write("b")]), Reason::Held);
+    assert_eq!(shard.refused(asks("p2", &[write("a")])).reason, Reason::Held);
+}
+
+#[test]
+fn three_through_a_tree_and_a_set() {
+    let mut shard = Shard::new();
+    shard.granted(asks("p1", &[write("a/x")]));
+    shard.granted(asks("p2", &[write("b"), read("c")]));
+    shard.granted(asks("p3", &[write("d/1/2")]));
+    shard.queued(waits("p1", &[write("e"), write("c")]), Reason::Held);
+    shard.queued(waits("p2", &[read("d")]), Reason::Descendant);
+    let why = deadlock(&mut shard, waits("p3", &[write("f"), read("a")]));
+    assert_eq!(owners(&why.cycle), ["p1", "p2", "p3"]);
+    let paths: Vec<String> = why.cycle.iter().map(|step| step.path.0.join("/")).collect();
+    assert_eq!(paths, ["a/x", "c", "d/1/2"]);
+}
+
+#[test]
+fn a_hundred_in_a_ring() {
+    let mut shard = Shard::new();
+    let lock = |index: u64| format!("ring/{index}");
+    for index in 0..100 {
+        shard.granted(asks(&format!("p{index:02}"), &[write(&lock(index))]));
+    }
+    for index in 0..99 {
+        shard.queued(waits(&format!("p{index:02}"), &[write(&lock(index + 1))]), Reason::Held);
+    }
+    let why = deadlock(&mut shard, waits("p99", &[write(&lock(0))]));
+    let expected: Vec<String> = (0..100).map(|index| format!("p{index:02}")).collect();
+    assert_eq!(owners(&why.cycle), expected);
+    shard.granted(waits("p99", &[write("elsewhere")]));
+    shard.lets_go("p99", &["ring/99"]);
+    assert_eq!(shard.let_in(), ["p98"]);
+}
+
+#[test]
+fn a_cycle_through_a_place_in_the_queue() {
+    let mut shard = Shard::new();
+    shard.granted(asks("h", &[write("x")]));
+    shard.granted(asks("behind", &[write("z")]));
+    shard.queued(waits("front", &[write("x"), write("y")]), Reason::Held);
+    shard.queued(waits("behind", &[write("y")]), Reason::Queued);
+    let why = deadlock(&mut shard, waits("front", &[write("z")]));
+    let steps: Vec<(&str, bool)> = why.cycle.iter().map(|step| (step.process_id.as_str(), step.waiting)).collect();
+    assert_eq!(steps, [("behind", false), ("front", true)]);
+}
+
+#[test]
+fn a_holder_of_an_ancestor_and_one_of_a_descendant() {
+    let mut shard = Shard::new();
+    shard.granted(asks("p1", &[read("a")]));
+    shard.granted(asks("p2", &[read("b/x")]));
+    shard.queued(waits("p1", &[write("b")]), Reason::Descendant);
+    assert_eq!(owners(&deadlock(&mut shard, waits("p2", &[write("a/y")])).cycle), ["p1", "p2"]);
+    assert_eq!(owners(&deadlock(&mut shard, waits("p2", &[write("")])).cycle), ["p1", "p2"]);
+}
+
+#[test]
+fn threads_of_one_session_can_wait_for_one_another_in_a_circle_too() {
+    let mut shard = Shard::new();
+    shard.open_session("se_1");
+    let by = |holder: &str, name: &str, path: &str| {
+        let owner = Owner::Session { session_id: "se_1".into(), holder: Some(holder.into()) };
+        Acquire { owner, ..session_waits("se_1", name, &[write(path)]) }
+    };
+    shard.granted(by("t1", "1", "a"));
+    shard.granted(by("t2", "2", "b"));
+    shard.queued(by("t1", "3", "b"), Reason::Held);
+    assert_eq!(deadlock(&mut shard, by("t2", "4", "a")).cycle.len(), 2);
+}
+
+#[test]
+fn a_diamond_is_no_cycle() {
+    let mut shard = Shard::new();
+    shard.granted(asks("bottom", &[write("a")]));
+    shard.granted(asks("left", &[write("l")]));
+    shard.granted(asks("right", &[write("r")]));
+    shard.granted(asks("top", &[write("t")]));
+    shard.queued(waits("left", &[write("a")]), Reason::Held);
+    shard.queued(waits("right", &[read("a")]), Reason::Held);
+    shard.queued(waits("top", &[write("l"), write("r")]), Reason::Held);
+    assert_eq!(shard.in_queue(), ["left", "right", "top"]);
+    shard.lets_go("bottom", &["a"]);
+    assert_eq!(shard.let_in(), ["left"]);
+}
+
+#[test]
+fn many_that_wait_for_one_are_no_cycle() {
+    let mut shard = Shard::new();
+    shard.granted(asks("p0", &[write("hot")]));
+    for index in 1..50 {
+        let owner = format!("p{index}");
+        shard.granted(asks(&owner, &[write(&format!("own/{index}"))]));
+        shard.queued(waits(&owner, &[write("hot")]), Reason::Held);
+    }
+    shard.granted(asks("q", &[write("cold")]));
+    shard.queued(waits("p0", &[write("cold")]), Reason::Held);
+    assert_eq!(deadlock(&mut shard, waits("q", &[write("own/17")])).cycle.len(), 3);
+    shard.lets_go("q", &["cold"]);
+    assert_eq!(shard.let_in(), ["p0"]);
+}

@@ -1,0 +1,106 @@
+//! Pages end early rather than grow past their bytes, and always have a row.
+
+use holdfast_core::{Acquire, Answer, LocksCommand, MAX_PAGE_BYTES, Metadata, OpenSession, Path, Query, WaitId, codec};
+
+use crate::support::{Shard, orders, request_id};
+use crate::waiting::{asks, waits, write};
+
+/// Rows of which three fill a page, and one that is longer than a page.
+const ROWS: [usize; 5] = [400_000, 400_000, 400_000, 1_200_000, 10];
+
+fn metadata(bytes: usize) -> Metadata {
+    Metadata::from([("note".to_owned(), "x".repeat(bytes))])
+}
+
+/// How many rows each page has, page by page; `page` answers the rows, whether more follow, and where to go on.
+fn pages<A>(mut page: impl FnMut(Option<A>) -> (Vec<Vec<u8>>, bool, Option<A>)) -> Vec<usize> {
+    let (mut sizes, mut after) = (vec![], None);
+    loop {
+        let (rows, more, next) = page(after);
+        let bytes: usize = rows.iter().map(Vec::len).sum();
+        assert!(rows.len() == 1 || bytes <= MAX_PAGE_BYTES, "{} rows of {bytes} bytes", rows.len());
+        sizes.push(rows.len());
+        if !more {
+            return sizes;
+        }
+        after = next;
+    }
+}
+
+fn encoded<T: serde::Serialize>(rows: &[T]) -> Vec<Vec<u8>> {
+    rows.iter().map(codec::encode).collect()
+}
+
+#[test]
+fn pages_of_locks() {
+    let mut shard = Shard::new();
+    for (index, bytes) in ROWS.into_iter().enumerate() {
+        shard.granted(Acquire { metadata: metadata(bytes), ..asks("p", &[write(&index.to_string())]) });
+    }
+    let sizes = pages(|after: Option<Path>| {
+        let query = Query::Locks { namespace: orders(), prefix: Path::default(), after, limit: 100 };
+        let Ok(Answer::Locks { locks, more }) = shard.query(&query) else { panic!("not locks") };
+        (encoded(&locks), more, locks.last().map(|lock| lock.path.clone()))
+    });
+    assert_eq!(sizes, [2, 1, 1, 1]);
+}
+
+#[test]
+fn pages_of_sessions() {
+    let mut shard = Shard::new();
+    for (index, bytes) in ROWS.into_iter().enumerate() {
+        let open = OpenSession {
+            namespace: orders(),
+            session_id: format!("se_{index}"),
+            resume: false,
+            request_id: request_id(1),
+            process_id: "p".into(),
+            ttl_ms: 10_000,
+            metadata: metadata(bytes),
+        };
+        shard.run(LocksCommand::OpenSession(open)).unwrap();
+    }
+    let sizes = pages(|after: Option<String>| {
+        let query = Query::Sessions { namespace: orders(), after, limit: 100 };
+        let Ok(Answer::Sessions { sessions, more }) = shard.query(&query) else { panic!("not sessions") };
+        (encoded(&sessions), more, sessions.last().map(|session| session.session_id.clone()))
+    });
+    assert_eq!(sizes, [2, 1, 1, 1]);
+}
+
+/// A claim whose path is so long.
+fn long(index: usize, bytes: usize) -> holdfast_core::Claim {
+    write(&format!("{index}{}", "x".repeat(bytes)))
+}
+
+#[test]
+fn pages_of_waiting_requests() {
+    let mut shard = Shard::new();
+    shard.granted(asks("h", &[write("")]));
+    for (index, bytes) in ROWS.into_iter().enumerate() {
+        shard.enqueued(waits(&format!("p{index}"), &[long(index, bytes)]));
+    }
+    let sizes = pages(|after: Option<WaitId>| {
+        let Ok(Answer::Waits { waits, more }) = shard.query(&Query::Waits { namespace: orders(), after, limit: 100 })
+        else {
+            panic!("not waits")
+        };
+        (encoded(&waits), more, waits.last().map(|wait| wait.wait))
+    });
+    assert_eq!(sizes, [2, 1, 1, 1]);
+}
+
+#[test]
+fn pages_of_events() {
+    let mut shard = Shard::new();
+    for (index, bytes) in ROWS.into_iter().enumerate() {
+        shard.granted(asks("p", &[long(index, bytes)]));
+    }
+    let sizes = pages(|from: Option<u64>| {
+        let (namespace, prefix) = (orders(), Path::default());
+        let query = Query::Events { namespace, from_revision: Some(from.unwrap_or(1)), prefix, limit: 100 };
+        let Ok(Answer::Events { events, next_revision, more }) = shard.query(&query) else { panic!("not events") };
+        (encoded(&events), more, Some(next_revision))
+    });
+    assert_eq!(sizes, [2, 1, 1, 1]);
+}

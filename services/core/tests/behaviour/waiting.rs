@@ -1,0 +1,162 @@
+//! Short ways to say what waits, and to see who is granted.
+
+use holdfast_core::{
+    Acquire, AcquireOutcome, Answer, Cancel, Claim, Command, Effect, Enqueued, FencingToken, LocksCommand, Mode,
+    OpenSession, Owner, Path, Query, Reason, Refusal, Release, SessionView, ToRelease, Wait,
+};
+
+use crate::support::{Shard, metadata, orders, process, request_id, want};
+
+/// A path of segments between slashes; the empty text is the root.
+pub(crate) fn at(text: &str) -> Path {
+    Path(text.split('/').filter(|segment| !segment.is_empty()).map(str::to_owned).collect())
+}
+
+pub(crate) fn read(text: &str) -> Claim {
+    Claim { path: at(text), mode: Mode::Read }
+}
+
+pub(crate) fn write(text: &str) -> Claim {
+    Claim { path: at(text), mode: Mode::Write }
+}
+
+/// A request of a process for a minute, that does not wait.
+pub(crate) fn asks(owner: &str, claims: &[Claim]) -> Acquire {
+    Acquire { claims: claims.to_vec(), ttl_ms: Some(60_000), ..want(owner, Mode::Read) }
+}
+
+/// As `asks`, waiting for ten seconds.
+pub(crate) fn waits(owner: &str, claims: &[Claim]) -> Acquire {
+    Acquire { wait: Wait::For(10_000), ..asks(owner, claims) }
+}
+
+pub(crate) fn of_session(session_id: &str) -> Owner {
+    Owner::Session { session_id: session_id.to_owned(), holder: None }
+}
+
+/// A request of a session that waits as long as it takes.
+pub(crate) fn session_waits(session_id: &str, name: &str, claims: &[Claim]) -> Acquire {
+    Acquire {
+        owner: of_session(session_id),
+        ttl_ms: None,
+        wait: Wait::Unlimited,
+        request_id: Some(name.to_owned()),
+        ..asks("", claims)
+    }
+}
+
+/// That a caller of `request` went away.
+pub(crate) fn gone(request: &Acquire) -> LocksCommand {
+    LocksCommand::Cancel(Cancel {
+        namespace: orders(),
+        owner: request.owner.clone(),
+        request_id: request.request_id.clone(),
+        claims: request.claims.clone(),
+        attempt: request.attempt,
+    })
+}
+
+fn name(owner: &Owner) -> String {
+    match owner {
+        Owner::Process(process_id) => process_id.clone(),
+        Owner::Session { session_id, .. } => session_id.clone(),
+    }
+}
+
+impl Shard {
+    pub(crate) fn run(&mut self, command: LocksCommand) -> Result<Answer, Refusal> {
+        self.apply(&Command::Locks(command)).outcome
+    }
+
+    pub(crate) fn outcome(&mut self, request: Acquire) -> AcquireOutcome {
+        match self.try_acquire(request) {
+            Ok(Answer::Acquired { outcome, .. }) => outcome,
+            other => panic!("not an answer to an acquire: {other:?}"),
+        }
+    }
+
+    pub(crate) fn enqueued(&mut self, request: Acquire) -> Enqueued {
+        match self.outcome(request) {
+            AcquireOutcome::Enqueued(enqueued) => *enqueued,
+            other => panic!("it should wait: {other:?}"),
+        }
+    }
+
+    /// It has to wait, for that reason.
+    pub(crate) fn queued(&mut self, request: Acquire, reason: Reason) {
+        assert_eq!(self.enqueued(request).not_granted.reason, reason);
+    }
+
+    /// Ends the holds of these paths.
+    pub(crate) fn lets_go(&mut self, owner: &str, paths: &[&str]) {
+        let paths = paths.iter().map(|path| at(path)).collect();
+        self.releases(process(owner), ToRelease::Paths { paths, fencing_token: None });
+    }
+
+    pub(crate) fn releases(&mut self, owner: Owner, what: ToRelease) -> bool {
+        match self.run(LocksCommand::Release(Release { namespace: orders(), owner, what, message: None })) {
+            Ok(Answer::Released { released, .. }) => released,
+            other => panic!("not an answer to a release: {other:?}"),
+        }
+    }
+
+    pub(crate) fn open_session(&mut self, session_id: &str) -> SessionView {
+        self.open_session_as(session_id, false, 1).expect("it is new")
+    }
+
+    /// Opens or resumes a session; `opening` names the call.
+    pub(crate) fn open_session_as(&mut self, id: &str, resume: bool, opening: u64) -> Result<SessionView, Refusal> {
+        let open = OpenSession {
+            namespace: orders(),
+            session_id: id.to_owned(),
+            resume,
+            request_id: request_id(opening),
+            process_id: format!("host of {id}"),
+            ttl_ms: 10_000,
+            metadata: metadata(&[]),
+        };
+        match self.run(LocksCommand::OpenSession(open))? {
+            Answer::SessionOpened { session, .. } => Ok(session),
+            other => panic!("not an answer to an open: {other:?}"),
+        }
+    }
+
+    /// Who was granted by the last entry without asking in it, in order.
+    pub(crate) fn let_in(&mut self) -> Vec<String> {
+        let settled = self.settled().into_iter();
+        settled.filter(|(_, outcome)| outcome.is_ok()).map(|(owner, _)| owner).collect()
+    }
+
+    /// Whose wait was over after the last entry, and how.
+    pub(crate) fn settled(&mut self) -> Vec<(String, Result<FencingToken, Reason>)> {
+        let settled = |effect| match effect {
+            Effect::Settled { owner, outcome: AcquireOutcome::Granted { fencing_token }, .. } => {
+                Some((name(&owner), Ok(fencing_token)))
+            }
+            Effect::Settled { owner, outcome: AcquireOutcome::Refused(why), .. } => {
+                Some((name(&owner), Err(why.reason)))
+            }
+            _ => None,
+        };
+        self.core.take_effects().into_iter().filter_map(settled).collect()
+    }
+
+    /// Who waits, in the order in which they began to.
+    pub(crate) fn in_queue(&self) -> Vec<String> {
+        match self.query(&Query::Waits { namespace: orders(), after: None, limit: 1_000 }) {
+            Ok(Answer::Waits { waits, .. }) => waits.iter().map(|wait| name(&wait.owner)).collect(),
+            other => panic!("not waits: {other:?}"),
+        }
+    }
+
+    /// Who holds a path, in order of arrival.
+    pub(crate) fn holders(&self, text: &str) -> Vec<String> {
+        match self.query(&Query::Lock { namespace: orders(), path: at(text) }) {
+            Ok(Answer::Lock(lock)) => {
+                let holders = lock.write_lock_holder.iter().chain(&lock.read_lock_holders);
+                holders.map(|holder| name(&holder.owner)).collect()
+            }
+            other => panic!("not a lock: {other:?}"),
+        }
+    }
+}

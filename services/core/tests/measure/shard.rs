@@ -1,0 +1,117 @@
+//! A locks shard with one namespace, and short ways to say commands.
+
+use holdfast_core::shard::{Application, ShardCore};
+use holdfast_core::{
+    AccountId, Acquire, AcquireOutcome, Answer, Claim, Command, Context, Incarnation, Limits, LocksCommand, Metadata,
+    Mode, NamespaceMessage, NamespaceRef, OpenSession, Owner, Path, Release, RequestId, ToRelease, Wait,
+};
+
+pub(crate) struct Shard {
+    pub(crate) core: ShardCore,
+    now_ms: u64,
+}
+
+pub(crate) fn namespace() -> NamespaceRef {
+    NamespaceRef { account: AccountId(7), name: "orders".into(), incarnation: Incarnation(1) }
+}
+
+fn path(segments: &[&str]) -> Path {
+    Path(segments.iter().map(|segment| (*segment).to_owned()).collect())
+}
+
+impl Shard {
+    pub(crate) fn new() -> Self {
+        let mut shard = Self { core: ShardCore::new(Application::Locks, "locks_00"), now_ms: 1_000 };
+        let limits = Limits {
+            max_waiting_per_namespace: 1_000_000,
+            max_waiting_per_lock: 1_000_000,
+            max_readers_per_lock: 1_000_000,
+            max_holds_per_namespace: 10_000_000,
+            max_sessions_per_namespace: 1_000_000,
+            ..Limits::default()
+        };
+        let message = NamespaceMessage::Open { namespace: namespace(), limits };
+        shard.apply(LocksCommand::Deliver { source: "namespaces_00".into(), number: 1, message });
+        shard
+    }
+
+    pub(crate) fn advance(&mut self, ms: u64) {
+        self.now_ms += ms;
+        self.core.advance(&Context { now_ms: self.now_ms, wall_ms: self.now_ms });
+    }
+
+    pub(crate) fn apply(&mut self, command: LocksCommand) -> Answer {
+        let context = Context { now_ms: self.now_ms, wall_ms: self.now_ms };
+        self.core.advance(&context);
+        self.core.apply(&context, &Command::Locks(command)).outcome.expect("it is not refused")
+    }
+
+    fn request(owner: Owner, segments: &[&str], mode: Mode) -> Acquire {
+        Acquire {
+            namespace: namespace(),
+            ttl_ms: matches!(owner, Owner::Process(_)).then_some(60_000),
+            owner,
+            claims: vec![Claim { path: path(segments), mode }],
+            transition_ms: 0,
+            metadata: Metadata::new(),
+            fencing_token: None,
+            asked_expires_at_ns: None,
+            wait: Wait::No,
+            allow_upgrade: false,
+            request_id: None,
+            attempt: 0,
+            message: None,
+        }
+    }
+
+    pub(crate) fn ask(&mut self, request: Acquire) -> AcquireOutcome {
+        match self.apply(LocksCommand::Acquire(request)) {
+            Answer::Acquired { outcome, .. } => outcome,
+            other => panic!("not an answer to an acquire: {other:?}"),
+        }
+    }
+
+    pub(crate) fn acquire(&mut self, owner: &str, segments: &[&str], wait: Wait) -> AcquireOutcome {
+        let owner = Owner::Process(owner.to_owned());
+        self.ask(Acquire { wait, ..Self::request(owner, segments, Mode::Write) })
+    }
+
+    pub(crate) fn read(&mut self, owner: &str, segments: &[&str], wait: Wait) -> AcquireOutcome {
+        let owner = Owner::Process(owner.to_owned());
+        self.ask(Acquire { wait, ..Self::request(owner, segments, Mode::Read) })
+    }
+
+    pub(crate) fn hold(&mut self, owner: &str, segments: &[&str]) {
+        let outcome = self.acquire(owner, segments, Wait::No);
+        assert!(outcome.fencing_token().is_some());
+    }
+
+    pub(crate) fn release(&mut self, owner: &str, segments: &[&str]) {
+        let what = ToRelease::Paths { paths: vec![path(segments)], fencing_token: None };
+        let owner = Owner::Process(owner.to_owned());
+        self.apply(LocksCommand::Release(Release { namespace: namespace(), owner, what, message: None }));
+    }
+
+    pub(crate) fn open_session(&mut self, session_id: &str) {
+        self.apply(LocksCommand::OpenSession(OpenSession {
+            namespace: namespace(),
+            session_id: session_id.to_owned(),
+            resume: false,
+            request_id: RequestId([0; 16]),
+            process_id: "worker".into(),
+            ttl_ms: 10_000,
+            metadata: Metadata::new(),
+        }));
+    }
+
+    pub(crate) fn lock(&mut self, session_id: &str, request_id: &str, name: &str) -> AcquireOutcome {
+        let owner = Owner::Session { session_id: session_id.to_owned(), holder: None };
+        let request = Self::request(owner, &[name], Mode::Write);
+        self.ask(Acquire { request_id: Some(request_id.to_owned()), wait: Wait::Unlimited, ..request })
+    }
+
+    pub(crate) fn expire(&mut self, ids: Vec<u64>) {
+        let seen = self.core.revision();
+        self.apply(LocksCommand::ExpireSessions { ids, seen });
+    }
+}

@@ -1,0 +1,194 @@
+//! Time for what must not grow with what waits or is held, as ratios within one run.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use holdfast_core::shard::{Application, ShardCore};
+use holdfast_core::{Mode, Wait};
+
+use crate::alone;
+use crate::shard::Shard;
+
+const LONG: Wait = Wait::For(600_000);
+
+/// A lock with so many that wait for it, the holder first.
+fn crowd(waiting: u64, mode: Mode) -> Shard {
+    let mut shard = Shard::new();
+    shard.hold("p0", &["lock"]);
+    for index in 1..=waiting {
+        let owner = format!("p{index}");
+        let outcome = match mode {
+            Mode::Write => shard.acquire(&owner, &["lock"], LONG),
+            Mode::Read => shard.read(&owner, &["lock"], LONG),
+        };
+        assert!(outcome.fencing_token().is_none());
+    }
+    shard
+}
+
+/// As `crowd`, of owners that each hold something that another one waits for.
+fn awaited_crowd(waiting: u64) -> Shard {
+    let mut shard = Shard::new();
+    shard.hold("p0", &["lock"]);
+    for index in 1..=waiting {
+        let (owner, own) = (format!("p{index}"), format!("own{index}"));
+        shard.hold(&owner, &[&own]);
+        shard.acquire(&format!("behind{index}"), &[&own], LONG);
+        shard.acquire(&owner, &["lock"], LONG);
+    }
+    shard
+}
+
+/// Hands a lock on from one to the next, turn after turn; each goes to the end of the queue again.
+fn hand_on(shard: &mut Shard, waiting: u64, turns: Range<u64>) -> (Duration, f64) {
+    let examined = shard.core.requests_examined();
+    let start = Instant::now();
+    let times = turns.end - turns.start;
+    for turn in turns {
+        let owner = format!("p{}", turn % (waiting + 1));
+        shard.release(&owner, &["lock"]);
+        shard.acquire(&owner, &["lock"], LONG);
+    }
+    let each = start.elapsed() / u32::try_from(times).expect("few enough");
+    (each, (shard.core.requests_examined() - examined) as f64 / times as f64)
+}
+
+#[test]
+fn the_requests_looked_at_for_a_hand_off_do_not_grow_with_those_that_wait() {
+    let _alone = alone();
+    let looked_at = [10, 100, 10_000].map(|waiting| hand_on(&mut crowd(waiting, Mode::Write), waiting, 0..50).1);
+    assert_eq!(looked_at, [3.0; 3], "the next, the one after it, and the one that comes again");
+}
+
+#[test]
+fn nor_with_those_that_wait_for_the_ones_that_wait() {
+    let _alone = alone();
+    for waiting in [10, 3_000] {
+        let mut shard = awaited_crowd(waiting);
+        let before = shard.core.requests_examined();
+        (0..waiting / 2).for_each(|index| shard.release(&format!("p{index}"), &["lock"]));
+        let looked_at = shard.core.requests_examined() - before;
+        assert!(looked_at <= waiting, "{looked_at} looked at in {} hand-offs", waiting / 2);
+    }
+}
+
+#[test]
+#[ignore = "prints figures"]
+fn a_hand_off_with_100_000_waiting_against_one_with_10() {
+    let _alone = alone();
+    let mut few = crowd(10, Mode::Write);
+    let start = Instant::now();
+    let mut many = crowd(100_000, Mode::Write);
+    println!("to enqueue 100,000: {:?}", start.elapsed());
+    for round in 0..3 {
+        let turns = round * 50_000..(round + 1) * 50_000;
+        let (with_few, looked_few) = hand_on(&mut few, 10, turns.clone());
+        let (with_many, looked_many) = hand_on(&mut many, 100_000, turns.clone());
+        assert_eq!(looked_few, looked_many);
+        let ratio = with_many.as_secs_f64() / with_few.as_secs_f64();
+        println!(
+            "round {round}: release and enqueue again: {with_few:?} with 10 ({looked_few:.2} looked at), {with_many:?} with 100,000 ({looked_many:.2} looked at), ratio {ratio:.2}"
+        );
+    }
+}
+
+#[test]
+#[ignore = "prints figures"]
+fn a_hand_off_among_owners_that_others_wait_for() {
+    let _alone = alone();
+    for waiting in [10, 10_000] {
+        let start = Instant::now();
+        let mut shard = awaited_crowd(waiting);
+        println!("to enqueue {waiting} owners that others wait for: {:?}", start.elapsed());
+        let start = Instant::now();
+        let examined = shard.core.requests_examined();
+        for index in 0..waiting.min(1_000) {
+            shard.release(&format!("p{index}"), &["lock"]);
+        }
+        let (each, looked) = (start.elapsed() / waiting.min(1_000) as u32, shard.core.requests_examined() - examined);
+        println!("a hand-off: {each:?}, {:.2} looked at", looked as f64 / waiting.min(1_000) as f64);
+    }
+}
+
+#[test]
+#[ignore = "prints figures"]
+fn pairs_of_acquire_and_release() {
+    let _alone = alone();
+    for held in [0, 1_000_000] {
+        let mut shard = Shard::new();
+        for index in 0..held {
+            shard.hold(&format!("process-{index:06}"), &[&format!("lock-{index:06}")]);
+        }
+        for depth in [1, 2, 8] {
+            let segments: Vec<String> = (0..depth).map(|level| format!("level{level}")).collect();
+            let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+            let start = Instant::now();
+            for _ in 0..100_000 {
+                shard.hold("p", &segments);
+                shard.release("p", &segments);
+            }
+            println!("with {held} held, {depth} deep: {:?} a pair", start.elapsed() / 100_000);
+        }
+        if held > 0 {
+            let start = Instant::now();
+            let chunks = shard.core.snapshot();
+            let bytes: usize = chunks.iter().map(Vec::len).sum();
+            println!("snapshot of {held}: {:?}, {bytes} bytes", start.elapsed());
+            let start = Instant::now();
+            ShardCore::restore(Application::Locks, "locks_00", &chunks).expect("it was just taken");
+            println!("restore of {held}: {:?}", start.elapsed());
+        }
+    }
+}
+
+#[test]
+#[ignore = "prints figures"]
+fn the_end_of_100_000_at_once() {
+    let _alone = alone();
+    let mut shard = Shard::new();
+    (0..100_000).for_each(|index| shard.hold(&format!("process-{index:06}"), &[&format!("lock-{index:06}")]));
+    let start = Instant::now();
+    shard.advance(60_000);
+    println!("100,000 holds expire: {:?}", start.elapsed());
+    assert_eq!(shard.core.footprint(), Default::default());
+    for index in 0..100_000 {
+        let session_id = format!("se_{index:06}");
+        shard.open_session(&session_id);
+        shard.lock(&session_id, "r", &format!("lock-{index:06}"));
+    }
+    let ids = shard.core.session_leases().map(|lease| lease.number).collect();
+    let start = Instant::now();
+    shard.expire(ids);
+    println!("100,000 sessions with a hold expire: {:?}", start.elapsed());
+    let start = Instant::now();
+    println!("their {} effects: {:?}", shard.core.take_effects().len(), start.elapsed());
+    let mut shard = crowd(1_000, Mode::Read);
+    let start = Instant::now();
+    shard.release("p0", &["lock"]);
+    println!("1,000 readers are let in: {:?}", start.elapsed());
+    let start = Instant::now();
+    println!("their {} effects: {:?}", shard.core.take_effects().len(), start.elapsed());
+    let mut shard = crowd(100_000, Mode::Write);
+    let start = Instant::now();
+    shard.advance(600_000);
+    println!("100,000 waits and a hold end: {:?}", start.elapsed());
+}
+
+#[test]
+#[ignore = "prints figures"]
+fn asking_for_a_lock_while_100_000_wait_for_another_that_is_held() {
+    let _alone = alone();
+    let mut shard = crowd(100_000, Mode::Write);
+    shard.hold("other", &["second"]);
+    let start = Instant::now();
+    shard.acquire("p0", &["second"], LONG);
+    println!("a hot holder waits for somebody who waits for nothing: {:?}", start.elapsed());
+    shard.hold("p99999x", &["third"]);
+    let start = Instant::now();
+    shard.acquire("p99999", &["third"], LONG);
+    println!("the last in the queue waits for another: {:?}", start.elapsed());
+    shard.acquire("p99999x", &["lock"], LONG);
+    let start = Instant::now();
+    let outcome = shard.acquire("p0", &["third"], LONG);
+    println!("a hot holder is refused a deadlock: {:?}, {:?}", start.elapsed(), outcome.fencing_token());
+}

@@ -1,0 +1,166 @@
+//! What the model answers to commands that end something.
+
+use holdfast_core::{
+    Answer, Cancel, Effect, EventKind, Owner, Path, Phase, Reason, Release, Reset, SessionEnd, ToRelease,
+};
+
+use crate::acquire::{Answered, Found, distinct};
+use crate::state::{Model, Session, Who};
+
+impl Model {
+    pub(crate) fn release(&mut self, request: &Release) -> Answered {
+        if let Owner::Session { session_id, .. } = &request.owner
+            && !self.admit(session_id, request.message)?
+        {
+            return Ok(Answer::Ignored);
+        }
+        let who = self.who(&request.owner);
+        let (mut released, mut paths) = (false, vec![]);
+        match &request.what {
+            ToRelease::Paths { paths: named, fencing_token } => {
+                paths = named.clone();
+                paths.sort();
+                paths.dedup();
+                for path in &paths {
+                    let token = self.own(&who, path).map(|own| own.token);
+                    if token.is_some() && (fencing_token.is_none() || *fencing_token == token) {
+                        released = true;
+                        self.release_hold(&who, path);
+                    }
+                }
+            }
+            ToRelease::Request { request_id } => {
+                let is_its = |it: &Who| if who.number == 0 { *it == who } else { it.number == who.number };
+                let named = |id: Option<&String>, it: &Who| id == Some(request_id) && is_its(it);
+                let waiting = self.waits.iter().position(|wait| named(wait.request_id.as_ref(), &wait.who));
+                let granted = self.granted.iter().position(|it| named(Some(&it.id), &it.who) && it.who.number != 0);
+                if let Some(index) = waiting {
+                    paths = self.waits[index].claims.iter().map(|claim| claim.path.clone()).collect();
+                    self.end_wait(index, Reason::Ended);
+                } else if let Some(index) = granted {
+                    paths = self.release_granted(index);
+                }
+                released = waiting.is_some() || granted.is_some();
+            }
+            ToRelease::All => {
+                let whole = matches!(&request.owner, Owner::Session { holder: None, .. });
+                let goes = |it: &Who| if whole { it.number == who.number } else { *it == who };
+                let ended = self.end_waits(goes);
+                let held = self.holds.iter().filter(|hold| goes(&hold.who));
+                paths = held.map(|hold| hold.path.clone()).collect();
+                released = self.end_holds(goes, EventKind::Released) + ended > 0;
+            }
+        }
+        paths.sort();
+        paths.dedup();
+        self.run();
+        Ok(Answer::Released { released, locks: paths.iter().map(|path| self.view(path, 16)).collect() })
+    }
+
+    pub(crate) fn release_hold(&mut self, who: &Who, path: &Path) {
+        let index = self.holds.iter().position(|hold| hold.who == *who && hold.path == *path);
+        self.end_hold(index.expect("it is there"), EventKind::Released);
+    }
+
+    /// A hold ends with the last unreleased request that claims it.
+    fn release_granted(&mut self, index: usize) -> Vec<Path> {
+        let granted = self.granted.remove(index);
+        let mut paths = granted.live;
+        paths.sort();
+        for path in &paths {
+            let own = self.own(&granted.who, path).expect("what is live is held");
+            let claims = |other: &crate::state::Granted| other.who == granted.who && other.live.contains(path);
+            if !own.direct && !self.granted.iter().any(claims) {
+                self.release_hold(&granted.who, path);
+            }
+        }
+        paths
+    }
+
+    pub(crate) fn delete(&mut self, path: &Path) {
+        while let Some(index) = self.holds.iter().position(|hold| hold.path == *path) {
+            self.end_hold(index, EventKind::Deleted);
+        }
+        self.run();
+    }
+
+    pub(crate) fn cancel(&mut self, cancel: &Cancel) -> Answer {
+        let who = self.who(&cancel.owner);
+        let claims = distinct(&cancel.claims);
+        let (mut left_queue, mut given_back) = (false, false);
+        match self.find(&who, cancel.request_id.as_deref(), &claims) {
+            Ok(Some(Found::Waiting(index))) if self.waits[index].attempt == cancel.attempt => {
+                self.end_wait(index, Reason::Ended);
+                left_queue = true;
+            }
+            Ok(Some(Found::Granted(index))) if cancel.attempt != 0 && self.granted[index].attempt == cancel.attempt => {
+                self.release_granted(index);
+                given_back = true;
+            }
+            Ok(None) if cancel.attempt != 0 => {
+                let mut claims = claims;
+                claims.sort();
+                for claim in &claims {
+                    let Some(own) = self.own(&who, &claim.path).filter(|own| own.attempt == cancel.attempt) else {
+                        continue;
+                    };
+                    given_back = true;
+                    if own.upgraded {
+                        self.weaken(&who, claim);
+                    } else {
+                        self.release_hold(&who, &claim.path);
+                    }
+                }
+            }
+            _ => {}
+        }
+        self.run();
+        Answer::Cancelled { left_queue, given_back }
+    }
+
+    pub(crate) fn reset(&mut self, reset: &Reset) -> Answer {
+        let is_old = |born: u64| reset.before_revision.is_none_or(|before| born < before);
+        let born = |who: &Who| {
+            let holds = self.holds.iter().filter(|hold| hold.who == *who).map(|hold| hold.token);
+            let waits = self.waits.iter().filter(|wait| wait.who == *who).map(|wait| wait.id);
+            if who.number == 0 { holds.chain(waits).min() } else { Some(who.number) }
+        };
+        let name = |who: &Who| match &who.owner {
+            Owner::Process(process_id) => process_id.clone(),
+            Owner::Session { session_id, .. } => session_id.clone(),
+        };
+        let everybody = self.holds.iter().map(|hold| &hold.who).chain(self.waits.iter().map(|wait| &wait.who));
+        let going: Vec<Who> = everybody
+            .filter(|who| !reset.live_owners.contains(&name(who)) && is_old(born(who).unwrap()))
+            .cloned()
+            .collect();
+        let open = self.sessions.iter().filter(|session| session.is_open && is_old(session.number));
+        let mut sessions: Vec<String> =
+            open.map(|session| session.id.clone()).filter(|id| !reset.live_owners.contains(id)).collect();
+        sessions.sort();
+        let removed_waiters = self.end_waits(|who| going.contains(who));
+        let removed_holds = self.end_holds(|who| going.contains(who), EventKind::Reset);
+        sessions.iter().for_each(|id| self.end_session(id, SessionEnd::Reset));
+        self.run();
+        Answer::Reset { removed_holds, removed_waiters }
+    }
+
+    pub(crate) fn is_current(&self, path: &Path, token: u64) -> bool {
+        let is_it = |hold: &crate::state::Hold| hold.path == *path && hold.token == token;
+        self.holds.iter().any(|hold| is_it(hold) && hold.phase == Phase::Held)
+    }
+
+    /// The deletion of the namespace: what the shard has to tell.
+    pub(crate) fn purge(&mut self) -> Vec<Effect> {
+        while !self.waits.is_empty() {
+            self.end_wait(0, Reason::Ended);
+        }
+        let open: Vec<Session> = self.sessions.iter().filter(|session| session.is_open).cloned().collect();
+        open.iter().for_each(|session| self.session_ended(session, SessionEnd::NamespaceDeleted));
+        self.revision += self.holds.len() as u64;
+        self.holds.clear();
+        let mut effects = self.take_effects(self.events.len());
+        effects.push(Effect::NamespaceClosed { namespace: self.namespace.clone() });
+        effects
+    }
+}

@@ -1,0 +1,166 @@
+//! Who waits for whom, and who can be granted: straight from the definitions.
+
+use std::collections::BTreeSet;
+
+use holdfast_core::{Blocker, Claim, Mode, Path, Phase, Reason};
+
+use crate::state::{Hold, Model, Wait, Who};
+
+/// Pairs of owners: the first waits for the second.
+pub(crate) type Graph = BTreeSet<(Who, Who)>;
+
+pub(crate) fn reaches(graph: &Graph, from: &Who, to: &Who) -> bool {
+    let mut seen = BTreeSet::new();
+    let mut open = vec![from];
+    while let Some(at) = open.pop() {
+        for (_, next) in graph.iter().filter(|(one, _)| one == at) {
+            if next == to {
+                return true;
+            }
+            if seen.insert(next) {
+                open.push(next);
+            }
+        }
+    }
+    false
+}
+
+/// A request as it is judged: one that waits, or one that comes now.
+pub(crate) struct Asked<'a> {
+    pub(crate) who: &'a Who,
+    pub(crate) claims: &'a [Claim],
+    pub(crate) place: (bool, u64),
+}
+
+impl Model {
+    /// Everybody waits for the holds in their way; and for the earlier requests in their way, unless these wait for
+    /// them, which is decided in order of the queue.
+    pub(crate) fn graph(&self) -> Graph {
+        let mut graph = self.waits_for_holds();
+        for (index, wait) in self.waits.iter().enumerate() {
+            for before in &self.waits[..index] {
+                let in_the_way = wait.claims.iter().any(|claim| before.conflicts(&wait.who, claim));
+                if in_the_way && !reaches(&graph, &before.who, &wait.who) {
+                    graph.insert((wait.who.clone(), before.who.clone()));
+                }
+            }
+        }
+        graph
+    }
+
+    pub(crate) fn waits_for_holds(&self) -> Graph {
+        let mut graph = Graph::new();
+        for wait in &self.waits {
+            for claim in &wait.claims {
+                let blockers = self.holds.iter().filter(|hold| hold.conflicts(&wait.who, claim));
+                graph.extend(blockers.map(|hold| (wait.who.clone(), hold.who.clone())));
+            }
+        }
+        graph
+    }
+
+    pub(crate) fn is_covered(&self, who: &Who, claim: &Claim) -> bool {
+        let covers = |hold: &&Hold| hold.path.is_prefix_of(&claim.path) && hold.mode >= claim.mode;
+        self.holds.iter().filter(|hold| hold.who == *who).any(|hold| covers(&hold))
+    }
+
+    /// The holds in the way of a claim, in the order in which they are shown: at the path, above it, under it.
+    pub(crate) fn holds_in_the_way(&self, who: &Who, claim: &Claim) -> Vec<&Hold> {
+        let mut holds: Vec<&Hold> = self.holds.iter().filter(|hold| hold.conflicts(who, claim)).collect();
+        let nearness = |path: &Path| match path.0.len().cmp(&claim.path.0.len()) {
+            std::cmp::Ordering::Equal => 0,
+            std::cmp::Ordering::Less => 1,
+            std::cmp::Ordering::Greater => 2,
+        };
+        holds.sort_by_key(|hold| (nearness(&hold.path), hold.path.clone()));
+        holds
+    }
+
+    /// The earlier requests in the way of a claim that it may not overtake, in order of the queue; or, when nothing at
+    /// all is in the way, those behind it that have to go first.
+    pub(crate) fn waits_in_the_way(&self, asked: &Asked<'_>, claim: &Claim, graph: &Graph) -> Vec<&Wait> {
+        let is_upgrade = self.own(asked.who, &claim.path).is_some_and(|own| own.mode != claim.mode);
+        if self.is_covered(asked.who, claim) && !is_upgrade {
+            return vec![];
+        }
+        let conflicting = self.waits.iter().filter(|wait| wait.conflicts(asked.who, claim));
+        let before = conflicting.filter(|wait| wait.place() < asked.place && !is_upgrade);
+        before.filter(|wait| !reaches(graph, &wait.who, asked.who)).collect()
+    }
+
+    pub(crate) fn waits_to_yield_to(&self, asked: &Asked<'_>, claim: &Claim, graph: &Graph) -> Vec<&Wait> {
+        let own = self.own(asked.who, &claim.path);
+        let is_upgrade = own.is_some_and(|own| own.mode == Mode::Read && claim.mode == Mode::Write);
+        if own.is_some_and(|own| own.mode == Mode::Write) || (self.is_covered(asked.who, claim) && !is_upgrade) {
+            return vec![];
+        }
+        let conflicting = self.waits.iter().filter(|wait| wait.conflicts(asked.who, claim));
+        let behind = conflicting.filter(|wait| wait.place() > asked.place);
+        behind.filter(|wait| reaches(graph, asked.who, &wait.who)).collect()
+    }
+
+    /// The first claim that fails, why, and by whom.
+    pub(crate) fn fails(&self, asked: &Asked<'_>, graph: &Graph) -> Option<(usize, Reason, Vec<Blocker>)> {
+        for (index, claim) in asked.claims.iter().enumerate() {
+            let own = self.own(asked.who, &claim.path).map(|own| own.mode);
+            if own == Some(claim.mode) || own == Some(Mode::Write) {
+                continue;
+            }
+            let holds = self.holds_in_the_way(asked.who, claim);
+            if let Some(first) = holds.first() {
+                let reason = match first.path.0.len().cmp(&claim.path.0.len()) {
+                    _ if holds.iter().all(|hold| hold.phase == Phase::Transition) => Reason::Transition,
+                    std::cmp::Ordering::Equal => Reason::Held,
+                    std::cmp::Ordering::Less => Reason::Ancestor,
+                    std::cmp::Ordering::Greater => Reason::Descendant,
+                };
+                let blocker =
+                    |hold: &&Hold| Blocker { path: hold.path.clone(), waiting: false, holder: self.holder(hold) };
+                return Some((index, reason, holds.iter().take(16).map(blocker).collect()));
+            }
+            let waits = self.waits_in_the_way(asked, claim, graph);
+            if !waits.is_empty() {
+                let blockers = waits.iter().take(16).map(|wait| self.waiting_blocker(wait, claim)).collect();
+                return Some((index, Reason::Queued, blockers));
+            }
+        }
+        for (index, claim) in asked.claims.iter().enumerate() {
+            if let Some(first) = self.waits_to_yield_to(asked, claim, graph).first() {
+                return Some((index, Reason::Queued, vec![self.waiting_blocker(first, claim)]));
+            }
+        }
+        None
+    }
+
+    /// The first in the queue that can be granted.
+    pub(crate) fn first_grantable(&self) -> Option<usize> {
+        let graph = self.graph();
+        (0..self.waits.len()).find(|index| {
+            let wait = &self.waits[*index];
+            let asked = Asked { who: &wait.who, claims: &wait.claims, place: wait.place() };
+            self.fails(&asked, &graph).is_none()
+        })
+    }
+}
+
+impl Model {
+    /// The holds, the queue and who waits for whom, in few words: for whoever looks into a failure.
+    pub(crate) fn sketch(&self) -> String {
+        let name = |who: &Who| match &who.owner {
+            holdfast_core::Owner::Process(process_id) => process_id.clone(),
+            holdfast_core::Owner::Session { session_id, holder } => format!("{session_id}/{holder:?}"),
+        };
+        let claim = |claim: &Claim| format!("{:?}:{}", claim.mode, claim.path.0.join("/"));
+        let mut lines = vec![];
+        for hold in &self.holds {
+            lines.push(format!("{} holds {:?}:{} {:?}", name(&hold.who), hold.mode, hold.path.0.join("/"), hold.phase));
+        }
+        for wait in &self.waits {
+            let claims: Vec<String> = wait.claims.iter().map(claim).collect();
+            lines.push(format!("{} waits at {:?} for {}", name(&wait.who), wait.place(), claims.join(", ")));
+        }
+        let graph = self.graph();
+        lines.extend(graph.iter().map(|(one, other)| format!("{} -> {}", name(one), name(other))));
+        lines.join("\n")
+    }
+}

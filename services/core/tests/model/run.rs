@@ -1,0 +1,230 @@
+//! Grants, ends, and the passing of time, in the model.
+
+use holdfast_core::{AcquireOutcome, Claim, EventKind, Mode, Phase, Reason, RevokedReason, SessionEnd};
+
+use crate::state::{Granted, Hold, Model, Terms, Who, not_granted};
+
+/// Who a grant is for.
+pub(crate) struct Call<'a> {
+    pub(crate) attempt: u64,
+    pub(crate) request_id: Option<&'a str>,
+}
+
+impl Model {
+    /// Always the first in the queue that can be granted, until nobody can.
+    pub(crate) fn run(&mut self) {
+        while let Some(index) = self.first_grantable() {
+            let wait = self.waits.remove(index);
+            let call = Call { attempt: wait.attempt, request_id: wait.request_id.as_deref() };
+            let fencing_token = self.grant(&wait.who, &wait.claims, &wait.terms, call);
+            self.settled(&wait, AcquireOutcome::Granted { fencing_token });
+        }
+    }
+
+    pub(crate) fn grant(&mut self, who: &Who, claims: &[Claim], terms: &Terms, call: Call<'_>) -> u64 {
+        let deadline_ms = terms.ttl_ms.map(|ttl_ms| self.clock_ms + ttl_ms);
+        let named = call.request_id.filter(|_| who.number != 0);
+        let attempt = if named.is_some() { 0 } else { call.attempt };
+        let is_new = |model: &Self, claim: &Claim| model.own(who, &claim.path).map(|own| own.mode) < Some(claim.mode);
+        let new: Vec<Claim> = claims.iter().filter(|claim| is_new(self, claim)).cloned().collect();
+        let token = if new.is_empty() { 0 } else { self.next_revision() };
+        let mut found = vec![];
+        for claim in claims {
+            let wall_ms = self.wall_ms;
+            if let Some(own) = self.own_mut(who, &claim.path) {
+                found.push(own.token);
+                let unknown = own.attempt != 0 && attempt != 0;
+                let (phase, terms) = (Phase::Held, terms.clone());
+                if own.mode < claim.mode {
+                    own.upgraded = attempt != 0 && (own.attempt == 0 || own.upgraded);
+                    (own.mode, own.token, own.locked_at_ms, own.attempt) = (claim.mode, token, wall_ms, attempt);
+                } else {
+                    own.attempt = if unknown { own.attempt.max(attempt) } else { 0 };
+                    own.upgraded &= unknown;
+                }
+                (own.phase, own.terms, own.deadline_ms) = (phase, terms, deadline_ms);
+                own.direct |= named.is_none();
+                if own.mode > claim.mode {
+                    self.weaken(who, &claim.clone());
+                } else if new.contains(claim) {
+                    self.changed(&claim.path);
+                }
+                continue;
+            }
+            self.holds.push(Hold {
+                path: claim.path.clone(),
+                who: who.clone(),
+                mode: claim.mode,
+                phase: Phase::Held,
+                token,
+                locked_at_ms: wall_ms,
+                deadline_ms,
+                terms: terms.clone(),
+                direct: named.is_none(),
+                attempt,
+                upgraded: false,
+            });
+            self.changed(&claim.path);
+        }
+        if !new.is_empty() {
+            self.event(EventKind::Acquired, who, Some(token), new.clone());
+        }
+        let token = if new.is_empty() { found[0] } else { token };
+        if let Some(id) = named {
+            let live = claims.iter().map(|claim| claim.path.clone()).collect();
+            let (id, who, claims) = (id.to_owned(), who.clone(), claims.to_vec());
+            self.granted.push(Granted { id, who, claims, token, attempt: call.attempt, live });
+        }
+        self.end_contradicted();
+        token
+    }
+
+    pub(crate) fn weaken(&mut self, who: &Who, claim: &Claim) {
+        self.next_revision();
+        let own = self.own_mut(who, &claim.path).expect("it is there");
+        own.mode = Mode::Read;
+        (own.attempt, own.upgraded) = (0, false);
+        let token = own.token;
+        self.changed(&claim.path);
+        self.event(EventKind::Acquired, who, Some(token), vec![Claim { mode: Mode::Read, ..claim.clone() }]);
+        self.end_contradicted();
+    }
+
+    /// Requests that what their owners hold now makes impossible.
+    fn end_contradicted(&mut self) {
+        while let Some(index) = self.waits.iter().position(|wait| {
+            wait.claims.iter().any(|claim| match self.own(&wait.who, &claim.path) {
+                None => wait.upgrade,
+                Some(own) => own.mode != claim.mode && !wait.upgrade,
+            })
+        }) {
+            self.end_wait(index, Reason::Upgrade);
+        }
+    }
+
+    pub(crate) fn end_wait(&mut self, index: usize, reason: Reason) {
+        let wait = self.waits.remove(index);
+        self.settled(&wait, AcquireOutcome::Refused(Box::new(not_granted(reason, vec![]))));
+    }
+
+    pub(crate) fn end_waits(&mut self, goes: impl Fn(&Who) -> bool) -> u64 {
+        let mut ended = 0;
+        while let Some(index) = self.waits.iter().position(|wait| goes(&wait.who)) {
+            self.end_wait(index, Reason::Ended);
+            ended += 1;
+        }
+        ended
+    }
+
+    pub(crate) fn end_hold(&mut self, index: usize, kind: EventKind) {
+        self.next_revision();
+        let hold = self.holds.remove(index);
+        if hold.phase == Phase::Held {
+            match kind {
+                EventKind::Expired => self.revoked(&hold, RevokedReason::Expired),
+                EventKind::Deleted => self.revoked(&hold, RevokedReason::Deleted),
+                EventKind::Reset => self.revoked(&hold, RevokedReason::Reset),
+                _ => {}
+            }
+        }
+        self.changed(&hold.path);
+        let claim = Claim { path: hold.path.clone(), mode: hold.mode };
+        self.event(kind, &hold.who, Some(hold.token), vec![claim]);
+        for granted in self.granted.iter_mut().filter(|granted| granted.who == hold.who) {
+            granted.live.retain(|path| *path != hold.path);
+        }
+        self.granted.retain(|granted| !granted.live.is_empty());
+        self.end_contradicted();
+    }
+
+    /// All holds of those owners, in order of path, then of grant.
+    pub(crate) fn end_holds(&mut self, goes: impl Fn(&Who) -> bool, kind: EventKind) -> u64 {
+        let mut ended = 0;
+        while let Some(index) = self.first_hold(&goes) {
+            self.end_hold(index, kind);
+            ended += 1;
+        }
+        ended
+    }
+
+    fn first_hold(&self, goes: impl Fn(&Who) -> bool) -> Option<usize> {
+        let going = (0..self.holds.len()).filter(|index| goes(&self.holds[*index].who));
+        going.min_by_key(|index| (self.holds[*index].path.clone(), self.holds[*index].token))
+    }
+
+    /// Ends the phase of a hold: its transition comes first, if it has one.
+    pub(crate) fn end_phase(&mut self, index: usize, from_ms: u64) {
+        let hold = &mut self.holds[index];
+        if hold.phase == Phase::Transition || hold.terms.transition_ms == 0 {
+            return self.end_hold(index, EventKind::Expired);
+        }
+        hold.phase = Phase::Transition;
+        hold.deadline_ms = Some(from_ms + hold.terms.transition_ms);
+        let hold = hold.clone();
+        self.revoked(&hold, RevokedReason::Expired);
+    }
+
+    pub(crate) fn end_session(&mut self, id: &str, why: SessionEnd) {
+        let session = self.session(id).expect("it is open").clone();
+        let is_its = |who: &Who| who.number == session.number;
+        self.end_waits(is_its);
+        match why {
+            SessionEnd::Expired => {
+                let mut holds: Vec<Hold> = self.holds.iter().filter(|hold| is_its(&hold.who)).cloned().collect();
+                holds.sort_by_key(|hold| (hold.path.clone(), hold.token));
+                for gone in holds {
+                    let index = self.holds.iter().position(|hold| hold.who == gone.who && hold.path == gone.path);
+                    self.end_phase(index.expect("it is there"), self.clock_ms);
+                }
+            }
+            SessionEnd::Reset => {}
+            _ => drop(self.end_holds(is_its, EventKind::Released)),
+        }
+        self.granted.retain(|granted| granted.who.number != session.number);
+        self.next_revision();
+        let owner = holdfast_core::Owner::Session { session_id: id.to_owned(), holder: None };
+        self.event(EventKind::SessionEnded, &Who { owner, number: session.number }, None, vec![]);
+        self.session_mut(id).expect("it is open").is_open = false;
+        self.session_ended(&session, why);
+    }
+
+    /// Moves the clock; ends what is due in order of time, holds before waits, and grants after each.
+    pub(crate) fn advance(&mut self, now_ms: u64, wall_ms: u64) {
+        self.clock_ms = self.clock_ms.max(now_ms);
+        self.wall_ms = wall_ms;
+        self.effects.clear();
+        loop {
+            let due = |at_ms: &u64| *at_ms <= self.clock_ms;
+            let hold = self.holds.iter().filter_map(|hold| Some((hold.deadline_ms.filter(due)?, hold.token))).min();
+            let wait = self.waits.iter().filter_map(|wait| Some((wait.ends_at_ms.filter(due)?, wait.id))).min();
+            match (hold, wait) {
+                (None, None) => return,
+                (Some((hold, _)), Some((wait, id))) if wait < hold => self.time_out(id),
+                (None, Some((_, id))) => self.time_out(id),
+                (Some((at_ms, token)), _) => self.end_phases(at_ms, token),
+            }
+            self.run();
+        }
+    }
+
+    fn time_out(&mut self, id: u64) {
+        let index = self.waits.iter().position(|wait| wait.id == id).expect("it is due");
+        self.end_wait(index, Reason::TimedOut);
+    }
+
+    /// What was granted together and ends together, in order of path.
+    fn end_phases(&mut self, at_ms: u64, token: u64) {
+        let is_due = |hold: &&Hold| hold.deadline_ms == Some(at_ms) && hold.token == token;
+        let mut paths: Vec<_> = self.holds.iter().filter(is_due).map(|hold| hold.path.clone()).collect();
+        paths.sort();
+        for path in paths {
+            let index = self.holds.iter().position(|hold| hold.path == path && hold.token == token);
+            self.end_phase(index.expect("it is due"), at_ms);
+        }
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
+        let holds = self.holds.iter().filter_map(|hold| hold.deadline_ms);
+        holds.chain(self.waits.iter().filter_map(|wait| wait.ends_at_ms)).min()
+    }
+}

@@ -1,0 +1,314 @@
+//! What the naive model keeps: lists, searched from end to end for everything.
+
+use holdfast_core::{
+    AcquireOutcome, Blocker, Claim, Effect, Event, EventKind, HolderView, Limits, LockState, LockView, Metadata, Mode,
+    NamespaceRef, NotGranted, Owner, Path, Phase, Reason, RequestId, RevokedReason, SessionEnd, WaitId,
+};
+
+/// An owner; `number` tells a session from an ended one of the same id. 0 for a process.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Who {
+    pub(crate) owner: Owner,
+    pub(crate) number: u64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Terms {
+    pub(crate) ttl_ms: Option<u64>,
+    pub(crate) transition_ms: u64,
+    pub(crate) metadata: Metadata,
+    pub(crate) asked_expires_at_ns: Option<i64>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Hold {
+    pub(crate) path: Path,
+    pub(crate) who: Who,
+    pub(crate) mode: Mode,
+    pub(crate) phase: Phase,
+    pub(crate) token: u64,
+    pub(crate) locked_at_ms: u64,
+    pub(crate) deadline_ms: Option<u64>,
+    pub(crate) terms: Terms,
+    /// Claimed by a call without a request id.
+    pub(crate) direct: bool,
+    /// The attempt it was granted to, until its owner shows that it knows.
+    pub(crate) attempt: u64,
+    /// That attempt only changed its mode.
+    pub(crate) upgraded: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Wait {
+    pub(crate) id: u64,
+    pub(crate) upgrade: bool,
+    pub(crate) who: Who,
+    pub(crate) claims: Vec<Claim>,
+    pub(crate) terms: Terms,
+    pub(crate) request_id: Option<String>,
+    pub(crate) attempt: u64,
+    pub(crate) ends_at_ms: Option<u64>,
+    pub(crate) since_ms: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Session {
+    pub(crate) id: String,
+    pub(crate) number: u64,
+    pub(crate) epoch: u64,
+    pub(crate) seq: u64,
+    pub(crate) opening: RequestId,
+    pub(crate) process_id: String,
+    pub(crate) ttl_ms: u64,
+    pub(crate) metadata: Metadata,
+    pub(crate) opened_at_ms: u64,
+    pub(crate) is_open: bool,
+}
+
+/// A granted request of a session.
+#[derive(Clone, Debug)]
+pub(crate) struct Granted {
+    pub(crate) id: String,
+    pub(crate) who: Who,
+    pub(crate) claims: Vec<Claim>,
+    pub(crate) token: u64,
+    pub(crate) attempt: u64,
+    pub(crate) live: Vec<Path>,
+}
+
+/// One namespace and its clock.
+#[derive(Clone, Debug)]
+pub(crate) struct Model {
+    pub(crate) namespace: NamespaceRef,
+    pub(crate) limits: Limits,
+    pub(crate) clock_ms: u64,
+    pub(crate) wall_ms: u64,
+    pub(crate) revision: u64,
+    /// In order of arrival.
+    pub(crate) holds: Vec<Hold>,
+    /// In order of the queue.
+    pub(crate) waits: Vec<Wait>,
+    /// All that ever were.
+    pub(crate) sessions: Vec<Session>,
+    pub(crate) granted: Vec<Granted>,
+    /// The last change of a path, as far as it is held.
+    pub(crate) changes: Vec<(Path, u64)>,
+    pub(crate) events: Vec<Event>,
+    /// Of the present entry; the locks in them are filled in at its end.
+    pub(crate) effects: Vec<Effect>,
+}
+
+pub(crate) fn related(one: &Path, other: &Path) -> bool {
+    one.is_prefix_of(other) || other.is_prefix_of(one)
+}
+
+pub(crate) fn conflict(one: (&Path, Mode), other: (&Path, Mode)) -> bool {
+    related(one.0, other.0) && (one.1 == Mode::Write || other.1 == Mode::Write)
+}
+
+pub(crate) fn not_granted(reason: Reason, blockers: Vec<Blocker>) -> NotGranted {
+    NotGranted { reason, blockers, queue_position: None, cycle: vec![] }
+}
+
+impl Hold {
+    pub(crate) fn conflicts(&self, who: &Who, claim: &Claim) -> bool {
+        self.who != *who && conflict((&self.path, self.mode), (&claim.path, claim.mode))
+    }
+}
+
+impl Wait {
+    pub(crate) fn conflicts(&self, who: &Who, claim: &Claim) -> bool {
+        self.who != *who && self.claims.iter().any(|own| conflict((&own.path, own.mode), (&claim.path, claim.mode)))
+    }
+
+    /// Upgrades first, then in order of arrival.
+    pub(crate) fn place(&self) -> (bool, u64) {
+        (!self.upgrade, self.id)
+    }
+}
+
+impl Model {
+    pub(crate) fn new(namespace: NamespaceRef, limits: Limits) -> Self {
+        Self {
+            namespace,
+            limits,
+            clock_ms: 0,
+            wall_ms: 0,
+            revision: 0,
+            holds: vec![],
+            waits: vec![],
+            sessions: vec![],
+            granted: vec![],
+            changes: vec![],
+            events: vec![],
+            effects: vec![],
+        }
+    }
+
+    pub(crate) fn next_revision(&mut self) -> u64 {
+        self.revision += 1;
+        self.revision
+    }
+
+    pub(crate) fn session(&self, id: &str) -> Option<&Session> {
+        self.sessions.iter().find(|session| session.is_open && session.id == id)
+    }
+
+    pub(crate) fn session_mut(&mut self, id: &str) -> Option<&mut Session> {
+        self.sessions.iter_mut().find(|session| session.is_open && session.id == id)
+    }
+
+    pub(crate) fn who(&self, owner: &Owner) -> Who {
+        let number = match owner {
+            Owner::Process(_) => 0,
+            Owner::Session { session_id, .. } => self.session(session_id).map_or(u64::MAX, |session| session.number),
+        };
+        Who { owner: owner.clone(), number }
+    }
+
+    pub(crate) fn process_id(&self, who: &Who) -> String {
+        match &who.owner {
+            Owner::Process(process_id) => process_id.clone(),
+            Owner::Session { .. } => {
+                let session = self.sessions.iter().find(|session| session.number == who.number);
+                session.expect("sessions are never forgotten here").process_id.clone()
+            }
+        }
+    }
+
+    pub(crate) fn own(&self, who: &Who, path: &Path) -> Option<&Hold> {
+        self.holds.iter().find(|hold| hold.who == *who && hold.path == *path)
+    }
+
+    pub(crate) fn own_mut(&mut self, who: &Who, path: &Path) -> Option<&mut Hold> {
+        self.holds.iter_mut().find(|hold| hold.who == *who && hold.path == *path)
+    }
+
+    pub(crate) fn changed(&mut self, path: &Path) {
+        self.changes.retain(|(other, _)| other != path);
+        self.changes.push((path.clone(), self.revision));
+    }
+
+    pub(crate) fn event(&mut self, kind: EventKind, who: &Who, token: Option<u64>, claims: Vec<Claim>) {
+        let event = Event {
+            revision: self.revision,
+            at_ms: self.wall_ms,
+            kind,
+            owner: who.owner.clone(),
+            process_id: self.process_id(who),
+            fencing_token: token,
+            claims,
+        };
+        self.events.push(event);
+    }
+
+    pub(crate) fn settled(&mut self, wait: &Wait, outcome: AcquireOutcome) {
+        let mut paths: Vec<Path> = wait.claims.iter().map(|claim| claim.path.clone()).collect();
+        paths.sort();
+        self.effects.push(Effect::Settled {
+            namespace: self.namespace.clone(),
+            wait: WaitId(wait.id),
+            attempt: wait.attempt,
+            owner: wait.who.owner.clone(),
+            request_id: wait.request_id.clone(),
+            claims: wait.claims.clone(),
+            outcome,
+            locks: paths.iter().map(|path| self.view(path, 16)).collect(),
+        });
+    }
+
+    pub(crate) fn revoked(&mut self, hold: &Hold, reason: RevokedReason) {
+        if let Owner::Session { session_id, .. } = &hold.who.owner {
+            self.effects.push(Effect::Revoked {
+                namespace: self.namespace.clone(),
+                session_id: session_id.clone(),
+                path: hold.path.clone(),
+                fencing_token: hold.token,
+                reason,
+                current_owner: None,
+            });
+        }
+    }
+
+    pub(crate) fn session_ended(&mut self, session: &Session, reason: SessionEnd) {
+        self.effects.push(Effect::SessionEnded {
+            namespace: self.namespace.clone(),
+            number: session.number,
+            session_id: session.id.clone(),
+            reason,
+        });
+    }
+
+    /// The effects with locks and owners as they are now; the first new event of the entry at the end.
+    pub(crate) fn take_effects(&mut self, first_event: usize) -> Vec<Effect> {
+        let mut effects = std::mem::take(&mut self.effects);
+        for effect in &mut effects {
+            match effect {
+                Effect::Settled { locks, .. } => {
+                    locks.iter_mut().for_each(|lock| *lock = self.view(&lock.path, 16));
+                }
+                Effect::Revoked { path, current_owner, .. } => {
+                    *current_owner = self.holds.iter().find(|hold| hold.path == *path).map(|hold| self.holder(hold));
+                }
+                _ => {}
+            }
+        }
+        if let Some(event) = self.events.get(first_event) {
+            let (namespace, from_revision) = (self.namespace.clone(), event.revision);
+            effects.push(Effect::Events { namespace, from_revision });
+        }
+        effects
+    }
+
+    pub(crate) fn holder(&self, hold: &Hold) -> HolderView {
+        HolderView {
+            owner: hold.who.owner.clone(),
+            process_id: self.process_id(&hold.who),
+            mode: hold.mode,
+            fencing_token: hold.token,
+            locked_at_ms: hold.locked_at_ms,
+            deadline_ms: hold.deadline_ms,
+            asked_expires_at_ns: hold.terms.asked_expires_at_ns,
+            phase: hold.phase,
+            metadata: hold.terms.metadata.clone(),
+        }
+    }
+
+    pub(crate) fn waiting_blocker(&self, wait: &Wait, claim: &Claim) -> Blocker {
+        let conflicts = |own: &&Claim| conflict((&own.path, own.mode), (&claim.path, claim.mode));
+        let own = wait.claims.iter().find(conflicts).expect("it is in the way");
+        let holder = HolderView {
+            owner: wait.who.owner.clone(),
+            process_id: self.process_id(&wait.who),
+            mode: own.mode,
+            fencing_token: 0,
+            locked_at_ms: wait.since_ms,
+            deadline_ms: wait.ends_at_ms,
+            asked_expires_at_ns: wait.terms.asked_expires_at_ns,
+            phase: Phase::Held,
+            metadata: wait.terms.metadata.clone(),
+        };
+        Blocker { path: own.path.clone(), waiting: true, holder }
+    }
+
+    pub(crate) fn view(&self, path: &Path, max_readers: usize) -> LockView {
+        let here: Vec<&Hold> = self.holds.iter().filter(|hold| hold.path == *path).collect();
+        let of = |mode| here.iter().filter(move |hold| hold.mode == mode).map(|hold| self.holder(hold));
+        let change = self.changes.iter().find(|(other, _)| other == path).filter(|_| !here.is_empty());
+        let waiting = self.waits.iter().filter(|wait| wait.claims.iter().any(|claim| claim.path == *path));
+        LockView {
+            path: path.clone(),
+            state: match here.first().map(|hold| hold.mode) {
+                None => LockState::Unlocked,
+                Some(Mode::Read) => LockState::ReadLocked,
+                Some(Mode::Write) => LockState::WriteLocked,
+            },
+            locked_at_ms: here.first().map(|hold| hold.locked_at_ms),
+            write_lock_holder: of(Mode::Write).next(),
+            read_lock_holders: of(Mode::Read).take(max_readers).collect(),
+            holders_total: here.len() as u64,
+            waiting: waiting.count() as u64,
+            revision: change.map_or(self.revision, |(_, revision)| *revision),
+        }
+    }
+}

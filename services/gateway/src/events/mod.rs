@@ -1,0 +1,73 @@
+//! The events of a namespace, as they happen.
+//!
+//! A watcher asks the shard for one page after another, and the shard keeps the question until there is something to
+//! tell. Nothing is gathered for a reader who does not read: the next page is asked for when the last one was taken.
+
+mod credential;
+mod pages;
+mod places;
+mod stream;
+mod view;
+
+use holdfast_core::{Revision, Scopes};
+
+use crate::error::ApiResult;
+use crate::service::{CallContext, Caller, Service};
+use crate::validate;
+
+pub(crate) use credential::StandingCredential;
+use pages::Pages;
+pub(crate) use places::Places;
+pub(crate) use stream::EventStream;
+pub use view::{ClaimInfo, EventInfo};
+
+/// Watchers of one account at one gateway.
+pub const MAX_WATCHERS: usize = 1_000;
+
+/// Which events are asked for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WatchEvents {
+    /// Where.
+    pub(crate) namespace: String,
+    /// Segments of a path: only events that concern it, or something above or below. Empty for all.
+    pub(crate) prefix: Vec<String>,
+    /// From this revision on, inclusive; absent means from now.
+    pub(crate) from_revision: Option<Revision>,
+}
+
+/// Some events, and how far the stream has come with them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EventPage {
+    /// In order of revision; may be none.
+    pub(crate) events: Vec<EventInfo>,
+    /// Whoever goes on from here misses nothing.
+    pub(crate) next_revision: Revision,
+}
+
+impl Service {
+    /// Watches a namespace. `bearer` is the credential that the caller was let in with; it is checked again while the
+    /// stream lives.
+    ///
+    /// # Errors
+    /// `NAMESPACE_NOT_FOUND`, `REVISION_COMPACTED` when the start is too old, `RATE_LIMITED` when the account has too
+    /// many watchers here, besides those of every call.
+    pub(crate) async fn watch_events(
+        &self,
+        caller: &Caller,
+        bearer: Option<&str>,
+        context: &CallContext,
+        request: WatchEvents,
+    ) -> ApiResult<EventStream> {
+        let tenant = caller.require(Scopes::LOCKS_READ)?;
+        tenant.check_namespace("namespace", &request.namespace)?;
+        let prefix = validate::prefix(&request.prefix, tenant.limits())?;
+        self.inner.rates.admit(tenant.account)?;
+        let place = self.inner.watchers.take(tenant.account.id)?;
+        let credential =
+            StandingCredential::new(self.clone(), bearer, Some(request.namespace.clone()), Scopes::LOCKS_READ);
+        let from = request.from_revision;
+        let pages = Pages::open(self.clone(), tenant.account.id, &request.namespace, prefix, from, context).await?;
+        let refused = async move { credential.refused().await };
+        Ok(EventStream::start(pages.start(), pages, refused, place, self.stopping()))
+    }
+}

@@ -1,0 +1,119 @@
+//! Asking a shard for one page of events after another.
+
+use std::time::Duration;
+
+use holdfast_cluster::{Application, shard_key};
+use holdfast_core::{AccountId, Answer, NamespaceRef, Path, Query, Refusal, Reply, Revision};
+use tokio::time::{Instant, sleep};
+
+use super::EventPage;
+use super::stream::Source;
+use crate::error::{ApiError, ApiResult};
+use crate::service::{CallContext, Service};
+
+/// Events of one page.
+const PAGE: u32 = 256;
+/// How long the shard keeps a question to which there is no answer yet.
+const HOLD: Duration = Duration::from_secs(10);
+/// How much longer an answer may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// How long the shard may be silent before the stream ends: longer than any failover should take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two attempts to reach a shard that cannot be reached.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// A place in the history of a namespace, which moves on.
+pub(super) struct Pages {
+    service: Service,
+    key: u32,
+    namespace: NamespaceRef,
+    prefix: Path,
+    next_revision: Revision,
+    start: Revision,
+    /// What the opening brought.
+    first: Option<EventPage>,
+}
+
+impl Pages {
+    /// Finds the start, so that one that is too old is refused before the stream begins.
+    pub(super) async fn open(
+        service: Service,
+        account: AccountId,
+        name: &str,
+        prefix: Path,
+        from_revision: Option<Revision>,
+        context: &CallContext,
+    ) -> ApiResult<Self> {
+        let key = shard_key(Application::Locks, account.0, name);
+        let (router, directory) = (&service.inner.router, &service.inner.directory);
+        let mut before = None;
+        loop {
+            let found = directory.namespace(account, name, context.deadline).await?;
+            // The shard did not know this very incarnation: it has not opened it yet, or has already purged it.
+            let incarnation = found.filter(|found| before != Some(*found));
+            let Some(incarnation) = incarnation else { return Err(ApiError::namespace_not_found(name)) };
+            let namespace = NamespaceRef { account, name: name.to_owned(), incarnation };
+            let query = question(&namespace, &prefix, from_revision);
+            let reply = router.query(Application::Locks, key, &query, context.deadline).await?;
+            if reply.outcome == Err(Refusal::NamespaceNotFound) {
+                directory.forget_namespace(account, name);
+                before = Some(incarnation);
+                continue;
+            }
+            let first = read(reply, name)?;
+            let next_revision = first.next_revision;
+            let start = from_revision.unwrap_or(next_revision);
+            return Ok(Self { service, key, namespace, prefix, next_revision, start, first: Some(first) });
+        }
+    }
+
+    /// From where to go on when nothing of what is still to come was taken.
+    pub(super) fn start(&self) -> Revision {
+        self.start
+    }
+}
+
+impl Source for Pages {
+    /// As soon as there is a page with events; after a while also one without any, to say how far the stream has come.
+    async fn next(&mut self) -> ApiResult<EventPage> {
+        if let Some(first) = self.first.take() {
+            return Ok(first);
+        }
+        let give_up_at = Instant::now() + PATIENCE;
+        loop {
+            let query = question(&self.namespace, &self.prefix, Some(self.next_revision));
+            let deadline = Instant::now() + HOLD + ANSWER_WITHIN;
+            match self.service.inner.router.watch(self.key, &query, HOLD, deadline).await {
+                Ok(reply) => {
+                    let page = read(reply, &self.namespace.name)?;
+                    self.next_revision = page.next_revision;
+                    return Ok(page);
+                }
+                // Most likely another replica is about to lead; nothing is lost meanwhile.
+                Err(error) if Instant::now() < give_up_at => {
+                    tracing::debug!(%error, "a watcher asks again");
+                    sleep(PAUSE).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+fn question(namespace: &NamespaceRef, prefix: &Path, from_revision: Option<Revision>) -> Query {
+    Query::Events { namespace: namespace.clone(), from_revision, prefix: prefix.clone(), limit: PAGE }
+}
+
+fn read(reply: Reply, name: &str) -> ApiResult<EventPage> {
+    match reply.outcome {
+        Ok(Answer::Events { events, next_revision, .. }) => {
+            Ok(EventPage { events: events.into_iter().map(Into::into).collect(), next_revision })
+        }
+        Err(Refusal::NamespaceNotFound) => Err(ApiError::namespace_not_found(name)),
+        Err(refusal) => Err(refusal.into()),
+        Ok(answer) => {
+            tracing::error!(?answer, "a shard gave an answer of another kind than was asked for");
+            Err(ApiError::internal("a shard gave an answer that this gateway does not understand"))
+        }
+    }
+}

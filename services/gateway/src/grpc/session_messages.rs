@@ -1,0 +1,181 @@
+//! Messages of the session protocol as protocol buffers.
+
+use holdfast_core::{BelievedHold, Mode, Path, RevokedReason, SessionEnd};
+use holdfast_proto::v1;
+use holdfast_proto::v1::client_message::{self as client, Message as Said};
+use holdfast_proto::v1::server_message::{self as server, Message as Says};
+
+use super::show;
+use crate::error::{ApiError, ApiResult};
+use crate::service::Resource;
+use crate::session;
+use crate::session::{ClientMessage, ClientSays, EndReason, RefusedFor, ServerMessage};
+
+/// A message of a client.
+pub(super) fn read(message: v1::ClientMessage) -> ApiResult<ClientMessage> {
+    let said = match message.message {
+        None => return Err(ApiError::invalid("message", "message: is missing, or of a kind that is not known")),
+        Some(Said::Open(open)) => ClientSays::Open(session::Open {
+            namespace: open.namespace,
+            session_id: open.session_id,
+            process_id: open.process_id,
+            ttl_ms: open.ttl_ms,
+            metadata: open.metadata.into_iter().collect(),
+        }),
+        Some(Said::LockInfo(info)) => {
+            let held = info.held.into_iter().map(held).collect::<ApiResult<_>>()?;
+            let pending = info.pending.into_iter().map(pending).collect::<ApiResult<_>>()?;
+            ClientSays::LockInfo(session::LockInfo { held, pending })
+        }
+        Some(Said::Lock(message)) => ClientSays::Lock(lock(message)?),
+        Some(Said::Release(message)) => ClientSays::Release(release(message)),
+        Some(Said::ReleaseAll(_)) => ClientSays::ReleaseAll,
+        Some(Said::Keepalive(_)) => ClientSays::KeepAlive,
+        Some(Said::Close(_)) => ClientSays::Close,
+    };
+    Ok(ClientMessage { seq: message.seq, said })
+}
+
+fn held(held: client::Held) -> ApiResult<BelievedHold> {
+    Ok(BelievedHold { path: Path(held.path), mode: mode(held.mode)?, fencing_token: held.fencing_token })
+}
+
+fn pending(pending: client::Pending) -> ApiResult<session::Pending> {
+    match pending.message {
+        None => Err(ApiError::invalid("pending", "pending: a message is missing, or of a kind that is not known")),
+        Some(client::pending::Message::Lock(message)) => lock(message).map(session::Pending::Lock),
+        Some(client::pending::Message::Release(message)) => Ok(session::Pending::Release(release(message))),
+    }
+}
+
+fn lock(lock: client::Lock) -> ApiResult<session::Lock> {
+    let resource = |given: v1::Resource| Ok(Resource { path: given.path, mode: mode(given.mode)? });
+    Ok(session::Lock {
+        request_id: lock.request_id,
+        resources: lock.resources.into_iter().map(resource).collect::<ApiResult<_>>()?,
+        holder: lock.holder,
+        transition_ms: lock.transition_ms,
+        allow_upgrade: lock.allow_upgrade,
+        only_try: lock.r#try,
+    })
+}
+
+fn release(release: client::Release) -> session::Release {
+    session::Release { request_id: release.request_id }
+}
+
+fn mode(mode: i32) -> ApiResult<Mode> {
+    match v1::Mode::try_from(mode) {
+        Ok(v1::Mode::Write) => Ok(Mode::Write),
+        Ok(v1::Mode::Read) => Ok(Mode::Read),
+        Err(_) => Err(ApiError::invalid("mode", "mode: must be READ or WRITE")),
+    }
+}
+
+/// A message of the service.
+pub(super) fn write(message: ServerMessage) -> v1::ServerMessage {
+    let message = match message {
+        ServerMessage::Opened { session_id, epoch, ttl_ms, resumed } => {
+            Says::Opened(server::Opened { session_id, epoch, ttl_ms, resumed })
+        }
+        ServerMessage::Revoked { path, reason, current_owner } => Says::Revoked(server::Revoked {
+            path,
+            reason: revoked(reason).into(),
+            current_owner: current_owner.map(show::holder),
+        }),
+        ServerMessage::Acquired { request_id, fencing_token } => Says::State(server::State {
+            request_id: Some(request_id),
+            state: server::state::Value::Acquired.into(),
+            fencing_token: Some(fencing_token),
+            ..Default::default()
+        }),
+        ServerMessage::Enqueued { request_id, queue_position, blockers } => Says::State(server::State {
+            request_id: Some(request_id),
+            state: server::state::Value::Enqueued.into(),
+            queue_position,
+            blockers: blockers.into_iter().map(show::blocker).collect(),
+            ..Default::default()
+        }),
+        ServerMessage::Ready { request_id } => {
+            let state = server::state::Value::Ready.into();
+            Says::State(server::State { request_id, state, ..Default::default() })
+        }
+        ServerMessage::Refused { request_id, why } => {
+            let why = match why {
+                RefusedFor::Reason(reason) => server::refused::Why::Reason(show::refusal(reason)),
+                RefusedFor::Fault(error) => {
+                    server::refused::Why::Fault(server::Fault { code: error.code.name().into(), detail: error.detail })
+                }
+            };
+            Says::Refused(server::Refused { request_id, why: Some(why) })
+        }
+        ServerMessage::KeptAlive { remaining_ms } => Says::KeptAlive(server::KeptAlive { remaining_ms }),
+        ServerMessage::SessionEnded { reason } => {
+            Says::SessionEnded(server::SessionEnded { reason: ended(reason).into() })
+        }
+        ServerMessage::Error { error, request_id } => {
+            Says::Error(server::Error { code: error.code.name().into(), detail: error.detail, request_id })
+        }
+    };
+    v1::ServerMessage { message: Some(message) }
+}
+
+fn revoked(reason: RevokedReason) -> server::revoked::Reason {
+    match reason {
+        RevokedReason::Expired => server::revoked::Reason::Expired,
+        RevokedReason::Deleted => server::revoked::Reason::Deleted,
+        RevokedReason::Reset => server::revoked::Reason::Reset,
+        RevokedReason::Duplicate => server::revoked::Reason::Duplicate,
+    }
+}
+
+fn ended(reason: EndReason) -> server::session_ended::Reason {
+    use server::session_ended::Reason;
+    match reason {
+        EndReason::Superseded => Reason::Superseded,
+        EndReason::Ended(SessionEnd::Closed) => Reason::Closed,
+        EndReason::Ended(SessionEnd::Expired) => Reason::Expired,
+        EndReason::Ended(SessionEnd::Reset) => Reason::Reset,
+        EndReason::Ended(SessionEnd::NamespaceDeleted) => Reason::NamespaceDeleted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Code;
+
+    fn said(message: Said) -> ApiResult<ClientSays> {
+        read(v1::ClientMessage { seq: 3, message: Some(message) }).map(|message| message.said)
+    }
+
+    #[test]
+    fn names_of_reasons_are_the_same_as_in_json() {
+        for reason in [SessionEnd::Closed, SessionEnd::Expired, SessionEnd::Reset, SessionEnd::NamespaceDeleted] {
+            assert_eq!(ended(EndReason::Ended(reason)).as_str_name(), reason.name());
+        }
+        assert_eq!(ended(EndReason::Superseded).as_str_name(), EndReason::Superseded.name());
+        for reason in [RevokedReason::Expired, RevokedReason::Deleted, RevokedReason::Reset, RevokedReason::Duplicate] {
+            assert_eq!(revoked(reason).as_str_name(), reason.name());
+        }
+    }
+
+    #[test]
+    fn a_lock_that_does_not_say_how_is_for_writing() {
+        let resources = vec![v1::Resource { path: vec!["x".into()], ..Default::default() }];
+        let lock = client::Lock { request_id: "a".into(), resources, ..Default::default() };
+        let ClientSays::Lock(lock) = said(Said::Lock(lock)).unwrap() else { panic!("not a lock") };
+        assert_eq!(lock.resources, [Resource { path: vec!["x".into()], mode: Mode::Write }]);
+        assert!(!lock.only_try);
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused() {
+        let nothing = read(v1::ClientMessage { seq: 1, message: None }).unwrap_err();
+        assert_eq!(nothing.code, Code::InvalidArgument);
+        let held = vec![client::Held { path: vec!["x".into()], mode: 9, fencing_token: 1 }];
+        assert!(said(Said::LockInfo(client::LockInfo { held, pending: Vec::new() })).is_err());
+        let pending = vec![client::Pending { message: None }];
+        assert!(said(Said::LockInfo(client::LockInfo { held: Vec::new(), pending })).is_err());
+    }
+}

@@ -1,0 +1,104 @@
+//! The account that all Locktopus clients act for.
+
+use std::str::FromStr;
+
+use holdfast_cluster::Application;
+use holdfast_core::{Account, AccountId, Answer, MAX_PAGE_SIZE, Query};
+
+use super::Door;
+use crate::error::{ApiError, ApiResult, Code};
+use crate::service::{CallContext, Caller};
+
+/// The account that a first start makes.
+const DEMO_EMAIL: &str = "demo@example.com";
+/// Digits of an id in hex.
+const HEX_DIGITS: usize = 16;
+
+/// An account as the flag of a process names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LocktopusAccount {
+    /// By its id.
+    Id(AccountId),
+    /// The account that a first start makes, by its e-mail.
+    Demo,
+}
+
+/// The text names no account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an account is `demo`, an id of 16 hex digits, or an id of more than 16 decimal digits")]
+pub struct MalformedLocktopusAccount;
+
+impl FromStr for LocktopusAccount {
+    type Err = MalformedLocktopusAccount;
+
+    fn from_str(text: &str) -> Result<Self, MalformedLocktopusAccount> {
+        let is_decimal = text.len() > HEX_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit());
+        let is_hex = text.len() == HEX_DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let id = match text {
+            "demo" => return Ok(Self::Demo),
+            _ if is_hex => u64::from_str_radix(text, 16),
+            _ if is_decimal => text.parse(),
+            _ => return Err(MalformedLocktopusAccount),
+        };
+        id.map(|id| Self::Id(AccountId(id))).map_err(|_| MalformedLocktopusAccount)
+    }
+}
+
+impl Door {
+    /// The account's id.
+    pub(super) async fn account_id(&self, context: &CallContext) -> ApiResult<AccountId> {
+        let look_up = || async {
+            match self.account {
+                LocktopusAccount::Id(id) => Ok(id),
+                LocktopusAccount::Demo => self.find_demo(context).await,
+            }
+        };
+        self.known.get_or_try_init(look_up).await.copied()
+    }
+
+    /// A caller who may do with locks and namespaces what the account may.
+    pub(super) async fn caller(&self, context: &CallContext) -> ApiResult<Caller> {
+        let id = self.account_id(context).await?;
+        self.service.trust_account(&id.to_string(), context).await
+    }
+
+    async fn find_demo(&self, context: &CallContext) -> ApiResult<AccountId> {
+        let mut after = None;
+        loop {
+            let query = Query::Accounts { after, limit: MAX_PAGE_SIZE };
+            let router = &self.service.inner.router;
+            let reply = router.query(Application::Accounts, 0, &query, context.deadline).await?;
+            let Ok(Answer::Accounts { accounts, more }) = reply.outcome else {
+                return Err(ApiError::internal("the accounts cannot be listed"));
+            };
+            let is_demo = |account: &&Account| account.email == DEMO_EMAIL;
+            if let Some(demo) = accounts.iter().find(is_demo) {
+                return Ok(demo.id);
+            }
+            after = accounts.last().map(|account| account.id);
+            if !more {
+                let detail = format!("there is no account {DEMO_EMAIL}; name another with --locktopus-account");
+                return Err(ApiError::new(Code::AccountNotFound, detail));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_account_is_named_as_elsewhere_or_is_the_demo_account() {
+        let parse = |text: &str| text.parse::<LocktopusAccount>();
+        assert_eq!(parse("demo"), Ok(LocktopusAccount::Demo));
+        let id = LocktopusAccount::Id(AccountId(17_376_851_231_650_125_672));
+        assert_eq!(parse("17376851231650125672"), Ok(id));
+        assert_eq!(parse("f12716db48fd8f68"), Ok(LocktopusAccount::Id(AccountId(0xf127_16db_48fd_8f68))));
+        for wrong in
+            ["", "Demo", "1", "f12716db48fd8f6", "f12716db48fd8f6g", "99999999999999999999", "-000000000000000001"]
+        {
+            assert_eq!(parse(wrong), Err(MalformedLocktopusAccount), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What Locktopus clients say and are told.
+
+use holdfast_core::Mode;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::service::Resource;
+
+/// A message of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    Lock(Vec<Resource>),
+    Release,
+}
+
+/// Where the one lock of a connection stands, as its client was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Ready,
+    Enqueued,
+    Acquired,
+}
+
+impl State {
+    /// As clients know it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Enqueued => "enqueued",
+            Self::Acquired => "acquired",
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Frame {
+    action: String,
+    #[serde(default)]
+    resources: Option<Vec<FrameResource>>,
+}
+
+#[derive(Deserialize)]
+struct FrameResource {
+    #[serde(rename = "type")]
+    kind: String,
+    /// Clients that lock everything leave it out.
+    #[serde(default)]
+    path: Option<Vec<String>>,
+}
+
+/// Reads a message. Fields that are not known are skipped: clients may have newer ones.
+///
+/// # Errors
+/// What is wrong with it, for the client.
+pub(super) fn read(text: &str) -> Result<Request, String> {
+    let frame: Frame = serde_json::from_str(text).map_err(|error| format!("not a message: {error}"))?;
+    match frame.action.as_str() {
+        "release" => Ok(Request::Release),
+        "lock" => {
+            let resources = frame.resources.unwrap_or_default().into_iter();
+            let resources: Vec<Resource> = resources.map(resource).collect::<Result<_, _>>()?;
+            if resources.is_empty() {
+                return Err("resources: a lock needs at least one".to_owned());
+            }
+            Ok(Request::Lock(resources))
+        }
+        other => Err(format!("unknown action {other:?}: must be lock or release")),
+    }
+}
+
+fn resource(resource: FrameResource) -> Result<Resource, String> {
+    let mode = match resource.kind.to_ascii_lowercase().as_str() {
+        "r" | "read" => Mode::Read,
+        "w" | "write" => Mode::Write,
+        _ => return Err(format!("unknown type {:?}: must be r, read, w or write", resource.kind)),
+    };
+    Ok(Resource { path: resource.path.unwrap_or_default(), mode })
+}
+
+/// What a client is told: the lock's id, which action it is about, and the state of the lock now.
+pub(super) fn told(id: u64, action: &str, state: State) -> String {
+    json!({"id": id.to_string(), "action": action, "state": state.name()}).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_names_its_resources_by_short_and_long_types_of_any_case() {
+        let text = r#"{"action":"lock","resources":[{"type":"read","path":["a","b"]},{"type":"W","path":[]},
+            {"type":"r"},{"type":"WRITE","path":["c"],"colour":"red"}],"more":1}"#;
+        let resource = |mode, path: &[&str]| Resource { path: path.iter().map(|s| (*s).to_owned()).collect(), mode };
+        let expected = vec![
+            resource(Mode::Read, &["a", "b"]),
+            resource(Mode::Write, &[]),
+            resource(Mode::Read, &[]),
+            resource(Mode::Write, &["c"]),
+        ];
+        assert_eq!(read(text), Ok(Request::Lock(expected)));
+        assert_eq!(read(r#"{"action":"release"}"#), Ok(Request::Release));
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused_with_the_reason() {
+        for (text, reason) in [
+            ("", "not a message"),
+            ("[]", "not a message"),
+            (r#"{"action":"steal"}"#, "unknown action"),
+            (r#"{"action":"lock"}"#, "resources"),
+            (r#"{"action":"lock","resources":[]}"#, "resources"),
+            (r#"{"action":"lock","resources":[{"type":"x","path":["a"]}]}"#, "unknown type"),
+            (r#"{"action":"lock","resources":[{"type":"r","path":"a"}]}"#, "not a message"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.starts_with(reason), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn ids_are_told_as_decimal_texts() {
+        let told: serde_json::Value = serde_json::from_str(&told(7, "lock", State::Enqueued)).unwrap();
+        assert_eq!(told, json!({"id": "7", "action": "lock", "state": "enqueued"}));
+    }
+}

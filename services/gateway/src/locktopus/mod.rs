@@ -1,0 +1,46 @@
+//! The door for Locktopus clients: WebSocket v1, so that they run unchanged.
+//!
+//! A connection is a session of a namespace. Its time to live is the client's abandon timeout, counted from the end of
+//! the connection; while the connection is open the gateway keeps the session alive, by a longer time to live, so that a
+//! failover or a busy machine ends no lock that its client still holds.
+//!
+//! Locktopus has neither accounts nor keys: whoever reaches the port acts for the one account that the process was told.
+
+mod account;
+mod connection;
+mod leaving;
+mod message;
+mod routes;
+
+use std::future::Future;
+use std::sync::Arc;
+
+use holdfast_core::AccountId;
+use tokio::net::TcpListener;
+use tokio::sync::OnceCell;
+
+use crate::server::serve_routes;
+use crate::service::Service;
+
+pub use account::{LocktopusAccount, MalformedLocktopusAccount};
+
+/// The account's operations, as this door needs them. A cheap clone.
+#[derive(Clone)]
+struct Door {
+    service: Service,
+    account: LocktopusAccount,
+    /// The account's id once it is known.
+    known: Arc<OnceCell<AccountId>>,
+}
+
+/// Serves Locktopus clients on a listener of their own until `shutdown` ends, then lets go of the connections, whose
+/// abandon timeouts begin, and returns.
+pub async fn serve_locktopus(
+    listener: TcpListener,
+    service: Service,
+    account: LocktopusAccount,
+    shutdown: impl Future<Output = ()>,
+) {
+    let door = Door { service: service.clone(), account, known: Arc::default() };
+    serve_routes(listener, routes::routes(door), &service, shutdown).await;
+}

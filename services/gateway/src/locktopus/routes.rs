@@ -1,0 +1,188 @@
+//! The addresses of the door: `/`, `/v1` and `/stats_v1`.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::{ConnectInfo, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Extension, Json, Router};
+use holdfast_core::{Answer, MAX_PAGE_SIZE, Query as Question, Scopes};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+use uuid::Uuid;
+
+use super::Door;
+use super::connection::Connection;
+use crate::error::{ApiError, ApiResult, Code};
+use crate::rest::MAX_BODY_BYTES;
+use crate::server::Stay;
+use crate::service::ask::{Ask, unexpected};
+use crate::service::{CallContext, Caller, CreateNamespace, PageRequest};
+
+/// How long the locks of a lost connection stay when its client does not say, in milliseconds.
+const DEFAULT_ABANDON_TIMEOUT_MS: u64 = 60_000;
+
+/// How soon to look again for a namespace that another client is just making.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(20);
+
+type Parameters = Result<Query<Vec<(String, String)>>, QueryRejection>;
+
+pub(super) fn routes(door: Door) -> Router {
+    Router::new().route("/", get(status)).route("/v1", get(connect)).route("/stats_v1", get(stats)).with_state(door)
+}
+
+/// An error as Locktopus shows it: a status and a text.
+struct Refused(ApiError);
+
+impl From<ApiError> for Refused {
+    fn from(error: ApiError) -> Self {
+        Self(error)
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.0.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, self.0.detail).into_response()
+    }
+}
+
+fn context() -> CallContext {
+    CallContext::new(Uuid::new_v4().simple().to_string())
+}
+
+/// What is here, for people.
+async fn status(State(door): State<Door>) -> Result<String, Refused> {
+    let context = context();
+    let caller = door.caller(&context).await?;
+    let page = PageRequest { page_size: Some(MAX_PAGE_SIZE), page_token: None };
+    let page = door.service.list_namespaces(&caller, &context, page).await?;
+    let mut text = format!(
+        "Holdfast, for Locktopus clients\n\nConnect to  /v1?namespace=NAME[&abandon-timeout-ms=N]  (WebSocket; N is \
+         {DEFAULT_ABANDON_TIMEOUT_MS} when absent)\nFigures at  /stats_v1?namespace=NAME\n\nNamespaces:\n"
+    );
+    for namespace in &page.items {
+        // Writing to a text cannot fail.
+        let _ = writeln!(text, "  {}", namespace.name);
+    }
+    if page.next_page_token.is_some() {
+        text.push_str("  …\n");
+    }
+    Ok(text)
+}
+
+/// The figures of a namespace that is there.
+async fn stats(State(door): State<Door>, parameters: Parameters) -> Result<Response, Refused> {
+    let name = namespace(&read(parameters)?)?;
+    let context = context();
+    let caller = door.caller(&context).await?;
+    let (holds, waiting, sessions) = usage(&door, &caller, &context, &name).await?;
+    Ok(Json(json!({"GroupsPending": waiting, "LocksAcquired": holds, "Sessions": sessions})).into_response())
+}
+
+/// Takes a client in. What can be refused is refused before the protocol changes.
+async fn connect(
+    State(door): State<Door>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Extension(stay): Extension<Stay>,
+    parameters: Parameters,
+    upgrade: WebSocketUpgrade,
+) -> Result<Response, Refused> {
+    let parameters = read(parameters)?;
+    let (namespace, abandon_ms) = (namespace(&parameters)?, abandon_timeout_ms(&parameters)?);
+    let context = context();
+    let caller = door.caller(&context).await?;
+    let tenant = caller.require(Scopes::LOCKS_WRITE)?;
+    let longest = tenant.limits().max_session_ttl_ms;
+    if abandon_ms > longest {
+        let detail = format!("URL parameter 'abandon-timeout-ms' is {abandon_ms}, and at most {longest} here");
+        return Err(ApiError::invalid("abandon-timeout-ms", detail).into());
+    }
+    make_sure_of(&door, &caller, &context, &namespace).await?;
+    let account = door.account_id(&context).await?;
+    let connection = Connection { service: door.service.clone(), account, namespace, abandon_ms, peer };
+    let upgrade = upgrade.max_message_size(MAX_BODY_BYTES).max_frame_size(MAX_BODY_BYTES);
+    Ok(upgrade.on_upgrade(move |socket| async move {
+        connection.run(socket).await;
+        // The process waits for this connection, and counts it, until here.
+        drop(stay);
+    }))
+}
+
+/// A namespace is made when it is first used. One that another client is just making is waited for.
+async fn make_sure_of(door: &Door, caller: &Caller, context: &CallContext, name: &str) -> ApiResult<()> {
+    loop {
+        match usage(door, caller, context, name).await {
+            Err(error) if error.code == Code::NamespaceNotFound && Instant::now() < context.deadline => {}
+            looked => return looked.map(drop),
+        }
+        let description = Some("made for Locktopus clients".to_owned());
+        match door
+            .service
+            .create_namespace(caller, context, CreateNamespace { name: name.to_owned(), description })
+            .await
+        {
+            Err(error) if error.code == Code::AlreadyExists => sleep(LOOK_AGAIN_AFTER).await,
+            made => made.map(drop)?,
+        }
+    }
+}
+
+/// Holds, waiting requests and sessions of a namespace.
+async fn usage(door: &Door, caller: &Caller, context: &CallContext, name: &str) -> ApiResult<(u64, u64, u64)> {
+    let tenant = caller.require(Scopes::LOCKS_READ)?;
+    tenant.check_namespace("namespace", name)?;
+    let make = |namespace| Ask::from(Question::Usage { namespace });
+    match door.service.ask_locks(tenant, name, context, make).await?.outcome? {
+        Answer::Usage { holds, waiting, sessions } => Ok((holds, waiting, sessions)),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn read(parameters: Parameters) -> ApiResult<Vec<(String, String)>> {
+    let Query(parameters) = parameters.map_err(|error| ApiError::new(Code::InvalidArgument, error.body_text()))?;
+    Ok(parameters)
+}
+
+/// The first of that name counts, and others that are not known are skipped.
+fn first<'a>(parameters: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+}
+
+fn namespace(parameters: &[(String, String)]) -> ApiResult<String> {
+    let name = first(parameters, "namespace").filter(|name| !name.is_empty());
+    name.map(str::to_owned).ok_or_else(|| ApiError::invalid("namespace", "URL parameter 'namespace' is needed"))
+}
+
+fn abandon_timeout_ms(parameters: &[(String, String)]) -> ApiResult<u64> {
+    let Some(text) = first(parameters, "abandon-timeout-ms") else { return Ok(DEFAULT_ABANDON_TIMEOUT_MS) };
+    text.parse().map_err(|_| {
+        let detail = "URL parameter 'abandon-timeout-ms' must be a number of milliseconds, 0 or more";
+        ApiError::invalid("abandon-timeout-ms", detail)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parameters(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn the_parameters_of_a_connection_are_read_as_locktopus_reads_them() {
+        let given = parameters(&[("namespace", "a"), ("x", "y"), ("namespace", "b"), ("abandon-timeout-ms", "0")]);
+        assert_eq!((namespace(&given).unwrap().as_str(), abandon_timeout_ms(&given).unwrap()), ("a", 0));
+        assert_eq!(abandon_timeout_ms(&[]), Ok(60_000));
+        for wrong in ["", "-1", "x", "1.5"] {
+            assert!(abandon_timeout_ms(&parameters(&[("abandon-timeout-ms", wrong)])).is_err(), "{wrong}");
+        }
+        assert!(namespace(&[]).is_err() && namespace(&parameters(&[("namespace", "")])).is_err());
+    }
+}

@@ -1,0 +1,83 @@
+//! The body of an acquire, of one lock and of a set.
+
+use holdfast_core::Mode;
+use serde::Deserialize;
+
+use super::body::{Instant, Object, Pairs};
+use crate::error::{ApiError, ApiResult};
+use crate::service::{OwnerFields, Resource, Terms, parse_mode};
+
+/// Derives what both bodies share: serde cannot flatten fields and refuse unknown ones at once.
+macro_rules! acquire_body {
+    ($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub(super) struct $name {
+            $(pub(super) $field: $type,)*
+            process_id: Option<String>,
+            session_id: Option<String>,
+            holder: Option<String>,
+            ttl_ms: Option<u64>,
+            expires_at: Option<Instant>,
+            wait_ms: Option<u64>,
+            poll_ms: Option<u64>,
+            transition_ms: Option<u64>,
+            metadata: Option<Pairs>,
+            allow_upgrade: Option<bool>,
+            fencing_token: Option<u64>,
+        }
+
+        impl $name {
+            /// Who, and how.
+            pub(super) fn owner_and_terms(self) -> (OwnerFields, Terms) {
+                let owner =
+                    OwnerFields { process_id: self.process_id, session_id: self.session_id, holder: self.holder };
+                let terms = Terms {
+                    ttl_ms: self.ttl_ms,
+                    expires_at: self.expires_at.map(|instant| instant.0),
+                    dlocks_expires_at_ns: None,
+                    wait_ms: self.wait_ms.unwrap_or(0),
+                    poll_ms: self.poll_ms,
+                    transition_ms: self.transition_ms.unwrap_or(0),
+                    metadata: self.metadata.unwrap_or_default().0,
+                    allow_upgrade: self.allow_upgrade.unwrap_or(false),
+                    fencing_token: self.fencing_token,
+                };
+                (owner, terms)
+            }
+        }
+    };
+}
+
+acquire_body! {
+    /// Of one lock.
+    AcquireBody { mode: Option<String> }
+}
+
+acquire_body! {
+    /// Of a set.
+    AcquireSetBody { resources: Vec<Object<ResourceBody>>, request_id: Option<String> }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ResourceBody {
+    path: Vec<String>,
+    mode: Option<String>,
+}
+
+/// The resources of a set, in order.
+pub(super) fn resources(bodies: Vec<Object<ResourceBody>>) -> ApiResult<Vec<Resource>> {
+    let resource = |(index, body): (usize, Object<ResourceBody>)| {
+        let mode = mode(&format!("resources[{index}].mode"), body.0.mode.as_deref())?;
+        Ok(Resource { path: body.0.path, mode })
+    };
+    bodies.into_iter().enumerate().map(resource).collect()
+}
+
+/// A mode by its public name; WRITE when the caller does not say.
+pub(super) fn mode(field: &str, name: Option<&str>) -> ApiResult<Mode> {
+    let Some(name) = name else { return Ok(Mode::Write) };
+    parse_mode(name).ok_or_else(|| ApiError::invalid(field, format!("{field}: must be READ or WRITE")))
+}

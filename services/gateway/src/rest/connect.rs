@@ -1,0 +1,226 @@
+//! `/v1/namespaces/{namespace}/connect`: the connection of a session over WebSocket, a JSON message a frame.
+
+use std::future::pending;
+use std::pin::pin;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
+use axum::extract::{FromRequestParts, State};
+use axum::http::HeaderMap;
+use axum::http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
+use axum::http::request::Parts;
+use axum::response::Response;
+use futures::stream::{SplitSink, SplitStream};
+use futures::{SinkExt, StreamExt};
+use holdfast_auth::Secret;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+
+use super::Problem;
+use super::body::MAX_BODY_BYTES;
+use super::names::Names;
+use super::query::Query;
+use super::session_messages::{read, write};
+use crate::error::{ApiError, ApiResult, Code};
+use crate::head::Head;
+use crate::server::Stay;
+use crate::service::{CallContext, Caller, Service};
+use crate::session::{Credential, Ending, FromSession, READ_WITHIN, Rules, ToSession, Told};
+
+/// The subprotocol of clients that cannot set headers: the next one that they name is the credential.
+const BEARER: &str = "bearer";
+/// How often a client is asked whether it is still there, and how long it may be silent.
+const PING_EVERY: Duration = Duration::from_secs(15);
+const SILENT_FOR: Duration = Duration::from_secs(45);
+/// How long a client may take to close its side.
+const CLOSE_WITHIN: Duration = Duration::from_secs(2);
+/// Frames larger than a message may be are read so far, to be refused in words; larger ones break the connection.
+const MAX_FRAME_BYTES: usize = 4 * MAX_BODY_BYTES;
+
+/// Closed in good order.
+const NORMAL: u16 = 1_000;
+/// The process stops, or the client was too slow: it may come back.
+const GOING_AWAY: u16 = 1_001;
+/// The credential is not good any more, or nothing was opened.
+const POLICY: u16 = 1_008;
+/// A fault of the service.
+const FAULT: u16 = 1_011;
+/// The client broke the protocol.
+const MALFORMED: u16 = 3_000;
+
+/// A caller whose credential was checked, wherever it stood, and that credential.
+pub(super) struct Connecting {
+    caller: Caller,
+    context: CallContext,
+    bearer: Secret,
+}
+
+impl FromRequestParts<Service> for Connecting {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
+        let head = parts.extensions.get::<Head>().cloned().unwrap_or_else(|| Head::rest(&parts.headers));
+        let context = head.context()?;
+        let bearer = match head.bearer()? {
+            Some(bearer) => Some(bearer.to_owned()),
+            None => bearer_protocol(&parts.headers),
+        };
+        let caller = service.authenticate(bearer.as_deref(), &context).await?;
+        Ok(Self { caller, context, bearer: Secret::new(bearer.unwrap_or_default()) })
+    }
+}
+
+/// What follows `bearer` among the subprotocols. Does not count beside an `Authorization` header.
+fn bearer_protocol(headers: &HeaderMap) -> Option<String> {
+    if headers.contains_key(AUTHORIZATION) {
+        return None;
+    }
+    let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    let mut protocols = values.flat_map(|value| value.split(',')).map(str::trim);
+    protocols.find(|protocol| *protocol == BEARER)?;
+    protocols.next().map(str::to_owned)
+}
+
+pub(super) async fn connect(
+    State(service): State<Service>,
+    connecting: Connecting,
+    Names(namespace): Names<String>,
+    Query(()): Query<()>,
+    stay: Option<Extension<Stay>>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response, Problem> {
+    let Connecting { caller, context, bearer } = connecting;
+    service.may_connect(&caller, &context, &namespace).await?;
+    let upgrade = upgrade.map_err(|rejection| not_upgraded(&rejection))?;
+    let upgrade = upgrade.protocols([BEARER]).max_message_size(MAX_FRAME_BYTES).max_frame_size(MAX_FRAME_BYTES);
+    Ok(upgrade.on_upgrade(move |socket| async move {
+        let (to, from) = service.connect(Credential::Bearer(bearer), Rules::default());
+        carry(socket, to, from, &namespace).await;
+        // The process counts the connection, and waits for it when it stops, until here.
+        drop(stay);
+    }))
+}
+
+fn not_upgraded(rejection: &WebSocketUpgradeRejection) -> ApiError {
+    ApiError::new(Code::InvalidArgument, format!("the call is no WebSocket handshake: {}", rejection.body_text()))
+}
+
+/// Carries messages both ways until the session's side ends.
+async fn carry(socket: WebSocket, to: ToSession, from: FromSession, namespace: &str) {
+    let (sink, stream) = socket.split();
+    let mut reading = pin!(read_all(stream, to, namespace));
+    let mut writing = pin!(write_all(sink, from));
+    tokio::select! {
+        () = &mut writing => {}
+        () = async { reading.as_mut().await; pending::<()>().await } => {}
+    }
+}
+
+/// Reads until the client goes away.
+async fn read_all(mut stream: SplitStream<WebSocket>, to: ToSession, namespace: &str) {
+    let mut is_over = false;
+    while let Ok(Some(frame)) = timeout(SILENT_FOR, stream.next()).await {
+        let message = match frame {
+            Ok(Message::Text(text)) => read_text(text.as_str(), namespace),
+            Ok(Message::Binary(_)) => Err(ApiError::new(Code::InvalidArgument, "messages are text frames")),
+            Ok(Message::Ping(_) | Message::Pong(_) | Message::Close(_)) => continue,
+            Err(error) => Err(ApiError::new(Code::InvalidArgument, format!("the frame cannot be read: {error}"))),
+        };
+        if is_over {
+            // Read on, so that the client gets to see why.
+            continue;
+        }
+        is_over = match message {
+            Ok(message) => to.send(message).await.is_err(),
+            Err(error) => {
+                // Nothing after it counts.
+                let _ = to.malformed(error).await;
+                true
+            }
+        };
+    }
+}
+
+fn read_text(text: &str, namespace: &str) -> ApiResult<crate::session::ClientMessage> {
+    if text.len() > MAX_BODY_BYTES {
+        let detail = format!("the message is larger than {MAX_BODY_BYTES} bytes");
+        return Err(ApiError::new(Code::PayloadTooLarge, detail));
+    }
+    read(text, namespace)
+}
+
+/// Writes until the session's side ends or the client does not take what is written.
+async fn write_all(mut sink: SplitSink<WebSocket, Message>, mut from: FromSession) {
+    let mut pings = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
+    pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let ending = loop {
+        let message = tokio::select! {
+            told = from.next() => match told {
+                Told::Message(message) => Message::Text(write(message).into()),
+                Told::End(ending) => break ending,
+            },
+            _ = pings.tick() => Message::Ping(bytes::Bytes::new()),
+        };
+        match timeout(READ_WITHIN, sink.send(message)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return,
+            Err(_) => break Ending::Failed(crate::session::too_slow()),
+        }
+    };
+    let close = Message::Close(Some(close_frame(&ending)));
+    if matches!(timeout(CLOSE_WITHIN, sink.send(close)).await, Ok(Ok(()))) {
+        // The client closes its side; what it still sends is thrown away.
+        let _ = timeout(CLOSE_WITHIN, sink.close()).await;
+    }
+}
+
+fn close_frame(ending: &Ending) -> CloseFrame {
+    let (code, reason) = match ending {
+        Ending::Done => (NORMAL, "DONE"),
+        Ending::Malformed(error) => (MALFORMED, error.code.name()),
+        Ending::Failed(error) => {
+            let code = match error.code {
+                Code::Unavailable => GOING_AWAY,
+                Code::Internal => FAULT,
+                _ => POLICY,
+            };
+            (code, error.code.name())
+        }
+    };
+    CloseFrame { code, reason: reason.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(values: &[(&'static str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in values {
+            headers.append(*name, value.parse().unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn a_browsers_credential_is_the_subprotocol_after_bearer() {
+        let of = |values: &[(&'static str, &str)]| bearer_protocol(&headers(values));
+        assert_eq!(of(&[("sec-websocket-protocol", "bearer, hf_1_x")]).as_deref(), Some("hf_1_x"));
+        assert_eq!(of(&[("sec-websocket-protocol", "bearer"), ("sec-websocket-protocol", "k")]).as_deref(), Some("k"));
+        assert_eq!(of(&[("sec-websocket-protocol", "chat, hf_1_x")]), None);
+        assert_eq!(of(&[("sec-websocket-protocol", "bearer")]), None);
+        assert_eq!(of(&[("sec-websocket-protocol", "bearer, k"), ("authorization", "Bearer other")]), None);
+        assert_eq!(of(&[]), None);
+    }
+
+    #[test]
+    fn a_broken_protocol_is_closed_with_3000_and_a_stop_with_going_away() {
+        let error = |code| ApiError::new(code, "why");
+        assert_eq!(close_frame(&Ending::Done).code, 1_000);
+        assert_eq!(close_frame(&Ending::Malformed(error(Code::PayloadTooLarge))).code, 3_000);
+        let stops = close_frame(&Ending::Failed(error(Code::Unavailable)));
+        assert_eq!((stops.code, stops.reason.as_str()), (1_001, "UNAVAILABLE"));
+        assert_eq!(close_frame(&Ending::Failed(error(Code::Unauthenticated))).code, 1_008);
+    }
+}

@@ -1,0 +1,145 @@
+//! `/v1/namespaces/{namespace}/events`: what happens, as server-sent events.
+
+use std::convert::Infallible;
+use std::time::Duration;
+use std::vec::IntoIter;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::http::header::CACHE_CONTROL;
+use axum::response::IntoResponse;
+use axum::response::sse::{Event, Sse};
+use futures::stream;
+use holdfast_core::Revision;
+use tokio::time::{Instant, timeout_at};
+
+use super::Problem;
+use super::call::Call;
+use super::names::Names;
+use super::query::{FromQuery, Parameters, Query};
+use crate::error::{ApiError, ApiResult};
+use crate::events::{EventInfo, EventStream, WatchEvents};
+use crate::head::Head;
+use crate::service::Service;
+
+/// How often a reader hears of a stream in which nothing happens, so that nobody on the way takes it for dead.
+const COMMENT_EVERY: Duration = Duration::from_secs(15);
+/// What a reader sends that goes on: the `id` of the last event that it has.
+const LAST_EVENT_ID: &str = "last-event-id";
+/// Revisions stay below this.
+const REVISIONS: Revision = 1 << 53;
+
+#[derive(Debug)]
+pub(super) struct WatchQuery {
+    prefix: Vec<String>,
+    from_revision: Option<Revision>,
+}
+
+impl FromQuery for WatchQuery {
+    fn from_query(parameters: &mut Parameters) -> ApiResult<Self> {
+        let prefix = parameters.all("prefix");
+        let from_revision =
+            parameters.one("from_revision")?.map(|text| revision("from_revision", &text)).transpose()?;
+        Ok(Self { prefix, from_revision })
+    }
+}
+
+pub(super) async fn watch(
+    State(service): State<Service>,
+    call: Call,
+    Extension(head): Extension<Head>,
+    headers: HeaderMap,
+    Names(namespace): Names<String>,
+    Query(query): Query<WatchQuery>,
+) -> Result<impl IntoResponse, Problem> {
+    // A browser that lost its connection asks for the same address again, and says what it has: that counts.
+    let from_revision = after_last_event(&headers)?.or(query.from_revision);
+    let request = WatchEvents { namespace, prefix: query.prefix, from_revision };
+    let events = service.watch_events(&call.caller, head.bearer()?, &call.context, request).await?;
+    let stream = Sse::new(stream::unfold(Feed::new(events), Feed::step));
+    Ok(([(CACHE_CONTROL, "no-store")], stream))
+}
+
+fn after_last_event(headers: &HeaderMap) -> ApiResult<Option<Revision>> {
+    let Some(value) = headers.get(LAST_EVENT_ID) else { return Ok(None) };
+    let id = revision(LAST_EVENT_ID, value.to_str().unwrap_or_default())?;
+    Ok(Some(id + 1))
+}
+
+fn revision(field: &'static str, text: &str) -> ApiResult<Revision> {
+    let number = text.parse().ok().filter(|number| *number < REVISIONS);
+    number.ok_or_else(|| ApiError::invalid(field, format!("{field}: must be a revision, a number below 2^53")))
+}
+
+/// A stream on its way to the wire.
+struct Feed {
+    events: EventStream,
+    page: IntoIter<EventInfo>,
+    comment_at: Instant,
+    ended: bool,
+}
+
+impl Feed {
+    /// The first comment goes out at once: it says that the stream is open, and from where.
+    fn new(events: EventStream) -> Self {
+        Self { events, page: Vec::new().into_iter(), comment_at: Instant::now(), ended: false }
+    }
+
+    async fn step(mut self) -> Option<(Result<Event, Infallible>, Self)> {
+        if self.ended {
+            return None;
+        }
+        let shown = self.next().await;
+        self.comment_at = Instant::now() + COMMENT_EVERY;
+        Some((Ok(shown), self))
+    }
+
+    async fn next(&mut self) -> Event {
+        loop {
+            if let Some(event) = self.page.next() {
+                return show(&event);
+            }
+            match timeout_at(self.comment_at, self.events.next()).await {
+                Err(_) => return self.comment(),
+                Ok(Ok(page)) => self.page = page.events.into_iter(),
+                Ok(Err(error)) => {
+                    self.ended = true;
+                    return Event::default().event("error").data(Problem::from(error).to_json().to_string());
+                }
+            }
+        }
+    }
+
+    /// A comment, and the revision up to which there is nothing more to tell, for a reader that comes back later.
+    fn comment(&self) -> Event {
+        let told = self.events.next_revision().saturating_sub(1);
+        Event::default().comment("").id(told.to_string())
+    }
+}
+
+fn show(event: &EventInfo) -> Event {
+    let data = serde_json::to_string(event).expect("an event has only texts and numbers, and keys that are texts");
+    Event::default().id(event.revision.to_string()).event(event.kind.name()).data(data)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Code;
+
+    #[test]
+    fn a_reader_goes_on_after_the_last_event_that_it_has() {
+        let with = |value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(LAST_EVENT_ID, value.parse().unwrap());
+            after_last_event(&headers)
+        };
+        assert_eq!(after_last_event(&HeaderMap::new()), Ok(None));
+        assert_eq!(with("7"), Ok(Some(8)));
+        for wrong in ["", "x", "-1", "9007199254740992", "18446744073709551615"] {
+            let error = with(wrong).unwrap_err();
+            assert_eq!((error.code, error.ids[0].1.as_str()), (Code::InvalidArgument, LAST_EVENT_ID), "{wrong}");
+        }
+    }
+}

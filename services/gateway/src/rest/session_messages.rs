@@ -1,0 +1,261 @@
+//! Messages of the session protocol as JSON: one object with the name of the message in `type`.
+
+use holdfast_core::{BelievedHold, Mode, Path};
+use serde::{Deserialize, Serialize};
+
+use super::body::{Pairs, parse};
+use crate::error::{ApiError, ApiResult};
+use crate::service::{BlockerInfo, Holder, ReasonInfo, Resource, parse_mode};
+use crate::session;
+use crate::session::{ClientMessage, ClientSays, RefusedFor, ServerMessage};
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Said {
+    Open(Open),
+    LockInfo(LockInfo),
+    Lock(Lock),
+    Release(Release),
+    ReleaseAll(Bare),
+    Keepalive(Bare),
+    Close(Bare),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Open {
+    seq: u64,
+    session_id: Option<String>,
+    process_id: String,
+    ttl_ms: u64,
+    metadata: Option<Pairs>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LockInfo {
+    seq: u64,
+    held: Vec<Held>,
+    pending: Vec<Pending>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Held {
+    path: Vec<String>,
+    mode: Option<String>,
+    fencing_token: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Pending {
+    Lock(Lock),
+    Release(Release),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Lock {
+    /// Of a pending message that of the connection where it was said: it does not count here.
+    seq: Option<u64>,
+    request_id: String,
+    resources: Vec<Claimed>,
+    holder: Option<String>,
+    transition_ms: Option<u64>,
+    allow_upgrade: Option<bool>,
+    #[serde(rename = "try")]
+    only_try: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Claimed {
+    path: Vec<String>,
+    mode: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Release {
+    seq: Option<u64>,
+    request_id: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Bare {
+    seq: u64,
+}
+
+/// A message of a client on the connection to that namespace.
+pub(super) fn read(text: &str, namespace: &str) -> ApiResult<ClientMessage> {
+    let parsed = parse::<Said>(text.as_bytes()).map_err(|mut error| {
+        error.detail = error.detail.replacen("the body", "the message", 1);
+        error
+    });
+    let (seq, said) = match parsed? {
+        Said::Open(open) => {
+            let Open { seq, session_id, process_id, ttl_ms, metadata } = open;
+            let (namespace, metadata) = (namespace.to_owned(), metadata.unwrap_or_default().0);
+            (seq, ClientSays::Open(session::Open { namespace, session_id, process_id, ttl_ms, metadata }))
+        }
+        Said::LockInfo(info) => {
+            let held = info.held.into_iter().map(Held::read).collect::<ApiResult<_>>()?;
+            let pending = info.pending.into_iter().map(Pending::read).collect::<ApiResult<_>>()?;
+            (info.seq, ClientSays::LockInfo(session::LockInfo { held, pending }))
+        }
+        Said::Lock(lock) => (numbered(lock.seq)?, ClientSays::Lock(lock.read()?)),
+        Said::Release(release) => (numbered(release.seq)?, ClientSays::Release(release.read())),
+        Said::ReleaseAll(Bare { seq }) => (seq, ClientSays::ReleaseAll),
+        Said::Keepalive(Bare { seq }) => (seq, ClientSays::KeepAlive),
+        Said::Close(Bare { seq }) => (seq, ClientSays::Close),
+    };
+    Ok(ClientMessage { seq, said })
+}
+
+fn numbered(seq: Option<u64>) -> ApiResult<u64> {
+    seq.ok_or_else(|| ApiError::invalid("seq", "seq: missing field `seq`"))
+}
+
+fn mode(name: Option<String>) -> ApiResult<Mode> {
+    let Some(name) = name else { return Ok(Mode::Write) };
+    parse_mode(&name).ok_or_else(|| ApiError::invalid("mode", "mode: must be READ or WRITE"))
+}
+
+impl Held {
+    fn read(self) -> ApiResult<BelievedHold> {
+        Ok(BelievedHold { path: Path(self.path), mode: mode(self.mode)?, fencing_token: self.fencing_token })
+    }
+}
+
+impl Pending {
+    fn read(self) -> ApiResult<session::Pending> {
+        match self {
+            Self::Lock(lock) => lock.read().map(session::Pending::Lock),
+            Self::Release(release) => Ok(session::Pending::Release(release.read())),
+        }
+    }
+}
+
+impl Lock {
+    fn read(self) -> ApiResult<session::Lock> {
+        let resource = |claimed: Claimed| Ok(Resource { path: claimed.path, mode: mode(claimed.mode)? });
+        Ok(session::Lock {
+            request_id: self.request_id,
+            resources: self.resources.into_iter().map(resource).collect::<ApiResult<_>>()?,
+            holder: self.holder,
+            transition_ms: self.transition_ms.unwrap_or(0),
+            allow_upgrade: self.allow_upgrade.unwrap_or(false),
+            only_try: self.only_try.unwrap_or(false),
+        })
+    }
+}
+
+impl Release {
+    fn read(self) -> session::Release {
+        session::Release { request_id: self.request_id }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Says {
+    Opened {
+        session_id: String,
+        epoch: u64,
+        ttl_ms: u64,
+        resumed: bool,
+    },
+    Revoked {
+        path: Vec<String>,
+        reason: &'static str,
+        current_owner: Option<Holder>,
+    },
+    State(State),
+    Refused {
+        request_id: String,
+        reason: RefusedReason,
+    },
+    KeptAlive {
+        remaining_ms: u64,
+    },
+    SessionEnded {
+        reason: &'static str,
+    },
+    Error {
+        code: &'static str,
+        detail: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        request_id: Option<String>,
+    },
+}
+
+/// What does not apply in a state is left out.
+#[derive(Serialize)]
+struct State {
+    request_id: Option<String>,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fencing_token: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queue_position: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blockers: Option<Vec<BlockerInfo>>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum RefusedReason {
+    Locks(ReasonInfo),
+    Fault { code: &'static str, detail: String },
+}
+
+impl State {
+    fn new(request_id: Option<String>, state: &'static str) -> Self {
+        Self { request_id, state, fencing_token: None, queue_position: None, blockers: None }
+    }
+}
+
+impl From<ServerMessage> for Says {
+    fn from(message: ServerMessage) -> Self {
+        match message {
+            ServerMessage::Opened { session_id, epoch, ttl_ms, resumed } => {
+                Self::Opened { session_id, epoch, ttl_ms, resumed }
+            }
+            ServerMessage::Revoked { path, reason, current_owner } => {
+                Self::Revoked { path, reason: reason.name(), current_owner }
+            }
+            ServerMessage::Acquired { request_id, fencing_token } => {
+                Self::State(State { fencing_token: Some(fencing_token), ..State::new(Some(request_id), "ACQUIRED") })
+            }
+            ServerMessage::Enqueued { request_id, queue_position, blockers } => Self::State(State {
+                queue_position,
+                blockers: Some(blockers),
+                ..State::new(Some(request_id), "ENQUEUED")
+            }),
+            ServerMessage::Ready { request_id } => Self::State(State::new(request_id, "READY")),
+            ServerMessage::Refused { request_id, why } => {
+                let reason = match why {
+                    RefusedFor::Reason(reason) => RefusedReason::Locks(reason),
+                    RefusedFor::Fault(error) => RefusedReason::Fault { code: error.code.name(), detail: error.detail },
+                };
+                Self::Refused { request_id, reason }
+            }
+            ServerMessage::KeptAlive { remaining_ms } => Self::KeptAlive { remaining_ms },
+            ServerMessage::SessionEnded { reason } => Self::SessionEnded { reason: reason.name() },
+            ServerMessage::Error { error, request_id } => {
+                Self::Error { code: error.code.name(), detail: error.detail, request_id }
+            }
+        }
+    }
+}
+
+/// A message of the service.
+pub(super) fn write(message: ServerMessage) -> String {
+    serde_json::to_string(&Says::from(message)).expect("a message has only texts and numbers, and keys that are texts")
+}
+
+#[cfg(test)]
+#[path = "session_messages_tests.rs"]
+mod tests;

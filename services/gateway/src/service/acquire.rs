@@ -1,0 +1,138 @@
+//! Acquiring: one lock or a set, at once or after a wait, or extending a hold.
+
+use std::time::Duration;
+
+use holdfast_core::{Acquire, Answer, Claim, Command, LocksCommand, Owner, Scopes};
+
+use super::ask::{Ask, expect_answer};
+use super::caller::Tenant;
+use super::instant::wall_now;
+use super::show::Shown;
+use super::{
+    AcquireAnswer, AcquireLock, AcquireLocks, AcquireLocksAnswer, CallContext, Caller, LockInfo, Service, Terms,
+};
+use crate::error::{ApiError, ApiResult};
+use crate::validate::{self, Waiting};
+
+/// An acquire that was checked.
+struct Checked<'a> {
+    namespace: &'a str,
+    owner: Owner,
+    claims: Vec<Claim>,
+    ttl_ms: Option<u64>,
+    waiting: Option<Waiting>,
+    request_id: Option<String>,
+    terms: &'a Terms,
+}
+
+impl Service {
+    /// Takes a lock, waits for it, or extends a hold. A refusal is an answer.
+    ///
+    /// # Errors
+    /// `NAMESPACE_NOT_FOUND`, `SESSION_NOT_FOUND`, `QUOTA_EXCEEDED`, besides those of every call.
+    pub async fn acquire_lock(
+        &self,
+        caller: &Caller,
+        context: &CallContext,
+        request: AcquireLock,
+    ) -> ApiResult<AcquireAnswer> {
+        let tenant = caller.require(Scopes::LOCKS_WRITE)?;
+        let terms = &request.terms;
+        let path = match terms.fencing_token {
+            Some(_) => validate::known_lock(&request.lock, tenant.limits())?,
+            None => validate::new_lock(&request.lock, tenant.limits())?,
+        };
+        let claims = vec![Claim { path, mode: request.mode }];
+        let owner = validate::owner(&request.owner)?;
+        let checked = check(tenant, &request.namespace, owner, claims, terms)?;
+        let AcquireLocksAnswer { success, fencing_token, reason, locks } =
+            self.acquire(tenant, context, checked).await?;
+        Ok(AcquireAnswer { success, fencing_token, reason, lock: one(locks)? })
+    }
+
+    /// Takes several paths at once, all of them or none.
+    ///
+    /// # Errors
+    /// As for one lock.
+    pub async fn acquire_locks(
+        &self,
+        caller: &Caller,
+        context: &CallContext,
+        request: AcquireLocks,
+    ) -> ApiResult<AcquireLocksAnswer> {
+        let tenant = caller.require(Scopes::LOCKS_WRITE)?;
+        let claims = validate::claims(&request.resources, tenant.limits())?;
+        let owner = validate::owner(&request.owner)?;
+        if let Some(request_id) = &request.request_id {
+            validate::request_id(request_id)?;
+        }
+        let mut checked = check(tenant, &request.namespace, owner, claims, &request.terms)?;
+        checked.request_id.clone_from(&request.request_id);
+        self.acquire(tenant, context, checked).await
+    }
+
+    async fn acquire(
+        &self,
+        tenant: Tenant<'_>,
+        context: &CallContext,
+        checked: Checked<'_>,
+    ) -> ApiResult<AcquireLocksAnswer> {
+        if checked.terms.fencing_token.is_none() {
+            // An extension is never limited: its owner would lose what it holds.
+            self.inner.rates.admit(tenant.account)?;
+        }
+        let longer = checked.waiting.map(|waiting| context.waiting(Duration::from_millis(waiting.wait_ms)));
+        let make = |namespace| {
+            let acquire = Acquire {
+                namespace,
+                owner: checked.owner.clone(),
+                claims: checked.claims.clone(),
+                ttl_ms: checked.ttl_ms,
+                transition_ms: checked.terms.transition_ms,
+                metadata: checked.terms.metadata.clone(),
+                fencing_token: checked.terms.fencing_token,
+                asked_expires_at_ns: checked.terms.dlocks_expires_at_ns,
+                wait: validate::wait_of(checked.waiting),
+                allow_upgrade: checked.terms.allow_upgrade,
+                request_id: checked.request_id.clone(),
+                // Only the node that leads knows which attempt at its place a call is.
+                attempt: 0,
+                message: None,
+            };
+            match checked.waiting {
+                Some(waiting) => Ask::Wait(Box::new(acquire), waiting.poll),
+                None => Ask::from(Command::Locks(LocksCommand::Acquire(acquire))),
+            }
+        };
+        let context = longer.as_ref().unwrap_or(context);
+        let reply = self.ask_locks(tenant, checked.namespace, context, make).await?;
+        let shown = Shown::new(checked.namespace, reply.clock_ms);
+        expect_answer!(reply.outcome?, Answer::Acquired { outcome, locks } => shown.acquired(outcome, locks))
+    }
+}
+
+fn check<'a>(
+    tenant: Tenant<'_>,
+    namespace: &'a str,
+    owner: Owner,
+    claims: Vec<Claim>,
+    terms: &'a Terms,
+) -> ApiResult<Checked<'a>> {
+    let limits = tenant.limits();
+    tenant.check_namespace("namespace", namespace)?;
+    let ttl_ms = validate::hold_ms(&owner, terms, limits, wall_now())?;
+    let waiting = validate::waiting(terms, limits)?;
+    validate::transition_ms(terms.transition_ms, limits)?;
+    validate::metadata(&terms.metadata, limits)?;
+    validate::combination(terms, claims.len())?;
+    Ok(Checked { namespace, owner, claims, ttl_ms, waiting, request_id: None, terms })
+}
+
+/// The one lock of an answer about one lock.
+pub(super) fn one(locks: Vec<LockInfo>) -> ApiResult<LockInfo> {
+    let mut locks = locks.into_iter();
+    match (locks.next(), locks.next()) {
+        (Some(lock), None) => Ok(lock),
+        _ => Err(ApiError::internal("a shard answered another number of locks than were named")),
+    }
+}

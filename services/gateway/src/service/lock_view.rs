@@ -1,0 +1,221 @@
+//! What operations on locks answer, ready to be shown. Each view serializes as its JSON form in the contract.
+
+use holdfast_core::{LockState, Metadata, Mode, Phase, Reason};
+use serde::{Serialize, Serializer};
+
+use super::Timestamp;
+
+/// A lock as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LockInfo {
+    /// The namespace's name.
+    pub namespace: String,
+    /// The flat name; absent unless the path has exactly one segment.
+    pub name: Option<String>,
+    /// Segments from the root.
+    pub path: Vec<String>,
+    /// A hold in transition counts.
+    #[serde(serialize_with = "state_as_name")]
+    pub state: LockState,
+    /// First grant among the present holds.
+    pub locked_at: Option<Timestamp>,
+    /// The writer, if one holds it.
+    pub write_lock_holder: Option<Holder>,
+    /// Readers in order of arrival.
+    pub read_lock_holders: Vec<Holder>,
+    /// How many hold it, shown or not.
+    pub holders_total: u64,
+    /// Requests that wait with a claim on exactly this path.
+    pub waiting: u64,
+    /// Revision of its last change.
+    pub revision: u64,
+}
+
+/// One hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Holder {
+    /// The owner's process id; of a session: the session's.
+    pub process_id: String,
+    /// Set when a session holds it.
+    pub session_id: Option<String>,
+    /// Tells apart threads that share a session.
+    pub holder: Option<String>,
+    /// How.
+    #[serde(serialize_with = "mode_as_name")]
+    pub mode: Mode,
+    /// The revision of its grant.
+    pub fencing_token: u64,
+    /// Wall clock at the grant.
+    pub locked_at: Timestamp,
+    /// Computed from `remaining_ms`; absent for holds that live as long as a session.
+    pub expires_at: Option<Timestamp>,
+    /// What is left of the present phase: the figure to rely on.
+    pub remaining_ms: Option<u64>,
+    /// Held or in transition.
+    #[serde(serialize_with = "phase_as_name")]
+    pub phase: Phase,
+    /// As given.
+    pub metadata: Metadata,
+    /// The instant that a dlocks client asked for (Unix nanoseconds), so that it reads back what it wrote.
+    #[serde(skip)]
+    pub asked_expires_at_ns: Option<i64>,
+}
+
+/// Somebody in the way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BlockerInfo {
+    /// What it holds or claims.
+    pub path: Vec<String>,
+    /// Whether it waits itself.
+    pub waiting: bool,
+    /// Who it is.
+    #[serde(flatten)]
+    pub holder: Holder,
+}
+
+/// Why a lock was not granted: an answer, not an error.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ReasonInfo {
+    /// Why; shown by [`Reason::name`].
+    #[serde(serialize_with = "reason_as_name")]
+    pub code: Reason,
+    /// By whom, at most 16.
+    pub blockers: Vec<BlockerInfo>,
+    /// The place in the queue, from 0.
+    pub queue_position: Option<u64>,
+    /// Of a deadlock: who waits for whom. JSON leaves it out otherwise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cycle: Vec<CycleStepInfo>,
+}
+
+/// One step of a deadlock. The refused request waits for the owner of the first step, that one for the owner of the
+/// second, and so on; the last step is the refused owner's own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CycleStepInfo {
+    /// The owner's process id; of a session: the session's.
+    pub process_id: String,
+    /// Set when it is a session.
+    pub session_id: Option<String>,
+    /// Tells apart threads that share a session.
+    pub holder: Option<String>,
+    /// What it holds or claims that is in the way.
+    pub path: Vec<String>,
+    /// Whether it is in the way by waiting there earlier, not by holding.
+    pub waiting: bool,
+}
+
+/// What an acquire answers. JSON leaves out `fencing_token` of a refusal and `reason` of a success.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AcquireAnswer {
+    /// Whether it was granted.
+    pub success: bool,
+    /// The token, when granted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fencing_token: Option<u64>,
+    /// Why not, when not granted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<ReasonInfo>,
+    /// The lock as it now is.
+    pub lock: LockInfo,
+}
+
+/// What an acquire of a set answers. JSON leaves out what does not apply, as for one lock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AcquireLocksAnswer {
+    /// Whether all of it was granted; otherwise nothing was.
+    pub success: bool,
+    /// The token of the new holds, when granted; those that were there before keep theirs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fencing_token: Option<u64>,
+    /// Why not, when not granted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<ReasonInfo>,
+    /// The locks as they now are, in order of path, each once.
+    pub locks: Vec<LockInfo>,
+}
+
+/// What a release answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ReleaseAnswer {
+    /// Whether a hold ended.
+    pub released: bool,
+    /// The lock as it now is.
+    pub lock: LockInfo,
+}
+
+/// What a release of a set answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ReleaseLocksAnswer {
+    /// Whether a hold or a wait ended.
+    pub released: bool,
+    /// The locks as they now are, in order of path; of a release of everything at most 64.
+    pub locks: Vec<LockInfo>,
+}
+
+/// What a reset answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ResetAnswer {
+    /// Holds that ended, in any state.
+    pub removed_holds: u64,
+    /// Waiting requests that ended.
+    pub removed_waiters: u64,
+}
+
+/// What a check answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CheckAnswer {
+    /// True exactly while the hold of that token is held.
+    pub current: bool,
+    /// The lock as it is.
+    pub lock: LockInfo,
+}
+
+/// The public name of a mode.
+pub fn mode_name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Read => "READ",
+        Mode::Write => "WRITE",
+    }
+}
+
+/// The mode of a public name.
+pub fn parse_mode(name: &str) -> Option<Mode> {
+    match name {
+        "READ" => Some(Mode::Read),
+        "WRITE" => Some(Mode::Write),
+        _ => None,
+    }
+}
+
+/// The public name of a lock's state.
+pub fn state_name(state: LockState) -> &'static str {
+    match state {
+        LockState::Unlocked => "UNLOCKED",
+        LockState::ReadLocked => "READ_LOCKED",
+        LockState::WriteLocked => "WRITE_LOCKED",
+    }
+}
+
+/// The public name of a hold's phase.
+pub fn phase_name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Held => "HELD",
+        Phase::Transition => "TRANSITION",
+    }
+}
+
+fn mode_as_name<S: Serializer>(mode: &Mode, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(mode_name(*mode))
+}
+
+fn state_as_name<S: Serializer>(state: &LockState, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(state_name(*state))
+}
+
+fn phase_as_name<S: Serializer>(phase: &Phase, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(phase_name(*phase))
+}
+
+fn reason_as_name<S: Serializer>(reason: &Reason, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(reason.name())
+}

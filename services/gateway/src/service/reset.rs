@@ -1,0 +1,38 @@
+//! Resetting a namespace: ending what owners have that are no more.
+
+use holdfast_core::{Answer, Command, LocksCommand, Reset, Scopes};
+use holdfast_routing::Repeat;
+
+use super::ask::{Ask, expect_answer};
+use super::{CallContext, Caller, ResetAnswer, ResetNamespace, Service};
+use crate::error::ApiResult;
+use crate::validate;
+
+impl Service {
+    /// Ends the holds, waiting requests and sessions of every owner that is not listed, in one step.
+    ///
+    /// # Errors
+    /// `NAMESPACE_NOT_FOUND`, besides those of every call.
+    pub async fn reset_namespace(
+        &self,
+        caller: &Caller,
+        context: &CallContext,
+        request: ResetNamespace,
+    ) -> ApiResult<ResetAnswer> {
+        let tenant = caller.require(Scopes::LOCKS_FORCE)?;
+        tenant.check_namespace("namespace", &request.namespace)?;
+        validate::live_owners(&request.live_owners)?;
+        self.inner.rates.admit(tenant.account)?;
+        let make = |namespace| {
+            let (live_owners, before_revision) = (request.live_owners.clone(), request.before_revision);
+            let reset = Reset { namespace, live_owners, before_revision };
+            // Done twice it could end what was granted in between, as with the deletion of a lock.
+            Ask::Command(Command::Locks(LocksCommand::Reset(reset)), Repeat::Never)
+        };
+        let reply = self.ask_locks(tenant, &request.namespace, context, make).await?;
+        expect_answer!(
+            reply.outcome?,
+            Answer::Reset { removed_holds, removed_waiters } => ResetAnswer { removed_holds, removed_waiters }
+        )
+    }
+}

@@ -1,0 +1,342 @@
+//! Sessions: open, keep alive, look at, end.
+
+use holdfast_core::{
+    Answer, Command, LocksCommand, Metadata, NamespaceRef, OpenSession, Query, Refusal, Reply, Scopes, SessionView,
+};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use super::ask::{Ask, HasReply, check_repeat, expect_answer, random_bytes};
+use super::caller::Tenant;
+use super::{CallContext, Caller, Page, PageRequest, Service, Timestamp};
+use crate::error::{ApiError, ApiResult};
+use crate::{page_token, validate};
+use holdfast_cluster::Application;
+use holdfast_routing::Routed;
+
+/// 32 letters, so that five bits make one.
+const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+/// Letters of a session id after its prefix: 130 bits.
+const ID_LETTERS: usize = 26;
+/// How often another id is drawn when one is in use. That it is at all is next to impossible.
+const DRAWS: usize = 3;
+
+/// A new session, or what changes when one is resumed.
+#[derive(Clone, Debug)]
+pub struct CreateSession {
+    /// Where.
+    pub namespace: String,
+    /// Shown with what it holds.
+    pub process_id: String,
+    /// How long it lives after the last sign of life, in milliseconds.
+    pub ttl_ms: u64,
+    /// For whoever looks at it.
+    pub metadata: Metadata,
+}
+
+/// A session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SessionInfo {
+    /// Begins with `se_`.
+    pub session_id: String,
+    /// As given.
+    pub process_id: String,
+    /// How long it lives after the last sign of life.
+    pub ttl_ms: u64,
+    /// How much of that is left.
+    pub remaining_ms: u64,
+    /// As given.
+    pub metadata: Metadata,
+    /// Its first opening.
+    pub opened_at: Timestamp,
+    /// How many holds it has.
+    pub holds: u64,
+    /// How many of its requests wait.
+    pub waiting: u64,
+}
+
+impl From<SessionView> for SessionInfo {
+    fn from(session: SessionView) -> Self {
+        Self {
+            session_id: session.session_id,
+            process_id: session.process_id,
+            ttl_ms: session.ttl_ms,
+            remaining_ms: session.remaining_ms,
+            metadata: session.metadata,
+            opened_at: Timestamp(session.opened_at_ms),
+            holds: session.holds,
+            waiting: session.waiting,
+        }
+    }
+}
+
+/// What a locks shard answered, and where it was asked.
+pub(crate) struct Placed {
+    /// The shard that owns the namespace.
+    pub(crate) key: u32,
+    /// The incarnation that was asked about.
+    pub(crate) namespace: NamespaceRef,
+    routed: Routed,
+}
+
+impl HasReply for Placed {
+    fn reply(&self) -> &Reply {
+        &self.routed.reply
+    }
+}
+
+/// A session that was opened or resumed.
+pub(crate) struct OpenedSession {
+    pub(crate) key: u32,
+    pub(crate) namespace: NamespaceRef,
+    pub(crate) session: SessionView,
+    pub(crate) resumed: bool,
+}
+
+impl Service {
+    /// Opens a session that is on no connection: its client keeps it alive by calls.
+    ///
+    /// # Errors
+    /// `NAMESPACE_NOT_FOUND`, `QUOTA_EXCEEDED`, besides those of every call.
+    pub async fn create_session(
+        &self,
+        caller: &Caller,
+        context: &CallContext,
+        request: CreateSession,
+    ) -> ApiResult<SessionInfo> {
+        let tenant = caller.require(Scopes::LOCKS_WRITE)?;
+        session_ttl_ms(&request, tenant)?;
+        let opened = self.open_session(tenant, context, &request, None).await?;
+        check_repeat(opened.session.process_id == request.process_id)?;
+        Ok(opened.session.into())
+    }
+
+    /// Opens a session, or resumes the one of that id. Its time to live is not checked against the account's limits.
+    pub(crate) async fn open_session(
+        &self,
+        tenant: Tenant<'_>,
+        context: &CallContext,
+        request: &CreateSession,
+        resume: Option<&str>,
+    ) -> ApiResult<OpenedSession> {
+        tenant.check_namespace("namespace", &request.namespace)?;
+        validate::process_id(&request.process_id)?;
+        validate::metadata(&request.metadata, tenant.limits())?;
+        resume.map_or(Ok(()), validate::session_id)?;
+        self.inner.rates.admit(tenant.account)?;
+        let maker = tenant.account.id.to_string();
+        let opening = self.request_id(&maker, "create session", context)?;
+        for _ in 0..DRAWS {
+            let session_id = match (resume, &context.idempotency_key) {
+                (Some(session_id), _) => session_id.to_owned(),
+                // The same for every repeat of the call.
+                (None, Some(_)) => session_id(&Sha256::digest(opening.0)),
+                (None, None) => session_id(&random_bytes::<ID_LETTERS>()?),
+            };
+            let make = |namespace| {
+                Ask::from(Command::Locks(LocksCommand::OpenSession(OpenSession {
+                    namespace,
+                    session_id: session_id.clone(),
+                    resume: resume.is_some(),
+                    request_id: opening,
+                    process_id: request.process_id.clone(),
+                    ttl_ms: request.ttl_ms,
+                    metadata: request.metadata.clone(),
+                })))
+            };
+            let Placed { key, namespace, routed } = self.place(tenant, &request.namespace, context, make).await?;
+            match routed.reply.outcome {
+                // The session of that idempotency key, which a connection resumed meanwhile.
+                Err(Refusal::IdTaken) if context.idempotency_key.is_some() => {
+                    let session = self.read_session(tenant, context, &request.namespace, &session_id).await?;
+                    return Ok(OpenedSession { key, namespace, session, resumed: false });
+                }
+                Err(Refusal::IdTaken) => {}
+                outcome => {
+                    let (session, resumed) = expect_answer!(outcome?, Answer::SessionOpened { session, resumed }
+                        => (session, resumed))?;
+                    return Ok(OpenedSession { key, namespace, session, resumed });
+                }
+            }
+        }
+        Err(ApiError::from(Refusal::IdTaken))
+    }
+
+    /// A sign of life; how long the session lives from now, in milliseconds.
+    ///
+    /// # Errors
+    /// `SESSION_NOT_FOUND`, also when it has ended, besides those of every call. Never limited by rate.
+    pub async fn keep_session_alive(
+        &self,
+        caller: &Caller,
+        context: &CallContext,
+        namespace: &str,
+        session_id: &str,
+    ) -> ApiResult<u64> {
+        let tenant = caller.require(Scopes::LOCKS_WRITE)?;
+        tenant.check_namespace("namespace", namespace)?;
+        validate::session_id(session_id)?;
+        let make =
+            |namespace| Ask::from(Query::KeepAlive { namespace, session_id: session_id.to_owned(), epoch: None });
+        let reply = self.ask_locks(tenant, namespace, context, make).await?;
+        expect_answer!(reply.outcome?, Answer::Session(session) => session.remaining_ms)
+    }
+
+    /// One session. Looking at it is no sign of its life.
+    ///
+    /// # Errors
+    /// `SESSION_NOT_FOUND`, besides those of every call.
+    pub async fn get_session(
+        &self,
+        caller: &Caller,
+        context: &CallContext,
+        namespace: &str,
+        session_id: &str,
+    ) -> ApiResult<SessionInfo> {
+        let tenant = caller.require(Scopes::LOCKS_READ)?;
+        tenant.check_namespace("namespace", namespace)?;
+        validate::session_id(session_id)?;
+        self.inner.rates.admit(tenant.account)?;
+        self.read_session(tenant, context, namespace, session_id).await.map(Into::into)
+    }
+
+    /// Ends a session, and at once all that it holds and waits for.
+    ///
+    /// # Errors
+    /// `SESSION_NOT_FOUND`, besides those of every call. Never limited by rate, since it releases.
+    pub async fn delete_session(
+        &self,
+        caller: &Caller,
+        context: &CallContext,
+        namespace: &str,
+        session_id: &str,
+    ) -> ApiResult<()> {
+        let tenant = caller.require(Scopes::LOCKS_WRITE)?;
+        tenant.check_namespace("namespace", namespace)?;
+        validate::session_id(session_id)?;
+        let make = |namespace| {
+            let session_id = session_id.to_owned();
+            Ask::from(Command::Locks(LocksCommand::CloseSession { namespace, session_id, message: None }))
+        };
+        let routed = self.place(tenant, namespace, context, make).await?.routed;
+        match routed.reply.outcome {
+            // An earlier attempt of this very call may have been the one that ended it.
+            Err(Refusal::SessionNotFound(_)) if routed.maybe_done_before => Ok(()),
+            outcome => expect_answer!(outcome?, Answer::Done => ()),
+        }
+    }
+
+    /// Sessions of a namespace, in order of id.
+    ///
+    /// # Errors
+    /// `NAMESPACE_NOT_FOUND`, besides those of every call.
+    pub async fn list_sessions(
+        &self,
+        caller: &Caller,
+        context: &CallContext,
+        namespace: &str,
+        page: PageRequest,
+    ) -> ApiResult<Page<SessionInfo>> {
+        let tenant = caller.require(Scopes::LOCKS_READ)?;
+        tenant.check_namespace("namespace", namespace)?;
+        let limit = validate::page_size(page.page_size)?;
+        let list = format!("sessions of {} {namespace:?}", tenant.account.id);
+        let after: Option<String> = page_token::decode(&list, page.page_token.as_deref())?;
+        self.inner.rates.admit(tenant.account)?;
+        let make = |namespace| Ask::from(Query::Sessions { namespace, after: after.clone(), limit });
+        let reply = self.ask_locks(tenant, namespace, context, make).await?;
+        let (sessions, more) = expect_answer!(reply.outcome?, Answer::Sessions { sessions, more } => (sessions, more))?;
+        let last = sessions.last().map(|session| &session.session_id);
+        let next_page_token = last.filter(|_| more).map(|last| page_token::encode(&list, last));
+        Ok(Page { items: sessions.into_iter().map(Into::into).collect(), next_page_token })
+    }
+
+    /// Whether the caller may open a session there: what is certain is said before a connection is made.
+    pub(crate) async fn may_connect(&self, caller: &Caller, context: &CallContext, namespace: &str) -> ApiResult<()> {
+        let tenant = caller.require(Scopes::LOCKS_WRITE)?;
+        tenant.check_namespace("namespace", namespace)?;
+        let found = self.inner.directory.namespace(tenant.account.id, namespace, context.deadline).await?;
+        found.map(drop).ok_or_else(|| ApiError::namespace_not_found(namespace))
+    }
+
+    async fn read_session(
+        &self,
+        tenant: Tenant<'_>,
+        context: &CallContext,
+        namespace: &str,
+        session_id: &str,
+    ) -> ApiResult<SessionView> {
+        let make = |namespace| Ask::from(Query::Session { namespace, session_id: session_id.to_owned() });
+        let reply = self.ask_locks(tenant, namespace, context, make).await?;
+        expect_answer!(reply.outcome?, Answer::Session(session) => session)
+    }
+
+    /// Asks the locks shard of a namespace, and tells where that was.
+    async fn place(
+        &self,
+        tenant: Tenant<'_>,
+        name: &str,
+        context: &CallContext,
+        make: impl Fn(NamespaceRef) -> Ask,
+    ) -> ApiResult<Placed> {
+        let call = |key, namespace: NamespaceRef| {
+            let ask = make(namespace.clone());
+            async move {
+                let routed = match ask {
+                    Ask::Command(command, repeat) => {
+                        let router = &self.inner.router;
+                        router.command(Application::Locks, key, &command, repeat, context.deadline).await?
+                    }
+                    _ => return Err(ApiError::internal("only a command changes a session")),
+                };
+                Ok(Placed { key, namespace, routed })
+            }
+        };
+        self.in_namespace(tenant, name, context.deadline, call).await
+    }
+}
+
+/// How long a session may live without a sign of life.
+pub(crate) fn session_ttl_ms(request: &CreateSession, tenant: Tenant<'_>) -> ApiResult<()> {
+    let limits = tenant.limits();
+    let (min, max, is) = (limits.min_session_ttl_ms, limits.max_session_ttl_ms, request.ttl_ms);
+    if (min..=max).contains(&is) {
+        return Ok(());
+    }
+    Err(ApiError::invalid("ttl_ms", format!("ttl_ms: must be {min} to {max}, is {is}")))
+}
+
+/// The id that random bytes make.
+fn session_id(bytes: &[u8]) -> String {
+    let letters = bytes.iter().take(ID_LETTERS).map(|byte| char::from(LETTERS[usize::from(byte % 32)]));
+    validate::SESSION_PREFIX.chars().chain(letters).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn ids_are_valid_have_130_bits_and_differ() {
+        let draw = || session_id(&random_bytes::<ID_LETTERS>().unwrap());
+        let ids: HashSet<String> = (0..1_000).map(|_| draw()).collect();
+        assert_eq!(ids.len(), 1_000);
+        for id in &ids {
+            validate::session_id(id).unwrap();
+            let rest = id.strip_prefix("se_").unwrap();
+            assert_eq!(rest.len(), 26);
+            assert!(rest.bytes().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit()));
+        }
+        let used: HashSet<char> = ids.iter().flat_map(|id| id["se_".len()..].chars()).collect();
+        assert_eq!(used.len(), 32, "every letter comes up");
+    }
+
+    #[test]
+    fn the_same_bytes_make_the_same_id() {
+        let digest = Sha256::digest(b"opening");
+        assert_eq!(session_id(&digest), session_id(&digest));
+        assert_eq!(session_id(&digest).len(), "se_".len() + 26);
+    }
+}

@@ -1,0 +1,128 @@
+//! What a client may say: the order of its messages, and what a request contains.
+
+use holdfast_core::{Claim, Limits};
+
+use super::message::{ClientSays, Lock};
+use crate::error::{ApiError, ApiResult, Code};
+use crate::validate;
+
+/// The order of a client's messages after `open`.
+#[derive(Debug)]
+pub(super) struct Order {
+    last_seq: u64,
+    resumed: bool,
+    /// Whether a message but signs of life has come since.
+    begun: bool,
+}
+
+impl Order {
+    /// After an `open` with that number.
+    pub(super) fn after_open(seq: u64, resumed: bool) -> Self {
+        Self { last_seq: seq, resumed, begun: false }
+    }
+
+    /// Whether the message counts; one that does not raise the number is ignored.
+    pub(super) fn counts(&mut self, seq: u64) -> bool {
+        let rises = seq > self.last_seq;
+        self.last_seq = self.last_seq.max(seq);
+        rises
+    }
+
+    /// Refuses a message that has no place here.
+    pub(super) fn check(&mut self, said: &ClientSays) -> ApiResult<()> {
+        let is_first = !self.begun;
+        match said {
+            ClientSays::KeepAlive | ClientSays::Close => return Ok(()),
+            ClientSays::Open(_) => return Err(malformed("open: a connection is opened once")),
+            ClientSays::LockInfo(_) if !is_first => {
+                return Err(malformed("lock_info: only comes first after a resume"));
+            }
+            ClientSays::Lock(_) | ClientSays::Release(_) | ClientSays::ReleaseAll if is_first && self.resumed => {
+                return Err(malformed("after a resume lock_info has to come first"));
+            }
+            _ => {}
+        }
+        self.begun = true;
+        Ok(())
+    }
+}
+
+/// The error for a message that breaks the protocol.
+pub(super) fn malformed(detail: &str) -> ApiError {
+    ApiError::new(Code::InvalidArgument, detail)
+}
+
+/// The claims of a request that may be made.
+pub(super) fn claims(lock: &Lock, limits: &Limits) -> ApiResult<Vec<Claim>> {
+    validate::request_id(&lock.request_id)?;
+    if let Some(holder) = &lock.holder {
+        validate::name("holder", holder)?;
+    }
+    validate::transition_ms(lock.transition_ms, limits)?;
+    if lock.allow_upgrade && lock.resources.len() > 1 {
+        return Err(ApiError::invalid("allow_upgrade", "allow_upgrade: only goes with one resource"));
+    }
+    validate::claims(&lock.resources, limits)
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_core::Mode;
+
+    use super::super::message::{LockInfo, Release};
+    use super::*;
+    use crate::service::Resource;
+
+    fn lock() -> Lock {
+        let resources = vec![Resource { path: vec!["x".to_owned()], mode: Mode::Write }];
+        let request_id = "a".to_owned();
+        Lock { request_id, resources, holder: None, transition_ms: 0, allow_upgrade: false, only_try: false }
+    }
+
+    #[test]
+    fn messages_that_do_not_raise_the_number_do_not_count() {
+        let mut order = Order::after_open(5, false);
+        let counted = [4, 5, 6, 6, 3, 9, 7, u64::MAX, 10].map(|seq| order.counts(seq));
+        assert_eq!(counted, [false, false, true, false, false, true, false, true, false]);
+    }
+
+    #[test]
+    fn lock_info_comes_first_after_a_resume_and_never_later() {
+        let lock_info = || ClientSays::LockInfo(LockInfo::default());
+        let release = ClientSays::Release(Release { request_id: "a".to_owned() });
+        for early in [ClientSays::Lock(lock()), release, ClientSays::ReleaseAll] {
+            assert!(Order::after_open(0, true).check(&early).is_err());
+            let mut order = Order::after_open(0, true);
+            for said in [ClientSays::KeepAlive, lock_info(), early.clone(), ClientSays::Close] {
+                order.check(&said).unwrap();
+            }
+            assert!(order.check(&lock_info()).is_err());
+            let mut fresh = Order::after_open(0, false);
+            fresh.check(&early).unwrap();
+            assert!(fresh.check(&lock_info()).is_err());
+        }
+    }
+
+    #[test]
+    fn a_request_is_checked_against_the_limits_and_every_refusal_names_the_field() {
+        let limits = Limits::default();
+        assert_eq!(claims(&lock(), &limits).unwrap().len(), 1);
+        let wrong = |change: fn(&mut Lock)| {
+            let mut lock = lock();
+            change(&mut lock);
+            claims(&lock, &limits).unwrap_err().ids[0].1.clone()
+        };
+        assert_eq!(wrong(|lock| lock.request_id.clear()), "request_id");
+        assert_eq!(wrong(|lock| lock.holder = Some(String::new())), "holder");
+        assert_eq!(wrong(|lock| lock.transition_ms = u64::MAX), "transition_ms");
+        assert_eq!(wrong(|lock| lock.resources.clear()), "resources");
+        assert_eq!(wrong(|lock| lock.resources[0].path = vec!["x".to_owned(); 17]), "resources[0].path");
+        assert_eq!(
+            wrong(|lock| {
+                lock.resources.push(lock.resources[0].clone());
+                lock.allow_upgrade = true;
+            }),
+            "allow_upgrade"
+        );
+    }
+}

@@ -1,0 +1,192 @@
+//! What a connection has to do at its shard, one thing after the other.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use holdfast_core::{
+    Acquire, BelievedHold, LocksCommand, Metadata, Query, Release as ReleaseCommand, Reply, Scopes, ToRelease, Wait,
+};
+
+use super::channel::Ending;
+use super::checks;
+use super::live::Live;
+use super::message::{Lock, LockInfo, Pending, RefusedFor, Release, ServerMessage};
+use super::place::Place;
+use crate::error::{ApiError, ApiResult};
+use crate::validate;
+
+/// Holds asked about at once after a change of leader.
+const BELIEVED_AT_ONCE: usize = 1_000;
+
+/// One thing to do.
+#[derive(Clone, Debug)]
+pub(super) enum Job {
+    Lock(Arc<Lock>),
+    /// How a request that waits stands with a new leader.
+    Again(String),
+    Release(Release),
+    ReleaseAll,
+    LockInfo(LockInfo),
+    /// Whether these holds are still there, after a change of leader.
+    Believed(Vec<BelievedHold>),
+    Close,
+    /// The client broke the protocol.
+    Malformed(ApiError),
+}
+
+/// A job under way.
+pub(super) struct Running {
+    pub(super) job: Job,
+    /// How often it was sent before, as far as the shard ignored it.
+    pub(super) tries: u8,
+    pub(super) answer: BoxFuture<'static, ApiResult<Reply>>,
+}
+
+impl Job {
+    /// The request that it asks for.
+    pub(super) fn asks_for(&self) -> Option<&str> {
+        match self {
+            Self::Lock(lock) => Some(&lock.request_id),
+            Self::Again(request_id) => Some(request_id),
+            _ => None,
+        }
+    }
+
+    /// Whether it ends the request.
+    pub(super) fn ends(&self, request_id: &str) -> bool {
+        match self {
+            Self::Release(release) => release.request_id == request_id,
+            Self::ReleaseAll | Self::Close => true,
+            _ => false,
+        }
+    }
+}
+
+impl Live<'_> {
+    /// Sends the next command, unless one is under way.
+    pub(super) async fn start_next(&mut self) -> Result<(), Ending> {
+        while self.running.is_none() && !self.is_gone() {
+            let Some(job) = self.queue.pop_front() else { return Ok(()) };
+            self.start(job, 0).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends a command under the next number, or tells why it is not sent.
+    pub(super) async fn start(&mut self, job: Job, tries: u8) -> Result<(), Ending> {
+        let command = match &job {
+            Job::Malformed(error) => return Err(Ending::Malformed(error.clone())),
+            Job::Lock(lock) => match self.admit(lock, tries) {
+                Ok(acquire) => LocksCommand::Acquire(acquire),
+                Err(error) => {
+                    let request_id = lock.request_id.clone();
+                    return self.tell(ServerMessage::Refused { request_id, why: RefusedFor::Fault(error) }).await;
+                }
+            },
+            Job::Again(request_id) => match self.ledger.waiting(request_id).map(|lock| self.acquire(&lock)) {
+                Some(Ok(acquire)) => LocksCommand::Acquire(acquire),
+                // It was settled meanwhile; or it was made under other limits, and its grant will be told.
+                _ => return Ok(()),
+            },
+            Job::Release(release) => {
+                if let Err(error) = validate::request_id(&release.request_id) {
+                    let request_id = Some(release.request_id.clone());
+                    return self.tell(ServerMessage::Error { error, request_id }).await;
+                }
+                self.release(ToRelease::Request { request_id: release.request_id.clone() })
+            }
+            Job::ReleaseAll => self.release(ToRelease::All),
+            Job::LockInfo(info) => self.lock_info(info),
+            Job::Believed(held) => {
+                let held: Vec<BelievedHold> =
+                    held.iter().filter(|hold| self.ledger.holds(&hold.path, hold.fencing_token)).cloned().collect();
+                let (namespace, session_id) = (self.place.namespace.clone(), self.place.session_id.clone());
+                let query = Query::Believed { namespace, session_id, held };
+                self.running = Some(Running { job, tries, answer: Arc::clone(&self.place).query(query).boxed() });
+                return Ok(());
+            }
+            Job::Close => {
+                let (namespace, session_id) = (self.place.namespace.clone(), self.place.session_id.clone());
+                LocksCommand::CloseSession { namespace, session_id, message: self.place.stamp(self.seq + 1) }
+            }
+        };
+        self.seq += 1;
+        self.running = Some(Running { job, tries, answer: Arc::clone(&self.place).command(command).boxed() });
+        Ok(())
+    }
+
+    /// After a change of leader: what became of all that the client waits for and believes to hold.
+    pub(super) fn ask_what_changed(&mut self) {
+        for request_id in self.ledger.all_waiting().into_iter().rev() {
+            self.queue.push_front(Job::Again(request_id));
+        }
+        for held in self.ledger.believed().chunks(BELIEVED_AT_ONCE) {
+            self.queue.push_front(Job::Believed(held.to_vec()));
+        }
+    }
+
+    /// The messages that a resumed client has no answer to, before all that it says now.
+    pub(super) fn do_pending(&mut self, pending: &[Pending]) {
+        for message in pending.iter().rev() {
+            self.queue.push_front(match message {
+                Pending::Lock(lock) => Job::Lock(Arc::new(lock.clone())),
+                Pending::Release(release) => Job::Release(release.clone()),
+            });
+        }
+    }
+
+    /// A request of the client counts against its account's rate, once.
+    fn admit(&self, lock: &Lock, tries: u8) -> ApiResult<Acquire> {
+        let acquire = self.acquire(lock)?;
+        if tries == 0 {
+            let tenant = self.caller.as_ref().map_err(Clone::clone)?.require(Scopes::LOCKS_WRITE)?;
+            self.place.service.inner.rates.admit(tenant.account)?;
+        }
+        Ok(acquire)
+    }
+
+    fn acquire(&self, lock: &Lock) -> ApiResult<Acquire> {
+        let tenant = self.caller.as_ref().map_err(Clone::clone)?.require(Scopes::LOCKS_WRITE)?;
+        Ok(Acquire {
+            namespace: self.place.namespace.clone(),
+            owner: self.place.owner(lock.holder.clone()),
+            claims: checks::claims(lock, tenant.limits())?,
+            ttl_ms: None,
+            transition_ms: lock.transition_ms,
+            metadata: Metadata::new(),
+            fencing_token: None,
+            asked_expires_at_ns: None,
+            wait: if lock.only_try { Wait::No } else { Wait::Unlimited },
+            allow_upgrade: lock.allow_upgrade,
+            request_id: Some(lock.request_id.clone()),
+            attempt: 0,
+            message: self.place.stamp(self.seq + 1),
+        })
+    }
+
+    /// Of the whole session: request ids are its own, whichever thread of it used them.
+    fn release(&self, what: ToRelease) -> LocksCommand {
+        LocksCommand::Release(ReleaseCommand {
+            namespace: self.place.namespace.clone(),
+            owner: self.place.owner(None),
+            what,
+            message: self.place.stamp(self.seq + 1),
+        })
+    }
+
+    fn lock_info(&self, info: &LockInfo) -> LocksCommand {
+        let Place { namespace, session_id, .. } = &*self.place;
+        let request_id = |message: &Pending| match message {
+            Pending::Lock(lock) => lock.request_id.clone(),
+            Pending::Release(release) => release.request_id.clone(),
+        };
+        LocksCommand::LockInfo(holdfast_core::LockInfo {
+            namespace: namespace.clone(),
+            session_id: session_id.clone(),
+            message: self.place.stamp(self.seq + 1),
+            held: info.held.clone(),
+            pending: info.pending.iter().map(request_id).collect(),
+        })
+    }
+}

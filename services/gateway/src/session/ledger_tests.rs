@@ -1,0 +1,111 @@
+use holdfast_core::{LockState, Metadata, Phase};
+
+use super::*;
+use crate::service::Resource;
+
+fn lock(request_id: &str, paths: &[&str], mode: Mode) -> Arc<Lock> {
+    let resources = paths.iter().map(|path| Resource { path: vec![(*path).to_owned()], mode }).collect();
+    let request_id = request_id.to_owned();
+    Arc::new(Lock { request_id, resources, holder: None, transition_ms: 0, allow_upgrade: false, only_try: false })
+}
+
+fn held_by(session_id: &str, mode: Mode, token: FencingToken) -> HolderView {
+    HolderView {
+        owner: Owner::Session { session_id: session_id.to_owned(), holder: None },
+        process_id: "p".to_owned(),
+        mode,
+        fencing_token: token,
+        locked_at_ms: 0,
+        deadline_ms: None,
+        asked_expires_at_ns: None,
+        phase: Phase::Held,
+        metadata: Metadata::new(),
+    }
+}
+
+/// A lock with these holders, of which there may be more than are shown.
+fn view(path: &str, holders: Vec<HolderView>, total: u64) -> LockView {
+    let (write, read) = holders.into_iter().partition::<Vec<_>, _>(|hold| hold.mode == Mode::Write);
+    LockView {
+        path: Path::flat(path),
+        state: if total == 0 { LockState::Unlocked } else { LockState::ReadLocked },
+        locked_at_ms: None,
+        write_lock_holder: write.into_iter().next(),
+        read_lock_holders: read,
+        holders_total: total,
+        waiting: 0,
+        revision: 1,
+    }
+}
+
+fn believed(ledger: &Ledger) -> Vec<(String, Mode, FencingToken)> {
+    let told = ledger.believed().into_iter();
+    told.map(|hold| (hold.path.0.join("/"), hold.mode, hold.fencing_token)).collect()
+}
+
+#[test]
+fn claims_that_were_held_before_keep_their_token() {
+    let mut ledger = Ledger::new("se_1");
+    let mine = |token| vec![held_by("se_1", Mode::Write, token)];
+    ledger.granted(&lock("a", &["x"], Mode::Write), 5, &[view("x", mine(5), 1)]);
+    ledger.granted(&lock("b", &["x", "y"], Mode::Write), 9, &[view("x", mine(5), 1), view("y", mine(9), 1)]);
+    assert_eq!(believed(&ledger), [("x".into(), Mode::Write, 5), ("y".into(), Mode::Write, 9)]);
+}
+
+#[test]
+fn an_upgrade_takes_the_place_of_the_hold_that_it_changed() {
+    let mut ledger = Ledger::new("se_1");
+    ledger.granted(&lock("a", &["x"], Mode::Read), 5, &[view("x", vec![held_by("se_1", Mode::Read, 5)], 1)]);
+    ledger.granted(&lock("b", &["x"], Mode::Write), 7, &[view("x", vec![held_by("se_1", Mode::Write, 7)], 1)]);
+    assert_eq!(believed(&ledger), [("x".into(), Mode::Write, 7)]);
+}
+
+#[test]
+fn a_release_ends_what_the_shard_does_not_show_any_more() {
+    let mut ledger = Ledger::new("se_1");
+    let mine = || vec![held_by("se_1", Mode::Write, 5)];
+    ledger.granted(&lock("a", &["x"], Mode::Write), 5, &[view("x", mine(), 1)]);
+    ledger.granted(&lock("b", &["x"], Mode::Write), 5, &[view("x", mine(), 1)]);
+    ledger.released("a", &[view("x", mine(), 1)]);
+    assert_eq!(believed(&ledger).len(), 1, "another request claims it");
+    ledger.released("b", &[view("x", vec![held_by("se_2", Mode::Write, 6)], 1)]);
+    assert!(believed(&ledger).is_empty());
+    assert_eq!(ledger.standing("b"), None);
+}
+
+#[test]
+fn among_more_readers_than_are_shown_the_requests_of_this_connection_decide() {
+    let mut ledger = Ledger::new("se_1");
+    let crowd = || view("x", vec![held_by("se_2", Mode::Read, 1)], 40);
+    ledger.granted(&lock("a", &["x"], Mode::Read), 5, &[crowd()]);
+    ledger.granted(&lock("b", &["x"], Mode::Read), 5, &[crowd()]);
+    assert_eq!(believed(&ledger), [("x".into(), Mode::Read, 5)]);
+    ledger.released("a", &[crowd()]);
+    assert_eq!(believed(&ledger).len(), 1);
+    ledger.released("b", &[crowd()]);
+    assert!(believed(&ledger).is_empty());
+}
+
+#[test]
+fn what_was_listed_after_a_resume_is_believed_until_it_is_lost_or_released() {
+    let mut ledger = Ledger::new("se_1");
+    for (path, token) in [("x", 3), ("y", 4)] {
+        ledger.remember(BelievedHold { path: Path::flat(path), mode: Mode::Write, fencing_token: token });
+    }
+    assert!(ledger.lost(&Path::flat("x"), 3) && !ledger.lost(&Path::flat("x"), 3));
+    // A request of an earlier connection, whose name is not known here.
+    ledger.released("old", &[view("y", Vec::new(), 0)]);
+    assert!(believed(&ledger).is_empty());
+}
+
+#[test]
+fn a_request_that_waits_is_asked_about_again_until_it_is_granted() {
+    let mut ledger = Ledger::new("se_1");
+    let request = lock("a", &["x"], Mode::Write);
+    ledger.enqueued(&request, WaitId(4));
+    assert_eq!((ledger.standing("a"), ledger.all_waiting()), (Some(Standing::Waits(WaitId(4))), vec!["a".to_owned()]));
+    ledger.granted(&request, 5, &[view("x", vec![held_by("se_1", Mode::Write, 5)], 1)]);
+    assert_eq!((ledger.waiting("a"), ledger.standing("a")), (None, Some(Standing::Holds)));
+    assert_eq!(ledger.released_all(), ["a"]);
+    assert!(believed(&ledger).is_empty());
+}

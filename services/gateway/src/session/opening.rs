@@ -1,0 +1,132 @@
+//! The beginning of a connection: until its session is open.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_core::Scopes;
+use metrics::gauge;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+
+use super::channel::{Ending, FromSession, Incoming, Outgoing, ToSession, queues};
+use super::checks::{Order, malformed};
+use super::live::Live;
+use super::message::{ClientSays, Open, ServerMessage};
+use super::pass::{Credential, Pass, is_definite};
+use super::place::Place;
+use crate::error::{ApiError, ApiResult, Code};
+use crate::service::{CallContext, Caller, CreateSession, Service, session_ttl_ms};
+
+/// How long a client may take to open its session.
+const OPEN_WITHIN: Duration = Duration::from_secs(30);
+
+/// What a door may change about a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rules {
+    /// Whether the session's time to live may be outside the account's limits. It is at least 1 ms.
+    pub(crate) any_ttl: bool,
+    /// Whether the gateway keeps the session alive as long as the connection is open.
+    pub(crate) keep_alive: bool,
+}
+
+impl Service {
+    /// Begins a connection. It lives until both ends are dropped, or until [`FromSession`] says that it ended; the
+    /// session then lives on for its time to live, unless it was closed.
+    pub(crate) fn connect(&self, credential: Credential, rules: Rules) -> (ToSession, FromSession) {
+        let (door, (incoming, outgoing)) = queues();
+        let opening = Opening { service: self.clone(), pass: Pass::new(self.clone(), credential), rules };
+        tokio::spawn(async move {
+            gauge!("holdfast_session_connections").increment(1.0);
+            let ending = opening.run(incoming, &outgoing).await;
+            outgoing.end(ending);
+            gauge!("holdfast_session_connections").decrement(1.0);
+        });
+        door
+    }
+}
+
+/// A connection whose session is not open.
+struct Opening {
+    service: Service,
+    pass: Pass,
+    rules: Rules,
+}
+
+impl Opening {
+    async fn run(self, mut incoming: mpsc::Receiver<Incoming>, outgoing: &Outgoing) -> Ending {
+        let open_by = Instant::now() + OPEN_WITHIN;
+        let stopping = self.service.stopping();
+        loop {
+            let received = tokio::select! {
+                () = stopping.cancelled() => return Ending::Failed(stopped()),
+                received = timeout_at(open_by, incoming.recv()) => received,
+            };
+            let message = match received {
+                Err(_) => return Ending::Failed(no_session()),
+                Ok(None) => return Ending::Done,
+                Ok(Some(Incoming::Malformed(error))) => return Ending::Malformed(error),
+                Ok(Some(Incoming::Message(message))) => message,
+            };
+            let ClientSays::Open(open) = message.said else {
+                return Ending::Malformed(malformed("open has to come first"));
+            };
+            match self.open(&open).await {
+                Ok((place, caller, resumed)) => {
+                    let opened = ServerMessage::Opened {
+                        session_id: place.session_id.clone(),
+                        epoch: place.epoch,
+                        ttl_ms: place.ttl_ms,
+                        resumed,
+                    };
+                    let order = Order::after_open(message.seq, resumed);
+                    let live = Live::new(Arc::new(place), self.pass, caller, self.rules, order, incoming, outgoing);
+                    return live.run(opened).await;
+                }
+                Err(error) if is_definite(&error) => return Ending::Failed(error),
+                // The client may open another one.
+                Err(error) => {
+                    if !outgoing.send(ServerMessage::Error { error, request_id: None }).await {
+                        return Ending::Done;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn open(&self, open: &Open) -> ApiResult<(Place, Caller, bool)> {
+        let caller = self.pass.clone().look(open.namespace.clone()).await?;
+        let tenant = caller.require(Scopes::LOCKS_WRITE)?;
+        let request = CreateSession {
+            namespace: open.namespace.clone(),
+            process_id: open.process_id.clone(),
+            ttl_ms: open.ttl_ms,
+            metadata: open.metadata.clone(),
+        };
+        if !self.rules.any_ttl {
+            session_ttl_ms(&request, tenant)?;
+        } else if open.ttl_ms == 0 {
+            return Err(ApiError::invalid("ttl_ms", "ttl_ms: must be at least 1"));
+        }
+        let context = CallContext::new("session connection");
+        let opened = self.service.open_session(tenant, &context, &request, open.session_id.as_deref()).await?;
+        let place = Place {
+            service: self.service.clone(),
+            key: opened.key,
+            namespace: opened.namespace,
+            session_id: opened.session.session_id,
+            epoch: opened.session.epoch,
+            ttl_ms: opened.session.ttl_ms,
+        };
+        Ok((place, caller, opened.resumed))
+    }
+}
+
+/// The error for clients of a process that stops.
+pub(super) fn stopped() -> ApiError {
+    ApiError::new(Code::Unavailable, "this gateway stops; connect to another one and resume the session")
+}
+
+fn no_session() -> ApiError {
+    let seconds = OPEN_WITHIN.as_secs();
+    ApiError::new(Code::DeadlineExceeded, format!("no session was opened within {seconds} s; connect again"))
+}

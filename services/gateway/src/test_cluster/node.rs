@@ -1,0 +1,236 @@
+//! One node that leads every shard, and holds the answers to acquires back until their waits are over.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use futures::channel::mpsc::{self, UnboundedSender};
+use futures::{Stream, StreamExt};
+use holdfast_auth::{ClusterSecret, ServiceVerifier};
+use holdfast_cluster::{ClusterConfig, ShardMap};
+use holdfast_core::outbox::Outgoing;
+use holdfast_core::shard::{Application, ShardCore};
+use holdfast_core::{
+    Acquire, AcquireOutcome, Answer as CoreAnswer, Cancel, Command, Context, Effect, LocksCommand, Query, Reply,
+    WaitId, codec,
+};
+use holdfast_proto::internal::node_service_server::NodeService;
+use holdfast_proto::internal::{
+    Answer, AnswerFrame, Call, CallFrame, Held, NotLeader, StatusAnswer, StatusRequest, answer::Outcome, call::Body,
+};
+use parking_lot::Mutex;
+use tonic::{Request, Response, Status, Streaming};
+
+/// The only term: nobody else ever leads.
+const TERM: u64 = 1;
+/// How often the shards look for what is due.
+const TICK: Duration = Duration::from_millis(5);
+
+type Answers = UnboundedSender<Result<AnswerFrame, Status>>;
+
+#[derive(Clone)]
+pub(super) struct TestNode {
+    state: Arc<Mutex<State>>,
+    map: Arc<ShardMap>,
+    verifier: Arc<ServiceVerifier>,
+    connections: Arc<AtomicU64>,
+}
+
+struct State {
+    shards: BTreeMap<Application, ShardCore>,
+    waiting: Vec<Waiting>,
+    attempts: u64,
+    started: Instant,
+}
+
+/// An acquire whose answer is held back.
+struct Waiting {
+    from: CallOf,
+    acquire: Acquire,
+    wait: WaitId,
+    poll_ends: Instant,
+}
+
+/// Whose call it is.
+#[derive(Clone)]
+struct CallOf {
+    connection: u64,
+    id: u64,
+    answers: Answers,
+}
+
+impl CallOf {
+    fn answer(&self, outcome: Outcome, attempt: u64) {
+        let answer = Answer { id: self.id, outcome: Some(outcome), attempt };
+        // The gateway may be gone.
+        let _ = self.answers.unbounded_send(Ok(AnswerFrame { answers: vec![answer] }));
+    }
+}
+
+impl TestNode {
+    pub(super) fn new(config: &ClusterConfig, secret: &ClusterSecret) -> Self {
+        let map = ShardMap::new(config.clone()).unwrap();
+        let shards = holdfast_cluster::Application::ALL.map(|application| {
+            let shard = map.shards(application).next().unwrap();
+            let application = Application::from_name(application.name()).unwrap();
+            (application, ShardCore::new(application, &shard.id))
+        });
+        let state = State { shards: shards.into(), waiting: Vec::new(), attempts: 0, started: Instant::now() };
+        let state = Arc::new(Mutex::new(state));
+        tokio::spawn(keep_time(Arc::downgrade(&state)));
+        Self {
+            state,
+            map: Arc::new(map),
+            verifier: Arc::new(ServiceVerifier::new(secret)),
+            connections: Arc::default(),
+        }
+    }
+
+    fn serve(&self, call: &Call, from: CallOf) {
+        let place = self.map.replica(call.replica).unwrap();
+        let application = Application::from_name(place.application.name()).unwrap();
+        let mut state = self.state.lock();
+        let reply = match call.body.as_ref().unwrap() {
+            Body::Query(bytes) => {
+                let query: Query = codec::decode(bytes).unwrap();
+                state.shards[&application].query(state.context().now_ms, &query)
+            }
+            _ if call.term != TERM => {
+                from.answer(Outcome::NotLeader(NotLeader { leader: call.replica, term: TERM }), 0);
+                return;
+            }
+            Body::Command(bytes) => match codec::decode(bytes).unwrap() {
+                Command::Locks(LocksCommand::Acquire(acquire)) if call.hold_ms > 0 => {
+                    return state.acquire(acquire, Duration::from_millis(call.hold_ms.into()), from);
+                }
+                command => state.run(application, &command),
+            },
+            other => panic!("not asked in these tests: {other:?}"),
+        };
+        from.answer(Outcome::Reply(codec::encode(&reply).into()), 0);
+    }
+}
+
+async fn keep_time(state: std::sync::Weak<Mutex<State>>) {
+    let mut ticks = tokio::time::interval(TICK);
+    while let Some(state) = state.upgrade() {
+        state.lock().tick();
+        ticks.tick().await;
+    }
+}
+
+impl State {
+    fn context(&self) -> Context {
+        let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap();
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        Context { now_ms, wall_ms: u64::try_from(wall.as_millis()).unwrap() }
+    }
+
+    /// Runs a command, and what it makes the shard tell to others, before it answers.
+    fn run(&mut self, application: Application, command: &Command) -> Reply {
+        let (reply, mut messages) = self.apply(application, command);
+        let mut told = vec![application];
+        while let Some(source) = told.pop() {
+            for (number, message) in std::mem::take(&mut messages) {
+                let (delivered, _) = self.apply(message.application, &message.command);
+                delivered.outcome.unwrap();
+                self.apply(source, &Command::OutboxConfirm { numbers: vec![number] });
+                told.push(message.application);
+            }
+            if let Some(next) = told.last() {
+                messages = self.apply(*next, &Command::OutboxConfirm { numbers: Vec::new() }).1;
+            }
+        }
+        reply
+    }
+
+    fn apply(&mut self, application: Application, command: &Command) -> (Reply, BTreeMap<u64, Outgoing>) {
+        let context = self.context();
+        let shard = self.shards.get_mut(&application).unwrap();
+        shard.advance(&context);
+        let reply = shard.apply(&context, command);
+        let messages = shard.outbox().messages().clone();
+        self.settle();
+        (reply, messages)
+    }
+
+    /// What is due ends, and waits that are over are answered.
+    fn tick(&mut self) {
+        let context = self.context();
+        self.shards.get_mut(&Application::Locks).unwrap().advance(&context);
+        self.settle();
+        let now = Instant::now();
+        let shard = &self.shards[&Application::Locks];
+        for over in self.waiting.extract_if(.., |waiting| waiting.poll_ends <= now) {
+            let query = Query::Standing { namespace: over.acquire.namespace.clone(), wait: over.wait };
+            let reply = shard.query(shard.clock_ms(), &query);
+            over.from.answer(Outcome::Reply(codec::encode(&reply).into()), over.acquire.attempt);
+        }
+    }
+
+    fn settle(&mut self) {
+        let shard = self.shards.get_mut(&Application::Locks).unwrap();
+        let clock_ms = shard.clock_ms();
+        for effect in shard.take_effects() {
+            let Effect::Settled { wait, attempt, outcome, locks, .. } = effect else { continue };
+            let reply = Reply { outcome: Ok(CoreAnswer::Acquired { outcome, locks }), clock_ms, awaits_outbox: None };
+            for told in self.waiting.extract_if(.., |waiting| waiting.wait == wait) {
+                told.from.answer(Outcome::Reply(codec::encode(&reply).into()), attempt);
+            }
+        }
+    }
+
+    fn acquire(&mut self, acquire: Acquire, hold: Duration, from: CallOf) {
+        self.attempts += 1;
+        let acquire = Acquire { attempt: self.attempts, ..acquire };
+        let reply = self.run(Application::Locks, &Command::Locks(LocksCommand::Acquire(acquire.clone())));
+        let Ok(CoreAnswer::Acquired { outcome: AcquireOutcome::Enqueued(enqueued), .. }) = &reply.outcome else {
+            return from.answer(Outcome::Reply(codec::encode(&reply).into()), acquire.attempt);
+        };
+        from.answer(Outcome::Held(Held {}), 0);
+        let poll_ends = Instant::now() + hold;
+        self.waiting.push(Waiting { from, acquire, wait: enqueued.wait, poll_ends });
+    }
+
+    fn give_up(&mut self, connection: u64, id: u64) {
+        let is_it = |waiting: &mut Waiting| waiting.from.connection == connection && waiting.from.id == id;
+        let given_up: Vec<Waiting> = self.waiting.extract_if(.., is_it).collect();
+        for Waiting { from, acquire, .. } in given_up {
+            let Acquire { namespace, owner, request_id, claims, attempt, .. } = acquire;
+            let cancel = Cancel { namespace, owner, request_id, claims, attempt };
+            self.run(Application::Locks, &Command::Locks(LocksCommand::Cancel(cancel)));
+            from.answer(Outcome::NotProposed("the caller gave up".to_owned()), 0);
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl NodeService for TestNode {
+    type ConnectStream = Pin<Box<dyn Stream<Item = Result<AnswerFrame, Status>> + Send>>;
+
+    async fn connect(&self, request: Request<Streaming<CallFrame>>) -> Result<Response<Self::ConnectStream>, Status> {
+        let token = request.metadata().get("authorization").unwrap().to_str().unwrap();
+        self.verifier.verify(token.strip_prefix("Bearer ").unwrap()).unwrap();
+        let (answers, answered) = mpsc::unbounded();
+        let node = self.clone();
+        let connection = self.connections.fetch_add(1, Ordering::Relaxed);
+        tokio::spawn(async move {
+            let mut frames = request.into_inner();
+            while let Some(Ok(frame)) = frames.next().await {
+                for call in &frame.calls {
+                    node.serve(call, CallOf { connection, id: call.id, answers: answers.clone() });
+                }
+                for id in frame.given_up {
+                    node.state.lock().give_up(connection, id);
+                }
+            }
+        });
+        Ok(Response::new(Box::pin(answered)))
+    }
+
+    async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusAnswer>, Status> {
+        Err(Status::unimplemented("not asked by gateways"))
+    }
+}

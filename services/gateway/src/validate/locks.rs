@@ -1,0 +1,183 @@
+//! What requests about locks may contain: owners, paths, sets of claims, and how something is acquired.
+
+use std::time::Duration;
+
+use holdfast_core::{Claim, Limits, Owner, Path, Wait};
+use time::OffsetDateTime;
+
+use super::{SESSION_PREFIX, name, process_id, range, ttl_ms};
+use crate::error::{ApiError, ApiResult};
+use crate::service::{LockName, OwnerFields, Resource, Terms};
+
+/// How long an acquire waits for its grant, and when this one call is answered at the latest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// For the request; at least 1 ms.
+    pub wait_ms: u64,
+    /// For the call.
+    pub poll: Option<Duration>,
+}
+
+/// Who holds or waits: exactly one of a process id and a session.
+pub fn owner(fields: &OwnerFields) -> ApiResult<Owner> {
+    match (&fields.process_id, &fields.session_id, &fields.holder) {
+        (Some(_), Some(_), _) => {
+            Err(ApiError::invalid("session_id", "session_id: only one of process_id and session_id may be given"))
+        }
+        (_, None, Some(_)) => Err(ApiError::invalid("holder", "holder: only goes with a session_id")),
+        (Some(id), None, None) => {
+            process_id(id)?;
+            Ok(Owner::Process(id.clone()))
+        }
+        (None, Some(id), holder) => {
+            session_id(id)?;
+            if let Some(holder) = holder {
+                name("holder", holder)?;
+            }
+            Ok(Owner::Session { session_id: id.clone(), holder: holder.clone() })
+        }
+        (None, None, None) => {
+            Err(ApiError::invalid("process_id", "process_id: one of process_id and session_id is needed"))
+        }
+    }
+}
+
+/// The id of a session, as the service makes them.
+pub fn session_id(text: &str) -> ApiResult<()> {
+    name("session_id", text)?;
+    if text.starts_with(SESSION_PREFIX) {
+        return Ok(());
+    }
+    Err(ApiError::invalid("session_id", "session_id: must begin with `se_`; the service makes them"))
+}
+
+/// The name that a request has within its owner's.
+pub fn request_id(text: &str) -> ApiResult<()> {
+    name("request_id", text)
+}
+
+/// Segments of at most that many names; none at all is the namespace as a whole.
+pub fn path(field: &str, segments: &[String], max_depth: u32) -> ApiResult<Path> {
+    if segments.len() > max_depth as usize {
+        let detail = format!("{field}: has {} segments, at most {max_depth} are allowed", segments.len());
+        return Err(ApiError::invalid(field, detail).with("limit", "max_path_depth"));
+    }
+    for segment in segments {
+        name(field, segment)?;
+    }
+    Ok(Path(segments.to_vec()))
+}
+
+/// A lock that is to be taken.
+pub fn new_lock(lock: &LockName, limits: &Limits) -> ApiResult<Path> {
+    lock_of_depth(lock, limits.max_path_depth)
+}
+
+/// A lock that may be there already, also when paths were allowed to be deeper then.
+pub fn known_lock(lock: &LockName, limits: &Limits) -> ApiResult<Path> {
+    lock_of_depth(lock, known_depth(limits))
+}
+
+fn lock_of_depth(lock: &LockName, max_depth: u32) -> ApiResult<Path> {
+    match lock {
+        LockName::Flat(text) => super::lock_name(text),
+        LockName::Path(segments) => path("path", segments, max_depth),
+    }
+}
+
+/// A limit that is lowered must not keep anybody from releasing what was taken before.
+fn known_depth(limits: &Limits) -> u32 {
+    limits.max_path_depth.max(Limits::default().max_path_depth)
+}
+
+/// The claims of a set, in the order given.
+pub fn claims(resources: &[Resource], limits: &Limits) -> ApiResult<Vec<Claim>> {
+    count(resources.len(), limits.max_claims_per_request)?;
+    let claim = |(index, resource): (usize, &Resource)| {
+        let path = path(&format!("resources[{index}].path"), &resource.path, limits.max_path_depth)?;
+        Ok(Claim { path, mode: resource.mode })
+    };
+    resources.iter().enumerate().map(claim).collect()
+}
+
+/// The paths that a release names.
+pub fn paths_to_release(paths: &[Vec<String>], limits: &Limits) -> ApiResult<Vec<Path>> {
+    count(paths.len(), limits.max_claims_per_request.max(Limits::default().max_claims_per_request))?;
+    let depth = known_depth(limits);
+    let checked = |(index, segments): (usize, &Vec<String>)| path(&format!("resources[{index}].path"), segments, depth);
+    paths.iter().enumerate().map(checked).collect()
+}
+
+fn count(resources: usize, max: u32) -> ApiResult<()> {
+    if (1..=max as usize).contains(&resources) {
+        return Ok(());
+    }
+    let detail = format!("resources: must have 1 to {max} entries, has {resources}");
+    Err(ApiError::invalid("resources", detail).with("limit", "max_claims_per_request"))
+}
+
+/// How long a hold lasts, in milliseconds: of a process its time to live, of a session as long as the session.
+pub fn hold_ms(owner: &Owner, terms: &Terms, limits: &Limits, now: OffsetDateTime) -> ApiResult<Option<u64>> {
+    if matches!(owner, Owner::Process(_)) {
+        return ttl_ms(terms.ttl_ms, terms.expires_at, terms.dlocks_expires_at_ns, limits, now).map(Some);
+    }
+    let given = if terms.ttl_ms.is_some() {
+        "ttl_ms"
+    } else if terms.expires_at.is_some() {
+        "expires_at"
+    } else {
+        return Ok(None);
+    };
+    Err(ApiError::invalid(given, format!("{given}: does not go with a session_id; its holds last as long as it does")))
+}
+
+/// How long it waits, if it does.
+pub fn waiting(terms: &Terms, limits: &Limits) -> ApiResult<Option<Waiting>> {
+    range("wait_ms", terms.wait_ms, 0, limits.max_wait_ms)?;
+    if terms.poll_ms == Some(0) {
+        return Err(ApiError::invalid("poll_ms", "poll_ms: must be at least 1; leave it out for no bound"));
+    }
+    if terms.wait_ms == 0 {
+        return Ok(None);
+    }
+    if terms.expires_at.is_some() {
+        let detail = "expires_at: does not go with wait_ms, since the grant may be long after the call; give ttl_ms";
+        return Err(ApiError::invalid("expires_at", detail));
+    }
+    Ok(Some(Waiting { wait_ms: terms.wait_ms, poll: terms.poll_ms.map(Duration::from_millis) }))
+}
+
+/// What does not go with what: changing a mode, and extending the hold of a token, are about one claim.
+pub fn combination(terms: &Terms, claims: usize) -> ApiResult<()> {
+    if terms.allow_upgrade && claims > 1 {
+        return Err(ApiError::invalid("allow_upgrade", "allow_upgrade: only goes with one resource"));
+    }
+    if terms.fencing_token.is_none() {
+        return Ok(());
+    }
+    let other = if claims > 1 {
+        "several resources"
+    } else if terms.wait_ms > 0 {
+        "wait_ms"
+    } else if terms.allow_upgrade {
+        "allow_upgrade"
+    } else {
+        return Ok(());
+    };
+    let detail = format!("fencing_token: only extends the one hold that has it; it does not go with {other}");
+    Err(ApiError::invalid("fencing_token", detail))
+}
+
+/// As the shard takes it.
+pub fn wait_of(waiting: Option<Waiting>) -> Wait {
+    waiting.map_or(Wait::No, |waiting| Wait::For(waiting.wait_ms))
+}
+
+/// The owners that a reset spares: process ids and session ids.
+pub fn live_owners(owners: &[String]) -> ApiResult<()> {
+    owners.iter().enumerate().try_for_each(|(index, owner)| name(&format!("live_owners[{index}]"), owner))
+}
+
+#[cfg(test)]
+#[path = "locks_tests.rs"]
+mod tests;

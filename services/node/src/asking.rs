@@ -1,0 +1,113 @@
+//! Queries: answered under the leader lease, some of them held back until there is something to tell.
+
+use bytes::Bytes;
+use holdfast_core::{Answer, NamespaceRef, Query, Reply, codec};
+use holdfast_proto::internal::answer::Outcome;
+use holdfast_replication::NotLeader;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use crate::answer::{not_leader, redirect};
+use crate::caller::Caller;
+use crate::leader::{SessionKey, SignOfLife, Table};
+use crate::replica::Replica;
+
+/// What a look at the state gave: nothing while the session is being judged.
+type Look = Option<Reply>;
+
+/// Answers a query.
+pub(crate) async fn ask(replica: &Replica, query: &Query, deadline: Instant) -> Outcome {
+    loop {
+        // Before the look, so that no change after it is missed.
+        let mut changed = std::pin::pin!(replica.machine.table_changed().notified());
+        changed.as_mut().enable();
+        match look(replica, query, deadline).await {
+            Ok(Some(reply)) => return Outcome::Reply(Bytes::from(codec::encode(&reply))),
+            Err(error) => return redirect(error),
+            Ok(None) => {
+                if timeout_at(deadline, changed).await.is_err() {
+                    return Outcome::NotProposed("the session is being judged".into());
+                }
+            }
+        }
+    }
+}
+
+/// Answers a query of events; when there is none yet, once there is, or with none when `until` has come.
+pub(crate) async fn watch(replica: &Replica, query: &Query, caller: &Caller, until: Instant) -> Outcome {
+    let Query::Events { namespace, .. } = query else { return ask(replica, query, until).await };
+    let mut is_held = false;
+    loop {
+        let Some(mut news) = news(replica, namespace) else { return not_leader(replica) };
+        let reply = match look(replica, query, until).await {
+            Ok(Some(reply)) => reply,
+            Ok(None) => return not_leader(replica),
+            Err(error) => return redirect(error),
+        };
+        let is_empty = matches!(&reply.outcome, Ok(Answer::Events { events, more: false, .. }) if events.is_empty());
+        if !is_empty || !waits_for_more(query) || Instant::now() >= until {
+            return Outcome::Reply(Bytes::from(codec::encode(&reply)));
+        }
+        if !is_held {
+            caller.held().await;
+            is_held = true;
+        }
+        tokio::select! {
+            changed = news.changed() => {
+                if changed.is_err() {
+                    return not_leader(replica);
+                }
+            }
+            () = tokio::time::sleep_until(until) => {}
+            () = caller.gone.cancelled() => return not_leader(replica),
+            () = caller.cut_off.cancelled() => return not_leader(replica),
+        }
+    }
+}
+
+/// Asking where now is, is answered at once.
+fn waits_for_more(query: &Query) -> bool {
+    matches!(query, Query::Events { from_revision: Some(_), .. })
+}
+
+fn news(replica: &Replica, namespace: &NamespaceRef) -> Option<watch::Receiver<()>> {
+    let leads = (*replica.group.leadership().borrow())?;
+    replica.machine.as_leader(leads.term, |_, table| table.news.of(namespace))
+}
+
+/// The lease is judged after the reading, so that a node that was paused in between gives no old answer.
+async fn look(replica: &Replica, query: &Query, deadline: Instant) -> Result<Look, NotLeader> {
+    let look = |term, clock_ms| {
+        let of_table = replica.machine.as_leader(term, |core, table| {
+            let reply = core.query(clock_ms, query);
+            match &reply.outcome {
+                Ok(Answer::Session(_)) => of_session(table, query, reply),
+                _ => Some(reply),
+            }
+        });
+        of_table.unwrap_or_else(|| Some(replica.machine.query(clock_ms, query)))
+    };
+    replica.group.read(replica.reads, deadline, |permit| look(permit.term, permit.clock_ms)).await
+}
+
+/// What the leader alone knows of a session: how long it has left. A keep-alive is noted.
+fn of_session(table: &mut Table, query: &Query, mut reply: Reply) -> Look {
+    let now = Instant::now();
+    let remaining_ms = match query {
+        Query::KeepAlive { namespace, session_id, .. } => {
+            match table.sessions.sign_of_life(&SessionKey::of(namespace, session_id), now) {
+                Some(SignOfLife::Judged) => return None,
+                Some(SignOfLife::Noted(remaining_ms)) => Some(remaining_ms),
+                None => None,
+            }
+        }
+        Query::Session { namespace, session_id } => {
+            table.sessions.remaining_ms(&SessionKey::of(namespace, session_id), now)
+        }
+        _ => None,
+    };
+    if let (Some(remaining_ms), Ok(Answer::Session(session))) = (remaining_ms, &mut reply.outcome) {
+        session.remaining_ms = remaining_ms;
+    }
+    Some(reply)
+}

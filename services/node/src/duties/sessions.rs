@@ -1,0 +1,56 @@
+//! Sessions that are silent for longer than their time to live end. Whether one is silent only its leader knows, so it
+//! proposes the end of those that are; and takes no sign of life of one while its end is under way.
+
+use bytes::Bytes;
+use holdfast_core::{Command, LocksCommand, SessionNumber, codec};
+use holdfast_replication::{Group, Leadership, ProposeError};
+use tokio::time::{Duration, Instant, sleep, sleep_until};
+
+use crate::machine::ShardMachine;
+
+/// Sessions in one entry.
+const BATCH: usize = 1_000;
+/// How long the entry may take before it is looked at again.
+const ENTRY_TIMEOUT: Duration = Duration::from_secs(2);
+/// Between attempts while no entry can be written.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Runs for one leadership.
+pub(super) async fn run(group: &Group, machine: &ShardMachine, leads: Leadership) {
+    loop {
+        let mut changed = std::pin::pin!(machine.table_changed().notified());
+        changed.as_mut().enable();
+        let now = Instant::now();
+        match machine.look_as_leader(leads.term, |_, table| table.sessions.next_look(now)).flatten() {
+            Some(next) => sleep_until(next).await,
+            None => {
+                changed.await;
+                continue;
+            }
+        }
+        let silent = machine
+            .look_as_leader(leads.term, |core, table| (table.sessions.silent(Instant::now(), BATCH), core.revision()));
+        let Some((ids, seen)) = silent.filter(|(ids, _)| !ids.is_empty()) else { continue };
+        tracing::info!(shard = group.shard(), sessions = ids.len(), "sessions were silent for too long");
+        end(group, leads, ids.clone(), seen).await;
+        machine.as_leader(leads.term, |_, table| table.sessions.judged(&ids, Instant::now()));
+        machine.table_changed().notify_waiters();
+    }
+}
+
+/// Returns when it is known what became of them: an entry of the same term that is applied later says that the one with
+/// them was either applied or never will be.
+async fn end(group: &Group, leads: Leadership, ids: Vec<SessionNumber>, seen: u64) {
+    let command = Command::Locks(LocksCommand::ExpireSessions { ids, seen });
+    let bytes = Bytes::from(codec::encode(&command));
+    match group.propose(leads.term, bytes, Instant::now() + ENTRY_TIMEOUT).await {
+        Ok(_) => {}
+        Err(ProposeError::NotProposed(_) | ProposeError::NotLeader(_)) => sleep(PAUSE).await,
+        Err(ProposeError::Unknown(reason)) => {
+            tracing::debug!(shard = group.shard(), reason, "it is not known yet whether silent sessions ended");
+            while group.tick(leads.term, Instant::now() + ENTRY_TIMEOUT).await.is_err() {
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}

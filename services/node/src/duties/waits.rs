@@ -1,0 +1,75 @@
+//! Places in the queue that nobody asks for any more are given up, and grants that nobody heard of given back.
+
+use bytes::Bytes;
+use futures::future::join_all;
+use holdfast_core::{Answer, Cancel, Command, LocksCommand, Query, WaitId, codec};
+use holdfast_core::{NamespaceRef, WaitView};
+use holdfast_replication::{Group, Leadership};
+use tokio::time::{Duration, Instant, sleep_until};
+
+use crate::leader::Forsaken;
+use crate::machine::ShardMachine;
+
+/// How long the entry with a cancel may take.
+const ENTRY_TIMEOUT: Duration = Duration::from_secs(5);
+/// When there is nothing to wait for but a change.
+const IDLE: Duration = Duration::from_secs(3_600);
+
+/// Runs for one leadership.
+pub(super) async fn run(group: &Group, machine: &ShardMachine, leads: Leadership) {
+    loop {
+        let mut changed = std::pin::pin!(machine.table_changed().notified());
+        changed.as_mut().enable();
+        let next = machine.look_as_leader(leads.term, |_, table| table.waits.next_lease()).flatten();
+        tokio::select! {
+            () = sleep_until(next.unwrap_or_else(|| Instant::now() + IDLE)) => {}
+            () = changed => continue,
+        }
+        let forsaken = machine.look_as_leader(leads.term, |_, table| table.waits.forsaken(Instant::now()));
+        join_all(forsaken.unwrap_or_default().into_iter().map(|one| give_up(group, machine, leads, one))).await;
+    }
+}
+
+async fn give_up(group: &Group, machine: &ShardMachine, leads: Leadership, forsaken: Forsaken) {
+    let cancel = match forsaken {
+        Forsaken::Granted(cancel) => cancel,
+        Forsaken::Waiting(namespace, wait, attempt) => {
+            let Some(view) = look_up(machine, leads, &namespace, wait) else { return };
+            if view.attempt > attempt {
+                // Another call attached while this one was looked at.
+                return;
+            }
+            let cancel = Cancel {
+                namespace: namespace.clone(),
+                owner: view.owner,
+                request_id: view.request_id,
+                claims: view.claims,
+                attempt,
+            };
+            if !propose(group, leads, cancel).await {
+                machine.as_leader(leads.term, |_, table| table.waits.keep(namespace, wait, attempt));
+            }
+            return;
+        }
+    };
+    propose(group, leads, cancel).await;
+}
+
+/// What a request is, if it still waits.
+fn look_up(machine: &ShardMachine, leads: Leadership, namespace: &NamespaceRef, wait: WaitId) -> Option<WaitView> {
+    let after = Some(WaitId(wait.0.checked_sub(1)?));
+    let query = Query::Waits { namespace: namespace.clone(), after, limit: 1 };
+    let reply = machine.look_as_leader(leads.term, |core, _| core.query(core.clock_ms(), &query))?;
+    let Ok(Answer::Waits { waits, .. }) = reply.outcome else { return None };
+    waits.into_iter().find(|view| view.wait == wait)
+}
+
+async fn propose(group: &Group, leads: Leadership, cancel: Cancel) -> bool {
+    let command = Command::Locks(LocksCommand::Cancel(cancel));
+    let bytes = Bytes::from(codec::encode(&command));
+    let proposed = group.propose(leads.term, bytes, Instant::now() + ENTRY_TIMEOUT).await;
+    if let Err(error) = &proposed {
+        tracing::debug!(shard = group.shard(), %error, "a forsaken request can't be given up yet");
+    }
+    proposed.is_ok()
+}

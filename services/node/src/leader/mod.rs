@@ -1,0 +1,141 @@
+//! What the leader of a locks shard keeps in memory besides the state: who waits, which sessions show signs of life, who
+//! is to be told.
+//!
+//! A [`Table`] exists only while its replica leads and is rebuilt from the state by the next leader: nothing in it is a
+//! fact that anybody relies on. It is changed under the lock of the state only, so that it is never behind or ahead.
+
+mod follows;
+mod news;
+mod sessions;
+mod waits;
+
+use bytes::Bytes;
+use holdfast_core::shard::ShardCore;
+use holdfast_core::{
+    Acquire, AcquireOutcome, Answer, Cancel, Command, Effect, LocksCommand, NamespaceRef, Owner, Reply, codec,
+};
+use tokio::time::Instant;
+
+pub(crate) use follows::Follows;
+pub(crate) use news::News;
+pub(crate) use sessions::{SessionKey, Sessions, SignOfLife};
+pub(crate) use waits::{Attached, Forsaken, RECONNECT, Waits};
+
+/// The memory of one leadership.
+pub(crate) struct Table {
+    pub(crate) term: u64,
+    attempts: u32,
+    pub(crate) waits: Waits,
+    pub(crate) sessions: Sessions,
+    pub(crate) follows: Follows,
+    pub(crate) news: News,
+    /// Whether the duty that looks after callers looks at them already.
+    looks_after_callers: bool,
+}
+
+impl Table {
+    /// Begins a leadership: every session has its whole time to live, and every caller that waited has a while to come
+    /// back.
+    pub(crate) fn begin(term: u64, core: &ShardCore) -> Self {
+        let now = Instant::now();
+        let mut sessions = Sessions::new(now);
+        for lease in core.session_leases() {
+            let key = SessionKey::of(&lease.namespace, &lease.session_id);
+            sessions.opened(key, lease.number, lease.ttl_ms, now);
+        }
+        let mut waits = Waits::default();
+        for lease in core.wait_leases().filter(|lease| lease.wait.attempt > 0) {
+            waits.enqueued(lease.namespace, lease.wait.wait, lease.wait.attempt, now);
+        }
+        let (follows, news) = (Follows::default(), News::default());
+        Self { term, attempts: 0, waits, sessions, follows, news, looks_after_callers: false }
+    }
+
+    /// Whether a duty has to look at the table earlier than it meant to. Said once.
+    pub(crate) fn wakes_duties(&mut self) -> bool {
+        let wakes = self.waits.is_earlier_than_planned() | self.sessions.is_first();
+        wakes || (!self.looks_after_callers && self.has_callers())
+    }
+
+    /// Whether there are callers to look after; the duty that asks does so while there are.
+    pub(crate) fn look_after_callers(&mut self) -> bool {
+        self.looks_after_callers = self.has_callers();
+        self.looks_after_callers
+    }
+
+    /// The number of the next attempt: rises within the term, and with it.
+    pub(crate) fn next_attempt(&mut self) -> u64 {
+        self.attempts = self.attempts.saturating_add(1);
+        (self.term << 32) | u64::from(self.attempts)
+    }
+
+    /// A command was applied.
+    pub(crate) fn replied(&mut self, command: &Command, reply: &Reply) {
+        let Command::Locks(LocksCommand::Acquire(Acquire { namespace, .. })) = command else { return };
+        let Ok(Answer::Acquired { outcome: AcquireOutcome::Enqueued(enqueued), .. }) = &reply.outcome else { return };
+        if enqueued.attempt > 0 {
+            self.waits.enqueued(namespace.clone(), enqueued.wait, enqueued.attempt, Instant::now());
+        }
+    }
+
+    /// Something happened that others are to be told of.
+    pub(crate) fn tell(&mut self, effect: Effect, clock_ms: u64) {
+        match &effect {
+            Effect::Settled { wait, attempt, .. } if *attempt > 0 => {
+                let wait = *wait;
+                self.waits.settled(wait, effect, clock_ms, Instant::now());
+            }
+            Effect::Settled { namespace, owner: Owner::Session { session_id, .. }, .. } => {
+                self.follows.tell(&SessionKey::of(namespace, session_id), &notice(clock_ms, &effect));
+            }
+            // Nobody is attached to it, nor follows.
+            Effect::Settled { .. } => {}
+            Effect::Revoked { namespace, session_id, .. } => {
+                self.follows.tell(&SessionKey::of(namespace, session_id), &notice(clock_ms, &effect));
+            }
+            Effect::SessionOpened { namespace, number, session_id, epoch, ttl_ms } => {
+                let key = SessionKey::of(namespace, session_id);
+                self.follows.superseded(&key, *epoch, &notice(clock_ms, &effect));
+                self.sessions.opened(key, *number, *ttl_ms, Instant::now());
+            }
+            Effect::SessionEnded { namespace, number, session_id, .. } => {
+                self.follows.ended(&SessionKey::of(namespace, session_id), &notice(clock_ms, &effect));
+                self.sessions.ended(*number);
+            }
+            Effect::Events { namespace, .. } => self.news.arrived(namespace),
+            Effect::NamespaceClosed { namespace } => self.news.closed(namespace),
+        }
+    }
+
+    /// Whether somebody waits to be told something.
+    fn has_callers(&self) -> bool {
+        self.waits.has_callers() || !self.follows.is_empty() || !self.news.is_empty()
+    }
+
+    /// Sends everybody who waits away, to look for a leader that is not cut off.
+    pub(crate) fn send_callers_away(&mut self) {
+        self.waits.send_callers_away(Instant::now());
+        self.follows = Follows::default();
+        self.news = News::default();
+    }
+}
+
+/// What gives up an attempt or, when it was granted, gives it back.
+pub(crate) fn cancel_of(effect: Effect) -> Option<Cancel> {
+    let Effect::Settled { namespace, owner, request_id, claims, attempt, .. } = effect else { return None };
+    Some(Cancel { namespace, owner, request_id, claims, attempt })
+}
+
+fn notice(clock_ms: u64, effect: &Effect) -> Bytes {
+    Bytes::from(codec::encode(&(clock_ms, effect)))
+}
+
+/// Names a namespace's life within a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct NamespaceKey(u64, u64);
+
+impl NamespaceKey {
+    pub(crate) fn of(namespace: &NamespaceRef) -> Self {
+        Self(namespace.account.0, namespace.incarnation.0)
+    }
+}

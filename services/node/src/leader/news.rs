@@ -1,0 +1,39 @@
+//! That a namespace has new events. The events themselves are read from its history, at each watcher's own pace.
+
+use std::collections::HashMap;
+
+use holdfast_core::NamespaceRef;
+use tokio::sync::watch;
+
+use super::NamespaceKey;
+
+/// Who waits for news of which namespace.
+#[derive(Default)]
+pub(crate) struct News {
+    namespaces: HashMap<NamespaceKey, watch::Sender<()>>,
+}
+
+impl News {
+    /// Hears of what comes from now on. It ends with the leadership and with the namespace.
+    pub(crate) fn of(&mut self, namespace: &NamespaceRef) -> watch::Receiver<()> {
+        self.namespaces.entry(NamespaceKey::of(namespace)).or_insert_with(|| watch::channel(()).0).subscribe()
+    }
+
+    /// Something happened in a namespace.
+    pub(crate) fn arrived(&mut self, namespace: &NamespaceRef) {
+        let key = NamespaceKey::of(namespace);
+        if self.namespaces.get(&key).is_some_and(|news| news.send(()).is_err()) {
+            // Nobody listens any more.
+            self.namespaces.remove(&key);
+        }
+    }
+
+    /// A namespace is gone.
+    pub(crate) fn closed(&mut self, namespace: &NamespaceRef) {
+        self.namespaces.remove(&NamespaceKey::of(namespace));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.namespaces.is_empty()
+    }
+}

@@ -1,0 +1,146 @@
+//! Acquires that may wait: the answer is held back until the wait is over.
+
+use bytes::Bytes;
+use holdfast_core::{
+    Acquire, AcquireOutcome, Answer, Cancel, Command, Enqueued, LocksCommand, NamespaceRef, Query, Reply, codec,
+};
+use holdfast_proto::internal::answer::Outcome;
+use holdfast_replication::ProposeError;
+use tokio::sync::oneshot;
+use tokio::time::{Duration, Instant, sleep_until};
+
+use crate::answer::{not_leader, refused};
+use crate::caller::Caller;
+use crate::leader::{Attached, RECONNECT};
+use crate::replica::Replica;
+
+/// How long a place is kept for a caller whose poll has ended.
+const AFTER_POLL: Duration = Duration::from_secs(10);
+/// How long it may take to give a place up before it is left to the duty that looks for forsaken ones.
+const CANCEL_WITHIN: Duration = Duration::from_secs(2);
+
+/// One acquire and its caller.
+pub(crate) struct Waiting<'a> {
+    pub(crate) replica: &'a Replica,
+    pub(crate) term: u64,
+    pub(crate) caller: &'a Caller,
+    /// When the caller's poll ends.
+    pub(crate) poll_ends: Instant,
+    pub(crate) deadline: Instant,
+}
+
+/// Why the waiting ended.
+enum End {
+    Settled(Bytes),
+    LeaderGone,
+    PollEnded,
+    CallerGone,
+    CutOff,
+}
+
+impl Waiting<'_> {
+    /// The outcome, with the number of the attempt. There is none when nobody is left to hear of it.
+    pub(crate) async fn acquire(&self, acquire: Acquire) -> Option<(Outcome, u64)> {
+        let machine = &self.replica.machine;
+        let Some(attempt) = machine.as_leader(self.term, |_, table| table.next_attempt()) else {
+            return Some((not_leader(self.replica), 0));
+        };
+        let acquire = Acquire { attempt, ..acquire };
+        let command = Command::Locks(LocksCommand::Acquire(acquire.clone()));
+        let bytes = Bytes::from(codec::encode(&command));
+        let reply = match self.replica.group.propose(self.term, bytes, self.deadline).await {
+            Ok(reply) => reply,
+            Err(error) => return Some((refused(error), 0)),
+        };
+        let enqueued = match codec::decode::<Reply>(&reply).map(|reply| reply.outcome) {
+            Ok(Ok(Answer::Acquired { outcome: AcquireOutcome::Enqueued(enqueued), .. })) => enqueued,
+            Ok(_) => return Some((Outcome::Reply(reply), attempt)),
+            Err(error) => return Some((Outcome::Unknown(format!("the reply can't be read: {error}")), 0)),
+        };
+        self.wait(&acquire, &enqueued).await.map(|outcome| (outcome, attempt))
+    }
+
+    async fn wait(&self, acquire: &Acquire, enqueued: &Enqueued) -> Option<Outcome> {
+        let wait = enqueued.wait;
+        let machine = &self.replica.machine;
+        let told = match machine.as_leader(self.term, |_, table| table.waits.attach(wait)).flatten() {
+            Some(Attached::Settled(reply)) => return Some(Outcome::Reply(reply)),
+            // It was settled by a leader that is none any more, or another one leads by now: the caller asks again.
+            None => return Some(not_leader(self.replica)),
+            Some(Attached::Waits(told)) => told,
+        };
+        self.caller.held().await;
+        match self.until_over(told).await {
+            End::Settled(reply) => {
+                if self.caller.is_cut_off() {
+                    self.unheard(acquire, enqueued, reply);
+                    return None;
+                }
+                Some(Outcome::Reply(reply))
+            }
+            End::LeaderGone => Some(not_leader(self.replica)),
+            End::PollEnded => {
+                machine.as_leader(self.term, |_, table| table.waits.detached(wait, AFTER_POLL));
+                Some(self.standing(&acquire.namespace, enqueued))
+            }
+            End::CallerGone => {
+                self.cancel(acquire).await;
+                Some(Outcome::NotProposed("the caller gave up".into()))
+            }
+            End::CutOff => {
+                machine.as_leader(self.term, |_, table| table.waits.detached(wait, RECONNECT));
+                None
+            }
+        }
+    }
+
+    async fn until_over(&self, told: oneshot::Receiver<Bytes>) -> End {
+        tokio::select! {
+            biased;
+            reply = told => reply.map_or(End::LeaderGone, End::Settled),
+            () = self.caller.gone.cancelled() => End::CallerGone,
+            () = self.caller.cut_off.cancelled() => End::CutOff,
+            () = sleep_until(self.poll_ends) => End::PollEnded,
+        }
+    }
+
+    /// Where the request stands now. One that was settled this very moment is asked for again by its caller.
+    fn standing(&self, namespace: &NamespaceRef, enqueued: &Enqueued) -> Outcome {
+        let query = Query::Standing { namespace: namespace.clone(), wait: enqueued.wait };
+        let reply = self.replica.machine.as_leader(self.term, |core, _| core.query(core.clock_ms(), &query));
+        match reply {
+            Some(Reply { outcome: Ok(answer), clock_ms, .. }) => {
+                let reply = Reply { outcome: Ok(answer), clock_ms, awaits_outbox: None };
+                Outcome::Reply(Bytes::from(codec::encode(&reply)))
+            }
+            _ => not_leader(self.replica),
+        }
+    }
+
+    /// The caller gave up: so does its attempt.
+    async fn cancel(&self, acquire: &Acquire) {
+        let command = Command::Locks(LocksCommand::Cancel(cancel_of(acquire)));
+        let bytes = Bytes::from(codec::encode(&command));
+        let cancelled = self.replica.group.propose(self.term, bytes, Instant::now() + CANCEL_WITHIN).await;
+        if let Err(ProposeError::Unknown(reason) | ProposeError::NotProposed(reason)) = cancelled {
+            tracing::debug!(shard = self.replica.group.shard(), reason, "a place could not be given up yet");
+        }
+    }
+
+    /// The caller was cut off before it could hear of its grant.
+    fn unheard(&self, acquire: &Acquire, enqueued: &Enqueued, reply: Bytes) {
+        let (wait, give_back) = (enqueued.wait, cancel_of(acquire));
+        let machine = &self.replica.machine;
+        machine.as_leader(self.term, |_, table| table.waits.unheard(wait, reply, give_back));
+    }
+}
+
+fn cancel_of(acquire: &Acquire) -> Cancel {
+    Cancel {
+        namespace: acquire.namespace.clone(),
+        owner: acquire.owner.clone(),
+        request_id: acquire.request_id.clone(),
+        claims: acquire.claims.clone(),
+        attempt: acquire.attempt,
+    }
+}

@@ -1,0 +1,94 @@
+//! Acquires that wait: a caller that goes away leaves the queue, and what it was granted too late is given back.
+
+use std::time::Duration;
+
+use holdfast_cluster::Application;
+use holdfast_core::{Acquire, AcquireOutcome, Answer, Cancel, Command, LocksCommand, Reply};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::router::Router;
+use crate::{Repeat, RouteError};
+
+/// How long giving something back may take before it is left to the shard, which gives up what nobody asks for.
+const GIVE_BACK_WITHIN: Duration = Duration::from_secs(10);
+
+/// What was granted and has not been handed over yet. Dropped before, it is given back.
+struct Owed {
+    reply: Result<Reply, RouteError>,
+    give_back: Option<GiveBack>,
+}
+
+struct GiveBack {
+    router: Router,
+    key: u32,
+    cancel: Cancel,
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        if let Some(give_back) = self.give_back.take() {
+            tokio::spawn(give_back.run());
+        }
+    }
+}
+
+impl GiveBack {
+    async fn run(self) {
+        let command = Command::Locks(LocksCommand::Cancel(self.cancel));
+        let deadline = Instant::now() + GIVE_BACK_WITHIN;
+        let sent = self.router.command(Application::Locks, self.key, &command, Repeat::InLaterTerm, deadline).await;
+        if let Err(error) = sent {
+            tracing::debug!(%error, "what nobody waits for any more could not be given back");
+        }
+    }
+}
+
+/// Runs in a task of its own, so that it is seen to its end also when the caller goes away.
+pub(super) async fn acquire(
+    router: Router,
+    key: u32,
+    acquire: Acquire,
+    poll: Option<Duration>,
+    deadline: Instant,
+) -> Result<Reply, RouteError> {
+    let gone = CancellationToken::new();
+    let leaves = gone.clone().drop_guard();
+    let (hand_over, handed) = oneshot::channel();
+    tokio::spawn(async move {
+        let hold = poll.unwrap_or_else(|| deadline.saturating_duration_since(Instant::now()));
+        let outcome = router.wait(key, &acquire, hold, deadline, gone).await;
+        let (reply, attempt) = match outcome {
+            Ok((reply, attempt)) => (Ok(reply), attempt),
+            Err(error) => (Err(error), 0),
+        };
+        let is_owed = attempt > 0 && reply.as_ref().is_ok_and(is_granted_or_waits);
+        let give_back = is_owed.then(|| GiveBack { router, key, cancel: cancel(acquire, attempt) });
+        // A caller that is gone drops it, and that gives it back.
+        drop(hand_over.send(Owed { reply, give_back }));
+    });
+    let owed = handed.await;
+    // From here on the caller has it.
+    leaves.disarm();
+    match owed {
+        Ok(mut owed) => {
+            owed.give_back = None;
+            owed.reply.clone()
+        }
+        Err(_) => Err(RouteError::OutcomeUnknown {
+            shard: "of the lock".to_owned(),
+            reason: "this process is stopping".to_owned(),
+        }),
+    }
+}
+
+fn is_granted_or_waits(reply: &Reply) -> bool {
+    let Ok(Answer::Acquired { outcome, .. }) = &reply.outcome else { return false };
+    !matches!(outcome, AcquireOutcome::Refused(_))
+}
+
+fn cancel(acquire: Acquire, attempt: u64) -> Cancel {
+    let Acquire { namespace, owner, request_id, claims, .. } = acquire;
+    Cancel { namespace, owner, request_id, claims, attempt }
+}
