@@ -10,6 +10,7 @@ use holdfast_bootstrap::Secrets;
 use holdfast_cluster::{Application, ClusterConfig, ShardMap};
 use holdfast_core::{AccountId, NamespaceRef};
 use holdfast_proto::internal::StatusAnswer;
+use holdfast_routing::{Router, RoutingOptions, TcpConnector};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -168,6 +169,12 @@ impl Cluster {
     /// Calls a node by the internal protocol.
     pub fn node_api(&self, node: usize) -> NodeApi {
         NodeApi::new(self.nodes[node].address(), &self.signer)
+    }
+
+    /// The way to the shards that gateways use, without a gateway: for loads that no gateway is to be measured with.
+    pub fn router(&self, caller: &str) -> Router {
+        let signer = ServiceSigner::new(self.secrets.cluster_secret(), "cluster test");
+        Router::start(self.map.clone(), signer, caller.to_owned(), Arc::new(TcpConnector), RoutingOptions::default())
     }
 
     /// The shard of a namespace's locks.

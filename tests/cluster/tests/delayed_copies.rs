@@ -2,7 +2,9 @@
 
 use holdfast_cluster_tests::history::{Call, Hold, View};
 use holdfast_cluster_tests::{Cluster, Setup, Tenant};
-use holdfast_core::{Acquire, Answer, Claim, Command, LocksCommand, Mode, NamespaceRef, Owner, Path, Reply, codec};
+use holdfast_core::{
+    Acquire, AcquireOutcome, Answer, Claim, Command, LocksCommand, Mode, NamespaceRef, Owner, Path, Reply, Wait, codec,
+};
 use holdfast_proto::internal::answer::Outcome;
 
 const TTL_MS: u64 = 3_600_000;
@@ -55,6 +57,11 @@ fn take(tenant: &Tenant, incarnation: &str, lock: &str) -> Command {
         metadata: std::collections::BTreeMap::new(),
         fencing_token: None,
         asked_expires_at_ns: None,
+        wait: Wait::No,
+        allow_upgrade: false,
+        request_id: None,
+        attempt: 0,
+        message: None,
     }))
 }
 
@@ -86,7 +93,7 @@ async fn a_command_addressed_to_an_old_term_is_not_executed() {
     let outcome = cluster.node_api(node).command(replica, term, &command).await.unwrap();
     let Outcome::Reply(bytes) = outcome else { panic!("{outcome:?}") };
     let reply: Reply = codec::decode(&bytes).unwrap();
-    assert!(matches!(reply.outcome, Ok(Answer::Acquired { outcome: Ok(_), .. })), "{reply:?}");
+    assert!(matches!(reply.outcome, Ok(Answer::Acquired { outcome: AcquireOutcome::Granted { .. }, .. })), "{reply:?}");
     assert_eq!(api.get("orders", "one").await.unwrap().holds.len(), 1);
 }
 

@@ -139,13 +139,26 @@ async fn wrong_types_and_missing_fields_are_refused_by_name() {
 }
 
 #[tokio::test]
-async fn what_this_version_does_not_serve_is_refused_by_name() {
+async fn owners_and_waits_that_make_no_sense_are_refused_by_name() {
     let world = world().await;
-    for (field, value) in
-        [("wait_ms", json!(1)), ("allow_upgrade", json!(true)), ("session_id", json!("se_1")), ("holder", json!("h"))]
-    {
+    let instant = doors::rest::rfc3339(doors::instant_ns(std::time::Duration::from_secs(60)));
+    for (changes, field) in [
+        (json!({"session_id": "se_1"}), "session_id"),
+        (json!({"process_id": null, "session_id": "p"}), "session_id"),
+        (json!({"process_id": null, "session_id": "se_1"}), "ttl_ms"),
+        (json!({"holder": "h"}), "holder"),
+        (json!({"process_id": null, "session_id": "se_1", "holder": ""}), "holder"),
+        (json!({"wait_ms": 600_001}), "wait_ms"),
+        (json!({"wait_ms": "5"}), "wait_ms"),
+        (json!({"wait_ms": 5, "ttl_ms": null, "expires_at": instant}), "expires_at"),
+        (json!({"poll_ms": 0}), "poll_ms"),
+        (json!({"fencing_token": 1, "wait_ms": 5}), "fencing_token"),
+        (json!({"fencing_token": 1, "allow_upgrade": true}), "fencing_token"),
+    ] {
         let mut body = json!({"process_id": "p", "ttl_ms": 1_000});
-        body[field] = value;
+        for (name, value) in changes.as_object().unwrap() {
+            body[name] = value.clone();
+        }
         world.rest.json(ACQUIRE, body).await.refused_field(field);
     }
     assert_eq!(world.held().await, [""; 0]);

@@ -144,8 +144,11 @@ async fn a_trusted_name_opens_neither_the_public_api_nor_a_suspended_account() {
     let tenant = tenant(trusting_server()).await;
     tenant.namespace("my-namespace").await;
     let mut locks = holdfast_proto::v1::locks_service_client::LocksServiceClient::new(channel(&tenant.rest).await);
-    let get =
-        holdfast_proto::v1::GetLockRequest { namespace: "my-namespace".into(), name: Some("l".into()), path: vec![] };
+    let get = holdfast_proto::v1::GetLockRequest {
+        namespace: "my-namespace".into(),
+        name: Some("l".into()),
+        ..Default::default()
+    };
     assert_eq!(locks.get_lock(from_accounts(get, &[&tenant.account])).await.unwrap_err().code(), Code::Unauthenticated);
     tenant.change(trusting_server(), json!({"status": "SUSPENDED"})).await;
     let message = acquire("p", true, instant_ns(Duration::from_secs(60)));

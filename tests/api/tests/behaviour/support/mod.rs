@@ -3,10 +3,13 @@
 pub(crate) mod doors;
 pub(crate) mod raw;
 pub(crate) mod rest;
+mod socket;
+pub(crate) mod sse;
 mod world;
 
 pub(crate) use doors::{Ask, Door, Holder, Mode, State, TokenDoor};
 pub(crate) use rest::Rest;
+pub(crate) use socket::{Socket, lock};
 pub(crate) use world::{World, operator, server, tenant, trusting_server};
 
 use std::future::Future;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use holdfast_api_tests::{Standalone, scratch};
 use serde_json::{Value, json};
 
-use super::{Door, Rest};
+use super::{Door, Rest, wait_until};
 
 static SERVER: OnceLock<Standalone> = OnceLock::new();
 static TRUSTING: OnceLock<Standalone> = OnceLock::new();
@@ -76,6 +76,21 @@ impl<D: Door> World<D> {
         tenant.namespace("ns").await;
         let rest = tenant.rest.clone();
         Self { door: D::connect(&rest).await, rest, tenant }
+    }
+
+    /// Waits until so many requests wait for a lock.
+    pub(crate) async fn wait_for_queue(&self, lock: &str, waiting: u64) {
+        let line = format!("GET /v1/namespaces/ns/locks/{lock}");
+        let (rest, line) = (&self.rest, &line);
+        wait_until(&format!("{waiting} wait for {lock}"), || async move {
+            rest.call(line).await.ok()["lock"]["waiting"] == waiting
+        })
+        .await;
+    }
+
+    /// A call in `ns`, which is no error.
+    pub(crate) async fn post(&self, call: &str, body: Value) -> Value {
+        self.rest.json(&format!("POST /v1/namespaces/ns/{call}"), body).await.ok()
     }
 
     /// The names of the locks that are held in `ns`.

@@ -27,6 +27,7 @@ impl Door for Client {
 
     async fn acquire(&self, ask: Ask) -> Result<Acquired, Failure> {
         assert!(ask.fencing_token.is_none() && ask.transition_ms == 0 && ask.metadata.is_empty());
+        assert!(ask.wait_ms == 0 && ask.poll_ms.is_none() && !ask.allow_upgrade);
         let message = d::AcquireLockRequest {
             namespace_name: "ns".into(),
             lock_name: ask.lock,
@@ -39,7 +40,15 @@ impl Door for Client {
         };
         let answer = outcome(self.api.clone().acquire_lock(self.request(message)).await)?;
         let (success, lock) = (answer.success, lock(answer.lock));
-        Ok(Acquired { success, fencing_token: None, reason: None, blockers: Vec::new(), lock })
+        Ok(Acquired {
+            success,
+            fencing_token: None,
+            reason: None,
+            blockers: Vec::new(),
+            queue_position: None,
+            cycle: Vec::new(),
+            lock,
+        })
     }
 
     async fn release(&self, lock_name: &str, process_id: &str) -> Result<Released, Failure> {
@@ -103,6 +112,7 @@ fn lock(message: Option<d::Lock>) -> Lock {
         writer: message.write_lock_holder.map(holder),
         readers: message.read_lock_holders.into_iter().map(holder).collect(),
         revision: None,
+        waiting: None,
     }
 }
 

@@ -63,18 +63,23 @@ impl Door for Client {
             transition_ms: ask.transition_ms,
             metadata: ask.metadata.into_iter().collect(),
             fencing_token: ask.fencing_token,
+            wait_ms: ask.wait_ms,
+            poll_ms: ask.poll_ms,
+            allow_upgrade: ask.allow_upgrade,
             ..Default::default()
         };
         let answer = outcome(self.locks.clone().acquire_lock(self.request(message)).await)?;
-        let (reason, blockers) = match answer.reason {
-            Some(reason) => (Some(reason.code().as_str_name().to_owned()), reason.blockers),
-            None => (None, Vec::new()),
+        let (reason, refusal) = match answer.reason {
+            Some(refusal) => (Some(refusal.code().as_str_name().to_owned()), refusal),
+            None => (None, v1::Refusal::default()),
         };
         Ok(Acquired {
             success: answer.success,
             fencing_token: answer.fencing_token,
             reason,
-            blockers: blockers.into_iter().map(|blocker| blocker.holder.unwrap().process_id).collect(),
+            blockers: refusal.blockers.into_iter().map(|blocker| blocker.holder.unwrap().process_id).collect(),
+            queue_position: refusal.queue_position,
+            cycle: refusal.cycle.into_iter().map(|step| step.process_id).collect(),
             lock: lock(answer.lock),
         })
     }
@@ -84,12 +89,12 @@ impl Door for Client {
     }
 
     async fn get(&self, lock_name: &str) -> Result<Lock, Failure> {
-        let message = v1::GetLockRequest { namespace: "ns".into(), name: name(lock_name), path: vec![] };
+        let message = v1::GetLockRequest { namespace: "ns".into(), name: name(lock_name), ..Default::default() };
         Ok(lock(outcome(self.locks.clone().get_lock(self.request(message)).await)?.lock))
     }
 
     async fn delete(&self, lock_name: &str) -> Result<(), Failure> {
-        let message = v1::DeleteLockRequest { namespace: "ns".into(), name: name(lock_name), path: vec![] };
+        let message = v1::DeleteLockRequest { namespace: "ns".into(), name: name(lock_name), ..Default::default() };
         outcome(self.locks.clone().delete_lock(self.request(message)).await).map(drop)
     }
 
@@ -126,7 +131,8 @@ impl TokenDoor for Client {
     }
 
     async fn check(&self, lock: &str, fencing_token: u64) -> Result<bool, Failure> {
-        let message = v1::CheckLockRequest { namespace: "ns".into(), name: name(lock), path: vec![], fencing_token };
+        let named = v1::CheckLockRequest { namespace: "ns".into(), name: name(lock), ..Default::default() };
+        let message = v1::CheckLockRequest { fencing_token, ..named };
         Ok(outcome(self.locks.clone().check_lock(self.request(message)).await)?.current)
     }
 
@@ -190,6 +196,7 @@ fn lock(message: Option<v1::Lock>) -> Lock {
         writer: message.write_lock_holder.map(holder),
         readers: message.read_lock_holders.into_iter().map(holder).collect(),
         revision: Some(message.revision),
+        waiting: Some(message.waiting),
     }
 }
 

@@ -43,6 +43,9 @@ pub(crate) struct Ask {
     pub(crate) transition_ms: u64,
     pub(crate) fencing_token: Option<u64>,
     pub(crate) metadata: BTreeMap<String, String>,
+    pub(crate) wait_ms: u64,
+    pub(crate) poll_ms: Option<u64>,
+    pub(crate) allow_upgrade: bool,
 }
 
 impl Ask {
@@ -55,6 +58,9 @@ impl Ask {
             transition_ms: 0,
             fencing_token: None,
             metadata: BTreeMap::new(),
+            wait_ms: 0,
+            poll_ms: None,
+            allow_upgrade: false,
         }
     }
 
@@ -76,6 +82,19 @@ impl Ask {
 
     pub(crate) fn transition_ms(self, transition_ms: u64) -> Self {
         Self { transition_ms, ..self }
+    }
+
+    pub(crate) fn waiting(self, wait_ms: u64) -> Self {
+        Self { wait_ms, ..self }
+    }
+
+    pub(crate) fn polling(self, poll_ms: u64) -> Self {
+        Self { poll_ms: Some(poll_ms), ..self }
+    }
+
+    /// May change the mode of the hold.
+    pub(crate) fn upgrading(self) -> Self {
+        Self { allow_upgrade: true, ..self }
     }
 
     /// Only extends the hold of this token.
@@ -105,6 +124,8 @@ pub(crate) struct Lock {
     pub(crate) writer: Option<Holder>,
     pub(crate) readers: Vec<Holder>,
     pub(crate) revision: Option<u64>,
+    /// How many requests wait for it.
+    pub(crate) waiting: Option<u64>,
 }
 
 impl Lock {
@@ -132,6 +153,9 @@ pub(crate) struct Acquired {
     pub(crate) reason: Option<String>,
     /// Who is in the way.
     pub(crate) blockers: Vec<String>,
+    pub(crate) queue_position: Option<u64>,
+    /// Of a deadlock: who waits for whom.
+    pub(crate) cycle: Vec<String>,
     pub(crate) lock: Lock,
 }
 

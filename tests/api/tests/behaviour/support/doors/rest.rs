@@ -52,16 +52,29 @@ impl Door for Client {
         if let Some(token) = ask.fencing_token {
             body.insert("fencing_token".into(), json!(token));
         }
+        if ask.wait_ms > 0 {
+            body.insert("wait_ms".into(), json!(ask.wait_ms));
+        }
+        if let Some(poll_ms) = ask.poll_ms {
+            body.insert("poll_ms".into(), json!(poll_ms));
+        }
+        if ask.allow_upgrade {
+            body.insert("allow_upgrade".into(), json!(true));
+        }
         if !ask.metadata.is_empty() {
             body.insert("metadata".into(), json!(ask.metadata));
         }
         let body = self.post(&ask.lock, "acquire", Value::Object(body)).await?;
-        let blockers = body["reason"]["blockers"].as_array().into_iter().flatten();
+        let who = |list: &Value| -> Vec<String> {
+            list.as_array().into_iter().flatten().map(|one| text(&one["process_id"])).collect()
+        };
         Ok(Acquired {
             success: body["success"].as_bool().unwrap(),
             fencing_token: body["fencing_token"].as_u64(),
             reason: body["reason"]["code"].as_str().map(str::to_owned),
-            blockers: blockers.map(|blocker| text(&blocker["process_id"])).collect(),
+            blockers: who(&body["reason"]["blockers"]),
+            queue_position: body["reason"]["queue_position"].as_u64(),
+            cycle: who(&body["reason"]["cycle"]),
             lock: lock(&body["lock"]),
         })
     }
@@ -163,6 +176,7 @@ fn lock(value: &Value) -> Lock {
         writer: (!writer.is_null()).then(|| holder(writer)),
         readers: value["read_lock_holders"].as_array().unwrap().iter().map(holder).collect(),
         revision: value["revision"].as_u64(),
+        waiting: value["waiting"].as_u64(),
     }
 }
 

@@ -1,0 +1,282 @@
+//! Locktopus clients as they are: what they say over WebSocket v1, and what they are told.
+
+use std::net::SocketAddr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use futures::{SinkExt, StreamExt};
+use holdfast_api_tests::{Standalone, scratch};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
+
+use crate::support::{Rest, SOON, wait_until};
+
+static SERVER: OnceLock<(Standalone, SocketAddr)> = OnceLock::new();
+
+/// A process that lets Locktopus clients in, and where.
+pub(crate) fn locktopus_server() -> &'static (Standalone, SocketAddr) {
+    SERVER.get_or_init(|| {
+        let flags = ["--locktopus-listen", "127.0.0.1:0", "--locktopus-account", "demo"];
+        let server = Standalone::start(&scratch(), &flags);
+        let log = std::fs::read_to_string(server.data_dir().with_extension("log")).unwrap();
+        let address = log.split_once("ws://").and_then(|(_, rest)| rest.split_once('/')).expect("it says where").0;
+        let address = address.parse().unwrap();
+        (server, address)
+    })
+}
+
+/// The account of all Locktopus clients, over REST.
+fn demo() -> Rest {
+    let (server, _) = locktopus_server();
+    Rest::new(server.address(), &server.secret("demo.key"))
+}
+
+/// A client that is connected.
+struct Client(WebSocketStream<MaybeTlsStream<TcpStream>>);
+
+impl Client {
+    async fn connect(query: &str) -> Self {
+        let (_, address) = locktopus_server();
+        Self(connect_async(format!("ws://{address}/v1?{query}")).await.unwrap().0)
+    }
+
+    async fn say(&mut self, text: &str) {
+        self.0.send(Message::text(text)).await.unwrap();
+    }
+
+    async fn lock(&mut self, resources: Value) {
+        self.say(&json!({"action": "lock", "resources": resources}).to_string()).await;
+    }
+
+    async fn release(&mut self) {
+        self.say(r#"{"action":"release"}"#).await;
+    }
+
+    async fn hear(&mut self) -> Message {
+        loop {
+            let frame = timeout(SOON, self.0.next()).await.expect("a message in good time");
+            match frame.expect("the connection is open").unwrap() {
+                Message::Ping(_) | Message::Pong(_) => {}
+                message => return message,
+            }
+        }
+    }
+
+    /// The next message, which says that of the lock; the lock's id.
+    #[track_caller]
+    fn told(&mut self, action: &str, state: &str) -> impl Future<Output = String> {
+        let expected = (json!(action), json!(state));
+        async move {
+            let Message::Text(text) = self.hear().await else { panic!("not a text") };
+            let message: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}"));
+            assert_eq!((&message["action"], &message["state"]), (&expected.0, &expected.1), "{message}");
+            let id = message["id"].as_str().unwrap();
+            assert!(id.bytes().all(|byte| byte.is_ascii_digit()) && !id.is_empty(), "{id}");
+            id.to_owned()
+        }
+    }
+
+    /// Says what it may not, and is told so; the text.
+    async fn is_cut_off(&mut self, code: u16) -> String {
+        let Message::Text(text) = self.hear().await else { panic!("the reason comes first") };
+        assert!(serde_json::from_str::<Value>(&text).is_err(), "the reason is for people: {text}");
+        let Message::Close(Some(close)) = self.hear().await else { panic!("then it is closed") };
+        assert_eq!(u16::from(close.code), code, "{text}");
+        text.to_string()
+    }
+
+    /// Locks, and waits its turn.
+    async fn takes(&mut self, resources: Value) {
+        self.lock(resources).await;
+        let first = self.hear().await;
+        if first.to_text().unwrap().contains("enqueued") {
+            self.told("lock", "acquired").await;
+        }
+    }
+
+    async fn acquires(&mut self, resources: Value) -> String {
+        self.lock(resources).await;
+        self.told("lock", "acquired").await
+    }
+}
+
+fn write(path: &[&str]) -> Value {
+    json!([{"type": "write", "path": path}])
+}
+
+fn read(path: &[&str]) -> Value {
+    json!([{"type": "read", "path": path}])
+}
+
+#[tokio::test]
+async fn a_client_locks_waits_its_turn_and_releases() {
+    let mut one = Client::connect("namespace=turns").await;
+    let mut other = Client::connect("namespace=turns").await;
+    let id = one.acquires(write(&["x"])).await;
+    other.lock(write(&["x"])).await;
+    let waiting = other.told("lock", "enqueued").await;
+    one.release().await;
+    assert_eq!(one.told("release", "ready").await, id);
+    assert_eq!(other.told("lock", "acquired").await, waiting, "a lock keeps its id");
+    // Each lock has its own, and a client may lock as often as it likes.
+    one.lock(read(&["x", "y"])).await;
+    let again = one.told("lock", "enqueued").await;
+    assert!(again != id && again != waiting);
+    other.release().await;
+    other.told("release", "ready").await;
+    one.told("lock", "acquired").await;
+}
+
+#[tokio::test]
+async fn several_resources_are_locked_together_and_readers_share_a_tree() {
+    let mut one = Client::connect("namespace=tree").await;
+    let mut other = Client::connect("namespace=tree").await;
+    one.acquires(json!([{"type": "r", "path": ["a"]}, {"type": "W", "path": ["b", "c"]}])).await;
+    other.acquires(json!([{"type": "READ", "path": ["a", "d"]}, {"type": "w", "path": ["b", "e"]}])).await;
+    let mut third = Client::connect("namespace=tree").await;
+    third.lock(json!([{"type": "w", "path": ["free"]}, {"type": "r", "path": ["b"]}])).await;
+    third.told("lock", "enqueued").await;
+    let lock = demo().json("POST /v1/namespaces/tree/lock-sets/get", json!({"path": ["free"]})).await.ok();
+    assert_eq!(lock["lock"]["state"], "UNLOCKED", "nothing is taken before all of it is");
+    one.release().await;
+    one.told("release", "ready").await;
+    other.release().await;
+    other.told("release", "ready").await;
+    third.told("lock", "acquired").await;
+}
+
+#[tokio::test]
+async fn a_client_that_no_longer_wants_to_wait_leaves_the_queue() {
+    let mut one = Client::connect("namespace=leave").await;
+    let mut other = Client::connect("namespace=leave").await;
+    one.acquires(write(&["x"])).await;
+    other.lock(write(&["x"])).await;
+    let id = other.told("lock", "enqueued").await;
+    other.release().await;
+    assert_eq!(other.told("release", "ready").await, id);
+    one.release().await;
+    one.told("release", "ready").await;
+    one.acquires(write(&["x"])).await;
+}
+
+#[tokio::test]
+async fn bad_input_is_answered_with_a_text_and_the_close_code_3000() {
+    for bad in [
+        "nonsense",
+        r#"{"action":"steal"}"#,
+        r#"{"action":"release"}"#,
+        r#"{"action":"lock","resources":[]}"#,
+        r#"{"action":"lock","resources":[{"type":"x","path":["a"]}]}"#,
+        r#"{"action":"lock","resources":[{"type":"r","path":[""]}]}"#,
+    ] {
+        let mut client = Client::connect("namespace=bad").await;
+        client.say(bad).await;
+        client.is_cut_off(3000).await;
+    }
+    let mut client = Client::connect("namespace=bad&abandon-timeout-ms=0").await;
+    client.acquires(write(&["x"])).await;
+    client.lock(write(&["y"])).await;
+    let text = client.is_cut_off(3000).await;
+    assert!(text.contains("lock") && text.contains("acquired"), "{text}");
+    // Its time was up at once.
+    Client::connect("namespace=bad").await.takes(write(&["x"])).await;
+}
+
+/// How long the next one waits for the lock of a client that is gone.
+async fn waited_after(namespace: &str, abandon_ms: u64, leave: impl AsyncFnOnce(Client)) -> Duration {
+    let mut one = Client::connect(&format!("namespace={namespace}&abandon-timeout-ms={abandon_ms}")).await;
+    let mut other = Client::connect(&format!("namespace={namespace}")).await;
+    one.acquires(write(&["x"])).await;
+    other.lock(write(&["x"])).await;
+    other.told("lock", "enqueued").await;
+    let left_at = Instant::now();
+    leave(one).await;
+    other.told("lock", "acquired").await;
+    left_at.elapsed()
+}
+
+#[tokio::test]
+async fn a_lock_outlives_its_connection_by_the_abandon_timeout_and_no_more() {
+    let timeout_ms = 1_000;
+    let close = async |mut client: Client| client.0.close(None).await.unwrap();
+    let waited = waited_after("closed", timeout_ms, close).await;
+    assert!(waited >= Duration::from_millis(timeout_ms), "{waited:?}");
+    assert!(waited < Duration::from_secs(8), "{waited:?}: sooner than a session would end by itself");
+    let break_off = async |client: Client| drop(client);
+    let waited = waited_after("broken", timeout_ms, break_off).await;
+    assert!(waited >= Duration::from_millis(timeout_ms) && waited < Duration::from_secs(8), "{waited:?}");
+    let waited = waited_after("at-once", 0, close).await;
+    assert!(waited < Duration::from_secs(5), "{waited:?}");
+    let release = async |mut client: Client| {
+        client.release().await;
+        client.told("release", "ready").await;
+    };
+    let waited = waited_after("released", 60_000, release).await;
+    assert!(waited < Duration::from_secs(5), "{waited:?}: nothing is held any more");
+}
+
+#[tokio::test]
+async fn an_open_connection_keeps_its_lock_for_longer_than_its_abandon_timeout() {
+    let mut one = Client::connect("namespace=kept&abandon-timeout-ms=1").await;
+    one.acquires(write(&["x"])).await;
+    let rest = demo();
+    let session = rest.call("GET /v1/namespaces/kept/sessions").await.ok();
+    let path = format!("GET /v1/namespaces/kept/sessions/{}", session["sessions"][0]["session_id"].as_str().unwrap());
+    // Its life is seen to run down and to begin anew: the gateway gives signs of life for it.
+    let last = AtomicU64::new(u64::MAX);
+    let (rest, path, last) = (&rest, &path, &last);
+    wait_until("the session is kept alive", || async move {
+        let now = rest.call(path).await.ok()["remaining_ms"].as_u64().unwrap();
+        now > last.swap(now, Ordering::Relaxed)
+    })
+    .await;
+    let lock = rest.call("GET /v1/namespaces/kept/locks/x").await.ok();
+    assert_eq!(lock["lock"]["state"], "WRITE_LOCKED");
+    drop(one);
+    Client::connect("namespace=kept").await.takes(write(&["x"])).await;
+}
+
+#[tokio::test]
+async fn a_client_whose_lock_is_forced_open_is_told_and_cut_off() {
+    let mut client = Client::connect("namespace=forced").await;
+    client.acquires(write(&["x"])).await;
+    demo().call("DELETE /v1/namespaces/forced/locks/x").await.ok();
+    let text = client.is_cut_off(1011).await;
+    assert!(text.contains("lost"), "{text}");
+}
+
+/// The status and the text at an address of the door.
+async fn page(path: &str) -> (u16, String) {
+    let (_, address) = locktopus_server();
+    let answer = Rest::new(*address, "none").call(&format!("GET {path}")).await;
+    (answer.status, answer.text)
+}
+
+#[tokio::test]
+async fn a_namespace_is_made_on_first_use_and_shown() {
+    assert_eq!(page("/stats_v1?namespace=figures").await.0, 404);
+    let mut client = Client::connect("namespace=figures").await;
+    client.acquires(json!([{"type": "w", "path": ["x"]}, {"type": "r", "path": ["y"]}])).await;
+    let (status, text) = page("/stats_v1?namespace=figures").await;
+    let figures: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((status, &figures["LocksAcquired"], &figures["GroupsPending"]), (200, &json!(2), &json!(0)), "{text}");
+    let (status, text) = page("/").await;
+    assert!(status == 200 && text.contains("/v1?namespace") && text.contains("figures"), "{text}");
+    assert_eq!(page("/stats_v1").await.0, 400);
+}
+
+#[tokio::test]
+async fn a_connection_without_what_it_needs_is_refused_before_it_begins() {
+    let (_, address) = locktopus_server();
+    for query in ["", "?namespace=", "?namespace=n&abandon-timeout-ms=-1", "?namespace=n&abandon-timeout-ms=x"] {
+        let error = connect_async(format!("ws://{address}/v1{query}")).await.unwrap_err();
+        let Error::Http(response) = error else { panic!("{query}: {error}") };
+        assert_eq!(response.status(), 400, "{query}");
+        let text = String::from_utf8(response.body().clone().unwrap_or_default()).unwrap();
+        assert!(text.starts_with("URL parameter"), "{query}: {text}");
+    }
+}

@@ -1,0 +1,90 @@
+//! The scenarios of `dev`: each comes out as it is told, and leaves nothing behind.
+
+use std::process::Command;
+
+use holdfast_api_tests::{Standalone, program};
+use serde_json::Value;
+
+use crate::locktopus::locktopus_server;
+use crate::support::Rest;
+
+/// A process with a demo account, which the scenarios act for.
+fn demo_server() -> &'static Standalone {
+    &locktopus_server().0
+}
+
+fn play(scenario: &str, flags: &[&str]) -> (bool, String, String) {
+    let server = demo_server();
+    let mut command = Command::new(program("dev"));
+    command.env_clear().arg(scenario).args(flags);
+    command.args(["--url", &format!("http://{}", server.address())]);
+    command.env("HOLDFAST_OPERATOR_TOKEN", server.secret("operator.token"));
+    let output = command.output().unwrap();
+    let [told, noted] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    (output.status.success(), told, noted)
+}
+
+/// Plays it, and looks that neither its namespace nor its key is left.
+async fn comes_out(scenario: &str) {
+    let (success, told, noted) = play(scenario, &[]);
+    assert!(success, "{told}{noted}");
+    assert!(told.ends_with("# Everything came out as told\n"), "{told}");
+    assert!(told.contains("\n   so: "), "{told}");
+    assert!(!told.contains("hf_"), "the key is not shown: {told}");
+    let rest = Rest::new(demo_server().address(), &demo_server().secret("demo.key"));
+    for call in ["GET /v1/namespaces?page_size=1000", "GET /v1/api-keys"] {
+        let left = rest.call(call).await.ok().to_string();
+        assert!(!left.contains(scenario), "{left}");
+    }
+}
+
+#[tokio::test]
+async fn tree_locks() {
+    comes_out("scenario-tree-locks").await;
+}
+
+#[tokio::test]
+async fn atomic_sets() {
+    comes_out("scenario-atomic-sets").await;
+}
+
+#[tokio::test]
+async fn queue() {
+    comes_out("scenario-queue").await;
+}
+
+#[tokio::test]
+async fn session_dies() {
+    comes_out("scenario-session-dies").await;
+}
+
+#[tokio::test]
+async fn deadlock() {
+    comes_out("scenario-deadlock").await;
+}
+
+#[tokio::test]
+async fn watcher_resumes() {
+    comes_out("scenario-watcher-resumes").await;
+}
+
+#[tokio::test]
+async fn fencing() {
+    comes_out("scenario-fencing").await;
+}
+
+#[test]
+fn for_programs_each_step_is_a_json_value_a_line() {
+    let (success, told, noted) = play("scenario-atomic-sets", &["--output", "json"]);
+    assert!(success && noted.contains("# "), "{noted}");
+    let lines: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(
+        lines.iter().any(|line| line["said"]["success"] == true) && lines.iter().any(|line| line["seen"].is_string())
+    );
+}
+
+#[test]
+fn an_account_that_is_not_there_ends_a_scenario_with_exit_status_1() {
+    let (success, _, noted) = play("scenario-queue", &["--account-id", "0000000000000001"]);
+    assert!(!success && noted.contains("ACCOUNT_NOT_FOUND"), "{noted}");
+}
