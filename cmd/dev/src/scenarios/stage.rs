@@ -218,7 +218,7 @@ fn brief(answer: &Value) -> Value {
     }
     if let Some(reason) = short.get_mut("reason") {
         for list in ["blockers", "cycle"] {
-            for somebody in reason[list].as_array_mut().into_iter().flatten() {
+            for somebody in reason.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
                 *somebody = only(somebody, &["path", "process_id", "mode", "waiting"]);
             }
         }
