@@ -9,8 +9,8 @@ use futures::future::join_all;
 use holdfast_auth::ServiceSigner;
 use holdfast_cluster::{Application, ShardMap};
 use holdfast_proto::internal::StatusAnswer;
-use holdfast_replication::{Dialer, GroupOptions, Host, HostOptions, Peer};
-use holdfast_routing::{Connector, Router, RoutingOptions};
+use holdfast_replication::{DialError, Dialer, GroupOptions, Host, HostOptions, Peer};
+use holdfast_routing::{ConnectError, Connector, Router, RoutingOptions};
 use holdfast_storage::{NodeStore, StorageError};
 use parking_lot::RwLock;
 use tokio::sync::watch;
@@ -242,10 +242,14 @@ fn forms(shard: &str, group: &holdfast_replication::Group) -> bool {
     members.get(sum % members.len().max(1)) == Some(&group.replica())
 }
 
+fn dial_error(error: ConnectError) -> DialError {
+    DialError { is_refused: error.is_refused(), reason: error.to_string() }
+}
+
 fn dialer(connector: Arc<dyn Connector>) -> Dialer {
     Arc::new(move |address| {
         let connecting = connector.connect(&address);
-        Box::pin(async move { connecting.await.map_err(|error| error.to_string()) })
+        Box::pin(async move { connecting.await.map_err(dial_error) })
     })
 }
 

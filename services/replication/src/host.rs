@@ -8,6 +8,7 @@ use holdfast_proto::internal::raft_service_server::RaftServiceServer;
 use holdfast_storage::NodeStore;
 use parking_lot::RwLock;
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::ReplicationError;
@@ -100,6 +101,9 @@ impl Host {
             let welcoming = welcome(Arc::downgrade(&inner), node.clone(), link.connections().boxed());
             let closing = inner.closing.clone();
             tokio::spawn(async move { closing.run_until_cancelled(welcoming).await });
+            let succeeding = succeed(Arc::downgrade(&inner), node.clone(), link.refusals().boxed());
+            let closing = inner.closing.clone();
+            tokio::spawn(async move { closing.run_until_cancelled(succeeding).await });
         }
         Ok(Self { inner })
     }
@@ -212,5 +216,19 @@ async fn welcome(inner: Weak<Inner>, node: String, mut connections: BoxStream<'s
                 let _ = group.raft().trigger().reset_backoff(there).await;
             }
         }
+    }
+}
+
+/// Takes over from the leaders of a node whenever its process is found gone.
+async fn succeed(inner: Weak<Inner>, node: String, mut refusals: BoxStream<'static, Instant>) {
+    while let Some(refused_at) = refusals.next().await {
+        let Some(inner) = inner.upgrade() else { return };
+        let groups: Vec<Group> = inner.groups.read().values().cloned().collect();
+        drop(inner);
+        let successions = groups.iter().filter_map(|group| {
+            let gone = group.members().iter().find(|(_, place)| **place == node).map(|(replica, _)| *replica)?;
+            Some(group.succeed(gone, refused_at))
+        });
+        futures::future::join_all(successions).await;
     }
 }

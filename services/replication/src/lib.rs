@@ -28,6 +28,7 @@ mod machine;
 mod network;
 mod proposer;
 mod status;
+mod succession;
 mod timing;
 mod types;
 
@@ -38,7 +39,7 @@ pub use host::{Host, HostOptions, Peer};
 pub use leadership::Leadership;
 pub use lease::{ReadPermit, Reads};
 pub use machine::{Machine, MachineError, Stamp};
-pub use network::{Credentials, Dialer};
+pub use network::{Credentials, DialError, Dialer};
 pub use status::GroupStatus;
 pub use timing::Timing;
 

@@ -12,13 +12,26 @@ const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 /// A node cannot be reached.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct ConnectError(String);
+#[error("{reason}")]
+pub struct ConnectError {
+    reason: String,
+    is_refused: bool,
+}
 
 impl ConnectError {
     /// With that reason, for people.
     pub fn new(reason: impl Into<String>) -> Self {
-        Self(reason.into())
+        Self { reason: reason.into(), is_refused: false }
+    }
+
+    /// The host is there and nobody listens at the port.
+    pub fn refused(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), is_refused: true }
+    }
+
+    /// Whether the host is there and nobody listens at the port: whoever did is gone.
+    pub fn is_refused(&self) -> bool {
+        self.is_refused
     }
 }
 
@@ -42,9 +55,24 @@ impl Connector for TcpConnector {
                 .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
                 .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
                 .keep_alive_while_idle(true);
-            endpoint.connect().await.map_err(|error| ConnectError::new(chain(&error)))
+            endpoint.connect().await.map_err(|error| {
+                let (reason, is_refused) = (chain(&error), was_refused(&error));
+                ConnectError { reason, is_refused }
+            })
         })
     }
+}
+
+/// Whether what caused it all is a refused connection.
+fn was_refused(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(io) = error.downcast_ref::<std::io::Error>() {
+            return io.kind() == std::io::ErrorKind::ConnectionRefused;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// An error with all that caused it: the transport says the useful part last.

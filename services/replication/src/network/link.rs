@@ -10,7 +10,7 @@ use holdfast_proto::internal::raft_frame::Body;
 use holdfast_proto::internal::raft_service_client::RaftServiceClient;
 use holdfast_proto::internal::{Hello, RaftFrame};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::{ReceiverStream, WatchStream};
 use tokio_util::sync::CancellationToken;
 use tonic::metadata::MetadataValue;
@@ -18,7 +18,7 @@ use tonic::transport::Channel;
 use tonic::{Request, Streaming};
 
 use super::exchange::{Asked, Question, Room, exchange};
-use super::{Credentials, Dialer, MAX_FRAME_BYTES};
+use super::{Credentials, DialError, Dialer, MAX_FRAME_BYTES};
 use crate::introductions::Introductions;
 
 /// Messages that wait to be sent to one peer; more fail at once, and openraft tries again.
@@ -29,6 +29,8 @@ const UNANSWERED_BYTES: usize = 64 * 1024 * 1024;
 /// Frames handed to the transport ahead of what it has sent.
 const FRAMES_AHEAD: usize = 16;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// One that lasted for so long was a good one: the next is tried at once.
+const GOOD_CONNECTION: Duration = Duration::from_secs(1);
 const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_MOST: Duration = Duration::from_millis(500);
 
@@ -62,6 +64,7 @@ pub(crate) struct Link {
     node: String,
     queue: mpsc::Sender<Asked>,
     channel: watch::Receiver<Option<Channel>>,
+    refused: watch::Receiver<Option<Instant>>,
     credentials: Arc<dyn Credentials>,
     introductions: Arc<Introductions>,
     streams: AtomicU64,
@@ -74,16 +77,17 @@ impl Link {
     pub(crate) fn start(options: LinkOptions) -> Arc<Self> {
         let (queue, questions) = mpsc::channel(QUEUE);
         let (connected, channel) = watch::channel(None);
+        let (refuses, refused) = watch::channel(None);
         let node = options.node.clone();
         let credentials = Arc::clone(&options.credentials);
         let introductions = Arc::clone(&options.introductions);
         let closing = options.closing.clone();
         let task = tokio::spawn(async move {
             // What was kept up is dropped with the future, and with it every question that waits.
-            let _ = closing.run_until_cancelled(keep_up(options, questions, connected)).await;
+            let _ = closing.run_until_cancelled(keep_up(options, questions, connected, refuses)).await;
         });
         let (streams, unanswered) = (AtomicU64::new(1), Arc::default());
-        Arc::new(Self { node, queue, channel, credentials, introductions, streams, unanswered, task })
+        Arc::new(Self { node, queue, channel, refused, credentials, introductions, streams, unanswered, task })
     }
 
     /// Puts a question into the stream, in order. The answer comes later, or an error when the connection breaks.
@@ -116,6 +120,11 @@ impl Link {
     /// An item whenever a connection has begun.
     pub(crate) fn connections(&self) -> impl Stream<Item = ()> + Send + 'static {
         WatchStream::new(self.channel.clone()).filter_map(|channel| async move { channel.map(|_| ()) })
+    }
+
+    /// When the peer's address refused a connection though the peer had been met before: its process is gone.
+    pub(crate) fn refusals(&self) -> impl Stream<Item = Instant> + Send + 'static {
+        WatchStream::new(self.refused.clone()).filter_map(|refused| async move { refused })
     }
 
     /// The channel of the present connection, for a call of its own (snapshots).
@@ -164,7 +173,9 @@ async fn keep_up(
     options: LinkOptions,
     mut questions: mpsc::Receiver<Asked>,
     connected: watch::Sender<Option<Channel>>,
+    refused: watch::Sender<Option<Instant>>,
 ) {
+    let mut was_met = false;
     let mut pause = RETRY_FIRST;
     let mut last_error = String::new();
     let mut met = options.introductions.met();
@@ -175,23 +186,39 @@ async fn keep_up(
                 pause = RETRY_FIRST;
                 last_error.clear();
                 connected.send_replace(Some(connection.channel));
+                let since = Instant::now();
                 exchange(&options.node, &mut questions, connection.frames, connection.answers).await;
                 connected.send_replace(None);
                 tracing::info!(node = options.node, "connection to peer ended");
+                was_met = true;
+                if since.elapsed() > GOOD_CONNECTION {
+                    // At once again: whether the peer is gone or only the connection, is worth knowing soon.
+                    refuse_waiting(&options.node, &mut questions);
+                    continue;
+                }
             }
-            Ok(Err(error)) => report(&options, &mut last_error, error),
+            Ok(Err(error)) => {
+                if error.is_refused && was_met {
+                    refused.send_replace(Some(Instant::now()));
+                }
+                report(&options, &mut last_error, error.reason);
+            }
             Err(_) => report(&options, &mut last_error, format!("no answer within {CONNECT_TIMEOUT:?}")),
         }
-        // What is asked meanwhile fails at once.
-        while let Ok(asked) = questions.try_recv() {
-            let _ = asked.answer.send(Err(LinkError::NotConnected(options.node.clone())));
-        }
+        refuse_waiting(&options.node, &mut questions);
         // A peer that has come back introduces itself, and need not be waited for then.
         met.mark_unchanged();
         tokio::select! {
             () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_MOST),
             _ = met.changed() => {}
         }
+    }
+}
+
+/// What is asked while there is no connection fails at once.
+fn refuse_waiting(node: &str, questions: &mut mpsc::Receiver<Asked>) {
+    while let Ok(asked) = questions.try_recv() {
+        let _ = asked.answer.send(Err(LinkError::NotConnected(node.to_owned())));
     }
 }
 
@@ -209,8 +236,12 @@ struct Connection {
     answers: Streaming<RaftFrame>,
 }
 
-async fn connect(options: &LinkOptions) -> Result<Connection, String> {
+async fn connect(options: &LinkOptions) -> Result<Connection, DialError> {
     let channel = (options.dialer)(options.address.clone()).await?;
+    introduce(options, channel).await.map_err(DialError::from)
+}
+
+async fn introduce(options: &LinkOptions, channel: Channel) -> Result<Connection, String> {
     let (frames, outgoing) = mpsc::channel(FRAMES_AHEAD);
     let hello = RaftFrame { body: Some(Body::Hello(options.introductions.hello()?)) };
     frames.send(hello).await.map_err(|_| "the stream closed at once")?;

@@ -29,7 +29,23 @@ pub(crate) type Links = Arc<HashMap<String, Arc<Link>>>;
 
 /// Opens a channel to an address (`host:port`). The one place where connections are made, so that a simulator or TLS
 /// can be put in.
-pub type Dialer = Arc<dyn Fn(String) -> BoxFuture<'static, Result<Channel, String>> + Send + Sync>;
+pub type Dialer = Arc<dyn Fn(String) -> BoxFuture<'static, Result<Channel, DialError>> + Send + Sync>;
+
+/// A connection could not be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct DialError {
+    /// For people.
+    pub reason: String,
+    /// The host is there and nobody listens at the port: whoever did is gone. Must not be said of anything else.
+    pub is_refused: bool,
+}
+
+impl From<String> for DialError {
+    fn from(reason: String) -> Self {
+        Self { reason, is_refused: false }
+    }
+}
 
 /// Proves who calls, and checks who does.
 pub trait Credentials: Send + Sync + 'static {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_replication::{Credentials, Dialer, Group, GroupOptions, Host, HostOptions, Peer};
+use holdfast_replication::{Credentials, DialError, Dialer, Group, GroupOptions, Host, HostOptions, Peer};
 use holdfast_storage::{Identity, MemoryDisk, NodeStore, StorageError};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -84,7 +84,8 @@ pub(crate) fn dialer() -> Dialer {
     Arc::new(|address| {
         Box::pin(async move {
             let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|error| error.to_string())?;
-            endpoint.tcp_nodelay(true).connect().await.map_err(|error| error.to_string())
+            let connecting = endpoint.tcp_nodelay(true).connect();
+            connecting.await.map_err(|error| DialError::from(error.to_string()))
         })
     })
 }
