@@ -84,8 +84,8 @@ pub(crate) fn dialer() -> Dialer {
     Arc::new(|address| {
         Box::pin(async move {
             let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|error| error.to_string())?;
-            let connecting = endpoint.tcp_nodelay(true).connect();
-            connecting.await.map_err(|error| DialError::from(error.to_string()))
+            let endpoint = endpoint.tcp_nodelay(true);
+            endpoint.connect().await.map_err(|error| DialError::from(error.to_string()))
         })
     })
 }
