@@ -112,6 +112,8 @@ impl Work<'_> {
         self.ns.woken.insert(place);
         if may_free {
             self.reconsider(owner);
+            // Whoever overtakes one more than before waits for less, and others may stand behind it again.
+            self.ns.waits_less = true;
         }
         self.run();
         match self.notes.take_settled(wait) {

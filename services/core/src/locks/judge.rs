@@ -261,8 +261,8 @@ impl Namespace {
     }
 
     /// The first hold in the way whose owner waits, directly or through others, for the owner of the request: waiting
-    /// for it would close a cycle. Who waits before the request can't close one, since it overtakes whoever waits for
-    /// it.
+    /// for it would close a cycle. Only holds count. A place in the queue closes none: of a circle of waits that goes
+    /// through one, whoever stands there overtakes, since the one before it waits for it.
     pub(super) fn closes_cycle(&self, asked: &Asked<'_>) -> Option<(Behind, Step)> {
         if !self.may_be_awaited(asked.owner, Place::LAST) {
             return None;
@@ -279,7 +279,7 @@ impl Namespace {
         if few.is_continue() && !self.may_reach(&some, asked.owner, Place::LAST) {
             return None;
         }
-        let behind = self.behind(asked.owner, Place::LAST);
+        let behind = self.behind_by_holds(asked.owner);
         let found = claims().find_map(|(claim, spot)| {
             let conflict = self.look_at_conflicts((asked.owner, claim.mode, spot), usize::MAX, |node, hold| {
                 if !behind.contains(hold.owner) {

@@ -22,8 +22,8 @@ const MAX_HOLDS_LOOKED_AT: usize = 64;
 const FEW_STEPS: usize = 256;
 /// So many blockers are looked at before the search goes the other way.
 const MAX_BLOCKERS_FOLLOWED: usize = 2_000;
-/// Beyond this many steps every earlier request counts as waited for: a cycle may then be seen where an overtaking would
-/// have opened it. It takes thousands of owners that each hold what another waits for, and wait for the same things.
+/// Beyond this many steps every earlier request counts as waited for, so that one may be overtaken that need not be. It
+/// takes thousands of owners that each hold what another waits for, and wait for the same things.
 const MAX_STEPS: usize = 1_000_000;
 
 /// The owners that wait for one, each with the next step towards it.
@@ -101,6 +101,11 @@ impl Namespace {
             decided.insert(place, behind);
         }
         self.sweep(owner, limit, &decided)
+    }
+
+    /// Who waits for the owner, directly or through others, because of what is held alone.
+    pub(super) fn behind_by_holds(&self, owner: OwnerId) -> Behind {
+        self.sweep(owner, Place::FIRST, &BTreeMap::new())
     }
 
     /// Goes from the owner to those who wait for it, from them to those who wait for them, and so on. `decided` knows

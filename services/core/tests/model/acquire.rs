@@ -187,9 +187,11 @@ impl Model {
         if !waits {
             return Ok(refused(reason, blockers));
         }
+        // Of a circle that goes through a place in the queue, whoever stands there overtakes.
+        let by_holds = self.waits_for_holds();
         let closes_cycle = |claim: &Claim| {
             let mut holds = self.holds.iter().filter(|hold| hold.conflicts(who, claim));
-            holds.any(|hold| reaches(&graph, &hold.who, who))
+            holds.any(|hold| reaches(&by_holds, &hold.who, who))
         };
         if claims.iter().any(closes_cycle) {
             return Ok(refused(Reason::Deadlock, blockers));
