@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use holdfast_core::{
-    Acquire, AcquireOutcome, Answer, Cancel, Command, Enqueued, LocksCommand, NamespaceRef, Query, Reply, codec,
+    Acquire, AcquireOutcome, Answer, Cancel, Command, Enqueued, LocksCommand, NamespaceRef, Query, Reply, WaitId, codec,
 };
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_replication::ProposeError;
@@ -63,7 +63,7 @@ impl Waiting<'_> {
     async fn wait(&self, acquire: &Acquire, enqueued: &Enqueued) -> Option<Outcome> {
         let wait = enqueued.wait;
         let machine = &self.replica.machine;
-        let told = match machine.as_leader(self.term, |_, table| table.waits.attach(wait)).flatten() {
+        let told = match machine.as_leader(self.term, |_, table| table.waits.attach(wait, acquire.attempt)).flatten() {
             Some(Attached::Settled(reply)) => return Some(Outcome::Reply(reply)),
             // It was settled by a leader that is none any more, or another one leads by now: the caller asks again.
             None => return Some(not_leader(self.replica)),
@@ -84,7 +84,7 @@ impl Waiting<'_> {
                 Some(self.standing(&acquire.namespace, enqueued))
             }
             End::CallerGone => {
-                self.cancel(acquire).await;
+                self.leave(acquire, wait).await;
                 Some(Outcome::NotProposed("the caller gave up".into()))
             }
             End::CutOff => {
@@ -117,9 +117,12 @@ impl Waiting<'_> {
         }
     }
 
-    /// The caller gave up: so does its attempt.
-    async fn cancel(&self, acquire: &Acquire) {
-        let command = Command::Locks(LocksCommand::Cancel(cancel_of(acquire)));
+    /// The caller gave up. Its place is given up with it unless others wait there too.
+    async fn leave(&self, acquire: &Acquire, wait: WaitId) {
+        let own = acquire.attempt;
+        let left = self.replica.machine.as_leader(self.term, |_, table| table.waits.left(wait, own)).flatten();
+        let Some(attempt) = left else { return };
+        let command = Command::Locks(LocksCommand::Cancel(Cancel { attempt, ..cancel_of(acquire) }));
         let bytes = Bytes::from(codec::encode(&command));
         let cancelled = self.replica.group.propose(self.term, bytes, Instant::now() + CANCEL_WITHIN).await;
         if let Err(ProposeError::Unknown(reason) | ProposeError::NotProposed(reason)) = cancelled {

@@ -146,6 +146,11 @@ impl Group {
 
     /// Whether a quorum has acknowledged the leader of that term lately. The age is taken now, so a process that was
     /// paused finds its lease gone.
+    /// Whether a read would be answered under the lease of that term just now.
+    pub fn has_lease(&self, term: u64) -> bool {
+        self.has_quorum(term, self.timing().usable_lease())
+    }
+
     pub(crate) fn has_quorum(&self, term: u64, lately: Duration) -> bool {
         self.acks().quorum(term).is_some_and(|sent| sent.elapsed() < lately)
     }

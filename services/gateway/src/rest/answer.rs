@@ -20,12 +20,19 @@ impl From<ApiError> for Problem {
     }
 }
 
+/// Members that are numbers, as everywhere in JSON; gRPC has text for all of them.
+const NUMBERS: [&str; 3] = ["oldest", "max", "epoch"];
+
 impl Problem {
     pub(super) fn to_json(&self) -> Value {
         let error = &self.0;
         let mut members = Map::new();
         // The ids come first, so that none of them can take the place of a member of the standard.
         for (name, value) in &error.ids {
+            if let (true, Ok(number)) = (NUMBERS.contains(name), value.parse::<u64>()) {
+                members.insert((*name).to_owned(), Value::from(number));
+                continue;
+            }
             members.insert((*name).to_owned(), Value::from(value.as_str()));
         }
         members.insert("type".to_owned(), Value::from(format!("urn:holdfast:error:{}", error.code.name())));

@@ -105,7 +105,15 @@ impl Service {
             }
         };
         let context = longer.as_ref().unwrap_or(context);
-        let reply = self.ask_locks(tenant, checked.namespace, context, make).await?;
+        let answered = self.ask_locks(tenant, checked.namespace, context, make);
+        let reply = match checked.waiting {
+            None => answered.await?,
+            // Whoever is no longer let in waits no longer: dropped, the call gives its place up.
+            Some(_) => tokio::select! {
+                reply = answered => reply?,
+                error = self.no_longer_let_in(tenant) => return Err(error),
+            },
+        };
         let shown = Shown::new(checked.namespace, reply.clock_ms);
         expect_answer!(reply.outcome?, Answer::Acquired { outcome, locks } => shown.acquired(outcome, locks))
     }

@@ -1,14 +1,22 @@
 //! Who calls: the credential checked, the account looked up.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdfast_auth::{AccountPrincipal, Credential, OperatorToken, Principal};
 use holdfast_core::{Account, AccountStatus, Limits, Scopes};
+
+use tokio::time::{Instant, sleep};
 
 use super::{CallContext, Service, Timestamp};
 use crate::error::{ApiError, ApiResult};
 use crate::validate;
 
+/// How often a caller that waits is looked at again: changes are heard of every 250 ms, and have to be felt within a
+/// second.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How long one look may take; most find everything in memory.
+const LOOK_WITHIN: Duration = Duration::from_secs(5);
 /// What a caller of the dlocks door is allowed that is known by the number of its account only.
 const TRUSTED_SCOPES: Scopes =
     Scopes(Scopes::LOCKS_READ.0 | Scopes::LOCKS_WRITE.0 | Scopes::LOCKS_FORCE.0 | Scopes::NAMESPACES_ADMIN.0);
@@ -123,6 +131,34 @@ impl Service {
             expires_at_ms: None,
         };
         active(Principal::Account(principal), account)
+    }
+
+    /// Ends when a tenant that was let in no longer would be: the key revoked or expired, the account suspended or gone.
+    /// While nobody can say, the tenant stays.
+    pub(super) async fn no_longer_let_in(&self, tenant: Tenant<'_>) -> ApiError {
+        loop {
+            sleep(LOOK_EVERY).await;
+            if let Err(error) = self.look_again(tenant).await
+                && !error.code.is_retryable()
+            {
+                return error;
+            }
+        }
+    }
+
+    async fn look_again(&self, tenant: Tenant<'_>) -> ApiResult<()> {
+        let refused = || ApiError::unauthenticated("the API key is unknown, expired or revoked");
+        let (principal, directory) = (tenant.principal, &self.inner.directory);
+        let deadline = Instant::now() + LOOK_WITHIN;
+        // A caller that is known by its account alone has no key.
+        if !principal.key_id.is_empty() {
+            let kept = directory.api_key(&principal.key_id, deadline).await?.ok_or_else(refused)?;
+            if kept.expires_at_ms.is_some_and(|expires_at_ms| expires_at_ms <= Timestamp::now().0) {
+                return Err(refused());
+            }
+        }
+        let account = directory.account(principal.account, deadline).await?.ok_or_else(refused)?;
+        active(Principal::Account(principal.clone()), account).map(drop)
     }
 
     /// Whether what follows `Bearer ` is the operator token.

@@ -122,8 +122,11 @@ impl Service {
         tenant.check_namespace("namespace", &request.namespace)?;
         validate::process_id(&request.process_id)?;
         validate::metadata(&request.metadata, tenant.limits())?;
-        resume.map_or(Ok(()), validate::session_id)?;
-        self.inner.rates.admit(tenant.account)?;
+        match resume {
+            Some(session_id) => validate::session_id(session_id)?,
+            // A resume goes on with what is there, so that it counts no more than an extension does.
+            None => self.inner.rates.admit(tenant.account)?,
+        }
         let maker = tenant.account.id.to_string();
         let opening = self.request_id(&maker, "create session", context)?;
         for _ in 0..DRAWS {

@@ -128,6 +128,11 @@ impl Live<'_> {
 
     /// The messages that a resumed client has no answer to, before all that it says now.
     pub(super) fn do_pending(&mut self, pending: &[Pending]) {
+        let locks = pending.iter().filter_map(|message| match message {
+            Pending::Lock(lock) => Some(lock.request_id.clone()),
+            Pending::Release(_) => None,
+        });
+        self.taken_up = locks.collect();
         for message in pending.iter().rev() {
             self.queue.push_front(match message {
                 Pending::Lock(lock) => Job::Lock(Arc::new(lock.clone())),
@@ -139,7 +144,9 @@ impl Live<'_> {
     /// A request of the client counts against its account's rate, once.
     fn admit(&self, lock: &Lock, tries: u8) -> ApiResult<Acquire> {
         let acquire = self.acquire(lock)?;
-        if tries == 0 {
+        // A repeat asks for nothing new: refused, its client would forget what it has.
+        let is_new = tries == 0 && self.ledger.standing(&lock.request_id).is_none();
+        if is_new && !self.taken_up.contains(&lock.request_id) {
             let tenant = self.caller.as_ref().map_err(Clone::clone)?.require(Scopes::LOCKS_WRITE)?;
             self.place.service.inner.rates.admit(tenant.account)?;
         }

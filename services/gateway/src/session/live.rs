@@ -1,6 +1,6 @@
 //! A connection whose session is open: one task that hears everybody and lets one command run at a time.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,6 +46,8 @@ pub(super) struct Live<'a> {
     /// The number of the last command of this epoch.
     pub(super) seq: u64,
     pub(super) ledger: Ledger,
+    /// The requests that a resumed client has no answer to.
+    pub(super) taken_up: BTreeSet<String>,
     /// What was heard of the running request before the answer to it.
     pub(super) early: Vec<Notice>,
     keeping: Keeping,
@@ -95,6 +97,7 @@ impl<'a> Live<'a> {
             running: None,
             seq: 0,
             ledger: Ledger::new(&place.session_id),
+            taken_up: BTreeSet::new(),
             early: Vec::new(),
             keeping: Keeping::new(Arc::clone(&place), rules.keep_alive),
             ear: Ear::new(Arc::clone(&place)),

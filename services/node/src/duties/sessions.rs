@@ -28,6 +28,12 @@ pub(super) async fn run(group: &Group, machine: &ShardMachine, leads: Leadership
                 continue;
             }
         }
+        if !group.has_lease(leads.term) {
+            // Nobody was answered, however many signs of life they gave.
+            machine.look_as_leader(leads.term, |_, table| table.sessions.stand_still(Instant::now()));
+            sleep(PAUSE).await;
+            continue;
+        }
         let silent = machine
             .look_as_leader(leads.term, |core, table| (table.sessions.silent(Instant::now(), BATCH), core.revision()));
         let Some((ids, seen)) = silent.filter(|(ids, _)| !ids.is_empty()) else { continue };

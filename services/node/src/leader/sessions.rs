@@ -114,6 +114,11 @@ impl Sessions {
         Some(now + due.saturating_sub(self.runs_until(now)).min(LONGEST_STEP / 2))
     }
 
+    /// The time since the last look counts for nobody: the leader could not have answered a sign of life.
+    pub(crate) fn stand_still(&mut self, now: Instant) {
+        self.looked_at = self.looked_at.max(now);
+    }
+
     /// Takes up to that many sessions that were silent for too long; they are judged until [`Sessions::judged`].
     pub(crate) fn silent(&mut self, now: Instant, at_most: usize) -> Vec<SessionNumber> {
         let runs = self.runs(now);
@@ -196,6 +201,21 @@ mod tests {
         assert_eq!(sessions.sign_of_life(&key("b"), now), Some(SignOfLife::Noted(1_000)));
         sessions.ended(2);
         assert_eq!(sessions.sign_of_life(&key("b"), now), None);
+    }
+
+    #[tokio::test]
+    async fn while_no_sign_of_life_could_be_answered_time_stands_still() {
+        let start = Instant::now();
+        let mut sessions = Sessions::new(start);
+        sessions.opened(key("a"), 1, 1_000, start);
+        let (mut now, _) = run_for(&mut sessions, start, 600);
+        for _ in 0..50 {
+            now += Duration::from_millis(100);
+            sessions.stand_still(now);
+        }
+        assert_eq!(sessions.remaining_ms(&key("a"), now), Some(400));
+        let (_, silent) = run_for(&mut sessions, now, 400);
+        assert_eq!(silent, [1]);
     }
 
     #[tokio::test]

@@ -25,7 +25,10 @@ pub(crate) struct Waits {
 
 struct Slot {
     namespace: NamespaceRef,
+    /// The highest attempt that the core knows of; its caller may not have attached yet.
     attempt: u64,
+    /// The highest one whose caller has attached.
+    attached: u64,
     callers: Vec<oneshot::Sender<Bytes>>,
     lease_ends: Option<Instant>,
     /// The end of the wait, when nobody was there to hear of it.
@@ -60,6 +63,7 @@ impl Waits {
         let slot = self.slots.entry(wait).or_insert_with(|| Slot {
             namespace,
             attempt,
+            attached: 0,
             callers: Vec::new(),
             lease_ends: None,
             settled: None,
@@ -70,7 +74,7 @@ impl Waits {
 
     /// Attaches the caller of an attempt; nothing when the wait is not known, which a leader that was elected in between
     /// may not.
-    pub(crate) fn attach(&mut self, wait: WaitId) -> Option<Attached> {
+    pub(crate) fn attach(&mut self, wait: WaitId, attempt: u64) -> Option<Attached> {
         if let Some(slot) = self.slots.get_mut(&wait)
             && let Some(settled) = slot.settled.take()
         {
@@ -81,10 +85,21 @@ impl Waits {
         let (caller, told) = oneshot::channel();
         slot.callers.retain(|caller| !caller.is_closed());
         slot.callers.push(caller);
+        slot.attached = slot.attached.max(attempt);
         if let Some(ends) = slot.lease_ends.take() {
             self.leases.remove(&(ends, wait));
         }
         Some(Attached::Waits(told))
+    }
+
+    /// The caller of an attempt went away for good. The attempt to cancel, unless others keep the place. Call it after
+    /// its receiver is gone.
+    pub(crate) fn left(&mut self, wait: WaitId, attempt: u64) -> Option<u64> {
+        // It was settled this very moment, and what it was granted is to be given back.
+        let Some(slot) = self.slots.get_mut(&wait) else { return Some(attempt) };
+        slot.callers.retain(|caller| !caller.is_closed());
+        let is_awaited = !slot.callers.is_empty() || slot.attempt > slot.attached;
+        (!is_awaited).then_some(slot.attempt)
     }
 
     /// A caller went away for a while; the place is kept for so long. Call it after its receiver is gone.
@@ -121,6 +136,7 @@ impl Waits {
         let slot = Slot {
             namespace: give_back.namespace.clone(),
             attempt: give_back.attempt,
+            attached: give_back.attempt,
             callers: Vec::new(),
             lease_ends: None,
             settled: Some(Settled { reply, give_back: Some(give_back) }),
@@ -190,5 +206,32 @@ impl Waits {
         {
             self.leases.remove(&(ends, wait));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_core::{AccountId, Incarnation};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_place_is_given_up_by_the_last_of_its_callers_only() {
+        let namespace = NamespaceRef { account: AccountId(1), name: "n".into(), incarnation: Incarnation(2) };
+        let wait = WaitId(7);
+        let mut waits = Waits::default();
+        waits.enqueued(namespace.clone(), wait, 1, Instant::now());
+        let first = waits.attach(wait, 1);
+        assert_eq!(waits.left(wait, 1), None, "it still waits");
+        waits.enqueued(namespace, wait, 2, Instant::now());
+        drop(first);
+        assert_eq!(waits.left(wait, 1), None, "the second call is on its way");
+        let second = waits.attach(wait, 2);
+        let third = waits.attach(wait, 2);
+        drop(second);
+        assert_eq!(waits.left(wait, 2), None, "another one still waits");
+        drop(third);
+        assert_eq!(waits.left(wait, 1), Some(2), "nobody is left, and the highest attempt owns the place");
+        assert_eq!(waits.left(WaitId(8), 3), Some(3), "what was settled meanwhile is given back");
     }
 }

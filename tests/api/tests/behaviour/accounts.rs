@@ -50,7 +50,7 @@ async fn an_account_has_25_namespaces_unless_told() {
         tenant.namespace(&format!("n{number}")).await;
     }
     let refused = tenant.rest.json("POST /v1/namespaces", json!({"name": "n25"})).await.refused("QUOTA_EXCEEDED");
-    assert_eq!(refused["max"], "25");
+    assert_eq!(refused["max"], 25);
 }
 
 #[tokio::test]

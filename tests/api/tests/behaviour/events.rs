@@ -163,7 +163,7 @@ async fn a_start_that_is_forgotten_is_refused_with_the_oldest_left_and_a_reader_
     let query = format!("?from_revision={first}");
     let refused = sse::open(&rest, "ns", &query, None).await.err().expect("it is forgotten");
     assert_eq!((&refused["code"], &refused["status"]), (&json!("REVISION_COMPACTED"), &json!(410)), "{refused}");
-    let oldest: u64 = refused["oldest"].as_str().unwrap().parse().unwrap();
+    let oldest: u64 = refused["oldest"].as_u64().unwrap();
     assert!(oldest > first);
     assert_eq!(watch(&rest, &format!("?from_revision={oldest}")).await.next().await.id, oldest);
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tokio_tungstenite::connect_async;
 use tokio_tungstenite::tungstenite::Error;
 
-use crate::support::{Rest, Socket, lock, operator, server, tenant};
+use crate::support::{Rest, Socket, lock, operator, server, tenant, wait_until};
 
 /// The status of a handshake that is refused.
 async fn refused(rest: &Rest, namespace: &str, bearer: Option<&str>) -> u16 {
@@ -227,4 +227,24 @@ async fn a_process_that_stops_sends_its_connections_elsewhere() {
     assert_eq!((&error["type"], &error["code"]), (&json!("error"), &json!("UNAVAILABLE")), "{error}");
     assert_eq!(socket.closed().await, 1_001);
     assert!(process.wait_for_the_end(), "a connection does not hold up the end of its process");
+}
+
+#[tokio::test]
+async fn what_is_held_is_told_again_and_a_session_resumed_whatever_the_rate() {
+    let account = tenant(server()).await;
+    account.namespace("ns").await;
+    let mut socket = Socket::connect(&account.rest).await;
+    let session_id = socket.open(30_000).await;
+    let token = socket.take("a", "x").await;
+    account.change(server(), json!({"limits": {"max_requests_per_second": 1}})).await;
+    for _ in 0..8 {
+        assert_eq!(socket.take("a", "x").await, token);
+    }
+    // What the rate allows is used up.
+    let look = async || account.rest.call("GET /v1/namespaces/ns/locks/x").await.status;
+    wait_until("the rate is used up", async || look().await == 429).await;
+    let mut again = Socket::connect(&account.rest).await;
+    again.resume(&session_id, 30_000).await;
+    again.say(json!({"type": "lock_info", "held": [], "pending": [lock("a", "x")]})).await;
+    assert_eq!(again.acquired("a").await, token);
 }

@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
+use serde_json::json;
 use tokio::select;
 
-use crate::support::{Ask, TokenDoor, World, through};
+use crate::support::{Ask, TokenDoor, World, server, tenant, through, wait_until};
 
 through! {
     every_door:;
@@ -122,4 +123,26 @@ async fn a_waited_hold_lasts_its_whole_time_from_its_grant<D: TokenDoor>(world: 
     let granted = world.door.take(Ask::write("l", "q").ttl_ms(60_000).waiting(LONG_MS)).await;
     let left_ms = granted.lock.writer.unwrap().remaining_ms.unwrap();
     assert!((50_000..=60_000).contains(&left_ms), "{left_ms}");
+}
+
+#[tokio::test]
+async fn a_revoked_key_and_a_suspended_account_end_waits_and_free_their_places() {
+    let account = tenant(server()).await;
+    account.namespace("ns").await;
+    let key = account.rest.json("POST /v1/api-keys", json!({})).await.ok();
+    let other = account.rest.with_key(key["api_key"].as_str().unwrap());
+    let acquire = "POST /v1/namespaces/ns/locks/l/acquire";
+    account.rest.json(acquire, json!({"process_id": "p", "ttl_ms": LONG_MS})).await.ok();
+    let ask = |owner: &str| json!({"process_id": owner, "ttl_ms": LONG_MS, "wait_ms": LONG_MS});
+    let shown = async || account.rest.call("GET /v1/namespaces/ns/locks/l").await.ok()["lock"]["waiting"].clone();
+    let revoke = async {
+        wait_until("both wait", async || shown().await == 2).await;
+        account.rest.call(&format!("DELETE /v1/api-keys/{}", key["key_id"].as_str().unwrap())).await.ok();
+        wait_until("one of them is gone", async || shown().await == 1).await;
+        account.change(server(), json!({"status": "SUSPENDED"})).await;
+    };
+    let (revoked, suspended, ()) =
+        tokio::join!(other.json(acquire, ask("q")), account.rest.json(acquire, ask("r")), revoke);
+    revoked.refused("UNAUTHENTICATED");
+    suspended.refused("PERMISSION_DENIED");
 }

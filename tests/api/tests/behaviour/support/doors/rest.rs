@@ -29,7 +29,10 @@ fn outcome(answer: Answer) -> Result<Value, Failure> {
     for member in ["type", "title", "status", "code", "detail"] {
         members.remove(member);
     }
-    let ids = members.into_iter().map(|(name, value)| (name, value.as_str().unwrap().to_owned())).collect();
+    let ids = members
+        .into_iter()
+        .map(|(name, value)| (name, value.as_str().map_or_else(|| value.to_string(), str::to_owned)));
+    let ids = ids.collect();
     Err(Failure { code, detail, ids })
 }
 
