@@ -29,8 +29,6 @@ const UNANSWERED_BYTES: usize = 64 * 1024 * 1024;
 /// Frames handed to the transport ahead of what it has sent.
 const FRAMES_AHEAD: usize = 16;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// One that lasted for so long was a good one: the next is tried at once.
-const GOOD_CONNECTION: Duration = Duration::from_secs(1);
 const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_MOST: Duration = Duration::from_millis(500);
 
@@ -186,16 +184,10 @@ async fn keep_up(
                 pause = RETRY_FIRST;
                 last_error.clear();
                 connected.send_replace(Some(connection.channel));
-                let since = Instant::now();
                 exchange(&options.node, &mut questions, connection.frames, connection.answers).await;
                 connected.send_replace(None);
                 tracing::info!(node = options.node, "connection to peer ended");
                 was_met = true;
-                if since.elapsed() > GOOD_CONNECTION {
-                    // At once again: whether the peer is gone or only the connection, is worth knowing soon.
-                    refuse_waiting(&options.node, &mut questions);
-                    continue;
-                }
             }
             Ok(Err(error)) => {
                 if error.is_refused && was_met {
