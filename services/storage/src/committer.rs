@@ -5,6 +5,7 @@
 //! so that a deterministic simulation decides when it runs and a simulated crash ends it.
 
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use parking_lot::RwLock;
 use tokio::sync::watch;
@@ -99,7 +100,7 @@ impl Committer {
     }
 
     /// Starts it as a thread.
-    pub(crate) fn spawn_thread(mut self) -> Result<(), StorageError> {
+    pub(crate) fn spawn_thread(mut self) -> Result<JoinHandle<()>, StorageError> {
         let place = self.shared.place.clone();
         let run = move || {
             while let Some(drained) = self.shared.queue.drain_in_thread() {
@@ -107,7 +108,7 @@ impl Committer {
             }
         };
         let thread = std::thread::Builder::new().name("storage-commit".into()).spawn(run);
-        thread.map(drop).map_err(|error| StorageError::io(&place, "starting the committer thread", error))
+        thread.map_err(|error| StorageError::io(&place, "starting the committer thread", error))
     }
 
     /// Starts it as a task of the runtime.

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
@@ -40,8 +41,8 @@ impl Identity {
     }
 }
 
-/// The store of one node; a cheap handle. When the last handle of it and of its replicas is gone, the committer
-/// finishes what is queued and releases the directory; [`NodeStore::close`] waits for that.
+/// The store of one node; a cheap handle. Dropping the last handle of it and of its replicas blocks until the committer
+/// has finished what is queued and released the directory; [`NodeStore::close`] waits for that without blocking.
 #[derive(Clone)]
 pub struct NodeStore {
     pub(crate) inner: Arc<Inner>,
@@ -56,11 +57,20 @@ pub(crate) struct Inner {
     pub(crate) snapshots: Mutex<HashMap<u64, Arc<tokio::sync::Mutex<()>>>>,
     /// Held for one batch of pieces: however many replicas save snapshots, no commit waits for more than one of them.
     pub(crate) piece_turn: tokio::sync::Mutex<()>,
+    /// Set where the committer is a thread.
+    thread: OnceLock<JoinHandle<()>>,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         self.shared.queue.close();
+        let Some(thread) = self.thread.take() else { return };
+        // The thread must not outlive `main`: RocksDB's statics are gone then, and closing it aborts the process. The
+        // last handle may go away in a callback, where the thread itself is the one that drops it.
+        if thread.thread().id() != std::thread::current().id() {
+            // A committer that panicked has said so.
+            let _ = thread.join();
+        }
     }
 }
 
@@ -79,7 +89,9 @@ impl NodeStore {
         let recovered = recover::recover(&engine, identity, &new_store_id, engine.directory().is_marked())?;
         engine.directory().mark(&recovered.marker)?;
         let (store, committer) = Self::assemble(Box::new(engine), recovered);
-        committer.spawn_thread()?;
+        let thread = committer.spawn_thread()?;
+        let set = store.inner.thread.set(thread);
+        debug_assert!(set.is_ok(), "a store has one committer");
         Ok(store)
     }
 
@@ -107,6 +119,7 @@ impl NodeStore {
             next_generation: AtomicU64::new(next_generation),
             snapshots: Mutex::default(),
             piece_turn: tokio::sync::Mutex::default(),
+            thread: OnceLock::new(),
         };
         (Self { inner: Arc::new(inner) }, committer)
     }

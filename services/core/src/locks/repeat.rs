@@ -7,8 +7,9 @@ use super::namespace::Namespace;
 use super::owner::{NOBODY, WaitKey};
 use super::queue::Place;
 use super::sessions::Named;
+use super::tree::NodeId;
 use super::work::Work;
-use crate::{Acquire, AcquireOutcome, Claim, Enqueued, NotGranted, Owner, Reason, Refusal, Wait};
+use crate::{Acquire, AcquireOutcome, Claim, Enqueued, FencingToken, Mode, NotGranted, Owner, Reason, Refusal, Wait};
 
 impl Work<'_> {
     /// What is known of the request from an earlier call. An old message of a session changes nothing.
@@ -93,15 +94,24 @@ impl Work<'_> {
         refused(not_granted)
     }
 
-    /// A granted request is granted as long as all its holds are there; once one was lost it has to be released.
+    /// A granted request is granted as long as all that it claims is held. Once some of it was lost, or weakened by
+    /// another request of the owner, it has to be released. A hold that was upgraded since has another token.
     fn repeat_grant(&mut self, request: &Acquire, granted: u32, is_new: bool) -> AcquireOutcome {
-        let granted = self.ns.granted.get_mut(granted);
         if is_new {
+            let granted = self.ns.granted.get_mut(granted);
             let unconfirmed = granted.attempt != 0 && request.attempt != 0;
             granted.attempt = if unconfirmed { granted.attempt.max(request.attempt) } else { 0 };
         }
-        if granted.live.len() == granted.claimed {
-            return AcquireOutcome::Granted { fencing_token: granted.token };
+        let granted = self.ns.granted.get(granted);
+        let held = |(node, mode): (&NodeId, &Mode)| {
+            let hold = self.ns.hold(*node, granted.owner)?;
+            (hold.mode >= *mode).then_some(hold.token)
+        };
+        let tokens: Vec<FencingToken> = granted.live.iter().filter_map(held).collect();
+        if tokens.len() == granted.claimed {
+            let newest = tokens.iter().copied().max().unwrap_or(granted.token);
+            let fencing_token = if tokens.contains(&granted.token) { granted.token } else { newest };
+            return AcquireOutcome::Granted { fencing_token };
         }
         let (blockers, cycle) = (Vec::new(), Vec::new());
         refused(NotGranted { reason: Reason::NotHeld, blockers, queue_position: None, cycle })

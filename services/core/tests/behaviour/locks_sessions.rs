@@ -172,6 +172,21 @@ fn a_request_id_is_one_request_as_long_as_it_is_not_released() {
 }
 
 #[test]
+fn a_repeat_after_the_owner_changed_the_mode_is_told_what_is_held_now() {
+    let mut shard = Shard::new();
+    shard.open_session("se_1");
+    let ask = |name: &str, claim| Acquire { allow_upgrade: true, ..session_waits("se_1", name, &[claim]) };
+    let first = shard.granted(ask("reads", read("a")));
+    let second = shard.granted(ask("writes", write("a")));
+    assert!(second > first);
+    // The first token is no longer that of any hold.
+    assert_eq!(shard.granted(ask("reads", read("a"))), second);
+    shard.granted(ask("weaker", read("a")));
+    assert_eq!(shard.refused(ask("writes", write("a"))).reason, Reason::NotHeld);
+    assert_eq!(shard.granted(ask("reads", read("a"))), second);
+}
+
+#[test]
 fn requests_and_messages_of_unknown_sessions_are_refused() {
     let mut shard = Shard::new();
     let unknown = Refusal::SessionNotFound("se_9".into());

@@ -133,10 +133,16 @@ impl Model {
             let known = granted.attempt == 0 || request.attempt == 0;
             granted.attempt = if known { 0 } else { granted.attempt.max(request.attempt) };
         }
-        if granted.live.len() == granted.claims.len() {
-            return AcquireOutcome::Granted { fencing_token: granted.token };
+        let granted = &self.granted[index];
+        let live = granted.claims.iter().filter(|claim| granted.live.contains(&claim.path));
+        let owns = live.filter_map(|claim| self.own(&granted.who, &claim.path).filter(|own| own.mode >= claim.mode));
+        let tokens: Vec<u64> = owns.map(|own| own.token).collect();
+        if tokens.len() < granted.claims.len() {
+            return refused(Reason::NotHeld, vec![]);
         }
-        refused(Reason::NotHeld, vec![])
+        let newest = tokens.iter().copied().max().unwrap_or(granted.token);
+        let is_there = tokens.contains(&granted.token);
+        AcquireOutcome::Granted { fencing_token: if is_there { granted.token } else { newest } }
     }
 
     /// What the owner's own holds make of a claim.

@@ -92,7 +92,8 @@ async fn end(mut socket: WebSocket, over: Over) {
         if let Some(text) = text {
             socket.send(Message::text(text)).await?;
         }
-        socket.send(Message::Close(Some(CloseFrame { code, reason: "".into() }))).await?;
+        // It can't be sent when the other side closed first, which is answered by reading on.
+        let _ = socket.send(Message::Close(Some(CloseFrame { code, reason: "".into() }))).await;
         // The other side closes too; what it still says no longer counts.
         while let Some(Ok(_)) = socket.recv().await {}
         Ok::<(), axum::Error>(())

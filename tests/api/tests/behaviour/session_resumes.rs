@@ -129,3 +129,23 @@ async fn after_a_resume_lock_info_has_to_come_first() {
     assert_eq!(second.hear().await["code"], "INVALID_ARGUMENT");
     assert_eq!(second.closed().await, 3_000);
 }
+
+#[tokio::test]
+async fn a_session_with_very_many_holds_is_resumed_with_all_of_them() {
+    const HOLDS: usize = 2_500;
+    let (rest, mut socket) = Socket::alone().await;
+    let session_id = socket.open(60_000).await;
+    let mut held = Vec::new();
+    for number in 0..HOLDS {
+        let path = format!("lock-{number}");
+        let token = socket.take(&path, &path).await;
+        held.push(json!({"path": [path], "mode": "WRITE", "fencing_token": token}));
+    }
+    let mut second = Socket::connect(&rest).await;
+    second.resume(&session_id, 60_000).await;
+    second.say(json!({"type": "lock_info", "held": held, "pending": []})).await;
+    // It comes after what was listed, and nothing is said to be lost before it.
+    second.take("one more", "one more").await;
+    let shown = rest.call(&format!("GET /v1/namespaces/ns/sessions/{session_id}")).await.ok();
+    assert_eq!(shown["holds"], HOLDS + 1);
+}
