@@ -27,6 +27,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use crate::dlocks::{DlocksDoor, LocksServiceApiServer};
 use crate::rest::MAX_BODY_BYTES;
 use crate::service::Service;
+use crate::session::MAX_LOCK_INFO_BYTES;
 
 pub(crate) use call::{Call, head};
 pub(crate) use methods::Methods;
@@ -60,7 +61,7 @@ pub(crate) fn routes(
         .add_service(AccountsServiceServer::new(door.clone()).max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(NamespacesServiceServer::new(door.clone()).max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(LocksServiceServer::new(door.clone()).max_decoding_message_size(MAX_BODY_BYTES))
-        .add_service(SessionsServiceServer::new(door).max_decoding_message_size(MAX_BODY_BYTES))
+        .add_service(SessionsServiceServer::new(door).max_decoding_message_size(MAX_LOCK_INFO_BYTES))
         .add_service(LocksServiceApiServer::new(dlocks).max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(health.max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(reflection().build_v1().map_err(DescriptorsError::new)?)

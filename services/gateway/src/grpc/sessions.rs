@@ -5,13 +5,14 @@ use std::pin::Pin;
 use futures::{Stream, stream};
 use holdfast_auth::Secret;
 use holdfast_proto::v1;
+use prost::Message;
 use tonic::{Code as Grpc, Request, Response, Status, Streaming};
 
 use super::session_messages::{read, write};
 use super::{Call, GrpcDoor, head, show, status};
-use crate::error::{ApiError, Code};
+use crate::error::{ApiError, ApiResult, Code};
 use crate::service::{CreateSession, SessionInfo};
-use crate::session::{Credential, Ending, FromSession, Rules, ToSession, Told};
+use crate::session::{ClientMessage, Credential, Ending, FromSession, Rules, ToSession, Told, check_size};
 
 type Answer<T> = Result<Response<T>, Status>;
 
@@ -88,7 +89,7 @@ async fn read_all(mut messages: Streaming<v1::ClientMessage>, to: ToSession) {
             message = messages.message() => message,
         };
         let read = match message {
-            Ok(Some(message)) => read(message),
+            Ok(Some(message)) => read_one(message),
             Ok(None) => return,
             Err(error) if is_the_clients_fault(&error) => {
                 Err(ApiError::new(Code::InvalidArgument, format!("the message cannot be read: {}", error.message())))
@@ -109,6 +110,13 @@ async fn read_all(mut messages: Streaming<v1::ClientMessage>, to: ToSession) {
             }
         }
     }
+}
+
+fn read_one(message: v1::ClientMessage) -> ApiResult<ClientMessage> {
+    let bytes = message.encoded_len();
+    let message = read(message)?;
+    check_size(bytes, &message.said)?;
+    Ok(message)
 }
 
 /// What the gRPC library says of messages that are too large or not well-formed; everything else is a broken stream.

@@ -18,7 +18,6 @@ use holdfast_auth::Secret;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use super::Problem;
-use super::body::MAX_BODY_BYTES;
 use super::names::Names;
 use super::query::Query;
 use super::session_messages::{read, write};
@@ -26,7 +25,10 @@ use crate::error::{ApiError, ApiResult, Code};
 use crate::head::Head;
 use crate::server::Stay;
 use crate::service::{CallContext, Caller, Service};
-use crate::session::{ClientMessage, ClientSays, Credential, Ending, FromSession, READ_WITHIN, Rules, ToSession, Told};
+use crate::session::{
+    ClientMessage, Credential, Ending, FromSession, MAX_LOCK_INFO_BYTES, READ_WITHIN, Rules, ToSession, Told,
+    check_size,
+};
 
 /// The subprotocol of clients that cannot set headers: the next one that they name is the credential.
 const BEARER: &str = "bearer";
@@ -35,9 +37,6 @@ const PING_EVERY: Duration = Duration::from_secs(15);
 const SILENT_FOR: Duration = Duration::from_secs(45);
 /// How long a client may take to close its side.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
-/// What a client may say that lists all that its session holds. It comes once in a connection, so that it may be larger
-/// than other messages.
-const MAX_LOCK_INFO_BYTES: usize = 1_024 * 1_024;
 /// Frames larger than a message may be are read so far, to be refused in words; larger ones break the connection.
 const MAX_FRAME_BYTES: usize = 2 * MAX_LOCK_INFO_BYTES;
 
@@ -146,14 +145,12 @@ async fn read_all(mut stream: SplitStream<WebSocket>, to: ToSession, namespace: 
 }
 
 fn read_text(text: &str, namespace: &str) -> ApiResult<ClientMessage> {
-    let too_large = |max| ApiError::new(Code::PayloadTooLarge, format!("the message is larger than {max} bytes"));
     if text.len() > MAX_LOCK_INFO_BYTES {
-        return Err(too_large(MAX_LOCK_INFO_BYTES));
+        let detail = format!("the message has {} bytes, of at most {MAX_LOCK_INFO_BYTES}", text.len());
+        return Err(ApiError::new(Code::PayloadTooLarge, detail));
     }
     let message = read(text, namespace)?;
-    if text.len() > MAX_BODY_BYTES && !matches!(message.said, ClientSays::LockInfo(_)) {
-        return Err(too_large(MAX_BODY_BYTES));
-    }
+    check_size(text.len(), &message.said)?;
     Ok(message)
 }
 

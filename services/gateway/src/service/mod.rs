@@ -30,6 +30,7 @@ use holdfast_routing::Router;
 use tokio_util::sync::CancellationToken;
 
 pub use caller::Caller;
+pub(crate) use caller::Tenant;
 pub(crate) use context::Patience;
 pub use context::{CallContext, DEFAULT_DEADLINE};
 pub use instant::{Timestamp, parse_instant};

@@ -1,7 +1,8 @@
 //! Sessions: open, keep alive, look at, end.
 
 use holdfast_core::{
-    Answer, Command, LocksCommand, Metadata, NamespaceRef, OpenSession, Query, Refusal, Reply, Scopes, SessionView,
+    Answer, Command, Limits, LocksCommand, Metadata, NamespaceRef, OpenSession, Query, Refusal, Reply, Scopes,
+    SessionView,
 };
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -105,7 +106,7 @@ impl Service {
         request: CreateSession,
     ) -> ApiResult<SessionInfo> {
         let tenant = caller.require(Scopes::LOCKS_WRITE)?;
-        session_ttl_ms(&request, tenant)?;
+        session_ttl_ms(request.ttl_ms, tenant.limits())?;
         let opened = self.open_session(tenant, context, &request, None).await?;
         check_repeat(opened.session.process_id == request.process_id)?;
         Ok(opened.session.into())
@@ -300,9 +301,8 @@ impl Service {
 }
 
 /// How long a session may live without a sign of life.
-pub(crate) fn session_ttl_ms(request: &CreateSession, tenant: Tenant<'_>) -> ApiResult<()> {
-    let limits = tenant.limits();
-    let (min, max, is) = (limits.min_session_ttl_ms, limits.max_session_ttl_ms, request.ttl_ms);
+pub(crate) fn session_ttl_ms(is: u64, limits: &Limits) -> ApiResult<()> {
+    let (min, max) = (limits.min_session_ttl_ms, limits.max_session_ttl_ms);
     if (min..=max).contains(&is) {
         return Ok(());
     }

@@ -4,7 +4,24 @@ use holdfast_core::{Claim, Limits};
 
 use super::message::{ClientSays, Lock};
 use crate::error::{ApiError, ApiResult, Code};
+use crate::rest::MAX_BODY_BYTES;
 use crate::validate;
+
+/// What a client may say that lists all that its session holds. It comes once in a connection, so that it may be larger
+/// than other messages.
+pub(crate) const MAX_LOCK_INFO_BYTES: usize = 1_024 * 1_024;
+
+/// Refuses a message that is larger than one of its kind may be.
+///
+/// # Errors
+/// `PAYLOAD_TOO_LARGE`.
+pub(crate) fn size(bytes: usize, said: &ClientSays) -> ApiResult<()> {
+    let max = if matches!(said, ClientSays::LockInfo(_)) { MAX_LOCK_INFO_BYTES } else { MAX_BODY_BYTES };
+    if bytes <= max {
+        return Ok(());
+    }
+    Err(ApiError::new(Code::PayloadTooLarge, format!("the message has {bytes} bytes, of at most {max}")))
+}
 
 /// The order of a client's messages after `open`.
 #[derive(Debug)]

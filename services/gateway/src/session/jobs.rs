@@ -5,7 +5,8 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use holdfast_core::{
-    Acquire, BelievedHold, LocksCommand, Metadata, Query, Release as ReleaseCommand, Reply, Scopes, ToRelease, Wait,
+    Acquire, BelievedHold, Limits, LocksCommand, Metadata, Query, Release as ReleaseCommand, Reply, Scopes, ToRelease,
+    Wait,
 };
 
 use super::channel::Ending;
@@ -14,6 +15,7 @@ use super::live::Live;
 use super::message::{Lock, LockInfo, Pending, RefusedFor, Release, ServerMessage};
 use super::place::Place;
 use crate::error::{ApiError, ApiResult};
+use crate::service::Tenant;
 use crate::validate;
 
 /// Holds asked about at once after a change of leader.
@@ -84,9 +86,9 @@ impl Live<'_> {
                     return self.tell(ServerMessage::Refused { request_id, why: RefusedFor::Fault(error) }).await;
                 }
             },
-            Job::Again(request_id) => match self.ledger.waiting(request_id).map(|lock| self.acquire(&lock)) {
+            Job::Again(request_id) => match self.ledger.waiting(request_id).map(|lock| self.acquire_again(&lock)) {
                 Some(Ok(acquire)) => LocksCommand::Acquire(acquire),
-                // It was settled meanwhile; or it was made under other limits, and its grant will be told.
+                // It was settled meanwhile; or its caller is no longer let in, which is told elsewhere.
                 _ => return Ok(()),
             },
             Job::Release(release) => {
@@ -143,22 +145,30 @@ impl Live<'_> {
 
     /// A request of the client counts against its account's rate, once.
     fn admit(&self, lock: &Lock, tries: u8) -> ApiResult<Acquire> {
-        let acquire = self.acquire(lock)?;
+        let tenant = self.tenant()?;
         // A repeat asks for nothing new: refused, its client would forget what it has.
         let is_new = tries == 0 && self.ledger.standing(&lock.request_id).is_none();
-        if is_new && !self.taken_up.contains(&lock.request_id) {
-            let tenant = self.caller.as_ref().map_err(Clone::clone)?.require(Scopes::LOCKS_WRITE)?;
-            self.place.service.inner.rates.admit(tenant.account)?;
+        if !is_new || self.taken_up.contains(&lock.request_id) {
+            return self.acquire_again(lock);
         }
+        let acquire = self.acquire(lock, tenant.limits())?;
+        self.place.service.inner.rates.admit(tenant.account)?;
         Ok(acquire)
     }
 
-    fn acquire(&self, lock: &Lock) -> ApiResult<Acquire> {
-        let tenant = self.caller.as_ref().map_err(Clone::clone)?.require(Scopes::LOCKS_WRITE)?;
+    fn acquire_again(&self, lock: &Lock) -> ApiResult<Acquire> {
+        self.acquire(lock, &validate::known(self.tenant()?.limits()))
+    }
+
+    fn tenant(&self) -> ApiResult<Tenant<'_>> {
+        self.caller.as_ref().map_err(Clone::clone)?.require(Scopes::LOCKS_WRITE)
+    }
+
+    fn acquire(&self, lock: &Lock, limits: &Limits) -> ApiResult<Acquire> {
         Ok(Acquire {
             namespace: self.place.namespace.clone(),
             owner: self.place.owner(lock.holder.clone()),
-            claims: checks::claims(lock, tenant.limits())?,
+            claims: checks::claims(lock, limits)?,
             ttl_ms: None,
             transition_ms: lock.transition_ms,
             metadata: Metadata::new(),

@@ -26,6 +26,7 @@ mod place;
 mod replies;
 
 pub(crate) use channel::{Ending, FromSession, READ_WITHIN, ToSession, Told, too_slow};
+pub(crate) use checks::{MAX_LOCK_INFO_BYTES, size as check_size};
 pub(crate) use message::{
     ClientMessage, ClientSays, EndReason, Lock, LockInfo, Open, Pending, RefusedFor, Release, ServerMessage,
 };

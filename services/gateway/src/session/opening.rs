@@ -16,6 +16,7 @@ use super::pass::{Credential, Pass, is_definite};
 use super::place::Place;
 use crate::error::{ApiError, ApiResult, Code};
 use crate::service::{CallContext, Caller, CreateSession, Service, session_ttl_ms};
+use crate::validate;
 
 /// How long a client may take to open its session.
 const OPEN_WITHIN: Duration = Duration::from_secs(30);
@@ -103,7 +104,11 @@ impl Opening {
             metadata: open.metadata.clone(),
         };
         if !self.rules.any_ttl {
-            session_ttl_ms(&request, tenant)?;
+            let limits = match open.session_id {
+                Some(_) => &validate::known(tenant.limits()),
+                None => tenant.limits(),
+            };
+            session_ttl_ms(open.ttl_ms, limits)?;
         } else if open.ttl_ms == 0 {
             return Err(ApiError::invalid("ttl_ms", "ttl_ms: must be at least 1"));
         }

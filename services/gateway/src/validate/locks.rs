@@ -100,6 +100,20 @@ pub fn claims(resources: &[Resource], limits: &Limits) -> ApiResult<Vec<Claim>> 
     resources.iter().enumerate().map(claim).collect()
 }
 
+/// The limits for what may be there already: one that is lowered must not keep anybody from asking again for what was
+/// taken before.
+pub fn known(limits: &Limits) -> Limits {
+    let usual = Limits::default();
+    Limits {
+        max_claims_per_request: limits.max_claims_per_request.max(usual.max_claims_per_request),
+        max_path_depth: known_depth(limits),
+        max_transition_ms: limits.max_transition_ms.max(usual.max_transition_ms),
+        min_session_ttl_ms: limits.min_session_ttl_ms.min(usual.min_session_ttl_ms),
+        max_session_ttl_ms: limits.max_session_ttl_ms.max(usual.max_session_ttl_ms),
+        ..limits.clone()
+    }
+}
+
 /// The paths that a release names.
 pub fn paths_to_release(paths: &[Vec<String>], limits: &Limits) -> ApiResult<Vec<Path>> {
     count(paths.len(), limits.max_claims_per_request.max(Limits::default().max_claims_per_request))?;

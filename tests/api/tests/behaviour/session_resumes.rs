@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Rest, Socket, lock};
+use crate::support::{Rest, Socket, lock, server, tenant};
 
 const TTL_MS: u64 = 60_000;
 
@@ -148,4 +148,30 @@ async fn a_session_with_very_many_holds_is_resumed_with_all_of_them() {
     second.take("one more", "one more").await;
     let shown = rest.call(&format!("GET /v1/namespaces/ns/sessions/{session_id}")).await.ok();
     assert_eq!(shown["holds"], HOLDS + 1);
+}
+
+#[tokio::test]
+async fn limits_that_were_lowered_meanwhile_keep_nobody_from_resuming() {
+    let tenant = tenant(server()).await;
+    tenant.namespace("ns").await;
+    let mut first = Socket::connect(&tenant.rest).await;
+    let session_id = first.open(TTL_MS).await;
+    let resources = json!([{"path": ["x", "deep"], "mode": "WRITE"}, {"path": ["y"], "mode": "WRITE"}]);
+    let asks = json!({"type": "lock", "request_id": "a", "resources": resources});
+    first.say(asks.clone()).await;
+    let token = first.hear().await["fencing_token"].clone();
+    assert!(token.is_u64());
+    drop(first);
+    let lower = json!({"max_session_ttl_ms": TTL_MS / 2, "max_claims_per_request": 1, "max_path_depth": 1});
+    tenant.change(server(), json!({"limits": lower})).await;
+    let mut second = Socket::connect(&tenant.rest).await;
+    second.resume(&session_id, TTL_MS).await;
+    let listed = |path: &[&str]| json!({"path": path, "mode": "WRITE", "fencing_token": token});
+    second.say(lock_info(&[listed(&["x", "deep"]), listed(&["y"])], &[asks])).await;
+    let state = second.hear().await;
+    assert_eq!((&state["state"], &state["fencing_token"]), (&json!("ACQUIRED"), &token));
+    // What is new has to keep them.
+    let news = json!([{"path": ["z", "deep"], "mode": "WRITE"}]);
+    second.say(json!({"type": "lock", "request_id": "b", "resources": news})).await;
+    assert_eq!(second.hear().await["reason"]["code"], "INVALID_ARGUMENT");
 }
