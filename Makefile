@@ -8,7 +8,7 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)
 export ROCKSDB_STATIC ?= 1
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup build run cluster test verify fix clean clean-all
+.PHONY: help setup build run cluster test bench bench-core verify fix clean clean-all
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -32,6 +32,12 @@ cluster: build ## Build and start three nodes and a gateway; flags in ARGS="..."
 
 test: build ## Run all tests.
 	cargo test --release --workspace
+
+bench: build ## Measure beside etcd and Redis (about half an hour) and write the results to docs/bench; flags in ARGS="...".
+	bin/dev bench --compare etcd,redis --out docs/bench $(ARGS)
+
+bench-core: setup ## Measure the core, the codec, the committer and a replica without network.
+	cargo bench --package holdfast-bench
 
 verify: setup ## Check format, lints and documentation; changes nothing.
 	cargo fmt --all --check

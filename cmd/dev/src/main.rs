@@ -6,6 +6,7 @@
 
 mod account_id;
 mod api;
+mod bench;
 mod cluster_up;
 mod output;
 mod scenario_1;
@@ -84,6 +85,8 @@ enum Command {
     /// A store that refuses an owner who is late, by the fencing token.
     #[command(name = "scenario-fencing")]
     Fencing(ScenarioArgs),
+    /// Measure the service in real processes, and its peers beside it with --compare etcd,redis.
+    Bench(bench::BenchArgs),
     /// Print a cluster config with equal shards and replicas spread evenly over nodes of this machine.
     SeedClusterConfig(seed_cluster_config::SeedClusterConfigArgs),
     /// Print the shard key and the shard of an account's namespaces, and of a namespace's locks.
@@ -121,6 +124,7 @@ async fn run(cli: Cli) -> Result<()> {
         Command::Deadlock(args) => scenarios::run(&cli.global, args, Scenario::Deadlock).await,
         Command::WatcherResumes(args) => scenarios::run(&cli.global, args, Scenario::WatcherResumes).await,
         Command::Fencing(args) => scenarios::run(&cli.global, args, Scenario::Fencing).await,
+        Command::Bench(args) => bench::run(args),
         Command::SeedClusterConfig(args) => seed_cluster_config::run(args),
         Command::ShardKey(args) => shard_key::run(cli.global.output, args),
     }

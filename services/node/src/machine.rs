@@ -6,7 +6,7 @@ use bytes::Bytes;
 use holdfast_core::outbox::Outgoing;
 use holdfast_core::shard::{Application, ShardCore};
 use holdfast_core::{Command, Context, Query, Refusal, Reply, codec};
-use holdfast_replication::{Machine, MachineError, Stamp};
+use holdfast_replication::{Machine, MachineError, Replies, Stamp};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::sync::{Notify, watch};
@@ -127,7 +127,8 @@ fn signals_of(core: &ShardCore) -> Signals {
 }
 
 impl Machine for ShardMachine {
-    fn apply(&self, stamp: Stamp, commands: &[Bytes]) -> Vec<Bytes> {
+    fn apply(&self, stamp: Stamp, commands: &[Bytes], replies: Replies) -> Vec<Bytes> {
+        let encodes = replies == Replies::Wanted || self.observer.is_some();
         let context = Context { now_ms: stamp.now_ms, wall_ms: stamp.wall_ms };
         let mut inner = self.inner.lock();
         let Inner { core, table } = &mut *inner;
@@ -148,7 +149,7 @@ impl Machine for ShardMachine {
                     awaits_outbox: None,
                 },
             };
-            Bytes::from(codec::encode(&reply))
+            if encodes { Bytes::from(codec::encode(&reply)) } else { Bytes::new() }
         });
         let replies: Vec<Bytes> = replies.collect();
         if let Some(table) = table.as_mut() {

@@ -12,7 +12,7 @@ use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
 use tokio::sync::{Mutex, watch};
 
 use crate::error::to_io;
-use crate::machine::{Machine, Stamp};
+use crate::machine::{Machine, Replies, Stamp};
 use crate::types::{Chunks, LogId, Snapshot, SnapshotMeta, StoredMembership, TypeConfig, decode, encode};
 
 /// Applies committed entries, makes and installs snapshots.
@@ -79,7 +79,8 @@ impl Driver {
             }
             EntryPayload::Normal(data) => {
                 let stamp = Stamp { now_ms: data.now_ms, wall_ms: data.wall_ms };
-                self.machine.apply(stamp, &data.commands)
+                let replies = if responder.is_some() { Replies::Wanted } else { Replies::Unwanted };
+                self.machine.apply(stamp, &data.commands, replies)
             }
         };
         let term_before = self.applied.map_or(0, |before| before.leader_id.term);

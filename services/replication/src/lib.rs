@@ -38,7 +38,7 @@ pub use group::{Group, GroupOptions};
 pub use host::{Host, HostOptions, Peer};
 pub use leadership::Leadership;
 pub use lease::{ReadPermit, Reads};
-pub use machine::{Machine, MachineError, Stamp};
+pub use machine::{Machine, MachineError, Replies, Stamp};
 pub use network::{Credentials, DialError, Dialer};
 pub use status::GroupStatus;
 pub use timing::Timing;

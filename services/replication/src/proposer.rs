@@ -19,8 +19,9 @@ use crate::group::Raft;
 use crate::leadership::{Leadership, known_leader};
 use crate::types::{EntryData, TypeConfig};
 
-/// Entries under way at a time: one on the disks, one on its way there.
-const DEPTH: usize = 2;
+/// Entries of a shard under way at a time. With one, whatever arrives meanwhile forms the next: a round of the group
+/// costs much more than what is in it, and a second one under way would halve what each carries.
+const DEPTH: usize = 1;
 /// Commands in one entry.
 const BATCH_COMMANDS: usize = 512;
 /// Bytes in one entry, as soon as it has one command.

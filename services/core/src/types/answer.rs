@@ -142,6 +142,8 @@ pub enum Answer {
         /// Sessions.
         sessions: u64,
     },
+    /// One for each command of the list, in its order.
+    InOrder(Vec<Result<Answer, Refusal>>),
 }
 
 /// What goes back to whoever asked.
