@@ -1,0 +1,1 @@
+//! One leader among many candidates, with a value that everybody can see.
