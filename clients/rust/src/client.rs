@@ -18,6 +18,10 @@ use crate::error::{Error, Result};
 use crate::session::SessionBuilder;
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// A gateway that does not answer the pings of a connection in use is left, also where nothing else shows that it is
+/// gone.
+const PING_EVERY: Duration = Duration::from_secs(5);
+const PING_WITHIN: Duration = Duration::from_secs(5);
 
 /// What single calls go through.
 pub type Caller = InterceptedService<Channel, Bearer>;
@@ -31,11 +35,8 @@ pub type Caller = InterceptedService<Channel, Bearer>;
 ///     .gateway("http://127.0.0.1:8080")
 ///     .gateway("http://127.0.0.1:8081")
 ///     .api_key("hf_key_secret")
-///     .build();
-/// # let runtime = tokio::runtime::Runtime::new().unwrap();
-/// # let _guard = runtime.enter();
-/// # drop(client);
-/// let client = Client::new("http://127.0.0.1:8080", "hf_key_secret")?;
+///     .build()?;
+/// let same_key_one_gateway = Client::new("http://127.0.0.1:8080", "hf_key_secret")?;
 /// # Ok::<(), holdfast_client::Error>(())
 /// ```
 #[derive(Clone)]
@@ -74,8 +75,8 @@ impl Client {
         SessionBuilder::new(self.clone(), namespace.into())
     }
 
-    /// Single calls about locks, as the protocol has them. Calls go to any gateway that can be reached; set a deadline on
-    /// each. Needs to be called within a tokio runtime, like all others here.
+    /// Single calls about locks, as the protocol has them. Calls go to any gateway that can be reached; set a deadline
+    /// on each. Needs to be called within a tokio runtime, like all others here.
     pub fn locks(&self) -> LocksServiceClient<Caller> {
         LocksServiceClient::with_interceptor(self.channel(), self.inner.bearer.clone())
     }
@@ -198,6 +199,7 @@ impl ClientBuilder {
         let invalid = |why: &str| Error::Invalid(format!("{url:?} is no URL of a gateway: {why}"));
         let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|error| invalid(&error.to_string()))?;
         let endpoint = endpoint.connect_timeout(CONNECT_WITHIN).tcp_nodelay(true);
+        let endpoint = endpoint.http2_keep_alive_interval(PING_EVERY).keep_alive_timeout(PING_WITHIN);
         match endpoint.uri().scheme_str() {
             Some("http") => Ok(endpoint),
             Some("https") => {

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use holdfast_proto::v1;
 
-/// The name of a lock: segments in order, of 1 to 128 bytes each and at most 16 of them. A text is a path of one segment,
-/// whatever characters it has.
+/// The name of a lock: segments in order, of 1 to 128 bytes each and at most 16 of them. A text is a path of one
+/// segment, whatever characters it has.
 ///
 /// ```
 /// use holdfast_client::Path;
@@ -154,11 +154,7 @@ pub struct Blocker {
 
 impl From<v1::Blocker> for Blocker {
     fn from(blocker: v1::Blocker) -> Self {
-        Self {
-            path: Path(blocker.path),
-            waiting: blocker.waiting,
-            holder: blocker.holder.unwrap_or_default().into(),
-        }
+        Self { path: Path(blocker.path), waiting: blocker.waiting, holder: blocker.holder.unwrap_or_default().into() }
     }
 }
 

@@ -92,8 +92,8 @@ impl Guard {
         &self.session
     }
 
-    /// Gives the lock back, and waits until the service has done it. Of a lock that its owner took several times it gives
-    /// back one; the last one frees it. Dropped while it waits, the release is still done.
+    /// Gives the lock back, and waits until the service has done it. Of a lock that its owner took several times it
+    /// gives back one; the last one frees it. Dropped while it waits, the release is still done.
     ///
     /// # Errors
     /// [`Error::Lost`] when the hold had been lost: what was done under it may have met others.
@@ -166,8 +166,8 @@ impl Hold {
         self.loss().map_or(Ok(self.token), |reason| Err(Error::Lost(reason)))
     }
 
-    /// Runs some work for as long as the hold is certain. Whether it is is looked at before each step of the work, so that
-    /// nothing of it runs after a pause in which the lock was lost.
+    /// Runs some work for as long as the hold is certain. Whether it is is looked at before each step of the work, so
+    /// that nothing of it runs after a pause in which the lock was lost.
     ///
     /// # Errors
     /// [`Error::Lost`] when the work was stopped. It ends at its next `await`, and what runs there is dropped.

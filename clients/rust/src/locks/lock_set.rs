@@ -7,8 +7,8 @@ use crate::error::Result;
 use crate::session::Session;
 use crate::view::{Mode, Path};
 
-/// Several locks that are taken together or not at all, in one step of the service: nobody waits with half of them. Owners
-/// are as those of a [`Mutex`](crate::Mutex). The guard is lost when any of its locks is.
+/// Several locks that are taken together or not at all, in one step of the service: nobody waits with half of them.
+/// Owners are as those of a [`Mutex`](crate::Mutex). The guard is lost when any of its locks is.
 ///
 /// ```no_run
 /// # async fn example(session: holdfast_client::Session) -> holdfast_client::Result<()> {
@@ -45,7 +45,8 @@ impl LockSet {
     /// Waits for all of them, without a limit of time.
     ///
     /// # Errors
-    /// As of [`Mutex::lock`](crate::Mutex::lock), and [`Error::Invalid`](crate::Error::Invalid) for none or more than 64.
+    /// As of [`Mutex::lock`](crate::Mutex::lock), and [`Error::Invalid`](crate::Error::Invalid) for none or more than
+    /// 64.
     pub async fn lock(&self) -> Result<Guard> {
         self.wanted.lock(None).await
     }

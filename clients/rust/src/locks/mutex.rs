@@ -9,9 +9,9 @@ use crate::view::{Mode, Path, Standing};
 
 /// A lock that one owner at a time holds, among all processes that use the namespace.
 ///
-/// The owner is the tokio task that locks, unless one is named with [`Mutex::owned_by`]: two tasks exclude each other, and
-/// one that locks again what it holds gets it at once, counted: the last guard frees it. A guard may go to another task;
-/// the owner stays.
+/// The owner is the tokio task that locks, unless one is named with [`Mutex::owned_by`]: two tasks exclude each other,
+/// and one that locks again what it holds gets it at once, counted: the last guard frees it. A guard may go to another
+/// task; the owner stays.
 ///
 /// Every wait may be dropped: it leaves the queue, and a grant that was on its way is given back.
 ///

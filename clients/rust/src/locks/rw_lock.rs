@@ -7,9 +7,9 @@ use crate::error::Result;
 use crate::session::Session;
 use crate::view::{Mode, Path, Standing};
 
-/// A lock that one writer or many readers hold. Owners are as those of a [`Mutex`](crate::Mutex); a writer may read what
-/// it holds, but a reader gets no write lock on top: it has to release first. First come, first served: readers that come
-/// after a waiting writer wait behind it.
+/// A lock that one writer or many readers hold. Owners are as those of a [`Mutex`](crate::Mutex); a writer may read
+/// what it holds, but a reader gets no write lock on top: it has to release first. First come, first served: readers
+/// that come after a waiting writer wait behind it.
 ///
 /// ```no_run
 /// # async fn example(session: holdfast_client::Session) -> holdfast_client::Result<()> {
@@ -97,5 +97,13 @@ impl RwLock {
     /// As of [`RwLock::read`].
     pub async fn read_observed(&self, observe: impl FnMut(Standing)) -> Result<Guard> {
         self.wanted.lock_observed(Some(Mode::Read), observe).await
+    }
+
+    /// As [`RwLock::write`], and says about every second where the request stands while it waits.
+    ///
+    /// # Errors
+    /// As of [`RwLock::write`].
+    pub async fn write_observed(&self, observe: impl FnMut(Standing)) -> Result<Guard> {
+        self.wanted.lock_observed(Some(Mode::Write), observe).await
     }
 }

@@ -74,8 +74,8 @@ impl LockService {
     /// caller goes away.
     ///
     /// # Errors
-    /// [`Error::Refused`] when waiting would close a cycle of waits, or the lock was unlocked before the service answered;
-    /// [`Error::SessionEnded`].
+    /// [`Error::Refused`] when waiting would close a cycle of waits, or the lock was unlocked before the service
+    /// answered; [`Error::SessionEnded`].
     pub async fn lock(&self, path: impl Into<Path>) -> Result<LockStatus> {
         self.ask(path.into(), false).await
     }

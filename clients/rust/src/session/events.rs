@@ -1,7 +1,7 @@
 //! What a session tells those who asked to be told.
 //!
-//! Handlers run on a task of their own, one after the other and in the order in which things happened, so that a slow one
-//! delays no sign of life. What they do not take in time is counted, and they are told how much they missed.
+//! Handlers run on a task of their own, one after the other and in the order in which things happened, so that a slow
+//! one delays no sign of life. What they do not take in time is counted, and they are told how much they missed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::view::Path;
 /// Events that wait for slow handlers.
 const QUEUE: usize = 10_000;
 
-/// Is told what happens to a session. Everything has a default that does nothing. Handlers may block: only other handlers
-/// wait for them.
+/// Is told what happens to a session. Everything has a default that does nothing. Handlers may block: only other
+/// handlers wait for them.
 ///
 /// ```
 /// use holdfast_client::{LossReason, Path, SessionHandler};

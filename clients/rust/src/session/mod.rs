@@ -33,8 +33,8 @@ const TTL: Duration = Duration::from_secs(30);
 const OPEN_WITHIN: Duration = Duration::from_secs(10);
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
-/// A session in a namespace. All locks are taken on one. It is kept alive in the background, moves to another gateway when
-/// one is gone, and is closed when the last of its clones, locks and guards is dropped.
+/// A session in a namespace. All locks are taken on one. It is kept alive in the background, moves to another gateway
+/// when one is gone, and is closed when the last of its clones, locks and guards is dropped.
 ///
 /// ```no_run
 /// # async fn example() -> holdfast_client::Result<()> {
@@ -102,7 +102,8 @@ impl Session {
         self.shared().lease.until().into_std()
     }
 
-    /// Why it is over, if it is. The clock is looked at, so that this is also right directly after a pause of the process.
+    /// Why it is over, if it is. The clock is looked at, so that this is also right directly after a pause of the
+    /// process.
     pub fn end_reason(&self) -> Option<EndReason> {
         self.shared().lease.over()
     }
@@ -146,8 +147,8 @@ impl Session {
         self.shared().request_count()
     }
 
-    /// Ends the session and all that it holds and awaits, in one step, and waits until that is done. When no gateway can
-    /// be reached the service ends it after its time to live.
+    /// Ends the session and all that it holds and awaits, in one step, and waits until that is done. When no gateway
+    /// can be reached the service ends it after its time to live.
     pub async fn close(&self) -> EndReason {
         self.shared().close.cancel();
         self.shared().closed().await
@@ -181,8 +182,8 @@ impl SessionBuilder {
         Self { client, open, ttl: TTL, open_within: OPEN_WITHIN, handlers: Vec::new() }
     }
 
-    /// What this process is called where others see who holds a lock: 1 to 128 bytes. `process-` and its number when it is
-    /// not set.
+    /// What this process is called where others see who holds a lock: 1 to 128 bytes. `process-` and its number when it
+    /// is not set.
     pub fn process_id(mut self, process_id: impl Into<String>) -> Self {
         self.open.process_id = process_id.into();
         self

@@ -52,7 +52,8 @@ async fn holds_and_waits_survive_a_cut_and_a_release_sent_into_it_is_done() {
     keeping.release().await.unwrap();
 }
 
-/// While one is cut off somebody forces its lock open and takes it. Both believe to hold it until the first is heard again.
+/// While one is cut off somebody forces its lock open and takes it. Both believe to hold it until the first is heard
+/// again.
 #[tokio::test]
 async fn of_two_who_believe_to_hold_a_lock_one_is_told_duplicate() {
     let (proxy, recorder) = (Proxy::start(server().address()).await, Recorder::default());

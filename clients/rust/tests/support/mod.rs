@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use holdfast_api_tests::{Standalone, scratch};
 use holdfast_client::{Client, Session, protocol};
 pub(crate) use proxy::{Proxy, Way};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 /// Far longer than anything takes that is not about time.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
@@ -86,7 +86,7 @@ pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool)
     let began = Instant::now();
     while !is_so().await {
         assert!(began.elapsed() < SOON, "{what}: not within {SOON:?}");
-        sleep(LOOK_EVERY).await;
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 

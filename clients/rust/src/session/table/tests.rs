@@ -165,7 +165,8 @@ fn lock_info_lists_holds_once_and_whatever_has_no_answer_in_order() {
     table.told_state(acquired("r2", 5));
     table.give_up(given_up, 4);
     let info = table.lock_info();
-    let mut held: Vec<_> = info.held.iter().map(|held| (held.path[0].as_str(), held.mode(), held.fencing_token)).collect();
+    let mut held: Vec<_> =
+        info.held.iter().map(|held| (held.path[0].as_str(), held.mode(), held.fencing_token)).collect();
     held.sort_unstable_by_key(|held| held.0);
     assert_eq!(held, [("x", v1::Mode::Write, 5), ("y", v1::Mode::Read, 5)]);
     let pending: Vec<_> = info.pending.into_iter().map(|pending| pending.message.unwrap()).collect();
@@ -220,10 +221,8 @@ fn the_lock_service_view_keeps_what_it_asked_for_and_tells_of_each_change() {
     };
     let (no, _) = table.ask(kept("x"), 1).unwrap();
     said(&mut table);
-    let waits = server::State {
-        blockers: vec![v1::Blocker::default()],
-        ..state("r1", server::state::Value::Enqueued, None)
-    };
+    let waits =
+        server::State { blockers: vec![v1::Blocker::default()], ..state("r1", server::state::Value::Enqueued, None) };
     let mut effects = table.told_state(waits);
     let blockers = vec![Blocker::from(v1::Blocker::default())];
     assert!(matches!(&effects[1], Effect::Standing(1, standing) if standing.blockers == blockers));
