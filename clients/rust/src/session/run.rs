@@ -9,7 +9,6 @@ use holdfast_proto::v1;
 use holdfast_proto::v1::client_message::{self as client, Message as Said};
 use holdfast_proto::v1::server_message::Message as Says;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tonic::Status;
 
 use super::connection::{Connection, message};
 use super::events::Event;
@@ -46,7 +45,9 @@ pub(super) struct Runner {
 enum Next {
     Close,
     Over,
-    Heard(Result<Option<v1::ServerMessage>, Status>),
+    Heard(Box<v1::ServerMessage>),
+    /// The connection has ended.
+    Gone,
     TooSilent,
     Room,
     Repeat,
@@ -95,8 +96,8 @@ impl Runner {
                     tokio::spawn(close(connection));
                     return Some(EndReason::Unreachable);
                 }
-                Next::TooSilent | Next::Heard(Ok(None) | Err(_)) => return None,
-                Next::Heard(Ok(Some(message))) => match message.message {
+                Next::TooSilent | Next::Gone => return None,
+                Next::Heard(message) => match message.message {
                     Some(Says::KeptAlive(_)) => {
                         let in_time = pulse.answered().is_none_or(|sent| self.shared.lease.extend(sent, self.ttl));
                         if !in_time {
@@ -130,10 +131,13 @@ impl Runner {
         tokio::select! {
             biased;
             () = self.shared.close.cancelled() => Next::Close,
-            said = connection.from.message() => Next::Heard(said),
+            said = connection.from.message() => match said {
+                Ok(Some(message)) => Next::Heard(Box::new(message)),
+                Ok(None) | Err(_) => Next::Gone,
+            },
             _ = self.shared.lease.wait_over() => Next::Over,
             () = sleep_until(pulse.given_up_at()) => Next::TooSilent,
-            room = connection.to.reserve(), if wants_to_say => if room.is_ok() { Next::Room } else { Next::TooSilent },
+            room = connection.to.reserve(), if wants_to_say => if room.is_ok() { Next::Room } else { Next::Gone },
             () = at(pulse.due_at()), if !wants_to_say => Next::Look,
             () = self.shared.wake.notified() => Next::Look,
             () = at(repeat_at) => Next::Repeat,
