@@ -93,6 +93,20 @@ fn only_replication_depends_on_openraft_and_only_storage_on_rocksdb() {
 }
 
 #[test]
+fn a_client_knows_the_protocol_and_nothing_else_of_the_service() {
+    let workspace = workspace();
+    let services: BTreeSet<String> =
+        workspace.in_folder("services").values().map(|package| package.name.to_string()).collect();
+    let mut findings = Vec::new();
+    for (folder, package) in workspace.in_folder("clients") {
+        let reached = workspace.reached(package);
+        let foreign = reached.iter().filter(|name| services.contains(**name) && **name != "holdfast-proto");
+        findings.extend(foreign.map(|name| format!("clients/{folder}: reaches {name}")));
+    }
+    assert_none(&findings);
+}
+
+#[test]
 fn nothing_depends_on_a_program() {
     let workspace = workspace();
     let programs: BTreeSet<String> =
