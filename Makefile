@@ -8,7 +8,7 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)
 export ROCKSDB_STATIC ?= 1
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup build run cluster test bench bench-core verify fix clean clean-all
+.PHONY: help setup build run cluster test bench bench-core chaos failover fuzz verify fix clean clean-all
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -38,6 +38,17 @@ bench: build ## Measure beside etcd and Redis (about half an hour) and write the
 
 bench-core: setup ## Measure the core, the codec, the committer and a replica without network.
 	cargo bench --package holdfast-bench
+chaos: build ## Break a loaded cluster at random for MINUTES=n (5), from SEED=n on; says how to repeat what it finds.
+	HOLDFAST_CHAOS_SECONDS=$$(( $(or $(MINUTES),5) * 60 )) $(if $(SEED),HOLDFAST_CHAOS_SEED=$(SEED)) \
+		cargo test --release -p holdfast-cluster-tests --test chaos -- --nocapture
+
+failover: build ## Kill leaders KILLS=n (100) times, idle and loaded, and print how soon locks are granted again.
+	HOLDFAST_FAILOVER_KILLS=$(or $(KILLS),100) \
+		cargo test --release -p holdfast-cluster-tests --test failover -- --nocapture
+
+fuzz: setup ## Feed damaged bytes to everything that reads any, for SECONDS=n (60) each, with SEED=n.
+	HOLDFAST_FUZZ_SECONDS=$(or $(SECONDS),60) $(if $(SEED),HOLDFAST_FUZZ_SEED=$(SEED)) \
+		cargo test --release -p holdfast-fuzz-tests -- --nocapture
 
 verify: setup ## Check format, lints and documentation; changes nothing.
 	cargo fmt --all --check

@@ -9,6 +9,7 @@ mod api;
 mod bench;
 mod cluster_up;
 mod output;
+mod rebuild_node;
 mod scenario_1;
 mod scenarios;
 mod seed_accounts;
@@ -47,7 +48,7 @@ struct Global {
     #[arg(long, env = "HOLDFAST_OPERATOR_TOKEN", hide_env_values = true, value_name = "TOKEN", global = true)]
     operator_token: Option<String>,
     /// What results look like: text for people, or one JSON value a line for programs. `cluster up` has text only,
-    /// `seed-cluster-config` JSON only.
+    /// `seed-cluster-config` and `rebuild-node` JSON only.
     #[arg(long, env = "HOLDFAST_OUTPUT", value_enum, default_value_t = Format::Text, global = true)]
     output: Format,
 }
@@ -89,6 +90,8 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Print a cluster config with equal shards and replicas spread evenly over nodes of this machine.
     SeedClusterConfig(seed_cluster_config::SeedClusterConfigArgs),
+    /// Print the next cluster config after a node lost its data: it then gets its replicas from its peers, under new ids.
+    RebuildNode(rebuild_node::RebuildNodeArgs),
     /// Print the shard key and the shard of an account's namespaces, and of a namespace's locks.
     ShardKey(shard_key::ShardKeyArgs),
 }
@@ -126,6 +129,7 @@ async fn run(cli: Cli) -> Result<()> {
         Command::Fencing(args) => scenarios::run(&cli.global, args, Scenario::Fencing).await,
         Command::Bench(args) => bench::run(args),
         Command::SeedClusterConfig(args) => seed_cluster_config::run(args),
+        Command::RebuildNode(args) => rebuild_node::run(args),
         Command::ShardKey(args) => shard_key::run(cli.global.output, args),
     }
 }

@@ -73,6 +73,7 @@ impl Node {
     pub fn open(options: &NodeOptions, connector: Arc<dyn Connector>) -> Result<Self, NodeError> {
         let map = shard_map(options)?;
         let store = NodeStore::open(&options.data_dir, &options.identity())?;
+        store.keep_free(options.disk_reserve);
         Self::assemble(options, map, store, connector)
     }
 

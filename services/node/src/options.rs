@@ -7,6 +7,9 @@ use holdfast_cluster::ClusterConfig;
 use holdfast_replication::{Reads, Timing};
 use holdfast_storage::Identity;
 
+/// Enough for what is under way and for RocksDB's housekeeping: its log and memtables alone may take 100 MiB.
+const DISK_RESERVE: u64 = 256 * 1024 * 1024;
+
 /// How a node is set up.
 pub struct NodeOptions {
     /// Which node of the config this is.
@@ -23,6 +26,8 @@ pub struct NodeOptions {
     pub reads: Reads,
     /// Entries after which a replica makes a snapshot.
     pub snapshot_after: u64,
+    /// Bytes that stay free on the disk: with less, writes are refused and reads go on. 0 for no limit.
+    pub disk_reserve: u64,
     /// Entries kept behind a snapshot for followers that lag a little.
     pub keep_entries: u64,
 }
@@ -42,6 +47,7 @@ impl NodeOptions {
             data_dir: data_dir.into(),
             timing: Timing::default(),
             reads: Reads::Lease,
+            disk_reserve: DISK_RESERVE,
             snapshot_after: 10_000,
             keep_entries: 2_000,
         }

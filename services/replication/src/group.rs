@@ -16,6 +16,7 @@ use crate::leadership::{self, ClockBase, HeardClock, Leadership};
 use crate::lease::Acks;
 use crate::log_store::LogStore;
 use crate::machine::Machine;
+use crate::membership;
 use crate::network::{Links, Network};
 use crate::proposer::{self, Progress, Proposal, Proposer, QUEUE};
 use crate::timing::Timing;
@@ -25,6 +26,9 @@ pub(crate) type Raft = openraft::Raft<TypeConfig, Driver>;
 
 /// Largest command, in bytes: an entry with it must fit into a message between nodes, or it would never get through.
 const MAX_COMMAND_BYTES: usize = 1024 * 1024;
+
+/// Why a node takes in no data.
+pub(crate) const DISK_IS_FULL: &str = "the disk of the shard's node is nearly full; free some space on it";
 
 /// How often a command that waits for its answer looks whether its leader still has a quorum.
 const QUORUM_LOOK: Duration = Duration::from_millis(500);
@@ -60,6 +64,8 @@ struct Inner {
     given_away: watch::Sender<u64>,
     acks: Arc<Acks>,
     heard: HeardClock,
+    store: ReplicaStore,
+    links: Links,
     /// Before this the replica neither votes nor stands.
     votes_from: Instant,
     was_pristine: bool,
@@ -83,12 +89,12 @@ impl Group {
         let votes_from = Instant::now() + hold_back.unwrap_or(Duration::ZERO);
         let log = LogStore::open(store.clone()).map_err(|error| stopped(error.to_string()))?;
         let (driver, established) =
-            Driver::new(Arc::clone(&machine), store).map_err(|error| stopped(error.to_string()))?;
+            Driver::new(Arc::clone(&machine), store.clone()).map_err(|error| stopped(error.to_string()))?;
         let config = raft_config(&options, hold_back.is_none()).map_err(|error| stopped(error.to_string()))?;
         let (leadership_sender, leadership) = watch::channel(None);
-        let acks = Arc::new(Acks::new(options.members.len()));
+        let acks = Arc::new(Acks::new(options.replica, options.members.keys().copied().collect()));
         let members = options.members.clone();
-        let network = Network::new(options.replica, members, links, leadership.clone(), Arc::clone(&acks));
+        let network = Network::new(options.replica, members, Arc::clone(&links), leadership.clone(), Arc::clone(&acks));
         let raft = Raft::new(options.replica, Arc::new(config), network, log, driver)
             .await
             .map_err(|error| stopped(error.to_string()))?;
@@ -101,8 +107,11 @@ impl Group {
         if hold_back.is_some() {
             tokio::spawn(leadership::stand_from(raft.clone(), votes_from));
         }
-        let inner = Inner { options, raft, queue, leadership, given_away, acks, heard, votes_from, was_pristine };
-        Ok(Self { inner: Arc::new(inner) })
+        let inner =
+            Inner { options, raft, queue, leadership, given_away, acks, heard, store, links, votes_from, was_pristine };
+        let group = Self { inner: Arc::new(inner) };
+        tokio::spawn(membership::follow_voters(group.clone()));
+        Ok(group)
     }
 
     /// Forms the group. Called on one of its replicas, once in the group's life; later calls change nothing.
@@ -159,6 +168,9 @@ impl Group {
         if !self.has_quorum(term, self.timing().lease()) {
             // Others may lead by now, or soon will.
             return Err(NotLeader { leader: None, term: 0 }.into());
+        }
+        if !self.has_room() {
+            return Err(ProposeError::NotProposed(DISK_IS_FULL));
         }
         if command.len() > MAX_COMMAND_BYTES {
             return Err(ProposeError::NotProposed("the command is too large"));
@@ -217,6 +229,9 @@ impl Group {
         let Some(leads) = self.leads().filter(|leads| leads.term == term) else {
             return Err(self.not_leader().into());
         };
+        if !self.has_room() {
+            return Err(ProposeError::NotProposed(DISK_IS_FULL));
+        }
         let writing = async {
             let written = proposer::write(&self.inner.raft, leads, Vec::new()).await?;
             proposer::replies(written.await).map(|_| ())
@@ -268,6 +283,17 @@ impl Group {
     /// Ends the leadership of a term for good, before another replica takes over.
     pub(crate) fn give_away(&self, term: u64) {
         self.inner.given_away.send_replace(term);
+    }
+
+    /// Whether the disk of this node has room for data.
+    pub(crate) fn has_room(&self) -> bool {
+        self.inner.store.has_room()
+    }
+
+    /// Whether the node of that replica has room for data, as far as it has said.
+    pub(crate) fn peer_has_room(&self, replica: u64) -> bool {
+        let node = self.inner.options.members.get(&replica);
+        node.and_then(|node| self.inner.links.get(node)).is_some_and(|link| link.has_room())
     }
 
     pub(crate) fn acks(&self) -> &Acks {

@@ -25,8 +25,10 @@ mod lease;
 mod log_store;
 mod log_tail;
 mod machine;
+mod membership;
 mod network;
 mod proposer;
+mod reading;
 mod status;
 mod succession;
 mod timing;
@@ -45,8 +47,9 @@ pub use timing::Timing;
 
 #[doc(hidden)]
 pub mod testing {
-    //! What openraft's own storage suite needs to see.
+    //! What openraft's own storage suite needs to see, and what tests feed damaged bytes to.
     pub use crate::driver::Driver;
     pub use crate::log_store::LogStore;
+    pub use crate::reading::{read_message, read_stored, stored_samples};
     pub use crate::types::TypeConfig;
 }

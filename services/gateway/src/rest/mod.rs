@@ -17,6 +17,7 @@ mod names;
 mod namespaces;
 mod observe;
 mod query;
+pub(crate) mod reading;
 mod session_messages;
 mod sessions;
 
