@@ -6,6 +6,7 @@
 
 mod account_id;
 mod api;
+mod certs;
 mod cluster_up;
 mod output;
 mod scenario_1;
@@ -15,6 +16,7 @@ mod seed_cluster_config;
 mod shard_key;
 mod topology;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -40,6 +42,9 @@ struct Global {
     /// Where the service is reached, for subcommands that call it.
     #[arg(long, env = "HOLDFAST_URL", default_value = "http://127.0.0.1:8080", global = true)]
     url: BaseUrl,
+    /// Authorities in PEM to trust for https://; those of this machine when absent.
+    #[arg(long, env = "HOLDFAST_CA_FILE", value_name = "FILE", global = true)]
+    ca_file: Option<PathBuf>,
     /// The operator token; the variable keeps it out of the list of processes. When absent it is read from
     /// ./data/operator.token (of holdfast-standalone) or ./data/cluster/operator.token (of `dev cluster up`), whichever
     /// the service accepts; which one is used is said on standard error.
@@ -84,6 +89,8 @@ enum Command {
     /// A store that refuses an owner who is late, by the fencing token.
     #[command(name = "scenario-fencing")]
     Fencing(ScenarioArgs),
+    /// Make certificates to try TLS with, signed by an authority of their own.
+    Certs(certs::CertsArgs),
     /// Print a cluster config with equal shards and replicas spread evenly over nodes of this machine.
     SeedClusterConfig(seed_cluster_config::SeedClusterConfigArgs),
     /// Print the shard key and the shard of an account's namespaces, and of a namespace's locks.
@@ -110,6 +117,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run(cli: Cli) -> Result<()> {
+    api::trust(&cli.global.url, cli.global.ca_file.as_deref())?;
     match &cli.command {
         Command::Cluster { command: ClusterCommand::Up(args) } => cluster_up::run(args).await,
         Command::SeedAccounts(args) => seed_accounts::run(&cli.global, args).await,
@@ -121,6 +129,7 @@ async fn run(cli: Cli) -> Result<()> {
         Command::Deadlock(args) => scenarios::run(&cli.global, args, Scenario::Deadlock).await,
         Command::WatcherResumes(args) => scenarios::run(&cli.global, args, Scenario::WatcherResumes).await,
         Command::Fencing(args) => scenarios::run(&cli.global, args, Scenario::Fencing).await,
+        Command::Certs(args) => certs::run(cli.global.output, args),
         Command::SeedClusterConfig(args) => seed_cluster_config::run(args),
         Command::ShardKey(args) => shard_key::run(cli.global.output, args),
     }

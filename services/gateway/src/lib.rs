@@ -26,7 +26,7 @@ mod session;
 mod test_cluster;
 pub mod validate;
 
-pub use config::{Gateway, GatewayOptions};
+pub use config::{Gateway, GatewayOptions, StartError};
 pub use error::{ApiError, ApiResult, Code};
 pub use locktopus::{LocktopusAccount, MalformedLocktopusAccount, serve_locktopus};
 pub use service::{CallContext, Caller, Service};

@@ -142,6 +142,8 @@ pub enum Answer {
         /// Sessions.
         sessions: u64,
     },
+    /// When an account's keys were last used: key ids, and wall clocks in milliseconds since 1970.
+    KeyUse(Vec<(String, u64)>),
 }
 
 /// What goes back to whoever asked.
