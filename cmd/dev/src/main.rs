@@ -7,6 +7,7 @@
 mod account_id;
 mod api;
 mod bench;
+mod certs;
 mod cluster_up;
 mod output;
 mod rebuild_node;
@@ -17,6 +18,7 @@ mod seed_cluster_config;
 mod shard_key;
 mod topology;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -42,6 +44,9 @@ struct Global {
     /// Where the service is reached, for subcommands that call it.
     #[arg(long, env = "HOLDFAST_URL", default_value = "http://127.0.0.1:8080", global = true)]
     url: BaseUrl,
+    /// Authorities in PEM to trust for https://; those of this machine when absent.
+    #[arg(long, env = "HOLDFAST_CA_FILE", value_name = "FILE", global = true)]
+    ca_file: Option<PathBuf>,
     /// The operator token; the variable keeps it out of the list of processes. When absent it is read from
     /// ./data/operator.token (of holdfast-standalone) or ./data/cluster/operator.token (of `dev cluster up`), whichever
     /// the service accepts; which one is used is said on standard error.
@@ -88,6 +93,8 @@ enum Command {
     Fencing(ScenarioArgs),
     /// Measure the service in real processes, and its peers beside it with --compare etcd,redis.
     Bench(bench::BenchArgs),
+    /// Make certificates to try TLS with, signed by an authority of their own.
+    Certs(certs::CertsArgs),
     /// Print a cluster config with equal shards and replicas spread evenly over nodes of this machine.
     SeedClusterConfig(seed_cluster_config::SeedClusterConfigArgs),
     /// Print the next cluster config after a node lost its data: it then gets its replicas from its peers, under new ids.
@@ -116,6 +123,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run(cli: Cli) -> Result<()> {
+    api::trust(&cli.global.url, cli.global.ca_file.as_deref())?;
     match &cli.command {
         Command::Cluster { command: ClusterCommand::Up(args) } => cluster_up::run(args).await,
         Command::SeedAccounts(args) => seed_accounts::run(&cli.global, args).await,
@@ -128,6 +136,7 @@ async fn run(cli: Cli) -> Result<()> {
         Command::WatcherResumes(args) => scenarios::run(&cli.global, args, Scenario::WatcherResumes).await,
         Command::Fencing(args) => scenarios::run(&cli.global, args, Scenario::Fencing).await,
         Command::Bench(args) => bench::run(args),
+        Command::Certs(args) => certs::run(cli.global.output, args),
         Command::SeedClusterConfig(args) => seed_cluster_config::run(args),
         Command::RebuildNode(args) => rebuild_node::run(args),
         Command::ShardKey(args) => shard_key::run(cli.global.output, args),

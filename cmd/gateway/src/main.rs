@@ -9,9 +9,17 @@ use clap::Parser;
 use holdfast_cluster::ClusterConfig;
 use holdfast_gateway::server::{Doors, serve};
 use holdfast_gateway::{Gateway, GatewayOptions, LocktopusAccount, serve_locktopus};
-use holdfast_process::{SecretsArgs, ShutdownArgs, TelemetryArgs, bind, check_listen_address, shutdown};
+use holdfast_process::{
+    ClusterTlsArgs, SecretsArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, check_listen_address,
+    shutdown,
+};
+use holdfast_routing::TlsConnector;
+use holdfast_tls::ServerTls;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+
+/// What encrypts, as a refusal to listen says it.
+const TLS_FLAG: &str = "--tls-cert-file";
 
 /// Serves tenants over REST and gRPC, and routes their calls to the nodes.
 #[derive(Debug, Parser)]
@@ -36,6 +44,12 @@ struct Args {
     /// decimal), or `demo` for the account of the first start. Whoever reaches the port is trusted.
     #[arg(long, env = "HOLDFAST_LOCKTOPUS_ACCOUNT", value_name = "ID|demo", requires = "locktopus_listen")]
     locktopus_account: Option<LocktopusAccount>,
+    #[command(flatten)]
+    tls: TlsArgs,
+    #[command(flatten)]
+    cluster_tls: ClusterTlsArgs,
+    #[command(flatten)]
+    signing: SigningArgs,
     /// Listen on an address that other machines reach although nothing is encrypted.
     #[arg(long, env = "HOLDFAST_INSECURE")]
     insecure: bool,
@@ -57,24 +71,30 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     let metrics = args.telemetry.start("holdfast-gateway", env!("CARGO_PKG_VERSION"))?;
     let config = ClusterConfig::load(&args.cluster_config)?;
     let (cluster_secret, operator_token) = args.secrets.read()?;
-    check_listen_address(args.listen, false, args.insecure)?;
+    let tls = args.tls.load()?;
+    check_listen_address(args.listen, TLS_FLAG, tls.is_some(), args.insecure)?;
     let listener = bind(args.listen).await?;
     let address = listener.local_addr()?;
-    let locktopus = bind_locktopus(&args).await?;
-    let options = GatewayOptions::new(config, cluster_secret, &operator_token, format!("gateway {address}"));
+    let locktopus = bind_locktopus(&args, tls.as_ref()).await?;
+    let mut options = GatewayOptions::new(config, cluster_secret, &operator_token, format!("gateway {address}"));
+    options.signing = args.signing.plan();
+    if let Some(tls) = args.cluster_tls.load_client()? {
+        options.connector = Arc::new(TlsConnector::new(tls));
+    }
     let service = Gateway::start(options)?;
     let doors = Doors {
         service: service.clone(),
         dlocks_account_metadata: args.dlocks_account_metadata,
         metrics: Arc::new(move || metrics.render()),
+        tls: tls.clone(),
     };
-    tracing::info!(%address, "gateway listens");
+    tracing::info!(%address, tls = tls.is_some(), "gateway listens");
     let stopped = CancellationToken::new();
     let locktopus = async {
         if let Some((listener, account)) = locktopus {
             let address = listener.local_addr()?;
             tracing::info!(%address, "gateway listens for Locktopus clients");
-            serve_locktopus(listener, service.clone(), account, stopped.cancelled()).await;
+            serve_locktopus(listener, tls, service.clone(), account, stopped.cancelled()).await;
         }
         anyhow::Ok(())
     };
@@ -90,8 +110,8 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
 }
 
 /// The port for Locktopus clients, when there is to be one.
-async fn bind_locktopus(args: &Args) -> Result<Option<(TcpListener, LocktopusAccount)>> {
+async fn bind_locktopus(args: &Args, tls: Option<&ServerTls>) -> Result<Option<(TcpListener, LocktopusAccount)>> {
     let (Some(listen), Some(account)) = (args.locktopus_listen, args.locktopus_account) else { return Ok(None) };
-    check_listen_address(listen, false, args.insecure)?;
+    check_listen_address(listen, TLS_FLAG, tls.is_some(), args.insecure)?;
     Ok(Some((bind(listen).await?, account)))
 }

@@ -9,9 +9,11 @@ use clap::{Parser, ValueEnum};
 use holdfast_auth::{OperatorToken, OperatorVerifier};
 use holdfast_cluster::ClusterConfig;
 use holdfast_node::{Node, NodeOptions, Probes, serve};
-use holdfast_process::{SecretsArgs, ShutdownArgs, TelemetryArgs, bind, check_listen_address, shutdown};
+use holdfast_process::{
+    ClusterTlsArgs, SecretsArgs, ShutdownArgs, TelemetryArgs, bind, check_listen_address, shutdown,
+};
 use holdfast_replication::Reads;
-use holdfast_routing::TcpConnector;
+use holdfast_routing::{Connector, TcpConnector, TlsConnector};
 use tokio_util::sync::CancellationToken;
 
 /// Hosts replicas of shard groups. Listens on the address that the cluster config gives to the node.
@@ -41,6 +43,8 @@ struct Args {
     /// Space that stays free on the disk, in MiB: with less, writes are refused and reads go on. 0 for no limit.
     #[arg(long, env = "HOLDFAST_DISK_RESERVE_MIB", default_value_t = 256, value_name = "MIB")]
     disk_reserve_mib: u32,
+    #[command(flatten)]
+    cluster_tls: ClusterTlsArgs,
     /// Listen on an address that other machines reach although nothing is encrypted.
     #[arg(long, env = "HOLDFAST_INSECURE")]
     insecure: bool,
@@ -79,12 +83,17 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
 
     // The listener first: a second process for the same node must change nothing.
     let address = address_of(&options)?;
-    check_listen_address(address, false, args.insecure)?;
+    let tls = args.cluster_tls.load_server()?;
+    check_listen_address(address, "--cluster-tls-cert-file", tls.is_some(), args.insecure)?;
     let listener = bind(address).await?;
-    let node = Node::open(&options, Arc::new(TcpConnector))?;
+    let connector: Arc<dyn Connector> = match args.cluster_tls.load_client()? {
+        Some(tls) => Arc::new(TlsConnector::new(tls)),
+        None => Arc::new(TcpConnector),
+    };
+    let node = Node::open(&options, connector)?;
     let probes = Probes { metrics: Arc::new(move || metrics.render()), is_operator: is_operator(&operator_token) };
     let stopped = CancellationToken::new();
-    let serving = serve(listener, &node, probes, stopped.clone().cancelled_owned());
+    let serving = serve(listener, tls, &node, probes, stopped.clone().cancelled_owned());
     let mut failure = node.store_failure();
     let running = async {
         node.start_replicas(&options).await?;

@@ -9,16 +9,19 @@ use anyhow::{Result, anyhow, bail};
 use clap::Parser;
 use holdfast_bootstrap::Secrets;
 use holdfast_cluster::ClusterConfig;
-use holdfast_gateway::server::{Doors, serve};
+use holdfast_gateway::server::{Doors, serve, serve_beside};
 use holdfast_gateway::{Gateway, GatewayOptions, LocktopusAccount, Service, serve_locktopus};
 use holdfast_node::{Node, NodeOptions, in_process};
-use holdfast_process::{ShutdownArgs, TelemetryArgs, bind, check_listen_address, shutdown};
+use holdfast_process::{ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, check_listen_address, shutdown};
 use holdfast_routing::Connector;
+use holdfast_tls::ServerTls;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 /// Shards of each kind that is divided: as in a cluster, so that one process behaves like many.
 const SHARDS: u32 = 16;
+/// What encrypts, as a refusal to listen says it.
+const TLS_FLAG: &str = "--tls-cert-file";
 const NODE: &str = "nd_1";
 /// How long the replicas may take to load and elect themselves.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -45,6 +48,10 @@ struct Args {
     /// decimal), or `demo` for the account of the first start. Whoever reaches the port is trusted.
     #[arg(long, env = "HOLDFAST_LOCKTOPUS_ACCOUNT", value_name = "ID|demo", requires = "locktopus_listen")]
     locktopus_account: Option<LocktopusAccount>,
+    #[command(flatten)]
+    tls: TlsArgs,
+    #[command(flatten)]
+    signing: SigningArgs,
     /// Listen on an address that other machines reach although nothing is encrypted.
     #[arg(long, env = "HOLDFAST_INSECURE")]
     insecure: bool,
@@ -64,11 +71,12 @@ async fn main() -> Result<()> {
 /// Runs until `shutdown` ends.
 async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     let metrics = args.telemetry.start("holdfast-standalone", env!("CARGO_PKG_VERSION"))?;
-    check_listen_address(args.listen, false, args.insecure)?;
+    let tls = args.tls.load()?;
+    check_listen_address(args.listen, TLS_FLAG, tls.is_some(), args.insecure)?;
     // The listener first: a second process on the same data must change nothing.
     let listener = bind(args.listen).await?;
     let address = listener.local_addr()?;
-    let locktopus = bind_locktopus(&args).await?;
+    let locktopus = bind_locktopus(&args, tls.as_ref()).await?;
     let secrets = Secrets::prepare(&args.data_dir)?;
     // The address is only a name here: the gateway reaches the node through memory.
     let config = ClusterConfig::generate(vec![(NODE.into(), "127.0.0.1:7000".into())], SHARDS, 1)?;
@@ -80,28 +88,31 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
 
     let mut gateway = GatewayOptions::new(config, cluster_secret, secrets.operator_token(), "standalone");
     gateway.connector = connector;
+    gateway.signing = args.signing.plan();
     let service = Gateway::start(gateway)?;
     let doors = Doors {
         service: service.clone(),
         dlocks_account_metadata: args.dlocks_account_metadata,
         metrics: Arc::new(move || metrics.render()),
+        tls: tls.clone(),
     };
+    let scheme = if tls.is_some() { "https" } else { "http" };
     let stopped = CancellationToken::new();
-    let serving = serve(listener, doors, stopped.clone().cancelled_owned());
+    let serving = serve(listener, doors.clone(), stopped.clone().cancelled_owned());
     let locktopus_address = locktopus.as_ref().map(|(listener, _)| listener.local_addr()).transpose()?;
     let serving_locktopus = async {
         if let Some((listener, account)) = locktopus {
-            serve_locktopus(listener, service.clone(), account, stopped.cancelled()).await;
+            serve_locktopus(listener, tls, service.clone(), account, stopped.cancelled()).await;
         }
     };
     let running = async {
         node.start_replicas(&options).await?;
         ready(&service).await?;
         if let Some(address) = locktopus_address {
-            println!("Locktopus clients connect to ws://{address}/v1?namespace=NAME");
+            println!("Locktopus clients connect to {}://{address}/v1?namespace=NAME", scheme.replace("http", "ws"));
         }
-        let url = format!("http://{address}");
-        println!("\n{}", secrets.first_start(&url).await?);
+        let url = format!("{scheme}://{address}");
+        println!("\n{}", first_start(&secrets, &doors, &url).await?);
         until_over(&node, shutdown).await
     };
     let ending = async {
@@ -125,6 +136,24 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     }
 }
 
+/// The first start calls the service as any client does; behind TLS over a port of its own on this machine, since the
+/// certificate is for those who call from elsewhere.
+async fn first_start(secrets: &Secrets, doors: &Doors, url: &str) -> Result<String> {
+    if doors.tls.is_none() {
+        return Ok(secrets.first_start(url).await?);
+    }
+    let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+    let call = format!("http://{}", listener.local_addr()?);
+    let done = CancellationToken::new();
+    let calling = async {
+        let welcome = secrets.first_start_through(&call, url).await;
+        done.cancel();
+        welcome
+    };
+    let (welcome, ()) = tokio::join!(calling, serve_beside(listener, doors, done.cancelled()));
+    Ok(welcome?)
+}
+
 /// Waits until it is told to stop.
 ///
 /// # Errors
@@ -141,9 +170,9 @@ async fn until_over(node: &Node, shutdown: impl Future<Output = ()>) -> Result<(
 }
 
 /// The port for Locktopus clients, when there is to be one.
-async fn bind_locktopus(args: &Args) -> Result<Option<(TcpListener, LocktopusAccount)>> {
+async fn bind_locktopus(args: &Args, tls: Option<&ServerTls>) -> Result<Option<(TcpListener, LocktopusAccount)>> {
     let (Some(listen), Some(account)) = (args.locktopus_listen, args.locktopus_account) else { return Ok(None) };
-    check_listen_address(listen, false, args.insecure)?;
+    check_listen_address(listen, TLS_FLAG, tls.is_some(), args.insecure)?;
     Ok(Some((bind(listen).await?, account)))
 }
 

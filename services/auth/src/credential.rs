@@ -1,6 +1,6 @@
 //! What a caller presents after `Bearer`.
 
-use crate::{ApiKeySecret, OperatorToken};
+use crate::{ApiKeySecret, OperatorToken, Secret};
 
 /// A well-formed credential, not yet compared with anything.
 #[derive(Clone, Debug)]
@@ -9,11 +9,13 @@ pub enum Credential {
     ApiKey(ApiKeySecret),
     /// An operator token.
     Operator(OperatorToken),
+    /// What may be a token got for a key.
+    Token(Secret),
 }
 
 /// The text is no credential that this service knows. It is not repeated here, since it may be most of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("neither an API key (hf_<key id>_<secret>) nor an operator token (hfop_<secret>)")]
+#[error("neither an API key (hf_<key id>_<secret>) nor a token (a JWT) nor an operator token (hfop_<secret>)")]
 pub struct MalformedCredential;
 
 impl Credential {
@@ -25,8 +27,15 @@ impl Credential {
         ApiKeySecret::parse(text)
             .map(Self::ApiKey)
             .or_else(|_| OperatorToken::parse(text).map(Self::Operator))
-            .map_err(|_| MalformedCredential)
+            .or_else(|_| if is_jwt(text) { Ok(Self::Token(Secret::new(text))) } else { Err(MalformedCredential) })
     }
+}
+
+/// Whether a text has the form of a JWT: three parts of URL-safe letters.
+fn is_jwt(text: &str) -> bool {
+    let is_part = |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+    let mut parts = text.split('.');
+    parts.by_ref().take(3).filter(|part| is_part(part)).count() == 3 && parts.next().is_none()
 }
 
 #[cfg(test)]
@@ -39,6 +48,11 @@ mod tests {
         let token = OperatorToken::generate().unwrap();
         assert!(matches!(Credential::parse(key.reveal().expose()), Ok(Credential::ApiKey(_))));
         assert!(matches!(Credential::parse(token.reveal().expose()), Ok(Credential::Operator(_))));
+        assert!(matches!(Credential::parse("e30.e30.c2ln"), Ok(Credential::Token(_))));
+        assert!(matches!(Credential::parse("e30.e30."), Ok(Credential::Token(_))));
+        for text in ["", "e30", "e30.e30", "e30.e30.c2ln.c2ln", "e30.e30.c2 n", "e30.e30.c2l="] {
+            assert_eq!(Credential::parse(text).unwrap_err(), MalformedCredential, "{text}");
+        }
         assert_eq!(Credential::parse("hf_x").unwrap_err(), MalformedCredential);
     }
 }

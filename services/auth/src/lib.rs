@@ -1,4 +1,5 @@
-//! Secrets and who may call: API keys, the operator token, the cluster secret, service tokens, principals.
+//! Secrets and who may call: API keys, tokens got for them, the operator token, the cluster secret, service tokens,
+//! principals; and the signed proofs of grants.
 //!
 //! Purpose: make, show once, read, hash and compare secrets, keep them in files, and say what a caller is allowed.
 //!
@@ -12,22 +13,28 @@
 mod api_key;
 mod cluster_secret;
 mod credential;
+mod grant;
 mod operator;
 mod principal;
 mod random;
 mod secret;
 mod secret_file;
 mod service_token;
+mod signing_keys;
+mod token;
 
 pub use api_key::{ApiKeySecret, MalformedApiKey};
 pub use cluster_secret::{ClusterSecret, MalformedClusterSecret};
 pub use credential::{Credential, MalformedCredential};
+pub use grant::{GRANT_TYPE, GrantOwner, GrantToSign, MAX_GRANT_LIFE};
 pub use operator::{MalformedOperatorToken, OperatorToken, OperatorVerifier};
-pub use principal::{AccountPrincipal, Principal};
+pub use principal::{AccountPrincipal, Principal, Proof};
 pub use random::RandomError;
 pub use secret::Secret;
 pub use secret_file::{MAX_SECRET_FILE_BYTES, SecretFile, SecretFileError, create_secret_file, read_secret_file};
 pub use service_token::{SERVICE_TOKEN_LIFE, ServiceSigner, ServiceTokenError, ServiceVerifier};
+pub use signing_keys::{SigningKeys, SigningPlan, UnsignedError};
+pub use token::{MAX_TOKEN_BYTES, MAX_TOKEN_LIFE, RefusedToken};
 
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;

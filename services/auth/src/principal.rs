@@ -11,7 +11,7 @@ use crate::ApiKeySecret;
 pub enum Principal {
     /// Whoever runs the cluster: for accounts and cluster calls, and for nothing inside an account.
     Operator,
-    /// A tenant, by one of its keys.
+    /// A tenant, by one of its keys or a token got for it.
     Account(AccountPrincipal),
 }
 
@@ -28,6 +28,22 @@ pub struct AccountPrincipal {
     pub namespaces: Option<Arc<[String]>>,
     /// Refused from then on; wall clock in milliseconds since 1970.
     pub expires_at_ms: Option<u64>,
+    /// What was presented.
+    pub proof: Proof,
+}
+
+/// How a tenant's caller showed who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// With the key itself.
+    Key,
+    /// With a token got for the key.
+    Token {
+        /// When it was made; wall clock in milliseconds since 1970.
+        issued_at_ms: u64,
+    },
+    /// Not at all: the process was told to trust whoever names the account.
+    Trusted,
 }
 
 impl Principal {
@@ -43,6 +59,7 @@ impl Principal {
                 scopes: kept.scopes,
                 namespaces: kept.namespaces.as_deref().map(Arc::from),
                 expires_at_ms: kept.expires_at_ms,
+                proof: Proof::Key,
             })
         })
     }

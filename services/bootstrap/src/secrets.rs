@@ -77,9 +77,17 @@ impl Secrets {
     /// # Errors
     /// When the service refuses or can't be reached.
     pub async fn first_start(&self, url: &str) -> Result<String, BootstrapError> {
+        self.first_start_through(url, url).await
+    }
+
+    /// The same when the service is called at another address than it is shown with.
+    ///
+    /// # Errors
+    /// When the service refuses or can't be reached.
+    pub async fn first_start_through(&self, call: &str, url: &str) -> Result<String, BootstrapError> {
         let pending = self.dir.join(PENDING);
         if pending.exists() {
-            let key = demo::make(url, &self.operator_token).await?;
+            let key = demo::make(call, &self.operator_token).await?;
             if !self.demo_key_file().exists() {
                 create_secret_file(&self.demo_key_file(), &Secret::new(key))?;
             }

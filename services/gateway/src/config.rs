@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use holdfast_auth::{ClusterSecret, OperatorToken, OperatorVerifier, ServiceSigner};
+use holdfast_auth::{
+    ClusterSecret, OperatorToken, OperatorVerifier, ServiceSigner, SigningKeys, SigningPlan, UnsignedError,
+};
 use holdfast_cluster::{ClusterConfig, ConfigError, ShardMap};
 
 use crate::directory::{Directory, RateLimits};
 use crate::events::Places;
-use crate::service::{Inner, Service};
+use crate::service::{Inner, Service, Tokens};
 use holdfast_routing::{Connector, Router, RoutingOptions, TcpConnector};
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +21,8 @@ pub struct GatewayOptions {
     pub cluster_secret: ClusterSecret,
     /// Knows the operator token by its hash.
     pub operator: OperatorVerifier,
+    /// When the keys that sign tokens and grants change; the same for every gateway of a cluster.
+    pub signing: SigningPlan,
     /// How nodes name this process in their logs, like `gateway 127.0.0.1:8080`.
     pub process_name: String,
     /// How connections to nodes are made.
@@ -39,11 +43,23 @@ impl GatewayOptions {
             cluster_config,
             cluster_secret,
             operator: OperatorVerifier::new(operator_token),
+            signing: SigningPlan::default(),
             process_name: process_name.into(),
             connector: Arc::new(TcpConnector),
             routing: RoutingOptions::default(),
         }
     }
+}
+
+/// A gateway cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The cluster config is refused.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Nothing could be signed.
+    #[error(transparent)]
+    Unsigned(#[from] UnsignedError),
 }
 
 /// Starts gateways.
@@ -55,8 +71,9 @@ impl Gateway {
     ///
     /// # Errors
     /// When the cluster config is refused.
-    pub fn start(options: GatewayOptions) -> Result<Service, ConfigError> {
+    pub fn start(options: GatewayOptions) -> Result<Service, StartError> {
         let map = ShardMap::new(options.cluster_config)?;
+        let tokens = Tokens::new(SigningKeys::new(&options.cluster_secret, options.signing)?);
         let signer = ServiceSigner::new(&options.cluster_secret, options.process_name);
         // Another one at every start, so that nodes do not take this process for its predecessor.
         let caller_id = uuid::Uuid::new_v4().to_string();
@@ -67,6 +84,7 @@ impl Gateway {
             directory,
             rates: RateLimits::default(),
             operator: options.operator,
+            tokens,
             cluster_secret: options.cluster_secret,
             watchers: Places::default(),
             stopping: CancellationToken::new(),

@@ -15,7 +15,7 @@ const RETRY_AFTER_UNAVAILABLE: Duration = Duration::from_secs(1);
 pub type ApiResult<T> = Result<T, ApiError>;
 
 /// The public codes. Each has one HTTP status and one gRPC status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Code {
     /// The request itself is wrong; the detail names the field.
     InvalidArgument,

@@ -3,16 +3,16 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::header::{CONTENT_TYPE, FORWARDED};
 use axum::http::{Extensions, HeaderMap};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::error::{ApiError, Code};
 use crate::head::Head;
-use crate::rest::Problem;
+use crate::rest::{Answered, Local, Probe, Problem, Problems};
 
 /// Text of the metrics, rendered when it is asked for.
 pub type MetricsText = Arc<dyn Fn() -> String + Send + Sync>;
@@ -34,16 +34,31 @@ pub struct Probes {
     pub may_read_metrics: MetricsReaders,
 }
 
-/// The routes. The peer's address is taken from the extension `ConnectInfo<SocketAddr>`; without it no peer counts as
-/// one of this machine.
-pub fn routes(probes: Probes) -> Router {
-    Router::new()
-        .route("/healthz", get(async || "ok\n"))
-        .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics))
-        .with_state(probes)
+impl Probes {
+    /// Of a process that does nothing, for descriptions.
+    pub(crate) fn none() -> Self {
+        Self { ready: Arc::new(|| Ok(())), metrics: Arc::new(String::new), may_read_metrics: Arc::new(|_| false) }
+    }
 }
 
+/// The routes. The peer's address is taken from the extension `ConnectInfo<SocketAddr>`; without it no peer counts as
+/// one of this machine.
+pub(crate) fn routes() -> OpenApiRouter<Probes> {
+    OpenApiRouter::new().routes(routes!(healthz)).routes(routes!(readyz)).routes(routes!(metrics))
+}
+
+/// Whether the process is up
+#[utoipa::path(get, path = "/healthz", tag = "Description", operation_id = "healthz", security(()),
+    responses((status = 200, description = "It is.", body = String, content_type = "text/plain"),
+        Problems<(Answered,)>))]
+async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// Whether the process can serve
+#[utoipa::path(get, path = "/readyz", tag = "Description", operation_id = "readyz", security(()),
+    responses((status = 200, description = "It can.", body = String, content_type = "text/plain"),
+        Problems<(Answered, Probe)>))]
 async fn readyz(State(probes): State<Probes>) -> Response {
     match (probes.ready)() {
         Ok(()) => "ready\n".into_response(),
@@ -51,6 +66,12 @@ async fn readyz(State(probes): State<Probes>) -> Response {
     }
 }
 
+/// The figures of the process, for Prometheus
+///
+/// On this machine without a credential, from elsewhere with the operator token.
+#[utoipa::path(get, path = "/metrics", tag = "Description", operation_id = "metrics", security((), ("operator" = [])),
+    responses((status = 200, description = "The text format of Prometheus.", body = String,
+        content_type = "text/plain"), Problems<(Answered, Local)>))]
 async fn metrics(State(probes): State<Probes>, request: Request) -> Response {
     if !is_local(request.extensions(), request.headers()) {
         let head = Head::rest(request.headers());
@@ -97,7 +118,8 @@ mod tests {
         if let Some(peer) = peer {
             request.extensions_mut().insert(ConnectInfo(peer.parse::<SocketAddr>().unwrap()));
         }
-        let response = routes(probes).oneshot(request).await.unwrap();
+        let (routes, _) = routes().with_state(probes).split_for_parts();
+        let response = routes.oneshot(request).await.unwrap();
         let status = response.status().as_u16();
         let body = to_bytes(response.into_body(), 10_000).await.unwrap();
         (status, String::from_utf8(body.to_vec()).unwrap())

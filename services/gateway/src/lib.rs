@@ -33,7 +33,7 @@ pub mod testing {
     pub use crate::rest::reading::{read_body, read_session_message};
 }
 
-pub use config::{Gateway, GatewayOptions};
+pub use config::{Gateway, GatewayOptions, StartError};
 pub use error::{ApiError, ApiResult, Code};
 pub use locktopus::{LocktopusAccount, MalformedLocktopusAccount, serve_locktopus};
 pub use service::{CallContext, Caller, Service};

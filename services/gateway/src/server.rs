@@ -17,11 +17,13 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, Request, Response, Version};
+use holdfast_tls::ServerTls;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use metrics::{Unit, describe_counter, describe_gauge, describe_histogram, gauge};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
@@ -34,7 +36,7 @@ use tower::ServiceExt;
 use tracing::{debug, info, warn};
 
 use crate::dlocks::DlocksDoor;
-use crate::health::{self, MetricsText, Probes};
+use crate::health::{MetricsText, Probes};
 use crate::service::Service;
 use crate::{grpc, rest};
 
@@ -71,6 +73,8 @@ pub struct Doors {
     pub dlocks_account_metadata: bool,
     /// Renders what `/metrics` answers.
     pub metrics: MetricsText,
+    /// Encrypts every connection, when there is a certificate.
+    pub tls: Option<ServerTls>,
 }
 
 /// Serves every door on one listener until `shutdown` ends, then lets calls in flight end, and returns.
@@ -87,24 +91,36 @@ pub async fn serve(
     let (reporter, health) = tonic_health::server::health_reporter();
     let dlocks = DlocksDoor::new(doors.service.clone(), doors.dlocks_account_metadata);
     let grpc = grpc::routes(&doors.service, dlocks, health)?;
-    let rest = rest::finish(rest::routes(doors.service.clone()).merge(health::routes(probes(&doors))));
+    let rest = rest::finish(rest::routes(doors.service.clone(), probes(&doors)));
     let stopping = CancellationToken::new();
     let tasks = TaskTracker::new();
     // Once before anybody can ask, so that no service is unknown and none is said to serve before it can.
     tell(&reporter, doors.service.ready().is_ok()).await;
     tasks.spawn(follow_readiness(reporter, doors.service.clone(), stopping.clone()));
-    serve_front(listener, Front { rest, grpc }, &service, Running { tasks, stopping }, shutdown).await;
+    serve_front(listener, Front { rest, grpc, tls: doors.tls }, &service, Running { tasks, stopping }, shutdown).await;
     Ok(())
+}
+
+/// Serves REST on a listener beside the one that [`serve`] has, without TLS: for the process itself, while it starts.
+pub async fn serve_beside(listener: TcpListener, doors: &Doors, shutdown: impl Future<Output = ()>) {
+    let rest = rest::finish(rest::routes(doors.service.clone(), probes(doors)));
+    let front = Front { rest: rest.clone(), grpc: rest, tls: None };
+    let Running { tasks, stopping } = Running::default();
+    accept(&listener, front, &tasks, &stopping, shutdown).await;
+    stopping.cancel();
+    tasks.close();
+    tasks.wait().await;
 }
 
 /// Serves routes on a listener of their own, as [`serve`] does.
 pub(crate) async fn serve_routes(
     listener: TcpListener,
+    tls: Option<ServerTls>,
     routes: Router,
     service: &Service,
     shutdown: impl Future<Output = ()>,
 ) {
-    let front = Front { rest: routes.clone(), grpc: routes };
+    let front = Front { rest: routes.clone(), grpc: routes, tls };
     serve_front(listener, front, service, Running::default(), shutdown).await;
 }
 
@@ -221,6 +237,18 @@ async fn serve_connection(stream: TcpStream, peer: SocketAddr, front: Front, sta
     if let Err(error) = stream.set_nodelay(true) {
         debug!(%peer, %error, "answers may be delayed: TCP_NODELAY cannot be set");
     }
+    let Some(tls) = front.tls.clone() else { return serve_http(stream, peer, front, stay, stopping).await };
+    match stopping.run_until_cancelled(tls.accept(stream)).await {
+        Some(Ok(stream)) => serve_http(stream, peer, front, stay, stopping).await,
+        Some(Err(error)) => debug!(%peer, %error, "no keys were agreed on with a peer"),
+        None => {}
+    }
+}
+
+async fn serve_http<S>(stream: S, peer: SocketAddr, front: Front, stay: Stay, stopping: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let asked = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&asked);
     let service = service_fn(move |mut request: Request<Incoming>| {
@@ -281,6 +309,7 @@ fn builder() -> Builder<TokioExecutor> {
 struct Front {
     rest: Router,
     grpc: Router,
+    tls: Option<ServerTls>,
 }
 
 impl Front {

@@ -46,7 +46,7 @@ impl Running {
             counted.fetch_add(1, Ordering::Relaxed);
             "holdfast_up 1\n".to_owned()
         });
-        let doors = Doors { service: cluster.service.clone(), dlocks_account_metadata, metrics };
+        let doors = Doors { service: cluster.service.clone(), dlocks_account_metadata, metrics, tls: None };
         let (stop, stopped) = oneshot::channel::<()>();
         let served = tokio::spawn(serve(listener, doors, async move {
             let _ = stopped.await;

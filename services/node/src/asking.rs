@@ -1,7 +1,7 @@
 //! Queries: answered under the leader lease, some of them held back until there is something to tell.
 
 use bytes::Bytes;
-use holdfast_core::{Answer, NamespaceRef, Query, Reply, codec};
+use holdfast_core::{Answer, Query, Reply, codec};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_replication::NotLeader;
 use tokio::sync::watch;
@@ -33,19 +33,21 @@ pub(crate) async fn ask(replica: &Replica, query: &Query, deadline: Instant) -> 
     }
 }
 
-/// Answers a query of events; when there is none yet, once there is, or with none when `until` has come.
+/// Answers a query of events or of changes of accounts; when there is none yet, once there is, or with none when `until`
+/// has come.
 pub(crate) async fn watch(replica: &Replica, query: &Query, caller: &Caller, until: Instant) -> Outcome {
-    let Query::Events { namespace, .. } = query else { return ask(replica, query, until).await };
+    if !waits_for_more(query) {
+        return ask(replica, query, until).await;
+    }
     let mut is_held = false;
     loop {
-        let Some(mut news) = news(replica, namespace) else { return not_leader(replica) };
+        let Some(mut news) = news(replica, query) else { return not_leader(replica) };
         let reply = match look(replica, query, until).await {
             Ok(Some(reply)) => reply,
             Ok(None) => return not_leader(replica),
             Err(error) => return redirect(error),
         };
-        let is_empty = matches!(&reply.outcome, Ok(Answer::Events { events, more: false, .. }) if events.is_empty());
-        if !is_empty || !waits_for_more(query) || Instant::now() >= until {
+        if !is_empty(&reply) || Instant::now() >= until {
             return Outcome::Reply(Bytes::from(codec::encode(&reply)));
         }
         if !is_held {
@@ -67,12 +69,24 @@ pub(crate) async fn watch(replica: &Replica, query: &Query, caller: &Caller, unt
 
 /// Asking where now is, is answered at once.
 fn waits_for_more(query: &Query) -> bool {
-    matches!(query, Query::Events { from_revision: Some(_), .. })
+    matches!(query, Query::Events { from_revision: Some(_), .. } | Query::AccountChanges { .. })
 }
 
-fn news(replica: &Replica, namespace: &NamespaceRef) -> Option<watch::Receiver<()>> {
+fn is_empty(reply: &Reply) -> bool {
+    match &reply.outcome {
+        Ok(Answer::Events { events, more: false, .. }) => events.is_empty(),
+        Ok(Answer::AccountChanges { changes, .. }) => changes.is_empty(),
+        _ => false,
+    }
+}
+
+fn news(replica: &Replica, query: &Query) -> Option<watch::Receiver<()>> {
     let leads = (*replica.group.leadership().borrow())?;
-    replica.machine.as_leader(leads.term, |_, table| table.news.of(namespace))
+    let news = |table: &mut Table| match query {
+        Query::Events { namespace, .. } => table.news.of(namespace),
+        _ => table.news.of_accounts(),
+    };
+    replica.machine.as_leader(leads.term, |_, table| news(table))
 }
 
 /// The lease is judged after the reading, so that a node that was paused in between gives no old answer.

@@ -2,16 +2,19 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{ConnectInfo, State};
+use axum::extract::connect_info::Connected;
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::serve::ListenerExt;
+use axum::serve::{IncomingStream, Listener};
+use holdfast_tls::{ServerTls, Stream};
 use tokio::net::TcpListener;
+use tonic::Status;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::node::Node;
@@ -36,12 +39,39 @@ struct Shown {
     probes: Probes,
 }
 
-/// Serves a node until `shutdown` ends. Connections of gateways and peers end with it: both come back elsewhere.
+/// What is listened on.
+struct Accepting(holdfast_tls::Listener);
+
+impl Listener for Accepting {
+    type Io = Stream;
+    type Addr = holdfast_tls::Peer;
+
+    async fn accept(&mut self) -> (Stream, holdfast_tls::Peer) {
+        self.0.accept().await
+    }
+
+    fn local_addr(&self) -> io::Result<holdfast_tls::Peer> {
+        Ok(holdfast_tls::Peer { address: self.0.address(), is_vouched_for: true })
+    }
+}
+
+/// Who sends a request.
+#[derive(Clone, Copy)]
+struct Peer(holdfast_tls::Peer);
+
+impl Connected<IncomingStream<'_, Accepting>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, Accepting>) -> Self {
+        Self(*stream.remote_addr())
+    }
+}
+
+/// Serves a node until `shutdown` ends; with `tls` encrypted, and gateways and peers need a certificate. Connections of gateways and peers end with it: both come back elsewhere.
 ///
 /// # Errors
 /// When the listener fails.
 pub async fn serve(
     listener: TcpListener,
+    tls: Option<ServerTls>,
     node: &Node,
     probes: Probes,
     shutdown: impl Future<Output = ()> + Send + 'static,
@@ -52,20 +82,24 @@ pub async fn serve(
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .with_state(shown)
-        .merge(node.routes().into_axum_router())
+        .merge(node.routes().into_axum_router().layer(from_fn(only_vouched_for)))
         .layer(CatchPanicLayer::new());
-    let listener = listener.tap_io(|stream| {
-        // Small frames must not wait for one another; without it a node is slow, not wrong.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "can't switch off Nagle's algorithm");
-        }
-    });
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
+    let listener = Accepting(holdfast_tls::Listener::new(listener, tls)?);
+    let app = app.into_make_service_with_connect_info::<Peer>();
     let serving = std::future::IntoFuture::into_future(axum::serve(listener, app));
     tokio::select! {
         served = serving => served,
         () = shutdown => Ok(()),
     }
+}
+
+/// What gateways and peers ask needs their certificate, where there are any; a probe needs none.
+async fn only_vouched_for(ConnectInfo(Peer(peer)): ConnectInfo<Peer>, request: Request, next: Next) -> Response {
+    if peer.is_vouched_for {
+        return next.run(request).await;
+    }
+    Status::unauthenticated("the caller shows no certificate of this cluster; give it --cluster-tls-cert-file")
+        .into_http()
 }
 
 async fn ready(State(shown): State<Shown>) -> Response {
@@ -77,13 +111,13 @@ async fn ready(State(shown): State<Shown>) -> Response {
 
 async fn metrics(
     State(shown): State<Shown>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    ConnectInfo(Peer(peer)): ConnectInfo<Peer>,
     headers: HeaderMap,
 ) -> Response {
     let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or("");
     // What a proxy on this machine forwards comes from somewhere else.
     let forwarded = headers.contains_key(header::FORWARDED) || headers.contains_key("x-forwarded-for");
-    let local = peer.ip().to_canonical().is_loopback() && !forwarded;
+    let local = peer.address.ip().to_canonical().is_loopback() && !forwarded;
     if local || (shown.probes.is_operator)(authorization) {
         let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
         return (kind, (shown.probes.metrics)()).into_response();

@@ -1,4 +1,5 @@
-//! What every program does at its start and end: listen, read its secrets, log, and stop when it is told to.
+//! What every program does at its start and end: listen, read its secrets and certificates, log, and stop when it is
+//! told to.
 //!
 //! Invariant: nothing listens openly without encryption unless told to, and a secret is read from a file, never from a
 //! flag.
@@ -9,9 +10,13 @@ mod allocator;
 mod listen;
 mod secrets;
 mod shutdown;
+mod signing;
 mod telemetry;
+mod tls;
 
 pub use listen::{ListenError, bind, check_listen_address};
 pub use secrets::{SecretsArgs, SecretsError};
 pub use shutdown::{ShutdownArgs, shutdown};
+pub use signing::SigningArgs;
 pub use telemetry::{TelemetryArgs, TelemetryError};
+pub use tls::{ClusterTlsArgs, TlsArgs};

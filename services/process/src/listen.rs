@@ -11,9 +11,10 @@ pub enum ListenError {
     /// The address can be reached from other machines, and nothing would be encrypted.
     #[error(
         "{0} can be reached from other machines, and without TLS keys and tokens would travel in the clear: listen on \
-         a loopback address such as 127.0.0.1, or say --insecure when something in front of it encrypts"
+         a loopback address such as 127.0.0.1, give it a certificate ({1}), or say --insecure when something in front of \
+         it encrypts"
     )]
-    NotEncrypted(SocketAddr),
+    NotEncrypted(SocketAddr, &'static str),
     /// Another process listens there.
     #[error("{0} is already in use: stop the process that listens there, or choose another address with --listen")]
     InUse(SocketAddr),
@@ -28,15 +29,21 @@ pub enum ListenError {
     Other(SocketAddr, #[source] io::Error),
 }
 
-/// Refuses an address that other machines can reach, unless it is encrypted or the operator insists.
+/// Refuses an address that other machines can reach, unless it is encrypted or the operator insists. `tls_flag` is what
+/// would encrypt it.
 ///
 /// # Errors
 /// `NotEncrypted`.
-pub fn check_listen_address(address: SocketAddr, tls: bool, insecure: bool) -> Result<(), ListenError> {
+pub fn check_listen_address(
+    address: SocketAddr,
+    tls_flag: &'static str,
+    tls: bool,
+    insecure: bool,
+) -> Result<(), ListenError> {
     if tls || insecure || address.ip().to_canonical().is_loopback() {
         return Ok(());
     }
-    Err(ListenError::NotEncrypted(address))
+    Err(ListenError::NotEncrypted(address, tls_flag))
 }
 
 /// Listens on an address. Port 0 takes a free one.
@@ -56,17 +63,19 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, ListenError> {
 mod tests {
     use super::*;
 
+    const FLAG: &str = "--tls-cert-file";
+
     #[test]
     fn only_loopback_is_listened_on_in_the_clear_unless_told() {
         for loopback in ["127.0.0.1:80", "127.9.9.9:80", "[::1]:80", "[::ffff:127.0.0.1]:80"] {
-            assert!(check_listen_address(loopback.parse().unwrap(), false, false).is_ok());
+            assert!(check_listen_address(loopback.parse().unwrap(), FLAG, false, false).is_ok());
         }
         for open in ["0.0.0.0:8080", "10.0.0.1:8080", "[::]:8080"] {
             let address = open.parse().unwrap();
-            let refused = check_listen_address(address, false, false).unwrap_err().to_string();
-            assert!(refused.contains(open) && refused.contains("--insecure"), "{refused}");
-            assert!(check_listen_address(address, true, false).is_ok());
-            assert!(check_listen_address(address, false, true).is_ok());
+            let refused = check_listen_address(address, FLAG, false, false).unwrap_err().to_string();
+            assert!([open, "--insecure", FLAG].iter().all(|part| refused.contains(part)), "{refused}");
+            assert!(check_listen_address(address, FLAG, true, false).is_ok());
+            assert!(check_listen_address(address, FLAG, false, true).is_ok());
         }
     }
 

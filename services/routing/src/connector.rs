@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use holdfast_tls::ClientTls;
+use hyper_util::rt::TokioIo;
+use tonic::codegen::http::Uri;
 use tonic::transport::{Channel, Endpoint};
+use tower::service_fn;
 
 /// How often an idle connection is tried.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
@@ -47,20 +51,48 @@ pub struct TcpConnector;
 
 impl Connector for TcpConnector {
     fn connect(&self, address: &str) -> BoxFuture<'static, Result<Channel, ConnectError>> {
-        let endpoint = Endpoint::from_shared(format!("http://{address}"));
+        let endpoint = endpoint(address);
+        Box::pin(async move { endpoint?.connect().await.map_err(|error| failed(&error)) })
+    }
+}
+
+/// HTTP/2 over TLS, with a certificate on both sides.
+#[derive(Clone, Debug)]
+pub struct TlsConnector(ClientTls);
+
+impl TlsConnector {
+    /// With the certificates of this process.
+    pub fn new(tls: ClientTls) -> Self {
+        Self(tls)
+    }
+}
+
+impl Connector for TlsConnector {
+    fn connect(&self, address: &str) -> BoxFuture<'static, Result<Channel, ConnectError>> {
+        let (endpoint, tls, address) = (endpoint(address), self.0.clone(), address.to_owned());
         Box::pin(async move {
-            let endpoint = endpoint.map_err(|error| ConnectError::new(error.to_string()))?;
-            let endpoint = endpoint
-                .tcp_nodelay(true)
-                .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
-                .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
-                .keep_alive_while_idle(true);
-            endpoint.connect().await.map_err(|error| {
-                let (reason, is_refused) = (chain(&error), was_refused(&error));
-                ConnectError { reason, is_refused }
-            })
+            // The endpoint is told of no TLS of its own: what it gets is encrypted already.
+            let connect = service_fn(move |_: Uri| {
+                let (tls, address) = (tls.clone(), address.clone());
+                async move { tls.connect(&address).await.map(TokioIo::new) }
+            });
+            endpoint?.connect_with_connector(connect).await.map_err(|error| failed(&error))
         })
     }
+}
+
+fn endpoint(address: &str) -> Result<Endpoint, ConnectError> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"));
+    let endpoint = endpoint.map_err(|error| ConnectError::new(error.to_string()))?;
+    Ok(endpoint
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+        .keep_alive_while_idle(true))
+}
+
+fn failed(error: &tonic::transport::Error) -> ConnectError {
+    ConnectError { reason: chain(error), is_refused: was_refused(error) }
 }
 
 /// Whether what caused it all is a refused connection.

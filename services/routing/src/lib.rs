@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use holdfast_core::Reply;
 
-pub use connector::{ConnectError, Connector, TcpConnector};
+pub use connector::{ConnectError, Connector, TcpConnector, TlsConnector};
 pub use following::{Following, Notice};
 pub use router::Router;
 

@@ -94,14 +94,21 @@ impl Router {
         course.reply().await
     }
 
-    /// As [`Router::query`], for events: when there is none yet the answer waits for one, for at most `hold`; then the
-    /// page is empty.
+    /// As [`Router::query`], for events and changes of accounts: when there is none yet the answer waits for one, for at
+    /// most `hold`; then it is empty. A node that does not hold it back answers at once.
     ///
     /// # Errors
     /// [`RouteError::Unavailable`] when there is no answer in time.
-    pub async fn watch(&self, key: u32, query: &Query, hold: Duration, deadline: Instant) -> Result<Reply, RouteError> {
+    pub async fn watch(
+        &self,
+        application: Application,
+        key: u32,
+        query: &Query,
+        hold: Duration,
+        deadline: Instant,
+    ) -> Result<Reply, RouteError> {
         let body = Body::Watch(Bytes::from(codec::encode(query)), hold);
-        let route = self.route(Application::Locks, key);
+        let route = self.route(application, key);
         Course::new(route, &self.inner.options, body, Repeat::InLaterTerm, deadline).reply().await
     }
 

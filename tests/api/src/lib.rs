@@ -4,10 +4,12 @@
 //!
 //! Deliberately unknown here: what the programs say over their ports.
 
+mod background;
 mod program;
 mod scratch;
 mod standalone;
 
+pub use background::Background;
 pub use program::{Ended, program, run_to_its_end};
 pub use scratch::scratch;
 pub use standalone::Standalone;

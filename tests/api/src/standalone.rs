@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::program::{command, kill, wait_for_the_end};
 
 const PROGRAM: &str = "holdfast-standalone";
-const SERVES: &str = "Holdfast serves at http://";
+const SERVES: &str = "Holdfast serves at http";
 /// How long it may take until it serves, with others busy on the same machine.
 const SERVE_WITHIN: Duration = Duration::from_secs(60);
 /// How long it may take to stop in good order.
@@ -100,6 +100,6 @@ fn wait_until_it_serves(child: &mut Child, log: &Path) -> SocketAddr {
 
 /// The address is complete once its line is.
 fn served_address(text: &str) -> Option<SocketAddr> {
-    let (address, _) = text.split_once(SERVES)?.1.split_once('\n')?;
-    address.parse().ok()
+    let (scheme_and_address, _) = text.split_once(SERVES)?.1.split_once('\n')?;
+    scheme_and_address.split_once("://")?.1.parse().ok()
 }

@@ -153,6 +153,28 @@ impl Api {
         read(self.send(method, path, body).await?)
     }
 
+    /// Deletes what is at a path.
+    ///
+    /// # Errors
+    /// When it is not answered.
+    pub async fn delete(&self, path: &str) -> Result<(), CallError> {
+        self.send(Method::DELETE, path, None).await.map(drop)
+    }
+
+    /// An answer that goes on, like a stream of events.
+    ///
+    /// # Errors
+    /// When it does not begin.
+    pub async fn stream(&self, path: &str) -> Result<reqwest::Response, CallError> {
+        let answer = self.request(Method::GET, path).send().await.map_err(|error| not_answered(&error))?;
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(answer);
+        }
+        let text = answer.text().await.map_err(|error| not_answered(&error))?;
+        Err(problem(status.as_u16(), &text))
+    }
+
     async fn send(&self, method: Method, path: &str, body: Option<Value>) -> Result<String, CallError> {
         let request = self.request(method, path);
         self.run(if let Some(body) = body { request.json(&body) } else { request }).await

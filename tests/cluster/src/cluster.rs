@@ -131,7 +131,7 @@ impl Cluster {
 
     /// Makes an account of that name with a key and namespaces.
     pub async fn tenant(&self, name: &str, namespaces: &[&str]) -> Tenant {
-        let operator = self.api(0, self.secrets.operator_token().reveal().expose());
+        let operator = self.operator(0);
         let body =
             json!({"email": format!("{name}@example.com"), "full_name": name, "max_number_of_namespaces": 10_000});
         let account = ask(&operator, Method::POST, "/v1/accounts", body).await;
@@ -154,6 +154,11 @@ impl Cluster {
     pub fn api(&self, gateway: usize, key: &str) -> Api {
         let base = format!("http://{}", self.gateways[gateway].address());
         Api::new(self.http.clone(), base, key.to_owned())
+    }
+
+    /// Calls a gateway as the operator.
+    pub fn operator(&self, gateway: usize) -> Api {
+        self.api(gateway, self.secrets.operator_token().reveal().expose())
     }
 
     /// Calls a node by the internal protocol.

@@ -6,19 +6,20 @@ use holdfast_tidy::packages::Workspace;
 use holdfast_tidy::{assert_none, root};
 
 /// Which services each service may use directly. When the design changes, change it here and in ARCHITECTURE.md.
-const MAY_USE: [(&str, &[&str]); 12] = [
+const MAY_USE: [(&str, &[&str]); 13] = [
     ("core", &[]),
     ("cluster", &[]),
     ("storage", &[]),
     ("telemetry", &[]),
     ("proto", &[]),
+    ("tls", &[]),
     ("auth", &["core"]),
-    ("process", &["auth", "telemetry"]),
+    ("process", &["auth", "telemetry", "tls"]),
     ("bootstrap", &["auth"]),
-    ("routing", &["core", "proto", "cluster", "auth"]),
+    ("routing", &["core", "proto", "cluster", "auth", "tls"]),
     ("replication", &["storage", "proto"]),
-    ("node", &["core", "storage", "proto", "cluster", "auth", "routing", "replication"]),
-    ("gateway", &["core", "proto", "cluster", "auth", "routing"]),
+    ("node", &["core", "storage", "proto", "cluster", "auth", "routing", "replication", "tls"]),
+    ("gateway", &["core", "proto", "cluster", "auth", "routing", "tls"]),
 ];
 
 fn workspace() -> Workspace {

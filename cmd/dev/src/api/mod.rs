@@ -2,6 +2,7 @@
 
 mod error;
 mod operator;
+mod trust;
 
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use serde_json::Value;
 
 pub(crate) use error::CallError;
 pub(crate) use operator::operator;
+pub(crate) use trust::{http, trust, web_socket};
 
 /// Longer than the service takes to say that it is out of time.
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
@@ -20,7 +22,7 @@ const MAX_RETRIES: usize = 5;
 const FIRST_RETRY_AFTER: Duration = Duration::from_millis(200);
 const LAST_RETRY_AFTER: Duration = Duration::from_secs(3);
 
-/// Where the service is reached: `http://host:port`, without a slash at the end.
+/// Where the service is reached: `http://host:port` or `https://host:port`, without a slash at the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BaseUrl(String);
 
@@ -29,7 +31,7 @@ pub(crate) struct BaseUrl(String);
 pub(crate) enum BadUrl {
     #[error("write it like http://127.0.0.1:8080 ({0})")]
     Malformed(String),
-    #[error("only http:// is spoken here, not {0}://; for a service behind TLS use a tunnel to one of its gateways")]
+    #[error("only http:// and https:// are spoken here, not {0}://")]
     OtherScheme(String),
 }
 
@@ -39,14 +41,21 @@ impl std::str::FromStr for BaseUrl {
     fn from_str(text: &str) -> Result<Self, BadUrl> {
         let url = Url::parse(text).map_err(|error| BadUrl::Malformed(error.to_string()))?;
         match url.scheme() {
-            "http" if url.query().is_none() && url.fragment().is_none() => {
+            "http" | "https" if url.query().is_none() && url.fragment().is_none() => {
                 Ok(Self(url.as_str().trim_end_matches('/').to_owned()))
             }
-            "http" => Err(BadUrl::Malformed("without ? and #".to_owned())),
+            "http" | "https" => Err(BadUrl::Malformed("without ? and #".to_owned())),
             // What looks like a scheme here is a host when the scheme was left out.
             scheme if !text.contains("://") => Err(BadUrl::Malformed(format!("{scheme} is no scheme"))),
             scheme => Err(BadUrl::OtherScheme(scheme.to_owned())),
         }
+    }
+}
+
+impl BaseUrl {
+    /// Whether what is sent there is encrypted.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.0.starts_with("https:")
     }
 }
 
@@ -66,8 +75,7 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(url: BaseUrl, bearer: Secret) -> Result<Self> {
-        // A proxy of the environment could not reach what listens on this machine's loopback.
-        let http = reqwest::Client::builder().timeout(CALL_TIMEOUT).no_proxy().build();
+        let http = trust::http().timeout(CALL_TIMEOUT).build();
         Ok(Self { http: http.context("no HTTP client can be made")?, url, bearer })
     }
 
@@ -152,6 +160,7 @@ mod tests {
         for bad in ["", "127.0.0.1:8080", "localhost:8080", "http://", "http://127.0.0.1:8080/?a=b"] {
             assert!(refusal(bad).contains("like http://127.0.0.1:8080"), "{bad}: {}", refusal(bad));
         }
-        assert!(refusal("https://locks.example.com").contains("TLS"));
+        assert!(refusal("ftp://locks.example.com").contains("https://"));
+        assert!("https://locks.example.com".parse::<BaseUrl>().unwrap().is_encrypted());
     }
 }

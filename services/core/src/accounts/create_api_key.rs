@@ -25,7 +25,7 @@ impl AccountsCore {
         let created = self.changed(AccountChange::ApiKey(key.key_id.clone()));
         let key = ApiKey { created_at_ms: context.wall_ms, ..key.clone() };
         self.keys_of.entry(key.account).or_default().insert(created, key.key_id.clone());
-        self.keys.insert(key.key_id.clone(), StoredKey { key: key.clone(), created });
+        self.keys.insert(key.key_id.clone(), StoredKey { key: key.clone(), created, last_used_ms: None });
         Ok((Answer::ApiKey(key), None))
     }
 }

@@ -8,6 +8,7 @@ mod create;
 mod create_api_key;
 mod delete;
 mod delete_api_key;
+mod key_use;
 mod queries;
 mod snapshot;
 mod update;
@@ -42,6 +43,8 @@ pub struct AccountsCore {
 struct StoredKey {
     key: ApiKey,
     created: Revision,
+    /// Wall clock in milliseconds since 1970.
+    last_used_ms: Option<u64>,
 }
 
 impl AccountsCore {
@@ -77,6 +80,7 @@ impl AccountsCore {
             AccountsCommand::Delete { id } => self.delete(*id),
             AccountsCommand::CreateApiKey { key } => self.create_api_key(context, key),
             AccountsCommand::DeleteApiKey { account, key_id } => self.delete_api_key(*account, key_id),
+            AccountsCommand::NoteKeyUse { used } => self.note_key_use(used),
         }
     }
 

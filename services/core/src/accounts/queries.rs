@@ -17,6 +17,7 @@ impl AccountsCore {
             }
             Query::ApiKeys { account } => self.api_keys(*account),
             Query::AccountChanges { after } => self.account_changes(*after),
+            Query::KeyUse { account } => self.key_use(*account),
             _ => return None,
         })
     }

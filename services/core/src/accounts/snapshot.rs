@@ -27,6 +27,8 @@ enum Item {
     Remembered(RequestId, Account),
     /// Oldest first.
     DeletedKey(String),
+    /// After the keys; of those that were used.
+    KeyUsed(String, u64),
 }
 
 impl AccountsCore {
@@ -50,6 +52,11 @@ impl AccountsCore {
         }
         for (key_id, ()) in self.deleted_keys.iter() {
             writer.push(&Item::DeletedKey(key_id.clone()));
+        }
+        for (key_id, stored) in &self.keys {
+            if let Some(last_used_ms) = stored.last_used_ms {
+                writer.push(&Item::KeyUsed(key_id.clone(), last_used_ms));
+            }
         }
         writer.finish()
     }
@@ -80,7 +87,9 @@ impl AccountsCore {
                 }
                 let of_account = self.keys_of.entry(key.account).or_default();
                 let is_new = of_account.insert(created, key.key_id.clone()).is_none();
-                if self.keys.insert(key.key_id.clone(), StoredKey { key, created }).is_some() || !is_new {
+                if self.keys.insert(key.key_id.clone(), StoredKey { key, created, last_used_ms: None }).is_some()
+                    || !is_new
+                {
                     return Err(DecodeError::Snapshot("a key comes twice"));
                 }
             }
@@ -92,6 +101,11 @@ impl AccountsCore {
             }
             Item::Remembered(id, account) => self.remembered.remember(id, account),
             Item::DeletedKey(key_id) => self.deleted_keys.remember(key_id, ()),
+            Item::KeyUsed(key_id, last_used_ms) => {
+                let stored =
+                    self.keys.get_mut(&key_id).ok_or(DecodeError::Snapshot("a key that was used is not there"))?;
+                stored.last_used_ms = Some(last_used_ms);
+            }
         }
         Ok(())
     }

@@ -144,6 +144,8 @@ pub enum Answer {
     },
     /// One for each command of the list, in its order.
     InOrder(Vec<Result<Answer, Refusal>>),
+    /// When an account's keys were last used: key ids, and wall clocks in milliseconds since 1970.
+    KeyUse(Vec<(String, u64)>),
 }
 
 /// What goes back to whoever asked.

@@ -72,6 +72,11 @@ pub enum AccountsCommand {
         /// Which.
         key_id: String,
     },
+    /// Notes when keys were last used, unless it is known to be later. Answers `Done`, also when keys are gone.
+    NoteKeyUse {
+        /// Key ids, and wall clocks in milliseconds since 1970.
+        used: Vec<(String, u64)>,
+    },
 }
 
 /// Commands of a namespaces shard.

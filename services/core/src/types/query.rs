@@ -146,4 +146,9 @@ pub enum Query {
         /// Which.
         wait: WaitId,
     },
+    /// Answers `KeyUse`, of those keys that were used, in order of key id. Refused: `AccountNotFound`.
+    KeyUse {
+        /// Whose.
+        account: AccountId,
+    },
 }

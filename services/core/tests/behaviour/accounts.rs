@@ -196,6 +196,32 @@ fn a_repeated_key_answers_as_the_first_did_and_a_different_one_of_the_same_id_is
 }
 
 #[test]
+fn the_latest_use_of_a_key_is_kept_in_snapshots_too_and_is_no_change_to_follow() {
+    let mut core = core();
+    run(&mut core, &create(1, 5, "a@b.c")).unwrap();
+    run(&mut core, &create(2, 6, "b@b.c")).unwrap();
+    for (id, account) in [("k2", 5), ("k1", 5), ("k3", 5), ("other", 6)] {
+        run(&mut core, &create_key(id, account)).unwrap();
+    }
+    let (_, before) = changes(&core, 0);
+    let note = |used: &[(&str, u64)]| {
+        let used = used.iter().map(|(id, used_ms)| ((*id).to_owned(), *used_ms)).collect();
+        Command::Accounts(AccountsCommand::NoteKeyUse { used })
+    };
+    assert_eq!(run(&mut core, &note(&[("k1", 30), ("k2", 20), ("unknown", 10), ("other", 5)])), Ok(Answer::Done));
+    assert_eq!(run(&mut core, &note(&[("k1", 29), ("k2", 40)])), Ok(Answer::Done));
+    let used = |core: &ShardCore, account| core.query(0, &Query::KeyUse { account: AccountId(account) }).outcome;
+    let of_five = Answer::KeyUse(vec![("k1".to_owned(), 30), ("k2".to_owned(), 40)]);
+    assert_eq!(used(&core, 5), Ok(of_five.clone()));
+    assert_eq!(changes(&core, before), (Vec::new(), before));
+    let restored = ShardCore::restore(Application::Accounts, "accounts_00", &core.snapshot()).unwrap();
+    assert_eq!(used(&restored, 5), Ok(of_five));
+    run(&mut core, &delete_key("k1", 5)).unwrap();
+    assert_eq!(used(&core, 5), Ok(Answer::KeyUse(vec![("k2".to_owned(), 40)])));
+    assert_eq!(used(&core, 7), Err(Refusal::AccountNotFound(AccountId(7))));
+}
+
+#[test]
 fn a_repeated_creation_of_a_deleted_key_does_not_make_it_valid_again() {
     let mut core = core();
     account(&mut core, &create(1, 1, "a@example.com"));

@@ -41,6 +41,8 @@ fn commands_of_accounts_have_the_bytes_they_always_had() {
     );
     let delete = AccountsCommand::DeleteApiKey { account: ACCOUNT, key_id: "k1".into() };
     assert_bytes(&Command::Accounts(delete), "01000407026b31");
+    let used = vec![("k1".to_owned(), 300), ("k2".to_owned(), 1)];
+    assert_bytes(&Command::Accounts(AccountsCommand::NoteKeyUse { used }), "01000502026b31ac02026b3201");
 }
 
 #[test]

@@ -80,6 +80,9 @@ fn accounts_command() -> impl Strategy<Value = Command> {
             Command::Accounts(AccountsCommand::DeleteApiKey { account: AccountId(account), key_id })
         }),
         1 => (1_u64..5).prop_map(move |id| Command::Accounts(suspend(id))),
+        1 => (0_u8..6, 0_u64..100).prop_map(|(key, used_ms)| {
+            Command::Accounts(AccountsCommand::NoteKeyUse { used: vec![(key.to_string(), used_ms)] })
+        }),
         1 => proptest::collection::vec(0_u64..20, 0..4).prop_map(|numbers| Command::OutboxConfirm { numbers }),
     ]
 }

@@ -4,18 +4,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_cluster::Application;
-use holdfast_core::{Answer, Query, Refusal, Revision};
+use holdfast_core::{AccountChange, Answer, Query, Refusal, Revision};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::accounts::Accounts;
+use super::accounts::{Accounts, SHARD_KEY};
 use crate::error::{ApiError, ApiResult, Code};
-use holdfast_routing::Router;
+use holdfast_routing::{RouteError, Router};
 
-/// How often the shard is asked for changes.
+/// How long the shard keeps the question for changes until there is one.
+const HOLD: Duration = Duration::from_millis(500);
+/// How soon the shard is asked again that has nothing to tell and keeps no question, or that cannot be asked.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// Between two questions, when there is much to tell.
+const PAUSE: Duration = Duration::from_millis(5);
 /// Without contact for so long, nothing is served from memory.
 pub const MAX_SILENCE: Duration = Duration::from_secs(30);
 /// Without contact for so long, the process says that it is not ready.
@@ -78,33 +82,61 @@ impl Follower {
 
 async fn follow(router: Router, accounts: Arc<Accounts>, contact: Arc<Contact>) {
     let mut after: Revision = 0;
-    let mut ticks = tokio::time::interval(POLL_INTERVAL);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    // The first answer is wanted at once, whatever it says.
+    let mut hold = Duration::ZERO;
     loop {
-        ticks.tick().await;
         let asked_at = Instant::now();
-        let query = Query::AccountChanges { after };
-        let reply = router.query(Application::Accounts, 0, &query, asked_at + POLL_TIMEOUT).await;
-        match reply.map(|reply| reply.outcome) {
-            Ok(Ok(Answer::AccountChanges { changes, now })) => {
-                for change in changes {
-                    accounts.forget(change);
-                }
+        match ask(&router, after, hold).await {
+            Ok(Some(Changed::These(changes, now))) => {
+                let is_news = !changes.is_empty();
+                changes.into_iter().for_each(|change| accounts.forget(change));
+                accounts.listens();
                 after = now;
+                *contact.answered.lock() = Some(asked_at);
+                if is_news {
+                    sleep(PAUSE).await;
+                } else {
+                    sleep_until(asked_at + POLL_INTERVAL.min(hold)).await;
+                }
+                hold = HOLD;
             }
-            Ok(Err(Refusal::ChangesForgotten { now, .. })) => {
+            Ok(Some(Changed::Unknown(now))) => {
                 accounts.clear();
                 after = now;
+                *contact.answered.lock() = Some(asked_at);
+                sleep(PAUSE).await;
             }
-            Ok(other) => {
-                tracing::error!(outcome = ?other, "the accounts shard does not tell its changes");
-                continue;
-            }
+            Ok(None) => sleep(POLL_INTERVAL).await,
             Err(error) => {
                 tracing::warn!(%error, "the accounts shard cannot be followed");
-                continue;
+                sleep(POLL_INTERVAL).await;
             }
         }
-        *contact.answered.lock() = Some(asked_at);
     }
+}
+
+/// What the shard told, and after which revision to ask next.
+enum Changed {
+    These(Vec<AccountChange>, Revision),
+    /// More than it remembers.
+    Unknown(Revision),
+}
+
+/// Nothing when the answer cannot be understood.
+async fn ask(router: &Router, after: Revision, hold: Duration) -> Result<Option<Changed>, RouteError> {
+    let query = Query::AccountChanges { after };
+    let deadline = Instant::now() + hold + POLL_TIMEOUT;
+    let reply = if hold.is_zero() {
+        router.query(Application::Accounts, SHARD_KEY, &query, deadline).await?
+    } else {
+        router.watch(Application::Accounts, SHARD_KEY, &query, hold, deadline).await?
+    };
+    Ok(match reply.outcome {
+        Ok(Answer::AccountChanges { changes, now }) => Some(Changed::These(changes, now)),
+        Err(Refusal::ChangesForgotten { now, .. }) => Some(Changed::Unknown(now)),
+        other => {
+            tracing::error!(outcome = ?other, "the accounts shard does not tell its changes");
+            None
+        }
+    })
 }

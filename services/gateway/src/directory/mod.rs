@@ -1,14 +1,17 @@
 //! What the gateway remembers of the accounts and namespaces shards, so that a call costs one trip to a locks shard.
 //!
-//! Accounts and API keys are kept until the accounts shard reports a change of them; it is asked for changes every
-//! 250 ms, and when it did not answer for 30 s nothing is served from memory any more. Namespaces are kept as long as
-//! their locks shard accepts the incarnation.
+//! Accounts and API keys are kept until the accounts shard reports a change of them; it keeps the question for changes
+//! until there is one, and when it did not answer for 30 s nothing is served from memory any more. Namespaces are kept
+//! as long as their locks shard accepts the incarnation.
 
 mod accounts;
+mod bells;
 mod cache;
 mod follower;
+mod key_use;
 mod namespaces;
 mod rates;
+mod revocations;
 
 use std::sync::Arc;
 
@@ -17,8 +20,10 @@ use tokio::time::Instant;
 
 use crate::error::ApiResult;
 use accounts::Accounts;
+pub(crate) use bells::Bell;
 use follower::Follower;
 use holdfast_routing::Router;
+use key_use::KeyUse;
 use namespaces::Namespaces;
 
 pub use follower::{MAX_SILENCE, POLL_INTERVAL};
@@ -29,6 +34,7 @@ pub struct Directory {
     accounts: Arc<Accounts>,
     namespaces: Namespaces,
     follower: Follower,
+    key_use: KeyUse,
 }
 
 impl Directory {
@@ -36,7 +42,8 @@ impl Directory {
     pub fn start(router: Router) -> Self {
         let accounts = Arc::new(Accounts::new(router.clone()));
         let follower = Follower::start(router.clone(), accounts.clone());
-        Self { accounts, namespaces: Namespaces::new(router), follower }
+        let key_use = KeyUse::start(router.clone());
+        Self { accounts, namespaces: Namespaces::new(router), follower, key_use }
     }
 
     /// The account, if there is one.
@@ -55,6 +62,34 @@ impl Directory {
     pub async fn api_key(&self, key_id: &str, deadline: Instant) -> ApiResult<Option<Arc<ApiKey>>> {
         self.follower.require_contact()?;
         self.accounts.api_key(key_id, deadline).await
+    }
+
+    /// Whether the key of a token that was made at that instant (wall clock in milliseconds since 1970) is still good. It
+    /// is looked up only when it may have changed since.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` when it cannot be known.
+    pub async fn is_token_good(&self, key_id: &str, issued_at_ms: u64, deadline: Instant) -> ApiResult<bool> {
+        self.follower.require_contact()?;
+        if !self.accounts.is_doubtful(key_id, issued_at_ms) {
+            return Ok(true);
+        }
+        Ok(self.accounts.api_key(key_id, deadline).await?.is_some())
+    }
+
+    /// The key was used just now.
+    pub fn note_key_use(&self, key_id: &str) {
+        self.key_use.note(key_id);
+    }
+
+    /// Rings when the account changes.
+    pub(crate) fn account_bell(&self, id: AccountId) -> Bell<AccountId> {
+        self.accounts.account_bell(id)
+    }
+
+    /// Rings when the key changes.
+    pub(crate) fn key_bell(&self, key_id: &str) -> Bell<String> {
+        self.accounts.key_bell(key_id)
     }
 
     /// The incarnation of a namespace, as far as is known here; its locks shard has the last word.
@@ -91,5 +126,6 @@ impl Directory {
     /// Stops following.
     pub async fn shutdown(&self) {
         self.follower.shutdown().await;
+        self.key_use.shutdown().await;
     }
 }

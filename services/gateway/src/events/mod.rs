@@ -3,7 +3,6 @@
 //! A watcher asks the shard for one page after another, and the shard keeps the question until there is something to
 //! tell. Nothing is gathered for a reader who does not read: the next page is asked for when the last one was taken.
 
-mod credential;
 mod pages;
 mod places;
 mod stream;
@@ -12,10 +11,9 @@ mod view;
 use holdfast_core::{Revision, Scopes};
 
 use crate::error::ApiResult;
-use crate::service::{CallContext, Caller, Service};
+use crate::service::{CallContext, Caller, Service, Standing};
 use crate::validate;
 
-pub(crate) use credential::StandingCredential;
 use pages::Pages;
 pub(crate) use places::Places;
 pub(crate) use stream::EventStream;
@@ -45,8 +43,7 @@ pub(crate) struct EventPage {
 }
 
 impl Service {
-    /// Watches a namespace. `bearer` is the credential that the caller was let in with; it is checked again while the
-    /// stream lives.
+    /// Watches a namespace. The stream ends when the caller is no longer let in.
     ///
     /// # Errors
     /// `NAMESPACE_NOT_FOUND`, `REVISION_COMPACTED` when the start is too old, `RATE_LIMITED` when the account has too
@@ -54,7 +51,6 @@ impl Service {
     pub(crate) async fn watch_events(
         &self,
         caller: &Caller,
-        bearer: Option<&str>,
         context: &CallContext,
         request: WatchEvents,
     ) -> ApiResult<EventStream> {
@@ -63,11 +59,9 @@ impl Service {
         let prefix = validate::prefix(&request.prefix, tenant.limits())?;
         self.inner.rates.admit(tenant.account)?;
         let place = self.inner.watchers.take(tenant.account.id)?;
-        let credential =
-            StandingCredential::new(self.clone(), bearer, Some(request.namespace.clone()), Scopes::LOCKS_READ);
+        let standing = Standing::new(self.clone(), caller.clone());
         let from = request.from_revision;
         let pages = Pages::open(self.clone(), tenant.account.id, &request.namespace, prefix, from, context).await?;
-        let refused = async move { credential.refused().await };
-        Ok(EventStream::start(pages.start(), pages, refused, place, self.stopping()))
+        Ok(EventStream::start(pages.start(), pages, standing.refused(), place, self.stopping()))
     }
 }

@@ -83,7 +83,8 @@ impl Source for Pages {
         loop {
             let query = question(&self.namespace, &self.prefix, Some(self.next_revision));
             let deadline = Instant::now() + HOLD + ANSWER_WITHIN;
-            match self.service.inner.router.watch(self.key, &query, HOLD, deadline).await {
+            let router = &self.service.inner.router;
+            match router.watch(Application::Locks, self.key, &query, HOLD, deadline).await {
                 Ok(reply) => {
                     let page = read(reply, &self.namespace.name)?;
                     self.next_revision = page.next_revision;

@@ -2,16 +2,19 @@
 
 use holdfast_core::{Event, EventKind, Mode, Owner};
 use serde::{Serialize, Serializer};
+use utoipa::ToSchema;
 
-use crate::service::{Timestamp, mode_name};
+use crate::service::{EventName, ModeName, Timestamp, mode_name};
 
 /// Something that happened in a namespace.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Event)]
 pub struct EventInfo {
     /// When, in the order of the namespace; no two events share one.
     pub revision: u64,
     /// What happened; shown by [`EventKind::name`].
     #[serde(rename = "type", serialize_with = "kind_as_name")]
+    #[schema(value_type = EventName)]
     pub kind: EventKind,
     /// Wall clock of the shard's leader, for display.
     pub at: Timestamp,
@@ -28,12 +31,14 @@ pub struct EventInfo {
 }
 
 /// One path in one mode.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Claim)]
 pub struct ClaimInfo {
     /// Segments from the root.
     pub path: Vec<String>,
     /// How.
     #[serde(serialize_with = "mode_as_name")]
+    #[schema(value_type = ModeName)]
     pub mode: Mode,
 }
 

@@ -7,7 +7,7 @@ use tonic::{Request, Response, Status};
 
 use super::{Call, GrpcDoor, show, status};
 use crate::error::{ApiError, ApiResult};
-use crate::service::{CreateAccount, CreateApiKey, UpdateAccount};
+use crate::service::{CreateAccount, CreateApiKey, CreateToken, UpdateAccount};
 
 type Answer<T> = Result<Response<T>, Status>;
 
@@ -81,6 +81,14 @@ impl v1::accounts_service_server::AccountsService for GrpcDoor {
         let account = given(&message.account_id);
         self.service.delete_api_key(&caller, &context, account, &message.key_id).await.map_err(status)?;
         Ok(Response::new(v1::DeleteApiKeyResponse {}))
+    }
+
+    async fn create_token(&self, request: Request<v1::CreateTokenRequest>) -> Answer<v1::Token> {
+        let Call { caller, context: _, message } = Call::check(&self.service, request).await?;
+        let v1::CreateTokenRequest { scopes, namespaces, ttl_ms } = message;
+        let request = CreateToken { scopes: listed(scopes), namespaces: listed(namespaces), ttl_ms };
+        let created = self.service.create_token(&caller, request).map_err(status)?;
+        Ok(Response::new(v1::Token { token: created.token, expires_at: Some(show::instant(created.expires_at)) }))
     }
 }
 

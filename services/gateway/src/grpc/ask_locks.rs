@@ -25,6 +25,7 @@ pub(super) fn acquire(message: v1::AcquireLockRequest) -> ApiResult<AcquireLock>
             metadata: message.metadata.into_iter().collect(),
             allow_upgrade: message.allow_upgrade,
             fencing_token: message.fencing_token,
+            signed: message.signed,
         },
     })
 }
@@ -48,6 +49,7 @@ pub(super) fn acquire_set(message: v1::AcquireLocksRequest) -> ApiResult<Acquire
             metadata: message.metadata.into_iter().collect(),
             allow_upgrade: message.allow_upgrade,
             fencing_token: message.fencing_token,
+            signed: message.signed,
         },
     })
 }

@@ -3,16 +3,15 @@
 use std::pin::Pin;
 
 use futures::{Stream, stream};
-use holdfast_auth::Secret;
 use holdfast_proto::v1;
 use prost::Message;
 use tonic::{Code as Grpc, Request, Response, Status, Streaming};
 
 use super::session_messages::{read, write};
-use super::{Call, GrpcDoor, head, show, status};
+use super::{Call, GrpcDoor, show, status};
 use crate::error::{ApiError, ApiResult, Code};
 use crate::service::{CreateSession, SessionInfo};
-use crate::session::{ClientMessage, Credential, Ending, FromSession, Rules, ToSession, Told, check_size};
+use crate::session::{ClientMessage, Ending, FromSession, Rules, ToSession, Told, check_size};
 
 type Answer<T> = Result<Response<T>, Status>;
 
@@ -58,11 +57,8 @@ impl v1::sessions_service_server::SessionsService for GrpcDoor {
     type ConnectStream = Pin<Box<dyn Stream<Item = Result<v1::ServerMessage, Status>> + Send>>;
 
     async fn connect(&self, request: Request<Streaming<v1::ClientMessage>>) -> Answer<Self::ConnectStream> {
-        let bearer = head(&request).bearer().map_err(status)?.map(Secret::new);
-        let Call { message: messages, .. } = Call::check(&self.service, request).await?;
-        // The check let nobody in who brought none.
-        let bearer = bearer.ok_or_else(|| status(ApiError::unauthenticated("no credential")))?;
-        let (to, from) = self.service.connect(Credential::Bearer(bearer), Rules::default());
+        let Call { caller, message: messages, .. } = Call::check(&self.service, request).await?;
+        let (to, from) = self.service.connect(caller, Rules::default());
         tokio::spawn(read_all(messages, to));
         Ok(Response::new(Box::pin(stream::unfold(Some(from), step))))
     }

@@ -88,6 +88,7 @@ pub(super) fn api_key(view: ApiKeyView, api_key: Option<String>) -> v1::ApiKey {
         namespaces: view.namespaces.unwrap_or_default(),
         expires_at: view.expires_at.map(instant),
         created_at: Some(instant(view.created_at)),
+        last_used_at: view.last_used_at.map(instant),
     }
 }
 
@@ -149,6 +150,7 @@ pub(super) fn acquired(answer: AcquireAnswer) -> v1::AcquireLockResponse {
         success: answer.success,
         fencing_token: answer.fencing_token,
         reason: answer.reason.map(refusal),
+        signed_grant: answer.signed_grant,
         lock: Some(lock(answer.lock)),
     }
 }
@@ -158,6 +160,7 @@ pub(super) fn acquired_set(answer: AcquireLocksAnswer) -> v1::AcquireLocksRespon
         success: answer.success,
         fencing_token: answer.fencing_token,
         reason: answer.reason.map(refusal),
+        signed_grants: answer.signed_grants.unwrap_or_default(),
         locks: answer.locks.into_iter().map(lock).collect(),
     }
 }

@@ -8,7 +8,7 @@ use holdfast_core::{EventKind, Mode};
 use holdfast_proto::v1;
 use tonic::{Request, Response, Status};
 
-use super::{Call, head, show, status};
+use super::{Call, show, status};
 use crate::events::{EventInfo, EventStream, WatchEvents};
 use crate::service::Service;
 
@@ -19,11 +19,10 @@ pub(super) async fn watch(
     service: &Service,
     request: Request<v1::WatchRequest>,
 ) -> Result<Response<WatchStream>, Status> {
-    let bearer = head(&request).bearer().map_err(status)?.map(str::to_owned);
     let Call { caller, context, message } = Call::check(service, request).await?;
     let v1::WatchRequest { namespace, prefix, from_revision } = message;
     let request = WatchEvents { namespace, prefix, from_revision };
-    let events = service.watch_events(&caller, bearer.as_deref(), &context, request).await.map_err(status)?;
+    let events = service.watch_events(&caller, &context, request).await.map_err(status)?;
     Ok(Response::new(Box::pin(stream::unfold(Some(Feed::new(events)), step))))
 }
 

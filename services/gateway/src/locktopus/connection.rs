@@ -11,10 +11,10 @@ use uuid::Uuid;
 use super::leaving::Leaving;
 use super::message::{Request, State, read, told};
 use crate::error::{ApiError, Code};
-use crate::service::Service;
+use crate::service::{CallContext, Service};
 use crate::session::{
-    ClientMessage, ClientSays, Credential, Ending, FromSession, Lock, Open, RefusedFor, Release, Rules, ServerMessage,
-    ToSession, Told,
+    ClientMessage, ClientSays, Ending, FromSession, Lock, Open, RefusedFor, Release, Rules, ServerMessage, ToSession,
+    Told,
 };
 
 /// What a client did that it may not.
@@ -62,8 +62,11 @@ impl From<ApiError> for Over {
 impl Connection {
     pub(super) async fn run(self, mut socket: WebSocket) {
         let process_id = format!("locktopus {}", self.peer);
-        let credential = Credential::Account(self.account.to_string());
-        let (to_session, from_session) = self.service.connect(credential, Rules { any_ttl: true, keep_alive: true });
+        let caller = match self.service.trust_account(&self.account.to_string(), &CallContext::new("locktopus")).await {
+            Ok(caller) => caller,
+            Err(error) => return end(socket, Over::from(error)).await,
+        };
+        let (to_session, from_session) = self.service.connect(caller, Rules { any_ttl: true, keep_alive: true });
         let mut client = Client { to_session, from_session, seq: 0, state: State::Ready, asked: None, pending: None };
         let over = match client.open(&self.namespace, &process_id, self.abandon_ms.max(LEAST_TTL_MS)).await {
             Ok(session_id) => {

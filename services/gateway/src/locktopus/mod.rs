@@ -16,6 +16,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use holdfast_core::AccountId;
+use holdfast_tls::ServerTls;
 use tokio::net::TcpListener;
 use tokio::sync::OnceCell;
 
@@ -38,14 +39,15 @@ struct Door {
     known: Arc<OnceCell<AccountId>>,
 }
 
-/// Serves Locktopus clients on a listener of their own until `shutdown` ends, then lets go of the connections, whose
+/// Serves Locktopus clients on a listener of their own, encrypted when there is a certificate, until `shutdown` ends, then lets go of the connections, whose
 /// abandon timeouts begin, and returns.
 pub async fn serve_locktopus(
     listener: TcpListener,
+    tls: Option<ServerTls>,
     service: Service,
     account: LocktopusAccount,
     shutdown: impl Future<Output = ()>,
 ) {
     let door = Door { service: service.clone(), account, known: Arc::default() };
-    serve_routes(listener, routes::routes(door), &service, shutdown).await;
+    serve_routes(listener, tls, routes::routes(door), &service, shutdown).await;
 }

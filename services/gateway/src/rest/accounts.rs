@@ -4,29 +4,34 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::Problem;
 use super::body::{Body, Object};
 use super::call::Call;
 use super::names::Names;
+use super::openapi::{Called, OfAccount, Problems, Reads, Unique};
 use super::query::Query;
 use crate::error::{ApiError, ApiResult};
 use crate::service::{AccountView, CreateAccount, LimitsPatch, PageRequest, Service, UpdateAccount, parse_status};
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = CreateAccount)]
 pub(super) struct CreateBody {
     email: String,
     full_name: String,
     max_number_of_namespaces: Option<u32>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = UpdateAccount)]
 pub(super) struct UpdateBody {
     full_name: Option<String>,
     status: Option<String>,
     max_number_of_namespaces: Option<u32>,
+    #[schema(value_type = Option<LimitsPatch>)]
     limits: Option<Object<LimitsPatch>>,
 }
 
@@ -44,12 +49,17 @@ impl UpdateBody {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct Accounts {
     accounts: Vec<AccountView>,
     next_page_token: Option<String>,
 }
 
+/// Make an account
+#[utoipa::path(post, path = "/v1/accounts", tag = "Accounts", operation_id = "create_account",
+    security(("operator" = [])),
+    request_body(content = CreateBody, example = json!({"email": "jo@example.com", "full_name": "Jo Doe"})),
+    responses((status = 201, description = "The account.", body = AccountView), Problems<(Called, Reads, Unique)>))]
 pub(super) async fn create(
     State(service): State<Service>,
     call: Call,
@@ -62,6 +72,10 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, Json(account)))
 }
 
+/// List accounts, in order of id
+#[utoipa::path(get, path = "/v1/accounts", tag = "Accounts", operation_id = "list_accounts",
+    security(("operator" = [])), params(PageRequest),
+    responses((status = 200, description = "A page.", body = Accounts), Problems<(Called,)>))]
 pub(super) async fn list(
     State(service): State<Service>,
     call: Call,
@@ -71,6 +85,10 @@ pub(super) async fn list(
     Ok(Json(Accounts { accounts: page.items, next_page_token: page.next_page_token }))
 }
 
+/// Look at an account
+#[utoipa::path(get, path = "/v1/accounts/{account}", tag = "Accounts", operation_id = "get_account",
+    security(("operator" = [])),
+    responses((status = 200, description = "The account.", body = AccountView), Problems<(Called, OfAccount)>))]
 pub(super) async fn get(
     State(service): State<Service>,
     call: Call,
@@ -80,6 +98,11 @@ pub(super) async fn get(
     Ok(Json(service.get_account(&call.caller, &call.context, &id).await?))
 }
 
+/// Change an account: what is absent stays
+#[utoipa::path(patch, path = "/v1/accounts/{account}", tag = "Accounts", operation_id = "update_account",
+    security(("operator" = [])),
+    request_body(content = UpdateBody, example = json!({"full_name": "Jo Doe"})),
+    responses((status = 200, description = "The account.", body = AccountView), Problems<(Called, Reads, OfAccount)>))]
 pub(super) async fn update(
     State(service): State<Service>,
     call: Call,
@@ -91,6 +114,10 @@ pub(super) async fn update(
     Ok(Json(service.update_account(&call.caller, &call.context, &id, request).await?))
 }
 
+/// End an account with its namespaces, keys and locks
+#[utoipa::path(delete, path = "/v1/accounts/{account}", tag = "Accounts", operation_id = "delete_account",
+    security(("operator" = [])),
+    responses((status = 204, description = "Done."), Problems<(Called, OfAccount)>))]
 pub(super) async fn delete(
     State(service): State<Service>,
     call: Call,

@@ -2,30 +2,34 @@
 
 use holdfast_core::Mode;
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use super::body::{Instant, Object, Pairs};
 use crate::error::{ApiError, ApiResult};
-use crate::service::{OwnerFields, Resource, Terms, parse_mode};
+use crate::service::{ModeName, OwnerFields, Resource, Terms, parse_mode};
 
 /// Derives what both bodies share: serde cannot flatten fields and refuse unknown ones at once.
 macro_rules! acquire_body {
-    ($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Deserialize)]
+    ($(#[$doc:meta])* $name:ident { $($(#[$meta:meta])* $field:ident: $type:ty),* $(,)? }) => {
+        #[derive(Deserialize, ToSchema)]
         #[serde(deny_unknown_fields)]
+        $(#[$doc])*
         pub(super) struct $name {
-            $(pub(super) $field: $type,)*
+            $($(#[$meta])* pub(super) $field: $type,)*
             process_id: Option<String>,
             session_id: Option<String>,
             holder: Option<String>,
             ttl_ms: Option<u64>,
+            #[schema(value_type = Option<String>, format = DateTime)]
             expires_at: Option<Instant>,
             wait_ms: Option<u64>,
             poll_ms: Option<u64>,
             transition_ms: Option<u64>,
+            #[schema(value_type = Option<std::collections::BTreeMap<String, String>>)]
             metadata: Option<Pairs>,
             allow_upgrade: Option<bool>,
             fencing_token: Option<u64>,
+            signed: Option<bool>,
         }
 
         impl $name {
@@ -43,6 +47,7 @@ macro_rules! acquire_body {
                     metadata: self.metadata.unwrap_or_default().0,
                     allow_upgrade: self.allow_upgrade.unwrap_or(false),
                     fencing_token: self.fencing_token,
+                    signed: self.signed.unwrap_or(false),
                 };
                 (owner, terms)
             }
@@ -52,18 +57,29 @@ macro_rules! acquire_body {
 
 acquire_body! {
     /// Of one lock.
-    AcquireBody { mode: Option<String> }
+    #[schema(as = AcquireLock)]
+    AcquireBody {
+        #[schema(value_type = Option<ModeName>)]
+        mode: Option<String>,
+    }
 }
 
 acquire_body! {
     /// Of a set.
-    AcquireSetBody { resources: Vec<Object<ResourceBody>>, request_id: Option<String> }
+    #[schema(as = AcquireLocks)]
+    AcquireSetBody {
+        #[schema(value_type = Vec<ResourceBody>)]
+        resources: Vec<Object<ResourceBody>>,
+        request_id: Option<String>,
+    }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = Resource)]
 pub(super) struct ResourceBody {
     path: Vec<String>,
+    #[schema(value_type = Option<ModeName>)]
     mode: Option<String>,
 }
 

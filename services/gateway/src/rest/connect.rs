@@ -14,11 +14,11 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt, StreamExt};
-use holdfast_auth::Secret;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use super::Problem;
 use super::names::Names;
+use super::openapi::{Called, Counted, InNamespace, Problems};
 use super::query::Query;
 use super::session_messages::{read, write};
 use crate::error::{ApiError, ApiResult, Code};
@@ -26,8 +26,7 @@ use crate::head::Head;
 use crate::server::Stay;
 use crate::service::{CallContext, Caller, Service};
 use crate::session::{
-    ClientMessage, Credential, Ending, FromSession, MAX_LOCK_INFO_BYTES, READ_WITHIN, Rules, ToSession, Told,
-    check_size,
+    ClientMessage, Ending, FromSession, MAX_LOCK_INFO_BYTES, READ_WITHIN, Rules, ToSession, Told, check_size,
 };
 
 /// The subprotocol of clients that cannot set headers: the next one that they name is the credential.
@@ -51,11 +50,10 @@ const FAULT: u16 = 1_011;
 /// The client broke the protocol.
 const MALFORMED: u16 = 3_000;
 
-/// A caller whose credential was checked, wherever it stood, and that credential.
+/// A caller whose credential was checked, wherever it stood.
 pub(super) struct Connecting {
     caller: Caller,
     context: CallContext,
-    bearer: Secret,
 }
 
 impl FromRequestParts<Service> for Connecting {
@@ -69,7 +67,7 @@ impl FromRequestParts<Service> for Connecting {
             None => bearer_protocol(&parts.headers),
         };
         let caller = service.authenticate(bearer.as_deref(), &context).await?;
-        Ok(Self { caller, context, bearer: Secret::new(bearer.unwrap_or_default()) })
+        Ok(Self { caller, context })
     }
 }
 
@@ -84,6 +82,10 @@ fn bearer_protocol(headers: &HeaderMap) -> Option<String> {
     protocols.next().map(str::to_owned)
 }
 
+/// Connect a session over WebSocket
+#[utoipa::path(get, path = "/v1/namespaces/{namespace}/connect", tag = "Sessions", operation_id = "connect",
+    security(("key" = ["locks:write"])),
+    responses((status = 101, description = "From here on the session protocol is spoken, a JSON message a frame."), Problems<(Called, Counted, InNamespace)>))]
 pub(super) async fn connect(
     State(service): State<Service>,
     connecting: Connecting,
@@ -92,12 +94,12 @@ pub(super) async fn connect(
     stay: Option<Extension<Stay>>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Problem> {
-    let Connecting { caller, context, bearer } = connecting;
+    let Connecting { caller, context } = connecting;
     service.may_connect(&caller, &context, &namespace).await?;
     let upgrade = upgrade.map_err(|rejection| not_upgraded(&rejection))?;
     let upgrade = upgrade.protocols([BEARER]).max_message_size(MAX_FRAME_BYTES).max_frame_size(MAX_FRAME_BYTES);
     Ok(upgrade.on_upgrade(move |socket| async move {
-        let (to, from) = service.connect(Credential::Bearer(bearer), Rules::default());
+        let (to, from) = service.connect(caller, Rules::default());
         carry(socket, to, from, &namespace).await;
         // The process counts the connection, and waits for it when it stops, until here.
         drop(stay);

@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::time::Duration;
 use std::vec::IntoIter;
 
-use axum::Extension;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::http::header::CACHE_CONTROL;
@@ -17,10 +16,10 @@ use tokio::time::{Instant, timeout_at};
 use super::Problem;
 use super::call::Call;
 use super::names::Names;
+use super::openapi::{Called, Counted, InNamespace, OfHistory, Problems};
 use super::query::{FromQuery, Parameters, Query};
 use crate::error::{ApiError, ApiResult};
 use crate::events::{EventInfo, EventStream, WatchEvents};
-use crate::head::Head;
 use crate::service::Service;
 
 /// How often a reader hears of a stream in which nothing happens, so that nobody on the way takes it for dead.
@@ -45,10 +44,17 @@ impl FromQuery for WatchQuery {
     }
 }
 
+/// Watch what happens in a namespace, as server-sent events
+#[utoipa::path(get, path = "/v1/namespaces/{namespace}/events", tag = "Events", operation_id = "watch_events",
+    security(("key" = ["locks:read"])), params(
+        ("prefix" = Option<Vec<String>>, Query, description = "A path, its segments in order, one in each."),
+        ("from_revision" = Option<u64>, Query, description = "Begin there, inclusive; from now when absent."),
+        ("Last-Event-ID" = Option<u64>, Header, description = "Go on after this one.")),
+    responses((status = 200, description = "Events without end: `id` is the revision, `event` the type, `data` an Event.",
+        body = EventInfo, content_type = "text/event-stream"), Problems<(Called, Counted, InNamespace, OfHistory)>))]
 pub(super) async fn watch(
     State(service): State<Service>,
     call: Call,
-    Extension(head): Extension<Head>,
     headers: HeaderMap,
     Names(namespace): Names<String>,
     Query(query): Query<WatchQuery>,
@@ -56,7 +62,7 @@ pub(super) async fn watch(
     // A browser that lost its connection asks for the same address again, and says what it has: that counts.
     let from_revision = after_last_event(&headers)?.or(query.from_revision);
     let request = WatchEvents { namespace, prefix: query.prefix, from_revision };
-    let events = service.watch_events(&call.caller, head.bearer()?, &call.context, request).await?;
+    let events = service.watch_events(&call.caller, &call.context, request).await?;
     let stream = Sse::new(stream::unfold(Feed::new(events), Feed::step));
     Ok(([(CACHE_CONTROL, "no-store")], stream))
 }

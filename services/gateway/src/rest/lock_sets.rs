@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use super::Problem;
 use super::acquire_body::{AcquireSetBody, resources};
@@ -11,42 +12,53 @@ use super::body::{Body, Object};
 use super::call::Call;
 use super::locks::OneLock;
 use super::names::Names;
+use super::openapi::{Called, Counted, InNamespace, Limited, OfSession, Problems, Reads};
 use super::query::Query;
 use crate::service::{
     AcquireLocks, AcquireLocksAnswer, CheckAnswer, LockName, OwnerFields, ReleaseLocks, ReleaseLocksAnswer,
     ResetAnswer, ResetNamespace, Service,
 };
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = ReleaseLocks)]
 pub(super) struct ReleaseSetBody {
     process_id: Option<String>,
     session_id: Option<String>,
     holder: Option<String>,
+    #[schema(value_type = Option<Vec<PathBody>>)]
     resources: Option<Vec<Object<PathBody>>>,
     all: Option<bool>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = LockPath)]
 pub(super) struct PathBody {
     path: Vec<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = CheckLockPath)]
 pub(super) struct CheckPathBody {
     path: Vec<String>,
     fencing_token: u64,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = ResetNamespace)]
 pub(super) struct ResetBody {
     live_owners: Vec<String>,
     before_revision: Option<u64>,
 }
 
+/// Take several locks at once: all of them or none
+#[utoipa::path(post, path = "/v1/namespaces/{namespace}/lock-sets/acquire", tag = "Sets", operation_id = "acquire_locks",
+    security(("key" = ["locks:write"])),
+    request_body(content = AcquireSetBody, example = json!({"process_id": "alice", "ttl_ms": 60000, "resources": [{"path": ["a", "b"], "mode": "READ"}]})),
+    responses((status = 200, description = "Whether all was granted, and the locks as they now are.", body = AcquireLocksAnswer), Problems<(Called, Reads, Counted, InNamespace, OfSession, Limited)>))]
 pub(super) async fn acquire(
     State(service): State<Service>,
     call: Call,
@@ -61,6 +73,11 @@ pub(super) async fn acquire(
     Ok(Json(service.acquire_locks(&call.caller, &call.context, request).await?))
 }
 
+/// Release several locks, or everything of an owner
+#[utoipa::path(post, path = "/v1/namespaces/{namespace}/lock-sets/release", tag = "Sets", operation_id = "release_locks",
+    security(("key" = ["locks:write"])),
+    request_body(content = ReleaseSetBody, example = json!({"process_id": "alice", "all": true})),
+    responses((status = 200, description = "Whether something ended, and the locks as they now are.", body = ReleaseLocksAnswer), Problems<(Called, Reads, InNamespace, OfSession)>))]
 pub(super) async fn release(
     State(service): State<Service>,
     call: Call,
@@ -74,6 +91,11 @@ pub(super) async fn release(
     Ok(Json(service.release_locks(&call.caller, &call.context, request).await?))
 }
 
+/// Look at a lock of any path
+#[utoipa::path(post, path = "/v1/namespaces/{namespace}/lock-sets/get", tag = "Sets", operation_id = "get_lock_at",
+    security(("key" = ["locks:read"])),
+    request_body(content = PathBody, example = json!({"path": ["a", "b"]})),
+    responses((status = 200, description = "The lock, with all its readers.", body = OneLock), Problems<(Called, Reads, Counted, InNamespace)>))]
 pub(super) async fn get(
     State(service): State<Service>,
     call: Call,
@@ -85,6 +107,11 @@ pub(super) async fn get(
     Ok(Json(OneLock { lock }))
 }
 
+/// Force a lock of any path open
+#[utoipa::path(post, path = "/v1/namespaces/{namespace}/lock-sets/delete", tag = "Sets", operation_id = "delete_lock_at",
+    security(("key" = ["locks:force"])),
+    request_body(content = PathBody, example = json!({"path": ["a", "b"]})),
+    responses((status = 204, description = "Done."), Problems<(Called, Reads, Counted, InNamespace)>))]
 pub(super) async fn delete(
     State(service): State<Service>,
     call: Call,
@@ -96,6 +123,11 @@ pub(super) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Ask whether a fencing token is current, for a lock of any path
+#[utoipa::path(post, path = "/v1/namespaces/{namespace}/lock-sets/check", tag = "Sets", operation_id = "check_lock_at",
+    security(("key" = ["locks:read"])),
+    request_body(content = CheckPathBody, example = json!({"path": ["a", "b"], "fencing_token": 57})),
+    responses((status = 200, description = "Whether the hold of that token is held.", body = CheckAnswer), Problems<(Called, Reads, Counted, InNamespace)>))]
 pub(super) async fn check(
     State(service): State<Service>,
     call: Call,
@@ -107,6 +139,11 @@ pub(super) async fn check(
     Ok(Json(service.check_lock(&call.caller, &call.context, &namespace, &lock, token).await?))
 }
 
+/// End what every owner has that is not listed
+#[utoipa::path(post, path = "/v1/namespaces/{namespace}/reset", tag = "Sets", operation_id = "reset_namespace",
+    security(("key" = ["locks:force"])),
+    request_body(content = ResetBody, example = json!({"live_owners": ["alice"]})),
+    responses((status = 200, description = "What ended.", body = ResetAnswer), Problems<(Called, Reads, Counted, InNamespace)>))]
 pub(super) async fn reset(
     State(service): State<Service>,
     call: Call,

@@ -4,12 +4,14 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::Problem;
 use super::acquire_body::{AcquireBody, mode};
 use super::body::Body;
 use super::call::Call;
 use super::names::Names;
+use super::openapi::{Called, Counted, InNamespace, Limited, OfSession, Problems, Reads};
 use super::query::{FromQuery, Parameters, Query};
 use crate::error::ApiResult;
 use crate::service::{
@@ -17,8 +19,9 @@ use crate::service::{
     ReleaseLock, Service,
 };
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = ReleaseLock)]
 pub(super) struct ReleaseBody {
     process_id: Option<String>,
     session_id: Option<String>,
@@ -26,18 +29,19 @@ pub(super) struct ReleaseBody {
     fencing_token: Option<u64>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = CheckLock)]
 pub(super) struct CheckBody {
     fencing_token: u64,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct OneLock {
     pub(super) lock: LockInfo,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct Locks {
     locks: Vec<LockInfo>,
     next_page_token: Option<String>,
@@ -55,6 +59,11 @@ impl FromQuery for ListQuery {
     }
 }
 
+/// Take a lock, wait for it, or extend a hold. A refusal is an answer
+#[utoipa::path(post, path = "/v1/namespaces/{namespace}/locks/{name}/acquire", tag = "Locks", operation_id = "acquire_lock",
+    security(("key" = ["locks:write"])),
+    request_body(content = AcquireBody, example = json!({"process_id": "alice", "ttl_ms": 60000})),
+    responses((status = 200, description = "Whether it was granted, and the lock as it now is.", body = AcquireAnswer), Problems<(Called, Reads, Counted, InNamespace, OfSession, Limited)>))]
 pub(super) async fn acquire(
     State(service): State<Service>,
     call: Call,
@@ -68,6 +77,11 @@ pub(super) async fn acquire(
     Ok(Json(service.acquire_lock(&call.caller, &call.context, request).await?))
 }
 
+/// Release a lock
+#[utoipa::path(post, path = "/v1/namespaces/{namespace}/locks/{name}/release", tag = "Locks", operation_id = "release_lock",
+    security(("key" = ["locks:write"])),
+    request_body(content = ReleaseBody, example = json!({"process_id": "alice"})),
+    responses((status = 200, description = "Whether a hold ended, and the lock as it now is.", body = ReleaseAnswer), Problems<(Called, Reads, InNamespace, OfSession)>))]
 pub(super) async fn release(
     State(service): State<Service>,
     call: Call,
@@ -80,6 +94,10 @@ pub(super) async fn release(
     Ok(Json(service.release_lock(&call.caller, &call.context, request).await?))
 }
 
+/// Look at a lock
+#[utoipa::path(get, path = "/v1/namespaces/{namespace}/locks/{name}", tag = "Locks", operation_id = "get_lock",
+    security(("key" = ["locks:read"])),
+    responses((status = 200, description = "The lock, with all its readers.", body = OneLock), Problems<(Called, Counted, InNamespace)>))]
 pub(super) async fn get(
     State(service): State<Service>,
     call: Call,
@@ -90,6 +108,10 @@ pub(super) async fn get(
     Ok(Json(OneLock { lock }))
 }
 
+/// Force a lock open: end all its holds
+#[utoipa::path(delete, path = "/v1/namespaces/{namespace}/locks/{name}", tag = "Locks", operation_id = "delete_lock",
+    security(("key" = ["locks:force"])),
+    responses((status = 204, description = "Done."), Problems<(Called, Counted, InNamespace)>))]
 pub(super) async fn delete(
     State(service): State<Service>,
     call: Call,
@@ -100,6 +122,11 @@ pub(super) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Ask whether a fencing token is current
+#[utoipa::path(post, path = "/v1/namespaces/{namespace}/locks/{name}/check", tag = "Locks", operation_id = "check_lock",
+    security(("key" = ["locks:read"])),
+    request_body(content = CheckBody, example = json!({"fencing_token": 57})),
+    responses((status = 200, description = "Whether the hold of that token is held.", body = CheckAnswer), Problems<(Called, Reads, Counted, InNamespace)>))]
 pub(super) async fn check(
     State(service): State<Service>,
     call: Call,
@@ -111,6 +138,10 @@ pub(super) async fn check(
     Ok(Json(service.check_lock(&call.caller, &call.context, &namespace, &lock, token).await?))
 }
 
+/// List held locks, in order of path
+#[utoipa::path(get, path = "/v1/namespaces/{namespace}/locks", tag = "Locks", operation_id = "list_locks",
+    security(("key" = ["locks:read"])), params(("prefix" = Option<Vec<String>>, Query, description = "A path, its segments in order, one in each."), PageRequest),
+    responses((status = 200, description = "A page.", body = Locks), Problems<(Called, Counted, InNamespace)>))]
 pub(super) async fn list(
     State(service): State<Service>,
     call: Call,

@@ -16,55 +16,73 @@ mod locks;
 mod names;
 mod namespaces;
 mod observe;
+mod openapi;
 mod query;
 pub(crate) mod reading;
 mod session_messages;
 mod sessions;
+mod tokens;
 
 use axum::Router;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post};
 use tower_http::catch_panic::CatchPanicLayer;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::error::{ApiError, Code};
+use crate::health::{self, Probes};
 use crate::service::Service;
 
 pub(crate) use answer::{Problem, after_panic};
 pub(crate) use body::MAX_BODY_BYTES;
+pub(crate) use openapi::{Answered, Local, Probe, Problems};
 
 const MAX_SHOWN_PATH: usize = 200;
 
-/// Every REST route of the service, without health and metrics.
-pub(crate) fn routes(service: Service) -> Router {
-    Router::new()
-        .route("/v1/accounts", post(accounts::create).get(accounts::list))
-        .route("/v1/accounts/{account}", get(accounts::get).patch(accounts::update).delete(accounts::delete))
-        .route("/v1/accounts/{account}/api-keys", post(api_keys::create_for).get(api_keys::list_for))
-        .route("/v1/accounts/{account}/api-keys/{key_id}", delete(api_keys::delete_for))
-        .route("/v1/api-keys", post(api_keys::create).get(api_keys::list))
-        .route("/v1/api-keys/{key_id}", delete(api_keys::delete))
-        .route("/v1/namespaces", post(namespaces::create).get(namespaces::list))
-        .route("/v1/namespaces/{namespace}", get(namespaces::get).patch(namespaces::update).delete(namespaces::delete))
-        .route("/v1/namespaces/{namespace}/events", get(events::watch))
-        .route("/v1/namespaces/{namespace}/locks", get(locks::list))
-        .route("/v1/namespaces/{namespace}/locks/{name}", get(locks::get).delete(locks::delete))
-        .route("/v1/namespaces/{namespace}/locks/{name}/acquire", post(locks::acquire))
-        .route("/v1/namespaces/{namespace}/locks/{name}/release", post(locks::release))
-        .route("/v1/namespaces/{namespace}/locks/{name}/check", post(locks::check))
-        .route("/v1/namespaces/{namespace}/lock-sets/acquire", post(lock_sets::acquire))
-        .route("/v1/namespaces/{namespace}/lock-sets/release", post(lock_sets::release))
-        .route("/v1/namespaces/{namespace}/lock-sets/get", post(lock_sets::get))
-        .route("/v1/namespaces/{namespace}/lock-sets/delete", post(lock_sets::delete))
-        .route("/v1/namespaces/{namespace}/lock-sets/check", post(lock_sets::check))
-        .route("/v1/namespaces/{namespace}/reset", post(lock_sets::reset))
-        .route("/v1/namespaces/{namespace}/sessions", post(sessions::create).get(sessions::list))
-        .route("/v1/namespaces/{namespace}/sessions/{session}", get(sessions::get).delete(sessions::delete))
-        .route("/v1/namespaces/{namespace}/sessions/{session}/keepalive", post(sessions::keep_alive))
-        .route("/v1/namespaces/{namespace}/connect", get(connect::connect))
-        .with_state(service)
+/// Every REST route of the service and of the process.
+pub(crate) fn routes(service: Service, probes: Probes) -> Router {
+    let (routes, _) = of_service().with_state(service).merge(health::routes().with_state(probes)).split_for_parts();
+    routes
+}
+
+/// The same routes, described.
+fn described() -> OpenApiRouter<Service> {
+    // What the probes say is no matter here: only the description is taken.
+    of_service().merge(health::routes().with_state(Probes::none()))
+}
+
+fn of_service() -> OpenApiRouter<Service> {
+    OpenApiRouter::new()
+        .routes(routes!(accounts::create, accounts::list))
+        .routes(routes!(accounts::get, accounts::update, accounts::delete))
+        .routes(routes!(api_keys::create_for, api_keys::list_for))
+        .routes(routes!(api_keys::delete_for))
+        .routes(routes!(api_keys::create, api_keys::list))
+        .routes(routes!(api_keys::delete))
+        .routes(routes!(tokens::create))
+        .routes(routes!(tokens::public_keys))
+        .routes(routes!(namespaces::create, namespaces::list))
+        .routes(routes!(namespaces::get, namespaces::update, namespaces::delete))
+        .routes(routes!(events::watch))
+        .routes(routes!(locks::list))
+        .routes(routes!(locks::get, locks::delete))
+        .routes(routes!(locks::acquire))
+        .routes(routes!(locks::release))
+        .routes(routes!(locks::check))
+        .routes(routes!(lock_sets::acquire))
+        .routes(routes!(lock_sets::release))
+        .routes(routes!(lock_sets::get))
+        .routes(routes!(lock_sets::delete))
+        .routes(routes!(lock_sets::check))
+        .routes(routes!(lock_sets::reset))
+        .routes(routes!(sessions::create, sessions::list))
+        .routes(routes!(sessions::get, sessions::delete))
+        .routes(routes!(sessions::keep_alive))
+        .routes(routes!(connect::connect))
+        .merge(openapi::routes())
 }
 
 /// Adds what every answer has, whatever its route: problems for unknown routes, wrong methods and panics, the request

@@ -4,29 +4,33 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::Problem;
 use super::body::Body;
 use super::call::Call;
 use super::names::Names;
+use super::openapi::{Called, Counted, InNamespace, Limited, OfAccount, Problems, Reads, Unique};
 use super::query::{FromQuery, Parameters, Query};
 use crate::error::ApiResult;
 use crate::service::{CreateNamespace, NamespaceView, PageRequest, Service};
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = CreateNamespace)]
 pub(super) struct CreateBody {
     name: String,
     description: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = UpdateNamespace)]
 pub(super) struct UpdateBody {
     description: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct Namespaces {
     namespaces: Vec<NamespaceView>,
     next_page_token: Option<String>,
@@ -44,6 +48,11 @@ impl FromQuery for DeleteQuery {
     }
 }
 
+/// Make a namespace
+#[utoipa::path(post, path = "/v1/namespaces", tag = "Namespaces", operation_id = "create_namespace",
+    security(("key" = ["namespaces:admin"])),
+    request_body(content = CreateBody, example = json!({"name": "orders"})),
+    responses((status = 201, description = "The namespace.", body = NamespaceView), Problems<(Called, Reads, Counted, OfAccount, Unique, Limited)>))]
 pub(super) async fn create(
     State(service): State<Service>,
     call: Call,
@@ -55,6 +64,10 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, Json(namespace)))
 }
 
+/// List namespaces, in order of name
+#[utoipa::path(get, path = "/v1/namespaces", tag = "Namespaces", operation_id = "list_namespaces",
+    security(("key" = ["locks:read"]), ("key" = ["namespaces:admin"])), params(PageRequest),
+    responses((status = 200, description = "A page.", body = Namespaces), Problems<(Called, Counted, OfAccount)>))]
 pub(super) async fn list(
     State(service): State<Service>,
     call: Call,
@@ -64,6 +77,10 @@ pub(super) async fn list(
     Ok(Json(Namespaces { namespaces: page.items, next_page_token: page.next_page_token }))
 }
 
+/// Look at a namespace
+#[utoipa::path(get, path = "/v1/namespaces/{namespace}", tag = "Namespaces", operation_id = "get_namespace",
+    security(("key" = ["locks:read"]), ("key" = ["namespaces:admin"])),
+    responses((status = 200, description = "The namespace.", body = NamespaceView), Problems<(Called, Counted, InNamespace)>))]
 pub(super) async fn get(
     State(service): State<Service>,
     call: Call,
@@ -73,6 +90,11 @@ pub(super) async fn get(
     Ok(Json(service.get_namespace(&call.caller, &call.context, &name).await?))
 }
 
+/// Change the description of a namespace
+#[utoipa::path(patch, path = "/v1/namespaces/{namespace}", tag = "Namespaces", operation_id = "update_namespace",
+    security(("key" = ["namespaces:admin"])),
+    request_body(content = UpdateBody, example = json!({"description": "locks of the order system"})),
+    responses((status = 200, description = "The namespace.", body = NamespaceView), Problems<(Called, Reads, Counted, InNamespace, Limited)>))]
 pub(super) async fn update(
     State(service): State<Service>,
     call: Call,
@@ -83,6 +105,10 @@ pub(super) async fn update(
     Ok(Json(service.update_namespace(&call.caller, &call.context, &name, body.description).await?))
 }
 
+/// Delete a namespace and end everything in it
+#[utoipa::path(delete, path = "/v1/namespaces/{namespace}", tag = "Namespaces", operation_id = "delete_namespace",
+    security(("key" = ["namespaces:admin"])), params(("id" = Option<String>, Query, description = "Only this incarnation.")),
+    responses((status = 204, description = "Done."), Problems<(Called, Counted, InNamespace)>))]
 pub(super) async fn delete(
     State(service): State<Service>,
     call: Call,

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use super::*;
+use crate::health::Probes;
 use crate::test_cluster::{Tenant, TestCluster};
 
 #[derive(Clone)]
@@ -52,7 +53,7 @@ impl Door {
     pub(super) async fn open() -> Self {
         let cluster = Arc::new(TestCluster::start().await);
         let tenant = cluster.tenant("door@example.com").await;
-        let door = Self { router: finish(routes(cluster.service.clone())), cluster, tenant };
+        let door = Self { router: finish(routes(cluster.service.clone(), Probes::none())), cluster, tenant };
         let made = door.call("POST /v1/namespaces", Some(json!({"name": "ns"}))).await;
         assert_eq!(made.status, 201, "{}", made.body);
         door

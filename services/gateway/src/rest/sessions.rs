@@ -4,23 +4,28 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::Problem;
 use super::body::{Body, Pairs};
 use super::call::Call;
 use super::names::Names;
+use super::openapi::{Called, Counted, InNamespace, Limited, OfSession, Problems, Reads};
 use super::query::Query;
 use crate::service::{CreateSession, PageRequest, Service, SessionInfo};
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = CreateSession)]
 pub(super) struct CreateBody {
     process_id: String,
     ttl_ms: u64,
+    #[schema(value_type = Option<std::collections::BTreeMap<String, String>>)]
     metadata: Option<Pairs>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = CreatedSession)]
 pub(super) struct Created {
     session_id: String,
     process_id: String,
@@ -28,17 +33,22 @@ pub(super) struct Created {
     remaining_ms: u64,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct KeptAlive {
     remaining_ms: u64,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct Sessions {
     sessions: Vec<SessionInfo>,
     next_page_token: Option<String>,
 }
 
+/// Open a session
+#[utoipa::path(post, path = "/v1/namespaces/{namespace}/sessions", tag = "Sessions", operation_id = "create_session",
+    security(("key" = ["locks:write"])),
+    request_body(content = CreateBody, example = json!({"process_id": "alice", "ttl_ms": 10000})),
+    responses((status = 201, description = "The session.", body = Created), Problems<(Called, Reads, Counted, InNamespace, Limited)>))]
 pub(super) async fn create(
     State(service): State<Service>,
     call: Call,
@@ -53,6 +63,10 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, Json(Created { session_id, process_id, ttl_ms, remaining_ms })))
 }
 
+/// Give a sign of life
+#[utoipa::path(post, path = "/v1/namespaces/{namespace}/sessions/{session}/keepalive", tag = "Sessions", operation_id = "keep_session_alive",
+    security(("key" = ["locks:write"])),
+    responses((status = 200, description = "How long it lives without another.", body = KeptAlive), Problems<(Called, InNamespace, OfSession)>))]
 pub(super) async fn keep_alive(
     State(service): State<Service>,
     call: Call,
@@ -63,6 +77,10 @@ pub(super) async fn keep_alive(
     Ok(Json(KeptAlive { remaining_ms }))
 }
 
+/// Look at a session
+#[utoipa::path(get, path = "/v1/namespaces/{namespace}/sessions/{session}", tag = "Sessions", operation_id = "get_session",
+    security(("key" = ["locks:read"])),
+    responses((status = 200, description = "The session.", body = SessionInfo), Problems<(Called, Counted, InNamespace, OfSession)>))]
 pub(super) async fn get(
     State(service): State<Service>,
     call: Call,
@@ -72,6 +90,10 @@ pub(super) async fn get(
     Ok(Json(service.get_session(&call.caller, &call.context, &namespace, &session_id).await?))
 }
 
+/// End a session with all that it holds and waits for
+#[utoipa::path(delete, path = "/v1/namespaces/{namespace}/sessions/{session}", tag = "Sessions", operation_id = "delete_session",
+    security(("key" = ["locks:write"])),
+    responses((status = 204, description = "Done."), Problems<(Called, InNamespace, OfSession)>))]
 pub(super) async fn delete(
     State(service): State<Service>,
     call: Call,
@@ -82,6 +104,10 @@ pub(super) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// List sessions, in order of id
+#[utoipa::path(get, path = "/v1/namespaces/{namespace}/sessions", tag = "Sessions", operation_id = "list_sessions",
+    security(("key" = ["locks:read"])), params(PageRequest),
+    responses((status = 200, description = "A page.", body = Sessions), Problems<(Called, Counted, InNamespace)>))]
 pub(super) async fn list(
     State(service): State<Service>,
     call: Call,

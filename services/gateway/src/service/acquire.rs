@@ -9,7 +9,8 @@ use super::caller::Tenant;
 use super::instant::wall_now;
 use super::show::Shown;
 use super::{
-    AcquireAnswer, AcquireLock, AcquireLocks, AcquireLocksAnswer, CallContext, Caller, LockInfo, Service, Terms,
+    AcquireAnswer, AcquireLock, AcquireLocks, AcquireLocksAnswer, CallContext, Caller, LockInfo, Service, Standing,
+    Terms,
 };
 use crate::error::{ApiError, ApiResult};
 use crate::validate::{self, Waiting};
@@ -45,9 +46,10 @@ impl Service {
         let claims = vec![Claim { path, mode: request.mode }];
         let owner = validate::owner(&request.owner)?;
         let checked = check(tenant, &request.namespace, owner, claims, terms)?;
-        let AcquireLocksAnswer { success, fencing_token, reason, locks } =
-            self.acquire(tenant, context, checked).await?;
-        Ok(AcquireAnswer { success, fencing_token, reason, lock: one(locks)? })
+        let AcquireLocksAnswer { success, fencing_token, reason, signed_grants, locks } =
+            self.acquire(caller, context, checked).await?;
+        let signed_grant = signed_grants.and_then(|grants| grants.into_iter().next());
+        Ok(AcquireAnswer { success, fencing_token, reason, signed_grant, lock: one(locks)? })
     }
 
     /// Takes several paths at once, all of them or none.
@@ -68,15 +70,16 @@ impl Service {
         }
         let mut checked = check(tenant, &request.namespace, owner, claims, &request.terms)?;
         checked.request_id.clone_from(&request.request_id);
-        self.acquire(tenant, context, checked).await
+        self.acquire(caller, context, checked).await
     }
 
     async fn acquire(
         &self,
-        tenant: Tenant<'_>,
+        caller: &Caller,
         context: &CallContext,
         checked: Checked<'_>,
     ) -> ApiResult<AcquireLocksAnswer> {
+        let tenant = caller.tenant()?;
         if checked.terms.fencing_token.is_none() {
             // An extension is never limited: its owner would lose what it holds.
             self.inner.rates.admit(tenant.account)?;
@@ -111,11 +114,17 @@ impl Service {
             // Whoever is no longer let in waits no longer: dropped, the call gives its place up.
             Some(_) => tokio::select! {
                 reply = answered => reply?,
-                error = self.no_longer_let_in(tenant) => return Err(error),
+                error = Standing::new(self.clone(), caller.clone()).refused() => return Err(error),
             },
         };
         let shown = Shown::new(checked.namespace, reply.clock_ms);
-        expect_answer!(reply.outcome?, Answer::Acquired { outcome, locks } => shown.acquired(outcome, locks))
+        let acquired =
+            expect_answer!(reply.outcome?, Answer::Acquired { outcome, locks } => shown.acquired(outcome, locks));
+        let mut answer = acquired?;
+        if checked.terms.signed && answer.success {
+            answer.signed_grants = Some(self.sign_grants(tenant, context, &checked.owner, &answer.locks).await?);
+        }
+        Ok(answer)
     }
 }
 

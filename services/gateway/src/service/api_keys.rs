@@ -1,11 +1,13 @@
 //! API keys: of any account by the operator, of the own account with `account:admin`.
 
+use std::collections::HashMap;
+
 use holdfast_auth::ApiKeySecret;
 use holdfast_core::{AccountId, AccountsCommand, Answer, ApiKey, Command, Limits, Query, Refusal, Scopes};
 
 use super::ask::{check_repeat, expect_answer};
 use super::instant::wall_now;
-use super::{ApiKeyView, CallContext, Caller, CreateApiKey, CreatedApiKey, Service};
+use super::{ApiKeyView, CallContext, Caller, CreateApiKey, CreatedApiKey, Service, Timestamp};
 use crate::error::{ApiError, ApiResult};
 use crate::validate;
 
@@ -63,7 +65,14 @@ impl Service {
         let account = self.account_of_keys(caller, account)?;
         let routed = self.ask_accounts(Query::ApiKeys { account }, context).await?;
         let keys = expect_answer!(routed.reply.outcome?, Answer::ApiKeys(keys) => keys)?;
-        Ok(keys.into_iter().map(Into::into).collect())
+        let routed = self.ask_accounts(Query::KeyUse { account }, context).await?;
+        let used = expect_answer!(routed.reply.outcome?, Answer::KeyUse(used) => used)?;
+        let used: HashMap<String, u64> = used.into_iter().collect();
+        let shown = keys.into_iter().map(|key| {
+            let last_used_at = used.get(&key.key_id).copied().map(Timestamp);
+            ApiKeyView { last_used_at, ..key.into() }
+        });
+        Ok(shown.collect())
     }
 
     /// Revokes a key: refused here from now on, and everywhere else within a second.
@@ -155,7 +164,7 @@ fn new_key(caller: &Caller, account: AccountId, request: CreateApiKey) -> ApiRes
     })
 }
 
-fn scopes_of(names: &[String]) -> ApiResult<Scopes> {
+pub(super) fn scopes_of(names: &[String]) -> ApiResult<Scopes> {
     let mut scopes = Scopes::NONE;
     for name in names {
         let scope = Scopes::from_name(name).ok_or_else(|| {

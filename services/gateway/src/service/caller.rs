@@ -1,22 +1,15 @@
 //! Who calls: the credential checked, the account looked up.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use holdfast_auth::{AccountPrincipal, Credential, OperatorToken, Principal};
+use holdfast_auth::{AccountPrincipal, Credential, OperatorToken, Principal, Proof};
 use holdfast_core::{Account, AccountStatus, Limits, Scopes};
-
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::{CallContext, Service, Timestamp};
 use crate::error::{ApiError, ApiResult};
 use crate::validate;
 
-/// How often a caller that waits is looked at again: changes are heard of every 250 ms, and have to be felt within a
-/// second.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How long one look may take; most find everything in memory.
-const LOOK_WITHIN: Duration = Duration::from_secs(5);
 /// What a caller of the dlocks door is allowed that is known by the number of its account only.
 const TRUSTED_SCOPES: Scopes =
     Scopes(Scopes::LOCKS_READ.0 | Scopes::LOCKS_WRITE.0 | Scopes::LOCKS_FORCE.0 | Scopes::NAMESPACES_ADMIN.0);
@@ -47,15 +40,21 @@ impl Caller {
         if self.principal.is_operator() { Ok(()) } else { Err(ApiError::denied("this call needs the operator token")) }
     }
 
+    /// The tenant, whatever its key allows.
+    pub(crate) fn tenant(&self) -> ApiResult<Tenant<'_>> {
+        match (&self.principal, &self.account) {
+            (Principal::Account(principal), Some(account)) => Ok(Tenant { principal, account }),
+            _ => Err(ApiError::denied(
+                "the operator token is for accounts and cluster calls; use an API key of the account",
+            )),
+        }
+    }
+
     /// The tenant, when its key has at least one of these scopes.
     pub(crate) fn require_any(&self, scopes: &[Scopes]) -> ApiResult<Tenant<'_>> {
-        let (Principal::Account(principal), Some(account)) = (&self.principal, &self.account) else {
-            return Err(ApiError::denied(
-                "the operator token is for accounts and cluster calls; use an API key of the account",
-            ));
-        };
-        if scopes.iter().any(|scope| principal.scopes.contains(*scope)) {
-            return Ok(Tenant { principal, account });
+        let tenant = self.tenant()?;
+        if scopes.iter().any(|scope| tenant.principal.scopes.contains(*scope)) {
+            return Ok(tenant);
         }
         let names: Vec<&str> = scopes.iter().flat_map(|scope| scope.names()).collect();
         Err(ApiError::denied(format!("the API key lacks the scope {}", names.join(" or ")))
@@ -92,7 +91,7 @@ impl Service {
     pub async fn authenticate(&self, bearer: Option<&str>, context: &CallContext) -> ApiResult<Caller> {
         let bearer = bearer.ok_or_else(|| {
             ApiError::unauthenticated(
-                "no credential: send `Authorization: Bearer` with an API key or the operator token",
+                "no credential: send `Authorization: Bearer` with an API key, a token or the operator token",
             )
         })?;
         let credential = Credential::parse(bearer)
@@ -102,14 +101,17 @@ impl Service {
                 return Ok(Caller { principal: Principal::Operator, account: None });
             }
             Credential::Operator(_) => return Err(ApiError::unauthenticated("the operator token is not the one")),
+            Credential::Token(token) => {
+                let principal = self.inner.tokens.verify(&token)?;
+                return self.stands(principal, context.deadline).await;
+            }
             Credential::ApiKey(presented) => presented,
         };
-        // One text for unknown, wrong, revoked and expired, so that nobody learns which key ids exist.
-        let refused = || ApiError::unauthenticated("the API key is unknown, expired or revoked");
         let directory = &self.inner.directory;
-        let kept = directory.api_key(presented.key_id(), context.deadline).await?.ok_or_else(refused)?;
-        let principal = Principal::of_key(&presented, &kept, Timestamp::now().0).ok_or_else(refused)?;
-        let account = directory.account(kept.account, context.deadline).await?.ok_or_else(refused)?;
+        let kept = directory.api_key(presented.key_id(), context.deadline).await?.ok_or_else(refused_key)?;
+        let principal = Principal::of_key(&presented, &kept, Timestamp::now().0).ok_or_else(refused_key)?;
+        let account = directory.account(kept.account, context.deadline).await?.ok_or_else(refused_key)?;
+        directory.note_key_use(&kept.key_id);
         active(principal, account)
     }
 
@@ -129,36 +131,39 @@ impl Service {
             scopes: TRUSTED_SCOPES,
             namespaces: None,
             expires_at_ms: None,
+            proof: Proof::Trusted,
         };
         active(Principal::Account(principal), account)
     }
 
-    /// Ends when a tenant that was let in no longer would be: the key revoked or expired, the account suspended or gone.
-    /// While nobody can say, the tenant stays.
-    pub(super) async fn no_longer_let_in(&self, tenant: Tenant<'_>) -> ApiError {
-        loop {
-            sleep(LOOK_EVERY).await;
-            if let Err(error) = self.look_again(tenant).await
-                && !error.code.is_retryable()
-            {
-                return error;
-            }
+    /// The caller as it now is, after it was let in: a key keeps its secret, scopes and namespaces for life, so that
+    /// nothing but its end has to be looked at.
+    pub(crate) async fn look_again(&self, caller: &Caller, deadline: Instant) -> ApiResult<Caller> {
+        match &caller.principal {
+            Principal::Operator => Ok(caller.clone()),
+            Principal::Account(principal) => self.stands(principal.clone(), deadline).await,
         }
     }
 
-    async fn look_again(&self, tenant: Tenant<'_>) -> ApiResult<()> {
-        let refused = || ApiError::unauthenticated("the API key is unknown, expired or revoked");
-        let (principal, directory) = (tenant.principal, &self.inner.directory);
-        let deadline = Instant::now() + LOOK_WITHIN;
-        // A caller that is known by its account alone has no key.
-        if !principal.key_id.is_empty() {
-            let kept = directory.api_key(&principal.key_id, deadline).await?.ok_or_else(refused)?;
-            if kept.expires_at_ms.is_some_and(|expires_at_ms| expires_at_ms <= Timestamp::now().0) {
-                return Err(refused());
+    /// The caller of a principal that was checked, unless it ended since.
+    async fn stands(&self, principal: AccountPrincipal, deadline: Instant) -> ApiResult<Caller> {
+        let directory = &self.inner.directory;
+        let (is_good, refused): (bool, fn() -> ApiError) = match principal.proof {
+            Proof::Key => (directory.api_key(&principal.key_id, deadline).await?.is_some(), refused_key),
+            Proof::Token { issued_at_ms } => {
+                (directory.is_token_good(&principal.key_id, issued_at_ms, deadline).await?, refused_token)
             }
+            Proof::Trusted => (true, refused_key),
+        };
+        let now_ms = Timestamp::now().0;
+        if !is_good || principal.expires_at_ms.is_some_and(|expires_at_ms| expires_at_ms <= now_ms) {
+            return Err(refused());
         }
         let account = directory.account(principal.account, deadline).await?.ok_or_else(refused)?;
-        active(Principal::Account(principal.clone()), account).map(drop)
+        if matches!(principal.proof, Proof::Token { .. }) {
+            directory.note_key_use(&principal.key_id);
+        }
+        active(Principal::Account(principal), account)
     }
 
     /// Whether what follows `Bearer ` is the operator token.
@@ -166,6 +171,16 @@ impl Service {
         let token = bearer.and_then(|text| OperatorToken::parse(text).ok());
         token.is_some_and(|token| self.inner.operator.accepts(&token))
     }
+}
+
+/// One text for unknown, wrong, revoked and expired, so that nobody learns which key ids exist.
+fn refused_key() -> ApiError {
+    ApiError::unauthenticated("the API key is unknown, expired or revoked")
+}
+
+/// One text for whatever is wrong with a token.
+pub(super) fn refused_token() -> ApiError {
+    ApiError::unauthenticated("the token is malformed, expired or revoked; get another one at POST /v1/tokens")
 }
 
 fn active(principal: Principal, account: Arc<Account>) -> ApiResult<Caller> {

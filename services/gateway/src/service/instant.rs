@@ -7,9 +7,11 @@ use serde::{Serialize, Serializer};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
+use utoipa::ToSchema;
 
 /// A wall-clock instant in milliseconds since 1970. Shown and serialized as RFC 3339 UTC with milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ToSchema)]
+#[schema(value_type = String, format = DateTime, example = "2026-03-01T12:00:00.000Z")]
 pub struct Timestamp(pub u64);
 
 impl Timestamp {

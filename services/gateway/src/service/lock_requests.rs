@@ -69,6 +69,8 @@ pub struct Terms {
     pub allow_upgrade: bool,
     /// Only extend the hold of this token.
     pub fencing_token: Option<u64>,
+    /// Whether the answer has signed grants.
+    pub signed: bool,
 }
 
 /// An acquire of one lock.

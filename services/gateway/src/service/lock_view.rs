@@ -2,11 +2,13 @@
 
 use holdfast_core::{LockState, Metadata, Mode, Phase, Reason};
 use serde::{Serialize, Serializer};
+use utoipa::ToSchema;
 
-use super::Timestamp;
+use super::{ModeName, PhaseName, ReasonName, StateName, Timestamp};
 
 /// A lock as it is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Lock)]
 pub struct LockInfo {
     /// The namespace's name.
     pub namespace: String,
@@ -16,6 +18,7 @@ pub struct LockInfo {
     pub path: Vec<String>,
     /// A hold in transition counts.
     #[serde(serialize_with = "state_as_name")]
+    #[schema(value_type = StateName)]
     pub state: LockState,
     /// First grant among the present holds.
     pub locked_at: Option<Timestamp>,
@@ -32,7 +35,7 @@ pub struct LockInfo {
 }
 
 /// One hold.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Holder {
     /// The owner's process id; of a session: the session's.
     pub process_id: String,
@@ -42,6 +45,7 @@ pub struct Holder {
     pub holder: Option<String>,
     /// How.
     #[serde(serialize_with = "mode_as_name")]
+    #[schema(value_type = ModeName)]
     pub mode: Mode,
     /// The revision of its grant.
     pub fencing_token: u64,
@@ -53,8 +57,10 @@ pub struct Holder {
     pub remaining_ms: Option<u64>,
     /// Held or in transition.
     #[serde(serialize_with = "phase_as_name")]
+    #[schema(value_type = PhaseName)]
     pub phase: Phase,
     /// As given.
+    #[schema(value_type = std::collections::BTreeMap<String, String>)]
     pub metadata: Metadata,
     /// The instant that a dlocks client asked for (Unix nanoseconds), so that it reads back what it wrote.
     #[serde(skip)]
@@ -62,7 +68,8 @@ pub struct Holder {
 }
 
 /// Somebody in the way.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Blocker)]
 pub struct BlockerInfo {
     /// What it holds or claims.
     pub path: Vec<String>,
@@ -74,10 +81,12 @@ pub struct BlockerInfo {
 }
 
 /// Why a lock was not granted: an answer, not an error.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Reason)]
 pub struct ReasonInfo {
     /// Why; shown by [`Reason::name`].
     #[serde(serialize_with = "reason_as_name")]
+    #[schema(value_type = ReasonName)]
     pub code: Reason,
     /// By whom, at most 16.
     pub blockers: Vec<BlockerInfo>,
@@ -90,7 +99,8 @@ pub struct ReasonInfo {
 
 /// One step of a deadlock. The refused request waits for the owner of the first step, that one for the owner of the
 /// second, and so on; the last step is the refused owner's own.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = CycleStep)]
 pub struct CycleStepInfo {
     /// The owner's process id; of a session: the session's.
     pub process_id: String,
@@ -105,7 +115,7 @@ pub struct CycleStepInfo {
 }
 
 /// What an acquire answers. JSON leaves out `fencing_token` of a refusal and `reason` of a success.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct AcquireAnswer {
     /// Whether it was granted.
     pub success: bool,
@@ -115,12 +125,15 @@ pub struct AcquireAnswer {
     /// Why not, when not granted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<ReasonInfo>,
+    /// What shows others that it was granted, when asked for: a JWT.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signed_grant: Option<String>,
     /// The lock as it now is.
     pub lock: LockInfo,
 }
 
 /// What an acquire of a set answers. JSON leaves out what does not apply, as for one lock.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct AcquireLocksAnswer {
     /// Whether all of it was granted; otherwise nothing was.
     pub success: bool,
@@ -130,12 +143,15 @@ pub struct AcquireLocksAnswer {
     /// Why not, when not granted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<ReasonInfo>,
+    /// A JWT for each of `locks`, in their order, when asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signed_grants: Option<Vec<String>>,
     /// The locks as they now are, in order of path, each once.
     pub locks: Vec<LockInfo>,
 }
 
 /// What a release answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ReleaseAnswer {
     /// Whether a hold ended.
     pub released: bool,
@@ -144,7 +160,7 @@ pub struct ReleaseAnswer {
 }
 
 /// What a release of a set answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ReleaseLocksAnswer {
     /// Whether a hold or a wait ended.
     pub released: bool,
@@ -153,7 +169,7 @@ pub struct ReleaseLocksAnswer {
 }
 
 /// What a reset answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ResetAnswer {
     /// Holds that ended, in any state.
     pub removed_holds: u64,
@@ -162,7 +178,7 @@ pub struct ResetAnswer {
 }
 
 /// What a check answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct CheckAnswer {
     /// True exactly while the hold of that token is held.
     pub current: bool,

@@ -7,16 +7,20 @@ mod api_keys;
 pub(crate) mod ask;
 pub(crate) mod caller;
 mod context;
+mod grants;
 mod instant;
 mod lock_requests;
 mod lock_view;
 mod locks;
+mod named;
 mod namespaces;
 mod release;
 mod requests;
 mod reset;
 mod sessions;
 pub(crate) mod show;
+mod standing;
+mod tokens;
 mod view;
 
 use std::fmt;
@@ -36,9 +40,13 @@ pub use context::{CallContext, DEFAULT_DEADLINE};
 pub use instant::{Timestamp, parse_instant};
 pub use lock_requests::*;
 pub use lock_view::*;
+pub use named::*;
 pub use requests::*;
 pub(crate) use sessions::session_ttl_ms;
 pub use sessions::{CreateSession, SessionInfo};
+pub(crate) use standing::{Standing, is_definite};
+pub(crate) use tokens::Tokens;
+pub use tokens::{CreateToken, CreatedToken};
 pub use view::*;
 
 /// The operations. A cheap clone; all clones share connections and caches.
@@ -59,6 +67,7 @@ pub(crate) struct Inner {
     pub(crate) directory: Directory,
     pub(crate) rates: RateLimits,
     pub(crate) operator: OperatorVerifier,
+    pub(crate) tokens: Tokens,
     pub(crate) cluster_secret: ClusterSecret,
     pub(crate) watchers: Places,
     /// Cancelled when the process begins to stop: streams end then, calls go on.

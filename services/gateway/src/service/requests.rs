@@ -3,11 +3,14 @@
 use holdfast_core::{AccountStatus, Limits};
 use serde::Deserialize;
 use time::OffsetDateTime;
+use utoipa::{IntoParams, ToSchema};
 
 /// Which page of a list.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct PageRequest {
     /// Rows, 1 to 1,000; 100 when absent.
+    #[param(minimum = 1, maximum = 1000)]
     pub page_size: Option<u32>,
     /// From the page before; absent or empty for the first.
     pub page_token: Option<String>,
@@ -40,12 +43,22 @@ pub struct UpdateAccount {
 macro_rules! limits_patch {
     ($($field:ident: $type:ty),* $(,)?) => {
         /// Changes of an account's limits; what is absent stays. Fields are those of [`Limits`].
-        #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
         #[serde(deny_unknown_fields, default)]
         pub struct LimitsPatch {
             $(
                 #[doc = concat!("New `", stringify!($field), "`.")]
                 pub $field: Option<$type>,
+            )*
+        }
+
+        /// What describes [`Limits`] to callers; made here, so that it has the same fields as a change of them.
+        #[derive(Debug, ToSchema)]
+        #[schema(as = Limits)]
+        pub(crate) struct LimitsSchema {
+            $(
+                #[doc = concat!("Present `", stringify!($field), "`.")]
+                $field: $type,
             )*
         }
 

@@ -6,6 +6,7 @@ use holdfast_core::{
 };
 use serde::Serialize;
 use sha2::{Digest, Sha256};
+use utoipa::ToSchema;
 
 use super::ask::{Ask, HasReply, check_repeat, expect_answer, random_bytes};
 use super::caller::Tenant;
@@ -36,7 +37,8 @@ pub struct CreateSession {
 }
 
 /// A session.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Session)]
 pub struct SessionInfo {
     /// Begins with `se_`.
     pub session_id: String,
@@ -47,6 +49,7 @@ pub struct SessionInfo {
     /// How much of that is left.
     pub remaining_ms: u64,
     /// As given.
+    #[schema(value_type = std::collections::BTreeMap<String, String>)]
     pub metadata: Metadata,
     /// Its first opening.
     pub opened_at: Timestamp,

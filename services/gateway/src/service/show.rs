@@ -27,7 +27,8 @@ impl<'a> Shown<'a> {
             }
             AcquireOutcome::Refused(refusal) => (None, Some(self.reason(*refusal))),
         };
-        AcquireLocksAnswer { success: fencing_token.is_some(), fencing_token, reason, locks: self.locks(locks) }
+        let (success, locks) = (fencing_token.is_some(), self.locks(locks));
+        AcquireLocksAnswer { success, fencing_token, reason, signed_grants: None, locks }
     }
 
     pub(crate) fn locks(&self, locks: Vec<LockView>) -> Vec<LockInfo> {

@@ -462,7 +462,7 @@ fn views_serialize_as_in_the_contract() {
         waiting: 0,
         revision: 9,
     };
-    let granted = AcquireAnswer { success: true, fencing_token: Some(57), reason: None, lock };
+    let granted = AcquireAnswer { success: true, fencing_token: Some(57), reason: None, signed_grant: None, lock };
     let expected = serde_json::json!({
         "success": true,
         "fencing_token": 57,

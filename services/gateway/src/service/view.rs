@@ -2,8 +2,9 @@
 
 use holdfast_core::{Account, AccountStatus, ApiKey, Limits, Namespace};
 use serde::{Serialize, Serializer};
+use utoipa::ToSchema;
 
-use super::Timestamp;
+use super::{LimitsSchema, StatusName, Timestamp};
 
 /// One page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +16,8 @@ pub struct Page<T> {
 }
 
 /// An account.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Account)]
 pub struct AccountView {
     /// 16 lower-case hex digits.
     pub id: String,
@@ -26,9 +28,11 @@ pub struct AccountView {
     /// How many namespaces it may have.
     pub max_number_of_namespaces: u32,
     /// Its limits.
+    #[schema(value_type = LimitsSchema)]
     pub limits: Limits,
     /// Whether it may call.
     #[serde(serialize_with = "status_as_name")]
+    #[schema(value_type = StatusName)]
     pub status: AccountStatus,
     /// Creation.
     pub created_at: Timestamp,
@@ -52,7 +56,8 @@ impl From<Account> for AccountView {
 }
 
 /// An API key, without its secret.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = ApiKey)]
 pub struct ApiKeyView {
     /// The public half.
     pub key_id: String,
@@ -61,6 +66,7 @@ pub struct ApiKeyView {
     /// As given.
     pub description: String,
     /// Public names of what it allows.
+    #[schema(value_type = Vec<String>)]
     pub scopes: Vec<&'static str>,
     /// The namespaces it may be used for; absent for all.
     pub namespaces: Option<Vec<String>>,
@@ -68,6 +74,8 @@ pub struct ApiKeyView {
     pub expires_at: Option<Timestamp>,
     /// Creation.
     pub created_at: Timestamp,
+    /// The last call with it or with a token got for it, right to a minute; absent when there was none.
+    pub last_used_at: Option<Timestamp>,
 }
 
 impl From<ApiKey> for ApiKeyView {
@@ -80,12 +88,13 @@ impl From<ApiKey> for ApiKeyView {
             namespaces: key.namespaces,
             expires_at: key.expires_at_ms.map(Timestamp),
             created_at: Timestamp(key.created_at_ms),
+            last_used_at: None,
         }
     }
 }
 
 /// A key that was just made. The only place where a secret is ever shown.
-#[derive(Clone, Serialize)]
+#[derive(Clone, Serialize, ToSchema)]
 pub struct CreatedApiKey {
     /// The whole key, `hf_<key id>_<secret>`.
     pub api_key: String,
@@ -95,7 +104,8 @@ pub struct CreatedApiKey {
 }
 
 /// A namespace.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Namespace)]
 pub struct NamespaceView {
     /// Its incarnation: 16 lower-case hex digits, never reused.
     pub id: String,

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use holdfast_core::{Reply, SessionEnd};
 use holdfast_routing::Notice;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::channel::{Ending, Incoming, Outgoing, too_slow};
@@ -21,10 +21,9 @@ use super::keeping::Keeping;
 use super::ledger::Ledger;
 use super::message::{ClientSays, EndReason, ServerMessage};
 use super::opening::{Rules, stopped};
-use super::pass::{LOOK_EVERY, Pass, is_definite};
 use super::place::Place;
 use crate::error::ApiResult;
-use crate::service::Caller;
+use crate::service::{Caller, Standing, is_definite};
 
 /// Messages of the client that wait for those before them. With more, the client is not read.
 const QUEUE: usize = 1_024;
@@ -35,7 +34,7 @@ const SAY_WITHIN: Duration = Duration::from_secs(1);
 
 pub(super) struct Live<'a> {
     pub(super) place: Arc<Place>,
-    pass: Pass,
+    standing: Standing,
     /// The caller when its credential was last looked at, or why nobody can tell whether it is good.
     pub(super) caller: ApiResult<Caller>,
     order: Order,
@@ -52,7 +51,6 @@ pub(super) struct Live<'a> {
     pub(super) early: Vec<Notice>,
     keeping: Keeping,
     pub(super) ear: Ear,
-    looks: Interval,
     looking: Option<BoxFuture<'static, ApiResult<Caller>>>,
     /// The client is gone: what it said is done until then.
     finish_by: Option<Instant>,
@@ -78,17 +76,15 @@ enum Next {
 impl<'a> Live<'a> {
     pub(super) fn new(
         place: Arc<Place>,
-        pass: Pass,
+        standing: Standing,
         caller: Caller,
         rules: Rules,
         order: Order,
         incoming: mpsc::Receiver<Incoming>,
         outgoing: &'a Outgoing,
     ) -> Self {
-        let mut looks = interval(LOOK_EVERY);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
-            pass,
+            standing,
             caller: Ok(caller),
             order,
             incoming: Some(incoming),
@@ -101,7 +97,6 @@ impl<'a> Live<'a> {
             early: Vec::new(),
             keeping: Keeping::new(Arc::clone(&place), rules.keep_alive),
             ear: Ear::new(Arc::clone(&place)),
-            looks,
             looking: None,
             finish_by: None,
             gone_by: None,
@@ -139,7 +134,7 @@ impl<'a> Live<'a> {
             reply = answer(&mut self.running) => Next::Replied(reply),
             (owed, reply) = self.keeping.next() => Next::Kept(owed, reply),
             looked = look(&mut self.looking) => Next::Looked(looked),
-            _ = self.looks.tick(), if self.looking.is_none() => Next::Look,
+            () = self.standing.due(), if self.looking.is_none() => Next::Look,
             said = receive(&mut self.incoming), if has_room => Next::Said(said),
             () = self.outgoing.gone(), if self.finish_by.is_none() => Next::ClientGone,
             () = at(self.finish_by) => Next::Finish,
@@ -158,13 +153,16 @@ impl<'a> Live<'a> {
                 match looked {
                     Err(error) if is_definite(&error) => Err(Ending::Failed(error)),
                     looked => {
+                        if looked.is_err() {
+                            self.standing.doubt();
+                        }
                         self.caller = looked;
                         Ok(())
                     }
                 }
             }
             Next::Look => {
-                self.looking = Some(self.pass.clone().look(self.place.namespace.name.clone()).boxed());
+                self.looking = Some(self.standing.look().boxed());
                 Ok(())
             }
             Next::Said(Some(incoming)) => self.said(incoming),

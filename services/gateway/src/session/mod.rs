@@ -21,7 +21,6 @@ mod ledger;
 mod live;
 mod message;
 mod opening;
-mod pass;
 mod place;
 mod replies;
 
@@ -31,4 +30,3 @@ pub(crate) use message::{
     ClientMessage, ClientSays, EndReason, Lock, LockInfo, Open, Pending, RefusedFor, Release, ServerMessage,
 };
 pub(crate) use opening::Rules;
-pub(crate) use pass::Credential;

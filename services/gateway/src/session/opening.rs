@@ -12,10 +12,9 @@ use super::channel::{Ending, FromSession, Incoming, Outgoing, ToSession, queues}
 use super::checks::{Order, malformed};
 use super::live::Live;
 use super::message::{ClientSays, Open, ServerMessage};
-use super::pass::{Credential, Pass, is_definite};
 use super::place::Place;
 use crate::error::{ApiError, ApiResult, Code};
-use crate::service::{CallContext, Caller, CreateSession, Service, session_ttl_ms};
+use crate::service::{CallContext, Caller, CreateSession, Service, Standing, is_definite, session_ttl_ms};
 use crate::validate;
 
 /// How long a client may take to open its session.
@@ -31,11 +30,11 @@ pub(crate) struct Rules {
 }
 
 impl Service {
-    /// Begins a connection. It lives until both ends are dropped, or until [`FromSession`] says that it ended; the
+    /// Begins a connection of a caller who was let in. It lives until both ends are dropped, or until [`FromSession`] says that it ended; the
     /// session then lives on for its time to live, unless it was closed.
-    pub(crate) fn connect(&self, credential: Credential, rules: Rules) -> (ToSession, FromSession) {
+    pub(crate) fn connect(&self, caller: Caller, rules: Rules) -> (ToSession, FromSession) {
         let (door, (incoming, outgoing)) = queues();
-        let opening = Opening { service: self.clone(), pass: Pass::new(self.clone(), credential), rules };
+        let opening = Opening { service: self.clone(), standing: Standing::new(self.clone(), caller), rules };
         tokio::spawn(async move {
             gauge!("holdfast_session_connections").increment(1.0);
             let ending = opening.run(incoming, &outgoing).await;
@@ -49,7 +48,7 @@ impl Service {
 /// A connection whose session is not open.
 struct Opening {
     service: Service,
-    pass: Pass,
+    standing: Standing,
     rules: Rules,
 }
 
@@ -80,7 +79,7 @@ impl Opening {
                         resumed,
                     };
                     let order = Order::after_open(message.seq, resumed);
-                    let live = Live::new(Arc::new(place), self.pass, caller, self.rules, order, incoming, outgoing);
+                    let live = Live::new(Arc::new(place), self.standing, caller, self.rules, order, incoming, outgoing);
                     return live.run(opened).await;
                 }
                 Err(error) if is_definite(&error) => return Ending::Failed(error),
@@ -95,8 +94,9 @@ impl Opening {
     }
 
     async fn open(&self, open: &Open) -> ApiResult<(Place, Caller, bool)> {
-        let caller = self.pass.clone().look(open.namespace.clone()).await?;
+        let caller = self.standing.look().await?;
         let tenant = caller.require(Scopes::LOCKS_WRITE)?;
+        tenant.check_namespace("namespace", &open.namespace)?;
         let request = CreateSession {
             namespace: open.namespace.clone(),
             process_id: open.process_id.clone(),

@@ -1,4 +1,4 @@
-//! What the leader of a locks shard keeps in memory besides the state: who waits, which sessions show signs of life, who
+//! What the leader of a shard keeps in memory besides the state: who waits, which sessions show signs of life, who
 //! is to be told.
 //!
 //! A [`Table`] exists only while its replica leads and is rebuilt from the state by the next leader: nothing in it is a
@@ -71,6 +71,9 @@ impl Table {
 
     /// A command was applied.
     pub(crate) fn replied(&mut self, command: &Command, reply: &Reply) {
+        if matches!(command, Command::Accounts(_)) && reply.outcome.is_ok() {
+            self.news.accounts_changed();
+        }
         let Command::Locks(LocksCommand::Acquire(Acquire { namespace, .. })) = command else { return };
         let Ok(Answer::Acquired { outcome: AcquireOutcome::Enqueued(enqueued), .. }) = &reply.outcome else { return };
         if enqueued.attempt > 0 {

@@ -1,4 +1,5 @@
-//! That a namespace has new events. The events themselves are read from its history, at each watcher's own pace.
+//! That a namespace has new events, or the accounts shard new changes. What they are is read from their history, at each
+//! watcher's own pace.
 
 use std::collections::HashMap;
 
@@ -11,6 +12,7 @@ use super::NamespaceKey;
 #[derive(Default)]
 pub(crate) struct News {
     namespaces: HashMap<NamespaceKey, watch::Sender<()>>,
+    accounts: Option<watch::Sender<()>>,
 }
 
 impl News {
@@ -33,7 +35,20 @@ impl News {
         self.namespaces.remove(&NamespaceKey::of(namespace));
     }
 
+    /// Hears of changes of accounts and their keys that come from now on. It ends with the leadership.
+    pub(crate) fn of_accounts(&mut self) -> watch::Receiver<()> {
+        self.accounts.get_or_insert_with(|| watch::channel(()).0).subscribe()
+    }
+
+    /// A command of the accounts shard was applied.
+    pub(crate) fn accounts_changed(&mut self) {
+        if self.accounts.as_ref().is_some_and(|news| news.send(()).is_err()) {
+            // Nobody listens any more.
+            self.accounts = None;
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
-        self.namespaces.is_empty()
+        self.namespaces.is_empty() && self.accounts.is_none()
     }
 }

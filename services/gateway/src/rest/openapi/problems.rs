@@ -1,0 +1,152 @@
+//! The problems that a call can answer, said beside its handler.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::marker::PhantomData;
+
+use serde_json::Value;
+use utoipa::openapi::extensions::ExtensionsBuilder;
+use utoipa::openapi::header::HeaderBuilder;
+use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
+use utoipa::{IntoResponses, ToSchema};
+
+use crate::error::Code;
+
+/// The media type of every error.
+const PROBLEM_JSON: &str = "application/problem+json";
+/// Where a response of the document lists the codes that come with its status.
+pub(crate) const CODES: &str = "x-codes";
+
+/// An error (RFC 9457). Further members name what is concerned: `field`, `namespace`, `account`, `limit`, …
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it only describes what answer.rs puts together member by member")]
+pub(super) struct Problem {
+    /// `urn:holdfast:error:` and the code.
+    #[schema(rename = "type", example = "urn:holdfast:error:NAMESPACE_NOT_FOUND")]
+    kind: String,
+    /// A short text for people, the same for every error of the code.
+    title: String,
+    /// The HTTP status.
+    #[schema(minimum = 400, maximum = 599)]
+    status: u16,
+    /// For programs.
+    #[schema(example = "NAMESPACE_NOT_FOUND")]
+    code: String,
+    /// What exactly, for people.
+    detail: String,
+}
+
+/// The problems of a call: `T` is a tuple of what the call does, each of which can go wrong in its own ways.
+pub(crate) struct Problems<T>(PhantomData<T>);
+
+/// Something that a call does, and the codes that this brings.
+pub(crate) trait Brings {
+    /// Adds them.
+    fn bring(codes: &mut BTreeSet<Code>);
+}
+
+macro_rules! brings {
+    ($($(#[$doc:meta])* $name:ident: $($code:ident),+;)*) => {
+        $(
+            $(#[$doc])*
+            pub(crate) struct $name;
+
+            impl Brings for $name {
+                fn bring(codes: &mut BTreeSet<Code>) {
+                    codes.extend([$(Code::$code),+]);
+                }
+            }
+        )*
+    };
+}
+
+brings! {
+    /// It is answered at all.
+    Answered: InvalidArgument, Internal, DeadlineExceeded;
+    /// It needs a credential, and asks a shard.
+    Called: InvalidArgument, Unauthenticated, PermissionDenied, Internal, Unavailable, DeadlineExceeded;
+    /// It reads a body.
+    Reads: PayloadTooLarge, UnsupportedMediaType;
+    /// It counts against the rate of the account.
+    Counted: RateLimited;
+    /// It is about an account.
+    OfAccount: AccountNotFound;
+    /// It is about a key.
+    OfKey: ApiKeyNotFound;
+    /// It is about a namespace.
+    InNamespace: NamespaceNotFound;
+    /// It is about a session, or may act for one.
+    OfSession: SessionNotFound;
+    /// It makes something that has a name of its own.
+    Unique: AlreadyExists;
+    /// It makes something of which there is a limit.
+    Limited: QuotaExceeded;
+    /// It asks for history.
+    OfHistory: RevisionCompacted;
+    /// It says whether the process can serve.
+    Probe: Unavailable;
+    /// It is for this machine and for the operator.
+    Local: Unauthenticated;
+}
+
+macro_rules! brings_together {
+    ($($name:ident)+) => {
+        impl<$($name: Brings),+> Brings for ($($name,)+) {
+            fn bring(codes: &mut BTreeSet<Code>) {
+                $($name::bring(codes);)+
+            }
+        }
+    };
+}
+
+brings_together!(A);
+brings_together!(A B);
+brings_together!(A B C);
+brings_together!(A B C D);
+brings_together!(A B C D E);
+brings_together!(A B C D E F);
+
+impl<T: Brings> IntoResponses for Problems<T> {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        let mut codes = BTreeSet::new();
+        T::bring(&mut codes);
+        let mut by_status: BTreeMap<u16, Vec<Code>> = BTreeMap::new();
+        for code in codes {
+            by_status.entry(code.http_status()).or_default().push(code);
+        }
+        by_status.into_iter().map(|(status, codes)| (status.to_string(), RefOr::T(response(&codes)))).collect()
+    }
+}
+
+/// One status with all its codes.
+fn response(codes: &[Code]) -> Response {
+    let said = codes.iter().map(|code| format!("`{}`: {}.", code.name(), code.title())).collect::<Vec<_>>().join(" ");
+    let names = codes.iter().map(|code| Value::from(code.name())).collect::<Vec<_>>();
+    let schema = Ref::from_schema_name("Problem");
+    let mut response = ResponseBuilder::new()
+        .description(said)
+        .content(PROBLEM_JSON, ContentBuilder::new().schema(Some(schema)).build())
+        .extensions(Some(ExtensionsBuilder::new().add(CODES, names).build()));
+    if codes.iter().any(|code| matches!(code, Code::RateLimited | Code::Unavailable)) {
+        let seconds = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1)).build();
+        let header =
+            HeaderBuilder::new().schema(Some(seconds)).description(Some("When to try again, in seconds.")).build();
+        response = response.header("Retry-After", header);
+    }
+    response.build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_of_one_status_are_told_together() {
+        let responses = Problems::<(Called, OfAccount, InNamespace)>::responses();
+        let statuses: Vec<&str> = responses.keys().map(String::as_str).collect();
+        assert_eq!(statuses, ["400", "401", "403", "404", "500", "503", "504"]);
+        let RefOr::T(not_found) = &responses["404"] else { panic!("a response and no reference") };
+        assert!(not_found.description.contains("`ACCOUNT_NOT_FOUND`"), "{}", not_found.description);
+        assert!(not_found.description.contains("`NAMESPACE_NOT_FOUND`"), "{}", not_found.description);
+    }
+}

@@ -1,0 +1,95 @@
+//! Whether the description is whole. What calls answer is held against it in `tests/api`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::*;
+use crate::health::Probes;
+
+fn document() -> Value {
+    serde_json::from_str(&DOCUMENT).unwrap()
+}
+
+/// Every call: its path, its method, and its description.
+fn calls(document: &Value) -> Vec<(&str, &str, &Value)> {
+    let paths = document["paths"].as_object().unwrap();
+    let calls = paths.iter().flat_map(|(path, item)| {
+        let methods = item.as_object().unwrap();
+        methods.iter().map(move |(method, call)| (path.as_str(), method.as_str(), call))
+    });
+    calls.collect()
+}
+
+/// All texts that stand beside a key of that name, however deep.
+fn values_of<'a>(value: &'a Value, name: &str, found: &mut Vec<&'a str>) {
+    match value {
+        Value::Object(members) => {
+            for (key, member) in members {
+                if key == name
+                    && let Some(text) = member.as_str()
+                {
+                    found.push(text);
+                }
+                values_of(member, name, found);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| values_of(item, name, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_call_is_described_in_full() {
+    let document = document();
+    let tags: BTreeSet<&str> =
+        document["tags"].as_array().unwrap().iter().filter_map(|tag| tag["name"].as_str()).collect();
+    let mut ids = BTreeMap::new();
+    for (path, method, call) in calls(&document) {
+        let named = format!("{method} {path}");
+        let id = call["operationId"].as_str().unwrap_or_else(|| panic!("{named} has no id"));
+        assert_eq!(ids.insert(id.to_owned(), named.clone()), None, "{id} is used twice");
+        assert!(call["summary"].as_str().is_some_and(|text| !text.is_empty()), "{named} has no summary");
+        assert!(call["tags"].as_array().unwrap().iter().all(|tag| tags.contains(tag.as_str().unwrap())), "{named}");
+        assert!(call["security"].as_array().is_some_and(|security| !security.is_empty()), "{named}: for whom?");
+        let parameters = call["parameters"].as_array().unwrap();
+        for parameter in parameters {
+            assert!(parameter["description"].is_string(), "{named}: {} is not described", parameter["name"]);
+        }
+        let names = path.split('/').filter(|segment| segment.starts_with('{')).count();
+        let described = parameters.iter().filter(|parameter| parameter["in"] == "path").count();
+        assert_eq!(names, described, "{named}");
+        assert!(call["responses"].as_object().unwrap().keys().any(|status| *status < "400".to_owned()), "{named}");
+    }
+    assert!(ids.len() > 40, "{ids:?}");
+}
+
+#[test]
+fn whatever_is_referred_to_is_there() {
+    let document = document();
+    let mut references = Vec::new();
+    values_of(&document, "$ref", &mut references);
+    assert!(references.len() > 100);
+    for reference in references {
+        let pointer = reference.strip_prefix('#').unwrap_or_else(|| panic!("{reference} is elsewhere"));
+        assert!(document.pointer(pointer).is_some(), "{reference} is missing");
+    }
+}
+
+#[test]
+fn the_router_has_the_described_routes_and_no_others() {
+    let router = super::super::of_service().merge(crate::health::routes().with_state(Probes::none()));
+    let (router, _) = router.split_for_parts();
+    // The paths that a router knows can be seen nowhere else.
+    let shown = format!("{router:?}");
+    let routed: BTreeSet<&str> = shown.split('"').filter(|text| text.starts_with('/')).collect();
+    let document = document();
+    let described: BTreeSet<&str> = document["paths"].as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(routed, described);
+}
+
+#[test]
+fn the_page_asks_nobody_else() {
+    let outside: Vec<&str> = PAGE.split('"').filter(|text| text.contains("://") || text.starts_with("//")).collect();
+    assert!(outside.is_empty(), "{outside:?}");
+}

@@ -1,0 +1,62 @@
+//! `/v1/tokens` and `/.well-known/jwks.json`: tokens, and the public keys that they are verified with.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::header::CACHE_CONTROL;
+use axum::response::IntoResponse;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::Problem;
+use super::body::Body;
+use super::call::Call;
+use super::openapi::{Answered, Called, Counted, Problems, Reads};
+use super::query::Query;
+use crate::service::{CreateToken, CreatedToken, Service};
+
+/// Anybody may keep the public keys for so long: the next one is among them long before it is used.
+const KEEP: &str = "public, max-age=300";
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = CreateToken)]
+pub(super) struct CreateBody {
+    /// Those of the key when absent, and never more than those.
+    scopes: Option<Vec<String>>,
+    /// Those of the key when absent, and never more than those.
+    namespaces: Option<Vec<String>>,
+    /// A second to an hour; 15 minutes when absent.
+    #[schema(minimum = 1_000, maximum = 3_600_000)]
+    ttl_ms: Option<u64>,
+}
+
+/// Get a token for the API key that calls
+///
+/// It may do the same or less than the key, and is sent in place of it.
+#[utoipa::path(post, path = "/v1/tokens", tag = "Tokens", operation_id = "create_token",
+    security(("key" = [])),
+    request_body(content = CreateBody, example = json!({"scopes": ["locks:read"], "ttl_ms": 60_000})),
+    responses((status = 200, description = "The token.", body = CreatedToken), Problems<(Called, Reads, Counted)>))]
+pub(super) async fn create(
+    State(service): State<Service>,
+    call: Call,
+    Query(()): Query<()>,
+    Body(body): Body<CreateBody>,
+) -> Result<Json<CreatedToken>, Problem> {
+    let CreateBody { scopes, namespaces, ttl_ms } = body;
+    Ok(Json(service.create_token(&call.caller, CreateToken { scopes, namespaces, ttl_ms })?))
+}
+
+/// The public keys
+///
+/// A JSON Web Key Set (RFC 7517) with which anybody verifies tokens and signed grants. The keys change by themselves;
+/// a new one is here for as long before it is used as an old one stays after.
+#[utoipa::path(get, path = "/.well-known/jwks.json", tag = "Description", operation_id = "public_keys", security(()),
+    responses((status = 200, description = "The keys of now, before and next.", body = serde_json::Value),
+        Problems<(Answered,)>))]
+pub(super) async fn public_keys(
+    State(service): State<Service>,
+    Query(()): Query<()>,
+) -> Result<impl IntoResponse, Problem> {
+    Ok(([(CACHE_CONTROL, KEEP)], Json(service.public_keys()?)))
+}

@@ -1,0 +1,83 @@
+//! Signed grants: what an acquire answers on request, for resource servers that ask nobody.
+
+use std::time::Duration;
+
+use holdfast_auth::{GrantOwner, GrantToSign};
+use holdfast_core::{Answer, Owner, Path, Phase, Query};
+
+use super::ask::{Ask, expect_answer};
+use super::show::Shown;
+use super::tokens::unsigned;
+use super::{CallContext, Holder, LockInfo, Service, Tenant, Timestamp, mode_name};
+use crate::error::ApiResult;
+
+/// How long the signed grant of a session's hold is good, which ends with its session and at no known time.
+const SESSION_GRANT_LIFE: Duration = Duration::from_secs(60);
+
+impl Service {
+    /// A signed grant for each of the locks that the owner holds, in their order.
+    pub(super) async fn sign_grants(
+        &self,
+        tenant: Tenant<'_>,
+        context: &CallContext,
+        owner: &Owner,
+        locks: &[LockInfo],
+    ) -> ApiResult<Vec<String>> {
+        let mut grants = Vec::with_capacity(locks.len());
+        for lock in locks {
+            let hold = match hold_of(owner, lock) {
+                Some(hold) => hold.clone(),
+                None => match self.hold_among_all(tenant, context, owner, lock).await? {
+                    Some(hold) => hold,
+                    // It has ended by now, and there is nothing to be said for it.
+                    None => continue,
+                },
+            };
+            grants.push(self.sign_grant(tenant, lock, hold)?);
+        }
+        Ok(grants)
+    }
+
+    /// An acquire shows some readers only, and the owner may not be among them.
+    async fn hold_among_all(
+        &self,
+        tenant: Tenant<'_>,
+        context: &CallContext,
+        owner: &Owner,
+        lock: &LockInfo,
+    ) -> ApiResult<Option<Holder>> {
+        let path = Path(lock.path.clone());
+        let make = |namespace| Ask::from(Query::Lock { namespace, path: path.clone() });
+        let reply = self.ask_locks(tenant, &lock.namespace, context, make).await?;
+        let shown = Shown::new(&lock.namespace, reply.clock_ms);
+        let whole = expect_answer!(reply.outcome?, Answer::Lock(lock) => shown.lock(lock))?;
+        Ok(hold_of(owner, &whole).cloned())
+    }
+
+    fn sign_grant(&self, tenant: Tenant<'_>, lock: &LockInfo, hold: Holder) -> ApiResult<String> {
+        let now = Timestamp::now().0;
+        let life_ms = u64::try_from(SESSION_GRANT_LIFE.as_millis()).unwrap_or(u64::MAX);
+        let grant = GrantToSign {
+            account: tenant.account.id,
+            namespace: lock.namespace.clone(),
+            path: lock.path.clone(),
+            mode: mode_name(hold.mode),
+            fencing_token: hold.fencing_token,
+            expires_at_ms: hold.expires_at.map_or(now.saturating_add(life_ms), |expires_at| expires_at.0),
+            owner: GrantOwner { process_id: hold.process_id, session_id: hold.session_id, holder: hold.holder },
+        };
+        self.inner.tokens.keys.sign_grant(grant, now).map_err(unsigned)
+    }
+}
+
+fn hold_of<'a>(owner: &Owner, lock: &'a LockInfo) -> Option<&'a Holder> {
+    let mut holds = lock.write_lock_holder.iter().chain(&lock.read_lock_holders);
+    holds.find(|hold| hold.phase == Phase::Held && is_of(owner, hold))
+}
+
+fn is_of(owner: &Owner, hold: &Holder) -> bool {
+    match owner {
+        Owner::Process(process_id) => hold.session_id.is_none() && hold.process_id == *process_id,
+        Owner::Session { session_id, holder } => hold.session_id.as_ref() == Some(session_id) && hold.holder == *holder,
+    }
+}

@@ -1,0 +1,31 @@
+//! When the keys change that sign tokens and grants.
+
+use std::time::Duration;
+
+use clap::Args;
+use holdfast_auth::SigningPlan;
+
+/// Flags about the keys that sign tokens and grants. They are derived from the cluster secret, and have to be the same
+/// for every gateway of a cluster.
+#[derive(Debug, Clone, Args)]
+pub struct SigningArgs {
+    /// Seconds for which a key signs tokens and grants; for as long again its signatures are good.
+    #[arg(
+        long,
+        env = "HOLDFAST_SIGNING_KEY_SECONDS",
+        default_value_t = 86_400,
+        value_name = "SECONDS",
+        value_parser = clap::value_parser!(u64).range(1..=31_536_000)
+    )]
+    pub signing_key_seconds: u64,
+    /// Another number makes other keys: all tokens and grants that were signed before are void at once.
+    #[arg(long, env = "HOLDFAST_SIGNING_KEY_GENERATION", default_value_t = 0, value_name = "NUMBER")]
+    pub signing_key_generation: u32,
+}
+
+impl SigningArgs {
+    /// What they say.
+    pub fn plan(&self) -> SigningPlan {
+        SigningPlan { period: Duration::from_secs(self.signing_key_seconds), generation: self.signing_key_generation }
+    }
+}

@@ -1,0 +1,85 @@
+//! The files that a process encrypts with.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use holdfast_tls::{ClientCertificates, ClientTls, IdentityFiles, ServerTls, TlsError};
+
+/// Flags about encrypting what callers send.
+#[derive(Debug, Clone, Default, Args)]
+pub struct TlsArgs {
+    /// Certificate in PEM, with those between it and its authority: callers then use https. It is read again when it
+    /// changes.
+    #[arg(long, env = "HOLDFAST_TLS_CERT_FILE", value_name = "FILE", requires = "tls_key_file")]
+    pub tls_cert_file: Option<PathBuf>,
+    /// Private key of the certificate, in PEM.
+    #[arg(long, env = "HOLDFAST_TLS_KEY_FILE", value_name = "FILE", requires = "tls_cert_file")]
+    pub tls_key_file: Option<PathBuf>,
+    /// Authorities in PEM: only callers with a certificate that one of them signed may connect. They need a key or token
+    /// all the same.
+    #[arg(long, env = "HOLDFAST_TLS_CLIENT_CA_FILE", value_name = "FILE", requires = "tls_cert_file")]
+    pub tls_client_ca_file: Option<PathBuf>,
+}
+
+/// Flags about encrypting what the processes of a cluster say to one another. All of them have it or none.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ClusterTlsArgs {
+    /// Certificate of this process in PEM, for the host that the cluster config names: nodes and gateways then show one
+    /// another who they are. It is read again when it changes.
+    #[arg(
+        long,
+        env = "HOLDFAST_CLUSTER_TLS_CERT_FILE",
+        value_name = "FILE",
+        requires_all = ["cluster_tls_key_file", "cluster_tls_ca_file"]
+    )]
+    pub cluster_tls_cert_file: Option<PathBuf>,
+    /// Private key of that certificate, in PEM.
+    #[arg(long, env = "HOLDFAST_CLUSTER_TLS_KEY_FILE", value_name = "FILE", requires = "cluster_tls_cert_file")]
+    pub cluster_tls_key_file: Option<PathBuf>,
+    /// Authorities in PEM, one of which signed the certificate of every process of the cluster.
+    #[arg(long, env = "HOLDFAST_CLUSTER_TLS_CA_FILE", value_name = "FILE", requires = "cluster_tls_cert_file")]
+    pub cluster_tls_ca_file: Option<PathBuf>,
+}
+
+impl TlsArgs {
+    /// What encrypts, when it is to be encrypted. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// When the files cannot be used.
+    pub fn load(&self) -> Result<Option<ServerTls>, TlsError> {
+        let Some(identity) = identity(&self.tls_cert_file, &self.tls_key_file) else { return Ok(None) };
+        let clients = match &self.tls_client_ca_file {
+            Some(path) => ClientCertificates::Required(path.clone()),
+            None => ClientCertificates::NotAsked,
+        };
+        ServerTls::load(identity, clients).map(Some)
+    }
+}
+
+impl ClusterTlsArgs {
+    /// What encrypts connections to nodes, when they are to be encrypted. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// When the files cannot be used.
+    pub fn load_client(&self) -> Result<Option<ClientTls>, TlsError> {
+        let identity = identity(&self.cluster_tls_cert_file, &self.cluster_tls_key_file);
+        let (Some(identity), Some(ca_file)) = (identity, &self.cluster_tls_ca_file) else { return Ok(None) };
+        ClientTls::load(ca_file.clone(), identity).map(Some)
+    }
+
+    /// What encrypts what a node accepts, when it is to be encrypted. Whoever has no certificate may see whether it is
+    /// up, and nothing else. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// When the files cannot be used.
+    pub fn load_server(&self) -> Result<Option<ServerTls>, TlsError> {
+        let identity = identity(&self.cluster_tls_cert_file, &self.cluster_tls_key_file);
+        let (Some(identity), Some(ca_file)) = (identity, &self.cluster_tls_ca_file) else { return Ok(None) };
+        ServerTls::load(identity, ClientCertificates::Wanted(ca_file.clone())).map(Some)
+    }
+}
+
+fn identity(cert_file: &Option<PathBuf>, key_file: &Option<PathBuf>) -> Option<IdentityFiles> {
+    let (cert_file, key_file) = (cert_file.clone()?, key_file.clone()?);
+    Some(IdentityFiles { cert_file, key_file })
+}

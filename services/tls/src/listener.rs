@@ -1,0 +1,118 @@
+//! A listener whose connections are ready to be read, encrypted or not.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinHandle;
+use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
+
+use crate::ServerTls;
+
+/// Peers that may agree on keys at a time; further ones wait to be accepted, and hold up nobody who is connected.
+const HANDSHAKES: usize = 256;
+/// How long to wait after an accept failed for want of file descriptors or memory.
+const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+/// A connection.
+pub type Stream = Either<TcpStream, TlsStream<TcpStream>>;
+
+/// Who connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// From where.
+    pub address: SocketAddr,
+    /// Whether it may be taken for a process of the cluster: it showed a certificate, or none are in use.
+    pub is_vouched_for: bool,
+}
+
+/// Accepts. Handshakes are made beside one another, so that a peer that does not speak keeps nobody out.
+pub struct Listener {
+    address: SocketAddr,
+    ready: mpsc::Receiver<(Stream, Peer)>,
+    accepting: JoinHandle<()>,
+}
+
+impl Listener {
+    /// Begins to accept; with `tls` what is accepted is encrypted. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// When the socket does not know its address.
+    pub fn new(listener: TcpListener, tls: Option<ServerTls>) -> io::Result<Self> {
+        let address = listener.local_addr()?;
+        let (accepted, ready) = mpsc::channel(HANDSHAKES);
+        Ok(Self { address, ready, accepting: tokio::spawn(accept(listener, tls, accepted)) })
+    }
+
+    /// The next connection.
+    pub async fn accept(&mut self) -> (Stream, Peer) {
+        match self.ready.recv().await {
+            Some(accepted) => accepted,
+            // The task that accepts ends with this value only.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, tls: Option<ServerTls>, accepted: mpsc::Sender<(Stream, Peer)>) {
+    let room = Arc::new(Semaphore::new(HANDSHAKES));
+    loop {
+        // The semaphore is never closed.
+        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, address)) => {
+                if let Err(error) = stream.set_nodelay(true) {
+                    tracing::debug!(%address, %error, "answers may be delayed: TCP_NODELAY cannot be set");
+                }
+                tokio::spawn(hand_over(stream, address, tls.clone(), accepted.clone(), permit));
+            }
+            Err(error) => {
+                use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+                // The peer went away before it was accepted, which is no concern of ours.
+                if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
+                    tracing::warn!(%error, "a connection cannot be accepted");
+                    tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
+                }
+            }
+        }
+    }
+}
+
+async fn hand_over(
+    stream: TcpStream,
+    address: SocketAddr,
+    tls: Option<ServerTls>,
+    accepted: mpsc::Sender<(Stream, Peer)>,
+    _permit: OwnedSemaphorePermit,
+) {
+    let ready = match tls {
+        None => (Either::Left(stream), Peer { address, is_vouched_for: true }),
+        Some(tls) => match tls.accept(stream).await {
+            Ok(stream) => {
+                let is_vouched_for = stream.get_ref().1.peer_certificates().is_some();
+                (Either::Right(stream), Peer { address, is_vouched_for })
+            }
+            Err(error) => {
+                tracing::debug!(%address, %error, "no keys were agreed on with a peer");
+                return;
+            }
+        },
+    };
+    // When nobody accepts any more, the connection ends.
+    let _ = accepted.send(ready).await;
+}

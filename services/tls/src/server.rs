@@ -1,0 +1,93 @@
+//! The accepting side.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::server::WebPkiClientVerifier;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::files::authorities;
+use crate::reload::Reloaded;
+use crate::{IdentityFiles, TlsError};
+
+/// How long a peer may take to agree on keys.
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
+
+/// What is asked of those who connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientCertificates {
+    /// Nothing.
+    NotAsked,
+    /// A certificate that one of the authorities in this file signed.
+    Required(PathBuf),
+    /// The same, but who has none gets in too: what it may do is decided later.
+    Wanted(PathBuf),
+}
+
+/// Encrypts what is accepted, with the certificate that the files held last. A cheap clone.
+#[derive(Clone)]
+pub struct ServerTls {
+    config: Arc<Reloaded<ServerConfig>>,
+}
+
+impl ServerTls {
+    /// Reads the files, and again whenever they change. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// When they cannot be used.
+    pub fn load(identity: IdentityFiles, clients: ClientCertificates) -> Result<Self, TlsError> {
+        let mut files = identity.paths().to_vec();
+        if let ClientCertificates::Required(path) | ClientCertificates::Wanted(path) = &clients {
+            files.push(path.clone());
+        }
+        let config = Reloaded::start(files, move || config(&identity, &clients))?;
+        Ok(Self { config })
+    }
+
+    /// Agrees on keys with a peer that connected.
+    ///
+    /// # Errors
+    /// When it does not come to that in good time.
+    pub async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        let acceptor = TlsAcceptor::from(self.config.current());
+        timeout(HANDSHAKE_WITHIN, acceptor.accept(stream)).await?
+    }
+}
+
+impl std::fmt::Debug for ServerTls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerTls").finish_non_exhaustive()
+    }
+}
+
+fn config(identity: &IdentityFiles, clients: &ClientCertificates) -> Result<ServerConfig, TlsError> {
+    let provider = Arc::new(ring::default_provider());
+    let unusable = |path: &PathBuf, reason: String| TlsError::Unusable { path: path.clone(), reason };
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable(&identity.cert_file, error.to_string()))?;
+    let builder = match clients {
+        ClientCertificates::NotAsked => builder.with_no_client_auth(),
+        ClientCertificates::Required(path) | ClientCertificates::Wanted(path) => {
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(path)?), provider);
+            let verifier = match clients {
+                ClientCertificates::Wanted(_) => verifier.allow_unauthenticated(),
+                _ => verifier,
+            };
+            builder.with_client_cert_verifier(verifier.build().map_err(|error| unusable(path, error.to_string()))?)
+        }
+    };
+    let own = identity.read()?;
+    let mut config = builder
+        .with_single_cert(own.chain, own.key)
+        .map_err(|error| unusable(&identity.cert_file, format!("with {}: {error}", identity.key_file.display())))?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
