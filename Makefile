@@ -8,7 +8,7 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)
 export ROCKSDB_STATIC ?= 1
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup build run cluster test verify fix clean clean-all
+.PHONY: help setup build run cluster test sim plants verify fix clean clean-all
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -32,6 +32,14 @@ cluster: build ## Build and start three nodes and a gateway; flags in ARGS="..."
 
 test: build ## Run all tests.
 	cargo test --release --workspace
+
+sim: setup ## Simulate whole clusters with faults: SEEDS=n of them, from FIRST=n on, or one again with SEED=n.
+	cargo build --release --workspace --examples
+	@"$(CARGO_TARGET_DIR)/release/examples/holdfast-sim" $(ARGS)
+
+plants: setup ## Plant faults in simulated clusters, and see after how many seeds which check finds each.
+	cargo build --release -p holdfast-sim-tests --examples --features plant --target-dir "$(CARGO_TARGET_DIR)/planted"
+	@SEEDS=$(or $(SEEDS),200) "$(CARGO_TARGET_DIR)/planted/release/examples/holdfast-sim" --plants $(ARGS)
 
 verify: setup ## Check format, lints and documentation; changes nothing.
 	cargo fmt --all --check

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use holdfast_auth::ClusterSecret;
 use holdfast_cluster::ClusterConfig;
-use holdfast_replication::{Reads, Timing};
+use holdfast_replication::{Reads, Timing, WallClock};
 use holdfast_storage::Identity;
 
 /// How a node is set up.
@@ -25,6 +25,8 @@ pub struct NodeOptions {
     pub snapshot_after: u64,
     /// Entries kept behind a snapshot for followers that lag a little.
     pub keep_entries: u64,
+    /// The wall clock that is stored with grants for display.
+    pub wall_clock: WallClock,
 }
 
 impl NodeOptions {
@@ -44,6 +46,7 @@ impl NodeOptions {
             reads: Reads::Lease,
             snapshot_after: 10_000,
             keep_entries: 2_000,
+            wall_clock: WallClock::default(),
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{Stream, TryStreamExt};
+use holdfast_plant::{Plant, is_planted};
 use holdfast_storage::ReplicaStore;
 use openraft::entry::RaftEntry;
 use openraft::storage::{EntryResponder, RaftStateMachine};
@@ -79,6 +80,9 @@ impl Driver {
             }
             EntryPayload::Normal(data) => {
                 let stamp = Stamp { now_ms: data.now_ms, wall_ms: data.wall_ms };
+                if is_planted(Plant::DuplicateApply) && self.applied.is_none() {
+                    self.machine.apply(stamp, &data.commands);
+                }
                 self.machine.apply(stamp, &data.commands)
             }
         };

@@ -6,18 +6,19 @@ use holdfast_tidy::packages::Workspace;
 use holdfast_tidy::{assert_none, root};
 
 /// Which services each service may use directly. When the design changes, change it here and in ARCHITECTURE.md.
-const MAY_USE: [(&str, &[&str]); 12] = [
+const MAY_USE: [(&str, &[&str]); 13] = [
     ("core", &[]),
     ("cluster", &[]),
     ("storage", &[]),
     ("telemetry", &[]),
     ("proto", &[]),
+    ("plant", &[]),
     ("auth", &["core"]),
     ("process", &["auth", "telemetry"]),
     ("bootstrap", &["auth"]),
     ("routing", &["core", "proto", "cluster", "auth"]),
-    ("replication", &["storage", "proto"]),
-    ("node", &["core", "storage", "proto", "cluster", "auth", "routing", "replication"]),
+    ("replication", &["storage", "proto", "plant"]),
+    ("node", &["core", "storage", "proto", "plant", "cluster", "auth", "routing", "replication"]),
     ("gateway", &["core", "proto", "cluster", "auth", "routing"]),
 ];
 
