@@ -36,7 +36,7 @@ pub enum Plant {
     QueueLost,
     /// A restarted replica begins without its snapshot, and with it without its revision.
     TokensReset,
-    /// The first entry after a start is applied twice.
+    /// Now and then an entry is applied twice where nobody waits for its reply.
     DuplicateApply,
     /// The locks of a namespace outlive its deletion.
     PurgeMissed,

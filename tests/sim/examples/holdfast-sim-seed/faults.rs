@@ -1,7 +1,7 @@
 //! What goes wrong, and when: drawn from the seed.
 //!
 //! Four kinds of fault go on side by side, one of each kind at a time: in the network, in processes, in disks, and in
-//! wall clocks.
+//! wall clocks. In some runs there are traps besides, during which there is nothing else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,11 +17,13 @@ mod clocks;
 mod disks;
 mod links;
 mod processes;
+mod traps;
 
 use clocks::Clocks;
 use disks::Disks;
 use links::Links;
 use processes::Processes;
+use traps::Traps;
 
 /// Everything that goes wrong in a run.
 pub(crate) struct Faults {
@@ -31,8 +33,9 @@ pub(crate) struct Faults {
     processes: Processes,
     disks: Disks,
     clocks: Clocks,
+    traps: Traps,
     /// When each kind strikes next; never before the chaos begins.
-    next: Option<[Duration; 4]>,
+    next: Option<[Duration; 5]>,
     injected: usize,
 }
 
@@ -44,6 +47,7 @@ impl Faults {
             processes: Processes::new(world),
             disks: Disks::new(world),
             clocks: Clocks::new(world),
+            traps: Traps::new(world),
             world: Arc::clone(world),
             next: None,
             injected: 0,
@@ -53,7 +57,7 @@ impl Faults {
     /// From now on things go wrong.
     pub(crate) fn begin(&mut self, at: Duration) {
         if self.world.plan.faults {
-            self.next = Some([0; 4].map(|_| at + soon(&mut self.rng, 2_000)));
+            self.next = Some([0; 5].map(|_| at + soon(&mut self.rng, 2_000)));
         }
     }
 
@@ -64,6 +68,13 @@ impl Faults {
     /// After every step of the simulation.
     pub(crate) fn step(&mut self, sim: &mut Sim<'_>, at: Duration) {
         self.processes.step(sim, at, &mut self.rng);
+        if self.traps.is_set() {
+            if self.traps.step(sim, at, &mut self.processes) {
+                self.links.mend(sim);
+                self.disks.mend();
+            }
+            return;
+        }
         let Some(next) = &mut self.next else { return };
         let rng = &mut self.rng;
         for (kind, due) in next.iter_mut().enumerate() {
@@ -74,16 +85,23 @@ impl Faults {
                 0 => self.links.strike_or_mend(sim, at, rng),
                 1 => self.processes.strike(sim, at, rng),
                 2 => self.disks.strike_or_mend(at, rng),
-                _ => self.clocks.strike(at, rng),
+                3 => self.clocks.strike(at, rng),
+                _ if self.world.plan.traps => {
+                    self.links.mend(sim);
+                    self.disks.mend();
+                    self.traps.set(at, rng)
+                }
+                _ => (false, Duration::MAX),
             };
             self.injected += usize::from(did);
-            *due = at + lasts;
+            *due = at.saturating_add(lasts);
         }
     }
 
     /// Ends everything that goes wrong, and starts whatever is down.
     pub(crate) fn heal(&mut self, sim: &mut Sim<'_>, at: Duration) {
         self.next = None;
+        self.traps.give_up();
         self.world.note_at(at, "everything is repaired");
         self.links.mend(sim);
         self.disks.mend();

@@ -39,7 +39,10 @@ pub(crate) async fn run(world: Arc<World>, number: usize) -> turmoil::Result {
     wait_for(&world, Stage::Chaos).await;
     let name = format!("{name}.{run}");
     for client in 0..world.plan.clients {
-        let client = Client::new(Arc::clone(&world), service.clone(), format!("{name}.{client}"));
+        let mut client = Client::new(Arc::clone(&world), service.clone(), format!("{name}.{client}"));
+        if world.plan.onlookers == Some(number) {
+            client = client.onlooker();
+        }
         tokio::spawn(client.work());
     }
     for (tenant, namespace) in world.tenants().into_iter().zip(STABLE_NAMESPACES) {

@@ -31,6 +31,11 @@ pub(crate) struct Plan {
     pub(crate) keep_entries: u64,
     /// How much faster than the others each node's monotonic clock runs, in millionths.
     pub(crate) drift_ppm: Vec<u32>,
+    /// Whether there are traps among the faults.
+    pub(crate) traps: bool,
+    /// A gateway whose clients look and keep their sessions alive, and change nothing: it is the last to hear of a new
+    /// leader.
+    pub(crate) onlookers: Option<usize>,
     /// Whether anything goes wrong at all.
     pub(crate) faults: bool,
     /// How many times as long it is quiet between faults than in the worst runs.
@@ -54,6 +59,8 @@ impl Plan {
             snapshot_after: rng.random_range(10..200),
             keep_entries: rng.random_range(0..50),
             drift_ppm: (0..3).map(|_| [0, 0, 300, 900][rng.random_range(0..4)]).collect(),
+            traps: rng.random_bool(0.4),
+            onlookers: rng.random_bool(0.5).then_some(1),
             faults: true,
             quiet: [1, 2, 4, 8][rng.random_range(0..4)],
         }

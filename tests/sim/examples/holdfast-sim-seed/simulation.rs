@@ -215,8 +215,10 @@ impl Running {
     fn look_at_leaders(&mut self, at: Duration) {
         for (number, slot) in self.world.nodes.iter().enumerate() {
             let Some(node) = slot.node.lock().clone() else { continue };
-            for (replica, term) in node.leads() {
-                let shard = self.world.map.replica(replica).map(|place| place.shard.id.clone()).unwrap_or_default();
+            let replicas = node.status(false).replicas.into_iter();
+            for (shard, replica, term) in
+                replicas.filter(|at| at.state == "Leader").map(|at| (at.shard, at.replica, at.term))
+            {
                 match self.leaders.insert((shard.clone(), term), replica) {
                     None => {
                         let name = node_name(number);

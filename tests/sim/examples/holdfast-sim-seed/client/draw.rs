@@ -45,6 +45,7 @@ impl Client {
         }
         let path = self.draw_path();
         let op = match kind {
+            _ if self.only_looks => Op::Get { path },
             0..62 => Op::Acquire(self.draw_acquire(owner)),
             62..68 => Op::Release { owner, path, token: None },
             68..70 => Op::ReleaseAll { owner },

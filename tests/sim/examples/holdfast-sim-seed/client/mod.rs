@@ -40,17 +40,34 @@ pub(crate) struct Client {
     session: Option<Session>,
     sessions: usize,
     is_patient: bool,
+    only_looks: bool,
 }
 
 impl Client {
     pub(crate) fn new(world: Arc<World>, service: Service, name: String) -> Self {
         let rng = rng_of(world.plan.seed, &name);
-        Self { world, service, name, rng, held: Vec::new(), session: None, sessions: 0, is_patient: false }
+        Self {
+            world,
+            service,
+            name,
+            rng,
+            held: Vec::new(),
+            session: None,
+            sessions: 0,
+            is_patient: false,
+            only_looks: false,
+        }
     }
 
     /// The same with the longest deadline for every call.
     pub(crate) fn patient(mut self) -> Self {
         self.is_patient = true;
+        self
+    }
+
+    /// The same as one that changes nothing but its session.
+    pub(crate) fn onlooker(mut self) -> Self {
+        self.only_looks = true;
         self
     }
 

@@ -13,8 +13,6 @@ use crate::history::{Answer, Op};
 use crate::world::{Stage, Tenant};
 
 const TTLS_MS: [u64; 3] = [1_000, 1_500, 3_000];
-/// Signs of life within one time to live.
-const SIGNS: u32 = 4;
 
 /// A session that is kept alive.
 pub(super) struct Session {
@@ -68,9 +66,12 @@ impl Client {
         ttl_ms: u64,
         is_left: Arc<AtomicBool>,
     ) {
+        // Some are late again and again: their signs of life come when their end is being judged.
+        let slowest = if self.rng.random_bool(0.25) { 1.05 } else { 0.5 };
+        let quickest = slowest - 0.2;
         while self.world.stage() == Stage::Chaos && !is_left.load(Ordering::Relaxed) {
-            let most = Duration::from_millis(ttl_ms) / SIGNS * 2;
-            sleep(most.mul_f64(self.rng.random_range(0.1..1.0))).await;
+            let pause = Duration::from_millis(ttl_ms).mul_f64(self.rng.random_range(quickest..slowest));
+            sleep(pause).await;
             let op = Op::KeepAlive { session: session.clone(), ttl_ms };
             if self.call(&tenant, namespace, op).await == Answer::Refused(Code::SessionNotFound) {
                 is_left.store(true, Ordering::Relaxed);

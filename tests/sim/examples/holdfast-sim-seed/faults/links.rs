@@ -42,7 +42,8 @@ impl Links {
 
     fn strike(&self, sim: &mut Sim<'_>, rng: &mut StdRng) -> String {
         let nodes = self.world.plan.nodes;
-        let one = self.hosts[rng.random_range(0..nodes)].clone();
+        let struck = if rng.random_bool(0.4) { self.busiest() } else { rng.random_range(0..nodes) };
+        let one = self.hosts[struck].clone();
         let others: Vec<&String> = self.hosts.iter().filter(|host| **host != one).collect();
         // Cut off from everybody, from nodes only, or from one other host.
         let (from, far): (&str, Vec<&String>) = match rng.random_range(0..4) {
@@ -81,6 +82,13 @@ impl Links {
         };
         let far: Vec<&str> = far.iter().map(|host| host.as_str()).collect();
         format!("{kind} between {one} and {from} ({})", far.join(" "))
+    }
+
+    /// The node that leads most shards.
+    fn busiest(&self) -> usize {
+        let leads =
+            |number: &usize| self.world.nodes[*number].node.lock().as_ref().map_or(0, |node| node.leads().len());
+        (0..self.world.nodes.len()).max_by_key(leads).unwrap_or_default()
     }
 
     /// Ends whatever is struck.

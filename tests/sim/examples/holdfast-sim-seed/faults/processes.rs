@@ -120,6 +120,12 @@ impl Processes {
         }
     }
 
+    /// Kills a node and starts it again at once.
+    pub(super) fn restart(&mut self, sim: &mut Sim<'_>, number: usize, at: Duration) {
+        self.world.note_at(at, format!("{} is killed and started again", node_name(number)));
+        self.kill(sim, number, at, false);
+    }
+
     fn take_down(&mut self, sim: &mut Sim<'_>, number: usize, back: Duration) {
         let (name, slot) = (node_name(number), &self.world.nodes[number]);
         slot.disk.crash();
