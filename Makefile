@@ -8,7 +8,7 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)
 export ROCKSDB_STATIC ?= 1
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup build run cluster test bench bench-core chaos failover fuzz verify fix clean clean-all
+.PHONY: help setup build run cluster test bench bench-core sim plants chaos failover fuzz verify fix clean clean-all
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -38,6 +38,7 @@ bench: build ## Measure beside etcd and Redis (about half an hour) and write the
 
 bench-core: setup ## Measure the core, the codec, the committer and a replica without network.
 	cargo bench --package holdfast-bench
+
 chaos: build ## Break a loaded cluster at random for MINUTES=n (5), from SEED=n on; says how to repeat what it finds.
 	HOLDFAST_CHAOS_SECONDS=$$(( $(or $(MINUTES),5) * 60 )) $(if $(SEED),HOLDFAST_CHAOS_SEED=$(SEED)) \
 		cargo test --release -p holdfast-cluster-tests --test chaos -- --nocapture
@@ -49,6 +50,14 @@ failover: build ## Kill leaders KILLS=n (100) times, idle and loaded, and print 
 fuzz: setup ## Feed damaged bytes to everything that reads any, for SECONDS=n (60) each, with SEED=n.
 	HOLDFAST_FUZZ_SECONDS=$(or $(SECONDS),60) $(if $(SEED),HOLDFAST_FUZZ_SEED=$(SEED)) \
 		cargo test --release -p holdfast-fuzz-tests -- --nocapture
+
+sim: setup ## Simulate whole clusters with faults: SEEDS=n of them, from FIRST=n on, or one again with SEED=n.
+	cargo build --release --workspace --examples
+	@"$(CARGO_TARGET_DIR)/release/examples/holdfast-sim" $(ARGS)
+
+plants: setup ## Plant faults in simulated clusters, and see after how many seeds which check finds each.
+	cargo build --release -p holdfast-sim-tests --examples --features plant --target-dir "$(CARGO_TARGET_DIR)/planted"
+	@SEEDS=$(or $(SEEDS),200) "$(CARGO_TARGET_DIR)/planted/release/examples/holdfast-sim" --plants $(ARGS)
 
 verify: setup ## Check format, lints and documentation; changes nothing.
 	cargo fmt --all --check

@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{Notify, watch};
 
 use crate::leader::Table;
+use crate::planted;
 
 /// What the leader's duties wait for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -94,7 +95,7 @@ impl ShardMachine {
 
     /// Answers a query from the last applied entry. `clock_ms` is the running clock.
     pub fn query(&self, clock_ms: u64, query: &Query) -> Reply {
-        self.inner.lock().core.query(clock_ms, query)
+        planted::query(&self.inner.lock().core, clock_ms, query)
     }
 
     /// The oldest messages of the outbox.
@@ -136,6 +137,7 @@ impl Machine for ShardMachine {
         let replies = commands.iter().map(|bytes| {
             let reply = match codec::decode::<Command>(bytes) {
                 Ok(command) => {
+                    let command = planted::command(core, command);
                     let reply = core.apply(&context, &command);
                     if let Some(table) = table.as_mut() {
                         table.replied(&command, &reply);
@@ -186,11 +188,14 @@ impl Machine for ShardMachine {
     }
 
     fn snapshot(&self) -> Vec<Bytes> {
-        let chunks = self.inner.lock().core.snapshot();
+        let chunks = planted::to_save(&self.inner.lock().core).snapshot();
         chunks.into_iter().map(Bytes::from).collect()
     }
 
     fn restore(&self, chunks: &[Bytes]) -> Result<(), MachineError> {
+        if planted::keeps_nothing() {
+            return Ok(());
+        }
         let application = self.inner.lock().core.application();
         let restored = ShardCore::restore(application, &self.shard, chunks)
             .map_err(|error| MachineError(format!("the snapshot of shard {} can't be read: {error}", self.shard)))?;

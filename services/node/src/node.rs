@@ -150,6 +150,7 @@ impl Node {
                 timing: options.timing,
                 snapshot_after: options.snapshot_after,
                 keep_entries: options.keep_entries,
+                wall_clock: options.wall_clock.clone(),
             };
             let group = self.host.start_group(group_options, machine.clone()).await?;
             if forms(&place.shard.id, &group) {

@@ -9,6 +9,7 @@ use holdfast_storage::ReplicaStore;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
+use crate::clock::WallClock;
 use crate::config::raft_config;
 use crate::driver::Driver;
 use crate::error::{NotLeader, ProposeError, ReplicationError};
@@ -48,6 +49,8 @@ pub struct GroupOptions {
     pub snapshot_after: u64,
     /// Entries kept behind a snapshot for followers that lag a little.
     pub keep_entries: u64,
+    /// For display with grants.
+    pub wall_clock: WallClock,
 }
 
 /// A running replica. Clones share it. It runs until [`Group::shutdown`], also when every handle is gone.
@@ -103,7 +106,8 @@ impl Group {
         let (given_away, given) = watch::channel(0);
         let base = ClockBase { machine, heard: heard.clone() };
         tokio::spawn(leadership::follow(raft.clone(), base, established, given, leadership_sender));
-        tokio::spawn(Proposer::new(raft.clone(), proposals, leadership.clone()).run());
+        let proposer = Proposer::new(raft.clone(), proposals, leadership.clone(), options.wall_clock.clone());
+        tokio::spawn(proposer.run());
         if hold_back.is_some() {
             tokio::spawn(leadership::stand_from(raft.clone(), votes_from));
         }
@@ -233,7 +237,7 @@ impl Group {
             return Err(ProposeError::NotProposed(DISK_IS_FULL));
         }
         let writing = async {
-            let written = proposer::write(&self.inner.raft, leads, Vec::new()).await?;
+            let written = proposer::write(&self.inner.raft, leads, &self.inner.options.wall_clock, Vec::new()).await?;
             proposer::replies(written.await).map(|_| ())
         };
         match timeout_at(deadline, writing).await {

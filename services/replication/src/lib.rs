@@ -34,7 +34,7 @@ mod succession;
 mod timing;
 mod types;
 
-pub use clock::ShardClock;
+pub use clock::{ShardClock, WallClock};
 pub use error::{NotLeader, ProposeError, ReplicationError};
 pub use group::{Group, GroupOptions};
 pub use host::{Host, HostOptions, Peer};

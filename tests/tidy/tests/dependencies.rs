@@ -13,12 +13,13 @@ const MAY_USE: [(&str, &[&str]); 13] = [
     ("telemetry", &[]),
     ("proto", &[]),
     ("tls", &[]),
+    ("plant", &[]),
     ("auth", &["core"]),
     ("process", &["auth", "telemetry", "tls"]),
     ("bootstrap", &["auth"]),
     ("routing", &["core", "proto", "cluster", "auth", "tls"]),
-    ("replication", &["storage", "proto"]),
-    ("node", &["core", "storage", "proto", "cluster", "auth", "routing", "replication", "tls"]),
+    ("replication", &["storage", "proto", "plant"]),
+    ("node", &["core", "storage", "proto", "plant", "cluster", "auth", "routing", "replication", "tls"]),
     ("gateway", &["core", "proto", "cluster", "auth", "routing", "tls"]),
 ];
 

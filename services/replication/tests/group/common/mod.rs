@@ -44,7 +44,8 @@ pub(crate) struct Setup {
     pub(crate) groups: usize,
     pub(crate) rocks: bool,
     pub(crate) snapshot_after: u64,
-    pub(crate) keep_entries: u64,
+    pub(crate) wall_clock: holdfast_replication::WallClock::default(),
+    keep_entries: u64,
     pub(crate) timing: Timing,
 }
 
