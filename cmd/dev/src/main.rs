@@ -122,8 +122,8 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run(cli: Cli) -> Result<()> {
-    api::trust(&cli.global.url, cli.global.ca_file.as_deref())?;
+async fn run(mut cli: Cli) -> Result<()> {
+    cli.global.url = api::reachable(&cli.global.url, cli.global.ca_file.as_deref()).await?;
     match &cli.command {
         Command::Cluster { command: ClusterCommand::Up(args) } => cluster_up::run(args).await,
         Command::SeedAccounts(args) => seed_accounts::run(&cli.global, args).await,

@@ -30,7 +30,7 @@ pub(super) struct EventReader {
 
 impl EventReader {
     pub(super) async fn open(url: &str, secret: &Secret, last_event_id: Option<&str>) -> Result<Self> {
-        let client = crate::api::http().build().context("no HTTP client can be made")?;
+        let client = reqwest::Client::builder().no_proxy().build().context("no HTTP client can be made")?;
         let mut request = client.get(url).bearer_auth(secret.expose()).timeout(OPEN_FOR);
         if let Some(id) = last_event_id {
             request = request.header("Last-Event-ID", id);

@@ -7,10 +7,9 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{Error, Message};
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_tls_with_config};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
 use super::stage::{SOON, Stage};
-use crate::api::web_socket;
 
 /// A connection. Every message to the service has a number, which rises.
 pub(super) struct Socket<'a> {

@@ -2,6 +2,7 @@
 
 mod support;
 
+mod access_tokens;
 mod accounts;
 mod acquiring;
 mod api_keys;
@@ -11,6 +12,7 @@ mod bad_messages;
 mod bad_values;
 mod deadlocks;
 mod dlocks_clients;
+mod encryption;
 mod ending;
 mod events;
 mod expiring;
@@ -31,6 +33,7 @@ mod session_grpc;
 mod session_protocol;
 mod session_resumes;
 mod sessions;
+mod signed_grants;
 mod starts;
 mod tenants;
 mod tokens;
@@ -38,3 +41,4 @@ mod transition;
 mod trees;
 mod upgrades;
 mod waiting;
+mod who_may_call;

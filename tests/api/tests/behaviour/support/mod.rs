@@ -1,5 +1,6 @@
 //! What the tests share: one process for all of them, an account for each, and the three doors.
 
+pub(crate) mod callers;
 pub(crate) mod doors;
 pub(crate) mod raw;
 pub(crate) mod rest;

@@ -45,9 +45,42 @@ impl Rest {
         self.send(line, &[], Bytes::new()).await
     }
 
+    /// The status of a call without a body; none when there is no answer.
+    pub(crate) async fn try_call(&self, line: &str) -> Option<u16> {
+        let (method, path) = line.split_once(' ').unwrap();
+        let request = Request::builder().method(method).uri(format!("http://{}{path}", self.address));
+        let answer = self.client.request(request.body(Full::default()).unwrap()).await;
+        answer.ok().map(|answer| answer.status().as_u16())
+    }
+
     /// A call with a JSON body.
     pub(crate) async fn json(&self, line: &str, body: Value) -> Answer {
         self.send(line, &[("content-type", "application/json")], body.to_string().into()).await
+    }
+
+    /// How the answer to a call begins: its status and, of an error, its code. What is answered well is not read, since
+    /// it may have no end.
+    pub(crate) async fn begin(&self, line: &str, body: Option<&Value>) -> (u16, Option<String>) {
+        let (method, path) = line.split_once(' ').unwrap();
+        let mut request = Request::builder().method(method).uri(format!("http://{}{path}", self.address));
+        if !self.key.is_empty() {
+            request = request.header("authorization", format!("Bearer {}", self.key));
+        }
+        let bytes = match body {
+            Some(body) => {
+                request = request.header("content-type", "application/json");
+                Bytes::from(body.to_string())
+            }
+            None => Bytes::new(),
+        };
+        let response = self.client.request(request.body(Full::new(bytes)).unwrap()).await.unwrap();
+        let status = response.status().as_u16();
+        if status < 400 {
+            return (status, None);
+        }
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        let body: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        (status, body["code"].as_str().map(str::to_owned))
     }
 
     /// A call with these headers besides the credential, and these bytes.

@@ -1,0 +1,153 @@
+//! How soon a revoked key and a suspended account are refused at a gateway that had no part in it: in calls, by token, in
+//! waits, streams of events and connected sessions. A second is promised.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use futures::{SinkExt, StreamExt};
+use holdfast_cluster_tests::{Api, Cluster, Figures, Setup, Tenant, eventually, wait_before_repeat};
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
+
+const TRIES: usize = 100;
+const PROMISED: Duration = Duration::from_secs(1);
+/// Every so many tries an account is suspended instead of a key revoked.
+const SUSPEND_EVERY: usize = 5;
+const KINDS: [&str; 5] = ["calls with a key", "calls with a token", "waits", "event streams", "sessions"];
+
+/// What is open at the other gateway with one credential; each ends with the instant at which it was refused.
+struct Open {
+    ends: Vec<JoinHandle<Instant>>,
+}
+
+/// Calls until a call is refused.
+async fn calls(api: Api) -> Instant {
+    loop {
+        match api.json::<Value>(Method::GET, "/v1/namespaces/ns", None).await {
+            Ok(_) => wait_before_repeat().await,
+            Err(error) => {
+                assert!(matches!(error.status, 401 | 403), "{error}");
+                return Instant::now();
+            }
+        }
+    }
+}
+
+/// Waits for a lock that somebody else keeps.
+async fn waits(api: Api, name: String) -> Instant {
+    let body = json!({"process_id": name, "ttl_ms": 60_000, "wait_ms": 600_000});
+    let answer = api.json::<Value>(Method::POST, "/v1/namespaces/ns/locks/taken/acquire", Some(body)).await;
+    let error = answer.expect_err("nobody gives the lock up");
+    assert!(matches!(error.status, 401 | 403), "{error}");
+    Instant::now()
+}
+
+/// Reads events until the stream ends with the reason.
+async fn watches(mut stream: reqwest::Response) -> Instant {
+    let mut text = String::new();
+    while let Some(bytes) = stream.chunk().await.expect("the stream does not break off") {
+        text.push_str(&String::from_utf8_lossy(&bytes));
+    }
+    assert!(text.contains("UNAUTHENTICATED") || text.contains("PERMISSION_DENIED"), "{text}");
+    Instant::now()
+}
+
+/// Keeps a session's connection until it is closed with the reason.
+async fn stays(mut socket: WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>>) -> Instant {
+    while let Some(Ok(frame)) = socket.next().await {
+        if let tokio_tungstenite::tungstenite::Message::Close(Some(frame)) = frame {
+            assert!(["UNAUTHENTICATED", "PERMISSION_DENIED"].contains(&frame.reason.as_str()), "{frame:?}");
+            return Instant::now();
+        }
+    }
+    panic!("the connection broke off");
+}
+
+async fn connect(address: std::net::SocketAddr, key: &str) -> WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>> {
+    let mut request = format!("ws://{address}/v1/namespaces/ns/connect").into_client_request().expect("an address");
+    let bearer = format!("Bearer {key}").parse().expect("a header");
+    request.headers_mut().insert("authorization", bearer);
+    let (mut socket, _) = connect_async(request).await.expect("it connects");
+    let open = json!({"type": "open", "seq": 1, "process_id": "p", "ttl_ms": 30_000});
+    socket.send(open.to_string().into()).await.expect("it takes a message");
+    let opened = socket.next().await.expect("an answer").expect("an answer");
+    assert!(opened.to_string().contains("opened"), "{opened}");
+    socket
+}
+
+/// Opens everything at a gateway with a key, and waits until it stands.
+async fn open(cluster: &Cluster, gateway: usize, key: &str, name: &str) -> Open {
+    let api = cluster.api(gateway, key);
+    let token: Value = api.json(Method::POST, "/v1/tokens", None).await.expect("a token");
+    let by_token = cluster.api(gateway, token["token"].as_str().expect("a token"));
+    let waiting = tokio::spawn(waits(api.clone(), name.to_owned()));
+    let stream = api.stream("/v1/namespaces/ns/events").await.expect("a stream");
+    let socket = connect(cluster.gateways[gateway].address(), key).await;
+    eventually("the wait is in the queue", async || {
+        let lock: Value =
+            api.json(Method::GET, "/v1/namespaces/ns/locks/taken", None).await.map_err(|e| e.to_string())?;
+        if lock["lock"]["waiting"] == 1 { Ok(()) } else { Err(lock["lock"]["waiting"].to_string()) }
+    })
+    .await;
+    let ends = vec![
+        tokio::spawn(calls(api)),
+        tokio::spawn(calls(by_token)),
+        waiting,
+        tokio::spawn(watches(stream)),
+        tokio::spawn(stays(socket)),
+    ];
+    Open { ends }
+}
+
+/// One try: how long each took to be refused after the answer to the revocation.
+async fn try_once(cluster: &Cluster, tenant: &Tenant, at: usize) -> Vec<Duration> {
+    let (here, there) = (at % 2, (at + 1) % 2);
+    let admin = cluster.api(here, &tenant.key);
+    let key: Value = admin.json(Method::POST, "/v1/api-keys", Some(json!({}))).await.expect("a key");
+    let text = |field: &str| key[field].as_str().expect("a key has it").to_owned();
+    let open = open(cluster, there, &text("api_key"), &format!("p-{at}")).await;
+    let suspends = at % SUSPEND_EVERY == 0;
+    let account = format!("/v1/accounts/{}", tenant.account);
+    let operator = cluster.operator(here);
+    if suspends {
+        let body = Some(json!({"status": "SUSPENDED"}));
+        operator.json::<Value>(Method::PATCH, &account, body).await.expect("it is suspended");
+    } else {
+        admin.delete(&format!("/v1/api-keys/{}", text("key_id"))).await.expect("it is revoked");
+    }
+    let revoked = Instant::now();
+    let ends = join_all(open.ends).await.into_iter().map(|end| end.expect("it was refused as it should be"));
+    let took = ends.map(|end| end.saturating_duration_since(revoked)).collect();
+    if suspends {
+        let body = Some(json!({"status": "ACTIVE"}));
+        operator.json::<Value>(Method::PATCH, &account, body).await.expect("it is active again");
+        eventually("the account is let in again", async || {
+            let seen = cluster.api(there, &tenant.key).json::<Value>(Method::GET, "/v1/namespaces/ns", None).await;
+            seen.map(drop).map_err(|error| error.to_string())
+        })
+        .await;
+    }
+    took
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_revoked_at_one_gateway_ends_at_the_other_within_a_second() {
+    let cluster = Cluster::start(Setup { gateways: 2, ..Setup::default() }).await;
+    let tenant = Arc::new(cluster.tenant("revoked", &["ns"]).await);
+    cluster.api(0, &tenant.key).acquire("ns", "taken", "keeper").await.expect("it is free");
+    let mut times = vec![Vec::new(); KINDS.len()];
+    for at in 0..TRIES {
+        for (times, took) in times.iter_mut().zip(try_once(&cluster, &tenant, at).await) {
+            times.push(took);
+        }
+    }
+    let slowest = times.iter().flatten().max().copied().expect("there were tries");
+    for (kind, times) in KINDS.iter().zip(times) {
+        println!("{kind}: {}", Figures::of(times));
+    }
+    assert!(slowest <= PROMISED, "the slowest took {slowest:?}");
+}
