@@ -25,10 +25,7 @@ impl<'a> Socket<'a> {
             url.replacen("http", "ws", 1).into_client_request().context("the address of the WebSocket")?;
         let bearer = format!("Bearer {}", secret.expose()).parse().context("the API key as a header")?;
         request.headers_mut().insert("authorization", bearer);
-        let opened =
-            tokio::time::timeout(SOON, connect_async_tls_with_config(request, None, false, Some(web_socket())))
-                .await
-                .context("opening the WebSocket")?;
+        let opened = tokio::time::timeout(SOON, connect_async(request)).await.context("opening the WebSocket")?;
         match opened {
             Ok((stream, _)) => Ok(Self { stage, stream, seq: 0 }),
             Err(Error::Http(refused)) => {
