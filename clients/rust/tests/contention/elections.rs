@@ -7,7 +7,7 @@ use holdfast_client::election::{Leader, LeaderElection, Leadership, Observation}
 use crate::kit::{Backend, Failing, Failure, mutex, on_every_backend};
 use crate::support::{eventually, soon};
 
-on_every_backend!(
+on_every_backend!(@without_polled_service
     a_leader_leads_until_it_resigns_and_then_the_next_one_does,
     what_a_leader_proclaims_is_seen,
     a_term_that_was_lost_does_not_come_back,

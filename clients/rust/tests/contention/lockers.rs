@@ -7,7 +7,7 @@ use holdfast_client::contention::{Contender, ContentionError, MutexContender, Si
 use crate::kit::{Backend, mutex, on_every_backend};
 use crate::support::{eventually, soon};
 
-on_every_backend!(
+on_every_backend!(@without_polled_service
     it_is_acquired_and_closed_again_and_again,
     it_gives_up_after_its_time_and_can_be_used_again,
     it_is_acquired_once_at_a_time,

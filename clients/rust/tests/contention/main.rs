@@ -1,5 +1,5 @@
-//! The contract of contention and elections, kept with owners of this process and with owners of a running service, pushed
-//! and polled.
+//! The contract of contention and elections, kept with owners of this process and with owners of a running service,
+//! pushed and polled.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::kit::{Backend, mutex, on_every_backend};
 use crate::support::soon;
 
-on_every_backend!(
+on_every_backend!(@without_polled_service
     it_works_while_it_runs,
     only_one_of_two_works_and_the_other_goes_on,
     work_that_panics_is_done_again,

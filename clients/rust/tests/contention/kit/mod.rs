@@ -1,4 +1,5 @@
-//! What the contract needs: a place where owners are kept, a contender that notes what it is told, and stores that fail.
+//! What the contract needs: a place where owners are kept, a contender that notes what it is told, and stores that
+//! fail.
 
 mod log;
 mod stores;
@@ -72,7 +73,8 @@ pub(crate) fn mutex() -> String {
 }
 
 /// Makes tests of each function: for owners of this process, where time passes as fast as it can, and for those of a
-/// running service; with contenders that are told and with those that ask.
+/// running service; with contenders that are told and with those that ask. What is built on services that contend need
+/// not be shown with every one of them.
 macro_rules! on_every_backend {
     (@real $($name:ident),* $(,)?) => {
         $crate::kit::on_every_backend!(@backend real_in_process, in_process, Push, (flavor = "current_thread"), $($name)*);
@@ -83,11 +85,10 @@ macro_rules! on_every_backend {
         $crate::kit::on_every_backend!(@backend in_process_pushed, in_process, Push, (start_paused = true), $($name)*);
         $crate::kit::on_every_backend!(@backend service_pushed, service, Push, (flavor = "current_thread"), $($name)*);
     };
-    ($($name:ident),* $(,)?) => {
+    (@without_polled_service $($name:ident),* $(,)?) => {
         $crate::kit::on_every_backend!(@backend in_process, in_process, Push, (start_paused = true), $($name)*);
         $crate::kit::on_every_backend!(@backend in_process_polled, in_process, Poll, (start_paused = true), $($name)*);
         $crate::kit::on_every_backend!(@backend service, service, Push, (flavor = "current_thread"), $($name)*);
-        $crate::kit::on_every_backend!(@backend service_polled, service, Poll, (flavor = "current_thread"), $($name)*);
     };
     (@backend $module:ident, $make:ident, $pacing:ident, $how:tt, $($name:ident)*) => {
         mod $module {
@@ -102,6 +103,10 @@ macro_rules! on_every_backend {
             let pacing = holdfast_client::contention::Pacing::$pacing;
             super::$name($crate::kit::Backend::$make(pacing)).await;
         }
+    };
+    ($($name:ident),* $(,)?) => {
+        $crate::kit::on_every_backend!(@without_polled_service $($name),*);
+        $crate::kit::on_every_backend!(@backend service_polled, service, Poll, (flavor = "current_thread"), $($name)*);
     };
 }
 pub(crate) use on_every_backend;
