@@ -66,8 +66,8 @@ impl LeaderElection {
         &self.name
     }
 
-    /// Waits until this process is the leader, with a value of up to 1,000 bytes for everybody to see. Candidates become
-    /// leaders in the order in which they began to campaign. Dropping the answer ends the campaign.
+    /// Waits until this process is the leader, with a value of up to 1,000 bytes for everybody to see. Candidates
+    /// become leaders in the order in which they began to campaign. Dropping the answer ends the campaign.
     ///
     /// # Errors
     /// [`ContentionError::Invalid`] when the name or the value is too long, [`ContentionError::Store`] when the service

@@ -1,7 +1,7 @@
 //! The task that contends: becomes the owner, stays it, and gives it back.
 //!
-//! Invariant: whoever is told that it is the owner is the only one until the instant that it is told, which is counted from
-//! before the call that the service answered, and ends a little early.
+//! Invariant: whoever is told that it is the owner is the only one until the instant that it is told, which is counted
+//! from before the call that the service answered, and ends a little early.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -86,7 +86,8 @@ impl Contention {
                 Ok(Acquisition::NotGranted { holding }) => {
                     let now = Moment::now();
                     let owner = owner_seen(holding, self.options.transition, now);
-                    // An owner of this very id that the store does not take for this contender is somebody else's doing.
+                    // An owner of this very id that the store does not take for this contender is somebody else's
+                    // doing.
                     let is_clash = owner.is_owner(self.contender.contender_id());
                     let is_quick = !wait.is_zero() && now.since(asked_at) < FIRST_PAUSE;
                     let pause = match self.options.pacing {
@@ -217,8 +218,8 @@ impl Contention {
         released.unwrap_or_else(|_| Err(unanswered())).map(drop)
     }
 
-    /// Asks the store. Nothing when it is told to stop meanwhile: a call that waits is given up, the answer to any other
-    /// one is awaited, so that nothing happens after the release that follows.
+    /// Asks the store. Nothing when it is told to stop meanwhile: a call that waits is given up, the answer to any
+    /// other one is awaited, so that nothing happens after the release that follows.
     async fn ask(&mut self, request: AcquireMutex) -> Option<Result<Acquisition>> {
         let stop = self.present.stop.clone();
         if stop.is_cancelled() {

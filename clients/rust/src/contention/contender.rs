@@ -42,6 +42,38 @@ pub trait MutexRetriever: Send + Sync + 'static {
 }
 
 /// Wants to own a mutex, and is told when it does and when it no longer does. Calls come as with [`MutexRetriever`].
+///
+/// ```
+/// use std::sync::atomic::{AtomicBool, Ordering};
+/// use holdfast_client::contention::{Moment, MutexContender, MutexOwner, MutexState};
+///
+/// struct Exporter {
+///     is_on: AtomicBool,
+/// }
+///
+/// impl MutexContender for Exporter {
+///     fn mutex(&self) -> &str {
+///         "export"
+///     }
+///
+///     fn contender_id(&self) -> &str {
+///         "host-1"
+///     }
+///
+///     fn on_acquired(&self, _state: &MutexState) {
+///         self.is_on.store(true, Ordering::Release);
+///     }
+///
+///     fn on_released(&self, _state: &MutexState) {
+///         self.is_on.store(false, Ordering::Release);
+///     }
+/// }
+///
+/// let exporter = Exporter { is_on: AtomicBool::new(false) };
+/// let owner = MutexOwner::new("host-1", Moment::now(), Moment::FOREVER, Moment::FOREVER);
+/// exporter.notify_owner(&MutexState::new(MutexOwner::NONE, owner));
+/// assert!(exporter.is_on.load(Ordering::Acquire));
+/// ```
 pub trait MutexContender: Send + Sync + 'static {
     /// What it wants: a name of 1 to 128 bytes.
     fn mutex(&self) -> &str;
@@ -108,8 +140,8 @@ impl Contender {
     /// With an id of one's own.
     ///
     /// # Errors
-    /// [`ContentionError::Invalid`] when the name or the id is blank or longer than 128 bytes, or when the id begins with
-    /// `se_`.
+    /// [`ContentionError::Invalid`] when the name or the id is blank or longer than 128 bytes, or when the id begins
+    /// with `se_`.
     pub fn with_id(mutex: impl Into<String>, contender_id: impl Into<String>) -> Result<Self, ContentionError> {
         let (mutex, contender_id) = (mutex.into(), contender_id.into());
         check_mutex(&mutex)?;

@@ -33,8 +33,8 @@ enum Kind {
 }
 
 impl ContenderIdGenerator {
-    /// `{counter}:{process id}@{address of this host}`: says where to look. Where several machines or containers have the
-    /// same address, use [`ContenderIdGenerator::UUID`].
+    /// `{counter}:{process id}@{address of this host}`: says where to look. Where several machines or containers have
+    /// the same address, use [`ContenderIdGenerator::UUID`].
     pub const HOST: Self = Self(Kind::Host);
     /// 32 lower-case hex digits, random.
     pub const UUID: Self = Self(Kind::Uuid);

@@ -6,6 +6,15 @@ use super::service::Status;
 use crate::error::Error;
 
 /// Why a service of this module did not do what it was asked for.
+///
+/// ```
+/// use std::time::Duration;
+/// use holdfast_client::contention::{ContendOptions, ContentionError};
+///
+/// let error = ContendOptions::new(Duration::from_millis(1)).check().unwrap_err();
+/// assert!(matches!(error, ContentionError::Invalid { what: "the time to live", .. }));
+/// assert_eq!(error.to_string(), "the time to live is invalid: 100 ms to 24 h are allowed");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ContentionError {

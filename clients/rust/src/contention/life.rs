@@ -147,8 +147,8 @@ impl Present {
         }
     }
 
-    /// There is nobody any more as far as this life is concerned, which is over. Completes when the listener has heard it;
-    /// one that is slow is waited for up to the end of an ownership, or for a second without one.
+    /// There is nobody any more as far as this life is concerned, which is over. Completes when the listener has heard
+    /// it; one that is slow is waited for up to the end of an ownership, or for a second without one.
     pub(super) async fn end(&self) {
         let heard_until = self.own_until().max(Moment::now() + LISTENER_WITHIN);
         self.life.own_until_ms.store(0, Ordering::Release);

@@ -17,9 +17,9 @@ use super::service::MutexContendServiceFactory;
 /// Contends for a mutex from `acquire` to `close`.
 ///
 /// While it is open the ownership is renewed in the background; work that must not go on without it asks
-/// [`SimbaLocker::is_owner`], or hands [`SimbaLocker::fencing_token`] to the store that it writes to. An ownership that is
-/// lost does not come back: close the locker and acquire again. A locker that is dropped is closed, without anybody waiting
-/// for it; so is one whose `acquire` is given up.
+/// [`SimbaLocker::is_owner`], or hands [`SimbaLocker::fencing_token`] to the store that it writes to. An ownership that
+/// is lost does not come back: close the locker and acquire again. A locker that is dropped is closed, without anybody
+/// waiting for it; so is one whose `acquire` is given up.
 ///
 /// ```
 /// use std::time::Duration;
@@ -89,7 +89,8 @@ impl SimbaLocker {
     /// Becomes the owner within a time.
     ///
     /// # Errors
-    /// [`ContentionError::TimedOut`] when it did not; the locker is closed then. Also those of [`SimbaLocker::acquire`].
+    /// [`ContentionError::TimedOut`] when it did not; the locker is closed then. Also those of
+    /// [`SimbaLocker::acquire`].
     pub async fn acquire_within(&self, within: Duration) -> Result<MutexOwner, ContentionError> {
         if let Ok(acquired) = tokio::time::timeout(within, self.acquire()).await {
             return acquired;
@@ -103,8 +104,8 @@ impl SimbaLocker {
     /// Gives the mutex back. Nothing happens when it was not acquired.
     ///
     /// # Errors
-    /// [`ContentionError::Store`] when the release was not answered: the mutex may stay taken until its time is over. The
-    /// locker is closed in that case, too.
+    /// [`ContentionError::Store`] when the release was not answered: the mutex may stay taken until its time is over.
+    /// The locker is closed in that case, too.
     pub async fn close(&self) -> Result<(), ContentionError> {
         let closed = self.contention.end().await;
         self.is_acquired.store(false, Ordering::Release);

@@ -1,9 +1,9 @@
 //! Many contend for one mutex, and each is told when it becomes the owner and when it ceases to be.
 //!
-//! A [`MutexContendService`] contends on behalf of a [`MutexContender`]; a [`MutexRetrievalService`] only looks and tells a
-//! [`MutexRetriever`]. A [`ContentionFactory`] makes both. Owners are kept by the lock service ([`ServiceStore`]) or, for
-//! tests, by this process ([`InProcessStore`]). [`SimbaLocker`] and [`Scheduler`] are made of them, as is
-//! [`LeaderElection`](crate::election::LeaderElection).
+//! A [`MutexContendService`] contends on behalf of a [`MutexContender`]; a [`MutexRetrievalService`] only looks and
+//! tells a [`MutexRetriever`]. A [`ContentionFactory`] makes both. Owners are kept by the lock service
+//! ([`ServiceStore`]) or, for tests, by this process ([`InProcessStore`]). [`SimbaLocker`] and [`Scheduler`] are made
+//! of them, as is [`LeaderElection`](crate::election::LeaderElection).
 //!
 //! An ownership lasts for a time to live and is renewed. If that fails, it ends on this machine's monotonic clock, and
 //! before anybody else can have the mutex: [`MutexContendService::is_owner`] is false from that instant on, and

@@ -14,8 +14,8 @@ const FAR_AWAY: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 /// An instant of this process's monotonic clock, in whole milliseconds.
 ///
-/// It means nothing to another process, and no change of the wall clock moves it. Parts of a millisecond are cut off, so
-/// `Moment::now() < end` is true only while the end is really ahead.
+/// It means nothing to another process, and no change of the wall clock moves it. Parts of a millisecond are cut off,
+/// so `Moment::now() < end` is true only while the end is really ahead.
 ///
 /// ```
 /// use std::time::Duration;

@@ -37,8 +37,8 @@ impl Once {
         &*self.service
     }
 
-    /// Starts the service and completes when its contender owns the mutex. An error of the store that will not pass ends the
-    /// wait.
+    /// Starts the service and completes when its contender owns the mutex. An error of the store that will not pass
+    /// ends the wait.
     pub(crate) async fn owned(&self) -> Result<MutexOwner, ContentionError> {
         loop {
             self.service.start()?;
@@ -50,8 +50,8 @@ impl Once {
         }
     }
 
-    /// Whether this ownership goes on, by the clock. One that was lost and came back is another one, also when its token is
-    /// the same.
+    /// Whether this ownership goes on, by the clock. One that was lost and came back is another one, also when its
+    /// token is the same.
     pub(crate) fn is_owned(&self, ownership: &MutexOwner) -> bool {
         let present = self.service.after_owner();
         let is_same = present.fencing_token() == ownership.fencing_token()

@@ -16,9 +16,9 @@ pub enum Pacing {
     /// It waits in the service's queue and is told. An owner renews after a third of its time to live, and ceases to be
     /// the owner at the end of that time if no renewal was answered; the transition is the time to stop.
     Push,
-    /// It asks at the times of [`ContendPeriod`](super::ContendPeriod), where calls that wait are not to be had. An owner
-    /// renews at the end of its time to live, so that a transition of at least 100 ms is needed; it ceases to be the
-    /// owner in the middle of that transition if no renewal was answered, and the other half is the time to stop.
+    /// It asks at the times of [`ContendPeriod`](super::ContendPeriod), where calls that wait are not to be had. An
+    /// owner renews at the end of its time to live, so that a transition of at least 100 ms is needed; it ceases to be
+    /// the owner in the middle of that transition if no renewal was answered, and the other half is the time to stop.
     Poll,
 }
 

@@ -12,8 +12,8 @@ const LATEST_MS: i64 = 1_000;
 /// How much it may ask earlier, in ms: its clock or the answer may be late.
 const EARLIEST_MS: i64 = -200;
 
-/// How long a contender waits until it asks again: the owner up to the end of its time to live, everybody else up to the
-/// end of the owner's transition and a random time that keeps them from asking all at once.
+/// How long a contender waits until it asks again: the owner up to the end of its time to live, everybody else up to
+/// the end of the owner's transition and a random time that keeps them from asking all at once.
 ///
 /// ```
 /// use std::time::Duration;
@@ -56,8 +56,8 @@ impl ContendPeriod {
         from_to(now, owner.ttl_at())
     }
 
-    /// From `now` to the end of the owner's transition and -200 to 1,000 ms on top, 0 to 1,000 when it has no transition;
-    /// in ms, negative when that is over.
+    /// From `now` to the end of the owner's transition and -200 to 1,000 ms on top, 0 to 1,000 when it has no
+    /// transition; in ms, negative when that is over.
     pub fn next_contender_delay(owner: &MutexOwner, now: Moment, random: &mut impl Rng) -> i64 {
         let earliest = if owner.transition_at() == owner.ttl_at() { 0 } else { EARLIEST_MS };
         from_to(now, owner.transition_at()).saturating_add(random.random_range(earliest..LATEST_MS))

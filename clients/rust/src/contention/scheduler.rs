@@ -59,9 +59,9 @@ impl ScheduleConfig {
 
 type Work = dyn Fn() -> BoxFuture<'static, ()> + Send + Sync;
 
-/// Works while it owns a mutex, and only then: when the ownership ends, the piece of work under way is dropped at its next
-/// `await`, and the mutex is not let go before that has happened (nor kept longer than its time to live). A piece of work
-/// that panics is logged, and the next one comes as usual.
+/// Works while it owns a mutex, and only then: when the ownership ends, the piece of work under way is dropped at its
+/// next `await`, and the mutex is not let go before that has happened (nor kept longer than its time to live). A piece
+/// of work that panics is logged, and the next one comes as usual.
 ///
 /// ```
 /// use std::time::Duration;

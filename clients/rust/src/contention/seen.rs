@@ -6,8 +6,8 @@ use super::moment::Moment;
 use super::owner::MutexOwner;
 use super::store::Holding;
 
-/// Somebody's ownership as it was answered at `now`. Stores need not tell the transition of an owner that is in its time to
-/// live; all contenders of a mutex use the same.
+/// Somebody's ownership as it was answered at `now`. Stores need not tell the transition of an owner that is in its
+/// time to live; all contenders of a mutex use the same.
 pub(super) fn owner_seen(holding: Option<Holding>, usual_transition: Duration, now: Moment) -> MutexOwner {
     let Some(holding) = holding else { return MutexOwner::NONE };
     let ttl_at = holding.ttl_left.map_or(now, |left| now + left);

@@ -53,6 +53,33 @@ impl fmt::Display for Status {
 /// Looks who owns a mutex, and tells a [`MutexRetriever`]. What it shows is a little behind the truth.
 ///
 /// A service that is dropped while it runs stops by itself.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use holdfast_client::contention::{
+///     ContendOptions, ContentionFactory, MutexRetrievalServiceFactory, MutexRetriever, MutexState,
+/// };
+///
+/// struct Silent;
+///
+/// impl MutexRetriever for Silent {
+///     fn mutex(&self) -> &str {
+///         "reports"
+///     }
+///
+///     fn notify_owner(&self, _state: &MutexState) {}
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), holdfast_client::contention::ContentionError> {
+/// let factory = ContentionFactory::in_process(ContendOptions::new(Duration::from_secs(2)))?;
+/// let service = factory.create_retrieval_service(Arc::new(Silent))?;
+/// service.start()?;
+/// assert!(service.is_running() && !service.has_owner());
+/// service.stop().await
+/// # }
+/// ```
 pub trait MutexRetrievalService: Send + Sync {
     /// Whose owner it looks at.
     fn mutex(&self) -> &str;
@@ -66,8 +93,8 @@ pub trait MutexRetrievalService: Send + Sync {
     /// Every change and renewal from now on. Whoever looks seldom sees the last one only.
     fn states(&self) -> watch::Receiver<MutexState>;
 
-    /// The error that the last call to where owners are kept ended with; none while calls are answered. The service goes on
-    /// trying.
+    /// The error that the last call to where owners are kept ended with; none while calls are answered. The service
+    /// goes on trying.
     fn trouble(&self) -> watch::Receiver<Option<Error>>;
 
     /// Begins to look.
@@ -109,12 +136,22 @@ pub trait MutexRetrievalService: Send + Sync {
 }
 
 /// Contends for a mutex on behalf of a [`MutexContender`].
+///
+/// ```
+/// use holdfast_client::contention::MutexContendService;
+///
+/// /// Work that must not be done by two goes on only while this is so; it is asked before each step.
+/// fn may_go_on(service: &dyn MutexContendService) -> bool {
+///     service.is_in_ttl()
+/// }
+/// # let _ = may_go_on;
+/// ```
 pub trait MutexContendService: MutexRetrievalService {
     /// On whose behalf.
     fn contender_id(&self) -> &str;
 
-    /// Whether its contender owns the mutex. False from the instant at which its ownership was not renewed in time, also
-    /// when nobody was told yet: the clock is asked.
+    /// Whether its contender owns the mutex. False from the instant at which its ownership was not renewed in time,
+    /// also when nobody was told yet: the clock is asked.
     fn is_owner(&self) -> bool;
 
     /// Whether its contender owns the mutex and its time to live is not over.
@@ -123,8 +160,8 @@ pub trait MutexContendService: MutexRetrievalService {
     /// Renews the ownership at once, so that everybody sees the contender's present metadata.
     ///
     /// # Errors
-    /// [`ContentionError::NotOwner`] when there is nothing to renew, [`ContentionError::Store`] when it was not answered;
-    /// the usual renewals go on.
+    /// [`ContentionError::NotOwner`] when there is nothing to renew, [`ContentionError::Store`] when it was not
+    /// answered; the usual renewals go on.
     fn renew(&self) -> BoxFuture<'static, Result<(), ContentionError>>;
 }
 

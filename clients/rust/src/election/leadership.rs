@@ -62,8 +62,8 @@ impl Leadership {
     /// Ends the term, so that the next candidate leads.
     ///
     /// # Errors
-    /// [`ContentionError::Store`] when the release was not answered: the next one may have to wait until the time of this
-    /// one is over.
+    /// [`ContentionError::Store`] when the release was not answered: the next one may have to wait until the time of
+    /// this one is over.
     pub async fn resign(self) -> Result<(), ContentionError> {
         self.contention.end().await
     }

@@ -51,8 +51,8 @@ impl Leader {
     }
 }
 
-/// Looks who leads, until it is dropped. Changes of the leader are pushed; a leader that proclaims another value is seen
-/// within a second. See [`LeaderElection`](super::LeaderElection) for an example.
+/// Looks who leads, until it is dropped. Changes of the leader are pushed; a leader that proclaims another value is
+/// seen within a second. See [`LeaderElection`](super::LeaderElection) for an example.
 pub struct Observation {
     /// Looks as long as it lives.
     service: Arc<dyn MutexRetrievalService>,
@@ -72,9 +72,9 @@ impl Observation {
         Some(self.service.after_owner()).filter(MutexOwner::has_owner).as_ref().and_then(Leader::of)
     }
 
-    /// Completes when somebody else leads than at the last answer, or nobody does, or the leader proclaimed another value;
-    /// the first time when somebody leads. Nothing is lost when the answer is dropped; who looks seldom sees the last
-    /// change only.
+    /// Completes when somebody else leads than at the last answer, or nobody does, or the leader proclaimed another
+    /// value; the first time when somebody leads. Nothing is lost when the answer is dropped; who looks seldom sees the
+    /// last change only.
     pub async fn changed(&mut self) -> Option<Leader> {
         loop {
             let leader = Leader::of(self.states.borrow_and_update().after());

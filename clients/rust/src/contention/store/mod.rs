@@ -18,9 +18,37 @@ use crate::error::Result;
 ///
 /// Services of this module need nothing else, so a test can put a store of its own between them and a real one. Every
 /// call has to end within a bounded time, also when nobody answers.
+///
+/// ```
+/// use std::time::Duration;
+/// use holdfast_client::contention::{AcquireMutex, Acquisition, Holding, InProcessStore, MutexStore};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), holdfast_client::Error> {
+/// let store = InProcessStore::default();
+/// let request = AcquireMutex {
+///     mutex: "reports".to_owned(),
+///     contender_id: "a".to_owned(),
+///     ttl: Duration::from_secs(2),
+///     transition: Duration::ZERO,
+///     wait: Duration::ZERO,
+///     fencing_token: None,
+///     metadata: [].into(),
+/// };
+/// assert_eq!(store.acquire(&request).await?, Acquisition::Granted { fencing_token: 1 });
+/// let other = AcquireMutex { contender_id: "b".to_owned(), ..request };
+/// match store.acquire(&other).await? {
+///     Acquisition::NotGranted { holding: Some(Holding { owner_id, .. }) } => assert_eq!(owner_id, "a"),
+///     other => unreachable!("{other:?}"),
+/// }
+/// assert!(store.release("reports", "a").await?);
+/// assert_eq!(store.holding("reports").await?, None);
+/// # Ok(())
+/// # }
+/// ```
 pub trait MutexStore: Send + Sync + 'static {
-    /// Becomes the owner if nobody else is, or renews. Waits up to `request.wait`, in the order of arrival; dropping the
-    /// answer of a call that waits leaves the queue.
+    /// Becomes the owner if nobody else is, or renews. Waits up to `request.wait`, in the order of arrival; dropping
+    /// the answer of a call that waits leaves the queue.
     ///
     /// # Errors
     /// What the store says when it cannot be asked; it is not known then whether anything was done.

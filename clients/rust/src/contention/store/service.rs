@@ -21,6 +21,22 @@ const PLACE_IS_KEPT_FOR: Duration = Duration::from_secs(10);
 
 /// Keeps owners as locks of a namespace: a mutex is the lock of that name, its owner the one who holds it for writing,
 /// under its contender's id as `process_id`.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use holdfast_client::Client;
+/// use holdfast_client::contention::{ContendOptions, ContentionFactory, ServiceStore};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = Client::new("http://127.0.0.1:8080", "hf_key_secret")?;
+/// let store = ServiceStore::new(&client, "demo");
+/// let factory = ContentionFactory::new(Arc::new(store), ContendOptions::new(Duration::from_secs(5)))?;
+/// # drop(factory);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct ServiceStore {
     locks: LocksServiceClient<Caller>,
@@ -99,7 +115,7 @@ impl MutexStore for ServiceStore {
             prefix: vec![mutex.to_owned()],
             ..Default::default()
         };
-        let opened = async move { Ok::<_, Error>(answered(CALL_WITHIN, locks.watch(message)).await?) };
+        let opened = async move { answered(CALL_WITHIN, locks.watch(message)).await };
         let events = opened.map(|opened| match opened {
             Ok(events) => events.map(|event| event.map(drop).map_err(Error::from)).boxed(),
             Err(error) => futures::stream::iter([Err(error)]).boxed(),
