@@ -44,8 +44,7 @@ pub(crate) struct Setup {
     pub(crate) groups: usize,
     pub(crate) rocks: bool,
     pub(crate) snapshot_after: u64,
-    pub(crate) wall_clock: holdfast_replication::WallClock::default(),
-    keep_entries: u64,
+    pub(crate) keep_entries: u64,
     pub(crate) timing: Timing,
 }
 
@@ -153,6 +152,7 @@ impl Cluster {
             timing: self.setup.timing,
             snapshot_after: self.setup.snapshot_after,
             keep_entries: self.setup.keep_entries,
+            wall_clock: holdfast_replication::WallClock::default(),
         };
         (0..self.setup.groups).map(options).collect()
     }

@@ -121,12 +121,12 @@ impl Traps {
                 return false;
             }
             if let Act::UntilLeads(node, term, within) = act {
-                let (node, term, give_up_at) = (*node, *term, *due + *within);
-                if !self.leads_later(node, term) && at < give_up_at {
+                let (planned, node, term, within) = (*due, *node, *term, *within);
+                if !self.leads_later(node, term) && at < planned + within {
                     return false;
                 }
                 // What follows was planned without the wait.
-                let waited = at.saturating_sub(*due);
+                let waited = at.saturating_sub(planned);
                 self.steps.iter_mut().for_each(|step| step.due += waited);
                 self.steps.pop();
                 self.world.note_at(at, format!("trap: {} has votes, or has none in time", node_name(node)));
