@@ -1,5 +1,6 @@
 //! Subcommands that need no service, by running the program.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -92,6 +93,25 @@ fn ids_that_could_mean_two_accounts_are_refused() {
 #[test]
 fn the_default_config_is_the_one_that_ships() {
     assert_eq!(printed(&["seed-cluster-config"]), include_str!("../../../cluster_config.json"));
+}
+
+#[test]
+fn certificates_are_renewed_by_the_authority_that_is_there_and_keys_are_their_owners_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let read = |file: &str| std::fs::read_to_string(directory.path().join("data/certs").join(file)).unwrap();
+    let make = || {
+        let output = dev(directory.path(), &["certs", "--host", "127.0.0.1", "--host", "locks.example.com"]);
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && said.contains("locks.example.com"), "{said}");
+        ["ca.pem", "ca-key.pem", "server.pem", "server-key.pem", "client.pem", "client-key.pem"].map(read)
+    };
+    let (first, second) = (make(), make());
+    assert_eq!(first[..2], second[..2]);
+    assert!(first[2..].iter().zip(&second[2..]).all(|(first, second)| first != second));
+    for key in ["ca-key.pem", "server-key.pem", "client-key.pem"] {
+        let mode = std::fs::metadata(directory.path().join("data/certs").join(key)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{key}");
+    }
 }
 
 #[test]

@@ -160,6 +160,24 @@ async fn every_door_is_encrypted_and_nothing_else_is_spoken() {
 }
 
 #[tokio::test]
+async fn the_developers_tool_calls_it_too_when_it_trusts_the_authority() {
+    let certs = Certs::make();
+    let server = start_encrypted(&certs, &[]);
+    let (url, token) = (format!("https://{}", server.address()), server.secret("operator.token"));
+    let global = ["--url", url.as_str(), "--operator-token", token.as_str(), "--ca-file"];
+    let ca = certs.file("ca.pem");
+    // One uses REST alone, the other a WebSocket as well.
+    for scenario in ["scenario-fencing", "scenario-session-dies"] {
+        run_to_its_end_of_dev(&[&[scenario][..], &global, &[ca.as_str()]].concat());
+    }
+    let other = Certs::make().file("ca.pem");
+    let arguments = [&["scenario-fencing"][..], &global, &[other.as_str()]].concat();
+    let output = std::process::Command::new(holdfast_api_tests::program("dev")).args(arguments).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("--ca-file"), "{said}");
+}
+
+#[tokio::test]
 async fn a_caller_without_a_certificate_is_not_let_in_where_one_is_asked_for() {
     let certs = Certs::make();
     let ca = certs.file("ca.pem");
