@@ -56,7 +56,6 @@ impl Group {
     /// Whether the group counts on this replica; a new one in an old group is taken in once it has caught up.
     pub fn is_member(&self) -> bool {
         let metrics = self.raft().metrics();
-        let is_voter = metrics.borrow_watched().membership_config.voter_ids().any(|voter| voter == self.replica());
-        is_voter
+        metrics.borrow_watched().membership_config.voter_ids().any(|voter| voter == self.replica())
     }
 }
