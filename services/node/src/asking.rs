@@ -1,7 +1,7 @@
 //! Queries: answered under the leader lease, some of them held back until there is something to tell.
 
 use bytes::Bytes;
-use holdfast_core::{Answer, NamespaceRef, Query, Reply, codec};
+use holdfast_core::{Answer, Query, Reply, codec};
 use holdfast_plant::{Plant, is_planted};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_replication::NotLeader;
