@@ -13,7 +13,7 @@ use futures::future::{BoxFuture, join_all};
 use holdfast_core::codec;
 use holdfast_core::shard::Application;
 use holdfast_node::ShardMachine;
-use holdfast_replication::{Credentials, Group, GroupOptions, Host, HostOptions, Timing};
+use holdfast_replication::{Credentials, DialError, Group, GroupOptions, Host, HostOptions, Timing, WallClock};
 use holdfast_storage::{Identity, MemoryDisk, NodeStore};
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
@@ -49,7 +49,9 @@ async fn start(store: NodeStore) -> (Host, Group, u64) {
         replicas: vec![REPLICA],
         peers: Vec::new(),
         store,
-        dialer: Arc::new(|_| -> BoxFuture<_> { Box::pin(async { Err("there is no peer".to_owned()) }) }),
+        dialer: Arc::new(|_| -> BoxFuture<_> {
+            Box::pin(async { Err(DialError::from("there is no peer".to_owned())) })
+        }),
         credentials: Arc::new(Nobody),
     })
     .expect("the host starts");
@@ -60,6 +62,7 @@ async fn start(store: NodeStore) -> (Host, Group, u64) {
         timing: Timing::default(),
         snapshot_after: 10_000,
         keep_entries: 2_000,
+        wall_clock: WallClock::default(),
     };
     let machine = Arc::new(ShardMachine::new(Application::Locks, SHARD, None));
     let group = host.start_group(options, machine).await.expect("the replica starts");

@@ -29,7 +29,7 @@ async fn open(service: &Service, tenant: &Tenant, namespace: &str, from: Option<
     let bearer = Some(tenant.api_key.as_str());
     let caller = service.authenticate(bearer, &context).await?;
     let request = WatchEvents { namespace: namespace.to_owned(), prefix: Vec::new(), from_revision: from };
-    service.watch_events(&caller, bearer, &context, request).await
+    service.watch_events(&caller, &context, request).await
 }
 
 async fn follow(watched: &Watched, seen: usize, stream: &mut EventStream) {
