@@ -22,6 +22,9 @@ use crate::error::{EndReason, Error};
 const REPEAT_AFTER: Duration = Duration::from_millis(250);
 /// Shortest and longest pause between rounds through the gateways.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+/// Pauses after connections that lived for less than that, and at most so many of them.
+const STEADY_AFTER: Duration = Duration::from_secs(5);
+const MAX_PAUSES: u32 = 6;
 /// Shortest and longest time that one gateway is given to resume the session.
 const ATTEMPT: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 /// How long the service may take to close the session.
@@ -61,16 +64,19 @@ impl Runner {
         let last_word = LastWord(Arc::clone(&self.shared));
         let mut connection = first;
         let mut due_at = asked_at + self.ttl / 3;
+        let mut short_lives = 0;
         let reason = loop {
+            let began = Instant::now();
             if let Some(reason) = self.live(connection, due_at).await {
                 break reason;
             }
             self.gateway += 1;
+            short_lives = if began.elapsed() < STEADY_AFTER { short_lives + 1 } else { 0 };
             if !self.in_jeopardy {
                 self.in_jeopardy = true;
                 self.shared.events.push(Event::Jeopardy(self.shared.lease.until().into_std()));
             }
-            match self.resume().await {
+            match self.resume(short_lives).await {
                 Ok(resumed) => connection = resumed,
                 Err(reason) => break reason,
             }
@@ -165,21 +171,26 @@ impl Runner {
         }
     }
 
-    /// Resumes the session at the first gateway that does it in time.
-    async fn resume(&mut self) -> Result<Connection, EndReason> {
+    /// Resumes the session at the first gateway that does it in time. So many connections before lived for a moment
+    /// only.
+    async fn resume(&mut self, short_lives: u32) -> Result<Connection, EndReason> {
         let shared = Arc::clone(&self.shared);
         tokio::select! {
             biased;
             () = shared.close.cancelled() => Err(EndReason::Closed),
             _ = shared.lease.wait_over() => Err(EndReason::Unreachable),
-            resumed = self.resume_somewhere() => resumed,
+            resumed = self.resume_somewhere(short_lives) => resumed,
         }
     }
 
-    async fn resume_somewhere(&mut self) -> Result<Connection, EndReason> {
+    async fn resume_somewhere(&mut self, short_lives: u32) -> Result<Connection, EndReason> {
         let pauses = ExponentialBuilder::default().with_min_delay(PAUSES.0).with_max_delay(PAUSES.1);
         let mut pauses = pauses.without_max_times().with_jitter().build();
         let within = (self.ttl / 4).clamp(ATTEMPT.0, ATTEMPT.1);
+        // One that breaks is replaced at once; where it happens again and again nothing is gained by haste.
+        for _ in 1..short_lives.min(MAX_PAUSES) {
+            sleep(pauses.next().unwrap_or(PAUSES.1)).await;
+        }
         loop {
             for _ in 0..self.client.gateway_count() {
                 let attempt = Connection::open(&self.client, self.gateway, self.open.clone(), within).await;

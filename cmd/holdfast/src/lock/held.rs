@@ -22,9 +22,6 @@ const OPEN_WITHIN: Duration = Duration::from_secs(5);
 const CLOSE_WITHIN: Duration = Duration::from_secs(3);
 /// What shells add to the number of a signal.
 const SIGNALLED: u8 = 128;
-/// What shells say of a command that is not there, or cannot be run.
-const NOT_FOUND: u8 = 127;
-const NOT_EXECUTABLE: u8 = 126;
 
 /// How the wait ended.
 enum Waited {
@@ -44,14 +41,8 @@ pub(super) async fn run(settings: &Settings, args: &LockArgs, program: &OsStr, a
         Waited::NotLocked(why) => return Ok(not_locked(settings.format, why)),
         Waited::Signalled(signal) => return Ok(signalled(signal)),
     };
-    let started = Supervised::start(program, arguments, &guard, args.lock.path());
-    let code = match started {
-        Ok(command) => command.run(settings.format, &guard, args.ttl, &mut signals).await?,
-        Err(error) => {
-            settings.format.note(format_args!("{}: {error}", program.display()));
-            if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
-        }
-    };
+    let command = Supervised::start(program, arguments, &guard, args.lock.path())?;
+    let code = command.run(settings.format, &guard, args.ttl, &mut signals).await?;
     // Closing the session frees the lock in the same step.
     if timeout(CLOSE_WITHIN, session.close()).await.is_err() {
         settings.format.note(format_args!("no gateway answers: the lock is free in {:?} at the latest", args.ttl));
