@@ -65,12 +65,17 @@ enum Command {
     Key(key::KeyCommand),
     /// Say which gateways answer, and whether the key is good.
     Status,
+    #[command(name = lock::leash::RUN, hide = true)]
+    RunOnLeash(lock::leash::LeashArgs),
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let cli = Cli::parse();
     let format = cli.global.output;
+    if let Command::RunOnLeash(args) = &cli.command {
+        return lock::leash::run(format, args);
+    }
     match run(cli).await {
         Ok(code) => code,
         // Whoever reads the output has seen enough, as in `holdfast ls | head`.
@@ -87,6 +92,8 @@ async fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         Command::Lock(args) => return lock::run(&settings, args).await,
         Command::Status => return status::run(&settings).await,
+        // It needs no service, and was done before.
+        Command::RunOnLeash(_) => {}
         Command::Unlock(args) => unlock::run(&settings, args).await?,
         Command::Get(args) => get::run(&settings, args).await?,
         Command::Ls(args) => ls::run(&settings, args).await?,

@@ -168,3 +168,61 @@ fn contained(call: impl FnOnce()) {
         tracing::error!("a handler of a session panicked");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::Mutex;
+    use std::sync::mpsc as blocking;
+
+    /// Writes down what it is told; panics at the first, and waits at the second until it may go on.
+    struct Strange {
+        told: Arc<Mutex<Vec<String>>>,
+        calls: AtomicU64,
+        may_go_on: Mutex<blocking::Receiver<()>>,
+    }
+
+    impl SessionHandler for Strange {
+        fn safe(&self) {
+            self.told.lock().push("safe".to_owned());
+            match self.calls.fetch_add(1, Ordering::Relaxed) {
+                0 => panic!("as handlers may"),
+                1 => self.may_go_on.lock().recv().unwrap(),
+                _ => {}
+            }
+        }
+
+        fn ended(&self, reason: &EndReason) {
+            self.told.lock().push(reason.to_string());
+        }
+
+        fn missed(&self, events: u64) {
+            self.told.lock().push(format!("missed {events}"));
+        }
+    }
+
+    #[tokio::test]
+    async fn handlers_are_told_in_order_and_how_much_they_missed_whatever_they_do() {
+        let (told, (go_on, may_go_on)) = (Arc::default(), blocking::channel());
+        let strange = Strange { told: Arc::clone(&told), calls: AtomicU64::new(0), may_go_on: Mutex::new(may_go_on) };
+        let events = Events::start(vec![Arc::new(strange)]);
+        events.push(Event::Safe);
+        events.push(Event::Safe);
+        let wait_until = async |count| {
+            while told.lock().len() != count {
+                tokio::task::yield_now().await;
+            }
+        };
+        wait_until(2).await;
+        // It is busy now: so many wait, and the rest is missed.
+        for _ in 0..QUEUE + 3 {
+            events.push(Event::Ended(EndReason::Closed));
+        }
+        go_on.send(()).unwrap();
+        wait_until(2 + QUEUE + 1).await;
+        let closed = EndReason::Closed.to_string();
+        let told = told.lock();
+        assert_eq!(told[..4], ["safe".to_owned(), "safe".to_owned(), "missed 3".to_owned(), closed.clone()]);
+        assert_eq!(told.last(), Some(&closed));
+    }
+}

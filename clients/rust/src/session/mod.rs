@@ -148,7 +148,7 @@ impl Session {
     }
 
     /// Ends the session and all that it holds and awaits, in one step, and waits until that is done. When no gateway
-    /// can be reached the service ends it after its time to live.
+    /// can be reached for some seconds the service ends it after its time to live.
     pub async fn close(&self) -> EndReason {
         self.shared().close.cancel();
         self.shared().closed().await

@@ -8,7 +8,7 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use holdfast_proto::v1;
 use holdfast_proto::v1::client_message::{self as client, Message as Said};
 use holdfast_proto::v1::server_message::Message as Says;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::connection::{Connection, message};
 use super::events::Event;
@@ -22,10 +22,13 @@ use crate::error::{EndReason, Error};
 const REPEAT_AFTER: Duration = Duration::from_millis(250);
 /// Shortest and longest pause between rounds through the gateways.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+/// Pauses after connections that lived for less than that, and at most so many of them.
+const STEADY_AFTER: Duration = Duration::from_secs(5);
+const MAX_PAUSES: u32 = 6;
 /// Shortest and longest time that one gateway is given to resume the session.
 const ATTEMPT: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 /// How long the service may take to close the session.
-const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+const CLOSE_WITHIN: Duration = Duration::from_secs(10);
 
 pub(super) struct Runner {
     pub(super) shared: Arc<Shared>,
@@ -61,17 +64,31 @@ impl Runner {
         let last_word = LastWord(Arc::clone(&self.shared));
         let mut connection = first;
         let mut due_at = asked_at + self.ttl / 3;
+        let mut short_lives = 0;
         let reason = loop {
-            if let Some(reason) = self.live(connection, due_at).await {
-                break reason;
+            let began = Instant::now();
+            match self.live(&mut connection, due_at).await {
+                Some(EndReason::Closed) if self.shared.close.is_cancelled() => {
+                    break self.close(Some(connection)).await;
+                }
+                Some(reason) => {
+                    if reason == EndReason::Unreachable {
+                        // What it holds is of no use to anybody any more.
+                        tokio::spawn(timeout(CLOSE_WITHIN, closed(connection)));
+                    }
+                    break reason;
+                }
+                None => {}
             }
             self.gateway += 1;
+            short_lives = if began.elapsed() < STEADY_AFTER { short_lives + 1 } else { 0 };
             if !self.in_jeopardy {
                 self.in_jeopardy = true;
                 self.shared.events.push(Event::Jeopardy(self.shared.lease.until().into_std()));
             }
-            match self.resume().await {
+            match self.resume(short_lives).await {
                 Ok(resumed) => connection = resumed,
+                Err(EndReason::Closed) => break self.close(None).await,
                 Err(reason) => break reason,
             }
             due_at = Instant::now();
@@ -82,20 +99,16 @@ impl Runner {
     }
 
     /// Lives on one connection. Returns why the session is over, or nothing when only the connection is.
-    async fn live(&mut self, mut connection: Connection, due_at: Instant) -> Option<EndReason> {
+    async fn live(&mut self, connection: &mut Connection, due_at: Instant) -> Option<EndReason> {
         let mut pulse = Pulse::new(self.ttl, due_at);
         let mut repeat_at = None;
         loop {
             if self.shared.has_to_repeat() {
                 repeat_at.get_or_insert_with(|| Instant::now() + REPEAT_AFTER);
             }
-            match self.next(&mut connection, &pulse, repeat_at).await {
-                Next::Close => return Some(close(connection).await),
-                Next::Over => {
-                    // What is held is of no use to anybody any more.
-                    tokio::spawn(close(connection));
-                    return Some(EndReason::Unreachable);
-                }
+            match self.next(connection, &pulse, repeat_at).await {
+                Next::Close => return Some(EndReason::Closed),
+                Next::Over => return Some(EndReason::Unreachable),
                 Next::TooSilent | Next::Gone => return None,
                 Next::Heard(message) => match message.message {
                     Some(Says::KeptAlive(_)) => {
@@ -113,7 +126,7 @@ impl Runner {
                     },
                     None => {}
                 },
-                Next::Room => self.say(&mut connection, &mut pulse),
+                Next::Room => self.say(connection, &mut pulse),
                 Next::Repeat => {
                     repeat_at = None;
                     self.shared.heard(|table| {
@@ -165,21 +178,51 @@ impl Runner {
         }
     }
 
-    /// Resumes the session at the first gateway that does it in time.
-    async fn resume(&mut self) -> Result<Connection, EndReason> {
+    /// Resumes the session at the first gateway that does it in time. So many connections before lived for a moment
+    /// only.
+    async fn resume(&mut self, short_lives: u32) -> Result<Connection, EndReason> {
         let shared = Arc::clone(&self.shared);
         tokio::select! {
             biased;
             () = shared.close.cancelled() => Err(EndReason::Closed),
             _ = shared.lease.wait_over() => Err(EndReason::Unreachable),
-            resumed = self.resume_somewhere() => resumed,
+            resumed = self.resume_somewhere(short_lives) => resumed,
         }
     }
 
-    async fn resume_somewhere(&mut self) -> Result<Connection, EndReason> {
+    /// Ends the session at this gateway or another one. A session that could not be closed in time ends by itself.
+    async fn close(&mut self, connection: Option<Connection>) -> EndReason {
+        let by = self.shared.lease.until().min(Instant::now() + CLOSE_WITHIN);
+        // From now on nobody here counts on what it holds, which another one may have before the answer comes.
+        let reason = self.shared.lease.end(EndReason::Closed);
+        let _ = timeout_at(by, self.close_somewhere(connection)).await;
+        reason
+    }
+
+    async fn close_somewhere(&mut self, mut connection: Option<Connection>) {
+        loop {
+            let open = match connection.take() {
+                Some(open) => open,
+                None => match self.resume_somewhere(0).await {
+                    Ok(resumed) => resumed,
+                    // It is over already, or this client is not let in any more.
+                    Err(_) => return,
+                },
+            };
+            if closed(open).await {
+                return;
+            }
+        }
+    }
+
+    async fn resume_somewhere(&mut self, short_lives: u32) -> Result<Connection, EndReason> {
         let pauses = ExponentialBuilder::default().with_min_delay(PAUSES.0).with_max_delay(PAUSES.1);
         let mut pauses = pauses.without_max_times().with_jitter().build();
         let within = (self.ttl / 4).clamp(ATTEMPT.0, ATTEMPT.1);
+        // One that breaks is replaced at once; where it happens again and again nothing is gained by haste.
+        for _ in 1..short_lives.min(MAX_PAUSES) {
+            sleep(pauses.next().unwrap_or(PAUSES.1)).await;
+        }
         loop {
             for _ in 0..self.client.gateway_count() {
                 let attempt = Connection::open(&self.client, self.gateway, self.open.clone(), within).await;
@@ -218,20 +261,24 @@ fn end_by(error: Error) -> Option<EndReason> {
     })
 }
 
-/// Ends the session, and waits until the service says so.
-async fn close(mut connection: Connection) -> EndReason {
-    connection.seq += 1;
-    let closed = async {
-        connection.to.send(message(connection.seq, Said::Close(client::Close {}))).await.ok();
-        while let Ok(Some(said)) = connection.from.message().await {
-            if matches!(said.message, Some(Says::SessionEnded(_))) {
-                return;
+/// Asks to end the session until the service says that it has. Whether it did.
+async fn closed(mut connection: Connection) -> bool {
+    loop {
+        connection.seq += 1;
+        if connection.to.send(message(connection.seq, Said::Close(client::Close {}))).await.is_err() {
+            return false;
+        }
+        loop {
+            match connection.from.message().await.map(|said| said.map(|said| said.message)) {
+                Ok(Some(Some(Says::SessionEnded(_)))) => return true,
+                // It may be that this was not done.
+                Ok(Some(Some(Says::Error(_)))) => break,
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return false,
             }
         }
-    };
-    // A session that could not be closed ends by itself.
-    let _ = timeout(CLOSE_WITHIN, closed).await;
-    EndReason::Closed
+        sleep(REPEAT_AFTER).await;
+    }
 }
 
 async fn at(instant: Option<Instant>) {

@@ -1,9 +1,9 @@
 //! Holds that are taken away, and sessions that end.
 
-use holdfast_client::{EndReason, Error, LossReason, Mode, protocol};
+use holdfast_client::{Client, EndReason, Error, LossReason, Mode, protocol};
 
 use crate::recorder::Recorder;
-use crate::support::{NAMESPACE, TTL, client, delete, eventually_nothing_left, fresh, session, shown, soon};
+use crate::support::{NAMESPACE, TTL, client, delete, eventually_nothing_left, fresh, session, shown, soon, url};
 
 #[tokio::test]
 async fn a_lock_forced_open_is_told_to_its_guard_and_to_handlers() {
@@ -118,4 +118,18 @@ async fn a_reset_ends_the_session_and_says_so() {
     assert_eq!(error, Error::SessionEnded(EndReason::Reset));
     let id = String::new();
     client.namespaces().delete_namespace(protocol::DeleteNamespaceRequest { name: namespace, id }).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_session_whose_key_is_revoked_is_over() {
+    let create = protocol::CreateApiKeyRequest { description: "brief".into(), ..Default::default() };
+    let made = client().accounts().create_api_key(create).await.unwrap().into_inner();
+    let brief = Client::new(&url(), made.api_key.as_deref().unwrap()).unwrap();
+    let session = brief.session(NAMESPACE).open().await.unwrap();
+    let guard = session.mutex(fresh("revoked")).lock().await.unwrap();
+    let delete = protocol::DeleteApiKeyRequest { key_id: made.key_id, ..Default::default() };
+    client().accounts().delete_api_key(delete).await.unwrap();
+    let reason = soon("the end", session.ended()).await;
+    assert!(matches!(&reason, EndReason::Denied(why) if why.contains("UNAUTHENTICATED")), "{reason}");
+    assert!(guard.is_lost());
 }

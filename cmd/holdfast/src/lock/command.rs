@@ -9,10 +9,11 @@ use std::time::Duration;
 use anyhow::Result;
 use holdfast_client::{Guard, Path};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::time::Instant;
 
 use super::held::at;
+use super::leash;
 use crate::output::Format;
 use crate::signals::{Signals, is_sent_by_terminals};
 
@@ -45,8 +46,8 @@ enum Stage {
 impl Supervised {
     pub(super) fn start(program: &OsStr, arguments: &[OsString], guard: &Guard, path: Path) -> io::Result<Self> {
         let leads_group = !io::stdin().is_terminal();
-        let mut command = Command::new(program);
-        command.args(arguments).kill_on_drop(true);
+        let mut command = leash::command(program, arguments);
+        command.kill_on_drop(true);
         command.env("HOLDFAST_FENCING_TOKEN", guard.fencing_token().to_string());
         command.env("HOLDFAST_LOCK", path.to_string());
         if leads_group {

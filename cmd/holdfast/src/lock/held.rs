@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use holdfast_client::{EndReason, Error, Guard, RwLock, Session};
 use rustix::process::Signal;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::command::Supervised;
 use super::waiting::Waiting;
@@ -18,13 +18,10 @@ use crate::signals::Signals;
 
 /// How long one search for a gateway takes before it is said that there is none.
 const OPEN_WITHIN: Duration = Duration::from_secs(5);
-/// How long the end of the session may take; it ends by itself otherwise.
-const CLOSE_WITHIN: Duration = Duration::from_secs(3);
+/// It takes that long at least, however short the wait for the lock may be.
+const OPEN_AT_LEAST: Duration = Duration::from_secs(1);
 /// What shells add to the number of a signal.
 const SIGNALLED: u8 = 128;
-/// What shells say of a command that is not there, or cannot be run.
-const NOT_FOUND: u8 = 127;
-const NOT_EXECUTABLE: u8 = 126;
 
 /// How the wait ended.
 enum Waited {
@@ -44,18 +41,11 @@ pub(super) async fn run(settings: &Settings, args: &LockArgs, program: &OsStr, a
         Waited::NotLocked(why) => return Ok(not_locked(settings.format, why)),
         Waited::Signalled(signal) => return Ok(signalled(signal)),
     };
-    let started = Supervised::start(program, arguments, &guard, args.lock.path());
-    let code = match started {
-        Ok(command) => command.run(settings.format, &guard, args.ttl, &mut signals).await?,
-        Err(error) => {
-            settings.format.note(format_args!("{}: {error}", program.display()));
-            if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
-        }
-    };
-    // Closing the session frees the lock in the same step.
-    if timeout(CLOSE_WITHIN, session.close()).await.is_err() {
-        settings.format.note(format_args!("no gateway answers: the lock is free in {:?} at the latest", args.ttl));
-    }
+    let command = Supervised::start(program, arguments, &guard, args.lock.path())?;
+    let code = command.run(settings.format, &guard, args.ttl, &mut signals).await?;
+    // Frees the lock in the same step, and gives up in time where no gateway answers. The signal that ended the command
+    // may have been sent to both, and is not to end this too.
+    session.close().await;
     drop(guard);
     Ok(code)
 }
@@ -82,7 +72,7 @@ async fn wait(
             locked = lock(settings, args, program, &session, deadline) => locked,
             signal = ending(signals) => {
                 // So that the place in the queue is free at once.
-                let _ = timeout(CLOSE_WITHIN, session.close()).await;
+                leave(&session, signals).await;
                 return Ok(Waited::Signalled(signal));
             }
         };
@@ -92,7 +82,7 @@ async fn wait(
                 settings.format.note("the place in the queue was lost; queueing again");
             }
             Err(error @ (Error::Refused(_) | Error::TimedOut(_))) => {
-                let _ = timeout(CLOSE_WITHIN, session.close()).await;
+                leave(&session, signals).await;
                 return Ok(Waited::NotLocked(error.to_string()));
             }
             Err(error) => return Err(error.into()),
@@ -110,8 +100,10 @@ async fn open(
     let namespace = settings.namespace().map_err(|error| Error::Invalid(error.to_string()))?;
     let mut told = false;
     loop {
+        let left = deadline.map_or(OPEN_WITHIN, |deadline| deadline.saturating_duration_since(Instant::now()));
         let session = settings.client.session(namespace.as_str()).process_id(process_id()).ttl(args.ttl);
-        let session = session.metadata("command", name_of(program)).open_within(OPEN_WITHIN);
+        let session = session.metadata("command", name_of(program));
+        let session = session.open_within(left.clamp(OPEN_AT_LEAST, OPEN_WITHIN));
         match session.open().await {
             Err(Error::Unreachable(why)) if deadline.is_none_or(|deadline| Instant::now() < deadline) => {
                 if !std::mem::replace(&mut told, true) {
@@ -150,6 +142,14 @@ async fn observed(lock: &RwLock, read: bool, waiting: &mut Waiting) -> Result<Gu
         lock.read_observed(|standing| waiting.observe(&standing)).await
     } else {
         lock.write_observed(|standing| waiting.observe(&standing)).await
+    }
+}
+
+/// Closes the session, which gives up in time where no gateway answers, or with the next signal.
+async fn leave(session: &Session, signals: &mut Signals) {
+    tokio::select! {
+        _ = session.close() => {}
+        _ = ending(signals) => {}
     }
 }
 

@@ -3,6 +3,7 @@
 mod alone;
 mod command;
 mod held;
+pub(crate) mod leash;
 mod waiting;
 
 use std::ffi::OsString;
