@@ -92,10 +92,10 @@ impl Found {
     pub fn checkers(&self) -> Vec<String> {
         let mut checkers: Vec<String> = Vec::new();
         for finding in self.text.lines().skip(1) {
+            // What a finding quotes may go on over more lines, which bear no name.
             let name = finding.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(name, _)| name);
-            let name = name.unwrap_or("other").to_owned();
-            if !checkers.contains(&name) {
-                checkers.push(name);
+            if let Some(name) = name.filter(|name| !checkers.iter().any(|known| known == name)) {
+                checkers.push(name.to_owned());
             }
         }
         checkers

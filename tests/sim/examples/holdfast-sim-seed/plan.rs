@@ -46,10 +46,13 @@ impl Plan {
     /// The plan of a seed.
     pub(crate) fn of_seed(seed: u64) -> Self {
         let mut rng = rng_of(seed, "plan");
+        // Traps need one gateway that hears of a new leader at once, and one that does not.
+        let traps = rng.random_bool(0.4);
+        let gateways = if traps { 2 } else { rng.random_range(1..=2) };
         Self {
             seed,
             nodes: 3,
-            gateways: rng.random_range(1..=2),
+            gateways,
             clients: rng.random_range(3..=8),
             shards: rng.random_range(1..=2),
             chaos: Duration::from_millis(rng.random_range(8_000..20_000)),
@@ -59,8 +62,8 @@ impl Plan {
             snapshot_after: rng.random_range(10..200),
             keep_entries: rng.random_range(0..50),
             drift_ppm: (0..3).map(|_| [0, 0, 300, 900][rng.random_range(0..4)]).collect(),
-            traps: rng.random_bool(0.4),
-            onlookers: rng.random_bool(0.5).then_some(1),
+            traps,
+            onlookers: (traps || rng.random_bool(0.3)).then_some(1),
             faults: true,
             quiet: [1, 2, 4, 8][rng.random_range(0..4)],
         }

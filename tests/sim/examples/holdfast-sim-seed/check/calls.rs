@@ -55,12 +55,13 @@ impl Grounds<'_> {
             Answer::Unknown => Ok(Placed::Nowhere),
             Answer::Unavailable => self.nothing_was_done(call, 0),
             Answer::Refused(code) if is_of_names => self.refused_name(call, returned, *code),
+            // What a call was granted while it waited may have ended with its session or namespace before it heard of it.
             Answer::Refused(Code::NamespaceNotFound) => {
-                self.nothing_was_done(call, 0)?;
+                self.nothing_was_done(call, self.applied(call, returned))?;
                 self.not_found(call, returned)
             }
             Answer::Refused(Code::SessionNotFound) => {
-                self.nothing_was_done(call, 0)?;
+                self.nothing_was_done(call, self.applied(call, returned))?;
                 match session_of(&call.op) {
                     Some(session) => self.session(call, returned, session, false),
                     None => Err("names no session, and is told that there is none".to_owned()),
@@ -82,6 +83,12 @@ impl Grounds<'_> {
             Op::KeepAlive { session, .. } => self.session(call, returned, session, true),
             _ => Err("the answer is of another kind than the question".to_owned()),
         }
+    }
+
+    /// How many entries of its locks shard had been applied when a call was answered.
+    fn applied(&self, call: &Call, returned: &Return) -> usize {
+        let (shard, _) = self.locks_shard(call);
+        *self.window(&shard, call, returned).end()
     }
 
     /// Nothing was granted to the call in that entry or later.

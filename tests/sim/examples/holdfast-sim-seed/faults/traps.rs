@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 use turmoil::Sim;
 
 use super::processes::Processes;
-use crate::world::{World, node_name};
+use crate::world::{World, gateway_name, node_name};
 
 /// Longest time between two traps.
 const LONGEST_QUIET_MS: u64 = 6_000;
@@ -38,6 +38,8 @@ struct Step {
 enum Act {
     Cut(usize, usize),
     Join(usize, usize),
+    /// From the gateways whose clients do more than look: they find the next leader at once.
+    CutFromGateways(usize),
     /// Ends it, with what is not on its disk lost, and starts it again.
     Restart(usize),
     SlowDisk(usize),
@@ -78,10 +80,11 @@ impl Traps {
         }
         let (one, other) = (others[0], others[1]);
         let ms = |rng: &mut StdRng, range: std::ops::Range<u64>| Duration::from_millis(rng.random_range(range));
-        let (soon, long) = (ms(rng, 1_000..2_000), ms(rng, 2_000..6_000));
+        let (soon, long) = (ms(rng, 1_000..1_700), ms(rng, 2_000..6_000));
         let now = |act| (Duration::ZERO, act);
         let plan: Vec<(Duration, Act)> = match trap {
             Trap::Lease => vec![
+                now(Act::CutFromGateways(leader)),
                 now(Act::Cut(leader, one)),
                 (soon, Act::Cut(leader, other)),
                 now(Act::Restart(other)),
@@ -100,7 +103,12 @@ impl Traps {
                 (long + Duration::from_secs(2), Act::End),
             ],
             Trap::Deposed => {
-                vec![now(Act::Cut(leader, one)), now(Act::Cut(leader, other)), (long, Act::End)]
+                vec![
+                    now(Act::CutFromGateways(leader)),
+                    now(Act::Cut(leader, one)),
+                    now(Act::Cut(leader, other)),
+                    (long, Act::End),
+                ]
             }
         };
         self.world.note_at(at, format!("trap {trap:?} for {}, which leads in term {term}", node_name(leader)));
@@ -145,6 +153,11 @@ impl Traps {
     fn act(&self, sim: &mut Sim<'_>, at: Duration, act: &Act, processes: &mut Processes) {
         match act {
             Act::Cut(one, other) => sim.partition(node_name(*one), node_name(*other)),
+            Act::CutFromGateways(node) => {
+                let onlookers = self.world.plan.onlookers;
+                let gateways = (0..self.world.plan.gateways).filter(|number| Some(*number) != onlookers);
+                gateways.for_each(|gateway| sim.partition(node_name(*node), gateway_name(gateway)));
+            }
             Act::Join(one, other) => sim.repair(node_name(*one), node_name(*other)),
             Act::Restart(node) => processes.restart(sim, *node, at),
             Act::SlowDisk(node) => self.world.nodes[*node].disk.set_sync_delay(SLOW_SYNC),
