@@ -26,8 +26,9 @@ fn run(target: &Target, input: &[u8]) -> bool {
     let result = catch_unwind(|| (target.run)(input));
     let used = MEMORY.peak_usage().saturating_sub(before);
     let keep = || format!("keep it: a line of {}:\n{}", corpus::file(target).display(), corpus::line(target, input));
+    let is_read = result.unwrap_or_else(|_| panic!("{} panics; {}", target.name, keep()));
     assert!(used <= MEMORY_BOUND, "{} takes {used} bytes of memory; {}", target.name, keep());
-    result.unwrap_or_else(|_| panic!("{} panics; {}", target.name, keep()))
+    is_read
 }
 
 #[test]
