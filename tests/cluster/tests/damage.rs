@@ -24,14 +24,6 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// A copy of the files, to be put back.
-fn copy_all(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).expect("a folder can be made");
-    for file in files(from) {
-        std::fs::copy(&file, to.join(file.file_name().expect("a file has a name"))).expect("it can be copied");
-    }
-}
-
 /// The next file to be damaged: of each kind one, and of tables three.
 fn next_file(dir: &Path, tried: &mut BTreeMap<String, usize>) -> Option<PathBuf> {
     files(dir).into_iter().find(|file| {
@@ -50,36 +42,35 @@ fn name_of(file: &Path) -> String {
     file.file_name().expect("a file has a name").to_string_lossy().into_owned()
 }
 
-/// Changes a byte of the file, starts the node, and undoes the change. Whether the node refused the file.
+/// Changes a byte of the file, starts the node, and puts the byte right. Whether the node refused the file. Nothing else
+/// is put back: what the node has acknowledged meanwhile must not be undone.
 async fn damage_one(cluster: &mut Cluster, file: &Path, random: &mut SmallRng) -> bool {
-    let (data, whole) = (cluster.data_dir(DAMAGED), cluster.dir().join("whole"));
-    copy_all(&data, &whole);
-    let mut bytes = std::fs::read(file).expect("it can be read");
-    let (at, mask) = (random.random_range(0..bytes.len()), 1 << random.random_range(0..8));
-    bytes[at] ^= mask;
-    std::fs::write(file, &bytes).expect("it can be changed");
-    let name = name_of(file);
+    let (name, data) = (name_of(file), cluster.data_dir(DAMAGED));
+    let length = std::fs::metadata(file).map_or(0, |data| usize::try_from(data.len()).expect("it is small"));
+    let (at, mask) = (random.random_range(0..length), 1 << random.random_range(0..8));
+    let changed = flip(file, at, mask).expect("it can be changed");
     let refusal = refusal(cluster, file).await;
     match &refusal {
-        None => {
-            println!("{name}, byte {at}: it serves all that it should");
-            // What it served since must not be undone; the byte is put right, where the file is still there.
-            if std::fs::read(file).is_ok_and(|now| now.len() >= bytes.len() && now[at] == bytes[at]) {
-                let mut now = std::fs::read(file).expect("it can be read");
-                now[at] ^= mask;
-                std::fs::write(file, now).expect("it can be changed");
-            }
-        }
+        None => println!("{name}, byte {at}: it serves all that it should"),
         Some(log) => {
             println!("{name}, byte {at}: refused, naming the file: {}", log.contains(&name));
             let says = log.contains(&data.display().to_string()) && log.contains("dev rebuild-node");
             assert!(says, "{name}: it does not say where and what to do: {log}");
-            std::fs::remove_dir_all(&data).expect("the damaged data can be removed");
-            copy_all(&whole, &data);
         }
     }
-    std::fs::remove_dir_all(&whole).expect("the copy can be removed");
+    // A file that is served from may be gone by now, or written anew.
+    if std::fs::read(file).is_ok_and(|now| now.get(at) == Some(&changed)) {
+        flip(file, at, mask).expect("it can be changed");
+    }
     refusal.is_some()
+}
+
+/// Flips bits of one byte; the byte as it then is.
+fn flip(file: &Path, at: usize, mask: u8) -> std::io::Result<u8> {
+    let mut bytes = std::fs::read(file)?;
+    bytes[at] ^= mask;
+    std::fs::write(file, &bytes)?;
+    Ok(bytes[at])
 }
 
 /// Starts the node on damaged data. Answers why it refused, or nothing when it serves what it should.
@@ -160,9 +151,7 @@ async fn a_changed_byte_is_never_served_and_the_node_is_rebuilt_as_it_says() {
     let files = files(&data);
     let log = files.iter().filter(|path| path.extension().is_some_and(|extension| extension == "log"));
     let log = log.max_by_key(|path| std::fs::metadata(path).map_or(0, |data| data.len())).expect("there is a log");
-    let mut bytes = std::fs::read(log).expect("it can be read");
-    bytes[20] ^= 1;
-    std::fs::write(log, bytes).expect("it can be changed");
+    flip(log, 20, 1).expect("it can be changed");
     refusal(&mut cluster, log).await.expect("a changed byte in the log is refused");
 
     let load = Load::start(&plan, &history);
