@@ -11,7 +11,7 @@ use holdfast_cluster_tests::{
 
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
 /// Longer than the short times to live of the load.
-const LASTS: Duration = Duration::from_millis(3_500);
+const LASTS: Duration = Duration::from_millis(3_200);
 
 /// The library that lies to a process about the wall clock.
 fn libfaketime() -> Option<PathBuf> {
@@ -51,9 +51,7 @@ async fn a_wall_clock_that_jumps_ends_no_hold_and_keeps_none() {
     let plan = LoadPlan { clients: 40, locks: locks.clone(), gateways, some_are_impatient: true };
     let load = Load::start(&plan, &history);
     let all = ["nd_1", "nd_2", "nd_3", "gw_1", "gw_2"];
-    for (who, offset) in
-        [(&all[..1], "-1h"), (&all[1..2], "+2d"), (&all[3..4], "-3d"), (&all[..], "@2001-02-03 04:05:06")]
-    {
+    for (who, offset) in [(&all[..1], "-1h"), (&all[1..4], "+2d"), (&all[..], "@2001-02-03 04:05:06")] {
         for name in who {
             std::fs::write(clock_of(name), offset).expect("a clock can be written");
         }

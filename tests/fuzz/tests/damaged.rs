@@ -43,7 +43,7 @@ fn kept_inputs_and_their_mutations_are_read_without_a_panic_and_within_a_bound()
         let kept = inputs.len();
         let mut random = SmallRng::seed_from_u64(seed);
         let began = Instant::now();
-        let limit = Duration::from_millis(seconds.map_or(500, |seconds| seconds * 1_000));
+        let limit = Duration::from_millis(seconds.map_or(300, |seconds| seconds * 1_000));
         let (mut runs, mut accepted) = (0, 0);
         while began.elapsed() < limit {
             let one = &inputs[random.random_range(0..inputs.len())];
