@@ -24,7 +24,7 @@ fn number(name: &str) -> Option<u64> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_that_was_answered_is_wrong_whatever_breaks() {
-    let length = Duration::from_secs(number("HOLDFAST_CHAOS_SECONDS").unwrap_or(15));
+    let length = Duration::from_secs(number("HOLDFAST_CHAOS_SECONDS").unwrap_or(1));
     let first_seed = number("HOLDFAST_CHAOS_SEED").unwrap_or_else(|| u64::from(rand::random::<u32>()));
     let is_networked = rooms_are_possible().inspect_err(|reason| println!("without partitions: {reason}")).is_ok();
     let mut cluster = Cluster::start(Setup { gateways: 2, is_networked, ..Setup::default() }).await;

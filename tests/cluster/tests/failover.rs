@@ -14,7 +14,7 @@ const CLIENTS: usize = 40;
 const AT_MOST: Duration = Duration::from_secs(3);
 
 fn kills() -> usize {
-    std::env::var("HOLDFAST_FAILOVER_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(3)
+    std::env::var("HOLDFAST_FAILOVER_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(2)
 }
 
 /// Kills the leader of a namespace's locks. The time from the kill to the next lock that is granted there.

@@ -143,7 +143,7 @@ async fn a_node_whose_disk_fails_ends_and_the_others_go_on() {
         return;
     }
     let disk = Some(DiskKind::Failing(DISK_MIB));
-    let mut cluster = Cluster::start(Setup { is_networked: true, disk, ..Setup::default() }).await;
+    let mut cluster = Cluster::start(Setup { disk, ..small_disks() }).await;
     let tenant = cluster.tenant("failing", &NAMESPACES).await;
     let locks = cluster.locks(&tenant, &NAMESPACES, 5);
     let shards = shards_of(&locks);

@@ -11,8 +11,9 @@ use holdfast_cluster_tests::{
 };
 use holdfast_core::Mode;
 
-/// Within which the side with a majority serves again.
-const BACK_WITHIN: Duration = Duration::from_secs(3);
+/// Within which the side with a majority serves again. A leader that is cut off one way only is heard for a while: what
+/// it sends gets through until too much of it is without an answer.
+const BACK_WITHIN: Duration = Duration::from_secs(5);
 /// Within which a side without a majority answers.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(3);
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
@@ -55,9 +56,9 @@ async fn a_leader_that_is_cut_off_serves_nothing_stale_and_the_others_go_on() {
         // The one that leads most, so that something is at stake.
         let led = join_all(NODES.map(|node| cluster.led_by(node))).await;
         let node = NODES.into_iter().max_by_key(|node| led[*node].len()).expect("there are nodes");
-        outages.add(history.now(), led[node].clone());
-        let cut_at = Instant::now();
         cut(&cluster, node, how);
+        let cut_at = Instant::now();
+        outages.add(history.at(cut_at), led[node].clone());
         eventually_within(Duration::from_secs(30), "every shard answers writes again", async || {
             match outages.is_back(&history, &shards) {
                 Ok(()) => Ok(()),
@@ -95,8 +96,8 @@ async fn a_gateway_on_the_wrong_side_answers_in_time_and_serves_nothing() {
     // The second gateway and the first node are alone.
     cluster.network().cut_both_ways(&[0, 4], &[1, 2, 3]);
     let cut_at = Instant::now();
-    // Until well after the lease, and the elections on both sides.
-    while cut_at.elapsed() < 2 * ANSWERED_WITHIN {
+    // Until after the lease, and the elections on both sides.
+    while cut_at.elapsed() < ANSWERED_WITHIN {
         let calls = NAMESPACES.map(async |namespace| {
             let asked = Instant::now();
             let lease_may_last = cut_at.elapsed() < Duration::from_secs(1);

@@ -104,17 +104,14 @@ fn context(now_ms: u64) -> Context {
 /// A command is read, and carried out by a shard of each kind: what is in a log is applied, whatever it is.
 fn command(bytes: &[u8]) -> bool {
     let Ok(command) = codec::decode::<Command>(bytes) else { return false };
-    let mut shards = [
-        ShardCore::new(Application::Accounts, "accounts_00"),
-        ShardCore::new(Application::Namespaces, "namespaces_00"),
-        shard(),
-    ];
-    for shard in &mut shards {
+    let accounts = ShardCore::new(Application::Accounts, "accounts_00");
+    let namespaces = ShardCore::new(Application::Namespaces, "namespaces_00");
+    for (id, mut shard) in [("accounts_00", accounts), ("namespaces_00", namespaces), ("locks_00", shard())] {
         for now_ms in [2, 2, 1_000_000] {
             shard.apply(&context(now_ms), &command);
         }
         shard.verify();
-        let again = ShardCore::restore(shard.application(), "again", &shard.snapshot());
+        let again = ShardCore::restore(shard.application(), id, &shard.snapshot());
         assert!(again.is_ok(), "a snapshot of what was applied can't be read: {:?}", again.err());
     }
     true
@@ -142,7 +139,7 @@ fn snapshot(bytes: &[u8]) -> bool {
         pieces.push(piece);
         rest = after;
     }
-    let Ok(mut shard) = ShardCore::restore(application, "shard", &pieces) else { return false };
+    let Ok(mut shard) = ShardCore::restore(application, "locks_00", &pieces) else { return false };
     // What is taken in has to be good enough to go on with.
     shard.advance(&context(u64::from(u32::MAX)));
     let _ = shard.snapshot();
