@@ -54,6 +54,14 @@ struct Grant {
     asked_at: Moment,
 }
 
+/// What happens to an ownership, and when, unless it is renewed.
+struct Ends {
+    renew_at: Moment,
+    own_until: Moment,
+    ttl_at: Moment,
+    transition_at: Moment,
+}
+
 impl Contention {
     /// Contends until it is told to stop, and leaves nothing behind.
     pub(super) async fn run(mut self) -> Result<()> {
@@ -78,8 +86,9 @@ impl Contention {
             let pause = match self.ask(self.request(wait, None)).await? {
                 Ok(Acquisition::Granted { fencing_token }) => {
                     match self.confirmed(fencing_token, asked_at, wait).await? {
-                        Ok(Some(grant)) => return Some(grant),
-                        Ok(None) => Duration::ZERO,
+                        // An answer may come so late that the ownership is over, and somebody else's.
+                        Ok(Some(grant)) if Moment::now() < self.ends(&grant).own_until => return Some(grant),
+                        Ok(_) => Duration::ZERO,
                         Err(error) => self.failed(&error, &mut pauses),
                     }
                 }
@@ -178,19 +187,24 @@ impl Contention {
 
     /// Makes a confirmed ownership known. Returns when to renew it.
     fn show(&self, grant: &Grant) -> Moment {
+        let ends = self.ends(grant);
+        let id = self.contender.contender_id();
+        let owner = MutexOwner::new(id, grant.acquired_at, ends.ttl_at, ends.transition_at)
+            .with_fencing_token(grant.fencing_token)
+            .with_metadata(self.metadata());
+        self.present.publish(owner, Some(ends.own_until));
+        ends.renew_at
+    }
+
+    fn ends(&self, grant: &Grant) -> Ends {
         let early = |duration: Duration| duration - duration / EARLY;
         let ContendOptions { ttl, transition, pacing, .. } = self.options;
         let ttl_at = grant.asked_at + early(ttl);
-        let (renew_at, until) = match pacing {
+        let (renew_at, own_until) = match pacing {
             Pacing::Push => (grant.asked_at + ttl / 3, ttl_at),
             Pacing::Poll => (ttl_at, ttl_at + early(transition) / 2),
         };
-        let transition_at = grant.asked_at + early(ttl + transition);
-        let owner = MutexOwner::new(self.contender.contender_id(), grant.acquired_at, ttl_at, transition_at)
-            .with_fencing_token(grant.fencing_token)
-            .with_metadata(self.metadata());
-        self.present.publish(owner, Some(until));
-        renew_at
+        Ends { renew_at, own_until, ttl_at, transition_at: grant.asked_at + early(ttl + transition) }
     }
 
     fn lose(&mut self, asked_for: Option<Renewal>) {

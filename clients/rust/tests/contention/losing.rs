@@ -10,6 +10,7 @@ on_every_backend!(
     an_owner_whose_renewals_stay_unanswered_ceases_before_anybody_else_begins,
     one_failed_renewal_is_no_loss,
     an_ownership_that_another_ended_is_lost_and_contended_for_again,
+    an_acquisition_that_is_answered_when_it_is_over_is_none,
     an_acquisition_that_completes_after_the_stop_is_released,
 );
 on_every_backend!(@pushed a_grant_that_was_waited_for_and_comes_after_the_stop_is_released);
@@ -72,6 +73,24 @@ async fn an_ownership_that_another_ended_is_lost_and_contended_for_again(backend
     log.assert_one_at_a_time();
     service.stop().await.unwrap();
     assert_eq!(log.entries().len(), 4);
+}
+
+async fn an_acquisition_that_is_answered_when_it_is_over_is_none(backend: Backend) {
+    let (mutex, log) = (mutex(), Log::new());
+    let gated = Gated::new(&backend.store);
+    let late = backend.through(gated.clone()).contend(Recorder::new(&mutex, "late", &log));
+    late.start().unwrap();
+    eventually("it owns the mutex, unknowingly", async || backend.owner(&mutex).await.is_some()).await;
+    let next = backend.contend(Recorder::new(&mutex, "next", &log));
+    next.start().unwrap();
+    log.eventually_told(next.contender_id(), What::Acquired, 1).await;
+    gated.open();
+    eventually("it knows the next one", async || late.after_owner().is_owner(next.contender_id())).await;
+    assert!(!late.is_owner() && log.of(late.contender_id()).is_empty(), "nobody was told of it");
+    next.stop().await.unwrap();
+    log.eventually_told(late.contender_id(), What::Acquired, 1).await;
+    late.stop().await.unwrap();
+    log.assert_one_at_a_time();
 }
 
 async fn an_acquisition_that_completes_after_the_stop_is_released(backend: Backend) {
