@@ -8,7 +8,7 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)
 export ROCKSDB_STATIC ?= 1
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup build run cluster test bench bench-core sim plants chaos failover fuzz verify fix clean clean-all
+.PHONY: help setup build run cluster test bench bench-core sim plants chaos faults failover fuzz verify fix clean clean-all
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -41,7 +41,10 @@ bench-core: setup ## Measure the core, the codec, the committer and a replica wi
 
 chaos: build ## Break a loaded cluster at random for MINUTES=n (5), from SEED=n on; says how to repeat what it finds.
 	HOLDFAST_CHAOS_SECONDS=$$(( $(or $(MINUTES),5) * 60 )) $(if $(SEED),HOLDFAST_CHAOS_SEED=$(SEED)) \
-		cargo test --release -p holdfast-cluster-tests --test chaos -- --nocapture
+		cargo test --release -p holdfast-cluster-tests --test chaos -- --ignored --nocapture
+
+faults: build ## Damage the files of a node one by one, and let its disk fail.
+	cargo test --release -p holdfast-cluster-tests --test damage --test full_disk -- --ignored --nocapture
 
 failover: build ## Kill leaders KILLS=n (100) times, idle and loaded, and print how soon locks are granted again.
 	HOLDFAST_FAILOVER_KILLS=$(or $(KILLS),100) \

@@ -21,7 +21,7 @@ use crate::disk::Disk;
 use crate::eventually::eventually;
 use crate::history::LockId;
 use crate::network::Network;
-use crate::node_api::{NodeApi, replica_of};
+use crate::node_api::NodeApi;
 use crate::process::Process;
 use crate::setup::{Parts, Setup, config_file, data_dir};
 use crate::slow::SlowWay;
@@ -236,7 +236,11 @@ impl Cluster {
     pub async fn describe(&self, shard: &str) -> String {
         let statuses = join_all((0..self.nodes.len()).map(|node| self.status(node, false))).await;
         let lines = statuses.into_iter().map(|status| match status {
-            Ok(status) => format!("{}: {:?}", status.node_id, replica_of(&status, shard)),
+            Ok(status) => {
+                // A node that has just started has none yet.
+                let replica = status.replicas.iter().find(|replica| replica.shard == shard);
+                format!("{}: {replica:?}", status.node_id)
+            }
             Err(error) => error,
         });
         lines.collect::<Vec<_>>().join("\n")

@@ -23,6 +23,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "as long as it is told: make chaos"]
 async fn nothing_that_was_answered_is_wrong_whatever_breaks() {
     let length = Duration::from_secs(number("HOLDFAST_CHAOS_SECONDS").unwrap_or(1));
     let first_seed = number("HOLDFAST_CHAOS_SEED").unwrap_or_else(|| u64::from(rand::random::<u32>()));

@@ -119,6 +119,7 @@ async fn rebuild(cluster: &mut Cluster) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "restarts a node for every file: make faults"]
 async fn a_changed_byte_is_never_served_and_the_node_is_rebuilt_as_it_says() {
     // Snapshots and compactions, so that there are files of every kind.
     let flags = [("--snapshot-after", "200"), ("--keep-entries", "50")];
@@ -147,7 +148,15 @@ async fn a_changed_byte_is_never_served_and_the_node_is_rebuilt_as_it_says() {
     println!("{refused} of {} changed bytes were refused", tried.values().sum::<usize>());
     assert!(refused > 0, "nothing was refused");
 
-    // The last damage stays.
+    // The last damage stays. A log has something in it while the node is at work.
+    let load = Load::start(&plan, &history);
+    cluster.nodes[DAMAGED].start();
+    cluster.wait_ready().await;
+    let had = history.len();
+    let busy = async || if history.len() > had + 500 { Ok(()) } else { Err("little was called".to_owned()) };
+    eventually("there is something in the log", busy).await;
+    cluster.nodes[DAMAGED].kill().await;
+    load.stop().await;
     let files = files(&data);
     let log = files.iter().filter(|path| path.extension().is_some_and(|extension| extension == "log"));
     let log = log.max_by_key(|path| std::fs::metadata(path).map_or(0, |data| data.len())).expect("there is a log");
