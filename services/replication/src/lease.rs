@@ -93,7 +93,7 @@ impl Acks {
 
     fn quorum_of(&self, term: u64, time: impl Fn(&Ack) -> Instant) -> Option<Instant> {
         let newest = self.newest.lock();
-        let mut oldest = Instant::now();
+        let mut oldest: Option<Instant> = None;
         for voters in &newest.voters {
             let needed = voters.len() / 2 + usize::from(!voters.contains(&self.own));
             let Some(position) = needed.checked_sub(1) else { continue };
@@ -103,9 +103,11 @@ impl Acks {
             let acks = newest.acks.iter().filter(|(replica, _)| voters.contains(replica));
             let mut times: Vec<Instant> = acks.map(|(_, ack)| time(ack)).collect();
             times.sort_unstable_by(|a, b| b.cmp(a));
-            oldest = oldest.min(times.get(position).copied()?);
+            let acknowledged = times.get(position).copied()?;
+            oldest = Some(oldest.map_or(acknowledged, |oldest| oldest.min(acknowledged)));
         }
-        Some(oldest)
+        // A replica that is alone acknowledges itself, now.
+        Some(oldest.unwrap_or_else(Instant::now))
     }
 
     /// Voters that acknowledged the leader of that term after a time.
@@ -160,13 +162,13 @@ impl Group {
         }
     }
 
-    /// Whether a quorum has acknowledged the leader of that term lately. The age is taken now, so a process that was
-    /// paused finds its lease gone.
     /// Whether a read would be answered under the lease of that term just now.
     pub fn has_lease(&self, term: u64) -> bool {
         self.has_quorum(term, self.timing().usable_lease())
     }
 
+    /// Whether a quorum has acknowledged the leader of that term lately. The age is taken now, so a process that was
+    /// paused finds its lease gone.
     pub(crate) fn has_quorum(&self, term: u64, lately: Duration) -> bool {
         self.acks().quorum(term).is_some_and(|sent| sent.elapsed() < lately)
     }
@@ -223,6 +225,7 @@ mod tests {
     fn a_replica_that_is_alone_is_its_own_quorum() {
         assert!(Acks::new(10, [10].into()).quorum(7).is_some());
     }
+
     #[test]
     fn only_voters_count_and_while_members_change_a_majority_of_both_sets_does() {
         let (acks, now) = (Acks::new(10, [10, 11, 12].into()), Instant::now());
