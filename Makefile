@@ -17,6 +17,7 @@ help: ## List the targets.
 setup: ## Install what the build needs and this machine lacks.
 	@tools/setup
 	@tools/rocksdb "$(ROCKSDB_LIB_DIR)"
+	@tools/build-cache "$(CARGO_TARGET_DIR)"
 
 build: setup ## Build all programs, optimised, into bin/.
 	cargo build --release --workspace --bins
