@@ -57,6 +57,12 @@ async fn with_all_disks_full_writes_are_refused_reads_go_on_and_space_brings_all
     let refused = writes(&api, "refused").await;
     println!("refused after {:.1?}: {refused:?}", asked.elapsed());
     assert!(refused.iter().all(|answer| *answer == Err((503, "UNAVAILABLE".to_owned()))), "{refused:?}");
+    // Nodes that fill up give leaderships away to those of which they don't know yet that they are full as well.
+    eventually("leaderships have settled", async || {
+        let views = join_all(NAMESPACES.map(|namespace| api.get(namespace, "before"))).await;
+        if views.iter().all(Result::is_ok) { Ok(()) } else { Err(format!("{views:?}")) }
+    })
+    .await;
     for namespace in NAMESPACES {
         for _ in 0..20 {
             let view = api.get(namespace, "before").await.expect("reads go on");
