@@ -25,6 +25,8 @@ pub enum WorkloadName {
     Holds,
     /// Nodes are killed.
     Failover,
+    /// More shards busy, and more locks held.
+    Growth,
     /// Many watchers of one namespace.
     Watchers,
 }
@@ -82,7 +84,7 @@ pub struct Options {
     /// How often each is measured, in turns with all others; medians are reported.
     #[arg(long, default_value_t = 3)]
     pub rounds: usize,
-    /// Locks held at once in the workload holds.
+    /// Locks held at once in the workload holds, and at most in the workload growth.
     #[arg(long, default_value_t = 100_000)]
     pub holds: usize,
     /// Nodes killed, one after the other, in the workload failover.

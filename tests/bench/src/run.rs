@@ -39,6 +39,10 @@ pub async fn run(options: &Options) -> Result<()> {
         eprintln!("holds: {}", options.holds);
         report.holds = Some(scenarios::holds(&setup, options.holds).await?);
     }
+    if options.workloads.contains(&WorkloadName::Growth) {
+        let length = Duration::from_secs_f64(options.seconds);
+        report.growth = Some(scenarios::growth(&setup, options.holds, length).await?);
+    }
     if options.workloads.contains(&WorkloadName::Failover) {
         eprintln!("failover: {} kills", options.kills);
         report.failover = Some(scenarios::failover(&setup, options.kills).await?);
@@ -76,7 +80,7 @@ fn cases(options: &Options) -> Vec<Case> {
             WorkloadName::ReadersWriters => cases.push(closed(Kind::ReadersWriters, other, many)),
             WorkloadName::Extend => cases.push(closed(Kind::Extend, other, many)),
             WorkloadName::Get => cases.push(closed(Kind::Look, other, many)),
-            WorkloadName::Holds | WorkloadName::Failover | WorkloadName::Watchers => {}
+            WorkloadName::Holds | WorkloadName::Growth | WorkloadName::Failover | WorkloadName::Watchers => {}
         }
     }
     cases

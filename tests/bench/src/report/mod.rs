@@ -1,5 +1,6 @@
 //! Results: tables, JSON, and a picture.
 
+mod growth;
 mod machine;
 mod measurement;
 mod picture;
@@ -11,7 +12,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::scenarios::{Failover, Holds, Watchers};
+use crate::scenarios::{Failover, Growth, Holds, Watchers};
 
 pub use machine::Machine;
 pub use measurement::{Measurement, Quantiles};
@@ -36,6 +37,8 @@ pub struct Report {
     pub holds: Option<Holds>,
     /// Killed nodes.
     pub failover: Option<Failover>,
+    /// More shards, more holds.
+    pub growth: Option<Growth>,
     /// Watch fan-out.
     pub watchers: Option<Watchers>,
 }
@@ -58,6 +61,7 @@ impl Report {
             measurements: Vec::new(),
             holds: None,
             failover: None,
+            growth: None,
             watchers: None,
         }
     }
@@ -72,7 +76,7 @@ impl Report {
         table::text(self)
     }
 
-    /// Writes `results.md`, `results.json` and `results.svg`.
+    /// Writes `results.md`, `results.json`, `results.svg` and `growth.svg`.
     ///
     /// # Errors
     /// When the folder can't be written.
@@ -82,6 +86,9 @@ impl Report {
         let mut json = serde_json::to_string_pretty(self)?;
         json.push('\n');
         std::fs::write(out.join("results.json"), json)?;
+        if let Some(svg) = growth::svg(self)? {
+            std::fs::write(out.join("growth.svg"), svg)?;
+        }
         if let Some(svg) = picture::svg(self)? {
             std::fs::write(out.join("results.svg"), svg)?;
         }

@@ -13,7 +13,7 @@ const FOOT: u32 = 84;
 /// Characters of a line below the plots.
 const FOOT_LINE: usize = 160;
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// One of the four plots.
 struct Plot {
@@ -120,7 +120,7 @@ fn wrap(text: &str) -> Vec<String> {
     lines
 }
 
-fn label(value: &f64) -> String {
+pub(super) fn label(value: &f64) -> String {
     if *value >= 10.0 {
         format!("{value:.0}")
     } else {

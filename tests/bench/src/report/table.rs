@@ -41,6 +41,9 @@ fn sections(report: &Report, preset: &str) -> String {
     if report.holds.is_some() {
         add("Many holds", holds(report, preset));
     }
+    if report.growth.is_some() {
+        add("Growth, pairs through the stream", growth(report, preset));
+    }
     if report.failover.is_some() {
         add("Failover", failover(report, preset));
     }
@@ -173,6 +176,26 @@ fn holds(report: &Report, preset: &str) -> Table {
         ]);
     }
     align(table, &[])
+}
+
+fn growth(report: &Report, preset: &str) -> Table {
+    let header = ["what grows", "size", "clients", "pairs/s", "CPU µs/pair", "acquire p50 µs", "p99 µs"];
+    let mut table = table(preset, &header);
+    if let Some(growth) = &report.growth {
+        let shards = growth.shards.iter().map(|step| ("shards busy", step));
+        for (what, step) in shards.chain(growth.holds.iter().map(|step| ("locks held", step))) {
+            table.add_row([
+                what.to_owned(),
+                step.size.to_string(),
+                step.clients.to_string(),
+                format!("{:.0}", step.rate),
+                format!("{:.0}", step.server_cpu_us),
+                format!("{:.0}", step.acquire.p50_us),
+                format!("{:.0}", step.acquire.p99_us),
+            ]);
+        }
+    }
+    align(table, &[0])
 }
 
 fn failover(report: &Report, preset: &str) -> Table {

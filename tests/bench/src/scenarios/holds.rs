@@ -1,5 +1,6 @@
 //! Many holds at once: what each takes in memory and on the disk, and how long a node with them takes to start.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -60,7 +61,7 @@ pub async fn holds(setup: &Setup, count: usize) -> Result<Holds> {
     let before = mean_rss(&cluster)?;
 
     let begun = Instant::now();
-    let recorder = fill(&cluster, &tenant, count).await?;
+    let recorder = fill(&cluster, &tenant, 0..count).await?;
     let seconds = begun.elapsed().as_secs_f64();
     cluster.wait_leaders().await?;
     let after = mean_rss(&cluster)?;
@@ -80,13 +81,14 @@ pub async fn holds(setup: &Setup, count: usize) -> Result<Holds> {
     })
 }
 
-async fn fill(cluster: &Cluster, tenant: &Tenant, count: usize) -> Result<Arc<Recorder>> {
+/// Takes the locks with these numbers.
+pub(super) async fn fill(cluster: &Cluster, tenant: &Tenant, numbers: Range<usize>) -> Result<Arc<Recorder>> {
     let recorder = Arc::new(Recorder::default());
-    let next = Arc::new(AtomicUsize::new(0));
+    let next = Arc::new(AtomicUsize::new(numbers.start));
     let system = System::connect_own(cluster, tenant, Door::Grpc, CLIENTS, &tenant.namespaces).await?;
     let tasks = system.into_iter().map(|client| {
         let (recorder, next, namespaces) = (Arc::clone(&recorder), Arc::clone(&next), tenant.namespaces.clone());
-        tokio::spawn(take(client, next, count, namespaces, recorder))
+        tokio::spawn(take(client, next, numbers.end, namespaces, recorder))
     });
     for ended in try_join_all(tasks).await? {
         ended?;
@@ -97,13 +99,13 @@ async fn fill(cluster: &Cluster, tenant: &Tenant, count: usize) -> Result<Arc<Re
 async fn take(
     mut client: Client,
     next: Arc<AtomicUsize>,
-    count: usize,
+    end: usize,
     namespaces: Vec<String>,
     recorder: Arc<Recorder>,
 ) -> Result<()> {
     loop {
         let number = next.fetch_add(1, Ordering::Relaxed);
-        if number >= count {
+        if number >= end {
             return Ok(());
         }
         let lock =
