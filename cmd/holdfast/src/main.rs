@@ -32,7 +32,7 @@ use crate::settings::{Global, Settings};
 
 /// Distributed locks from the shell.
 #[derive(Debug, Parser)]
-#[command(name = "holdfast", version, infer_subcommands = false)]
+#[command(name = "holdfast", version, arg_required_else_help = true)]
 struct Cli {
     #[command(flatten)]
     global: Global,

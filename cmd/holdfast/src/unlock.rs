@@ -1,7 +1,8 @@
 //! `holdfast unlock`.
 
 use anyhow::{Result, bail};
-use clap::Args;
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory};
 use holdfast_client::protocol::{DeleteLockRequest, ReleaseLockRequest};
 use serde_json::json;
 
@@ -15,7 +16,7 @@ pub(crate) struct UnlockArgs {
     #[command(flatten)]
     lock: LockName,
     /// Whose hold to end, as `holdfast lock` said when it took the lock.
-    #[arg(long, env = "HOLDFAST_OWNER", value_name = "NAME", required_unless_present = "force")]
+    #[arg(long, env = "HOLDFAST_OWNER", value_name = "NAME")]
     owner: Option<String>,
     /// Only the hold of this fencing token.
     #[arg(long, value_name = "TOKEN", conflicts_with = "force")]
@@ -33,6 +34,11 @@ pub(crate) async fn run(settings: &Settings, args: UnlockArgs) -> Result<()> {
         let delete = DeleteLockRequest { namespace, path, whole_namespace, ..Default::default() };
         call(delete, async |request| settings.client.locks().delete_lock(request).await).await?;
         return settings.format.print(|| format!("{name} was forced open"), || json!({"forced": true}));
+    }
+    if args.owner.is_none() {
+        let missing =
+            "whose hold is it? Say --owner as `holdfast lock` printed it, or --force to end those of everybody";
+        crate::Cli::command().error(ErrorKind::MissingRequiredArgument, missing).exit();
     }
     let (process_id, fencing_token) = (args.owner.clone(), args.token);
     let release =

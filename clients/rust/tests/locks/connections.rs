@@ -68,7 +68,7 @@ async fn of_two_who_believe_to_hold_a_lock_one_is_told_duplicate() {
     proxy.set(Way::Open);
     let LossReason::Duplicate(Some(owner)) = soon("the loss", first.lost()).await else { panic!("{:?}", first.loss()) };
     assert_eq!((owner.process_id.as_str(), owner.fencing_token), ("other", second.fencing_token()));
-    recorder.eventually(&format!("unlocked {name}: other (main) holds it")).await;
+    recorder.eventually(&format!("unlocked {name}: {} holds it", owner.name())).await;
     drop(first);
     assert!(!second.is_lost());
     second.release().await.unwrap();

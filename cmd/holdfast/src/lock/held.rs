@@ -26,7 +26,7 @@ const SIGNALLED: u8 = 128;
 /// How the wait ended.
 enum Waited {
     Locked(Session, Guard),
-    NotLocked(String),
+    NotLocked(Error),
     Signalled(Signal),
 }
 
@@ -38,7 +38,7 @@ pub(super) async fn run(settings: &Settings, args: &LockArgs, program: &OsStr, a
     let deadline = args.wait.map(|wait| Instant::now() + wait);
     let (session, guard) = match wait(settings, args, program, deadline, &mut signals).await? {
         Waited::Locked(session, guard) => (session, guard),
-        Waited::NotLocked(why) => return Ok(not_locked(settings.format, why)),
+        Waited::NotLocked(why) => return Ok(not_locked(settings.format, &why)),
         Waited::Signalled(signal) => return Ok(signalled(signal)),
     };
     let command = Supervised::start(program, arguments, &guard, args.lock.path())?;
@@ -65,7 +65,7 @@ async fn wait(
         };
         let session = match opened {
             Ok(session) => session,
-            Err(Error::Unreachable(why)) => return Ok(Waited::NotLocked(format!("no gateway can be reached: {why}"))),
+            Err(error @ Error::Unreachable(_)) => return Ok(Waited::NotLocked(error)),
             Err(error) => return Err(error.into()),
         };
         let locked = tokio::select! {
@@ -83,7 +83,7 @@ async fn wait(
             }
             Err(error @ (Error::Refused(_) | Error::TimedOut(_))) => {
                 leave(&session, signals).await;
-                return Ok(Waited::NotLocked(error.to_string()));
+                return Ok(Waited::NotLocked(error));
             }
             Err(error) => return Err(error.into()),
         }
@@ -154,7 +154,7 @@ async fn leave(session: &Session, signals: &mut Signals) {
 }
 
 /// The next signal that ends a wait.
-async fn ending(signals: &mut Signals) -> Signal {
+pub(super) async fn ending(signals: &mut Signals) -> Signal {
     loop {
         let signal = signals.next().await;
         if signal != Signal::USR1 && signal != Signal::USR2 {
