@@ -26,7 +26,8 @@ mod watch;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::settings::{Global, Settings};
 
@@ -103,4 +104,9 @@ async fn run(cli: Cli) -> Result<ExitCode> {
         Command::Key(command) => key::run(&settings, command).await?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Ends the program as wrong flags do.
+fn misused(why: &str) -> ! {
+    Cli::command().error(ErrorKind::ArgumentConflict, why).exit()
 }

@@ -1,8 +1,7 @@
 //! `holdfast unlock`.
 
 use anyhow::{Result, bail};
-use clap::error::ErrorKind;
-use clap::{Args, CommandFactory};
+use clap::Args;
 use holdfast_client::protocol::{DeleteLockRequest, ReleaseLockRequest};
 use serde_json::json;
 
@@ -36,9 +35,7 @@ pub(crate) async fn run(settings: &Settings, args: UnlockArgs) -> Result<()> {
         return settings.format.print(|| format!("{name} was forced open"), || json!({"forced": true}));
     }
     if args.owner.is_none() {
-        let missing =
-            "whose hold is it? Say --owner as `holdfast lock` printed it, or --force to end those of everybody";
-        crate::Cli::command().error(ErrorKind::MissingRequiredArgument, missing).exit();
+        crate::misused("say --owner, as `holdfast lock` printed it, or --force to end the holds of everybody");
     }
     let (process_id, fencing_token) = (args.owner.clone(), args.token);
     let release =
