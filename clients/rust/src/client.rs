@@ -24,6 +24,24 @@ const PING_EVERY: Duration = Duration::from_secs(5);
 const PING_WITHIN: Duration = Duration::from_secs(5);
 
 /// What single calls go through.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> holdfast_client::Result<()> {
+/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
+/// use holdfast_client::Caller;
+/// use holdfast_client::protocol::GetLockRequest;
+/// use holdfast_client::protocol::locks_service_client::LocksServiceClient;
+///
+/// let mut locks: LocksServiceClient<Caller> = client.locks();
+/// let (namespace, name) = ("demo".to_owned(), Some("invoices".to_owned()));
+/// let get = GetLockRequest { namespace, name, ..Default::default() };
+/// let lock = locks.get_lock(get).await?.into_inner().lock.expect("every answer has it");
+/// assert_eq!(lock.holders_total, 0);
+/// # Ok(())
+/// # }
+/// ```
 pub type Caller = InterceptedService<Channel, Bearer>;
 
 /// The gateways of a service and the key to call them with. Cheap to clone; nothing is connected before it is used.
@@ -130,6 +148,14 @@ fn deepest(error: &dyn std::error::Error) -> String {
 }
 
 /// Puts the key into each call.
+///
+/// ```
+/// // Nobody needs to make one: a `Client` does, and what is in it is shown nowhere.
+/// fn shown(bearer: &holdfast_client::Bearer) -> String {
+///     format!("{bearer:?}")
+/// }
+/// # let _ = shown;
+/// ```
 #[derive(Clone)]
 pub struct Bearer(MetadataValue<Ascii>);
 
@@ -147,6 +173,15 @@ impl Interceptor for Bearer {
 }
 
 /// Settings of a [`Client`].
+///
+/// ```
+/// use holdfast_client::{Client, Error};
+///
+/// let builder = Client::builder().gateway("http://127.0.0.1:8080").api_key("hf_key_secret");
+/// assert!(builder.clone().build().is_ok());
+/// let refused = builder.gateway("127.0.0.1:8081").build().unwrap_err();
+/// assert!(matches!(refused, Error::Invalid(_)), "a scheme is missing");
+/// ```
 #[derive(Clone, Default)]
 pub struct ClientBuilder {
     gateways: Vec<String>,

@@ -9,9 +9,32 @@ use tonic_types::StatusExt;
 use crate::view::{Blocker, Holder, Path};
 
 /// What this library returns.
+///
+/// ```
+/// async fn print(session: &holdfast_client::Session) -> holdfast_client::Result<()> {
+///     let guard = session.mutex("printer").lock().await?;
+///     guard.release().await
+/// }
+/// # let _ = print;
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why something was not done.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> holdfast_client::Result<()> {
+/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
+/// use holdfast_client::Error;
+///
+/// match client.session("no such namespace").open().await {
+///     Err(error @ Error::Service { .. }) => assert_eq!(error.code(), Some("NAMESPACE_NOT_FOUND")),
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -88,6 +111,23 @@ impl From<tonic::Status> for Error {
 }
 
 /// Why a lock is not given, and by whom.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> holdfast_client::Result<()> {
+/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
+/// # let session = client.session("demo").open().await?;
+/// use holdfast_client::Reason;
+///
+/// let _mine = session.mutex("invoices").owned_by("printer").lock().await?;
+/// let refused = session.mutex("invoices").owned_by("mailer").try_lock().await.unwrap_err();
+/// let refusal = refused.refusal().expect("it is taken");
+/// assert_eq!((refusal.reason, refusal.blockers.len(), refusal.cycle.len()), (Reason::Held, 1, 0));
+/// assert!(refusal.to_string().contains("(printer) holds invoices"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The reason of the first claim that fails.
@@ -110,6 +150,31 @@ impl fmt::Display for Refusal {
 }
 
 /// A step of a cycle of waits.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> holdfast_client::Result<()> {
+/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
+/// # let session = client.session("demo").open().await?;
+/// use holdfast_client::Reason;
+///
+/// let (a, b) = (session.mutex("a"), session.mutex("b"));
+/// let (first, second) = ("first", "second");
+/// let _a = a.clone().owned_by(first).lock().await?;
+/// let _b = b.clone().owned_by(second).lock().await?;
+/// let (b_of_first, a_of_second) = (b.owned_by(first), a.owned_by(second));
+/// // Each waits for what the other has: whoever closes the circle is told.
+/// let refused = tokio::select! {
+///     answer = b_of_first.lock() => answer.unwrap_err(),
+///     answer = a_of_second.lock() => answer.unwrap_err(),
+/// };
+/// let refusal = refused.refusal().expect("nobody could ever go on");
+/// assert_eq!((refusal.reason, refusal.cycle.len()), (Reason::Deadlock, 2));
+/// assert!(refusal.cycle.iter().all(|step| step.holder.is_some() && !step.waiting));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CycleStep {
     /// Who it is; of a session: the session's process.
@@ -125,6 +190,13 @@ pub struct CycleStep {
 }
 
 /// The reason of a refusal.
+///
+/// ```
+/// use holdfast_client::Reason;
+///
+/// assert_eq!(Reason::Deadlock.code(), "DEADLOCK");
+/// assert_eq!(Reason::Deadlock.to_string(), "waiting would close a cycle of waits");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
@@ -152,6 +224,25 @@ pub enum Reason {
     Other,
 }
 
+impl Reason {
+    /// What the service's documentation calls it, like `HELD`.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Upgrade => "UPGRADE",
+            Self::Held => "HELD",
+            Self::Ancestor => "ANCESTOR",
+            Self::Descendant => "DESCENDANT",
+            Self::Transition => "TRANSITION",
+            Self::Queued => "QUEUED",
+            Self::Deadlock => "DEADLOCK",
+            Self::TimedOut => "TIMED_OUT",
+            Self::NotHeld => "NOT_HELD",
+            Self::Ended => "ENDED",
+            Self::Other => "OTHER",
+        }
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -171,6 +262,18 @@ impl fmt::Display for Reason {
 }
 
 /// Why a hold is no longer one.
+///
+/// ```
+/// use holdfast_client::{EndReason, LossReason};
+///
+/// /// Whether it is somebody's doing, and not that of the network.
+/// fn is_on_purpose(reason: &LossReason) -> bool {
+///     matches!(reason, LossReason::Deleted | LossReason::Reset | LossReason::Released)
+/// }
+///
+/// assert!(is_on_purpose(&LossReason::Deleted));
+/// assert!(!is_on_purpose(&LossReason::SessionEnded(EndReason::Unreachable)));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossReason {
@@ -203,6 +306,20 @@ impl fmt::Display for LossReason {
 }
 
 /// How a session ended.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> holdfast_client::Result<()> {
+/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
+/// # let session = client.session("demo").open().await?;
+/// use holdfast_client::EndReason;
+///
+/// assert_eq!(session.close().await, EndReason::Closed);
+/// assert_eq!(session.end_reason(), Some(EndReason::Closed));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EndReason {

@@ -8,12 +8,15 @@
 //!
 //! Deliberately unknown here: how the service keeps its promises, and what its users do with what they lock.
 //!
-//! ```no_run
+//! ```
 //! use holdfast_client::Client;
 //!
 //! #[tokio::main]
 //! async fn main() -> holdfast_client::Result<()> {
-//!     let client = Client::new("http://127.0.0.1:8080", "hf_key_secret")?;
+//!     # let service = holdfast_api_tests::Standalone::fresh();
+//!     # let (url, key) = (service.url(), service.secret("demo.key"));
+//!     // As in `http://127.0.0.1:8080` and `hf_…`.
+//!     let client = Client::new(&url, &key)?;
 //!     let session = client.session("demo").process_id("report-writer").open().await?;
 //!     let guard = session.mutex("report").lock().await?;
 //!     guard.protect(async { println!("only one of us, with token {}", guard.fencing_token()) }).await?;

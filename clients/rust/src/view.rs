@@ -66,6 +66,12 @@ impl fmt::Display for Path {
 }
 
 /// How a lock is held.
+///
+/// ```
+/// use holdfast_client::Mode;
+///
+/// assert!(Mode::Read < Mode::Write, "the stronger one is the greater one");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
     /// Together with other readers.
@@ -93,6 +99,22 @@ impl From<v1::Mode> for Mode {
 }
 
 /// Somebody who holds a lock, or waits for it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> holdfast_client::Result<()> {
+/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
+/// # let session = client.session("demo").open().await?;
+/// let guard = session.mutex("invoices").owned_by("printer").lock().await?;
+/// let refused = session.mutex("invoices").owned_by("mailer").try_lock().await.unwrap_err();
+/// let holder = &refused.refusal().expect("it is taken").blockers[0].holder;
+/// assert_eq!((holder.holder.as_deref(), holder.fencing_token), (Some("printer"), guard.fencing_token()));
+/// assert_eq!(holder.name(), format!("{} (printer)", session.process_id()));
+/// assert_eq!(holder.remaining, None, "as long as its session");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// What its client calls itself.
@@ -142,6 +164,22 @@ impl From<v1::Holder> for Holder {
 }
 
 /// Somebody who is in the way.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> holdfast_client::Result<()> {
+/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
+/// # let session = client.session("demo").open().await?;
+/// use holdfast_client::Path;
+///
+/// let _all = session.mutex(Path::of(["user"])).owned_by("cleaner").lock().await?;
+/// let refused = session.mutex(Path::of(["user", "ann"])).owned_by("mailer").try_lock().await.unwrap_err();
+/// let blocker = &refused.refusal().expect("it is taken").blockers[0];
+/// assert_eq!((&blocker.path, blocker.waiting), (&Path::of(["user"]), false));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocker {
     /// What it holds or claims.
@@ -159,6 +197,25 @@ impl From<v1::Blocker> for Blocker {
 }
 
 /// Where a request that waits stands.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> holdfast_client::Result<()> {
+/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
+/// # let session = client.session("demo").open().await?;
+/// let mut guard = Some(session.mutex("invoices").owned_by("printer").lock().await?);
+/// let mutex = session.mutex("invoices").owned_by("mailer");
+/// mutex
+///     .lock_observed(|standing| {
+///         assert_eq!((standing.queue_position, standing.blockers.len()), (Some(0), 1));
+///         // The printer has done its work.
+///         drop(guard.take());
+///     })
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
     /// How many wait before it, when the service says so.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use backon::{ExponentialBuilder, Retryable};
 use holdfast_client::Error;
+use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
 /// How long one call may take.
@@ -18,25 +19,37 @@ pub(crate) async fn call<M: Clone, A>(
     message: M,
     make: impl AsyncFn(Request<M>) -> Result<Response<A>, Status>,
 ) -> Result<A> {
-    call_within(message, CALL_WITHIN, make).await
-}
-
-/// As [`call`], with another limit for each try.
-pub(crate) async fn call_within<M: Clone, A>(
-    message: M,
-    within: Duration,
-    make: impl AsyncFn(Request<M>) -> Result<Response<A>, Status>,
-) -> Result<A> {
     let key = uuid::Uuid::new_v4().to_string();
     let once = async || {
         let mut request = Request::new(message.clone());
-        request.set_timeout(within);
         // Creations are answered as the first one was.
         request.metadata_mut().insert("idempotency-key", key.parse().expect("a UUID is ASCII"));
-        make(request).await.map(Response::into_inner).map_err(Error::from)
+        answered(request, CALL_WITHIN, &make).await
     };
     let pauses = ExponentialBuilder::default().with_min_delay(PAUSES.0).with_max_delay(PAUSES.1);
     Ok(once.retry(pauses.with_max_times(REPEATS).with_jitter()).when(may_pass).await?)
+}
+
+/// Calls once, for so long at most.
+pub(crate) async fn call_once<M, A>(
+    message: M,
+    within: Duration,
+    make: impl AsyncFn(Request<M>) -> Result<Response<A>, Status>,
+) -> Result<A, Error> {
+    answered(Request::new(message), within, &make).await
+}
+
+/// The answer in time, also where the connection hangs and nothing that the service says arrives.
+async fn answered<M, A>(
+    mut request: Request<M>,
+    within: Duration,
+    make: &impl AsyncFn(Request<M>) -> Result<Response<A>, Status>,
+) -> Result<A, Error> {
+    request.set_timeout(within);
+    match timeout(within, make(request)).await {
+        Ok(answer) => Ok(answer.map(Response::into_inner)?),
+        Err(_) => Err(Error::Unreachable(format!("no answer within {within:?}"))),
+    }
 }
 
 /// Whether nothing was done, or nobody can say.

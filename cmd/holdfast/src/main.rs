@@ -26,13 +26,14 @@ mod watch;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::settings::{Global, Settings};
 
 /// Distributed locks from the shell.
 #[derive(Debug, Parser)]
-#[command(name = "holdfast", version, infer_subcommands = false)]
+#[command(name = "holdfast", version, arg_required_else_help = true)]
 struct Cli {
     #[command(flatten)]
     global: Global,
@@ -103,4 +104,9 @@ async fn run(cli: Cli) -> Result<ExitCode> {
         Command::Key(command) => key::run(&settings, command).await?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Ends the program as wrong flags do.
+fn misused(why: &str) -> ! {
+    Cli::command().error(ErrorKind::ArgumentConflict, why).exit()
 }

@@ -39,18 +39,20 @@ impl Format {
         // Where nobody listens there is nobody to complain to.
         let _ = writeln!(io::stderr().lock(), "{line}");
     }
+
+    /// Says why there is no result, with the code of the reason where it has one.
+    pub(crate) fn complain(self, code: Option<&str>, detail: impl Display) {
+        let line = match self {
+            Self::Text => format!("holdfast: {detail}"),
+            Self::Json => json!({"error": {"code": code, "detail": detail.to_string()}}).to_string(),
+        };
+        let _ = writeln!(io::stderr().lock(), "{line}");
+    }
 }
 
 /// Says why nothing came of it.
 pub(crate) fn complain(format: Format, error: &anyhow::Error) {
-    let line = match format {
-        Format::Text => format!("holdfast: {error:#}"),
-        Format::Json => {
-            let code = error.downcast_ref::<Error>().and_then(Error::code);
-            json!({"error": {"code": code, "detail": format!("{error:#}")}}).to_string()
-        }
-    };
-    let _ = writeln!(io::stderr().lock(), "{line}");
+    format.complain(error.downcast_ref::<Error>().and_then(Error::code), format_args!("{error:#}"));
 }
 
 /// Whether the reader of standard output went away.

@@ -29,7 +29,7 @@ pub(crate) struct Global {
     /// system trusts.
     #[arg(long, env = "HOLDFAST_CA_FILE", global = true, value_name = "FILE")]
     ca_file: Option<PathBuf>,
-    /// The profile of the configuration file. [default: the one that the file names]
+    /// The profile of the configuration file. [default: the one that the file names, or its only one]
     #[arg(long, env = "HOLDFAST_PROFILE", global = true, value_name = "NAME")]
     profile: Option<String>,
     /// The configuration file. [default: ~/.config/holdfast/config.toml]
@@ -44,7 +44,7 @@ pub(crate) struct Global {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Config {
-    /// The profile to use when none is named.
+    /// The profile to use when none is named and there are several.
     default_profile: Option<String>,
     #[serde(default)]
     profiles: BTreeMap<String, Profile>,
@@ -83,18 +83,15 @@ pub(crate) struct Settings {
 impl Settings {
     pub(crate) fn new(global: Global) -> Result<Self> {
         let profile = profile(&global)?;
-        let urls = match (global.url, profile.url) {
-            (given, _) if !given.is_empty() => given,
-            (_, Some(url)) => url.split(',').map(|url| url.trim().to_owned()).collect(),
-            _ => vec![URL.to_owned()],
-        };
-        let api_key = global.api_key.or(profile.api_key);
+        let given = Some(global.url.join(",")).filter(|url| !url.is_empty()).or(profile.url);
+        let urls: Vec<String> = given.as_deref().unwrap_or(URL).split(',').map(|url| url.trim().to_owned()).collect();
+        let api_key = global.api_key.filter(|key| !key.is_empty()).or(profile.api_key);
         let api_key = api_key.context("no API key: set HOLDFAST_API_KEY, or api_key in a profile")?;
         let ca_file = global.ca_file.or(profile.ca_file);
         let read = |file: PathBuf| std::fs::read_to_string(&file).with_context(|| file.display().to_string());
         let ca_certificate = ca_file.map(read).transpose()?;
         let client = connect(&urls, &api_key, ca_certificate.as_ref())?;
-        let namespace = global.namespace.or(profile.namespace);
+        let namespace = global.namespace.filter(|name| !name.is_empty()).or(profile.namespace);
         Ok(Self { client, urls, format: global.output, api_key, ca_certificate, namespace })
     }
 
@@ -133,7 +130,8 @@ fn profile(global: &Global) -> Result<Profile> {
 }
 
 fn choose(config: Config, name: Option<&str>) -> Result<Profile> {
-    let Some(name) = name.or(config.default_profile.as_deref()) else { return Ok(Profile::default()) };
+    let only = || config.profiles.keys().next().filter(|_| config.profiles.len() == 1).map(String::as_str);
+    let Some(name) = name.or(config.default_profile.as_deref()).or_else(only) else { return Ok(Profile::default()) };
     match config.profiles.get(name) {
         Some(profile) => Ok(profile.clone()),
         None => {
@@ -159,6 +157,10 @@ mod tests {
         let error = choose(config(), Some("other")).unwrap_err().to_string();
         assert!(error.contains("home, work"), "{error}");
         assert!(choose(Config::default(), None).unwrap().url.is_none());
+        let only = toml::from_str::<Config>("[profiles.a]\nurl = 'http://a:1'").unwrap();
+        assert_eq!(choose(only, None).unwrap().url.as_deref(), Some("http://a:1"));
+        let two = toml::from_str::<Config>("[profiles.a]\nurl = 'http://a:1'\n[profiles.b]").unwrap();
+        assert!(choose(two, None).unwrap().url.is_none(), "nobody said which");
     }
 
     #[test]

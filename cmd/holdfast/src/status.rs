@@ -4,11 +4,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use holdfast_client::Error;
 use holdfast_client::protocol::ListNamespacesRequest;
 use serde_json::json;
-use tonic::Request;
 
+use crate::calls::call_once;
 use crate::output::Format;
 use crate::settings::Settings;
 use crate::table::table;
@@ -22,10 +21,10 @@ pub(crate) async fn run(settings: &Settings) -> Result<ExitCode> {
     let mut serve = false;
     for url in &settings.urls {
         let client = settings.client_of(url)?;
-        let mut request = Request::new(ListNamespacesRequest { page_size: 1, ..Default::default() });
-        request.set_timeout(ANSWER_WITHIN);
+        let list = ListNamespacesRequest { page_size: 1, ..Default::default() };
         let began = Instant::now();
-        let answer = client.namespaces().list_namespaces(request).await.map_err(Error::from);
+        let ask = async |request| client.namespaces().list_namespaces(request).await;
+        let answer = call_once(list, ANSWER_WITHIN, ask).await;
         let took = began.elapsed();
         // A key may be good and not be for this call.
         let serves = answer.is_ok() || answer.as_ref().is_err_and(|error| error.code() == Some("PERMISSION_DENIED"));

@@ -15,7 +15,7 @@ pub(crate) struct UnlockArgs {
     #[command(flatten)]
     lock: LockName,
     /// Whose hold to end, as `holdfast lock` said when it took the lock.
-    #[arg(long, env = "HOLDFAST_OWNER", value_name = "NAME", required_unless_present = "force")]
+    #[arg(long, env = "HOLDFAST_OWNER", value_name = "NAME")]
     owner: Option<String>,
     /// Only the hold of this fencing token.
     #[arg(long, value_name = "TOKEN", conflicts_with = "force")]
@@ -33,6 +33,9 @@ pub(crate) async fn run(settings: &Settings, args: UnlockArgs) -> Result<()> {
         let delete = DeleteLockRequest { namespace, path, whole_namespace, ..Default::default() };
         call(delete, async |request| settings.client.locks().delete_lock(request).await).await?;
         return settings.format.print(|| format!("{name} was forced open"), || json!({"forced": true}));
+    }
+    if args.owner.is_none() {
+        crate::misused("say --owner, as `holdfast lock` printed it, or --force to end the holds of everybody");
     }
     let (process_id, fencing_token) = (args.owner.clone(), args.token);
     let release =

@@ -58,6 +58,12 @@ async fn commands_keep_their_lock_and_their_place_while_gateways_and_leaders_are
     let shard = cluster.locks_shard(&tenant, NAMESPACE);
     let (leader, ..) = cluster.wait_leader(&shard).await;
     cluster.nodes[leader].kill().await;
+    cluster.nodes[leader].start();
+    cluster.wait_ready().await;
+    // Both at once.
+    let (leader, ..) = cluster.wait_leader(&shard).await;
+    let (node, gateway) = (&mut cluster.nodes[leader], &mut cluster.gateways[0]);
+    tokio::join!(node.kill(), gateway.kill());
     assert!(holder.child.try_wait().unwrap().is_none(), "its command still runs");
     assert!(next.child.try_wait().unwrap().is_none());
     holder.end().await;

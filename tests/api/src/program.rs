@@ -20,14 +20,14 @@ pub struct Ended {
     pub output: String,
 }
 
-/// Where a program is: beside the tests' own folder, where cargo leaves it, or where `HOLDFAST_BIN_DIR` says.
+/// Where a program is: where cargo leaves those of the same build, or where `HOLDFAST_BIN_DIR` says.
 ///
 /// # Panics
 /// When it is not there: nothing could be tested.
 pub fn program(name: &str) -> PathBuf {
     let folder = match std::env::var_os(BIN_DIR) {
         Some(folder) => PathBuf::from(folder),
-        None => above_the_tests(),
+        None => of_this_build(),
     };
     let path = folder.join(name);
     assert!(
@@ -39,10 +39,14 @@ pub fn program(name: &str) -> PathBuf {
     path
 }
 
-/// Test programs lie in `target/<profile>/deps`, programs in `target/<profile>`.
-fn above_the_tests() -> PathBuf {
+/// Test programs lie in `target/<profile>/deps`, programs in `target/<profile>`. Examples in documentation run from
+/// somewhere else, so that for them it counts where this crate was built: in `target/<profile>/build/<package>/out`.
+fn of_this_build() -> PathBuf {
     let tests = std::env::current_exe().expect("the system knows which program runs");
-    tests.parent().and_then(Path::parent).expect("cargo puts tests two folders deep").to_owned()
+    match tests.parent() {
+        Some(folder) if folder.ends_with("deps") => folder.join(".."),
+        _ => Path::new(env!("OUT_DIR")).join("../../.."),
+    }
 }
 
 /// A command for a program that takes nothing from the surroundings and ends with the tests.

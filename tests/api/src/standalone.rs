@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdin};
 use std::time::{Duration, Instant};
 
 use crate::program::{command, kill, wait_for_the_end};
+use crate::scratch::scratch;
 
 const PROGRAM: &str = "holdfast-standalone";
 const SERVES: &str = "Holdfast serves at http";
@@ -42,6 +43,19 @@ impl Standalone {
         let mut child = command.spawn().expect("the program starts");
         let address = wait_until_it_serves(&mut child, &log);
         Self { child, address, data_dir: data_dir.to_owned() }
+    }
+
+    /// One with new data and no flags.
+    ///
+    /// # Panics
+    /// As [`Standalone::start`].
+    pub fn fresh() -> Self {
+        Self::start(&scratch(), &[])
+    }
+
+    /// Where it listens, as clients are told.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
     }
 
     /// Where it listens.

@@ -14,6 +14,9 @@ use super::once::Once;
 use super::owner::MutexOwner;
 use super::service::MutexContendServiceFactory;
 
+/// How much longer than its limit an acquire may take to leave the queue.
+const LEAVE_WITHIN: Duration = Duration::from_millis(50);
+
 /// Contends for a mutex from `acquire` to `close`.
 ///
 /// While it is open the ownership is renewed in the background; work that must not go on without it asks
@@ -89,13 +92,14 @@ impl SimbaLocker {
     /// Becomes the owner within a time.
     ///
     /// # Errors
-    /// [`ContentionError::TimedOut`] when it did not; the locker is closed then. Also those of
-    /// [`SimbaLocker::acquire`].
+    /// [`ContentionError::TimedOut`] when it did not; the locker is closed then. Where nobody answers it may still be
+    /// closing, which the next acquire waits for. Also those of [`SimbaLocker::acquire`].
     pub async fn acquire_within(&self, within: Duration) -> Result<MutexOwner, ContentionError> {
         if let Ok(acquired) = tokio::time::timeout(within, self.acquire()).await {
             return acquired;
         }
-        self.close().await?;
+        // Stopping was begun when the acquire was dropped, and goes on by itself where nobody answers.
+        let _ = tokio::time::timeout(LEAVE_WITHIN, self.contention.service().stopped()).await;
         let service = self.contention.service();
         let (mutex, contender_id) = (service.mutex().to_owned(), service.contender_id().to_owned());
         Err(ContentionError::TimedOut { mutex, contender_id, within })

@@ -11,6 +11,15 @@ const LONGEST_TRANSITION: Duration = Duration::from_secs(600);
 const SHORTEST_TRANSITION_OF_POLLING: Duration = Duration::from_millis(100);
 
 /// How a contender learns that it is its turn.
+///
+/// ```
+/// use std::time::Duration;
+/// use holdfast_client::contention::{ContendOptions, Pacing};
+///
+/// let options = ContendOptions::new(Duration::from_secs(2)).pacing(Pacing::Poll);
+/// assert!(options.check().is_err(), "an owner that polls renews in its transition, and there is none");
+/// assert!(options.transition(Duration::from_secs(1)).check().is_ok());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pacing {
     /// It waits in the service's queue and is told. An owner renews after a third of its time to live, and ceases to be

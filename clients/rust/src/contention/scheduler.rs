@@ -18,6 +18,14 @@ use super::service::{MutexContendService, MutexContendServiceFactory};
 use super::state::MutexState;
 
 /// From when to when a period is counted.
+///
+/// ```
+/// use std::time::Duration;
+/// use holdfast_client::contention::{ScheduleConfig, Strategy};
+///
+/// let config = ScheduleConfig::rate(Duration::ZERO, Duration::from_secs(60));
+/// assert_eq!(config.strategy, Strategy::FixedRate);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strategy {
     /// From the end of one piece of work to the begin of the next.

@@ -166,6 +166,36 @@ pub trait MutexContendService: MutexRetrievalService {
 }
 
 /// Makes services that look.
+///
+/// ```
+/// # fn main() -> Result<(), holdfast_client::contention::ContentionError> {
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use holdfast_client::contention::{
+///     ContendOptions, ContentionError, ContentionFactory, MutexRetrievalServiceFactory, MutexRetriever, MutexState,
+///     Status,
+/// };
+///
+/// struct Printer(String);
+///
+/// impl MutexRetriever for Printer {
+///     fn mutex(&self) -> &str {
+///         &self.0
+///     }
+///
+///     fn notify_owner(&self, state: &MutexState) {
+///         println!("{} comes", state.after().owner_id());
+///     }
+/// }
+///
+/// let factory = ContentionFactory::in_process(ContendOptions::new(Duration::from_secs(2)))?;
+/// let service = factory.create_retrieval_service(Arc::new(Printer("reports".to_owned())))?;
+/// assert_eq!(service.status(), Status::Initial);
+/// let refused = factory.create_retrieval_service(Arc::new(Printer(String::new()))).err();
+/// assert!(matches!(refused, Some(ContentionError::Invalid { .. })));
+/// # Ok(())
+/// # }
+/// ```
 pub trait MutexRetrievalServiceFactory: Send + Sync {
     /// For this retriever. The service is `INITIAL`.
     ///
@@ -178,6 +208,26 @@ pub trait MutexRetrievalServiceFactory: Send + Sync {
 }
 
 /// Makes services that contend.
+///
+/// ```
+/// # fn main() -> Result<(), holdfast_client::contention::ContentionError> {
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use holdfast_client::contention::{
+///     ContendOptions, Contender, ContentionError, ContentionFactory, MutexContendServiceFactory,
+/// };
+///
+/// /// Works with every backend.
+/// fn contend(factory: &dyn MutexContendServiceFactory) -> Result<(), ContentionError> {
+///     let service = factory.create_contend_service(Arc::new(Contender::with_id("reports", "host-1")?))?;
+///     assert_eq!((service.mutex(), service.contender_id(), service.is_owner()), ("reports", "host-1", false));
+///     Ok(())
+/// }
+///
+/// contend(&ContentionFactory::in_process(ContendOptions::new(Duration::from_secs(2)))?)?;
+/// # Ok(())
+/// # }
+/// ```
 pub trait MutexContendServiceFactory: Send + Sync {
     /// For this contender. The service is `INITIAL`.
     ///

@@ -6,8 +6,27 @@ use std::sync::Arc;
 use super::{Candidate, checked};
 use crate::contention::{ContentionError, MutexContender, MutexOwner, Once};
 
-/// This process is the leader, or was until its term ended. Dropping it resigns, without anybody waiting for it. See
-/// [`LeaderElection`](super::LeaderElection) for an example.
+/// This process is the leader, or was until its term ended. Dropping it resigns, without anybody waiting for it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), holdfast_client::contention::ContentionError> {
+/// # use holdfast_client::contention::{ContendOptions, ContentionFactory};
+/// # let factory = ContentionFactory::in_process(ContendOptions::new(std::time::Duration::from_secs(2)))?;
+/// use holdfast_client::election::LeaderElection;
+///
+/// let election = LeaderElection::new(&factory, "reports");
+/// let first = election.campaign_as("host-1", "http://10.0.0.1:8000").await?;
+/// assert!(first.is_leader());
+/// assert_eq!((first.election(), first.candidate_id()), ("reports", "host-1"));
+/// let token = first.fencing_token();
+/// first.resign().await?;
+///
+/// let second = election.campaign_as("host-2", "http://10.0.0.2:8000").await?;
+/// assert!(second.fencing_token() > token);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Leadership {
     candidate: Arc<Candidate>,
     contention: Once,

@@ -52,7 +52,28 @@ impl Leader {
 }
 
 /// Looks who leads, until it is dropped. Changes of the leader are pushed; a leader that proclaims another value is
-/// seen within a second. See [`LeaderElection`](super::LeaderElection) for an example.
+/// seen within a second.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), holdfast_client::contention::ContentionError> {
+/// # use holdfast_client::contention::{ContendOptions, ContentionFactory};
+/// # let factory = ContentionFactory::in_process(ContendOptions::new(std::time::Duration::from_secs(2)))?;
+/// use futures::StreamExt;
+/// use holdfast_client::election::{Leader, LeaderElection};
+///
+/// let election = LeaderElection::new(&factory, "reports");
+/// let observation = election.observe()?;
+/// assert_eq!(observation.leader(), None);
+/// let mut leaders = Box::pin(observation.into_stream());
+/// let leadership = election.campaign_as("host-1", "http://10.0.0.1:8000").await?;
+/// let leader = leaders.next().await.expect("the stream does not end");
+/// assert_eq!(leader.as_ref().map(Leader::candidate_id), Some("host-1"));
+/// leadership.resign().await?;
+/// assert_eq!(leaders.next().await, Some(None));
+/// # Ok(())
+/// # }
+/// ```
 pub struct Observation {
     /// Looks as long as it lives.
     service: Arc<dyn MutexRetrievalService>,

@@ -18,15 +18,20 @@ use crate::view::Path;
 /// A hold on one or several locks, until it is dropped or released. Dropping it releases in the background;
 /// [`Guard::release`] waits until the service has done it.
 ///
-/// ```no_run
-/// # async fn example(session: holdfast_client::Session) -> holdfast_client::Result<()> {
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> holdfast_client::Result<()> {
+/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
+/// # let session = client.session("demo").open().await?;
 /// let guard = session.mutex("invoices").lock().await?;
 /// // Work that stops by itself at the deadline, or when the lock is lost for another reason:
 /// let written = guard.protect(async { "written" }).await?;
+/// assert_eq!(written, "written");
 /// // Or ask before each step. Stores that know tokens are given the token too.
 /// let token = guard.check()?;
+/// assert_eq!(token, guard.fencing_token());
 /// guard.release().await?;
-/// # let _ = (written, token);
 /// # Ok(())
 /// # }
 /// ```
@@ -39,6 +44,21 @@ pub struct Guard {
 }
 
 /// What a [`Guard`] knows of its hold, to hand to others. It does not keep the lock.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> holdfast_client::Result<()> {
+/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
+/// # let session = client.session("demo").open().await?;
+/// let guard = session.mutex("invoices").lock().await?;
+/// let hold = guard.hold();
+/// let watching = tokio::spawn(async move { hold.lost().await });
+/// guard.release().await?;
+/// assert_eq!(watching.await.unwrap(), holdfast_client::LossReason::Released);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Hold {
     shared: Arc<Shared>,

@@ -10,13 +10,18 @@ use crate::view::{Mode, Path};
 /// Several locks that are taken together or not at all, in one step of the service: nobody waits with half of them.
 /// Owners are as those of a [`Mutex`](crate::Mutex). The guard is lost when any of its locks is.
 ///
-/// ```no_run
-/// # async fn example(session: holdfast_client::Session) -> holdfast_client::Result<()> {
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> holdfast_client::Result<()> {
+/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
+/// # let session = client.session("demo").open().await?;
 /// use holdfast_client::Mode;
 ///
 /// let both = session.lock_set([("from", Mode::Write), ("to", Mode::Write), ("rates", Mode::Read)]);
 /// let guard = both.lock().await?;
-/// println!("{:?}", guard.fencing_token_of("from"));
+/// assert_eq!(guard.fencing_token_of("from"), Some(guard.fencing_token()));
+/// assert_eq!(guard.paths().count(), 3);
 /// # Ok(())
 /// # }
 /// ```

@@ -8,6 +8,7 @@ mod service;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -33,7 +34,7 @@ const ASK_AGAIN_EVERY: Duration = Duration::from_secs(1);
 struct Wanted {
     session: Session,
     claims: Vec<Claim>,
-    /// The task that asks, when nobody is named.
+    /// The task or thread that asks, when nobody is named.
     owner: Option<Arc<str>>,
     transition: Duration,
 }
@@ -91,10 +92,12 @@ impl Wanted {
     }
 }
 
-/// A name for whoever runs: the tokio task, or whatever a runtime was told to block on.
+/// A name for whoever runs: the tokio task, or the thread that a runtime was told to block.
 fn this_task() -> Arc<str> {
+    static THREADS: AtomicU64 = AtomicU64::new(1);
+    thread_local!(static THREAD: u64 = THREADS.fetch_add(1, Ordering::Relaxed));
     match tokio::task::try_id() {
         Some(id) => format!("task:{id}").into(),
-        None => "main".into(),
+        None => THREAD.with(|thread| format!("thread:{thread}").into()),
     }
 }

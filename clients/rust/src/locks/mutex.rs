@@ -9,23 +9,32 @@ use crate::view::{Mode, Path, Standing};
 
 /// A lock that one owner at a time holds, among all processes that use the namespace.
 ///
-/// The owner is the tokio task that locks, unless one is named with [`Mutex::owned_by`]: two tasks exclude each other,
-/// and one that locks again what it holds gets it at once, counted: the last guard frees it. A guard may go to another
-/// task; the owner stays.
+/// The owner is the tokio task that locks, or the thread that blocks on it outside of tasks, unless one is named with
+/// [`Mutex::owned_by`]: two tasks exclude each other, and one that locks again what it holds gets it at once, counted:
+/// the last guard frees it. A guard may go to another task; the owner stays.
 ///
 /// Every wait may be dropped: it leaves the queue, and a grant that was on its way is given back.
 ///
-/// ```no_run
-/// # async fn example(session: holdfast_client::Session) -> holdfast_client::Result<()> {
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> holdfast_client::Result<()> {
+/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
+/// # let session = client.session("demo").open().await?;
 /// use std::time::Duration;
+/// use holdfast_client::Error;
 ///
 /// let mutex = session.mutex("invoices");
 /// let guard = mutex.lock().await?;
 /// let again = mutex.lock().await?;
+/// assert_eq!(guard.fencing_token(), again.fencing_token());
+///
+/// let limit = Duration::from_millis(50);
+/// let other = mutex.clone().owned_by("somebody else");
+/// assert_eq!(other.lock_timeout(limit).await.unwrap_err(), Error::TimedOut(limit));
+///
 /// drop((guard, again));
-/// if let Ok(guard) = mutex.lock_timeout(Duration::from_secs(2)).await {
-///     guard.release().await?;
-/// }
+/// other.lock().await?.release().await?;
 /// # Ok(())
 /// # }
 /// ```

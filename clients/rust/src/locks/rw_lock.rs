@@ -11,13 +11,20 @@ use crate::view::{Mode, Path, Standing};
 /// what it holds, but a reader gets no write lock on top: it has to release first. First come, first served: readers
 /// that come after a waiting writer wait behind it.
 ///
-/// ```no_run
-/// # async fn example(session: holdfast_client::Session) -> holdfast_client::Result<()> {
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> holdfast_client::Result<()> {
+/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
+/// # let session = client.session("demo").open().await?;
 /// let prices = session.rw_lock("prices");
-/// let reading = prices.read().await?;
+/// let (one, other) = (prices.clone().owned_by("one"), prices.owned_by("other"));
+/// let (reading, reading_too) = (one.read().await?, other.read().await?);
+/// assert!(one.try_write().await.is_err());
 /// reading.release().await?;
-/// let writing = prices.write().await?;
-/// # drop(writing);
+/// reading_too.release().await?;
+/// let writing = one.write().await?;
+/// assert!(other.try_read().await.is_err());
 /// # Ok(())
 /// # }
 /// ```

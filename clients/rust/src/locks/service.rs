@@ -12,6 +12,13 @@ use crate::session::table::{Ask, Claim};
 use crate::view::{Mode, Path};
 
 /// How the session stands with a lock.
+///
+/// ```
+/// use holdfast_client::LockStatus;
+///
+/// let all = [LockStatus::Holding, LockStatus::Waiting, LockStatus::None];
+/// assert_eq!(all.map(|status| status.to_string()), ["HOLDING", "WAITING", "NONE"]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockStatus {
     /// It has it.
@@ -36,22 +43,22 @@ impl fmt::Display for LockStatus {
 /// told of every change in the order in which they happen. What is locked stays so until it is unlocked: there are no
 /// guards. All clones, and all made from one session, are the same.
 ///
-/// ```no_run
-/// # async fn example(session: holdfast_client::Session) -> holdfast_client::Result<()> {
-/// use holdfast_client::{LockListener, LockStatus, Path};
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> holdfast_client::Result<()> {
+/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
+/// # let session = client.session("demo").open().await?;
+/// use holdfast_client::LockStatus;
 ///
-/// struct Log;
-/// impl LockListener for Log {
-///     fn status_changed(&self, path: &Path, before: LockStatus, now: LockStatus) {
-///         println!("{path}: {before} to {now}");
-///     }
-/// }
-///
-/// let locks = session.lock_service();
-/// locks.add_listener(Log);
-/// if locks.lock("invoices").await? == LockStatus::Waiting {
-///     locks.unlock("invoices").await;
-/// }
+/// let other = client.session("demo").open().await?;
+/// let (mine, theirs) = (session.lock_service(), other.lock_service());
+/// assert_eq!(mine.lock("invoices").await?, LockStatus::Holding);
+/// assert_eq!(theirs.lock("invoices").await?, LockStatus::Waiting);
+/// assert_eq!(theirs.try_lock("letters").await?, LockStatus::Holding);
+/// theirs.unlock_all().await;
+/// assert_eq!(theirs.status("invoices"), LockStatus::None);
+/// mine.unlock("invoices").await;
 /// # Ok(())
 /// # }
 /// ```

@@ -71,6 +71,34 @@ pub trait SessionHandler: Send + Sync + 'static {
 }
 
 /// Is told how locks of a [`LockService`](crate::LockService) change.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> holdfast_client::Result<()> {
+/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
+/// # let session = client.session("demo").open().await?;
+/// use holdfast_client::{LockListener, LockStatus, Path};
+/// use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+///
+/// struct Told(UnboundedSender<(LockStatus, LockStatus)>);
+///
+/// impl LockListener for Told {
+///     fn status_changed(&self, _path: &Path, before: LockStatus, now: LockStatus) {
+///         self.0.send((before, now)).expect("somebody listens");
+///     }
+/// }
+///
+/// let (sender, mut told) = unbounded_channel();
+/// let locks = session.lock_service();
+/// locks.add_listener(Told(sender));
+/// locks.lock("invoices").await?;
+/// locks.unlock("invoices").await;
+/// assert_eq!(told.recv().await, Some((LockStatus::None, LockStatus::Holding)));
+/// assert_eq!(told.recv().await, Some((LockStatus::Holding, LockStatus::None)));
+/// # Ok(())
+/// # }
+/// ```
 pub trait LockListener: Send + Sync + 'static {
     /// Called for each change, in order.
     fn status_changed(&self, path: &Path, before: LockStatus, now: LockStatus);

@@ -36,16 +36,18 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_
 /// A session in a namespace. All locks are taken on one. It is kept alive in the background, moves to another gateway
 /// when one is gone, and is closed when the last of its clones, locks and guards is dropped.
 ///
-/// ```no_run
-/// # async fn example() -> holdfast_client::Result<()> {
-/// use holdfast_client::Client;
-///
-/// let client = Client::new("http://127.0.0.1:8080", "hf_key_secret")?;
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> holdfast_client::Result<()> {
+/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
 /// let session = client.session("demo").open().await?;
 /// let guard = session.mutex("invoices").lock().await?;
-/// println!("token {}, mine until {:?}", guard.fencing_token(), guard.deadline());
+/// assert!(guard.deadline() <= std::time::Instant::now() + session.ttl());
 /// guard.release().await?;
+///
 /// session.close().await;
+/// assert!(session.mutex("invoices").lock().await.is_err());
 /// # Ok(())
 /// # }
 /// ```
@@ -160,6 +162,27 @@ impl Session {
 }
 
 /// Settings of a session that is to be opened.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> holdfast_client::Result<()> {
+/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
+/// use std::time::Duration;
+///
+/// let session = client
+///     .session("demo")
+///     .process_id("report-writer")
+///     .ttl(Duration::from_secs(10))
+///     .metadata("version", "7")
+///     .open_within(Duration::from_secs(5))
+///     .open()
+///     .await?;
+/// assert!(session.id().starts_with("se_"));
+/// assert_eq!((session.process_id(), session.ttl()), ("report-writer", Duration::from_secs(10)));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct SessionBuilder {
     client: Client,

@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
-use holdfast_client::contention::{Contender, ContentionError, MutexContender, SimbaLocker};
+use holdfast_client::contention::{Contender, ContentionError, MutexContender, Pacing, SimbaLocker};
 
-use crate::kit::{Backend, mutex, on_every_backend};
-use crate::support::{eventually, soon};
+use crate::kit::{Backend, Failing, Failure, mutex, on_every_backend};
+use crate::support::{dropped_after, eventually, soon};
+use tokio::time::Instant;
 
 on_every_backend!(@without_polled_service
     it_is_acquired_and_closed_again_and_again,
     it_gives_up_after_its_time_and_can_be_used_again,
     it_is_acquired_once_at_a_time,
     an_acquire_that_is_given_up_leaves_nobody_waiting,
+    an_acquire_that_is_dropped_at_any_point_leaves_nothing,
     it_says_when_the_mutex_is_lost,
 );
 
@@ -78,6 +80,48 @@ async fn an_acquire_that_is_given_up_leaves_nobody_waiting(backend: Backend) {
     assert_eq!(backend.owner(&mutex).await, None);
     soon("the mutex", second.acquire()).await.unwrap();
     second.close().await.unwrap();
+}
+
+/// Of a free mutex and of one that somebody else owns.
+async fn an_acquire_that_is_dropped_at_any_point_leaves_nothing(backend: Backend) {
+    for is_taken in [false, true] {
+        let mutex = mutex();
+        let (first, second) = (locker(&backend, &mutex, "first"), locker(&backend, &mutex, "second"));
+        if is_taken {
+            soon("the mutex", first.acquire()).await.unwrap();
+        }
+        for steps in [0, 1, 2, 3, 5, 8, 20, 50, 200, 1_000, 5_000] {
+            drop(dropped_after(second.acquire(), steps).await);
+            second.close().await.unwrap();
+            assert!(!second.is_owner());
+            let owner = backend.owner(&mutex).await;
+            assert_eq!(owner.is_some(), is_taken, "after {steps} steps: {owner:?}");
+        }
+        first.close().await.unwrap();
+        assert_eq!(backend.owner(&mutex).await, None, "nobody was left in the queue");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_with_a_limit_ends_within_a_tenth_of_a_second_of_it_also_when_nobody_answers() {
+    let backend = Backend::in_process(Pacing::Push);
+    let failing = Failing::new(&backend.store);
+    let (near, far) = (locker(&backend, "mutex", "near"), locker(&backend.through(failing.clone()), "mutex", "far"));
+    near.acquire().await.unwrap();
+    for failure in [Failure::None, Failure::Refused, Failure::Silent] {
+        failing.set(failure);
+        let began = Instant::now();
+        let limit = Duration::from_millis(200);
+        let refused = far.acquire_within(limit).await;
+        let took = began.elapsed();
+        assert!(matches!(refused, Err(ContentionError::TimedOut { .. })), "{refused:?}");
+        assert!(took >= limit && took < limit + Duration::from_millis(100), "{failure:?}: {took:?}");
+    }
+    failing.set(Failure::None);
+    near.close().await.unwrap();
+    // What was given up last still waits for an answer; the next acquire comes after it.
+    soon("the mutex", far.acquire()).await.unwrap();
+    far.close().await.unwrap();
 }
 
 async fn it_says_when_the_mutex_is_lost(backend: Backend) {

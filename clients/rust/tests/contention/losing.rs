@@ -1,6 +1,8 @@
 //! Ownerships that are lost, and such as come too late.
 
-use holdfast_client::contention::Moment;
+use std::sync::Arc;
+
+use holdfast_client::contention::{Moment, MutexContendService};
 
 use crate::kit::{Backend, Failing, Failure, Gated, Log, Recorder, What, mutex, on_every_backend};
 use crate::support::{eventually, soon};
@@ -13,7 +15,10 @@ on_every_backend!(
     an_acquisition_that_is_answered_when_it_is_over_is_none,
     an_acquisition_that_completes_after_the_stop_is_released,
 );
-on_every_backend!(@pushed a_grant_that_was_waited_for_and_comes_after_the_stop_is_released);
+on_every_backend!(@pushed
+    a_grant_that_was_waited_for_and_is_answered_when_it_is_over_is_none,
+    a_grant_that_was_waited_for_and_comes_after_the_stop_is_released,
+);
 
 async fn an_owner_whose_renewals_fail_ceases_before_anybody_else_begins(backend: Backend) {
     lose_by(backend, Failure::Refused).await;
@@ -106,22 +111,43 @@ async fn an_acquisition_that_completes_after_the_stop_is_released(backend: Backe
     assert_eq!(backend.owner(&mutex).await, None);
 }
 
-async fn a_grant_that_was_waited_for_and_comes_after_the_stop_is_released(backend: Backend) {
-    let (mutex, log) = (mutex(), Log::new());
-    let holder = backend.contend(Recorder::new(&mutex, "holder", &log));
+/// A contender that owns the mutex and does not know it, since it waited behind another one and the answer is kept back.
+async fn unknowing_owner(backend: &Backend, mutex: &str, log: &Log) -> (Arc<Gated>, Arc<dyn MutexContendService>) {
+    let holder = backend.contend(Recorder::new(mutex, "holder", log));
     holder.start().unwrap();
     log.eventually_told(holder.contender_id(), What::Acquired, 1).await;
     let gated = Gated::new(&backend.store);
-    let late = backend.through(gated.clone()).contend(Recorder::new(&mutex, "late", &log));
+    let late = backend.through(gated.clone()).contend(Recorder::new(mutex, "late", log));
     late.start().unwrap();
     // The first answer, which is that of a call that does not wait, lets it wait.
     gated.open();
     eventually("it waits", async || late.has_owner()).await;
     gated.close();
     holder.stop().await.unwrap();
-    let is_granted = async || backend.owner(&mutex).await.as_deref() == Some(late.contender_id());
+    let is_granted = async || backend.owner(mutex).await.as_deref() == Some(late.contender_id());
     eventually("it owns the mutex, unknowingly", is_granted).await;
     assert!(!late.is_owner());
+    (gated, late)
+}
+
+async fn a_grant_that_was_waited_for_and_is_answered_when_it_is_over_is_none(backend: Backend) {
+    let (mutex, log) = (mutex(), Log::new());
+    let (gated, late) = unknowing_owner(&backend, &mutex, &log).await;
+    let next = backend.contend(Recorder::new(&mutex, "next", &log));
+    next.start().unwrap();
+    log.eventually_told(next.contender_id(), What::Acquired, 1).await;
+    gated.open();
+    eventually("it knows the next one", async || late.after_owner().is_owner(next.contender_id())).await;
+    assert!(!late.is_owner() && log.of(late.contender_id()).is_empty(), "nobody was told of it");
+    next.stop().await.unwrap();
+    log.eventually_told(late.contender_id(), What::Acquired, 1).await;
+    late.stop().await.unwrap();
+    log.assert_one_at_a_time();
+}
+
+async fn a_grant_that_was_waited_for_and_comes_after_the_stop_is_released(backend: Backend) {
+    let (mutex, log) = (mutex(), Log::new());
+    let (_gated, late) = unknowing_owner(&backend, &mutex, &log).await;
     late.stop().await.unwrap();
     assert!(log.of(late.contender_id()).is_empty(), "nobody was told of it");
     // A service may hear of the call that was given up after the release, and ends it then.

@@ -11,6 +11,7 @@ mod lives;
 mod lockers;
 mod losing;
 mod many;
+mod periods;
 mod schedules;
 mod service_only;
 mod values;

@@ -8,11 +8,11 @@ use holdfast_client::contention::{MutexContendService, Pacing};
 use crate::kit::{Backend, Log, Recorder, What, mutex, on_every_backend};
 use crate::support::eventually;
 
-on_every_backend!(
-    ten_contenders_are_never_two_owners_and_one_in_the_end,
-    each_stop_hands_the_mutex_to_another_and_to_nobody_else,
-    owners_that_come_and_go_are_never_two,
-);
+/// How long ten contenders contend.
+const CONTEND_FOR: Duration = Duration::from_secs(30);
+
+on_every_backend!(@in_process ten_contenders_are_never_two_owners_and_one_in_the_end);
+on_every_backend!(each_stop_hands_the_mutex_to_another_and_to_nobody_else, owners_that_come_and_go_are_never_two,);
 
 fn contenders(backend: &Backend, mutex: &str, log: &Log, count: usize) -> Vec<Arc<dyn MutexContendService>> {
     let contender = |number: usize| backend.contend(Recorder::new(mutex, &number.to_string(), log));
@@ -29,7 +29,7 @@ async fn ten_contenders_are_never_two_owners_and_one_in_the_end(backend: Backend
     for service in &services {
         service.start().unwrap();
     }
-    wait_for(backend.contend_for).await;
+    wait_for(CONTEND_FOR).await;
     log.assert_one_at_a_time();
     let owner = log.owner().expect("somebody is the owner");
     assert_eq!(services.iter().filter(|service| service.is_owner()).count(), 1);
@@ -44,6 +44,13 @@ async fn ten_contenders_are_never_two_owners_and_one_in_the_end(backend: Backend
     services.iter().find(|service| service.is_owner()).unwrap().stop().await.unwrap();
     assert_eq!(backend.owner(&mutex).await, None);
     log.assert_one_at_a_time();
+}
+
+/// At the same time, since this takes so long: twenty contenders for two mutexes.
+#[tokio::test]
+async fn ten_contenders_of_the_service_are_never_two_owners_and_one_in_the_end() {
+    let contend = |pacing| ten_contenders_are_never_two_owners_and_one_in_the_end(Backend::service(pacing));
+    tokio::join!(contend(Pacing::Push), contend(Pacing::Poll));
 }
 
 async fn each_stop_hands_the_mutex_to_another_and_to_nobody_else(backend: Backend) {

@@ -3,86 +3,156 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
+use std::time::Duration;
 
-use holdfast_client::{Error, Guard, Result};
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use holdfast_client::{Error, Guard, LockStatus, Mode, Result, Session};
 
 use crate::recorder::Recorder;
-use crate::support::{NAMESPACE, client, eventually, eventually_nothing_left, fresh, session, shown, soon};
+use crate::support::{
+    NAMESPACE, Proxy, TTL, Way, client, dropped_after, eventually, eventually_nothing_left, eventually_waiting, fresh,
+    key, server, session, shown, soon,
+};
 
-/// Polls so many times at most, and drops the future then.
-async fn polled<T>(future: impl Future<Output = T>, times: usize) -> Option<T> {
-    let mut future = pin!(future);
-    let mut left = times;
-    poll_fn(|context| {
-        if left == 0 {
-            return Poll::Ready(None);
-        }
-        left -= 1;
-        match future.as_mut().poll(context) {
-            Poll::Ready(done) => Poll::Ready(Some(done)),
-            // Once more at the latest when something happened; at the last time at once.
-            Poll::Pending if left == 0 => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await
-}
+/// Where nothing is left to happen but what others do.
+const MOST_STEPS: usize = 10_000;
 
-/// Drops the future at each point at which it waits, until it comes to its end. How often it was dropped.
-async fn dropped_everywhere<F: Future<Output = Result<Guard>>>(make: impl Fn() -> F, after: impl AsyncFn()) -> usize {
-    for times in 0.. {
-        let done = soon("an answer", polled(make(), times)).await;
+/// Drops the future that is made after 0, 1, 2 … and then ever more steps, until it comes to its end or only another one
+/// could bring it there: before it was said, before it was answered, in the queue, before the answer was taken. How
+/// often it was dropped.
+async fn dropped_everywhere<T>(make: impl Fn() -> LocalBoxFuture<'static, T>, after: impl AsyncFn()) -> usize {
+    let (mut steps, mut drops) = (0, 0);
+    while steps < MOST_STEPS {
+        let done = dropped_after(make(), steps).await;
         let is_done = done.is_some();
         drop(done);
         after().await;
         if is_done {
-            return times;
+            break;
         }
+        drops += 1;
+        steps += 1 + steps / 4;
     }
-    unreachable!("the loop has no end")
+    drops
+}
+
+type Make = Box<dyn Fn() -> LocalBoxFuture<'static, Result<Guard>>>;
+
+/// Every way to lock.
+fn ways(session: &Session, name: &str) -> Vec<(&'static str, Make)> {
+    macro_rules! way {
+        ($lock:expr, $call:ident $(, $argument:expr)*) => {{
+            let lock = $lock;
+            let make: Make = Box::new(move || {
+                let lock = lock.clone();
+                async move { lock.$call($($argument),*).await }.boxed_local()
+            });
+            (stringify!($call), make)
+        }};
+    }
+    let (mutex, rw_lock) = (session.mutex(name), session.rw_lock(name));
+    let set = session.lock_set([(name.to_owned(), Mode::Write), (format!("{name} too"), Mode::Read)]);
+    vec![
+        way!(mutex.clone(), lock),
+        way!(mutex.clone(), try_lock),
+        way!(mutex.clone(), lock_timeout, TTL),
+        way!(mutex, lock_observed, drop),
+        way!(rw_lock.clone(), read),
+        way!(rw_lock.clone(), try_write),
+        way!(rw_lock, write_timeout, TTL),
+        way!(set, lock),
+    ]
 }
 
 #[tokio::test]
 async fn a_lock_dropped_at_any_point_leaves_no_ghost() {
     let session = session("one").await;
     let name = fresh("free");
-    let mutex = session.mutex(name.as_str());
     let after = async || eventually_nothing_left(&session, &name).await;
-    assert!(dropped_everywhere(|| mutex.lock(), after).await >= 2);
-    assert!(dropped_everywhere(|| mutex.try_lock(), after).await >= 2);
+    for (call, make) in ways(&session, &name) {
+        let drops = dropped_everywhere(make, &after).await;
+        assert!(drops >= 3, "{call}: dropped at {drops} points only, and not also after it was said");
+    }
 }
 
-/// The lock is another one's, so that the wait is dropped in the queue. It is also dropped before the service can have
-/// heard of it.
 #[tokio::test]
-async fn a_wait_dropped_in_the_queue_leaves_no_ghost() {
+async fn a_wait_dropped_at_any_point_leaves_no_ghost() {
     let (one, other) = (session("one").await, session("other").await);
     let name = fresh("taken");
     let guard = one.mutex(name.as_str()).lock().await.unwrap();
-    for times in [1, 1, 1] {
-        let mutex = other.mutex(name.as_str());
-        assert!(polled(mutex.lock(), times).await.is_none());
-    }
-    for _ in 0..3 {
-        let mutex = other.mutex(name.as_str());
-        let waiting = tokio::spawn(async move { mutex.lock().await.map(drop) });
-        eventually("it waits", async || shown(&client(), &name).await.waiting == 1).await;
-        waiting.abort();
-        assert!(waiting.await.unwrap_err().is_cancelled());
+    let after = async || {
         eventually("nobody waits", async || shown(&client(), &name).await.waiting == 0).await;
+        eventually("the session forgets it", async || other.request_count() == 0).await;
+    };
+    for (call, make) in ways(&other, &name) {
+        let drops = dropped_everywhere(make, &after).await;
+        assert!(drops >= 3, "{call}: dropped at {drops} points only");
     }
-    eventually("the session forgets them", async || other.request_count() == 0).await;
     guard.release().await.unwrap();
     eventually_nothing_left(&one, &name).await;
 }
 
 #[tokio::test]
-async fn a_release_that_is_dropped_is_done_all_the_same() {
+async fn a_release_dropped_at_any_point_is_done_all_the_same() {
     let session = session("one").await;
     let name = fresh("dropped release");
-    let guard = session.mutex(name.as_str()).lock().await.unwrap();
-    assert!(polled(guard.release(), 1).await.is_none());
-    eventually_nothing_left(&session, &name).await;
+    for steps in [0, 1, 2, 3, 5, 8, 20, 50, 200, MOST_STEPS] {
+        let guard = session.mutex(name.as_str()).lock().await.unwrap();
+        dropped_after(guard.release(), steps).await;
+        eventually_nothing_left(&session, &name).await;
+    }
+}
+
+/// The lock service view keeps what was asked for, and its unlock ends it, however far it has come.
+#[tokio::test]
+async fn a_kept_lock_whose_caller_went_is_ended_by_an_unlock() {
+    let (one, other) = (session("one").await, session("other").await);
+    let (free, taken) = (fresh("free"), fresh("taken"));
+    let guard = other.mutex(taken.as_str()).lock().await.unwrap();
+    let locks = one.lock_service();
+    for name in [&free, &taken] {
+        for steps in [0, 1, 2, 3, 5, 8, 20, 50, 200, MOST_STEPS] {
+            dropped_after(locks.lock(name.as_str()), steps).await;
+            assert!(locks.status(name.as_str()) != LockStatus::Holding || name == &free);
+            locks.unlock(name.as_str()).await;
+            assert_eq!((locks.status(name.as_str()), one.request_count()), (LockStatus::None, 0));
+        }
+    }
+    guard.release().await.unwrap();
+    eventually_nothing_left(&one, &free).await;
+}
+
+/// Two who wait give up while nobody can be told, one of them after it was granted.
+#[tokio::test]
+async fn waits_that_are_given_up_while_no_gateway_answers_are_gone_when_one_does() {
+    let (proxy, recorder) = (Proxy::start(server().address()).await, Recorder::default());
+    let cut = holdfast_client::Client::new(&proxy.url(), &key()).unwrap();
+    let cut = cut.session(NAMESPACE).ttl(TTL).handler(recorder.clone()).open().await.unwrap();
+    let other = session("other").await;
+    let (granted, waited) = (fresh("granted"), fresh("waited"));
+    let (giving, keeping) =
+        (other.mutex(granted.as_str()).lock().await.unwrap(), other.mutex(waited.as_str()).lock().await.unwrap());
+    let [first, second] = [&granted, &waited].map(|name| {
+        let mutex = cut.mutex(name.as_str());
+        tokio::spawn(async move { mutex.lock().await.map(drop) })
+    });
+    eventually_waiting(&client(), &granted, 1).await;
+    eventually_waiting(&client(), &waited, 1).await;
+    proxy.set(Way::Cut);
+    recorder.eventually("jeopardy").await;
+    giving.release().await.unwrap();
+    eventually("it is granted", async || shown(&client(), &granted).await.holders_total == 1).await;
+    for waiting in [first, second] {
+        waiting.abort();
+        assert!(waiting.await.unwrap_err().is_cancelled());
+    }
+    proxy.set(Way::Open);
+    eventually_nothing_left(&cut, &granted).await;
+    eventually_waiting(&client(), &waited, 0).await;
+    keeping.release().await.unwrap();
+    let again = soon("a lock of its own", cut.mutex(granted.as_str()).lock_timeout(Duration::from_secs(10))).await;
+    again.unwrap().release().await.unwrap();
 }
 
 /// The grant is on its way when its caller gives up: this runtime has one thread, which does not listen meanwhile.

@@ -68,7 +68,7 @@ async fn of_two_who_believe_to_hold_a_lock_one_is_told_duplicate() {
     proxy.set(Way::Open);
     let LossReason::Duplicate(Some(owner)) = soon("the loss", first.lost()).await else { panic!("{:?}", first.loss()) };
     assert_eq!((owner.process_id.as_str(), owner.fencing_token), ("other", second.fencing_token()));
-    recorder.eventually(&format!("unlocked {name}: other (main) holds it")).await;
+    recorder.eventually(&format!("unlocked {name}: {} holds it", owner.name())).await;
     drop(first);
     assert!(!second.is_lost());
     second.release().await.unwrap();
@@ -109,6 +109,30 @@ async fn a_session_that_nobody_can_reach_is_lost_at_the_deadline() {
     proxy.set(Way::Open);
     assert!(guard.is_lost());
     recorder.eventually(&format!("ended: {}", EndReason::Unreachable)).await;
+}
+
+/// The service may have counted from the moment at which a sign of life was sent.
+#[tokio::test]
+async fn the_deadline_counts_from_its_sending_however_late_the_answer_comes() {
+    let (proxy, recorder) = (Proxy::start(server().address()).await, Recorder::default());
+    let ttl = SHORT_TTL * 3;
+    let session = through(&[&proxy], ttl, &recorder).await;
+    let opened = session.deadline();
+    eventually("it is kept alive", async || session.deadline() > opened).await;
+    let before = session.deadline();
+    proxy.set(Way::Silent);
+    // The next one is sent after a third of the time to live, and comes through after half of it.
+    wait_for(ttl / 2).await;
+    assert_eq!(session.deadline(), before);
+    proxy.set(Way::Open);
+    eventually("it is kept alive", async || session.deadline() > before).await;
+    let moved_by = session.deadline() - before;
+    assert!(moved_by > ttl / 4 && moved_by < ttl / 2 - Duration::from_millis(50), "{moved_by:?}");
+    assert!(recorder.all().is_empty(), "nobody was in danger");
+}
+
+async fn wait_for(duration: Duration) {
+    tokio::time::sleep(duration).await;
 }
 
 #[tokio::test]

@@ -85,6 +85,25 @@ async fn tasks_of_a_session_exclude_each_other_and_one_owner_by_name_does_not() 
     assert!(mutex.owned_by("another").try_lock().await.is_err());
 }
 
+/// Threads without tasks of their own are owners of their own, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn threads_that_block_on_locks_exclude_each_other() {
+    let session = session("one").await;
+    let mutex = session.mutex(fresh("threads"));
+    let runtime = tokio::runtime::Handle::current();
+    let try_in_a_thread = || {
+        let (mutex, runtime) = (mutex.clone(), runtime.clone());
+        std::thread::spawn(move || runtime.block_on(mutex.try_lock()))
+    };
+    let guard = try_in_a_thread().join().unwrap().unwrap();
+    let error = try_in_a_thread().join().unwrap().unwrap_err();
+    assert_eq!(error.refusal().unwrap().reason, Reason::Held);
+    assert!(mutex.try_lock().await.is_err(), "nor is it this one's");
+    guard.release().await.unwrap();
+    let guard = mutex.try_lock().await.unwrap();
+    assert_eq!(mutex.try_lock().await.unwrap().fencing_token(), guard.fencing_token());
+}
+
 #[tokio::test]
 async fn a_wait_with_a_limit_ends_within_a_tenth_of_a_second_of_it() {
     let (one, other) = (session("one").await, session("other").await);

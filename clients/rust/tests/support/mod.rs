@@ -4,13 +4,17 @@
 
 mod proxy;
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use holdfast_api_tests::{Standalone, scratch};
 use holdfast_client::{Client, Session, protocol};
 pub(crate) use proxy::{Proxy, Way};
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 /// Far longer than anything takes that is not about time.
@@ -93,4 +97,18 @@ pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool)
 /// What comes within good time.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"))
+}
+
+/// Lets everything else on this thread go on by so many steps, and drops the future then.
+pub(crate) async fn dropped_after<T>(future: impl Future<Output = T>, steps: usize) -> Option<T> {
+    let mut future = pin!(future);
+    for _ in 0..steps {
+        let polled = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
+        if let Poll::Ready(done) = polled {
+            return Some(done);
+        }
+        // Whoever runs on this thread takes a turn, and the network is looked at.
+        yield_now().await;
+    }
+    None
 }

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path as FilePath;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use holdfast_client::{EndReason, Error, Guard, RwLock, Session};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -26,19 +26,20 @@ const SIGNALLED: u8 = 128;
 /// How the wait ended.
 enum Waited {
     Locked(Session, Guard),
-    NotLocked(String),
+    NotLocked(Error),
     Signalled(Signal),
 }
 
 pub(super) async fn run(settings: &Settings, args: &LockArgs, program: &OsStr, arguments: &[OsString]) -> Result<u8> {
-    if args.owner.is_some() {
-        bail!("--owner goes without a command only: a command's lock is its own");
+    // A variable that is meant for other calls does no harm here.
+    if args.owner.is_some() && args.owner != std::env::var("HOLDFAST_OWNER").ok() {
+        crate::misused("--owner goes without a command only: a command's lock is its own");
     }
     let mut signals = Signals::listen()?;
     let deadline = args.wait.map(|wait| Instant::now() + wait);
     let (session, guard) = match wait(settings, args, program, deadline, &mut signals).await? {
         Waited::Locked(session, guard) => (session, guard),
-        Waited::NotLocked(why) => return Ok(not_locked(settings.format, why)),
+        Waited::NotLocked(why) => return Ok(not_locked(settings.format, &why)),
         Waited::Signalled(signal) => return Ok(signalled(signal)),
     };
     let command = Supervised::start(program, arguments, &guard, args.lock.path())?;
@@ -65,7 +66,7 @@ async fn wait(
         };
         let session = match opened {
             Ok(session) => session,
-            Err(Error::Unreachable(why)) => return Ok(Waited::NotLocked(format!("no gateway can be reached: {why}"))),
+            Err(error @ Error::Unreachable(_)) => return Ok(Waited::NotLocked(error)),
             Err(error) => return Err(error.into()),
         };
         let locked = tokio::select! {
@@ -83,7 +84,7 @@ async fn wait(
             }
             Err(error @ (Error::Refused(_) | Error::TimedOut(_))) => {
                 leave(&session, signals).await;
-                return Ok(Waited::NotLocked(error.to_string()));
+                return Ok(Waited::NotLocked(error));
             }
             Err(error) => return Err(error.into()),
         }
@@ -154,7 +155,7 @@ async fn leave(session: &Session, signals: &mut Signals) {
 }
 
 /// The next signal that ends a wait.
-async fn ending(signals: &mut Signals) -> Signal {
+pub(super) async fn ending(signals: &mut Signals) -> Signal {
     loop {
         let signal = signals.next().await;
         if signal != Signal::USR1 && signal != Signal::USR2 {

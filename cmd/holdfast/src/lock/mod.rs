@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
+use holdfast_client::{Error, Reason};
 
 use crate::names::LockName;
 use crate::output::Format;
@@ -54,7 +55,11 @@ pub(crate) async fn run(settings: &Settings, args: LockArgs) -> Result<ExitCode>
 }
 
 /// Says why the lock was not got.
-fn not_locked(format: Format, why: impl std::fmt::Display) -> u8 {
-    format.note(format_args!("not locked: {why}"));
+fn not_locked(format: Format, why: &Error) -> u8 {
+    let code = match why {
+        Error::TimedOut(_) => Some(Reason::TimedOut.code()),
+        other => other.refusal().map(|refusal| refusal.reason.code()).or(other.code()),
+    };
+    format.complain(code, format_args!("not locked: {why}"));
     NOT_LOCKED
 }

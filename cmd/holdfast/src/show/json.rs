@@ -38,6 +38,26 @@ fn holder(holder: &v1::Holder) -> Value {
     })
 }
 
+/// An acquire that was refused.
+pub(crate) fn refused(answer: &v1::AcquireLockResponse) -> Value {
+    let reason = answer.reason.clone().unwrap_or_default();
+    let blocker = |blocker: &v1::Blocker| {
+        let mut shown = blocker.holder.as_ref().map(holder).unwrap_or_default();
+        shown["path"] = json!(blocker.path);
+        shown["waiting"] = json!(blocker.waiting);
+        shown
+    };
+    json!({
+        "success": false,
+        "reason": {
+            "code": reason.code().as_str_name(),
+            "blockers": reason.blockers.iter().map(blocker).collect::<Vec<_>>(),
+            "queue_position": reason.queue_position,
+        },
+        "lock": answer.lock.as_ref().map(lock),
+    })
+}
+
 fn mode(mode: Mode) -> &'static str {
     match mode {
         Mode::Write => "WRITE",

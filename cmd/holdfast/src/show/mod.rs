@@ -35,7 +35,7 @@ pub(crate) fn as_arguments(path: &Path) -> String {
 }
 
 /// As a shell reads it as one word.
-fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_./:@%+,".contains(character);
     if !word.is_empty() && word.chars().all(is_plain) && !word.starts_with('-') {
         return word.to_owned();

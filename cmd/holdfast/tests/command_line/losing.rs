@@ -63,11 +63,16 @@ fn a_command_whose_lock_is_forced_open_is_stopped() {
     assert!(said.contains("the lock is lost: the lock was forced open"), "{said}");
 }
 
+/// With a command and without.
 #[test]
 fn without_a_gateway_a_bounded_wait_ends_with_75() {
-    let mut command = holdfast_at(server(), &["lock", "x", "--wait", "200ms", "--", "echo", "ran"]);
-    command.env("HOLDFAST_URL", "http://127.0.0.1:1");
-    let done = done(command);
-    assert_eq!((done.code, done.stdout.as_str()), (75, ""), "{done:?}");
-    assert!(done.stderr.contains("no gateway can be reached"), "{done:?}");
+    for (wait, command) in [("200ms", &["--", "echo", "ran"][..]), ("200ms", &[]), ("0s", &[])] {
+        let mut command = holdfast_at(server(), &[&["lock", "x", "--wait", wait], command].concat());
+        command.env("HOLDFAST_URL", "http://127.0.0.1:1");
+        let began = Instant::now();
+        let done = done(command);
+        assert_eq!((done.code, done.stdout.as_str()), (75, ""), "{done:?}");
+        assert!(done.stderr.contains("no gateway can be reached"), "{done:?}");
+        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    }
 }

@@ -100,3 +100,14 @@ fn a_command_that_cannot_be_run_frees_the_lock() {
     assert_eq!(call(&["lock", &name, "--", "/"]).code, 126);
     assert_eq!(value(&["get", &name])["state"], "UNLOCKED");
 }
+
+#[test]
+fn an_owner_is_for_locks_without_a_command_and_does_no_harm_as_a_variable() {
+    let name = fresh("owner");
+    let done = call(&["lock", &name, "--owner", "me", "--", "true"]);
+    assert_eq!(done.code, 2, "{done:?}");
+    assert!(done.stderr.contains("--owner goes without a command"), "{done:?}");
+    let mut command = holdfast_at(server(), &["lock", &name, "--", "true"]);
+    command.env("HOLDFAST_OWNER", "me");
+    assert_eq!(crate::support::done(command).code, 0);
+}

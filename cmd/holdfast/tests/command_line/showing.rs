@@ -98,7 +98,7 @@ fn events_are_printed_as_they_happen() {
 fn status_says_which_gateways_serve() {
     let serving = format!("http://{}", server().address());
     let mut command = holdfast_at(server(), &["status", "--output", "json"]);
-    command.env("HOLDFAST_URL", format!("http://127.0.0.1:1,{serving}"));
+    command.env("HOLDFAST_URL", format!("http://127.0.0.1:1, {serving}"));
     let told = done(command);
     let lines: Vec<serde_json::Value> = told.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((told.code, &lines[0]["serves"], &lines[1]["serves"]), (0, &false.into(), &true.into()));

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -84,19 +84,28 @@ pub(crate) struct Running {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
+    stderr: BufReader<ChildStderr>,
 }
 
 impl Running {
     pub(crate) fn start(mut command: Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (stdin, stdout) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
-        Self { child, stdin, stdout }
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        Self { child, stdin, stdout, stderr }
     }
 
     /// The next line of its output.
     pub(crate) fn hear(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// The next line of what it says on standard error.
+    pub(crate) fn complains(&mut self) -> String {
+        let mut line = String::new();
+        self.stderr.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
@@ -109,7 +118,7 @@ impl Running {
         kill_process(Pid::from_raw(self.child.id().cast_signed()).unwrap(), signal).unwrap();
     }
 
-    /// Waits for its end; the status and what it said on standard error.
+    /// Waits for its end; the status and what it said on standard error that was not read yet.
     pub(crate) fn wait_for_end(mut self) -> (ExitStatus, String) {
         let began = Instant::now();
         let status = loop {
@@ -120,7 +129,7 @@ impl Running {
             std::thread::sleep(LOOK_EVERY);
         };
         let mut said = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        self.stderr.read_to_string(&mut said).unwrap();
         (status, said)
     }
 }

@@ -20,7 +20,32 @@ fn a_lock_is_taken_for_a_time_and_its_owner_unlocks_it() {
     assert_eq!(value(&["unlock", &name, "--owner", "somebody"])["released"], false);
     assert_eq!(call(&["unlock", &name, "--owner", owner, "--token", "1"]).code, 1);
     assert_eq!(value(&["unlock", &name, "--owner", owner, "--token", &token.to_string()])["released"], true);
-    assert_eq!(call(&["unlock", &name]).code, 2, "an owner has to be named");
+    let nobody = call(&["unlock", &name]);
+    assert_eq!(nobody.code, 2, "an owner has to be named");
+    assert!(nobody.stderr.contains("--owner") && nobody.stderr.contains("--force"), "{nobody:?}");
+}
+
+#[test]
+fn programs_are_told_who_is_in_the_way() {
+    let name = fresh("told");
+    let token = value(&["lock", &name, "--owner", "me"])["fencing_token"].clone();
+    for (wait, code) in [("0s", "HELD"), ("200ms", "TIMED_OUT")] {
+        let done = call(&["--output", "json", "lock", &name, "--wait", wait]);
+        assert_eq!(done.code, 75);
+        let told: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
+        assert_eq!((&told["success"], &told["reason"]["code"]), (&false.into(), &code.into()), "{told}");
+        assert_eq!(told["lock"]["write_lock_holder"]["process_id"], "me");
+        if code == "HELD" {
+            let blocker = &told["reason"]["blockers"][0];
+            assert_eq!((&blocker["process_id"], &blocker["fencing_token"]), (&"me".into(), &token), "{told}");
+            assert_eq!((&blocker["path"][0], &blocker["waiting"]), (&name.as_str().into(), &false.into()), "{told}");
+        } else {
+            assert!(done.stderr.contains("me holds it since 20"), "{done:?}");
+        }
+        let error = done.stderr.lines().last().unwrap();
+        let error: serde_json::Value = serde_json::from_str(error).unwrap();
+        assert_eq!(error["error"]["code"], code);
+    }
 }
 
 #[test]
@@ -33,22 +58,28 @@ fn a_waited_lock_counts_its_time_from_when_it_is_told() {
     assert!(taken["lock"]["write_lock_holder"]["remaining_ms"].as_u64().unwrap() > 4_500);
 }
 
+/// At any moment: also between two calls of the wait the place is free when the program has ended.
 #[test]
 fn an_interrupt_while_waiting_leaves_the_queue() {
     let name = fresh("interrupted");
     value(&["lock", &name]);
-    let waiting = Running::start(holdfast_at(server(), &["lock", &name]));
-    wait_for_waiting(&name, 1);
-    waiting.signal(Signal::INT);
-    let (status, _) = waiting.wait_for_end();
-    assert_eq!(status.code(), Some(130));
-    wait_for_waiting(&name, 0);
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let mut waiting = Running::start(holdfast_at(server(), &["lock", &name]));
+        wait_for_waiting(&name, 1);
+        waiting.signal(Signal::USR1);
+        // Told after the first call, the place of which is kept.
+        let told = waiting.complains();
+        assert!(told.contains(&format!("waiting for {name}: ann@")) && told.contains("next in the queue"), "{told}");
+        waiting.signal(signal);
+        assert_eq!(waiting.wait_for_end().0.code(), Some(code));
+        assert_eq!(value(&["get", &name])["waiting"], 0);
+    }
 }
 
 #[test]
 fn people_are_told_how_to_unlock() {
     let name = fresh("it's mine");
-    let told = call(&["lock", &name, "--owner", "me"]).stdout;
+    let told = call(&["lock", &name, "--owner", "it's me"]).stdout;
     let command = told.lines().find_map(|line| line.strip_prefix("unlock it with: holdfast ")).expect(&told);
     let mut shell = holdfast_at(server(), &[""; 0]);
     let program = shell.get_program().to_owned();

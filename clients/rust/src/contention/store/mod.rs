@@ -71,6 +71,29 @@ pub trait MutexStore: Send + Sync + 'static {
 }
 
 /// What a contender asks for.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), holdfast_client::Error> {
+/// use std::time::Duration;
+/// use holdfast_client::contention::{AcquireMutex, Acquisition, InProcessStore, MutexStore};
+///
+/// let store = InProcessStore::default();
+/// let request = AcquireMutex {
+///     mutex: "reports".to_owned(),
+///     contender_id: "a".to_owned(),
+///     ttl: Duration::from_secs(2),
+///     transition: Duration::ZERO,
+///     wait: Duration::ZERO,
+///     fencing_token: None,
+///     metadata: [].into(),
+/// };
+/// // With a token it only renews, and there is nothing to renew.
+/// let renewal = AcquireMutex { fencing_token: Some(7), ..request };
+/// assert_eq!(store.acquire(&renewal).await?, Acquisition::NotGranted { holding: None });
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcquireMutex {
     /// Of which mutex.
@@ -90,6 +113,20 @@ pub struct AcquireMutex {
 }
 
 /// What became of it.
+///
+/// ```
+/// use holdfast_client::contention::Acquisition;
+///
+/// fn token(acquisition: &Acquisition) -> Option<u64> {
+///     match acquisition {
+///         Acquisition::Granted { fencing_token } => Some(*fencing_token),
+///         Acquisition::NotGranted { .. } => None,
+///     }
+/// }
+///
+/// assert_eq!(token(&Acquisition::Granted { fencing_token: 7 }), Some(7));
+/// assert_eq!(token(&Acquisition::NotGranted { holding: None }), None);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Acquisition {
     /// The contender is the owner, with the token of its ownership.
@@ -105,6 +142,30 @@ pub enum Acquisition {
 }
 
 /// An ownership as the store sees it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), holdfast_client::Error> {
+/// use std::time::Duration;
+/// use holdfast_client::contention::{AcquireMutex, Acquisition, InProcessStore, MutexStore};
+///
+/// let store = InProcessStore::default();
+/// let request = AcquireMutex {
+///     mutex: "reports".to_owned(),
+///     contender_id: "a".to_owned(),
+///     ttl: Duration::from_secs(2),
+///     transition: Duration::ZERO,
+///     wait: Duration::ZERO,
+///     fencing_token: None,
+///     metadata: [].into(),
+/// };
+/// store.acquire(&request).await?;
+/// let holding = store.holding("reports").await?.expect("somebody owns it");
+/// assert_eq!((holding.owner_id.as_str(), holding.fencing_token), ("a", 1));
+/// assert!(holding.ttl_left.is_some_and(|left| left <= Duration::from_secs(2)));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holding {
     /// Whose.

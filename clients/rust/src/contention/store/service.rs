@@ -26,14 +26,19 @@ const PLACE_IS_KEPT_FOR: Duration = Duration::from_secs(10);
 /// use std::sync::Arc;
 /// use std::time::Duration;
 /// use holdfast_client::Client;
-/// use holdfast_client::contention::{ContendOptions, ContentionFactory, ServiceStore};
+/// use holdfast_client::contention::{ContendOptions, ContentionFactory, ServiceStore, SimbaLocker};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let client = Client::new("http://127.0.0.1:8080", "hf_key_secret")?;
-/// let store = ServiceStore::new(&client, "demo");
-/// let factory = ContentionFactory::new(Arc::new(store), ContendOptions::new(Duration::from_secs(5)))?;
-/// # drop(factory);
+/// # let service = holdfast_api_tests::Standalone::fresh();
+/// # let (url, key) = (service.url(), service.secret("demo.key"));
+/// let client = Client::new(&url, &key)?;
+/// let store = Arc::new(ServiceStore::new(&client, "demo"));
+/// let factory = ContentionFactory::new(store, ContendOptions::new(Duration::from_secs(5)))?;
+/// let locker = SimbaLocker::new(&factory, "reports")?;
+/// locker.acquire().await?;
+/// assert!(locker.is_owner());
+/// locker.close().await?;
 /// # Ok(())
 /// # }
 /// ```

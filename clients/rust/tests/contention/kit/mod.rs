@@ -12,13 +12,9 @@ use holdfast_client::contention::{
     Pacing, ServiceStore,
 };
 pub(crate) use log::{Log, Recorder, What};
-pub(crate) use stores::{Failing, Failure, Gated};
+pub(crate) use stores::{Failing, Failure, Gated, Noting};
 
 use crate::support::{NAMESPACE, client, fresh};
-
-/// How long ten contenders contend, in s, where time is real.
-const SECONDS: &str = "HOLDFAST_CONTENTION_SECONDS";
-const USUAL_SECONDS: u64 = 4;
 
 /// Where owners are kept, and how they are contended for.
 #[derive(Clone)]
@@ -28,24 +24,21 @@ pub(crate) struct Backend {
     pub(crate) ttl: Duration,
     pub(crate) transition: Duration,
     pub(crate) pacing: Pacing,
-    /// How long contenders contend before they are looked at.
-    pub(crate) contend_for: Duration,
 }
 
 impl Backend {
     pub(crate) fn in_process(pacing: Pacing) -> Self {
-        Self::new(Arc::new(InProcessStore::default()), pacing, Duration::from_secs(30))
+        Self::new(Arc::new(InProcessStore::default()), pacing)
     }
 
     pub(crate) fn service(pacing: Pacing) -> Self {
-        let seconds = std::env::var(SECONDS).map_or(USUAL_SECONDS, |text| text.parse().unwrap());
-        Self::new(Arc::new(ServiceStore::new(&client(), NAMESPACE)), pacing, Duration::from_secs(seconds))
+        Self::new(Arc::new(ServiceStore::new(&client(), NAMESPACE)), pacing)
     }
 
-    fn new(store: Arc<dyn MutexStore>, pacing: Pacing, contend_for: Duration) -> Self {
+    fn new(store: Arc<dyn MutexStore>, pacing: Pacing) -> Self {
         let (ttl, transition) = (Duration::from_millis(1_500), Duration::from_millis(1_500));
         let options = ContendOptions::new(ttl).transition(transition).pacing(pacing);
-        Self { store, options, ttl, transition, pacing, contend_for }
+        Self { store, options, ttl, transition, pacing }
     }
 
     /// The same with another store in between.
@@ -84,6 +77,10 @@ macro_rules! on_every_backend {
     (@pushed $($name:ident),* $(,)?) => {
         $crate::kit::on_every_backend!(@backend in_process_pushed, in_process, Push, (start_paused = true), $($name)*);
         $crate::kit::on_every_backend!(@backend service_pushed, service, Push, (flavor = "current_thread"), $($name)*);
+    };
+    (@in_process $($name:ident),* $(,)?) => {
+        $crate::kit::on_every_backend!(@backend alone_pushed, in_process, Push, (start_paused = true), $($name)*);
+        $crate::kit::on_every_backend!(@backend alone_polled, in_process, Poll, (start_paused = true), $($name)*);
     };
     (@without_polled_service $($name:ident),* $(,)?) => {
         $crate::kit::on_every_backend!(@backend in_process, in_process, Push, (start_paused = true), $($name)*);

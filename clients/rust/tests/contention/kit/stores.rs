@@ -1,4 +1,4 @@
-//! Stores between a contender and a real one, which answer late or not at all.
+//! Stores between a contender and a real one: such as answer late or not at all, and one that notes what it is asked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,8 +6,9 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use holdfast_client::contention::{AcquireMutex, Acquisition, Holding, MutexStore};
+use holdfast_client::contention::{AcquireMutex, Acquisition, Holding, Moment, MutexStore};
 use holdfast_client::{Error, Result};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 /// The real one does what it is asked for at once, and its answers are kept back until the gate is opened.
@@ -120,6 +121,64 @@ impl MutexStore for Failing {
             self.inner.holding(mutex).await
         }
         .boxed()
+    }
+
+    fn changes(&self, mutex: &str) -> BoxStream<'static, Result<()>> {
+        self.inner.changes(mutex)
+    }
+}
+
+/// A call that was made, and what came of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) who: String,
+    pub(crate) at: Moment,
+    /// Until when the owner that the contender was told of keeps everybody else away; none when the contender itself is
+    /// the owner.
+    pub(crate) taken_until: Option<Moment>,
+}
+
+/// Notes when it is asked for the mutex.
+pub(crate) struct Noting {
+    inner: Arc<dyn MutexStore>,
+    asked: Mutex<Vec<Asked>>,
+}
+
+impl Noting {
+    pub(crate) fn new(inner: &Arc<dyn MutexStore>) -> Arc<Self> {
+        Arc::new(Self { inner: Arc::clone(inner), asked: Mutex::default() })
+    }
+
+    /// The calls of one contender, in order.
+    pub(crate) fn asked_by(&self, who: &str) -> Vec<Asked> {
+        self.asked.lock().iter().filter(|asked| asked.who == who).cloned().collect()
+    }
+}
+
+impl MutexStore for Noting {
+    fn acquire<'a>(&'a self, request: &'a AcquireMutex) -> BoxFuture<'a, Result<Acquisition>> {
+        async {
+            let at = Moment::now();
+            let answer = self.inner.acquire(request).await?;
+            let taken_until = match &answer {
+                Acquisition::NotGranted { holding: Some(holding) } => {
+                    let transition = holding.transition_left.unwrap_or(request.transition);
+                    Some(Moment::now() + holding.ttl_left.map_or(transition, |left| left + request.transition))
+                }
+                _ => None,
+            };
+            self.asked.lock().push(Asked { who: request.contender_id.clone(), at, taken_until });
+            Ok(answer)
+        }
+        .boxed()
+    }
+
+    fn release<'a>(&'a self, mutex: &'a str, contender_id: &'a str) -> BoxFuture<'a, Result<bool>> {
+        self.inner.release(mutex, contender_id)
+    }
+
+    fn holding<'a>(&'a self, mutex: &'a str) -> BoxFuture<'a, Result<Option<Holding>>> {
+        self.inner.holding(mutex)
     }
 
     fn changes(&self, mutex: &str) -> BoxStream<'static, Result<()>> {
