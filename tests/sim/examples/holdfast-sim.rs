@@ -16,6 +16,8 @@ use holdfast_sim_tests::{Found, Run};
 const TELL_EVERY: usize = 20;
 /// Attempts to find a shorter run that still finds something.
 const SHORTENINGS: usize = 8;
+/// Lines of a history that are shown; all of it is in the journal.
+const LINES_SHOWN: usize = 30;
 
 #[derive(Parser)]
 struct Args {
@@ -139,14 +141,25 @@ impl Sweep {
             std::fs::remove_file(journal).context("a journal can't be removed")?;
         } else {
             done.found.push(seed);
-            println!("seed {seed} found something; what happened is in {}", journal.display());
             print!("{}{}", found.text, found.errors);
+            println!("the shortest run of seed {seed} that finds something ended with");
+            let history = std::fs::read_to_string(journal).context("a journal can't be read")?;
+            history_of(&history).for_each(|line| println!("  {line}"));
+            println!("all of it is in {}; repeat with: SEED={seed} make sim", journal.display());
         }
         if done.seeds.is_multiple_of(TELL_EVERY) {
             println!("{} seeds, {} found something", done.seeds, done.found.len());
         }
         Ok(())
     }
+}
+
+/// The last of what happened before the finding: calls and faults, by simulated time. What was applied follows it in a
+/// journal, and is left out here.
+fn history_of(journal: &str) -> impl Iterator<Item = &str> {
+    let happened: Vec<&str> = journal.lines().take_while(|line| !line.contains(" VIOLATION ")).collect();
+    let from = happened.len().saturating_sub(LINES_SHOWN);
+    happened.into_iter().skip(from)
 }
 
 /// Plants faults, one after the other, and goes through the seeds until each is found.

@@ -12,6 +12,7 @@ use tokio::time::{advance, sleep};
 use crate::host_state::HostState;
 use crate::ledger::NodeObserver;
 use crate::network::{SimConnector, SimListener};
+use crate::pause;
 use crate::world::{World, node_name, now};
 
 /// How often it is looked whether the process is to stop.
@@ -47,6 +48,7 @@ async fn serve(world: &Arc<World>, number: usize) -> anyhow::Result<String> {
     options.keep_entries = plan.keep_entries;
     options.wall_clock = wall_clock(&slot.wall_skew_ms);
     tokio::spawn(drift(plan.drift_ppm[number]));
+    tokio::task::spawn_local(pauses(Arc::clone(world), number));
     let listener = SimListener::bind().await?;
     let store = NodeStore::in_memory(&slot.disk, &options.identity())?;
     let observer = NodeObserver { node: number, ledger: Arc::clone(&world.ledger) };
@@ -84,6 +86,17 @@ fn wall_clock(skew_ms: &Arc<AtomicI64>) -> WallClock {
         let right = DAY_MS.saturating_add(u64::try_from(elapsed).unwrap_or(u64::MAX));
         right.saturating_add_signed(skew_ms.load(Ordering::Relaxed))
     })
+}
+
+/// Stops everything in this process whenever that is asked for.
+async fn pauses(world: Arc<World>, number: usize) {
+    loop {
+        sleep(LOOK).await;
+        let pause_ms = world.nodes[number].pause_ms.swap(0, Ordering::Relaxed);
+        if pause_ms > 0 && !pause::this_process(pause_ms).await {
+            world.violation(format!("[simulation] {} went on while it was paused", node_name(number)));
+        }
+    }
 }
 
 /// Lets the monotonic clock of this host run faster than that of the simulation, as far as such clocks may.

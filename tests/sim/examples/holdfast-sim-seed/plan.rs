@@ -6,6 +6,9 @@ use holdfast_replication::Reads;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+/// Nodes, and replicas of each shard.
+const SIZES: [(usize, u32); 6] = [(3, 3), (3, 3), (3, 3), (4, 3), (5, 3), (5, 5)];
+
 /// One run, before it begins.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
@@ -13,6 +16,8 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     /// Nodes of the cluster.
     pub(crate) nodes: usize,
+    /// Replicas of each shard.
+    pub(crate) replicas: u32,
     /// Gateways, each with clients of its own.
     pub(crate) gateways: usize,
     /// Clients of each gateway.
@@ -33,6 +38,8 @@ pub(crate) struct Plan {
     pub(crate) drift_ppm: Vec<u32>,
     /// Whether there are traps among the faults.
     pub(crate) traps: bool,
+    /// Whether nearly all calls are about the same few locks, so that everybody sees soon what anybody did.
+    pub(crate) hot: bool,
     /// A gateway whose clients look and keep their sessions alive, and change nothing: it is the last to hear of a new
     /// leader.
     pub(crate) onlookers: Option<usize>,
@@ -49,9 +56,12 @@ impl Plan {
         // Traps need one gateway that hears of a new leader at once, and one that does not.
         let traps = rng.random_bool(0.4);
         let gateways = if traps { 2 } else { rng.random_range(1..=2) };
+        // Traps are made for three.
+        let (nodes, replicas) = if traps { (3, 3) } else { SIZES[rng.random_range(0..SIZES.len())] };
         Self {
             seed,
-            nodes: 3,
+            nodes,
+            replicas,
             gateways,
             clients: rng.random_range(3..=8),
             shards: rng.random_range(1..=2),
@@ -61,8 +71,9 @@ impl Plan {
             // Small, so that snapshots and purged logs are part of most runs.
             snapshot_after: rng.random_range(10..200),
             keep_entries: rng.random_range(0..50),
-            drift_ppm: (0..3).map(|_| [0, 0, 300, 900][rng.random_range(0..4)]).collect(),
+            drift_ppm: (0..nodes).map(|_| [0, 0, 300, 900][rng.random_range(0..4)]).collect(),
             traps,
+            hot: rng.random_bool(if traps { 0.8 } else { 0.2 }),
             onlookers: (traps || rng.random_bool(0.3)).then_some(1),
             faults: true,
             quiet: [1, 2, 4, 8][rng.random_range(0..4)],

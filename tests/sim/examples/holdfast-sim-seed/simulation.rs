@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 use turmoil::{Builder, Sim};
 
 use crate::faults::Faults;
+use crate::leaders::Leaders;
 use crate::plan::Plan;
 use crate::world::{Stage, World, gateway_name, node_name};
 use crate::{check, gateway_host, node_host};
@@ -66,7 +67,7 @@ pub(crate) fn run(plan: Plan) -> Result<Report> {
     watch_panics(&world);
     let sim = build(&world)?;
     let faults = Faults::new(&world);
-    let mut running = Running { world: Arc::clone(&world), sim, faults, steps: 0, leaders: BTreeMap::new() };
+    let mut running = Running { world: Arc::clone(&world), sim, faults, steps: 0, leaders: Leaders::default() };
     let healed_after = running.all_stages()?;
     let (simulated, injected) = (running.sim.elapsed(), running.faults.injected());
     if world.violations().is_empty() {
@@ -134,8 +135,7 @@ struct Running {
     sim: Sim<'static>,
     faults: Faults,
     steps: u64,
-    /// Who leads a shard in a term.
-    leaders: BTreeMap<(String, u64), u64>,
+    leaders: Leaders,
 }
 
 impl Running {
@@ -215,21 +215,12 @@ impl Running {
     fn look_at_leaders(&mut self, at: Duration) {
         for (number, slot) in self.world.nodes.iter().enumerate() {
             let Some(node) = slot.node.lock().clone() else { continue };
-            let replicas = node.status(false).replicas.into_iter();
-            for (shard, replica, term) in
-                replicas.filter(|at| at.state == "Leader").map(|at| (at.shard, at.replica, at.term))
-            {
-                match self.leaders.insert((shard.clone(), term), replica) {
-                    None => {
-                        let name = node_name(number);
-                        self.world.note_at(at, format!("{name} leads {shard} in term {term} as replica {replica}"));
-                    }
-                    Some(other) if other != replica => {
-                        self.world.violation(format!(
-                            "[one leader per term] {shard}: replicas {other} and {replica} both led in term {term}"
-                        ));
-                    }
-                    Some(_) => {}
+            for replica in node.status(false).replicas.into_iter().filter(|replica| replica.state == "Leader") {
+                let (name, shard, term, id) = (node_name(number), replica.shard, replica.term, replica.replica);
+                match self.leaders.leads(&shard, term, id) {
+                    Ok(true) => self.world.note_at(at, format!("{name} leads {shard} in term {term} as replica {id}")),
+                    Ok(false) => {}
+                    Err(what) => self.world.violation(what),
                 }
             }
         }

@@ -52,6 +52,8 @@ pub(crate) struct NodeSlot {
     pub(crate) exited: Mutex<Option<String>>,
     /// Asks the process to stop in good order.
     pub(crate) stop: Mutex<bool>,
+    /// Stops the process for so many milliseconds; then it goes on as if nothing had been.
+    pub(crate) pause_ms: AtomicU64,
     /// How often it was started.
     pub(crate) starts: AtomicU64,
     /// How far its wall clock is ahead of the others', in milliseconds.
@@ -84,7 +86,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(plan: Plan) -> Result<Arc<Self>> {
         let address = |number: usize| (node_name(number), format!("{}:{PORT}", node_name(number)));
-        let config = ClusterConfig::generate((0..plan.nodes).map(address).collect(), plan.shards, 3)?;
+        let config = ClusterConfig::generate((0..plan.nodes).map(address).collect(), plan.shards, plan.replicas)?;
         let map = ShardMap::new(config.clone())?;
         let shards = Application::ALL.into_iter().flat_map(|application| map.shards(application));
         let ledger = Arc::new(Ledger::new(shards.map(|shard| shard.id.clone())));
@@ -93,6 +95,7 @@ impl World {
             node: Mutex::default(),
             exited: Mutex::default(),
             stop: Mutex::default(),
+            pause_ms: AtomicU64::new(0),
             starts: AtomicU64::new(0),
             wall_skew_ms: Arc::default(),
         };

@@ -2,37 +2,81 @@
 
 use std::collections::BTreeMap;
 
+use holdfast_core::Event;
 use holdfast_gateway::events::EventInfo;
 
 use super::replay::Replayed;
+use crate::watched::Watch;
 use crate::world::World;
 
 pub(crate) fn check(world: &World, locks: &BTreeMap<String, Replayed>, findings: &mut Vec<String>) {
     for watch in world.watched.watches() {
-        let Some(from) = watch.from else { continue };
+        if watch.from.is_none() {
+            continue;
+        }
         let replayed = &locks[world.locks_shard(watch.account, watch.namespace)];
         let last = replayed.revisions.len() - 1;
         let Some(life) = replayed.open_life(last, watch.account, watch.namespace) else { continue };
         let events = replayed.events.get(&life).map(Vec::as_slice).unwrap_or_default();
-        let meant = events.iter().filter(|event| (from..watch.until).contains(&event.revision));
-        let meant: Vec<EventInfo> = meant.cloned().map(EventInfo::from).collect();
-        if let Some(differs) =
-            (0..meant.len().max(watch.events.len())).find(|at| meant.get(*at) != watch.events.get(*at))
-        {
-            findings.push(format!(
-                "[events] {} of {} was told {:?} where it should have been told {:?}",
-                watch.name,
-                watch.namespace,
-                watch.events.get(differs),
-                meant.get(differs)
-            ));
+        findings.extend(missed_or_added(&watch, events, world.is_current_run(&watch.name)));
+    }
+}
+
+/// What a watcher was told beside what happened. One whose gateway still runs was told everything up to now.
+fn missed_or_added(watch: &Watch, events: &[Event], is_current: bool) -> Vec<String> {
+    let (mut findings, name) = (Vec::new(), format!("{} of {}", watch.name, watch.namespace));
+    let from = watch.from.unwrap_or_default();
+    let meant = events.iter().filter(|event| (from..watch.until).contains(&event.revision));
+    let meant: Vec<EventInfo> = meant.cloned().map(EventInfo::from).collect();
+    let longest = meant.len().max(watch.events.len());
+    if let Some(differs) = (0..longest).find(|at| meant.get(*at) != watch.events.get(*at)) {
+        let (told, meant) = (watch.events.get(differs), meant.get(differs));
+        findings.push(format!("[events] {name} was told {told:?} where it should have been told {meant:?}"));
+    }
+    let newest = events.last().map_or(0, |event| event.revision);
+    if is_current && watch.until <= newest {
+        let until = watch.until;
+        findings.push(format!("[events] {name} was told nothing from revision {until} on, though there is {newest}"));
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_core::{AccountId, EventKind, Owner};
+
+    use super::*;
+
+    fn event(revision: u64) -> Event {
+        Event {
+            revision,
+            at_ms: 0,
+            kind: EventKind::Acquired,
+            owner: Owner::Process("p".to_owned()),
+            process_id: "p".to_owned(),
+            fencing_token: Some(revision),
+            claims: Vec::new(),
         }
-        let newest = events.last().map_or(0, |event| event.revision);
-        if world.is_current_run(&watch.name) && watch.until <= newest {
-            findings.push(format!(
-                "[events] {} of {} was told nothing from revision {} on, though there is {newest}",
-                watch.name, watch.namespace, watch.until
-            ));
+    }
+
+    /// Of a watcher that was told of these revisions, where there were 1 to 3.
+    fn findings(told: &[u64], until: u64, is_current: bool) -> usize {
+        let (account, events) = (AccountId(1), told.iter().map(|revision| event(*revision).into()).collect());
+        let watch = Watch { name: "w".to_owned(), account, namespace: "alpha", from: Some(1), until, events };
+        missed_or_added(&watch, &[event(1), event(2), event(3)], is_current).len()
+    }
+
+    #[test]
+    fn everything_once_and_in_order_is_right() {
+        assert_eq!(findings(&[1, 2, 3], 4, true), 0);
+        assert_eq!(findings(&[1, 2], 3, false), 0);
+    }
+
+    #[test]
+    fn gaps_repeats_disorder_and_silence_are_found() {
+        for told in [&[1, 3][..], &[1, 2, 2, 3], &[2, 1, 3], &[1, 2]] {
+            assert_eq!(findings(told, 4, true), 1, "{told:?}");
         }
+        assert_eq!(findings(&[1, 2], 3, true), 1);
     }
 }

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_core::shard::ShardCore;
 use holdfast_core::{
     AcquireOutcome, Answer, Claim, Effect, Event, EventKind, LocksCommand, Mode, NamespaceRef, Owner, Reply, WaitId,
     WaitView,
 };
 
-use super::look::{self, Hold, Look, claim_of, conflict};
+use super::look::{Hold, Look, claim_of, conflict};
 
 /// One entry.
 pub(crate) struct Step<'a> {
@@ -18,17 +17,19 @@ pub(crate) struct Step<'a> {
     /// Grants to requests that did not wait.
     pub(crate) granted: &'a [Grant],
     pub(crate) events: &'a [(NamespaceRef, Event)],
+    /// The highest token that the shard had given before.
+    pub(crate) highest_token: u64,
 }
 
 /// A grant.
 pub(crate) struct Grant {
-    life: NamespaceRef,
-    owner: Owner,
-    claims: Vec<Claim>,
-    token: u64,
+    pub(super) life: NamespaceRef,
+    pub(super) owner: Owner,
+    pub(super) claims: Vec<Claim>,
+    pub(super) token: u64,
     /// Absent for a request that did not wait.
-    wait: Option<WaitId>,
-    may_change_mode: bool,
+    pub(super) wait: Option<WaitId>,
+    pub(super) may_change_mode: bool,
 }
 
 /// A grant by the reply to an acquire.
@@ -48,12 +49,10 @@ pub(crate) fn direct_grant(command: &LocksCommand, reply: &Reply) -> Option<Gran
 }
 
 /// After the clock has moved, nobody is left whose wait was over by then.
-pub(crate) fn nobody_waits_too_long(core: &ShardCore, before: &Look, find: &mut dyn FnMut(String)) {
-    for life in before.waits.keys() {
-        for wait in look::waits(core, life) {
-            if wait.ends_at_ms.is_some_and(|ends| ends <= core.clock_ms()) {
-                find(format!("[waits end] {wait:?} still waits at {}", core.clock_ms()));
-            }
+pub(crate) fn nobody_waits_too_long(waits: &[WaitView], clock_ms: u64, find: &mut dyn FnMut(String)) {
+    for wait in waits {
+        if wait.ends_at_ms.is_some_and(|ends| ends <= clock_ms) {
+            find(format!("[waits end] {wait:?} still waits at {clock_ms}"));
         }
     }
 }
@@ -99,16 +98,26 @@ fn no_conflict(look: &Look, life: &NamespaceRef, find: &mut dyn FnMut(String)) {
     }
 }
 
-/// A hold that is new has a token above all that were there before it.
+/// A hold that is new has a token above all that the shard ever gave.
 fn tokens_rise(step: &Step<'_>, life: &NamespaceRef, find: &mut dyn FnMut(String)) {
     let known: BTreeSet<u64> = step.before.holds(life).map(|hold| hold.view.fencing_token).collect();
-    let Some(highest) = known.last().copied() else { return };
     for hold in step.after.holds(life) {
         let token = hold.view.fencing_token;
-        if token <= highest && !known.contains(&token) {
-            find(format!("[tokens rise] token {token} is granted after {highest}"));
+        if token <= step.highest_token && !known.contains(&token) {
+            find(format!("[tokens rise] token {token} is granted after {}", step.highest_token));
         }
     }
+}
+
+/// The highest token that was given up to an entry.
+pub(crate) fn highest_token(step: &Step<'_>) -> u64 {
+    let shown = step.after.waits.keys().flat_map(|life| step.after.holds(life)).map(|hold| hold.view.fencing_token);
+    let settled = step.effects.iter().filter_map(|effect| match effect {
+        Effect::Settled { outcome: AcquireOutcome::Granted { fencing_token }, .. } => Some(*fencing_token),
+        _ => None,
+    });
+    let direct = step.granted.iter().map(|grant| grant.token);
+    shown.chain(settled).chain(direct).max().unwrap_or_default().max(step.highest_token)
 }
 
 /// What expired was due on the shard clock.

@@ -8,6 +8,8 @@ mod names;
 mod namespaces;
 mod places;
 mod replay;
+#[cfg(test)]
+mod tests;
 mod times;
 
 use std::collections::BTreeMap;

@@ -12,7 +12,7 @@ use holdfast_core::{
 };
 
 use super::invariants::{self, Step};
-use super::look::{Hold, Look, seen};
+use super::look::{self, Hold, Look, seen};
 use crate::history::{CALL_KEY, SeenLock};
 use crate::ledger::{Entry, Restore, digest};
 
@@ -101,11 +101,14 @@ pub(crate) fn replay(shard: &str, entries: &[Entry], restores: Vec<Restore>, fin
     let mut replayed = Replayed { revisions: vec![0], ..Replayed::default() };
     let mut core = ShardCore::new(Application::Locks, shard);
     let mut before = Look::default();
+    let mut highest_token = 0;
     for (at, entry) in entries.iter().enumerate() {
         let mut find = |what: String| findings.push(format!("{shard}: entry {at}: {what}"));
         let context = Context { now_ms: entry.stamp.now_ms, wall_ms: entry.stamp.wall_ms };
         core.advance(&context);
-        invariants::nobody_waits_too_long(&core, &before, &mut find);
+        for life in before.waits.keys() {
+            invariants::nobody_waits_too_long(&look::waits(&core, life), core.clock_ms(), &mut find);
+        }
         let mut granted = Vec::new();
         for (bytes, recorded) in entry.commands.iter().zip(&entry.replies) {
             let Ok(command) = codec::decode::<Command>(bytes) else {
@@ -126,8 +129,10 @@ pub(crate) fn replay(shard: &str, entries: &[Entry], restores: Vec<Restore>, fin
         replayed.open_lives(at + 1, &core);
         let look = Look::at(&core, replayed.open_now());
         let new_events = replayed.new_events(&core);
-        let step = Step { before: &before, after: &look, effects: &effects, granted: &granted, events: &new_events };
+        let (after, events) = (&look, new_events.as_slice());
+        let step = Step { before: &before, after, effects: &effects, granted: &granted, events, highest_token };
         invariants::check(&step, core.clock_ms(), &mut find);
+        highest_token = invariants::highest_token(&step);
         replayed.changes(at + 1, &before, &look);
         replayed.expired(&before, &new_events, entry.applied_at);
         replayed.revisions.push(core.revision());

@@ -14,6 +14,8 @@ const CHURNED_NAMESPACE: &str = "gamma";
 const PATHS: [&[&str]; 7] = [&["a"], &["a", "x"], &["a", "x", "1"], &["a", "y"], &["b"], &["b", "x"], &[]];
 /// Few, so that several clients speak for one owner at times.
 const PROCESSES: usize = 6;
+/// How many of the paths nearly all calls are about in some runs.
+const HOT_PATHS: usize = 2;
 const TTLS_MS: [u64; 6] = [100, 300, 800, 1_500, 3_000, 6_000];
 const TRANSITIONS_MS: [u64; 4] = [0, 0, 0, 400];
 const WAITS_MS: [u64; 6] = [0, 0, 200, 700, 2_000, 5_000];
@@ -34,7 +36,11 @@ impl Client {
         if (40..62).contains(&kind) && !self.held.is_empty() {
             return self.draw_about_held(kind < 48);
         }
-        let (mut tenant, mut namespace) = (self.rng.random_range(0..tenants), self.draw_namespace());
+        let is_hot = self.world.plan.hot && self.rng.random_bool(0.9);
+        let (mut tenant, mut namespace) = match is_hot {
+            true => (0, STABLE_NAMESPACES[0].to_owned()),
+            false => (self.rng.random_range(0..tenants), self.draw_namespace()),
+        };
         let mut owner = Owner::Process(format!("p{}", self.rng.random_range(0..PROCESSES)));
         if let Some(session) = &self.session
             && self.rng.random_bool(0.4)
@@ -68,8 +74,9 @@ impl Client {
     }
 
     fn draw_path(&mut self) -> Path {
-        // The whole namespace is the last one, and rare.
-        let paths = if self.rng.random_bool(0.05) { &PATHS[6..] } else { &PATHS[..6] };
+        // The whole namespace is the last one, and rare, as is everything else where a few are hot.
+        let few = if self.world.plan.hot { HOT_PATHS } else { 6 };
+        let paths = if self.rng.random_bool(0.05) { &PATHS[few..] } else { &PATHS[..few] };
         Path(paths[self.rng.random_range(0..paths.len())].iter().map(|segment| (*segment).to_owned()).collect())
     }
 

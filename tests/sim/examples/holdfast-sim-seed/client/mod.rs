@@ -25,6 +25,8 @@ use session::Session;
 
 const TIMEOUTS: [Duration; 3] = [Duration::from_millis(800), Duration::from_secs(3), Duration::from_secs(10)];
 const LONGEST_PAUSE_MS: u64 = 150;
+/// Of clients that only look.
+const LONGEST_PAUSE_OF_ONLOOKERS_MS: u64 = 40;
 /// What a door waits beyond the deadline of a call before it answers by itself.
 const GRACE: Duration = Duration::from_secs(1);
 /// How many in a hundred calls that wait are given up by their client.
@@ -78,8 +80,9 @@ impl Client {
     /// Calls for as long as the run is in its working stage.
     pub(crate) async fn work(mut self) {
         let tenants = self.world.tenants();
+        let longest_pause_ms = if self.only_looks { LONGEST_PAUSE_OF_ONLOOKERS_MS } else { LONGEST_PAUSE_MS };
         while self.world.stage() == Stage::Chaos {
-            sleep(Duration::from_millis(self.rng.random_range(0..LONGEST_PAUSE_MS))).await;
+            sleep(Duration::from_millis(self.rng.random_range(0..longest_pause_ms))).await;
             self.look_after_session(&tenants).await;
             let (tenant, namespace, op) = self.draw(tenants.len());
             let answer = self.call(&tenants[tenant], &namespace, op.clone()).await;

@@ -1,6 +1,7 @@
-//! Faults of the network.
+//! Faults of the network, and processes that are paused: to others that looks the same.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rand::Rng;
@@ -8,7 +9,7 @@ use rand::rngs::StdRng;
 use turmoil::Sim;
 
 use super::{hosts, soon};
-use crate::world::World;
+use crate::world::{World, node_name};
 
 /// Longest fault.
 const LONGEST_MS: u64 = 6_000;
@@ -33,8 +34,8 @@ impl Links {
             self.world.note_at(at, "network is mended");
             return (false, soon(rng, LONGEST_QUIET_MS) * self.world.plan.quiet);
         }
-        let what = self.strike(sim, rng);
         let lasts = soon(rng, LONGEST_MS);
+        let what = if rng.random_ratio(1, 8) { self.pause(sim, rng, lasts) } else { self.strike(sim, rng) };
         self.world.note_at(at, format!("network: {what} for {lasts:?}"));
         self.is_struck = true;
         (true, lasts)
@@ -42,8 +43,7 @@ impl Links {
 
     fn strike(&self, sim: &mut Sim<'_>, rng: &mut StdRng) -> String {
         let nodes = self.world.plan.nodes;
-        let struck = if rng.random_bool(0.4) { self.busiest() } else { rng.random_range(0..nodes) };
-        let one = self.hosts[struck].clone();
+        let one = node_name(self.struck_node(rng));
         let others: Vec<&String> = self.hosts.iter().filter(|host| **host != one).collect();
         // Cut off from everybody, from nodes only, or from one other host.
         let (from, far): (&str, Vec<&String>) = match rng.random_range(0..4) {
@@ -82,6 +82,21 @@ impl Links {
         };
         let far: Vec<&str> = far.iter().map(|host| host.as_str()).collect();
         format!("{kind} between {one} and {from} ({})", far.join(" "))
+    }
+
+    /// Stops a process. What is sent to it waits; it arrives shortly before the process goes on.
+    fn pause(&self, sim: &mut Sim<'_>, rng: &mut StdRng, lasts: Duration) -> String {
+        let number = self.struck_node(rng);
+        let one = node_name(number);
+        self.hosts.iter().filter(|host| **host != one).for_each(|other| sim.hold(one.as_str(), other.as_str()));
+        let longer = Duration::from_millis(rng.random_range(0..20));
+        let pause_ms = u64::try_from((lasts + longer).as_millis()).unwrap_or(u64::MAX);
+        self.world.nodes[number].pause_ms.store(pause_ms, Ordering::Relaxed);
+        format!("the process of {one} is paused, {pause_ms} ms, and nothing reaches it")
+    }
+
+    fn struck_node(&self, rng: &mut StdRng) -> usize {
+        if rng.random_bool(0.4) { self.busiest() } else { rng.random_range(0..self.world.plan.nodes) }
     }
 
     /// The node that leads most shards.

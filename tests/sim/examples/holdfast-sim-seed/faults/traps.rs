@@ -1,6 +1,7 @@
 //! Sequences of faults that chance puts together too seldom: each is made to hurt one rule of leaders, leases and votes.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use holdfast_cluster::Application;
@@ -12,11 +13,15 @@ use super::processes::Processes;
 use crate::world::{World, gateway_name, node_name};
 
 /// Longest time between two traps.
-const LONGEST_QUIET_MS: u64 = 6_000;
+const LONGEST_QUIET_MS: u64 = 4_000;
 /// How long a disk takes for a sync in the trap for votes: they are under way for so long.
 const SLOW_SYNC: Duration = Duration::from_millis(250);
 /// How long the trap for votes waits for its leader.
 const VOTE_WITHIN: Duration = Duration::from_secs(4);
+/// How long a leader is paused at least, beyond the time after which others want to stand.
+const AWAY: Duration = Duration::from_secs(1);
+/// What waited for a process arrives so long before it goes on.
+const SHORTLY: Duration = Duration::from_millis(15);
 
 #[derive(Debug, Clone, Copy)]
 enum Trap {
@@ -27,6 +32,8 @@ enum Trap {
     Vote,
     /// A leader is cut off from its followers and from nobody else, for long: it must notice.
     Deposed,
+    /// A leader is paused until others lead, and goes on with what it was asked meanwhile: it must notice first.
+    Paused,
 }
 
 /// What is to be done when.
@@ -43,6 +50,9 @@ enum Act {
     /// Ends it, with what is not on its disk lost, and starts it again.
     Restart(usize),
     SlowDisk(usize),
+    /// Stops its process for that long. What is sent to it waits until it is let through.
+    Pause(usize, Duration),
+    LetThrough(usize),
     /// Goes on as soon as that node leads a shard in a later term than it was in, or the time is over.
     UntilLeads(usize, u64, Duration),
     End,
@@ -71,8 +81,8 @@ impl Traps {
 
     /// Sets a trap when there is a leader to set it for. Answers whether it did, and how long it is quiet then.
     pub(super) fn set(&mut self, at: Duration, rng: &mut StdRng) -> (bool, Duration) {
-        let quiet = super::soon(rng, LONGEST_QUIET_MS) * self.world.plan.quiet;
-        let trap = [Trap::Lease, Trap::Vote, Trap::Deposed][rng.random_range(0..3)];
+        let quiet = super::soon(rng, LONGEST_QUIET_MS);
+        let trap = [Trap::Lease, Trap::Vote, Trap::Deposed, Trap::Paused][rng.random_range(0..4)];
         let Some((leader, term)) = self.leader() else { return (false, Duration::from_millis(100)) };
         let mut others: Vec<usize> = (0..self.world.nodes.len()).filter(|node| *node != leader).collect();
         if rng.random_bool(0.5) {
@@ -80,7 +90,7 @@ impl Traps {
         }
         let (one, other) = (others[0], others[1]);
         let ms = |rng: &mut StdRng, range: std::ops::Range<u64>| Duration::from_millis(rng.random_range(range));
-        let (soon, long) = (ms(rng, 1_000..1_700), ms(rng, 2_000..6_000));
+        let (soon, long) = (ms(rng, 1_000..1_700), ms(rng, 3_000..8_000));
         let now = |act| (Duration::ZERO, act);
         let plan: Vec<(Duration, Act)> = match trap {
             Trap::Lease => vec![
@@ -102,14 +112,17 @@ impl Traps {
                 now(Act::Join(leader, other)),
                 (long + Duration::from_secs(2), Act::End),
             ],
-            Trap::Deposed => {
-                vec![
-                    now(Act::CutFromGateways(leader)),
-                    now(Act::Cut(leader, one)),
-                    now(Act::Cut(leader, other)),
-                    (long, Act::End),
-                ]
-            }
+            Trap::Deposed => vec![
+                now(Act::CutFromGateways(leader)),
+                now(Act::Cut(leader, one)),
+                now(Act::Cut(leader, other)),
+                (long, Act::End),
+            ],
+            Trap::Paused => vec![
+                now(Act::Pause(leader, soon + AWAY + SHORTLY)),
+                (soon + AWAY, Act::LetThrough(leader)),
+                (Duration::from_secs(1), Act::End),
+            ],
         };
         self.world.note_at(at, format!("trap {trap:?} for {}, which leads in term {term}", node_name(leader)));
         let mut due = at;
@@ -159,10 +172,23 @@ impl Traps {
                 gateways.for_each(|gateway| sim.partition(node_name(*node), gateway_name(gateway)));
             }
             Act::Join(one, other) => sim.repair(node_name(*one), node_name(*other)),
+            Act::Pause(node, time) => {
+                self.others(*node).iter().for_each(|other| sim.hold(node_name(*node), other.as_str()));
+                let pause_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+                self.world.nodes[*node].pause_ms.store(pause_ms, Ordering::Relaxed);
+            }
+            Act::LetThrough(node) => {
+                self.others(*node).iter().for_each(|other| sim.release(node_name(*node), other.as_str()));
+            }
             Act::Restart(node) => processes.restart(sim, *node, at),
             Act::SlowDisk(node) => self.world.nodes[*node].disk.set_sync_delay(SLOW_SYNC),
             Act::UntilLeads(..) | Act::End => {}
         }
+    }
+
+    fn others(&self, node: usize) -> Vec<String> {
+        let name = node_name(node);
+        super::hosts(&self.world).into_iter().filter(|host| *host != name).collect()
     }
 
     /// A node that leads a locks shard, and in which term.

@@ -1,0 +1,149 @@
+//! The rules that hold after every entry are told from states that break them: a check that has never failed is none.
+
+use std::collections::BTreeMap;
+
+use holdfast_core::{
+    AccountId, Claim, Event, EventKind, HolderView, Incarnation, LockState, LockView, Mode, NamespaceRef, Owner, Path,
+    Phase, WaitId, WaitView,
+};
+
+use super::invariants::{self, Grant, Step};
+use super::look::Look;
+
+const CLOCK_MS: u64 = 1_000;
+
+fn life() -> NamespaceRef {
+    NamespaceRef { account: AccountId(1), name: "alpha".to_owned(), incarnation: Incarnation(1) }
+}
+
+fn owner(name: &str) -> Owner {
+    Owner::Process(name.to_owned())
+}
+
+fn path(segments: &[&str]) -> Path {
+    Path(segments.iter().map(|segment| (*segment).to_owned()).collect())
+}
+
+/// A write hold.
+fn hold(name: &str, segments: &[&str], token: u64) -> LockView {
+    let holder = HolderView {
+        owner: owner(name),
+        process_id: name.to_owned(),
+        mode: Mode::Write,
+        fencing_token: token,
+        locked_at_ms: 0,
+        deadline_ms: Some(CLOCK_MS + 1),
+        asked_expires_at_ns: None,
+        phase: Phase::Held,
+        metadata: BTreeMap::new(),
+    };
+    LockView {
+        path: path(segments),
+        state: LockState::WriteLocked,
+        locked_at_ms: Some(0),
+        write_lock_holder: Some(holder),
+        read_lock_holders: Vec::new(),
+        holders_total: 1,
+        waiting: 0,
+        revision: token,
+    }
+}
+
+fn wait(number: u64, name: &str, segments: &[&str]) -> WaitView {
+    WaitView {
+        wait: WaitId(number),
+        owner: owner(name),
+        request_id: None,
+        claims: vec![claim(segments)],
+        upgrade: false,
+        attempt: 1,
+        ends_at_ms: Some(CLOCK_MS),
+    }
+}
+
+fn claim(segments: &[&str]) -> Claim {
+    Claim { path: path(segments), mode: Mode::Write }
+}
+
+fn look(locks: Vec<LockView>, waits: Vec<WaitView>) -> Look {
+    let locks = locks.into_iter().map(|lock| ((life(), lock.path.clone()), lock)).collect();
+    Look { locks, waits: BTreeMap::from([(life(), waits)]) }
+}
+
+fn granted(name: &str, segments: &[&str], token: u64) -> Grant {
+    let claims = vec![claim(segments)];
+    Grant { life: life(), owner: owner(name), claims, token, wait: None, may_change_mode: false }
+}
+
+/// The checks that find something in a step.
+fn found(before: &Look, after: &Look, granted: &[Grant], events: &[Event], highest_token: u64) -> Vec<String> {
+    let events: Vec<(NamespaceRef, Event)> = events.iter().map(|event| (life(), event.clone())).collect();
+    let step = Step { before, after, effects: &[], granted, events: &events, highest_token };
+    let mut found = Vec::new();
+    invariants::check(&step, CLOCK_MS, &mut |what| {
+        let name = what.split(']').next().unwrap_or_default();
+        found.push(name.trim_start_matches('[').to_owned());
+    });
+    found
+}
+
+#[test]
+fn holds_that_exclude_one_another_are_found() {
+    let (nothing, apart) = (look(vec![], vec![]), look(vec![hold("p", &["a", "x"], 1), hold("q", &["b"], 2)], vec![]));
+    assert_eq!(found(&nothing, &apart, &[], &[], 0), Vec::<String>::new());
+    let above = look(vec![hold("p", &["a", "x"], 1), hold("q", &["a"], 2)], vec![]);
+    assert_eq!(found(&nothing, &above, &[], &[], 0), ["conflicting holds"]);
+    let own = look(vec![hold("p", &["a", "x"], 1), hold("p", &["a"], 2)], vec![]);
+    assert_eq!(found(&nothing, &own, &[], &[], 0), Vec::<String>::new());
+}
+
+#[test]
+fn a_token_that_does_not_rise_is_found() {
+    let (nothing, one) = (look(vec![], vec![]), look(vec![hold("p", &["a"], 5)], vec![]));
+    assert_eq!(found(&nothing, &one, &[], &[], 4), Vec::<String>::new());
+    assert_eq!(found(&nothing, &one, &[], &[], 5), ["tokens rise"]);
+    // One that was there before keeps its token.
+    assert_eq!(found(&one, &one, &[], &[], 9), Vec::<String>::new());
+}
+
+#[test]
+fn what_ends_before_its_time_is_found() {
+    let (before, nothing) = (look(vec![hold("p", &["a"], 5)], vec![]), look(vec![], vec![]));
+    let expired = Event {
+        revision: 6,
+        at_ms: 0,
+        kind: EventKind::Expired,
+        owner: owner("p"),
+        process_id: "p".to_owned(),
+        fencing_token: Some(5),
+        claims: vec![claim(&["a"])],
+    };
+    assert_eq!(found(&before, &nothing, &[], &[expired.clone()], 5), ["nothing expires early"]);
+    let released = Event { kind: EventKind::Released, ..expired };
+    assert_eq!(found(&before, &nothing, &[], &[released], 5), Vec::<String>::new());
+}
+
+#[test]
+fn who_is_served_before_one_who_waits_is_found() {
+    let waits = || vec![wait(1, "q", &["a"])];
+    let before = look(vec![hold("r", &["a", "y"], 1)], waits());
+    let after = look(vec![hold("r", &["a", "y"], 1), hold("p", &["a", "x"], 2)], waits());
+    let passed = granted("p", &["a", "x"], 2);
+    assert_eq!(found(&before, &after, &[passed], &[], 1), ["first come first served"]);
+    // What the one who waits does not want, anybody may have.
+    let after = look(vec![hold("r", &["a", "y"], 1), hold("p", &["b"], 2)], waits());
+    assert_eq!(found(&before, &after, &[granted("p", &["b"], 2)], &[], 1), Vec::<String>::new());
+    // Nor does anybody wait for somebody who waits for them.
+    let before = look(vec![hold("p", &["a", "y"], 1)], waits());
+    let after = look(vec![hold("p", &["a", "y"], 1), hold("p", &["a", "x"], 2)], waits());
+    assert_eq!(found(&before, &after, &[granted("p", &["a", "x"], 2)], &[], 1), Vec::<String>::new());
+}
+
+#[test]
+fn who_waits_for_too_long_is_found() {
+    let mut found = Vec::new();
+    invariants::nobody_waits_too_long(&[wait(1, "q", &["a"])], CLOCK_MS - 1, &mut |what| found.push(what));
+    assert_eq!(found, Vec::<String>::new());
+    invariants::nobody_waits_too_long(&[wait(1, "q", &["a"])], CLOCK_MS, &mut |what| found.push(what));
+    assert_eq!(found.len(), 1);
+}
