@@ -1,5 +1,7 @@
 //! A node that is not the one it claims to be takes no part.
 
+use std::path::Path;
+
 use holdfast_auth::ClusterSecret;
 use holdfast_bootstrap::Secrets;
 use holdfast_cluster_tests::{Cluster, NodeApi, Setup, eventually};
@@ -46,6 +48,50 @@ async fn a_node_that_lost_its_data_is_refused_under_its_old_replica_ids_and_the_
     })
     .await;
     let view = api.get("orders", "one").await.unwrap();
+    assert_eq!(view.holds.iter().map(|hold| hold.token).collect::<Vec<_>>(), [token]);
+}
+
+/// Copies the files of a data directory.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("a folder can be made");
+    for entry in std::fs::read_dir(from).expect("it can be listed") {
+        let file = entry.expect("it can be listed").path();
+        std::fs::copy(&file, to.join(file.file_name().expect("a file has a name"))).expect("it can be copied");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_came_back_with_an_older_copy_of_its_data_is_refused_and_the_others_go_on() {
+    let mut cluster = Cluster::start(Setup::default()).await;
+    let tenant = cluster.tenant("copy", &["orders"]).await;
+    let api = cluster.api(0, &tenant.key);
+    api.acquire("orders", "one", "p").await.unwrap();
+    let leader = cluster.wait_leader(&cluster.locks_shard(&tenant, "orders")).await.0;
+    let rolled_back = (leader + 1) % cluster.nodes.len();
+    let (data, older) = (cluster.data_dir(rolled_back), cluster.dir().join("older"));
+    cluster.nodes[rolled_back].kill().await;
+    copy(&data, &older);
+    cluster.nodes[rolled_back].start();
+    cluster.wait_ready().await;
+    let token = api.acquire("orders", "two", "q").await.unwrap();
+    cluster.wait_equal_states().await;
+
+    cluster.nodes[rolled_back].kill().await;
+    std::fs::remove_dir_all(&data).expect("its data can be removed");
+    copy(&older, &data);
+    cluster.nodes[rolled_back].start();
+    eventually("the leader says why it refuses it", async || {
+        let log = cluster.nodes[leader].log();
+        if log.contains("came back with an older copy of its data directory") { Ok(()) } else { Err(log) }
+    })
+    .await;
+    let reason = cluster.nodes[rolled_back].readiness().await.expect_err("it must not be ready");
+    println!("it says: {}", reason.trim());
+
+    // The others have all that was answered, and go on.
+    let next = api.acquire("orders", "three", "r").await.unwrap();
+    assert!(next > token);
+    let view = api.get("orders", "two").await.unwrap();
     assert_eq!(view.holds.iter().map(|hold| hold.token).collect::<Vec<_>>(), [token]);
 }
 
