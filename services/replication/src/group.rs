@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use holdfast_storage::ReplicaStore;
+use openraft::async_runtime::watch::WatchReceiver;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
@@ -292,6 +293,11 @@ impl Group {
     /// Whether the disk of this node has room for data.
     pub(crate) fn has_room(&self) -> bool {
         self.inner.store.has_room()
+    }
+
+    /// The last entry of this replica's log, committed or not.
+    pub(crate) fn last_log_index(&self) -> Option<u64> {
+        self.inner.raft.metrics().borrow_watched().last_log_index
     }
 
     /// Whether the node of that replica has room for data, as far as it has said.

@@ -1,6 +1,6 @@
 //! Who this node is and whom it has met. A wrong address must be an error and not a corrupted group.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use holdfast_proto::internal::{Hello, HelloReplica};
 use holdfast_storage::NodeStore;
@@ -8,6 +8,9 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::host::HostOptions;
+
+/// The pin of a replica whose data was found to be older than what it had acknowledged: no store has that id.
+const ROLLED_BACK: &str = "rolled back";
 
 /// What this node says of itself, and what its peers have said.
 pub(crate) struct Introductions {
@@ -19,6 +22,8 @@ pub(crate) struct Introductions {
     /// Replicas of peers that have introduced themselves since this process started, and whether they had no data.
     seen: Mutex<BTreeMap<u64, bool>>,
     met: watch::Sender<u64>,
+    /// Nodes with data that is older than what they had acknowledged.
+    refused: watch::Sender<BTreeSet<String>>,
 }
 
 impl Introductions {
@@ -31,6 +36,7 @@ impl Introductions {
             store: options.store.clone(),
             seen: Mutex::default(),
             met: watch::Sender::new(0),
+            refused: watch::Sender::default(),
         }
     }
 
@@ -76,6 +82,11 @@ impl Introductions {
     async fn check_pin(&self, replica: u64, theirs: &Hello) -> Result<(), String> {
         match self.store.peer_pin(replica).map_err(|error| error.to_string())? {
             Some(pinned) if pinned == theirs.store_id => Ok(()),
+            Some(pinned) if pinned == ROLLED_BACK => Err(format!(
+                "node {} came back without data that it had acknowledged (an older copy, or a log that was cut off): \
+                 replica {replica} needs a new id (`dev rebuild-node` makes the config for that)",
+                theirs.node_id
+            )),
             Some(_) => Err(format!(
                 "node {} came back with another data directory: replica {replica} has lost its data and needs a new id \
                  (`dev rebuild-node` makes the config for that)",
@@ -83,6 +94,24 @@ impl Introductions {
             )),
             None => self.store.pin_peer(replica, &theirs.store_id).await.map_err(|error| error.to_string()),
         }
+    }
+
+    /// A replica of that node no longer has an entry that it had acknowledged. Like one with another data directory it
+    /// has forgotten its votes as well, for all that is known. Remembered for ever; its connections end.
+    pub(crate) async fn refuse_rolled_back(&self, node: &str, replica: u64, index: u64) {
+        tracing::error!(node, replica, index, "the replica has lost an entry that it had acknowledged: it is refused");
+        if let Err(error) = self.store.pin_peer(replica, ROLLED_BACK).await {
+            // A store that can't be written takes this node out.
+            tracing::error!(node, replica, %error, "that can't be remembered");
+        }
+        self.refused.send_modify(|refused| drop(refused.insert(node.to_owned())));
+    }
+
+    /// Until that node is found with data older than what it had acknowledged.
+    pub(crate) async fn until_refused(&self, node: &str) {
+        let mut refused = self.refused.subscribe();
+        // The sender lives as long as this value.
+        let _ = refused.wait_for(|refused| refused.contains(node)).await;
     }
 
     /// Counts introductions.

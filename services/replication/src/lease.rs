@@ -54,6 +54,8 @@ struct Ack {
     sent: Instant,
     /// When the follower was last heard of.
     heard: Instant,
+    /// The last entry that the follower said to have in this term, and when that was heard.
+    matched: Option<(u64, Instant)>,
 }
 
 impl Acks {
@@ -67,8 +69,8 @@ impl Acks {
         self.newest.lock().voters = voters;
     }
 
-    /// A follower has accepted what the leader of that term sent at that time.
-    pub(crate) fn record(&self, term: u64, replica: u64, sent: Instant) {
+    /// A follower has accepted what the leader of that term sent at that time, and has its log up to that entry.
+    pub(crate) fn record(&self, term: u64, replica: u64, sent: Instant, matched: Option<u64>) {
         let mut newest = self.newest.lock();
         if newest.term < term {
             newest.term = term;
@@ -76,9 +78,20 @@ impl Acks {
         }
         if newest.term == term {
             let heard = Instant::now();
-            let known = newest.acks.entry(replica).or_insert(Ack { sent, heard });
-            *known = Ack { sent: sent.max(known.sent), heard };
+            let known = newest.acks.entry(replica).or_insert(Ack { sent, heard, matched: None });
+            (known.sent, known.heard) = (sent.max(known.sent), heard);
+            if let Some(index) = matched.filter(|index| known.matched.is_none_or(|(last, _)| *index > last)) {
+                known.matched = Some((index, heard));
+            }
         }
+    }
+
+    /// Whether a follower that says, to something sent at that time, not to have that entry, had it before in that
+    /// term. What a leader has put into a log nobody takes out of it in the leader's term, so the entry was lost.
+    pub(crate) fn is_lost(&self, term: u64, replica: u64, index: u64, sent: Instant) -> bool {
+        let newest = self.newest.lock();
+        let matched = newest.acks.get(&replica).and_then(|ack| ack.matched);
+        newest.term == term && matched.is_some_and(|(last, heard)| index <= last && sent > heard)
     }
 
     /// Since when at least a quorum has acknowledged the leader of that term. A replica that is alone is its own.
@@ -199,26 +212,41 @@ mod tests {
     fn a_lease_is_as_old_as_the_quorum_th_newest_acknowledgement() {
         let (acks, now) = (Acks::new(10, (10..15).collect()), Instant::now());
         let at = |ms| now + Duration::from_millis(ms);
-        acks.record(2, 11, at(40));
+        acks.record(2, 11, at(40), None);
         assert_eq!(acks.quorum(2), None);
-        acks.record(2, 12, at(10));
+        acks.record(2, 12, at(10), None);
         assert_eq!(acks.quorum(2), Some(at(10)));
-        acks.record(2, 13, at(30));
+        acks.record(2, 13, at(30), None);
         assert_eq!(acks.quorum(2), Some(at(30)));
         // An answer that was overtaken does not turn the clock back.
-        acks.record(2, 13, at(5));
+        acks.record(2, 13, at(5), None);
         assert_eq!(acks.quorum(2), Some(at(30)));
     }
 
     #[test]
     fn acknowledgements_of_another_term_do_not_count() {
         let (acks, now) = (Acks::new(10, (10..13).collect()), Instant::now());
-        acks.record(2, 11, now);
+        acks.record(2, 11, now, None);
         assert_eq!(acks.quorum(3), None);
-        acks.record(3, 12, now);
-        acks.record(2, 11, now);
+        acks.record(3, 12, now, None);
+        acks.record(2, 11, now, None);
         assert_eq!(acks.since(3, now), [12]);
         assert_eq!(acks.quorum(2), None);
+    }
+
+    #[test]
+    fn an_entry_is_lost_that_was_there_in_the_same_term_before_it_was_asked_for() {
+        let (acks, before) = (Acks::new(10, (10..13).collect()), Instant::now());
+        acks.record(2, 11, before, Some(7));
+        acks.record(2, 11, before, Some(5));
+        let after = Instant::now() + Duration::from_millis(1);
+        assert!(acks.is_lost(2, 11, 7, after));
+        assert!(!acks.is_lost(2, 11, 8, after), "it never had that one");
+        assert!(!acks.is_lost(2, 11, 7, before), "an answer that was overtaken");
+        assert!(!acks.is_lost(2, 12, 7, after), "another replica");
+        acks.record(3, 12, after, Some(9));
+        assert!(!acks.is_lost(2, 11, 7, after), "another leader may have taken it out");
+        assert!(!acks.is_lost(3, 11, 7, after));
     }
 
     #[test]
@@ -230,10 +258,10 @@ mod tests {
     fn only_voters_count_and_while_members_change_a_majority_of_both_sets_does() {
         let (acks, now) = (Acks::new(10, [10, 11, 12].into()), Instant::now());
         let at = |ms| now + Duration::from_millis(ms);
-        acks.record(2, 20, at(50));
+        acks.record(2, 20, at(50), None);
         assert_eq!(acks.quorum(2), None);
         assert!(acks.since(2, now).is_empty());
-        acks.record(2, 11, at(10));
+        acks.record(2, 11, at(10), None);
         assert_eq!(acks.quorum(2), Some(at(10)));
         acks.set_voters(vec![[10, 11, 12].into(), [10, 20, 21].into()]);
         assert_eq!(acks.quorum(2), Some(at(10)));

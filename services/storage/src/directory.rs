@@ -29,12 +29,17 @@ impl Marker {
         format!("{text}check {:08x}\n", crc32fast::hash(text.as_bytes()))
     }
 
-    /// Reads what `encode` wrote; an unknown format is said before anything else of it is read.
+    /// Reads what `encode` wrote; an unknown format is said before anything else of it is read. Each format ends with the
+    /// same check, so that a damaged one is not taken for another.
     pub(crate) fn decode(text: &[u8], place: &str, known: u32) -> Result<Self, StorageError> {
         let damaged = || StorageError::corrupt(place, "the record of its owner is damaged");
         let text = std::str::from_utf8(text).map_err(|_| damaged())?;
         let title = text.lines().next().and_then(|line| line.strip_prefix(TITLE)).ok_or_else(damaged)?;
         if title != format!(" {known}") {
+            let (checked, check) = text.split_at(text.rfind("check ").ok_or_else(damaged)?);
+            if check != format!("check {:08x}\n", crc32fast::hash(checked.as_bytes())) {
+                return Err(damaged());
+            }
             return Err(StorageError::UnknownFormat { place: place.to_owned(), found: title.trim().to_owned(), known });
         }
         let fields: Vec<_> = text.lines().skip(1).filter_map(|line| line.split_once(' ')).collect();
@@ -86,8 +91,9 @@ impl Directory {
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(StorageError::InUse { place }),
             Err(error) => return Err(failed("locking the data directory")(error.into())),
         }
-        let marker = match fs::read(path.join(MARKER_FILE)) {
-            Ok(text) => Some(Marker::decode(&text, &place, known)?),
+        let marker_file = path.join(MARKER_FILE);
+        let marker = match fs::read(&marker_file) {
+            Ok(text) => Some(Marker::decode(&text, &marker_file.display().to_string(), known)?),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(failed("reading the marker file")(error)),
         };

@@ -1,4 +1,4 @@
-//! A strict look at RocksDB's write-ahead log before RocksDB reads it.
+//! A strict look at RocksDB's write-ahead log before RocksDB reads it, and at its manifest, which has the same form.
 //!
 //! RocksDB notices a wrong checksum. It does not notice a damaged length near the end of the file, which it takes for
 //! a torn write, nor a type that turned into one of a recycled file, which it takes for old data: both would silently
@@ -26,7 +26,8 @@ pub(crate) fn check_directory(directory: &Path) -> Result<(), StorageError> {
     let mut files: Vec<PathBuf> = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        if path.extension().is_some_and(|extension| extension == "log") {
+        let is_manifest = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"MANIFEST-"));
+        if is_manifest || path.extension().is_some_and(|extension| extension == "log") {
             files.push(path);
         }
     }

@@ -44,6 +44,11 @@ fn flip(path: &Path, at: u64, bit: u8) {
     fs::write(path, data).unwrap();
 }
 
+/// The manifest that CURRENT names.
+fn manifest(dir: &Path) -> PathBuf {
+    dir.join(fs::read_to_string(dir.join("CURRENT")).unwrap().trim())
+}
+
 /// A directory with entries `0..count` of replica 7 in its log file, one commit each.
 async fn written(count: u64) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
@@ -166,14 +171,13 @@ async fn flipped_bytes_in_a_table_are_never_served() {
 async fn missing_files_are_refused_and_not_replaced_by_an_empty_store() {
     let dir = written(3).await;
     open(dir.path()).unwrap().close().await;
-    let manifest = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
-    let manifest = manifest.filter(|path| path.to_str().unwrap().contains("MANIFEST")).max().unwrap();
     let table = files(dir.path(), "sst").remove(0);
-    for missing in [dir.path().join("CURRENT"), manifest, table] {
+    for missing in [dir.path().join("CURRENT"), manifest(dir.path()), table] {
         let lost = copy(dir.path());
         fs::remove_file(lost.path().join(missing.file_name().unwrap())).unwrap();
         let before = fs::read_dir(lost.path()).unwrap().count();
         let refused = open(lost.path()).err().unwrap_or_else(|| panic!("{} is missing", missing.display()));
+        assert!(refused.is_corrupt(), "{refused}");
         assert!(refused.to_string().contains(lost.path().to_str().unwrap()), "{refused}");
         assert!(fs::read_dir(lost.path()).unwrap().count() >= before);
     }
@@ -184,12 +188,46 @@ async fn missing_files_are_refused_and_not_replaced_by_an_empty_store() {
 }
 
 #[tokio::test]
+async fn flipped_bytes_in_the_files_that_name_the_others_are_refused_and_the_files_are_named() {
+    let dir = written(3).await;
+    open(dir.path()).unwrap().close().await;
+    let manifest = manifest(dir.path());
+    for file in [dir.path().join("CURRENT"), manifest.clone()] {
+        let length = fs::metadata(&file).unwrap().len();
+        let mut refused = 0;
+        for at in 0..length {
+            let damaged = copy(dir.path());
+            let name = file.file_name().unwrap();
+            flip(&damaged.path().join(name), at, u8::try_from(at % 8).unwrap());
+            let found = open(damaged.path()).map(|store| read_all(&store.replica(7)));
+            match found {
+                Ok(found) => assert_eq!(found, entries(0..3), "byte {at} of {}", file.display()),
+                Err(error) => {
+                    let text = error.to_string();
+                    assert!(error.is_corrupt() && text.contains(name.to_str().unwrap()), "byte {at}: {text}");
+                    refused += 1;
+                }
+            }
+        }
+        println!("{}: {refused} of {length} changed bytes are refused", file.display());
+        assert!(refused > length / 2);
+    }
+}
+
+#[tokio::test]
 async fn another_format_and_a_damaged_marker_are_refused() {
     let dir = written(3).await;
     let marker = fs::read_to_string(dir.path().join("STORE")).unwrap();
-    fs::write(dir.path().join("STORE"), marker.replace("holdfast-store 1", "holdfast-store 2")).unwrap();
+    let other = marker.replace("holdfast-store 1", "holdfast-store 2");
+    let checked = &other[..other.rfind("check ").unwrap()];
+    let whole = format!("{checked}check {:08x}\n", crc32fast::hash(checked.as_bytes()));
+    fs::write(dir.path().join("STORE"), whole).unwrap();
     let refused = open(dir.path()).err().unwrap();
     assert!(matches!(refused, StorageError::UnknownFormat { .. }), "{refused}");
+    // What only looks like another format is a damaged one.
+    fs::write(dir.path().join("STORE"), other).unwrap();
+    let refused = open(dir.path()).err().unwrap();
+    assert!(refused.is_corrupt() && refused.to_string().contains("/STORE"), "{refused}");
     fs::write(dir.path().join("STORE"), marker.replace("nd_1", "nd_2")).unwrap();
     assert!(open(dir.path()).err().unwrap().is_corrupt());
     // A first open that was cut short has no marker yet; it is written by the next one.

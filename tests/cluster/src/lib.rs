@@ -29,6 +29,7 @@ mod saved;
 mod setup;
 mod slow;
 mod verdict;
+mod wall_clock;
 
 pub use api::{Api, CallError, Fate};
 pub use cluster::{Cluster, Tenant, shards_of};
@@ -46,3 +47,4 @@ pub use saved::{load as load_history, shortest_wrong};
 pub use setup::Setup;
 pub use slow::SlowWay;
 pub use verdict::{assert_right, look_at_all, print_summary};
+pub use wall_clock::{WallClocks, offset_to};

@@ -1,7 +1,8 @@
 //! How long a lock can't be granted after the process of its shard's leader was killed: from the kill to the next
-//! granted lock, on a cluster that is otherwise idle and on one under load. `make failover KILLS=n` takes n of each.
+//! granted lock, on a cluster that is otherwise idle and on one under load; and after it fell silent. `make failover
+//! KILLS=n` takes n of each.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use holdfast_cluster_tests::history::History;
 use holdfast_cluster_tests::{
@@ -17,21 +18,47 @@ fn kills() -> usize {
     std::env::var("HOLDFAST_FAILOVER_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(2)
 }
 
-/// Kills the leader of a namespace's locks. The time from the kill to the next lock that is granted there.
-async fn fail_over(cluster: &mut Cluster, tenant: &Tenant, api: &Api, kill: usize) -> Duration {
+/// How a leader goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Its process is gone, and its address says so.
+    Killed,
+    /// It says nothing more, as when its host is gone.
+    Silent,
+}
+
+/// Ends the leader of a namespace's locks. The time from then to the next lock that is granted there.
+async fn fail_over(cluster: &mut Cluster, tenant: &Tenant, api: &Api, kill: usize, end: End) -> Duration {
     let namespace = NAMESPACES[kill % NAMESPACES.len()];
     let (node, ..) = cluster.wait_leader(&cluster.locks_shard(tenant, namespace)).await;
     api.acquire(namespace, &format!("before-{kill}"), "p").await.expect("the service is up");
-    let killed_at = cluster.nodes[node].kill().await;
+    let killed_at = match end {
+        End::Killed => cluster.nodes[node].kill().await,
+        End::Silent => {
+            cluster.nodes[node].pause();
+            Instant::now()
+        }
+    };
     let name = format!("after-{kill}");
     eventually_within(Duration::from_secs(30), "a lock is granted again", async || {
         api.acquire(namespace, &name, "p").await.map_err(|error| error.to_string())
     })
     .await;
     let took = killed_at.elapsed();
-    cluster.nodes[node].start();
+    match end {
+        End::Killed => cluster.nodes[node].start(),
+        End::Silent => cluster.nodes[node].resume(),
+    }
     cluster.wait_ready().await;
     took
+}
+
+/// Prints times, those of several runs to be put together as well.
+fn shown(what: &str, times: Vec<Duration>) -> Figures {
+    let ms: Vec<u128> = times.iter().map(Duration::as_millis).collect();
+    let figures = Figures::of(times);
+    println!("{what}: {figures}; in ms: {ms:?}");
+    figures
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -41,10 +68,14 @@ async fn after_the_death_of_a_leader_locks_are_granted_soon() {
     let api = cluster.api(0, &tenant.key);
     let mut idle = Vec::new();
     for kill in 0..kills() {
-        idle.push(fail_over(&mut cluster, &tenant, &api, kill).await);
+        idle.push(fail_over(&mut cluster, &tenant, &api, kill, End::Killed).await);
     }
-    let idle = Figures::of(idle);
-    println!("from kill to the next granted lock, idle: {idle}");
+    let idle = shown("from kill to the next granted lock, idle", idle);
+    let mut silent = Vec::new();
+    for kill in kills()..2 * kills() {
+        silent.push(fail_over(&mut cluster, &tenant, &api, kill, End::Silent).await);
+    }
+    let silent = shown("from silence to the next granted lock, idle", silent);
 
     let locks = cluster.locks(&tenant, &NAMESPACES, 5);
     let history = History::default();
@@ -52,15 +83,16 @@ async fn after_the_death_of_a_leader_locks_are_granted_soon() {
     let plan = LoadPlan { clients: CLIENTS, locks: locks.clone(), gateways, some_are_impatient: false };
     let load = Load::start(&plan, &history);
     let mut loaded = Vec::new();
-    for kill in kills()..2 * kills() {
-        loaded.push(fail_over(&mut cluster, &tenant, &api, kill).await);
+    for kill in 2 * kills()..3 * kills() {
+        loaded.push(fail_over(&mut cluster, &tenant, &api, kill, End::Killed).await);
     }
     let took = history.now().as_secs_f64();
     load.stop().await;
-    let loaded = Figures::of(loaded);
-    println!("from kill to the next granted lock, loaded: {loaded}; {:.0} calls/s", history.len() as f64 / took);
+    let loaded = shown("from kill to the next granted lock, loaded", loaded);
+    println!("{:.0} calls/s", history.len() as f64 / took);
     look_at_all(&api, &locks, &history).await;
     print_summary(&history);
     assert_right(&history);
-    assert!(idle.max().max(loaded.max()) <= AT_MOST, "idle {idle}; loaded {loaded}");
+    let longest = idle.max().max(loaded.max()).max(silent.max());
+    assert!(longest <= AT_MOST, "idle {idle}; silent {silent}; loaded {loaded}");
 }

@@ -1,8 +1,10 @@
 //! A node that is not the one it claims to be takes no part.
 
+use std::path::Path;
+
 use holdfast_auth::ClusterSecret;
 use holdfast_bootstrap::Secrets;
-use holdfast_cluster_tests::{Cluster, NodeApi, Setup, eventually};
+use holdfast_cluster_tests::{Cluster, NodeApi, Setup, Tenant, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_lost_its_data_is_refused_under_its_old_replica_ids_and_the_others_go_on() {
@@ -46,6 +48,80 @@ async fn a_node_that_lost_its_data_is_refused_under_its_old_replica_ids_and_the_
     })
     .await;
     let view = api.get("orders", "one").await.unwrap();
+    assert_eq!(view.holds.iter().map(|hold| hold.token).collect::<Vec<_>>(), [token]);
+}
+
+/// Copies the files of a data directory.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("a folder can be made");
+    for entry in std::fs::read_dir(from).expect("it can be listed") {
+        let file = entry.expect("it can be listed").path();
+        std::fs::copy(&file, to.join(file.file_name().expect("a file has a name"))).expect("it can be copied");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_came_back_with_an_older_copy_of_its_data_is_refused_and_the_others_go_on() {
+    let mut cluster = Cluster::start(Setup::default()).await;
+    let tenant = cluster.tenant("copy", &["orders"]).await;
+    cluster.api(0, &tenant.key).acquire("orders", "one", "p").await.unwrap();
+    let leader = cluster.wait_leader(&cluster.locks_shard(&tenant, "orders")).await.0;
+    let node = (leader + 1) % cluster.nodes.len();
+    let older = cluster.dir().join("older");
+    cluster.nodes[node].kill().await;
+    copy(&cluster.data_dir(node), &older);
+    cluster.nodes[node].start();
+    cluster.wait_ready().await;
+    is_refused_without_what_it_acknowledged(&mut cluster, &tenant, leader, node, |data| {
+        std::fs::remove_dir_all(data).expect("its data can be removed");
+        copy(&older, data);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_log_was_cut_off_is_refused_and_the_others_go_on() {
+    let mut cluster = Cluster::start(Setup::default()).await;
+    let tenant = cluster.tenant("cut", &["orders"]).await;
+    let leader = cluster.wait_leader(&cluster.locks_shard(&tenant, "orders")).await.0;
+    let node = (leader + 1) % cluster.nodes.len();
+    is_refused_without_what_it_acknowledged(&mut cluster, &tenant, leader, node, |data| {
+        let files = std::fs::read_dir(data).expect("it can be listed").map(|entry| entry.expect("it can be").path());
+        let log =
+            files.filter(|file| file.extension().is_some_and(|kind| kind == "log")).max().expect("there is a log");
+        let file = std::fs::OpenOptions::new().write(true).open(&log).expect("it can be written");
+        let length = file.metadata().expect("it has a length").len();
+        println!("{} is cut off at {} of {length} bytes", log.display(), length / 2);
+        file.set_len(length / 2).expect("it can be cut off");
+    })
+    .await;
+}
+
+/// A node acknowledges an entry and loses it: the leader refuses it then, and the others go on.
+async fn is_refused_without_what_it_acknowledged(
+    cluster: &mut Cluster,
+    tenant: &Tenant,
+    leader: usize,
+    node: usize,
+    lose: impl FnOnce(&Path),
+) {
+    let api = cluster.api(0, &tenant.key);
+    let token = api.acquire("orders", "two", "q").await.unwrap();
+    cluster.wait_equal_states().await;
+    cluster.nodes[node].kill().await;
+    lose(&cluster.data_dir(node));
+    cluster.nodes[node].start();
+    eventually("the leader says why it refuses it", async || {
+        let log = cluster.nodes[leader].log();
+        if log.contains("came back without data that it had acknowledged") { Ok(()) } else { Err(log) }
+    })
+    .await;
+    let reason = cluster.nodes[node].readiness().await.expect_err("it must not be ready");
+    println!("it says: {}", reason.trim());
+    // The others have all that was answered, and go on.
+    let next = api.acquire("orders", "three", "r").await.unwrap();
+    assert!(next > token);
+    let view = api.get("orders", "two").await.unwrap();
     assert_eq!(view.holds.iter().map(|hold| hold.token).collect::<Vec<_>>(), [token]);
 }
 

@@ -145,7 +145,18 @@ where
             AppendEntriesResponse::Conflict if waiting.prev.is_none() => {
                 return Err(unreachable(LinkError::Refused(self.peer.name(), "conflict at 0".into())));
             }
-            AppendEntriesResponse::Success => self.peer.acknowledged(waiting.term, waiting.sent),
+            AppendEntriesResponse::Conflict => {
+                if let Some(lost) =
+                    waiting.prev.filter(|prev| self.peer.is_lost(waiting.term, prev.index(), waiting.sent))
+                {
+                    self.peer.refuse_rolled_back(lost.index());
+                    let reason = "it lost what it had acknowledged".into();
+                    return Err(unreachable(LinkError::Refused(self.peer.name(), reason)));
+                }
+            }
+            AppendEntriesResponse::Success => {
+                self.peer.acknowledged(waiting.term, waiting.sent, waiting.last.map(|last| last.index()));
+            }
             _ => {}
         }
         Ok(response.into_stream_result(waiting.prev, waiting.last))

@@ -103,9 +103,21 @@ impl Peer {
         self.ask(self.append_kind, stream, clock_ms, encode(request))
     }
 
-    /// The peer has accepted what the leader of that term sent at that time.
-    pub(crate) fn acknowledged(&self, term: u64, sent: Instant) {
-        self.acks.record(term, self.to, sent);
+    /// The peer has accepted what the leader of that term sent at that time, and has its log up to that entry.
+    pub(crate) fn acknowledged(&self, term: u64, sent: Instant, matched: Option<u64>) {
+        self.acks.record(term, self.to, sent, matched);
+    }
+
+    /// Whether the peer has lost an entry: see [`Acks::is_lost`].
+    pub(crate) fn is_lost(&self, term: u64, index: u64, sent: Instant) -> bool {
+        self.acks.is_lost(term, self.to, index, sent)
+    }
+
+    /// The peer's data is older than what it acknowledged: it takes no part any more.
+    pub(crate) fn refuse_rolled_back(&self, index: u64) {
+        if let Some(link) = &self.link {
+            link.refuse_rolled_back(self.to, index);
+        }
     }
 
     pub(crate) fn timed_out(&self, timeout: Duration) -> RPCError<TypeConfig> {

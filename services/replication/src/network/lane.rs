@@ -3,13 +3,14 @@
 use futures::StreamExt;
 use holdfast_proto::internal::RaftMessage;
 use openraft::EntryPayload;
+use openraft::entry::RaftEntry;
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, StreamAppendError, StreamAppendResult};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::answer;
 use crate::group::{DISK_IS_FULL, Group};
-use crate::types::{TypeConfig, decode, encode};
+use crate::types::{Entry, TypeConfig, decode, encode};
 
 /// Appends that wait for the follower's log. The leader keeps fewer under way.
 const DEPTH: usize = 128;
@@ -34,7 +35,7 @@ impl Lane {
         answers: &mpsc::Sender<RaftMessage>,
     ) -> Result<(), &'static str> {
         let request = decode(&message.body).map_err(|_| "the append can't be read")?;
-        if carries_data(&request) && !group.has_room() {
+        if !group.has_room() && brings_data(&request, group.last_log_index()) {
             return Err(DISK_IS_FULL);
         }
         if self.stream != message.stream {
@@ -55,9 +56,11 @@ impl Lane {
     }
 }
 
-/// Whether there are commands in it. What a group needs to go on is taken in even by a node whose disk is nearly full.
-fn carries_data(request: &AppendEntriesRequest<TypeConfig>) -> bool {
-    request.entries.iter().any(|entry| matches!(entry.payload, EntryPayload::Normal(_)))
+/// Whether there are commands in it behind the last entry of this log. What a group needs to go on is taken in even by a
+/// node whose disk is nearly full; so is what it has already, which a new leader sends to find out.
+fn brings_data(request: &AppendEntriesRequest<TypeConfig>, last: Option<u64>) -> bool {
+    let is_new = |entry: &&Entry| Some(entry.log_id().index()) > last;
+    request.entries.iter().filter(is_new).any(|entry| matches!(entry.payload, EntryPayload::Normal(_)))
 }
 
 async fn answer_in_order<S, E>(results: S, mut calls: mpsc::Receiver<u64>, answers: mpsc::Sender<RaftMessage>)

@@ -150,6 +150,12 @@ impl Link {
         !self.is_full.load(Ordering::Relaxed)
     }
 
+    /// The peer's data is older than what that replica there acknowledged.
+    pub(crate) fn refuse_rolled_back(&self, replica: u64, index: u64) {
+        let (node, introductions) = (self.node.clone(), Arc::clone(&self.introductions));
+        tokio::spawn(async move { introductions.refuse_rolled_back(&node, replica, index).await });
+    }
+
     /// The peer's node id.
     pub(crate) fn node(&self) -> &str {
         &self.node
@@ -194,7 +200,10 @@ async fn keep_up(
                 pause = RETRY_FIRST;
                 last_error.clear();
                 connected.send_replace(Some(connection.channel));
-                exchange(&options.node, is_full, &mut questions, connection.frames, connection.answers).await;
+                tokio::select! {
+                    () = exchange(&options.node, is_full, &mut questions, connection.frames, connection.answers) => {}
+                    () = options.introductions.until_refused(&options.node) => {}
+                }
                 connected.send_replace(None);
                 tracing::info!(node = options.node, "connection to peer ended");
                 was_met = true;

@@ -70,7 +70,12 @@ impl RaftService for PeerService {
         let host = self.host.clone();
         tokio::spawn(async move {
             // Everything of the connection is dropped with the future.
-            let _ = ended.run_until_cancelled(serve(host, theirs, frames, out)).await;
+            let node = theirs.node_id.clone();
+            let serving = serve(host.clone(), theirs, frames, out);
+            tokio::select! {
+                _ = ended.run_until_cancelled(serving) => {}
+                () = host.introductions().until_refused(&node) => {}
+            }
         });
         Ok(Response::new(ReceiverStream::new(stream)))
     }

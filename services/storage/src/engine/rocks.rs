@@ -36,10 +36,14 @@ impl RocksEngine {
             if let (Some((_, name)), true) = (missing, directory.is_marked()) {
                 return Err(StorageError::corrupt(&place, format!("column family {name:?} is missing")));
             }
-            crate::wal::check_directory(&path)?;
         }
-        let db = DB::open_cf_descriptors(&rocks_options::database(), &path, rocks_options::families())
-            .map_err(|error| refusal(&place, "opening RocksDB", &error))?;
+        let db =
+            DB::open_cf_descriptors(&rocks_options::database(), &path, rocks_options::families()).map_err(|error| {
+                match existing {
+                    Some(_) => damage(&path, &place, "opening RocksDB", &error),
+                    None => refusal(&place, "opening RocksDB", &error),
+                }
+            })?;
         Ok(Self { db, place, directory })
     }
 
@@ -128,9 +132,31 @@ fn families_on_disk(path: &Path, place: &str) -> Result<Option<Vec<String>>, Sto
     if !path.join("CURRENT").exists() {
         return Ok(None);
     }
+    crate::wal::check_directory(path)?;
     DB::list_cf(&Options::default(), path)
         .map(Some)
-        .map_err(|error| refusal(place, "reading RocksDB's manifest", &error))
+        .map_err(|error| damage(path, place, "reading RocksDB's manifest", &error))
+}
+
+/// Why an existing database can't be opened. RocksDB does not always say in which file it found the damage, and a
+/// damaged file that names others makes it miss those.
+fn damage(path: &Path, place: &str, action: &'static str, error: &rocksdb::Error) -> StorageError {
+    let is_missing = error.as_ref().contains("No such file or directory");
+    match refusal(place, action, error) {
+        StorageError::Io { cause: what, .. } if is_missing => StorageError::corrupt(place, start_files(path, &what)),
+        StorageError::Corrupt { what, .. } => StorageError::corrupt(place, start_files(path, &what)),
+        other => other,
+    }
+}
+
+/// What is wrong, with the files that every open begins with where it names no file.
+fn start_files(path: &Path, what: &str) -> String {
+    if what.contains(".sst") || what.contains(".log") {
+        return what.to_owned();
+    }
+    let manifest = std::fs::read(path.join("CURRENT")).unwrap_or_default();
+    let manifest = String::from_utf8_lossy(&manifest).trim().to_owned();
+    format!("{what} (in CURRENT or in the manifest that it names, {manifest:?})")
 }
 
 fn refusal(place: &str, action: &'static str, error: &rocksdb::Error) -> StorageError {
