@@ -241,7 +241,6 @@ async fn unknown_routes_and_wrong_methods_are_problems() {
         "GET /",
         "GET /v1",
         "GET /v2/namespaces",
-        "POST /v1/tokens",
         "GET /v1/usage",
         "GET /v1/cluster",
         "POST /v1/namespaces/ns/lock-sets",
