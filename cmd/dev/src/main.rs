@@ -8,6 +8,7 @@ mod account_id;
 mod api;
 mod certs;
 mod cluster_up;
+mod inspect;
 mod output;
 mod scenario_1;
 mod scenarios;
@@ -95,6 +96,8 @@ enum Command {
     SeedClusterConfig(seed_cluster_config::SeedClusterConfigArgs),
     /// Print the shard key and the shard of an account's namespaces, and of a namespace's locks.
     ShardKey(shard_key::ShardKeyArgs),
+    /// Show nodes, shards, leaders, and how far replicas are behind.
+    Inspect(inspect::InspectArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -132,6 +135,7 @@ async fn run(mut cli: Cli) -> Result<()> {
         Command::Certs(args) => certs::run(cli.global.output, args),
         Command::SeedClusterConfig(args) => seed_cluster_config::run(args),
         Command::ShardKey(args) => shard_key::run(cli.global.output, args),
+        Command::Inspect(args) => inspect::run(&cli.global, args).await,
     }
 }
 

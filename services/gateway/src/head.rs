@@ -98,6 +98,11 @@ impl Head {
     }
 }
 
+/// The span that the caller says its call belongs to.
+pub(crate) fn trace_parent(headers: &HeaderMap) -> Option<&str> {
+    headers.get("traceparent")?.to_str().ok()
+}
+
 /// The error for a call that the service did not answer in time.
 pub(crate) fn out_of_time() -> ApiError {
     ApiError::new(crate::Code::DeadlineExceeded, "the call did not end within its deadline; it may have been done")

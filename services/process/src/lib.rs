@@ -13,6 +13,7 @@ mod signing;
 mod telemetry;
 mod tls;
 
+pub use holdfast_telemetry::flush_traces;
 pub use listen::{ListenError, bind, check_listen_address};
 pub use secrets::{SecretsArgs, SecretsError};
 pub use shutdown::{ShutdownArgs, shutdown};

@@ -16,10 +16,10 @@ const MAY_USE: [(&str, &[&str]); 13] = [
     ("auth", &["core"]),
     ("process", &["auth", "telemetry", "tls"]),
     ("bootstrap", &["auth"]),
-    ("routing", &["core", "proto", "cluster", "auth", "tls"]),
+    ("routing", &["core", "proto", "cluster", "auth", "tls", "telemetry"]),
     ("replication", &["storage", "proto"]),
-    ("node", &["core", "storage", "proto", "cluster", "auth", "routing", "replication", "tls"]),
-    ("gateway", &["core", "proto", "cluster", "auth", "routing", "tls"]),
+    ("node", &["core", "storage", "proto", "cluster", "auth", "routing", "replication", "tls", "telemetry"]),
+    ("gateway", &["core", "proto", "cluster", "auth", "routing", "tls", "telemetry"]),
 ];
 
 fn workspace() -> Workspace {
