@@ -8,7 +8,7 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)
 export ROCKSDB_STATIC ?= 1
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup build run cluster test verify fix clean clean-all
+.PHONY: help setup build run cluster test explore verify fix clean clean-all
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -32,6 +32,9 @@ cluster: build ## Build and start three nodes and a gateway; flags in ARGS="..."
 
 test: build ## Run all tests.
 	cargo test --release --workspace
+
+explore: build ## Let a generator of calls (schemathesis) look for answers that the API's description does not list.
+	cargo test --release --workspace --test behaviour -- --ignored --nocapture no_answer_is_unlisted
 
 verify: setup ## Check format, lints and documentation; changes nothing.
 	cargo fmt --all --check
