@@ -8,7 +8,7 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)
 export ROCKSDB_STATIC ?= 1
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup build run cluster test explore verify fix clean clean-all
+.PHONY: help setup build run cluster test explore bench bench-core sim plants chaos faults failover fuzz verify fix clean clean-all
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -35,6 +35,35 @@ test: build ## Run all tests.
 
 explore: build ## Let a generator of calls (schemathesis) look for answers that the API's description does not list.
 	cargo test --release --workspace --test behaviour -- --ignored --nocapture no_answer_is_unlisted
+
+bench: build ## Measure beside etcd and Redis (about half an hour) and write the results to docs/bench; flags in ARGS="...".
+	bin/dev bench --compare etcd,redis --out docs/bench $(ARGS)
+
+bench-core: setup ## Measure the core, the codec, the committer and a replica without network.
+	cargo bench --package holdfast-bench
+
+chaos: build ## Break a loaded cluster at random for MINUTES=n (5), from SEED=n on; says how to repeat what it finds.
+	HOLDFAST_CHAOS_SECONDS=$$(( $(or $(MINUTES),5) * 60 )) $(if $(SEED),HOLDFAST_CHAOS_SEED=$(SEED)) \
+		cargo test --release -p holdfast-cluster-tests --test chaos -- --ignored --nocapture
+
+faults: build ## Damage the files of a node one by one, let its disk fail, and slow the network down.
+	cargo test --release -p holdfast-cluster-tests --test damage --test full_disk --test slow_network --test wall_clock -- --ignored --nocapture
+
+failover: build ## Kill leaders KILLS=n (100) times, idle and loaded, and print how soon locks are granted again.
+	HOLDFAST_FAILOVER_KILLS=$(or $(KILLS),100) \
+		cargo test --release -p holdfast-cluster-tests --test failover -- --nocapture
+
+fuzz: setup ## Feed damaged bytes to everything that reads any, for SECONDS=n (60) each, with SEED=n.
+	HOLDFAST_FUZZ_SECONDS=$(or $(SECONDS),60) $(if $(SEED),HOLDFAST_FUZZ_SEED=$(SEED)) \
+		cargo test --release -p holdfast-fuzz-tests -- --nocapture
+
+sim: setup ## Simulate whole clusters with faults: SEEDS=n of them, from FIRST=n on, or one again with SEED=n.
+	cargo build --release --workspace --examples
+	@"$(CARGO_TARGET_DIR)/release/examples/holdfast-sim" $(ARGS)
+
+plants: setup ## Plant faults in simulated clusters, and see after how many seeds which check finds each.
+	cargo build --release -p holdfast-sim-tests --examples --features plant --target-dir "$(CARGO_TARGET_DIR)/planted"
+	@SEEDS=$(or $(SEEDS),200) "$(CARGO_TARGET_DIR)/planted/release/examples/holdfast-sim" --plants $(ARGS)
 
 verify: setup ## Check format, lints and documentation; changes nothing.
 	cargo fmt --all --check

@@ -6,10 +6,12 @@
 
 mod account_id;
 mod api;
+mod bench;
 mod certs;
 mod cluster_up;
 mod inspect;
 mod output;
+mod rebuild_node;
 mod scenario_1;
 mod scenarios;
 mod seed_accounts;
@@ -52,7 +54,7 @@ struct Global {
     #[arg(long, env = "HOLDFAST_OPERATOR_TOKEN", hide_env_values = true, value_name = "TOKEN", global = true)]
     operator_token: Option<String>,
     /// What results look like: text for people, or one JSON value a line for programs. `cluster up` has text only,
-    /// `seed-cluster-config` JSON only.
+    /// `seed-cluster-config` and `rebuild-node` JSON only.
     #[arg(long, env = "HOLDFAST_OUTPUT", value_enum, default_value_t = Format::Text, global = true)]
     output: Format,
 }
@@ -90,10 +92,14 @@ enum Command {
     /// A store that refuses an owner who is late, by the fencing token.
     #[command(name = "scenario-fencing")]
     Fencing(ScenarioArgs),
+    /// Measure the service in real processes, and its peers beside it with --compare etcd,redis.
+    Bench(bench::BenchArgs),
     /// Make certificates to try TLS with, signed by an authority of their own.
     Certs(certs::CertsArgs),
     /// Print a cluster config with equal shards and replicas spread evenly over nodes of this machine.
     SeedClusterConfig(seed_cluster_config::SeedClusterConfigArgs),
+    /// Print the next cluster config after a node lost its data: it then gets its replicas from its peers, under new ids.
+    RebuildNode(rebuild_node::RebuildNodeArgs),
     /// Print the shard key and the shard of an account's namespaces, and of a namespace's locks.
     ShardKey(shard_key::ShardKeyArgs),
     /// Show nodes, shards, leaders, and how far replicas are behind.
@@ -132,8 +138,10 @@ async fn run(mut cli: Cli) -> Result<()> {
         Command::Deadlock(args) => scenarios::run(&cli.global, args, Scenario::Deadlock).await,
         Command::WatcherResumes(args) => scenarios::run(&cli.global, args, Scenario::WatcherResumes).await,
         Command::Fencing(args) => scenarios::run(&cli.global, args, Scenario::Fencing).await,
+        Command::Bench(args) => bench::run(args),
         Command::Certs(args) => certs::run(cli.global.output, args),
         Command::SeedClusterConfig(args) => seed_cluster_config::run(args),
+        Command::RebuildNode(args) => rebuild_node::run(args),
         Command::ShardKey(args) => shard_key::run(cli.global.output, args),
         Command::Inspect(args) => inspect::run(&cli.global, args).await,
     }

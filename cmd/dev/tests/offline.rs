@@ -136,3 +136,21 @@ fn without_an_operator_token_it_is_said_where_it_is_looked_for() {
     let error = refused(&["seed-accounts"]);
     assert!(error.contains("HOLDFAST_OPERATOR_TOKEN") && error.contains("./data/cluster/operator.token"), "{error}");
 }
+
+#[test]
+fn a_node_that_lost_its_data_gets_new_replica_ids_and_its_operator_is_told_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("cluster_config.json"), printed(&["seed-cluster-config", "--shards", "2"]))
+        .unwrap();
+    let output = dev(directory.path(), &["rebuild-node", "--node-id", "nd_2"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("Move the data directory of nd_2 away"), "{said}");
+    let next: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(next["version"], 2);
+    let replicas = next["applications"][0]["shards"][0]["replicas"].as_array().unwrap();
+    let of = |node: &str| replicas.iter().find(|replica| replica["node_id"] == node).map(|replica| &replica["id"]);
+    assert_eq!((of("nd_1"), of("nd_2"), of("nd_3")), (Some(&1.into()), Some(&16.into()), Some(&3.into())));
+
+    let unknown = dev(directory.path(), &["rebuild-node", "--node-id", "nd_9"]);
+    assert!(!unknown.status.success() && String::from_utf8_lossy(&unknown.stderr).contains("name one of nd_1, nd_2"));
+}

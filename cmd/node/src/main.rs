@@ -40,6 +40,9 @@ struct Args {
     /// Log entries kept behind a snapshot for replicas that lag a little.
     #[arg(long, env = "HOLDFAST_KEEP_ENTRIES", default_value_t = 2_000, value_name = "ENTRIES")]
     keep_entries: u64,
+    /// Space that stays free on the disk, in MiB: with less, writes are refused and reads go on. 0 for no limit.
+    #[arg(long, env = "HOLDFAST_DISK_RESERVE_MIB", default_value_t = 256, value_name = "MIB")]
+    disk_reserve_mib: u32,
     #[command(flatten)]
     cluster_tls: ClusterTlsArgs,
     /// Listen on an address that other machines reach although nothing is encrypted.
@@ -78,6 +81,7 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     };
     options.snapshot_after = args.snapshot_after;
     options.keep_entries = args.keep_entries;
+    options.disk_reserve = u64::from(args.disk_reserve_mib) * 1024 * 1024;
 
     // The listener first: a second process for the same node must change nothing.
     let address = address_of(&options)?;

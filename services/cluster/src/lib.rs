@@ -14,6 +14,7 @@ mod bound;
 mod config;
 mod error;
 mod generate;
+mod rebuild;
 mod shard_key;
 mod shard_map;
 mod successor;

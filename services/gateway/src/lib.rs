@@ -26,6 +26,13 @@ mod session;
 mod test_cluster;
 pub mod validate;
 
+#[doc(hidden)]
+pub mod testing {
+    //! What reads bytes from callers, for tests with damaged ones.
+    pub use crate::locktopus::read_message as read_locktopus_message;
+    pub use crate::rest::reading::{read_body, read_session_message};
+}
+
 pub use config::{Gateway, GatewayOptions, StartError};
 pub use error::{ApiError, ApiResult, Code};
 pub use locktopus::{LocktopusAccount, MalformedLocktopusAccount, serve_locktopus};

@@ -24,6 +24,7 @@ mod leader;
 mod machine;
 mod node;
 mod options;
+mod planted;
 mod replica;
 mod router;
 mod serve;

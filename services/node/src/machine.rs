@@ -7,12 +7,13 @@ use holdfast_core::locks::Footprint;
 use holdfast_core::outbox::Outgoing;
 use holdfast_core::shard::{Application, ShardCore};
 use holdfast_core::{Command, Context, Query, Refusal, Reply, codec};
-use holdfast_replication::{Machine, MachineError, Stamp};
+use holdfast_replication::{Machine, MachineError, Replies, Stamp};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::sync::{Notify, watch};
 
 use crate::leader::Table;
+use crate::planted;
 
 /// What the leader's duties wait for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -95,7 +96,7 @@ impl ShardMachine {
 
     /// Answers a query from the last applied entry. `clock_ms` is the running clock.
     pub fn query(&self, clock_ms: u64, query: &Query) -> Reply {
-        self.inner.lock().core.query(clock_ms, query)
+        planted::query(&self.inner.lock().core, clock_ms, query)
     }
 
     /// How much the state keeps.
@@ -133,7 +134,8 @@ fn signals_of(core: &ShardCore) -> Signals {
 }
 
 impl Machine for ShardMachine {
-    fn apply(&self, stamp: Stamp, commands: &[Bytes]) -> Vec<Bytes> {
+    fn apply(&self, stamp: Stamp, commands: &[Bytes], replies: Replies) -> Vec<Bytes> {
+        let encodes = replies == Replies::Wanted || self.observer.is_some();
         let context = Context { now_ms: stamp.now_ms, wall_ms: stamp.wall_ms };
         let mut inner = self.inner.lock();
         let Inner { core, table } = &mut *inner;
@@ -141,6 +143,7 @@ impl Machine for ShardMachine {
         let replies = commands.iter().map(|bytes| {
             let reply = match codec::decode::<Command>(bytes) {
                 Ok(command) => {
+                    let command = planted::command(core, command);
                     let reply = core.apply(&context, &command);
                     if let Some(table) = table.as_mut() {
                         table.replied(&command, &reply);
@@ -154,7 +157,7 @@ impl Machine for ShardMachine {
                     awaits_outbox: None,
                 },
             };
-            Bytes::from(codec::encode(&reply))
+            if encodes { Bytes::from(codec::encode(&reply)) } else { Bytes::new() }
         });
         let replies: Vec<Bytes> = replies.collect();
         if let Some(table) = table.as_mut() {
@@ -191,11 +194,14 @@ impl Machine for ShardMachine {
     }
 
     fn snapshot(&self) -> Vec<Bytes> {
-        let chunks = self.inner.lock().core.snapshot();
+        let chunks = planted::to_save(&self.inner.lock().core).snapshot();
         chunks.into_iter().map(Bytes::from).collect()
     }
 
     fn restore(&self, chunks: &[Bytes]) -> Result<(), MachineError> {
+        if planted::keeps_nothing() {
+            return Ok(());
+        }
         let application = self.inner.lock().core.application();
         let restored = ShardCore::restore(application, &self.shard, chunks)
             .map_err(|error| MachineError(format!("the snapshot of shard {} can't be read: {error}", self.shard)))?;

@@ -74,6 +74,7 @@ impl Node {
     pub fn open(options: &NodeOptions, connector: Arc<dyn Connector>) -> Result<Self, NodeError> {
         let map = shard_map(options)?;
         let store = NodeStore::open(&options.data_dir, &options.identity())?;
+        store.keep_free(options.disk_reserve);
         Self::assemble(options, map, store, connector)
     }
 
@@ -150,6 +151,7 @@ impl Node {
                 timing: options.timing,
                 snapshot_after: options.snapshot_after,
                 keep_entries: options.keep_entries,
+                wall_clock: options.wall_clock.clone(),
             };
             let group = self.host.start_group(group_options, machine.clone()).await?;
             if forms(&place.shard.id, &group) {

@@ -4,8 +4,11 @@ use std::path::PathBuf;
 
 use holdfast_auth::ClusterSecret;
 use holdfast_cluster::ClusterConfig;
-use holdfast_replication::{Reads, Timing};
+use holdfast_replication::{Reads, Timing, WallClock};
 use holdfast_storage::Identity;
+
+/// Enough for what is under way and for RocksDB's housekeeping: its log and memtables alone may take 100 MiB.
+const DISK_RESERVE: u64 = 256 * 1024 * 1024;
 
 /// How a node is set up.
 pub struct NodeOptions {
@@ -23,8 +26,12 @@ pub struct NodeOptions {
     pub reads: Reads,
     /// Entries after which a replica makes a snapshot.
     pub snapshot_after: u64,
+    /// Bytes that stay free on the disk: with less, writes are refused and reads go on. 0 for no limit.
+    pub disk_reserve: u64,
     /// Entries kept behind a snapshot for followers that lag a little.
     pub keep_entries: u64,
+    /// The wall clock that is stored with grants for display.
+    pub wall_clock: WallClock,
 }
 
 impl NodeOptions {
@@ -42,8 +49,10 @@ impl NodeOptions {
             data_dir: data_dir.into(),
             timing: Timing::default(),
             reads: Reads::Lease,
+            disk_reserve: DISK_RESERVE,
             snapshot_after: 10_000,
             keep_entries: 2_000,
+            wall_clock: WallClock::default(),
         }
     }
 

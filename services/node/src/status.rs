@@ -28,8 +28,13 @@ pub(crate) fn not_ready(shared: &Shared) -> Option<String> {
         .filter(|replica| replica.group.status().leader.is_none())
         .map(|replica| replica.group.shard())
         .collect();
-    let first = leaderless.first()?;
-    Some(format!("{} of {} shards have no leader, {first} first", leaderless.len(), replicas.len()))
+    if let Some(first) = leaderless.first() {
+        return Some(format!("{} of {} shards have no leader, {first} first", leaderless.len(), replicas.len()));
+    }
+    let outside: Vec<&str> =
+        replicas.iter().filter(|replica| !replica.group.is_member()).map(|replica| replica.group.shard()).collect();
+    let first = outside.first()?;
+    Some(format!("{} of {} replicas are being rebuilt from their peers, {first} first", outside.len(), replicas.len()))
 }
 
 /// The answer to a status call.

@@ -6,6 +6,7 @@
 //!
 //! Deliberately unknown here: what the program does in between.
 
+mod allocator;
 mod listen;
 mod secrets;
 mod shutdown;

@@ -1,6 +1,8 @@
-//! The shard clock of a leader.
+//! The shard clock of a leader, and the wall clock beside it.
 
-use std::time::Duration;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
@@ -27,5 +29,35 @@ impl ShardClock {
     /// When the running clock will show that many milliseconds.
     pub fn instant_of(&self, clock_ms: u64) -> Instant {
         self.since + Duration::from_millis(clock_ms.saturating_sub(self.base_ms))
+    }
+}
+
+/// Where the wall clock is read, in milliseconds since 1970. It is stored with grants for display, and decides nothing.
+#[derive(Clone)]
+pub struct WallClock(Arc<dyn Fn() -> u64 + Send + Sync>);
+
+impl WallClock {
+    /// Another one than the system's: for simulations.
+    pub fn new(now_ms: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now_ms))
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        (self.0)()
+    }
+}
+
+impl Default for WallClock {
+    fn default() -> Self {
+        Self::new(|| {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+        })
+    }
+}
+
+impl fmt::Debug for WallClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WallClock").field(&self.now_ms()).finish()
     }
 }

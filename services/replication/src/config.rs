@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use holdfast_plant::{Plant, is_planted};
 use openraft::{Config, ConfigError, SnapshotPolicy};
 
 use crate::group::GroupOptions;
@@ -19,7 +20,7 @@ pub(crate) fn raft_config(options: &GroupOptions, elect: bool) -> Result<Config,
         enable_pre_vote: Some(true),
         // With the state in memory and replication before the local sync, a leader that came back without an election
         // could write a second, different entry at an index that it had already sent.
-        enable_leader_restore: Some(false),
+        enable_leader_restore: Some(is_planted(Plant::RestoredLeadership)),
         snapshot_policy: SnapshotPolicy::LogsSinceLast(options.snapshot_after),
         max_in_snapshot_log_to_keep: options.keep_entries,
         purge_batch_size: 256,

@@ -9,6 +9,7 @@ use holdfast_storage::ReplicaStore;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
+use crate::clock::WallClock;
 use crate::config::raft_config;
 use crate::driver::{Driver, SnapshotAge};
 use crate::error::{NotLeader, ProposeError, ReplicationError};
@@ -16,6 +17,7 @@ use crate::leadership::{self, ClockBase, HeardClock, Leadership};
 use crate::lease::Acks;
 use crate::log_store::LogStore;
 use crate::machine::Machine;
+use crate::membership;
 use crate::network::{Links, Network};
 use crate::proposer::{self, Progress, Proposal, Proposer, QUEUE};
 use crate::timing::Timing;
@@ -25,6 +27,9 @@ pub(crate) type Raft = openraft::Raft<TypeConfig, Driver>;
 
 /// Largest command, in bytes: an entry with it must fit into a message between nodes, or it would never get through.
 const MAX_COMMAND_BYTES: usize = 1024 * 1024;
+
+/// Why a node takes in no data.
+pub(crate) const DISK_IS_FULL: &str = "the disk of the shard's node is nearly full; free some space on it";
 
 /// How often a command that waits for its answer looks whether its leader still has a quorum.
 const QUORUM_LOOK: Duration = Duration::from_millis(500);
@@ -44,6 +49,8 @@ pub struct GroupOptions {
     pub snapshot_after: u64,
     /// Entries kept behind a snapshot for followers that lag a little.
     pub keep_entries: u64,
+    /// For display with grants.
+    pub wall_clock: WallClock,
 }
 
 /// A running replica. Clones share it. It runs until [`Group::shutdown`], also when every handle is gone.
@@ -61,6 +68,8 @@ struct Inner {
     acks: Arc<Acks>,
     heard: HeardClock,
     snapshot_age: SnapshotAge,
+    store: ReplicaStore,
+    links: Links,
     /// Before this the replica neither votes nor stands.
     votes_from: Instant,
     was_pristine: bool,
@@ -84,13 +93,13 @@ impl Group {
         let votes_from = Instant::now() + hold_back.unwrap_or(Duration::ZERO);
         let log = LogStore::open(store.clone()).map_err(|error| stopped(error.to_string()))?;
         let (driver, established) =
-            Driver::new(Arc::clone(&machine), store).map_err(|error| stopped(error.to_string()))?;
+            Driver::new(Arc::clone(&machine), store.clone()).map_err(|error| stopped(error.to_string()))?;
         let snapshot_age = driver.snapshot_age();
         let config = raft_config(&options, hold_back.is_none()).map_err(|error| stopped(error.to_string()))?;
         let (leadership_sender, leadership) = watch::channel(None);
-        let acks = Arc::new(Acks::new(options.members.len()));
+        let acks = Arc::new(Acks::new(options.replica, options.members.keys().copied().collect()));
         let members = options.members.clone();
-        let network = Network::new(options.replica, members, links, leadership.clone(), Arc::clone(&acks));
+        let network = Network::new(options.replica, members, Arc::clone(&links), leadership.clone(), Arc::clone(&acks));
         let raft = Raft::new(options.replica, Arc::new(config), network, log, driver)
             .await
             .map_err(|error| stopped(error.to_string()))?;
@@ -99,13 +108,28 @@ impl Group {
         let (given_away, given) = watch::channel(0);
         let base = ClockBase { machine, heard: heard.clone() };
         tokio::spawn(leadership::follow(raft.clone(), base, established, given, leadership_sender));
-        tokio::spawn(Proposer::new(raft.clone(), proposals, leadership.clone()).run());
+        let proposer = Proposer::new(raft.clone(), proposals, leadership.clone(), options.wall_clock.clone());
+        tokio::spawn(proposer.run());
         if hold_back.is_some() {
             tokio::spawn(leadership::stand_from(raft.clone(), votes_from));
         }
-        let inner =
-            Inner { options, raft, queue, leadership, given_away, acks, heard, snapshot_age, votes_from, was_pristine };
-        Ok(Self { inner: Arc::new(inner) })
+        let inner = Inner {
+            options,
+            raft,
+            queue,
+            leadership,
+            given_away,
+            acks,
+            heard,
+            snapshot_age,
+            store,
+            links,
+            votes_from,
+            was_pristine,
+        };
+        let group = Self { inner: Arc::new(inner) };
+        tokio::spawn(membership::follow_voters(group.clone()));
+        Ok(group)
     }
 
     /// Forms the group. Called on one of its replicas, once in the group's life; later calls change nothing.
@@ -162,6 +186,9 @@ impl Group {
         if !self.has_quorum(term, self.timing().lease()) {
             // Others may lead by now, or soon will.
             return Err(NotLeader { leader: None, term: 0 }.into());
+        }
+        if !self.has_room() {
+            return Err(ProposeError::NotProposed(DISK_IS_FULL));
         }
         if command.len() > MAX_COMMAND_BYTES {
             return Err(ProposeError::NotProposed("the command is too large"));
@@ -220,8 +247,11 @@ impl Group {
         let Some(leads) = self.leads().filter(|leads| leads.term == term) else {
             return Err(self.not_leader().into());
         };
+        if !self.has_room() {
+            return Err(ProposeError::NotProposed(DISK_IS_FULL));
+        }
         let writing = async {
-            let written = proposer::write(&self.inner.raft, leads, Vec::new()).await?;
+            let written = proposer::write(&self.inner.raft, leads, &self.inner.options.wall_clock, Vec::new()).await?;
             proposer::replies(written.await).map(|_| ())
         };
         match timeout_at(deadline, writing).await {
@@ -280,6 +310,17 @@ impl Group {
 
     pub(crate) fn snapshot_age(&self) -> Duration {
         self.inner.snapshot_age.get()
+    }
+
+    /// Whether the disk of this node has room for data.
+    pub(crate) fn has_room(&self) -> bool {
+        self.inner.store.has_room()
+    }
+
+    /// Whether the node of that replica has room for data, as far as it has said.
+    pub(crate) fn peer_has_room(&self, replica: u64) -> bool {
+        let node = self.inner.options.members.get(&replica);
+        node.and_then(|node| self.inner.links.get(node)).is_some_and(|link| link.has_room())
     }
 
     pub(crate) fn acks(&self) -> &Acks {

@@ -7,16 +7,19 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::group::Group;
 
+/// How long a hand-over for want of room may take.
+const YIELD_WITHIN: Duration = Duration::from_secs(3);
+
 impl Group {
-    /// Hands leadership to the follower that has most of the log, and waits until what was proposed here has been
-    /// answered. True when this replica does not lead in the end; it keeps its leadership when no follower answers.
+    /// Hands leadership to the follower that has room on its disk and most of the log, and waits until what was proposed
+    /// here has been answered. True when this replica does not lead in the end; it keeps its leadership when no follower answers.
     ///
     /// From the beginning of the hand-over it neither proposes nor reads: the next leader's voters do not wait for the
     /// end of this one's lease.
     pub async fn hand_over(&self, within: Duration) -> bool {
         let deadline = Instant::now() + within;
         let Some(leads) = self.leads() else { return true };
-        let Some(target) = self.successor(leads.term) else { return false };
+        let Some((target, _)) = self.successor(leads.term) else { return false };
         self.give_away(leads.term);
         let mut leadership = self.leadership();
         let withdrawn = leadership.wait_for(|leads| leads.is_none());
@@ -30,13 +33,24 @@ impl Group {
         timeout_at(deadline, self.succeeded()).await.is_ok()
     }
 
-    /// The follower with most of the log among those that answer.
-    fn successor(&self, term: u64) -> Option<u64> {
+    /// Hands leadership over when there is a follower with more room on its disk.
+    pub(crate) async fn yield_for_room(&self) {
+        let Some(leads) = self.leads() else { return };
+        if self.successor(leads.term).is_some_and(|(_, has_room)| has_room) {
+            let is_over = self.hand_over(YIELD_WITHIN).await;
+            tracing::info!(shard = self.shard(), is_over, "the disk is nearly full; leadership is handed over");
+        }
+    }
+
+    /// The follower with most of the log among those that answer, and whether its disk has room; those with room come
+    /// first.
+    fn successor(&self, term: u64) -> Option<(u64, bool)> {
         let alive = self.acks().since(term, Instant::now().checked_sub(self.timing().usable_lease())?);
         let metrics = self.raft().metrics();
         let matched = metrics.borrow_watched().replication.clone().unwrap_or_default();
         let candidates = matched.into_iter().filter(|(id, _)| alive.contains(id));
-        candidates.max_by_key(|(_, log)| *log).map(|(id, _)| id)
+        let candidates = candidates.map(|(id, log)| (self.peer_has_room(id), log, id));
+        candidates.max().map(|(has_room, _, id)| (id, has_room))
     }
 
     /// Waits for another leader, and until everything that this one wrote is applied here and thereby answered.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use futures::stream::{BoxStream, StreamExt};
 use holdfast_proto::internal::raft_service_server::RaftServiceServer;
@@ -15,8 +16,11 @@ use crate::error::ReplicationError;
 use crate::group::{Group, GroupOptions};
 use crate::introductions::Introductions;
 use crate::machine::Machine;
+use crate::membership;
 use crate::network::{Connections, Credentials, Dialer, Link, LinkOptions, Links, PeerService};
 
+/// How often a node looks whether its disk is so full that another one should lead.
+const LOOK_AT_DISK: Duration = Duration::from_secs(1);
 /// Snapshots taken in at a time.
 const SNAPSHOTS: usize = 4;
 
@@ -105,6 +109,9 @@ impl Host {
             let closing = inner.closing.clone();
             tokio::spawn(async move { closing.run_until_cancelled(succeeding).await });
         }
+        let yielding = yield_when_full(Arc::downgrade(&inner));
+        let closing = inner.closing.clone();
+        tokio::spawn(async move { closing.run_until_cancelled(yielding).await });
         Ok(Self { inner })
     }
 
@@ -125,12 +132,16 @@ impl Host {
         let store = self.inner.store.replica(options.replica);
         let group = Group::start(options, store, machine, Arc::clone(&self.inner.links)).await?;
         self.inner.groups.write().insert(group.replica(), group.clone());
+        let introductions = Arc::clone(&self.inner.introductions);
+        let keeping = membership::keep_as_configured(group.clone(), move |replica| introductions.has_seen(replica));
+        let closing = self.inner.closing.clone();
+        tokio::spawn(async move { closing.run_until_cancelled(keeping).await });
         Ok(group)
     }
 
     /// Forms a new group when this replica is the one to do so. Waits until all of the group's other nodes have been
-    /// met, and does nothing when one of them already has data: then the group was formed before, and this replica has
-    /// lost its own. A majority would not do: the group may have been formed with the node that is away now, while one
+    /// met, and does nothing when one of them already has data: then the group was formed before, and its leader takes
+    /// this replica in if it is a new one. One that has lost its data, under its old id, is refused by the others. A majority would not do: the group may have been formed with the node that is away now, while one
     /// of those present never ran.
     ///
     /// # Errors
@@ -145,11 +156,11 @@ impl Host {
         loop {
             let seen = self.inner.introductions.seen_replicas(&others);
             if let Some((replica, _)) = seen.iter().find(|(_, pristine)| !**pristine) {
-                tracing::error!(
+                tracing::info!(
                     shard = group.shard(),
                     replica = group.replica(),
                     peer = replica,
-                    "this replica has no data, but its group was formed before; give it a new replica id"
+                    "this replica has no data, but its group was formed before: it waits until the others take it in"
                 );
                 return Ok(());
             }
@@ -188,6 +199,11 @@ impl Host {
         self.inner.snapshots.acquire().await.ok()
     }
 
+    /// Whether the disk of this node has room for data.
+    pub(crate) fn has_room(&self) -> bool {
+        self.inner.store.has_room()
+    }
+
     pub(crate) fn connections(&self) -> &Connections {
         &self.inner.connections
     }
@@ -216,6 +232,20 @@ async fn welcome(inner: Weak<Inner>, node: String, mut connections: BoxStream<'s
                 let _ = group.raft().trigger().reset_backoff(there).await;
             }
         }
+    }
+}
+
+/// While the disk of this node is nearly full, its leaderships go to nodes that still take in data.
+async fn yield_when_full(inner: Weak<Inner>) {
+    loop {
+        tokio::time::sleep(LOOK_AT_DISK).await;
+        let Some(inner) = inner.upgrade() else { return };
+        if inner.store.has_room() {
+            continue;
+        }
+        let groups: Vec<Group> = inner.groups.read().values().cloned().collect();
+        drop(inner);
+        futures::future::join_all(groups.iter().map(Group::yield_for_room)).await;
     }
 }
 

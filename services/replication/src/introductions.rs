@@ -77,7 +77,8 @@ impl Introductions {
         match self.store.peer_pin(replica).map_err(|error| error.to_string())? {
             Some(pinned) if pinned == theirs.store_id => Ok(()),
             Some(_) => Err(format!(
-                "node {} came back with another data directory: replica {replica} has lost its data and needs a new id",
+                "node {} came back with another data directory: replica {replica} has lost its data and needs a new id \
+                 (`dev rebuild-node` makes the config for that)",
                 theirs.node_id
             )),
             None => self.store.pin_peer(replica, &theirs.store_id).await.map_err(|error| error.to_string()),
@@ -93,5 +94,10 @@ impl Introductions {
     pub(crate) fn seen_replicas(&self, others: &BTreeMap<u64, String>) -> BTreeMap<u64, bool> {
         let seen = self.seen.lock();
         others.keys().filter_map(|id| seen.get(id).map(|pristine| (*id, *pristine))).collect()
+    }
+
+    /// Whether that replica of a peer has introduced itself.
+    pub(crate) fn has_seen(&self, replica: u64) -> bool {
+        self.seen.lock().contains_key(&replica)
     }
 }

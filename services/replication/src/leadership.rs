@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_plant::{Plant, is_planted};
 use openraft::async_runtime::watch::WatchReceiver;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -109,7 +110,7 @@ pub(crate) async fn stand_from(raft: Raft, from: Instant) {
 /// How long a replica holds back after a start: openraft forgets the lease that this replica granted before it stopped.
 /// A replica that never ran has granted none, and one that is alone has nobody to grant one to.
 pub(crate) fn hold_back(was_pristine: bool, members: usize, lease: Duration) -> Option<Duration> {
-    (!was_pristine && members > 1).then_some(lease)
+    (!was_pristine && members > 1 && !is_planted(Plant::EarlyVote)).then_some(lease)
 }
 
 /// The leader that a replica knows of.

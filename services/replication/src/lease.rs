@@ -1,8 +1,9 @@
 //! Linearizable reads: under the leader lease, or by asking a quorum.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use holdfast_plant::{Plant, is_planted};
 use openraft::raft::ReadPolicy;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
@@ -35,15 +36,16 @@ pub struct ReadPermit {
 /// openraft keeps such a figure too, but it takes an answer to one append for an answer to every later one that ends at
 /// the same entry, and so may take a lease for fresher than it is.
 pub(crate) struct Acks {
-    /// Acknowledgements that make a quorum together with the leader itself.
-    needed: usize,
+    /// The leader itself, which acknowledges all it sends.
+    own: u64,
     newest: Mutex<Newest>,
 }
 
-#[derive(Default)]
 struct Newest {
     term: u64,
     acks: BTreeMap<u64, Ack>,
+    /// Whose acknowledgements count: of each of these sets a majority is needed. There are two while members change.
+    voters: Vec<BTreeSet<u64>>,
 }
 
 #[derive(Clone, Copy)]
@@ -55,16 +57,22 @@ struct Ack {
 }
 
 impl Acks {
-    /// For a group of so many replicas.
-    pub(crate) fn new(members: usize) -> Self {
-        Self { needed: members / 2, newest: Mutex::default() }
+    /// For a replica of a group with these voters.
+    pub(crate) fn new(own: u64, voters: BTreeSet<u64>) -> Self {
+        Self { own, newest: Mutex::new(Newest { term: 0, acks: BTreeMap::new(), voters: vec![voters] }) }
+    }
+
+    /// The voters have changed.
+    pub(crate) fn set_voters(&self, voters: Vec<BTreeSet<u64>>) {
+        self.newest.lock().voters = voters;
     }
 
     /// A follower has accepted what the leader of that term sent at that time.
     pub(crate) fn record(&self, term: u64, replica: u64, sent: Instant) {
         let mut newest = self.newest.lock();
         if newest.term < term {
-            *newest = Newest { term, acks: BTreeMap::new() };
+            newest.term = term;
+            newest.acks.clear();
         }
         if newest.term == term {
             let heard = Instant::now();
@@ -84,20 +92,30 @@ impl Acks {
     }
 
     fn quorum_of(&self, term: u64, time: impl Fn(&Ack) -> Instant) -> Option<Instant> {
-        let Some(position) = self.needed.checked_sub(1) else { return Some(Instant::now()) };
         let newest = self.newest.lock();
-        if newest.term != term {
-            return None;
+        let mut oldest: Option<Instant> = None;
+        for voters in &newest.voters {
+            let needed = voters.len() / 2 + usize::from(!voters.contains(&self.own));
+            let Some(position) = needed.checked_sub(1) else { continue };
+            if newest.term != term {
+                return None;
+            }
+            let acks = newest.acks.iter().filter(|(replica, _)| voters.contains(replica));
+            let mut times: Vec<Instant> = acks.map(|(_, ack)| time(ack)).collect();
+            times.sort_unstable_by(|a, b| b.cmp(a));
+            let acknowledged = times.get(position).copied()?;
+            oldest = Some(oldest.map_or(acknowledged, |oldest| oldest.min(acknowledged)));
         }
-        let mut times: Vec<Instant> = newest.acks.values().map(time).collect();
-        times.sort_unstable_by(|a, b| b.cmp(a));
-        times.get(position).copied()
+        // A replica that is alone acknowledges itself, now.
+        Some(oldest.unwrap_or_else(Instant::now))
     }
 
-    /// Followers that acknowledged the leader of that term after a time.
+    /// Voters that acknowledged the leader of that term after a time.
     pub(crate) fn since(&self, term: u64, time: Instant) -> Vec<u64> {
         let newest = self.newest.lock();
+        let votes = |replica: &u64| newest.voters.iter().all(|voters| voters.contains(replica));
         let fresh = newest.acks.iter().filter(|(_, ack)| newest.term == term && ack.sent >= time);
+        let fresh = fresh.filter(|(replica, _)| votes(replica));
         fresh.map(|(replica, _)| *replica).collect()
     }
 }
@@ -137,20 +155,20 @@ impl Group {
     /// As [`Self::read_permit`], under the leader lease.
     fn lease_permit(&self) -> Result<ReadPermit, NotLeader> {
         let Some(leads) = self.leads() else { return Err(self.not_leader()) };
-        if self.has_quorum(leads.term, self.timing().usable_lease()) {
+        if self.has_quorum(leads.term, self.timing().usable_lease()) || is_planted(Plant::StaleReads) {
             Ok(permit(leads))
         } else {
             Err(NotLeader { leader: None, term: 0 })
         }
     }
 
-    /// Whether a quorum has acknowledged the leader of that term lately. The age is taken now, so a process that was
-    /// paused finds its lease gone.
     /// Whether a read would be answered under the lease of that term just now.
     pub fn has_lease(&self, term: u64) -> bool {
         self.has_quorum(term, self.timing().usable_lease())
     }
 
+    /// Whether a quorum has acknowledged the leader of that term lately. The age is taken now, so a process that was
+    /// paused finds its lease gone.
     pub(crate) fn has_quorum(&self, term: u64, lately: Duration) -> bool {
         self.acks().quorum(term).is_some_and(|sent| sent.elapsed() < lately)
     }
@@ -179,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_lease_is_as_old_as_the_quorum_th_newest_acknowledgement() {
-        let (acks, now) = (Acks::new(5), Instant::now());
+        let (acks, now) = (Acks::new(10, (10..15).collect()), Instant::now());
         let at = |ms| now + Duration::from_millis(ms);
         acks.record(2, 11, at(40));
         assert_eq!(acks.quorum(2), None);
@@ -194,7 +212,7 @@ mod tests {
 
     #[test]
     fn acknowledgements_of_another_term_do_not_count() {
-        let (acks, now) = (Acks::new(3), Instant::now());
+        let (acks, now) = (Acks::new(10, (10..13).collect()), Instant::now());
         acks.record(2, 11, now);
         assert_eq!(acks.quorum(3), None);
         acks.record(3, 12, now);
@@ -205,6 +223,24 @@ mod tests {
 
     #[test]
     fn a_replica_that_is_alone_is_its_own_quorum() {
-        assert!(Acks::new(1).quorum(7).is_some());
+        assert!(Acks::new(10, [10].into()).quorum(7).is_some());
+    }
+
+    #[test]
+    fn only_voters_count_and_while_members_change_a_majority_of_both_sets_does() {
+        let (acks, now) = (Acks::new(10, [10, 11, 12].into()), Instant::now());
+        let at = |ms| now + Duration::from_millis(ms);
+        acks.record(2, 20, at(50));
+        assert_eq!(acks.quorum(2), None);
+        assert!(acks.since(2, now).is_empty());
+        acks.record(2, 11, at(10));
+        assert_eq!(acks.quorum(2), Some(at(10)));
+        acks.set_voters(vec![[10, 11, 12].into(), [10, 20, 21].into()]);
+        assert_eq!(acks.quorum(2), Some(at(10)));
+        acks.set_voters(vec![[10, 20, 21].into()]);
+        assert_eq!(acks.quorum(2), Some(at(50)));
+        // A leader that is no voter any more needs a majority of others.
+        acks.set_voters(vec![[11, 20, 21].into()]);
+        assert_eq!(acks.quorum(2), Some(at(10)));
     }
 }

@@ -25,28 +25,31 @@ mod lease;
 mod log_store;
 mod log_tail;
 mod machine;
+mod membership;
 mod network;
 mod proposer;
+mod reading;
 mod status;
 mod succession;
 mod timing;
 mod types;
 
-pub use clock::ShardClock;
+pub use clock::{ShardClock, WallClock};
 pub use error::{NotLeader, ProposeError, ReplicationError};
 pub use group::{Group, GroupOptions};
 pub use host::{Host, HostOptions, Peer};
 pub use leadership::Leadership;
 pub use lease::{ReadPermit, Reads};
-pub use machine::{Machine, MachineError, Stamp};
+pub use machine::{Machine, MachineError, Replies, Stamp};
 pub use network::{Credentials, DialError, Dialer};
 pub use status::GroupStatus;
 pub use timing::Timing;
 
 #[doc(hidden)]
 pub mod testing {
-    //! What openraft's own storage suite needs to see.
+    //! What openraft's own storage suite needs to see, and what tests feed damaged bytes to.
     pub use crate::driver::Driver;
     pub use crate::log_store::LogStore;
+    pub use crate::reading::{read_message, read_stored, stored_samples};
     pub use crate::types::TypeConfig;
 }

@@ -8,6 +8,7 @@ use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
+use holdfast_plant::{Plant, is_planted};
 use holdfast_storage::{ReplicaStore, StorageError};
 use openraft::entry::RaftEntry;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
@@ -139,7 +140,9 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             let _ = done.send(result);
         });
         self.store.save_vote(encode(vote), report);
-        Self::wait(saved).await?;
+        if !is_planted(Plant::VoteNotSynced) {
+            Self::wait(saved).await?;
+        }
         self.tail.lock().vote = Some(*vote);
         Ok(())
     }
@@ -162,11 +165,19 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             (tail.last.map_or(0, |id| id.index + 1), tail.truncations)
         };
         let tail = Arc::clone(&self.tail);
+        let mut callback = Some(callback);
+        if is_planted(Plant::AnswerBeforeSync)
+            && let Some(callback) = callback.take()
+        {
+            callback.io_completed(Ok(()));
+        }
         let done = Box::new(move |result: Result<(), StorageError>| {
             if result.is_ok() {
                 tail.lock().appended(next, truncations);
             }
-            callback.io_completed(result.map_err(to_io));
+            if let Some(callback) = callback {
+                callback.io_completed(result.map_err(to_io));
+            }
         });
         self.store.append(rows, done);
         Ok(())

@@ -11,6 +11,15 @@ pub struct Stamp {
     pub wall_ms: u64,
 }
 
+/// Whether somebody waits for the replies to an entry: on the leader that proposed it, and nowhere else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replies {
+    /// They are sent back.
+    Wanted,
+    /// They need not be made.
+    Unwanted,
+}
+
 /// The state can't go on: a snapshot can't be read. Stops the replica.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -19,8 +28,9 @@ pub struct MachineError(pub String);
 /// A deterministic state machine in memory. Shared between the group, which applies, and the node, which asks.
 pub trait Machine: Send + Sync + 'static {
     /// Applies one entry: moves the clock to the stamp, ends what is due, then runs the commands in order. One reply
-    /// for each command. A command that can't be read is a refusal in its reply, the same on every replica.
-    fn apply(&self, stamp: Stamp, commands: &[Bytes]) -> Vec<Bytes>;
+    /// for each command, unless nobody waits for them. A command that can't be read is a refusal in its reply, the same
+    /// on every replica.
+    fn apply(&self, stamp: Stamp, commands: &[Bytes], replies: Replies) -> Vec<Bytes>;
 
     /// This replica leads in that term, from the last applied entry on; or, with none, no longer leads. Called before
     /// anybody can propose in the term, and after nobody can any more.

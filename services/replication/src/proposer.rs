@@ -5,24 +5,26 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
+use holdfast_plant::{Plant, is_planted};
 use metrics::histogram;
 use openraft::impls::OneshotResponder;
 use openraft::raft::ClientWriteResult;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use crate::clock::WallClock;
 use crate::error::{NotLeader, ProposeError};
 use crate::group::Raft;
 use crate::leadership::{Leadership, known_leader};
 use crate::types::{EntryData, TypeConfig};
 
-/// Entries under way at a time: one on the disks, one on its way there.
-const DEPTH: usize = 2;
+/// Entries of a shard under way at a time. With one, whatever arrives meanwhile forms the next: a round of the group
+/// costs much more than what is in it, and a second one under way would halve what each carries.
+const DEPTH: usize = 1;
 /// Commands in one entry.
 const BATCH_COMMANDS: usize = 512;
 /// Bytes in one entry, as soon as it has one command.
@@ -67,6 +69,7 @@ pub(crate) struct Proposer {
     raft: Raft,
     queue: mpsc::Receiver<Proposal>,
     leadership: watch::Receiver<Option<Leadership>>,
+    wall: WallClock,
     under_way: FuturesUnordered<BoxFuture<'static, ()>>,
 }
 
@@ -75,8 +78,9 @@ impl Proposer {
         raft: Raft,
         queue: mpsc::Receiver<Proposal>,
         leadership: watch::Receiver<Option<Leadership>>,
+        wall: WallClock,
     ) -> Self {
-        Self { raft, queue, leadership, under_way: FuturesUnordered::new() }
+        Self { raft, queue, leadership, wall, under_way: FuturesUnordered::new() }
     }
 
     /// Runs until the last handle of the group is gone.
@@ -134,7 +138,7 @@ impl Proposer {
     async fn write(&mut self, leads: Leadership, commands: Vec<Bytes>, answers: Vec<oneshot::Sender<Answer>>) {
         histogram!("holdfast_entry_commands").record(commands.len() as f64);
         let began = Instant::now();
-        match write(&self.raft, leads, commands).await {
+        match write(&self.raft, leads, &self.wall, commands).await {
             Ok(written) => self.under_way.push(Box::pin(async move {
                 let replies = replies(written.await);
                 if replies.is_ok() {
@@ -158,9 +162,12 @@ impl Proposer {
 pub(crate) async fn write(
     raft: &Raft,
     leads: Leadership,
+    wall: &WallClock,
     commands: Vec<Bytes>,
 ) -> Result<oneshot::Receiver<ClientWriteResult<TypeConfig>>, ProposeError> {
-    let data = EntryData { now_ms: leads.clock.now_ms(), wall_ms: wall_ms(), commands };
+    let wall_ms = wall.now_ms();
+    let now_ms = if is_planted(Plant::WallClock) { wall_ms } else { leads.clock.now_ms() };
+    let data = EntryData { now_ms, wall_ms, commands };
     let (responder, written) = OneshotResponder::new_pair();
     match raft.write(data).with_leader(leads.term).responder(responder).await {
         Ok(()) => Ok(written),
@@ -187,10 +194,4 @@ fn answer_all(answers: Vec<oneshot::Sender<Answer>>, result: &Result<Vec<Bytes>,
         // A caller that gave up no longer listens.
         let _ = answer.send(reply);
     }
-}
-
-/// The wall clock, stored with grants for display.
-fn wall_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

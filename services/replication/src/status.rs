@@ -67,4 +67,10 @@ impl Group {
         let state = metrics.borrow_watched().running_state.clone();
         state.err().map(|fatal| fatal.to_string())
     }
+
+    /// Whether the group counts on this replica; a new one in an old group is taken in once it has caught up.
+    pub fn is_member(&self) -> bool {
+        let metrics = self.raft().metrics();
+        metrics.borrow_watched().membership_config.voter_ids().any(|voter| voter == self.replica())
+    }
 }

@@ -24,7 +24,8 @@ const TURN: Duration = Duration::from_millis(60);
 impl Group {
     /// The process that hosts that replica refused a connection at that time: if it led, a survivor takes over.
     pub(crate) async fn succeed(&self, gone: u64, refused_at: Instant) {
-        let Some(vote) = self.led_by(gone) else { return };
+        // A replica that is only being taken in has no vote to win with.
+        let Some(vote) = self.led_by(gone).filter(|_| self.is_member()) else { return };
         sleep(TURN * self.turn(gone)).await;
         // A replica that was started again does not lead within a lease, so that within half of one it is still the
         // process that is gone which led.

@@ -33,6 +33,11 @@ impl Shared {
         Arc::new(Self { queue: Queue::default(), engine: RwLock::new(Some(engine)), place, failed, stopped })
     }
 
+    /// Name for messages: the data directory.
+    pub(crate) fn place(&self) -> &str {
+        &self.place
+    }
+
     /// Reads, unless the store is poisoned or closed.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&dyn Engine) -> Result<T, StorageError>) -> Result<T, StorageError> {
         if let Some(first) = self.poison() {

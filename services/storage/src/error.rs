@@ -17,8 +17,8 @@ pub enum StorageError {
     },
     /// Data is damaged or missing. It is never served.
     #[error(
-        "corrupt data in {place}{}: {what}; stop this node, move the directory away, \
-         and let the replicas join again under new replica ids",
+        "corrupt data in {place}{}: {what}; nothing of it is served: move the data directory away, and \
+         let this node get its replicas from its peers as `dev rebuild-node` says (docs/operations.md)",
         position(*replica, *index)
     )]
     Corrupt {

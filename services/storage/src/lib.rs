@@ -25,6 +25,7 @@ mod plan;
 mod queue;
 mod recover;
 mod replica;
+mod space;
 mod value;
 mod wal;
 

@@ -17,6 +17,7 @@ use crate::key::{self, Kind};
 use crate::plan::Plan;
 use crate::queue::{Operation, Queued};
 use crate::recover::{self, FORMAT, Recovered};
+use crate::space::Space;
 use crate::{MemoryDisk, ReplicaStore, StorageError};
 
 const MAX_ID_BYTES: usize = 256;
@@ -50,6 +51,7 @@ pub struct NodeStore {
 
 pub(crate) struct Inner {
     pub(crate) shared: Arc<Shared>,
+    pub(crate) space: Space,
     store_id: String,
     /// Generation of the next snapshot of any replica.
     pub(crate) next_generation: AtomicU64,
@@ -115,6 +117,7 @@ impl NodeStore {
         let committer = Committer::new(shared.clone(), Plan::new(replicas));
         let inner = Inner {
             shared,
+            space: Space::default(),
             store_id,
             next_generation: AtomicU64::new(next_generation),
             snapshots: Mutex::default(),
@@ -122,6 +125,17 @@ impl NodeStore {
             thread: OnceLock::new(),
         };
         (Self { inner: Arc::new(inner) }, committer)
+    }
+
+    /// So many bytes are to stay free on the disk; 0, as at first, for no limit. See [`NodeStore::has_room`].
+    pub fn keep_free(&self, bytes: u64) {
+        self.inner.space.set_reserve(bytes);
+    }
+
+    /// Whether data may be taken in. Everything is still written when there is no room: it is for the callers to hold
+    /// back what can wait.
+    pub fn has_room(&self) -> bool {
+        self.inner.space.has_room(&self.inner.shared)
     }
 
     /// Random id made with the data directory, which never changes: it tells a node that lost its disk from one that

@@ -36,6 +36,11 @@ impl ReplicaStore {
         Ok(self.record(Kind::Replica)?.is_none())
     }
 
+    /// Whether the disk has room for data: see [`crate::NodeStore::has_room`].
+    pub fn has_room(&self) -> bool {
+        self.inner.space.has_room(&self.inner.shared)
+    }
+
     /// Waits until the committer has room. Callers do this before [`ReplicaStore::append`], which never waits.
     pub async fn ready(&self) {
         self.inner.shared.queue.ready().await;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures::future::join_all;
 use holdfast_auth::ServiceSigner;
 use holdfast_bootstrap::Secrets;
-use holdfast_cluster::{Application, ClusterConfig, ShardMap};
+use holdfast_cluster::{Application, ShardMap};
 use holdfast_core::{AccountId, NamespaceRef};
 use holdfast_proto::internal::StatusAnswer;
 use holdfast_routing::{Router, RoutingOptions, TcpConnector};
@@ -17,31 +17,17 @@ use tempfile::TempDir;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::api::Api;
+use crate::disk::Disk;
 use crate::eventually::eventually;
 use crate::history::LockId;
-use crate::node_api::{NodeApi, replica_of};
-use crate::ports::free_address;
+use crate::network::Network;
+use crate::node_api::NodeApi;
 use crate::process::Process;
+use crate::setup::{Parts, Setup, config_file, data_dir};
+use crate::slow::SlowWay;
 
 /// Figures of time mean nothing while another test loads the machine.
 static MACHINE: std::sync::LazyLock<Arc<Mutex<()>>> = std::sync::LazyLock::new(Arc::default);
-
-/// How a cluster is set up. There are always three nodes, and three replicas of each shard.
-#[derive(Clone, Debug)]
-pub struct Setup {
-    /// Shards of namespaces, and as many of locks.
-    pub shards: u32,
-    /// How many gateways.
-    pub gateways: usize,
-    /// Further flags of the nodes, each with its value.
-    pub node_flags: Vec<(&'static str, String)>,
-}
-
-impl Default for Setup {
-    fn default() -> Self {
-        Self { shards: 4, gateways: 1, node_flags: Vec::new() }
-    }
-}
 
 /// Three nodes and their gateways. Only one exists at a time in a test process. All processes end with it.
 pub struct Cluster {
@@ -54,6 +40,9 @@ pub struct Cluster {
     secrets: Secrets,
     signer: ServiceSigner,
     http: reqwest::Client,
+    network: Option<Network>,
+    disks: Vec<Disk>,
+    slow_ways: Vec<SlowWay>,
     // After the processes: their data goes when they are gone.
     dir: Option<TempDir>,
     _machine: OwnedMutexGuard<()>,
@@ -80,45 +69,20 @@ impl Cluster {
     }
 
     /// Sets everything up and starts nothing.
-    async fn prepare(setup: Setup) -> Self {
+    pub async fn prepare(setup: Setup) -> Self {
         let machine = Arc::clone(&MACHINE).lock_owned().await;
-        let dir = tempfile::Builder::new().prefix("holdfast-test-").tempdir().expect("a folder can be made");
-        let secrets = Secrets::prepare(&dir.path().join("secrets")).expect("secrets can be made");
-        let addresses: Vec<_> = (0..3).map(|_| free_address()).collect();
-        let named = |at: usize| format!("nd_{}", at + 1);
-        let nodes = addresses.iter().enumerate().map(|(at, address)| (named(at), address.to_string())).collect();
-        let config = ClusterConfig::generate(nodes, setup.shards, 3).expect("three nodes are enough");
-        let config_file = dir.path().join("cluster_config.json");
-        std::fs::write(&config_file, config.to_json()).expect("the config can be written");
-        let text = |path: PathBuf| path.display().to_string();
-        let common = [
-            ("--cluster-config", text(config_file)),
-            ("--cluster-secret-file", text(secrets.cluster_secret_file())),
-            ("--operator-token-file", text(secrets.operator_token_file())),
-        ];
-        let http = reqwest::Client::builder().tcp_nodelay(true).build().expect("the HTTP client can be made");
-        let make = |name: &str, program, flags: Vec<(&str, String)>, address| {
-            let arguments = common.iter().cloned().chain(flags);
-            let arguments = arguments.flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
-            Process::new(name, program, arguments, address, dir.path(), http.clone())
-        };
-        let node = |(at, address): (usize, _)| {
-            let data = text(dir.path().join(named(at)));
-            let flags = [("--node-id", named(at)), ("--data-dir", data)].into_iter().chain(setup.node_flags.clone());
-            make(&named(at), "holdfast-node", flags.collect(), address)
-        };
-        let gateway = |at: usize| {
-            let address = free_address();
-            make(&format!("gw_{}", at + 1), "holdfast-gateway", vec![("--listen", address.to_string())], address)
-        };
+        let parts = Parts::make(setup);
         Self {
-            nodes: addresses.into_iter().enumerate().map(node).collect(),
-            gateways: (0..setup.gateways).map(gateway).collect(),
-            map: ShardMap::new(config).expect("the config is valid"),
-            signer: ServiceSigner::new(secrets.cluster_secret(), "cluster test"),
-            secrets,
-            http,
-            dir: Some(dir),
+            nodes: parts.nodes(),
+            gateways: parts.gateways(),
+            map: ShardMap::new(parts.config).expect("the config is valid"),
+            signer: ServiceSigner::new(parts.secrets.cluster_secret(), "cluster test"),
+            secrets: parts.secrets,
+            http: parts.http,
+            network: parts.network,
+            disks: parts.disks,
+            slow_ways: parts.slow_ways,
+            dir: Some(parts.dir),
             _machine: machine,
         }
     }
@@ -129,9 +93,35 @@ impl Cluster {
         join_all(started.map(Process::wait_ready)).await;
     }
 
+    /// The network between the processes; its places are the nodes and then the gateways. Panics when the cluster was
+    /// set up without one.
+    pub fn network(&self) -> &Network {
+        self.network.as_ref().expect("the cluster was set up with a network")
+    }
+
+    /// Whether it was set up with a network.
+    pub fn has_network(&self) -> bool {
+        self.network.is_some()
+    }
+
     /// Where a node keeps its data.
     pub fn data_dir(&self, node: usize) -> PathBuf {
-        self.dir().join(self.nodes[node].name())
+        data_dir(&self.dir(), self.nodes[node].name())
+    }
+
+    /// The disk of a node. Panics when the cluster was set up without.
+    pub fn disk(&self, node: usize) -> &Disk {
+        &self.disks[node]
+    }
+
+    /// The way to a node, from all other processes. Panics when the cluster was set up without.
+    pub fn slow_way(&self, node: usize) -> &SlowWay {
+        &self.slow_ways[node]
+    }
+
+    /// The topology that processes read when they start.
+    pub fn config_file(&self) -> PathBuf {
+        config_file(&self.dir())
     }
 
     /// A folder for the test, beside the data.
@@ -246,7 +236,11 @@ impl Cluster {
     pub async fn describe(&self, shard: &str) -> String {
         let statuses = join_all((0..self.nodes.len()).map(|node| self.status(node, false))).await;
         let lines = statuses.into_iter().map(|status| match status {
-            Ok(status) => format!("{}: {:?}", status.node_id, replica_of(&status, shard)),
+            Ok(status) => {
+                // A node that has just started has none yet.
+                let replica = status.replicas.iter().find(|replica| replica.shard == shard);
+                format!("{}: {replica:?}", status.node_id)
+            }
             Err(error) => error,
         });
         lines.collect::<Vec<_>>().join("\n")

@@ -27,3 +27,8 @@ pub async fn eventually_within<T>(limit: Duration, what: &str, mut look: impl As
 pub async fn wait_before_repeat() {
     tokio::time::sleep(LOOK_EVERY).await;
 }
+
+/// Lets a fault last.
+pub async fn wait_out(duration: Duration) {
+    tokio::time::sleep(duration).await;
+}

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use holdfast_core::Mode;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 use crate::api::CallError;
 
 /// Which lock: its namespace and its name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LockId {
     /// The shard that keeps it; revisions count there.
     pub shard: Arc<str>,
@@ -21,7 +22,7 @@ pub struct LockId {
 }
 
 /// A call and what came of it. Instants count from the beginning of the history.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
     /// Who called.
     pub owner: Arc<str>,
@@ -38,7 +39,7 @@ pub struct Record {
 }
 
 /// What was asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Call {
     /// To take the lock, or, with a token, to extend that very hold.
     Acquire {
@@ -61,7 +62,7 @@ pub enum Call {
 }
 
 /// What came of a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// The service answered.
     Answered(Answer),
@@ -72,7 +73,7 @@ pub enum Outcome {
 }
 
 /// The answer to a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     /// Whether the acquire was granted, or the release ended a hold. True for the rest.
     pub success: bool,
@@ -85,7 +86,7 @@ pub struct Answer {
 }
 
 /// A lock as a caller saw it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
     /// Of the lock's last change; of a free lock the shard's revision at that time.
     pub revision: u64,
@@ -96,7 +97,7 @@ pub struct View {
 }
 
 /// One hold.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Hold {
     /// The revision of its grant.
     pub token: u64,

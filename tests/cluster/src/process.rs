@@ -4,6 +4,7 @@ use std::fs::OpenOptions;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -11,6 +12,7 @@ use tokio::process::{Child, Command};
 
 use crate::eventually::eventually;
 use crate::programs::program;
+use crate::room::Room;
 
 /// How long a process may take to be gone after `kill -9`.
 const KILLED_WITHIN: Duration = Duration::from_secs(5);
@@ -21,7 +23,10 @@ pub struct Process {
     name: String,
     program: &'static str,
     arguments: Vec<String>,
+    environment: Vec<(String, String)>,
     address: SocketAddr,
+    /// Where it runs, if not beside the test.
+    room: Option<Arc<Room>>,
     log: PathBuf,
     child: Option<Child>,
     /// Wakes the process when this one ends while it is paused: asleep, it would not see its standard input close.
@@ -39,7 +44,15 @@ impl Process {
         http: reqwest::Client,
     ) -> Self {
         let log = dir.join(format!("{name}.log"));
-        Self { name: name.to_owned(), program, arguments, address, log, child: None, waker: None, http }
+        let (environment, room) = (Vec::new(), None);
+        let name = name.to_owned();
+        Self { name, program, arguments, environment, address, room, log, child: None, waker: None, http }
+    }
+
+    /// The same in a room.
+    pub(crate) fn in_room(mut self, room: Option<Arc<Room>>) -> Self {
+        self.room = room;
+        self
     }
 
     /// Its name in the test, like `nd_1`.
@@ -65,12 +78,25 @@ impl Process {
         }
     }
 
+    /// Sets a variable of its environment, for the next start.
+    pub fn set_environment(&mut self, name: &str, value: &str) {
+        self.environment.retain(|(known, _)| known != name);
+        self.environment.push((name.to_owned(), value.to_owned()));
+    }
+
     /// Starts it. Does not wait until it is ready.
     pub fn start(&mut self) {
         assert!(self.child.is_none(), "{} runs already", self.name);
         let log = OpenOptions::new().create(true).append(true).open(&self.log).expect("the log can be written");
         let errors = log.try_clone().expect("the log can be shared");
-        let mut command = Command::new(program(self.program));
+        let mut command = match self.room.as_ref().map(|room| room.entrance()) {
+            None => Command::new(program(self.program)),
+            Some(words) => {
+                let mut command = Command::new(&words[0]);
+                command.args(&words[1..]).arg(program(self.program));
+                command
+            }
+        };
         command.args(&self.arguments).arg("--exit-with-parent");
         // Settings of whoever runs the tests are not meant for the processes under test.
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"HOLDFAST_")) {
@@ -79,6 +105,7 @@ impl Process {
         if let Some(directives) = std::env::var_os("HOLDFAST_TEST_LOG") {
             command.env("HOLDFAST_LOG", directives);
         }
+        command.envs(self.environment.iter().cloned());
         command.env("NO_COLOR", "1").stdin(Stdio::piped()).stdout(log).stderr(errors).kill_on_drop(true);
         let child = command.spawn().unwrap_or_else(|error| panic!("{} can't be started: {error}", self.name));
         self.child = Some(child);
@@ -87,6 +114,11 @@ impl Process {
     /// Whether it was started, and was neither killed nor waited for since.
     pub fn was_started(&self) -> bool {
         self.child.is_some()
+    }
+
+    /// Whether it sleeps since [`Process::pause`].
+    pub fn is_paused(&self) -> bool {
+        self.waker.is_some()
     }
 
     /// `kill -9`, and waits until the process is gone. Returns when the signal was sent.
@@ -102,6 +134,14 @@ impl Process {
     pub async fn terminate(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
         self.wait_for_end().await
+    }
+
+    /// How the process has ended by itself, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        let child = self.child.as_mut()?;
+        let status = child.try_wait().ok()??;
+        self.child = None;
+        Some(status)
     }
 
     /// Waits until the process has ended by itself.
@@ -145,6 +185,14 @@ impl Process {
         let url = format!("http://{}/readyz", self.address);
         let answer = self.http.get(url).timeout(Duration::from_secs(2)).send().await.map_err(|e| e.to_string())?;
         if answer.status().is_success() { Ok(()) } else { Err(answer.text().await.unwrap_or_default()) }
+    }
+
+    /// As [`Process::readiness`]; nothing when the process has ended by itself.
+    pub async fn readiness_if_running(&mut self) -> Option<Result<(), String>> {
+        match self.child.as_mut().map(Child::try_wait) {
+            Some(Ok(None)) => Some(self.readiness().await),
+            _ => None,
+        }
     }
 
     /// Waits until it can serve.

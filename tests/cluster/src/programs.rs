@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::room::run;
+
 /// The program of that name: in `HOLDFAST_BIN_DIR`, or else where cargo puts the programs of the build that this test
 /// belongs to. Panics when it is not there.
 pub(crate) fn program(name: &str) -> PathBuf {
@@ -24,4 +26,14 @@ fn beside_this_test() -> PathBuf {
     let test = std::env::current_exe().expect("a running program knows where it is");
     let beside = test.parent().and_then(|deps| deps.parent());
     beside.unwrap_or_else(|| panic!("{} lies in no build folder", test.display())).to_owned()
+}
+
+/// Runs the developers' tool; what it prints, or its complaint.
+///
+/// # Errors
+/// When it fails.
+pub fn run_dev(arguments: &[&str]) -> Result<String, String> {
+    let mut words = vec![program("dev").display().to_string()];
+    words.extend(arguments.iter().map(|&argument| argument.to_owned()));
+    run(&words)
 }

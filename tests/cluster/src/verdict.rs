@@ -9,6 +9,7 @@ use crate::checker::check;
 use crate::eventually::eventually;
 use crate::history::{Call, History, LockId, Outcome, Record};
 use crate::outage::Figures;
+use crate::saved::{save, shortest_wrong};
 
 /// Looks at every lock once more, so that what is missing in the end is missed.
 pub async fn look_at_all(api: &Api, locks: &[LockId], history: &History) {
@@ -25,11 +26,16 @@ pub async fn look_at_all(api: &Api, locks: &[LockId], history: &History) {
     join_all(looks).await;
 }
 
-/// Panics with the first violations when something contradicts the specification.
+/// Panics with the first violations when something contradicts the specification. What shows them is kept in a file.
 pub fn assert_right(history: &History) {
     let violations = history.with(check);
-    let first: Vec<_> = violations.iter().take(5).collect();
-    assert!(violations.is_empty(), "{} violations, the first: {first:#?}", violations.len());
+    if violations.is_empty() {
+        return;
+    }
+    let (count, first) = (violations.len(), violations.into_iter().take(5).collect::<Vec<_>>());
+    let shown = history.with(shortest_wrong);
+    let file = save(&shown);
+    panic!("{count} violations, the first: {first:#?}\n{} records that show it are kept in {file}", shown.len());
 }
 
 /// Prints how many calls there were, what came of them and how long they took.

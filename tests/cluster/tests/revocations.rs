@@ -110,7 +110,7 @@ async fn try_once(cluster: &Cluster, tenant: &Tenant, at: usize) -> Vec<Duration
     let key: Value = admin.json(Method::POST, "/v1/api-keys", Some(json!({}))).await.expect("a key");
     let text = |field: &str| key[field].as_str().expect("a key has it").to_owned();
     let open = open(cluster, there, &text("api_key"), &format!("p-{at}")).await;
-    let suspends = at % SUSPEND_EVERY == 0;
+    let suspends = at.is_multiple_of(SUSPEND_EVERY);
     let account = format!("/v1/accounts/{}", tenant.account);
     let operator = cluster.operator(here);
     if suspends {

@@ -13,7 +13,7 @@ const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
 async fn a_node_whose_log_was_compacted_away_catches_up_and_all_states_are_equal() {
     let flags = [("--snapshot-after", SNAPSHOT_AFTER), ("--keep-entries", KEEP_ENTRIES)];
     let node_flags = flags.map(|(flag, value)| (flag, value.to_string())).to_vec();
-    let mut cluster = Cluster::start(Setup { shards: 2, gateways: 1, node_flags }).await;
+    let mut cluster = Cluster::start(Setup { shards: 2, node_flags, ..Setup::default() }).await;
     let tenant = cluster.tenant("snapshots", &NAMESPACES).await;
     let locks = cluster.locks(&tenant, &NAMESPACES, 10);
     let shards = shards_of(&locks);

@@ -6,19 +6,20 @@ use holdfast_tidy::packages::Workspace;
 use holdfast_tidy::{assert_none, root};
 
 /// Which services each service may use directly. When the design changes, change it here and in ARCHITECTURE.md.
-const MAY_USE: [(&str, &[&str]); 13] = [
+const MAY_USE: [(&str, &[&str]); 14] = [
     ("core", &[]),
     ("cluster", &[]),
     ("storage", &[]),
     ("telemetry", &[]),
     ("proto", &[]),
     ("tls", &[]),
+    ("plant", &[]),
     ("auth", &["core"]),
     ("process", &["auth", "telemetry", "tls"]),
     ("bootstrap", &["auth"]),
     ("routing", &["core", "proto", "cluster", "auth", "tls", "telemetry"]),
-    ("replication", &["storage", "proto"]),
-    ("node", &["core", "storage", "proto", "cluster", "auth", "routing", "replication", "tls", "telemetry"]),
+    ("replication", &["storage", "proto", "plant"]),
+    ("node", &["core", "storage", "proto", "plant", "cluster", "auth", "routing", "replication", "tls", "telemetry"]),
     ("gateway", &["core", "proto", "cluster", "auth", "routing", "tls", "telemetry"]),
 ];
 
@@ -89,6 +90,20 @@ fn only_replication_depends_on_openraft_and_only_storage_on_rocksdb() {
                 findings.push(format!("{}: depends on {}, which belongs inside {owner}", package.name, declared.name));
             }
         }
+    }
+    assert_none(&findings);
+}
+
+#[test]
+fn a_client_knows_the_protocol_and_nothing_else_of_the_service() {
+    let workspace = workspace();
+    let services: BTreeSet<String> =
+        workspace.in_folder("services").values().map(|package| package.name.to_string()).collect();
+    let mut findings = Vec::new();
+    for (folder, package) in workspace.in_folder("clients") {
+        let reached = workspace.reached(package);
+        let foreign = reached.iter().filter(|name| services.contains(**name) && **name != "holdfast-proto");
+        findings.extend(foreign.map(|name| format!("clients/{folder}: reaches {name}")));
     }
     assert_none(&findings);
 }

@@ -66,7 +66,8 @@ fn nothing_but_tests_calls_what_panics_or_prints_by_accident() {
 #[test]
 fn tests_wait_for_conditions_and_never_for_a_time() {
     let mut findings = Vec::new();
-    for (file, scan) in scans() {
+    // In the simulation time is simulated too: a pause there is a part of what is tried, and takes none.
+    for (file, scan) in scans().into_iter().filter(|(file, _)| !file.path.starts_with("tests/sim")) {
         for at in scan.pauses_in_tests {
             let place = format!("{}:{}", file.path.display(), at.line);
             findings

@@ -50,7 +50,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::shard_state::{Handled, ShardState};
-use crate::{AccountId, Context, Incarnation, LocksCommand, NamespaceRef, Refusal, SessionNumber, UsageTotals};
+use crate::{AccountId, Answer, Context, Incarnation, LocksCommand, NamespaceRef, Refusal, SessionNumber, UsageTotals};
 use effects::Notes;
 use namespace::Namespace;
 use slab::Slab;
@@ -130,9 +130,18 @@ impl LocksCore {
             }
             LocksCommand::ExpireSessions { ids, seen } => self.expire_sessions(wall_ms, ids, *seen),
             LocksCommand::LockInfo(info) => self.work(&info.namespace, wall_ms)?.lock_info(info)?,
+            LocksCommand::InOrder(commands) => self.apply_in_order(context, commands)?,
         };
         self.count(command);
         Ok((answer, None))
+    }
+
+    fn apply_in_order(&mut self, context: &Context, commands: &[LocksCommand]) -> Result<Answer, Refusal> {
+        if commands.iter().any(|command| matches!(command, LocksCommand::InOrder(_))) {
+            return Err(Refusal::Malformed("a list of commands in a list of commands".to_owned()));
+        }
+        let answers = commands.iter().map(|command| self.apply(context, command).map(|(answer, _)| answer));
+        Ok(Answer::InOrder(answers.collect()))
     }
 
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {

@@ -14,8 +14,11 @@ impl LocksCore {
             LocksCommand::Reset(reset) => &reset.namespace,
             LocksCommand::OpenSession(open) => &open.namespace,
             LocksCommand::LockInfo(info) => &info.namespace,
-            // These come from nodes and not from callers.
-            LocksCommand::Deliver { .. } | LocksCommand::Cancel(_) | LocksCommand::ExpireSessions { .. } => return,
+            // These come from nodes and not from callers, or have been counted one by one.
+            LocksCommand::Deliver { .. }
+            | LocksCommand::Cancel(_)
+            | LocksCommand::ExpireSessions { .. }
+            | LocksCommand::InOrder(_) => return,
         };
         if let Ok(slot) = self.slot(namespace) {
             self.namespaces.get_mut(slot).usage.operations += 1;

@@ -59,6 +59,9 @@ pub enum LocksCommand {
     },
     /// What a client knows after a resume. Answers `Reconciled`, or `Ignored`. Refused: `SessionNotFound`, `Superseded`.
     LockInfo(LockInfo),
+    /// Several commands, each as if it came alone, one after the other with nothing in between: what a busy connection
+    /// has to say at once. Answers `InOrder`. Refused: `Malformed` when one of them is such a list itself.
+    InOrder(Vec<LocksCommand>),
 }
 
 /// A request for claims, granted all together or not at all.

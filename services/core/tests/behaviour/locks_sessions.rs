@@ -264,3 +264,33 @@ fn a_full_namespace_refuses_one_more_session() {
     assert!(matches!(shard.open_session_as("se_2", false, 1), Err(Refusal::QuotaExceeded { max: 1, .. })));
     shard.open_session_as("se_1", true, 2).unwrap();
 }
+
+#[test]
+fn commands_in_order_are_each_as_if_they_came_alone() {
+    let mut shard = Shard::new();
+    let epoch = shard.open_session("se_1").epoch;
+    let lock = |seq, name: &str| {
+        let stamp = message(epoch, seq);
+        LocksCommand::Acquire(Acquire { message: stamp, ..session_waits("se_1", name, &[write(name)]) })
+    };
+    let release = |seq, name: &str| {
+        let (owner, what) = (of_session("se_1"), named(name));
+        LocksCommand::Release(Release { namespace: orders(), owner, what, message: message(epoch, seq) })
+    };
+    let list = LocksCommand::InOrder(vec![lock(1, "a"), release(2, "a"), lock(3, "b"), lock(2, "late")]);
+    let before = shard.core.revision();
+    let Ok(Answer::InOrder(answers)) = shard.run(list.clone()) else { panic!("a list is answered by a list") };
+    assert!(matches!(&answers[0], Ok(Answer::Acquired { .. })));
+    assert!(matches!(&answers[1], Ok(Answer::Released { released: true, .. })));
+    assert!(matches!(&answers[2], Ok(Answer::Acquired { .. })));
+    assert_eq!(answers[3], Ok(Answer::Ignored));
+    assert_eq!(shard.core.revision(), before + 3);
+    assert_eq!((shard.holders("a").len(), shard.holders("b").len(), shard.holders("late").len()), (0, 1, 0));
+    // A copy of it changes nothing.
+    let Ok(Answer::InOrder(copies)) = shard.run(list.clone()) else { panic!("a list is answered by a list") };
+    assert_eq!((&copies[0], &copies[1]), (&Ok(Answer::Ignored), &Ok(Answer::Ignored)));
+    assert_eq!(shard.core.revision(), before + 3);
+    let nested = shard.run(LocksCommand::InOrder(vec![lock(9, "c"), list]));
+    assert!(matches!(nested, Err(Refusal::Malformed(_))));
+    assert!(shard.holders("c").is_empty());
+}

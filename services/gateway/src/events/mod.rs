@@ -16,7 +16,7 @@ use crate::validate;
 
 use pages::Pages;
 pub(crate) use places::Places;
-pub(crate) use stream::EventStream;
+pub use stream::EventStream;
 pub use view::{ClaimInfo, EventInfo};
 
 /// Watchers of one account at one gateway.
@@ -24,22 +24,22 @@ pub const MAX_WATCHERS: usize = 1_000;
 
 /// Which events are asked for.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct WatchEvents {
+pub struct WatchEvents {
     /// Where.
-    pub(crate) namespace: String,
+    pub namespace: String,
     /// Segments of a path: only events that concern it, or something above or below. Empty for all.
-    pub(crate) prefix: Vec<String>,
+    pub prefix: Vec<String>,
     /// From this revision on, inclusive; absent means from now.
-    pub(crate) from_revision: Option<Revision>,
+    pub from_revision: Option<Revision>,
 }
 
 /// Some events, and how far the stream has come with them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct EventPage {
+pub struct EventPage {
     /// In order of revision; may be none.
-    pub(crate) events: Vec<EventInfo>,
+    pub events: Vec<EventInfo>,
     /// Whoever goes on from here misses nothing.
-    pub(crate) next_revision: Revision,
+    pub next_revision: Revision,
 }
 
 impl Service {
@@ -48,7 +48,7 @@ impl Service {
     /// # Errors
     /// `NAMESPACE_NOT_FOUND`, `REVISION_COMPACTED` when the start is too old, `RATE_LIMITED` when the account has too
     /// many watchers here, besides those of every call.
-    pub(crate) async fn watch_events(
+    pub async fn watch_events(
         &self,
         caller: &Caller,
         context: &CallContext,

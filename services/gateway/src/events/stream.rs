@@ -22,7 +22,7 @@ pub(super) trait Source: Send {
 
 /// The pages of one watcher. A task of its own fetches them, one at a time and only when the reader comes for it; so a
 /// reader that does not read costs one page, and is found out.
-pub(crate) struct EventStream {
+pub struct EventStream {
     next_revision: u64,
     /// Whether a page was asked for that has not come yet.
     asked: bool,
@@ -57,7 +57,7 @@ impl EventStream {
     }
 
     /// From where a reader has to go on that has taken every page so far.
-    pub(crate) fn next_revision(&self) -> u64 {
+    pub fn next_revision(&self) -> u64 {
         self.next_revision
     }
 
@@ -65,7 +65,7 @@ impl EventStream {
     ///
     /// # Errors
     /// Why the stream has ended; it must not be asked again then.
-    pub(crate) async fn next(&mut self) -> ApiResult<EventPage> {
+    pub async fn next(&mut self) -> ApiResult<EventPage> {
         if !self.asked {
             // When the task has ended there is nobody to ask, and no page will come.
             self.asked = self.demand.send(()).await.is_ok();

@@ -25,6 +25,11 @@ use crate::service::Service;
 
 pub use account::{LocktopusAccount, MalformedLocktopusAccount};
 
+/// Reads a message of a client, for tests that feed it damaged ones. Whether it is one.
+pub fn read_message(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_ok_and(|text| message::read(text).is_ok())
+}
+
 /// The account's operations, as this door needs them. A cheap clone.
 #[derive(Clone)]
 struct Door {

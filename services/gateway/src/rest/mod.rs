@@ -19,6 +19,7 @@ mod namespaces;
 mod observe;
 mod openapi;
 mod query;
+pub(crate) mod reading;
 mod session_messages;
 mod sessions;
 mod tokens;

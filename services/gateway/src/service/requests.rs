@@ -55,7 +55,7 @@ macro_rules! limits_patch {
         /// What describes [`Limits`] to callers; made here, so that it has the same fields as a change of them.
         #[derive(Debug, ToSchema)]
         #[schema(as = Limits)]
-        #[expect(dead_code, reason = "it only describes what the core shows")]
+        #[expect(dead_code, reason = "it is described, never made")]
         pub(crate) struct LimitsSchema {
             $(
                 #[doc = concat!("Present `", stringify!($field), "`.")]

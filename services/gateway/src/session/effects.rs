@@ -31,10 +31,10 @@ impl Live<'_> {
 
     /// Whether it is about what the command under way asks for: the answer to that is told first.
     fn is_early(&self, effect: &Effect) -> bool {
-        let Some(asked) = self.running.as_ref().and_then(|running| running.job.asks_for()) else { return false };
+        let Some(running) = &self.running else { return false };
         match effect {
-            Effect::Settled { request_id, .. } => request_id.as_deref() == Some(asked),
-            Effect::Revoked { path, fencing_token, .. } => !self.ledger.holds(path, *fencing_token),
+            Effect::Settled { request_id: Some(request_id), .. } => running.asks_for(request_id),
+            Effect::Revoked { path, fencing_token, .. } => running.asks() && !self.ledger.holds(path, *fencing_token),
             _ => false,
         }
     }
@@ -79,7 +79,7 @@ impl Live<'_> {
                 self.tell(ServerMessage::Acquired { request_id, fencing_token }).await
             }
             // The client ends it, and is told that.
-            AcquireOutcome::Refused(_) if self.running.as_ref().is_some_and(|it| it.job.ends(&request_id)) => Ok(()),
+            AcquireOutcome::Refused(_) if self.running.as_ref().is_some_and(|it| it.ends(&request_id)) => Ok(()),
             AcquireOutcome::Refused(refusal) => {
                 self.ledger.forget(&request_id);
                 self.tell_refused(request_id, *refusal, clock_ms).await

@@ -20,6 +20,9 @@ use crate::validate;
 
 /// Holds asked about at once after a change of leader.
 const BELIEVED_AT_ONCE: usize = 1_000;
+/// What goes into one command: so many jobs, and as long as it has fewer bytes of paths.
+const JOBS_AT_ONCE: usize = 128;
+const BYTES_AT_ONCE: usize = 64 * 1_024;
 
 /// One thing to do.
 #[derive(Clone, Debug)]
@@ -37,17 +40,34 @@ pub(super) enum Job {
     Malformed(ApiError),
 }
 
-/// A job under way.
+/// Jobs that one command does, in their order.
 pub(super) struct Running {
-    pub(super) job: Job,
-    /// How often it was sent before, as far as the shard ignored it.
+    pub(super) jobs: Vec<Job>,
+    /// How often they were sent before, as far as the shard ignored them.
     pub(super) tries: u8,
     pub(super) answer: BoxFuture<'static, ApiResult<Reply>>,
 }
 
+impl Running {
+    /// Whether it asks for the request.
+    pub(super) fn asks_for(&self, request_id: &str) -> bool {
+        self.jobs.iter().any(|job| job.asks_for() == Some(request_id))
+    }
+
+    /// Whether it asks for any request.
+    pub(super) fn asks(&self) -> bool {
+        self.jobs.iter().any(|job| job.asks_for().is_some())
+    }
+
+    /// Whether it ends the request.
+    pub(super) fn ends(&self, request_id: &str) -> bool {
+        self.jobs.iter().any(|job| job.ends(request_id))
+    }
+}
+
 impl Job {
     /// The request that it asks for.
-    pub(super) fn asks_for(&self) -> Option<&str> {
+    fn asks_for(&self) -> Option<&str> {
         match self {
             Self::Lock(lock) => Some(&lock.request_id),
             Self::Again(request_id) => Some(request_id),
@@ -55,67 +75,113 @@ impl Job {
         }
     }
 
-    /// Whether it ends the request.
-    pub(super) fn ends(&self, request_id: &str) -> bool {
+    fn ends(&self, request_id: &str) -> bool {
         match self {
             Self::Release(release) => release.request_id == request_id,
             Self::ReleaseAll | Self::Close => true,
             _ => false,
         }
     }
+
+    /// Whether others like it may go to the shard in the same command.
+    fn goes_with_others(&self) -> bool {
+        matches!(self, Self::Lock(_) | Self::Again(_) | Self::Release(_) | Self::ReleaseAll)
+    }
+
+    /// About how much it adds to a command.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Lock(lock) => lock.resources.iter().flat_map(|resource| &resource.path).map(String::len).sum(),
+            _ => 0,
+        }
+    }
 }
 
 impl Live<'_> {
-    /// Sends the next command, unless one is under way.
+    /// Sends the next command, unless one is under way. Whatever waits goes into it, as far as it can: the longer
+    /// the shard takes, the more it is asked at once.
     pub(super) async fn start_next(&mut self) -> Result<(), Ending> {
         while self.running.is_none() && !self.is_gone() {
             let Some(job) = self.queue.pop_front() else { return Ok(()) };
-            self.start(job, 0).await?;
+            let mut bytes = job.bytes();
+            let mut jobs = vec![job];
+            while jobs[0].goes_with_others() && jobs.len() < JOBS_AT_ONCE && bytes < BYTES_AT_ONCE {
+                if !self.queue.front().is_some_and(Job::goes_with_others) {
+                    break;
+                }
+                jobs.extend(self.queue.pop_front().inspect(|job| bytes += job.bytes()));
+            }
+            self.start(jobs, 0).await?;
         }
         Ok(())
     }
 
-    /// Sends a command under the next number, or tells why it is not sent.
-    pub(super) async fn start(&mut self, job: Job, tries: u8) -> Result<(), Ending> {
-        let command = match &job {
+    /// Sends a command under the next numbers, or tells why it is not sent.
+    pub(super) async fn start(&mut self, jobs: Vec<Job>, tries: u8) -> Result<(), Ending> {
+        let mut sent = Vec::with_capacity(jobs.len());
+        let mut commands = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            if let Job::Believed(held) = &job {
+                let answer = self.ask_believed(held);
+                self.running = Some(Running { jobs: vec![job], tries, answer });
+                return Ok(());
+            }
+            if let Some(command) = self.command_for(&job, tries).await? {
+                self.seq += 1;
+                sent.push(job);
+                commands.push(command);
+            }
+        }
+        let command = match commands.len() {
+            0 => return Ok(()),
+            1 => commands.remove(0),
+            _ => LocksCommand::InOrder(commands),
+        };
+        self.running = Some(Running { jobs: sent, tries, answer: Arc::clone(&self.place).command(command).boxed() });
+        Ok(())
+    }
+
+    /// What a job asks of the shard; nothing when the client was told why it does not, or nobody waits for it.
+    async fn command_for(&mut self, job: &Job, tries: u8) -> Result<Option<LocksCommand>, Ending> {
+        let command = match job {
             Job::Malformed(error) => return Err(Ending::Malformed(error.clone())),
             Job::Lock(lock) => match self.admit(lock, tries) {
                 Ok(acquire) => LocksCommand::Acquire(acquire),
                 Err(error) => {
                     let request_id = lock.request_id.clone();
-                    return self.tell(ServerMessage::Refused { request_id, why: RefusedFor::Fault(error) }).await;
+                    self.tell(ServerMessage::Refused { request_id, why: RefusedFor::Fault(error) }).await?;
+                    return Ok(None);
                 }
             },
             Job::Again(request_id) => match self.ledger.waiting(request_id).map(|lock| self.acquire_again(&lock)) {
                 Some(Ok(acquire)) => LocksCommand::Acquire(acquire),
                 // It was settled meanwhile; or its caller is no longer let in, which is told elsewhere.
-                _ => return Ok(()),
+                _ => return Ok(None),
             },
             Job::Release(release) => {
                 if let Err(error) = validate::request_id(&release.request_id) {
                     let request_id = Some(release.request_id.clone());
-                    return self.tell(ServerMessage::Error { error, request_id }).await;
+                    self.tell(ServerMessage::Error { error, request_id }).await?;
+                    return Ok(None);
                 }
                 self.release(ToRelease::Request { request_id: release.request_id.clone() })
             }
             Job::ReleaseAll => self.release(ToRelease::All),
             Job::LockInfo(info) => self.lock_info(info),
-            Job::Believed(held) => {
-                let held: Vec<BelievedHold> =
-                    held.iter().filter(|hold| self.ledger.holds(&hold.path, hold.fencing_token)).cloned().collect();
-                let (namespace, session_id) = (self.place.namespace.clone(), self.place.session_id.clone());
-                let query = Query::Believed { namespace, session_id, held };
-                self.running = Some(Running { job, tries, answer: Arc::clone(&self.place).query(query).boxed() });
-                return Ok(());
-            }
             Job::Close => {
                 let (namespace, session_id) = (self.place.namespace.clone(), self.place.session_id.clone());
                 LocksCommand::CloseSession { namespace, session_id, message: self.place.stamp(self.seq + 1) }
             }
+            Job::Believed(_) => return Ok(None),
         };
-        self.seq += 1;
-        self.running = Some(Running { job, tries, answer: Arc::clone(&self.place).command(command).boxed() });
-        Ok(())
+        Ok(Some(command))
+    }
+
+    fn ask_believed(&self, held: &[BelievedHold]) -> BoxFuture<'static, ApiResult<Reply>> {
+        let still = held.iter().filter(|hold| self.ledger.holds(&hold.path, hold.fencing_token));
+        let held: Vec<BelievedHold> = still.cloned().collect();
+        let (namespace, session_id) = (self.place.namespace.clone(), self.place.session_id.clone());
+        Arc::clone(&self.place).query(Query::Believed { namespace, session_id, held }).boxed()
     }
 
     /// After a change of leader: what became of all that the client waits for and believes to hold.

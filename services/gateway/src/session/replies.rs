@@ -21,24 +21,44 @@ const TRIES: u8 = 3;
 impl Live<'_> {
     /// The command under way was answered.
     pub(super) async fn replied(&mut self, reply: ApiResult<Reply>) -> Result<(), Ending> {
-        let Some(Running { job, tries, .. }) = self.running.take() else { return Ok(()) };
-        let settled = match reply {
-            Err(error) => self.failed(&job, error).await,
-            Ok(Reply { outcome: Err(refusal), .. }) => self.refused(&job, refusal).await,
-            // A copy came first, and nothing is left to tell what it came to.
-            Ok(Reply { outcome: Ok(Answer::Ignored), .. }) if !matches!(job, Job::Release(_) | Job::ReleaseAll) => {
-                if tries < TRIES {
-                    self.start(job, tries + 1).await
-                } else {
-                    self.failed(&job, unknown()).await
+        let Some(Running { jobs, tries, .. }) = self.running.take() else { return Ok(()) };
+        match reply {
+            Err(error) => {
+                for job in &jobs {
+                    self.failed(job, error.clone()).await?;
                 }
             }
-            Ok(Reply { outcome: Ok(answer), clock_ms, .. }) => self.done(&job, answer, clock_ms).await,
-        };
-        settled?;
+            Ok(Reply { outcome: Ok(Answer::InOrder(outcomes)), clock_ms, .. }) => {
+                self.all_answered(jobs, tries, outcomes, clock_ms).await?;
+            }
+            Ok(Reply { outcome, clock_ms, .. }) => self.all_answered(jobs, tries, vec![outcome], clock_ms).await?,
+        }
         if self.running.is_none() {
             for notice in std::mem::take(&mut self.early) {
                 self.noticed(notice).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn all_answered(
+        &mut self,
+        mut jobs: Vec<Job>,
+        tries: u8,
+        outcomes: Vec<Result<Answer, Refusal>>,
+        clock_ms: u64,
+    ) -> Result<(), Ending> {
+        let is_release = |job: &Job| matches!(job, Job::Release(_) | Job::ReleaseAll);
+        for (at, outcome) in outcomes.into_iter().enumerate() {
+            let Some(job) = jobs.get(at) else { return Ok(()) };
+            match outcome {
+                Err(refusal) => self.refused(job, refusal).await?,
+                // A copy came first, and nothing is left to tell what it came to. What follows depends on it.
+                Ok(Answer::Ignored) if !is_release(job) && tries < TRIES => {
+                    return self.start(jobs.split_off(at), tries + 1).await;
+                }
+                Ok(Answer::Ignored) if !is_release(job) => self.failed(job, unknown()).await?,
+                Ok(answer) => self.done(job, answer, clock_ms).await?,
             }
         }
         Ok(())

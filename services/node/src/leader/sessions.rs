@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use holdfast_core::{NamespaceRef, SessionNumber};
+use holdfast_plant::{Plant, is_planted};
 use tokio::time::Instant;
 
 use super::NamespaceKey;
@@ -87,7 +88,7 @@ impl Sessions {
         let runs = self.runs(now);
         let number = *self.numbers.get(key)?;
         let lease = self.by_number.get_mut(&number)?;
-        if lease.is_judged {
+        if lease.is_judged && !is_planted(Plant::KeepAliveWhileJudged) {
             return Some(SignOfLife::Judged);
         }
         self.due.remove(&(lease.due, number));

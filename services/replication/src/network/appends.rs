@@ -1,6 +1,11 @@
 //! The appends of a leader to one follower: sent as they come, answered in order.
+//!
+//! An append without entries only says that what was sent before is committed. On a busy shard the next entries say it
+//! as well, a moment later, and spare both ends a message with its answer; so it is held back for that moment. openraft
+//! takes an answer as one to all appends before it, so that nothing has to be made up for one that was never sent.
 
 use std::collections::VecDeque;
+use std::future::pending;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,7 +14,8 @@ use openraft::entry::RaftEntry;
 use openraft::errors::{NetworkError, RPCError};
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, StreamAppendResult};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::client::{Peer, RpcResult, unreachable};
 use super::link::LinkError;
@@ -17,6 +23,9 @@ use crate::types::{LogId, TypeConfig, decode};
 
 /// Appends under way to one follower.
 const PIPELINE: usize = 64;
+/// How long entries may take to come before a notice goes without them. Only followers wait for it, and nobody for
+/// them: what is committed is answered by the leader.
+const HOLD_NOTICE: Duration = Duration::from_millis(10);
 
 /// An append whose answer is awaited, with what its success means.
 struct Waiting {
@@ -37,6 +46,10 @@ pub(crate) struct Appends<'s, S> {
     /// When the last answer came. An append waits for those before it, so the time allowed counts from there.
     answered: Instant,
     failed: Option<RPCError<TypeConfig>>,
+    /// The last entry that was sent on this stream.
+    sent: Option<LogId>,
+    /// A notice that waits for entries to go with, and until when.
+    held: Option<(AppendEntriesRequest<TypeConfig>, Instant)>,
 }
 
 impl<'s, S> Appends<'s, S>
@@ -45,13 +58,40 @@ where
 {
     /// Each append is to be answered within that time, once those before it are.
     pub(crate) fn new(peer: &'s Peer, input: S, stream: u64, within: Duration) -> Self {
-        let answered = Instant::now();
-        Self { peer, input: input.fuse(), waiting: VecDeque::new(), stream, within, answered, failed: None }
+        Self {
+            peer,
+            input: input.fuse(),
+            waiting: VecDeque::new(),
+            stream,
+            within,
+            answered: Instant::now(),
+            failed: None,
+            sent: None,
+            held: None,
+        }
+    }
+
+    /// Sends it, unless it is a notice that can wait. One that waits is out of date as soon as anything comes after it.
+    fn take(&mut self, request: AppendEntriesRequest<TypeConfig>) {
+        let is_notice = request.entries.is_empty() && self.sent.is_some() && request.prev_log_id == self.sent;
+        let held_until = self.held.take().map(|(_, until)| until);
+        if is_notice {
+            self.held = Some((request, held_until.unwrap_or_else(|| Instant::now() + HOLD_NOTICE)));
+        } else {
+            self.send(&request);
+        }
+    }
+
+    fn send_held(&mut self) {
+        if let Some((request, _)) = self.held.take() {
+            self.send(&request);
+        }
     }
 
     fn send(&mut self, request: &AppendEntriesRequest<TypeConfig>) {
         let prev = request.prev_log_id;
         let last = request.entries.last().map(RaftEntry::log_id).or(prev);
+        self.sent = last;
         let sent = Instant::now();
         match self.peer.ask_append(self.stream, request) {
             Ok(receiver) => {
@@ -69,16 +109,16 @@ where
             if let Some(error) = self.failed.take() {
                 return Some(Err(error));
             }
-            let room = self.waiting.len() < PIPELINE && !self.input.is_done();
-            let Some(front) = self.waiting.front_mut() else {
+            if self.waiting.is_empty() && self.held.is_none() {
                 let request = self.input.next().await?;
-                self.send(&request);
+                self.take(request);
                 continue;
-            };
-            let deadline = front.sent.max(self.answered) + self.within;
+            }
+            let room = self.waiting.len() < PIPELINE && !self.input.is_done();
+            let hold_until = self.held.as_ref().map(|(_, until)| *until);
             tokio::select! {
                 biased;
-                answered = timeout_at(deadline, &mut front.receiver) => {
+                answered = front(&mut self.waiting, self.answered, self.within) => {
                     let waiting = self.waiting.pop_front()?;
                     self.answered = Instant::now();
                     let answered = match answered {
@@ -88,11 +128,11 @@ where
                     };
                     return Some(answered.and_then(|bytes| self.judge(&bytes, &waiting)));
                 }
-                request = self.input.next(), if room => {
-                    if let Some(request) = request {
-                        self.send(&request);
-                    }
-                }
+                request = self.input.next(), if room => match request {
+                    Some(request) => self.take(request),
+                    None => self.send_held(),
+                },
+                () = at(hold_until) => self.send_held(),
             }
         }
     }
@@ -109,5 +149,22 @@ where
             _ => {}
         }
         Ok(response.into_stream_result(waiting.prev, waiting.last))
+    }
+}
+
+type Answered = Result<Result<Result<Bytes, LinkError>, oneshot::error::RecvError>, Elapsed>;
+
+/// The answer to the first append that waits for one. Each is to be answered within that time, once those before it are.
+async fn front(waiting: &mut VecDeque<Waiting>, answered: Instant, within: Duration) -> Answered {
+    match waiting.front_mut() {
+        Some(front) => timeout_at(front.sent.max(answered) + within, &mut front.receiver).await,
+        None => pending().await,
+    }
+}
+
+async fn at(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant).await,
+        None => pending().await,
     }
 }

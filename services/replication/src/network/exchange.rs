@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -99,6 +99,7 @@ impl Pending {
 /// Sends questions and hands out answers until either direction ends or the peer falls silent.
 pub(crate) async fn exchange(
     node: &str,
+    is_full: &AtomicBool,
     questions: &mut mpsc::Receiver<Asked>,
     frames: mpsc::Sender<RaftFrame>,
     mut answers: Streaming<RaftFrame>,
@@ -106,7 +107,7 @@ pub(crate) async fn exchange(
     let pending = Mutex::new(Pending { calls: BTreeMap::new(), heard: Instant::now(), sweep_at: SWEEP_AT });
     tokio::select! {
         () = send_questions(questions, &frames, &pending) => {}
-        () = receive_answers(node, &mut answers, &pending) => {}
+        () = receive_answers(node, is_full, &mut answers, &pending) => {}
         () = silence(&pending) => tracing::warn!(node, "the peer does not answer; connecting again"),
     }
     for call in pending.into_inner().calls.into_values() {
@@ -166,13 +167,22 @@ fn message(question: Question, call: u64) -> RaftMessage {
 }
 
 async fn send(frames: &mpsc::Sender<RaftFrame>, messages: Vec<RaftMessage>) -> Result<(), ()> {
-    frames.send(RaftFrame { body: Some(Body::Messages(RaftMessages { messages })) }).await.map_err(|_| ())
+    frames
+        .send(RaftFrame { body: Some(Body::Messages(RaftMessages { messages, disk_is_full: false })) })
+        .await
+        .map_err(|_| ())
 }
 
-async fn receive_answers(node: &str, answers: &mut Streaming<RaftFrame>, pending: &Mutex<Pending>) {
+async fn receive_answers(
+    node: &str,
+    is_full: &AtomicBool,
+    answers: &mut Streaming<RaftFrame>,
+    pending: &Mutex<Pending>,
+) {
     while let Ok(Some(frame)) = answers.message().await {
         pending.lock().heard = Instant::now();
         let Some(Body::Messages(messages)) = frame.body else { continue };
+        is_full.store(messages.disk_is_full, Ordering::Relaxed);
         for message in messages.messages {
             let Some(call) = pending.lock().calls.remove(&message.call) else { continue };
             let result = match message.kind() {

@@ -2,12 +2,13 @@
 
 use futures::StreamExt;
 use holdfast_proto::internal::RaftMessage;
+use openraft::EntryPayload;
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, StreamAppendError, StreamAppendResult};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::answer;
-use crate::group::Group;
+use crate::group::{DISK_IS_FULL, Group};
 use crate::types::{TypeConfig, decode, encode};
 
 /// Appends that wait for the follower's log. The leader keeps fewer under way.
@@ -33,6 +34,9 @@ impl Lane {
         answers: &mpsc::Sender<RaftMessage>,
     ) -> Result<(), &'static str> {
         let request = decode(&message.body).map_err(|_| "the append can't be read")?;
+        if carries_data(&request) && !group.has_room() {
+            return Err(DISK_IS_FULL);
+        }
         if self.stream != message.stream {
             self.begin(group, message.stream, answers);
         }
@@ -49,6 +53,11 @@ impl Lane {
         tokio::spawn(answer_in_order(results, numbers, answers.clone()));
         *self = Self { stream, requests: Some(requests), calls: Some(calls) };
     }
+}
+
+/// Whether there are commands in it. What a group needs to go on is taken in even by a node whose disk is nearly full.
+fn carries_data(request: &AppendEntriesRequest<TypeConfig>) -> bool {
+    request.entries.iter().any(|entry| matches!(entry.payload, EntryPayload::Normal(_)))
 }
 
 async fn answer_in_order<S, E>(results: S, mut calls: mpsc::Receiver<u64>, answers: mpsc::Sender<RaftMessage>)

@@ -1,7 +1,7 @@
 //! The asking side: a connection to one peer node, kept up in the background.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -66,6 +66,8 @@ pub(crate) struct Link {
     credentials: Arc<dyn Credentials>,
     introductions: Arc<Introductions>,
     streams: AtomicU64,
+    /// Whether the peer's disk is nearly full, as it said last.
+    is_full: Arc<AtomicBool>,
     unanswered: Arc<AtomicUsize>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -80,12 +82,14 @@ impl Link {
         let credentials = Arc::clone(&options.credentials);
         let introductions = Arc::clone(&options.introductions);
         let closing = options.closing.clone();
+        let is_full = Arc::<AtomicBool>::default();
+        let says_full = Arc::clone(&is_full);
         let task = tokio::spawn(async move {
             // What was kept up is dropped with the future, and with it every question that waits.
-            let _ = closing.run_until_cancelled(keep_up(options, questions, connected, refuses)).await;
+            let _ = closing.run_until_cancelled(keep_up(options, questions, connected, refuses, &says_full)).await;
         });
         let (streams, unanswered) = (AtomicU64::new(1), Arc::default());
-        Arc::new(Self { node, queue, channel, refused, credentials, introductions, streams, unanswered, task })
+        Arc::new(Self { node, queue, channel, refused, credentials, introductions, streams, is_full, unanswered, task })
     }
 
     /// Puts a question into the stream, in order. The answer comes later, or an error when the connection breaks.
@@ -141,6 +145,11 @@ impl Link {
         authorized(message, self.credentials.as_ref())
     }
 
+    /// Whether the peer has room for data on its disk, as far as it has said.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.is_full.load(Ordering::Relaxed)
+    }
+
     /// The peer's node id.
     pub(crate) fn node(&self) -> &str {
         &self.node
@@ -172,6 +181,7 @@ async fn keep_up(
     mut questions: mpsc::Receiver<Asked>,
     connected: watch::Sender<Option<Channel>>,
     refused: watch::Sender<Option<Instant>>,
+    is_full: &AtomicBool,
 ) {
     let mut was_met = false;
     let mut pause = RETRY_FIRST;
@@ -184,7 +194,7 @@ async fn keep_up(
                 pause = RETRY_FIRST;
                 last_error.clear();
                 connected.send_replace(Some(connection.channel));
-                exchange(&options.node, &mut questions, connection.frames, connection.answers).await;
+                exchange(&options.node, is_full, &mut questions, connection.frames, connection.answers).await;
                 connected.send_replace(None);
                 tracing::info!(node = options.node, "connection to peer ended");
                 was_met = true;

@@ -100,7 +100,7 @@ async fn serve(
     out: mpsc::Sender<Result<RaftFrame, Status>>,
 ) {
     let (answers, collected) = mpsc::channel(ANSWERS);
-    tokio::spawn(send_answers(collected, out));
+    tokio::spawn(send_answers(host.clone(), collected, out));
     let singles = Arc::new(Semaphore::new(SINGLE_CALLS));
     let mut connection = Connection { host, peer, answers, lanes: HashMap::new(), singles };
     while let Ok(Some(frame)) = frames.message().await {
@@ -148,11 +148,15 @@ impl Connection {
 }
 
 /// Puts whatever answers are ready into one frame.
-async fn send_answers(mut collected: mpsc::Receiver<RaftMessage>, out: mpsc::Sender<Result<RaftFrame, Status>>) {
+async fn send_answers(
+    host: Host,
+    mut collected: mpsc::Receiver<RaftMessage>,
+    out: mpsc::Sender<Result<RaftFrame, Status>>,
+) {
     let mut messages = Vec::with_capacity(FRAME_ANSWERS);
     while collected.recv_many(&mut messages, FRAME_ANSWERS).await > 0 {
         let messages = std::mem::take(&mut messages);
-        let frame = RaftFrame { body: Some(Body::Messages(RaftMessages { messages })) };
+        let frame = RaftFrame { body: Some(Body::Messages(RaftMessages { messages, disk_is_full: !host.has_room() })) };
         if out.send(Ok(frame)).await.is_err() {
             return;
         }

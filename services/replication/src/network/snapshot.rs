@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use tonic::{Status, Streaming};
 
 use super::link::{Link, LinkError};
+use crate::group::DISK_IS_FULL;
 use crate::host::Host;
 use crate::types::{Snapshot, SnapshotMeta, TypeConfig, Vote, decode, encode};
 
@@ -67,6 +68,9 @@ pub(crate) async fn receive(host: &Host, mut stream: Streaming<SnapshotChunk>) -
         .group(header.to)
         .filter(|group| group.members().get(&header.from) == Some(&theirs.node_id))
         .ok_or_else(|| Status::not_found(format!("replicas {} and {} share no group here", header.from, header.to)))?;
+    if !group.has_room() {
+        return Err(Status::resource_exhausted(DISK_IS_FULL));
+    }
     let damaged = |error: crate::error::WireError| Status::data_loss(error.to_string());
     let _turn = host.snapshot_turn().await;
     let vote: Vote = decode(&header.vote).map_err(damaged)?;

@@ -58,7 +58,7 @@ async fn strangers_are_refused_with_a_clear_message_and_change_nothing() {
     refused(&address, "secret", frame(good()), "another data directory").await;
     refused(&address, "secret", RaftFrame { body: None }, "must be a hello").await;
     let mut nobody = frame(hello("", "", 0));
-    nobody.body = Some(Body::Messages(RaftMessages { messages: Vec::new() }));
+    nobody.body = Some(Body::Messages(RaftMessages::default()));
     refused(&address, "secret", nobody, "must be a hello").await;
     cluster.propose(&command("after")).await.expect("answered");
     cluster.all_applied().await;
@@ -88,7 +88,7 @@ async fn messages_of_a_replica_that_does_not_live_on_the_speakers_node_are_refus
         message(replica_id(1), replica_id(0), Kind::Heartbeat, b"", 5),
         message(replica_id(1), replica_id(0), Kind::Answer, b"", 6),
     ];
-    let body = Body::Messages(RaftMessages { messages });
+    let body = Body::Messages(RaftMessages { messages, ..RaftMessages::default() });
     wire.frames.send(RaftFrame { body: Some(body) }).await.expect("connected");
     let mut answered = Vec::new();
     while answered.len() < 6 {

@@ -7,6 +7,7 @@ mod failover;
 mod forming;
 mod handshake;
 mod proposing;
+mod replaced;
 mod restart;
 mod snapshot;
 mod storage_suite;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use holdfast_replication::testing::{Driver, LogStore, TypeConfig};
-use holdfast_replication::{Machine, MachineError, Stamp};
+use holdfast_replication::{Machine, MachineError, Replies, Stamp};
 use holdfast_storage::{Identity, MemoryDisk, NodeStore};
 use openraft::StorageError;
 use openraft::testing::log::{StoreBuilder, Suite};
@@ -17,7 +17,7 @@ struct Journal {
 }
 
 impl Machine for Journal {
-    fn apply(&self, stamp: Stamp, commands: &[Bytes]) -> Vec<Bytes> {
+    fn apply(&self, stamp: Stamp, commands: &[Bytes], _: Replies) -> Vec<Bytes> {
         let mut entries = self.entries.lock();
         entries.extend(commands.iter().map(|command| (stamp.now_ms, command.clone())));
         commands.to_vec()

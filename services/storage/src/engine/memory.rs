@@ -212,6 +212,11 @@ impl Engine for MemoryEngine {
         Ok(())
     }
 
+    fn free_bytes(&self) -> Option<u64> {
+        let disk = self.disk.state.lock();
+        disk.capacity.map(|capacity| capacity.saturating_sub(disk.bytes) as u64)
+    }
+
     fn sync_delay(&self) -> Duration {
         self.disk.state.lock().sync_delay
     }

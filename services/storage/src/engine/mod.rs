@@ -23,6 +23,8 @@ pub(crate) trait Engine: Send + Sync {
     fn place(&self) -> &str;
     /// Writes the batch, all or nothing, and returns once it is on stable storage.
     fn write_synced(&self, batch: &Batch) -> Result<(), StorageError>;
+    /// Bytes that can still be written, where that is limited and known.
+    fn free_bytes(&self) -> Option<u64>;
     /// Time that a simulated sync takes before the write.
     fn sync_delay(&self) -> Duration {
         Duration::ZERO

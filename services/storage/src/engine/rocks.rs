@@ -91,6 +91,11 @@ impl Engine for RocksEngine {
         Ok(())
     }
 
+    fn free_bytes(&self) -> Option<u64> {
+        let disk = rustix::fs::statvfs(self.directory.path()).ok()?;
+        Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
         let value = self.db.get_pinned_cf(self.family(Family::of(key))?, key);
         let value = value.map_err(|error| refusal_about(&self.place, key, &error))?;

@@ -59,7 +59,7 @@ fn every_call_is_described_in_full() {
         let names = path.split('/').filter(|segment| segment.starts_with('{')).count();
         let described = parameters.iter().filter(|parameter| parameter["in"] == "path").count();
         assert_eq!(names, described, "{named}");
-        assert!(call["responses"].as_object().unwrap().keys().any(|status| *status < "400".to_owned()), "{named}");
+        assert!(call["responses"].as_object().unwrap().keys().any(|status| status.as_str() < "400"), "{named}");
     }
     assert!(ids.len() > 35, "{ids:?}");
 }

@@ -1,7 +1,7 @@
 //! A small real machine: it appends every command to a list.
 
 use bytes::Bytes;
-use holdfast_replication::{Machine, MachineError, Stamp};
+use holdfast_replication::{Machine, MachineError, Replies, Stamp};
 use parking_lot::Mutex;
 
 const CHUNK: usize = 1024 * 1024;
@@ -55,7 +55,7 @@ impl Journal {
 }
 
 impl Machine for Journal {
-    fn apply(&self, stamp: Stamp, commands: &[Bytes]) -> Vec<Bytes> {
+    fn apply(&self, stamp: Stamp, commands: &[Bytes], _: Replies) -> Vec<Bytes> {
         let mut state = self.state.lock();
         state.clock_ms = state.clock_ms.max(stamp.now_ms);
         state.entries += u64::from(!commands.is_empty());

@@ -5,7 +5,7 @@ pub(crate) mod journal;
 pub(crate) mod node;
 pub(crate) mod proxy;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::time::Duration;
 
@@ -65,6 +65,8 @@ pub(crate) struct Cluster {
     pub(crate) setup: Setup,
     pub(crate) nodes: Vec<Option<Node>>,
     pub(crate) disks: Vec<Disk>,
+    /// Nodes whose replicas the configuration of the next starts gives new ids.
+    pub(crate) renewed: BTreeSet<usize>,
     proxies: BTreeMap<(usize, usize), Proxy>,
 }
 
@@ -99,7 +101,7 @@ impl Cluster {
         let disk = |_| if setup.rocks { Disk::rocks() } else { Disk::Memory(MemoryDisk::new()) };
         let disks = (0..setup.nodes).map(disk).collect();
         let nodes = (0..setup.nodes).map(|_| None).collect();
-        Self { setup, nodes, disks, proxies }
+        Self { setup, nodes, disks, renewed: BTreeSet::new(), proxies }
     }
 
     /// Starts every node and forms the group.
@@ -111,6 +113,11 @@ impl Cluster {
         let node = cluster.node(0);
         node.host.form(&node.group).await.expect("the group forms");
         cluster
+    }
+
+    /// The replica of a group on a node, as the configuration has it now.
+    fn replica(&self, group: usize, index: usize) -> u64 {
+        replica_of(group, index) + if self.renewed.contains(&index) { 50 } else { 0 }
     }
 
     pub(crate) fn node(&self, index: usize) -> &Node {
@@ -131,7 +138,7 @@ impl Cluster {
             .map(|other| Peer {
                 node: node_id(other),
                 address: self.proxies[&(index, other)].address(),
-                replicas: (0..self.setup.groups).map(|group| replica_of(group, other)).collect(),
+                replicas: (0..self.setup.groups).map(|group| self.replica(group, other)).collect(),
             })
             .collect()
     }
@@ -140,11 +147,12 @@ impl Cluster {
     pub(crate) fn group_options(&self, index: usize) -> Vec<GroupOptions> {
         let options = |group| GroupOptions {
             shard: format!("locks_{group:02}"),
-            replica: replica_of(group, index),
-            members: (0..self.setup.nodes).map(|index| (replica_of(group, index), node_id(index))).collect(),
+            replica: self.replica(group, index),
+            members: (0..self.setup.nodes).map(|index| (self.replica(group, index), node_id(index))).collect(),
             timing: self.setup.timing,
             snapshot_after: self.setup.snapshot_after,
             keep_entries: self.setup.keep_entries,
+            wall_clock: holdfast_replication::WallClock::default(),
         };
         (0..self.setup.groups).map(options).collect()
     }

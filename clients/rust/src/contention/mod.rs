@@ -1,0 +1,47 @@
+//! Many contend for one mutex, and each is told when it becomes the owner and when it ceases to be.
+//!
+//! A [`MutexContendService`] contends on behalf of a [`MutexContender`]; a [`MutexRetrievalService`] only looks and
+//! tells a [`MutexRetriever`]. A [`ContentionFactory`] makes both. Owners are kept by the lock service
+//! ([`ServiceStore`]) or, for tests, by this process ([`InProcessStore`]). [`SimbaLocker`] and [`Scheduler`] are made
+//! of them, as is [`LeaderElection`](crate::election::LeaderElection).
+//!
+//! An ownership lasts for a time to live and is renewed. If that fails, it ends on this machine's monotonic clock, and
+//! before anybody else can have the mutex: [`MutexContendService::is_owner`] is false from that instant on, and
+//! [`MutexContender::on_released`] is called.
+
+mod contend;
+mod contender;
+mod contender_id;
+mod error;
+mod factory;
+mod life;
+mod locker;
+mod moment;
+mod notifier;
+mod once;
+mod options;
+mod owner;
+mod period;
+mod retrieve;
+mod scheduler;
+mod seen;
+mod service;
+mod state;
+mod store;
+
+pub use contender::{Contender, MutexContender, MutexRetriever};
+pub use contender_id::ContenderIdGenerator;
+pub use error::ContentionError;
+pub use factory::ContentionFactory;
+pub use locker::SimbaLocker;
+pub use moment::Moment;
+pub(crate) use once::Once;
+pub use options::{ContendOptions, Pacing};
+pub use owner::MutexOwner;
+pub use period::ContendPeriod;
+pub use scheduler::{ScheduleConfig, Scheduler, Strategy};
+pub use service::{
+    MutexContendService, MutexContendServiceFactory, MutexRetrievalService, MutexRetrievalServiceFactory, Status,
+};
+pub use state::MutexState;
+pub use store::{AcquireMutex, Acquisition, Holding, InProcessStore, MutexStore, ServiceStore};

@@ -1,0 +1,70 @@
+//! When to ask next, where nobody tells.
+
+use std::time::Duration;
+
+use rand::Rng;
+
+use super::moment::Moment;
+use super::owner::MutexOwner;
+
+/// How much later than the end of an owner's transition another contender asks at most, in ms; not included.
+const LATEST_MS: i64 = 1_000;
+/// How much it may ask earlier, in ms: its clock or the answer may be late.
+const EARLIEST_MS: i64 = -200;
+
+/// How long a contender waits until it asks again: the owner up to the end of its time to live, everybody else up to
+/// the end of the owner's transition and a random time that keeps them from asking all at once.
+///
+/// ```
+/// use std::time::Duration;
+/// use holdfast_client::contention::{ContendPeriod, Moment, MutexOwner};
+///
+/// let at = Moment::from_millis;
+/// let owner = MutexOwner::new("a", at(1_000), at(3_000), at(4_000));
+/// let period = ContendPeriod::new("a");
+/// assert_eq!(period.ensure_next_delay(&owner, at(1_000)), Duration::from_millis(2_000));
+/// let other = ContendPeriod::new("b").ensure_next_delay(&owner, at(1_000));
+/// assert!(other >= Duration::from_millis(2_800) && other < Duration::from_millis(4_000));
+/// ```
+#[derive(Clone, Debug)]
+pub struct ContendPeriod {
+    contender_id: String,
+}
+
+impl ContendPeriod {
+    /// For this contender.
+    pub fn new(contender_id: impl Into<String>) -> Self {
+        Self { contender_id: contender_id.into() }
+    }
+
+    /// How long from `now` until this contender asks next, never below zero.
+    pub fn ensure_next_delay(&self, owner: &MutexOwner, now: Moment) -> Duration {
+        Duration::from_millis(u64::try_from(self.next_delay(owner, now)).unwrap_or(0))
+    }
+
+    /// The same in ms; negative when it should have asked already.
+    pub fn next_delay(&self, owner: &MutexOwner, now: Moment) -> i64 {
+        if owner.is_owner(&self.contender_id) {
+            Self::next_owner_delay(owner, now)
+        } else {
+            Self::next_contender_delay(owner, now, &mut rand::rng())
+        }
+    }
+
+    /// From `now` to the end of the owner's time to live, in ms; negative when that is over.
+    pub fn next_owner_delay(owner: &MutexOwner, now: Moment) -> i64 {
+        from_to(now, owner.ttl_at())
+    }
+
+    /// From `now` to the end of the owner's transition and -200 to 1,000 ms on top, 0 to 1,000 when it has no
+    /// transition; in ms, negative when that is over.
+    pub fn next_contender_delay(owner: &MutexOwner, now: Moment, random: &mut impl Rng) -> i64 {
+        let earliest = if owner.transition_at() == owner.ttl_at() { 0 } else { EARLIEST_MS };
+        from_to(now, owner.transition_at()).saturating_add(random.random_range(earliest..LATEST_MS))
+    }
+}
+
+fn from_to(from: Moment, to: Moment) -> i64 {
+    let ms = |moment: Moment| i64::try_from(moment.as_millis()).unwrap_or(i64::MAX);
+    ms(to).saturating_sub(ms(from))
+}

@@ -1,0 +1,275 @@
+//! What can go wrong, and why a lock is not given.
+
+use std::fmt;
+use std::time::Duration;
+
+use holdfast_proto::v1;
+use tonic_types::StatusExt;
+
+use crate::view::{Blocker, Holder, Path};
+
+/// What this library returns.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why something was not done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The lock is not given, for a reason that lies in what others, or the same owner, hold or wait for.
+    #[error("the lock was not granted: {0}")]
+    Refused(Refusal),
+    /// The wait was ended by the caller's own limit. Nothing of it is left in the queue.
+    #[error("the lock was not granted within {0:?}")]
+    TimedOut(Duration),
+    /// The hold was lost before.
+    #[error("the hold was lost: {0}")]
+    Lost(LossReason),
+    /// The session is over; open another one.
+    #[error("the session has ended: {0}")]
+    SessionEnded(EndReason),
+    /// The service refused, with one of its codes, like `NAMESPACE_NOT_FOUND`.
+    #[error("{code}: {detail}")]
+    Service {
+        /// As in the service's documentation of errors.
+        code: String,
+        /// For people.
+        detail: String,
+    },
+    /// No gateway could be reached in the time that was allowed for it.
+    #[error("no gateway can be reached: {0}")]
+    Unreachable(String),
+    /// What was asked cannot be sent; the text names what is wrong and what is allowed.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl Error {
+    /// The service's code, where the service refused.
+    pub fn code(&self) -> Option<&str> {
+        match self {
+            Self::Service { code, .. } => Some(code),
+            _ => None,
+        }
+    }
+
+    /// Why others kept the lock, where they did.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::Refused(refusal) => Some(refusal),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn service(code: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::Service { code: code.into(), detail: detail.into() }
+    }
+
+    /// Whether trying again, here or at another gateway, may help.
+    pub(crate) fn is_passing(&self) -> bool {
+        match self {
+            Self::Unreachable(_) => true,
+            Self::Service { code, .. } => {
+                matches!(code.as_str(), "UNAVAILABLE" | "DEADLINE_EXCEEDED" | "INTERNAL" | "RATE_LIMITED")
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Errors of single calls: the service's code where it sent one.
+impl From<tonic::Status> for Error {
+    fn from(status: tonic::Status) -> Self {
+        match status.get_details_error_info() {
+            Some(info) if !info.reason.is_empty() => Self::service(info.reason, status.message()),
+            // What never reached the service, or came from something between.
+            _ => Self::Unreachable(format!("{}: {}", status.code(), status.message())),
+        }
+    }
+}
+
+/// Why a lock is not given, and by whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The reason of the first claim that fails.
+    pub reason: Reason,
+    /// Up to 16 of those that are in the way.
+    pub blockers: Vec<Blocker>,
+    /// With [`Reason::Deadlock`]: who waits for whom, the caller's own step last.
+    pub cycle: Vec<CycleStep>,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.reason)?;
+        if let Some(blocker) = self.blockers.first() {
+            let verb = if blocker.waiting { "waits for" } else { "holds" };
+            write!(f, "; {} {verb} {}", blocker.holder.name(), blocker.path)?;
+        }
+        Ok(())
+    }
+}
+
+/// A step of a cycle of waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CycleStep {
+    /// Who it is; of a session: the session's process.
+    pub process_id: String,
+    /// Its session, if it has one.
+    pub session_id: Option<String>,
+    /// The thread of the session.
+    pub holder: Option<String>,
+    /// What it holds or claims that is in the way.
+    pub path: Path,
+    /// Whether it is in the way by waiting there earlier, not by holding.
+    pub waiting: bool,
+}
+
+/// The reason of a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The same owner holds it in the other mode.
+    Upgrade,
+    /// Another owner holds the same path.
+    Held,
+    /// Another owner holds a path above it.
+    Ancestor,
+    /// Another owner holds a path below it.
+    Descendant,
+    /// All who are in the way have run out and get time to stop.
+    Transition,
+    /// Only waiting requests are in the way.
+    Queued,
+    /// Waiting would close a cycle of waits.
+    Deadlock,
+    /// The wait ended first.
+    TimedOut,
+    /// The hold is gone.
+    NotHeld,
+    /// A reset, the end of the session or the deletion of the namespace cut the wait short.
+    Ended,
+    /// One that this version does not know.
+    Other,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Upgrade => "its owner holds it in the other mode",
+            Self::Held => "another owner holds it",
+            Self::Ancestor => "another owner holds a path above it",
+            Self::Descendant => "another owner holds a path below it",
+            Self::Transition => "the holders before have run out and get time to stop",
+            Self::Queued => "others wait for it",
+            Self::Deadlock => "waiting would close a cycle of waits",
+            Self::TimedOut => "the wait ended first",
+            Self::NotHeld => "the hold is gone",
+            Self::Ended => "the wait was cut short",
+            Self::Other => "for a reason that this version does not know",
+        })
+    }
+}
+
+/// Why a hold is no longer one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// The service said that the session had expired.
+    Expired,
+    /// Somebody forced the lock open.
+    Deleted,
+    /// A reset of the namespace removed it.
+    Reset,
+    /// The service does not know the hold; the owner named here has it, if anybody does.
+    Duplicate(Option<Box<Holder>>),
+    /// The session is over.
+    SessionEnded(EndReason),
+    /// It was released: by its guard, or by an `unlock` elsewhere.
+    Released,
+}
+
+impl fmt::Display for LossReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Expired => f.write_str("it expired"),
+            Self::Deleted => f.write_str("the lock was forced open"),
+            Self::Reset => f.write_str("a reset removed it"),
+            Self::Duplicate(Some(owner)) => write!(f, "{} holds it", owner.name()),
+            Self::Duplicate(None) => f.write_str("the service does not know of it"),
+            Self::SessionEnded(reason) => write!(f, "its session has ended: {reason}"),
+            Self::Released => f.write_str("it was released"),
+        }
+    }
+}
+
+/// How a session ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EndReason {
+    /// It was closed.
+    Closed,
+    /// The service said that it had been silent for too long.
+    Expired,
+    /// Its keep-alives were not answered in time, counted on this machine: the service may end it at any moment.
+    Unreachable,
+    /// A reset of the namespace removed it.
+    Reset,
+    /// Its namespace was deleted.
+    NamespaceDeleted,
+    /// Another connection resumed it.
+    Superseded,
+    /// The service no longer lets this client in, with the code and text that it gave.
+    Denied(String),
+}
+
+impl fmt::Display for EndReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("it was closed"),
+            Self::Expired => f.write_str("it expired"),
+            Self::Unreachable => f.write_str("it could not be kept alive in time"),
+            Self::Reset => f.write_str("a reset removed it"),
+            Self::NamespaceDeleted => f.write_str("its namespace was deleted"),
+            Self::Superseded => f.write_str("another connection took it over"),
+            Self::Denied(why) => write!(f, "the service lets this client in no more: {why}"),
+        }
+    }
+}
+
+impl From<v1::Refusal> for Refusal {
+    fn from(refusal: v1::Refusal) -> Self {
+        use v1::refusal::Code;
+        let reason = match refusal.code() {
+            Code::Upgrade => Reason::Upgrade,
+            Code::Held => Reason::Held,
+            Code::Ancestor => Reason::Ancestor,
+            Code::Descendant => Reason::Descendant,
+            Code::Transition => Reason::Transition,
+            Code::Queued => Reason::Queued,
+            Code::Deadlock => Reason::Deadlock,
+            Code::TimedOut => Reason::TimedOut,
+            Code::NotHeld => Reason::NotHeld,
+            Code::Ended => Reason::Ended,
+            Code::Unspecified => Reason::Other,
+        };
+        let step = |step: v1::CycleStep| CycleStep {
+            process_id: step.process_id,
+            session_id: step.session_id,
+            holder: step.holder,
+            path: Path(step.path),
+            waiting: step.waiting,
+        };
+        Self {
+            reason,
+            blockers: refusal.blockers.into_iter().map(Blocker::from).collect(),
+            cycle: refusal.cycle.into_iter().map(step).collect(),
+        }
+    }
+}
+
+impl Refusal {
+    /// One that is known without asking the service.
+    pub(crate) fn of(reason: Reason) -> Self {
+        Self { reason, blockers: Vec::new(), cycle: Vec::new() }
+    }
+}

@@ -1,0 +1,41 @@
+//! Locks of a Holdfast service, for programs written in Rust.
+//!
+//! Purpose: what an application programmer touches: a connection to any gateway, a session that outlives connections,
+//! locks on it that are released when their guards are dropped, contention for one owner, and leader election.
+//!
+//! Invariant: whoever is told that it holds a lock holds it until the deadline it was told, counted on this machine's
+//! monotonic clock from before the service counts; nothing here says *held* after that.
+//!
+//! Deliberately unknown here: how the service keeps its promises, and what its users do with what they lock.
+//!
+//! ```no_run
+//! use holdfast_client::Client;
+//!
+//! #[tokio::main]
+//! async fn main() -> holdfast_client::Result<()> {
+//!     let client = Client::new("http://127.0.0.1:8080", "hf_key_secret")?;
+//!     let session = client.session("demo").process_id("report-writer").open().await?;
+//!     let guard = session.mutex("report").lock().await?;
+//!     guard.protect(async { println!("only one of us, with token {}", guard.fencing_token()) }).await?;
+//!     guard.release().await?;
+//!     session.close().await;
+//!     Ok(())
+//! }
+//! ```
+
+mod client;
+pub mod contention;
+pub mod election;
+mod error;
+mod locks;
+mod session;
+mod view;
+
+pub use client::{Bearer, Caller, Client, ClientBuilder};
+pub use error::{CycleStep, EndReason, Error, LossReason, Reason, Refusal, Result};
+/// Messages and clients of the service's single calls, as generated from its protocol.
+pub use holdfast_proto::v1 as protocol;
+pub use locks::{Guard, Hold, LockService, LockSet, LockStatus, Mutex, RwLock};
+pub use session::events::{LockListener, SessionHandler};
+pub use session::{Session, SessionBuilder};
+pub use view::{Blocker, Holder, Mode, Path, Standing};

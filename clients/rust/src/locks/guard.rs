@@ -1,0 +1,187 @@
+//! What somebody who holds locks has in hand.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+use crate::error::{EndReason, Error, LossReason, Result};
+use crate::session::Session;
+use crate::session::shared::{Claimed, Shared};
+use crate::view::Path;
+
+/// A hold on one or several locks, until it is dropped or released. Dropping it releases in the background;
+/// [`Guard::release`] waits until the service has done it.
+///
+/// ```no_run
+/// # async fn example(session: holdfast_client::Session) -> holdfast_client::Result<()> {
+/// let guard = session.mutex("invoices").lock().await?;
+/// // Work that stops by itself at the deadline, or when the lock is lost for another reason:
+/// let written = guard.protect(async { "written" }).await?;
+/// // Or ask before each step. Stores that know tokens are given the token too.
+/// let token = guard.check()?;
+/// guard.release().await?;
+/// # let _ = (written, token);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a guard that is not kept releases its lock at once"]
+pub struct Guard {
+    hold: Hold,
+    claimed: Claimed,
+    /// The session lives as long as something is held on it.
+    session: Session,
+}
+
+/// What a [`Guard`] knows of its hold, to hand to others. It does not keep the lock.
+#[derive(Clone)]
+pub struct Hold {
+    shared: Arc<Shared>,
+    token: u64,
+    tokens: Arc<BTreeMap<Path, u64>>,
+    loss: watch::Receiver<Option<LossReason>>,
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Guard({:?})", self.hold)
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let paths: Vec<String> = self.tokens.keys().map(Path::to_string).collect();
+        write!(f, "{} with token {}", paths.join(", "), self.token)
+    }
+}
+
+impl std::ops::Deref for Guard {
+    type Target = Hold;
+
+    fn deref(&self) -> &Hold {
+        &self.hold
+    }
+}
+
+impl Guard {
+    pub(super) fn new(session: &Session, claimed: Claimed) -> Result<Self> {
+        let hold = Hold {
+            shared: Arc::clone(session.shared()),
+            token: claimed.token(),
+            tokens: Arc::clone(claimed.tokens()),
+            loss: claimed.loss().clone(),
+        };
+        match hold.shared.lease.over() {
+            Some(reason) => Err(Error::SessionEnded(reason)),
+            None => Ok(Self { hold, claimed, session: session.clone() }),
+        }
+    }
+
+    /// What is known of the hold, for other tasks.
+    pub fn hold(&self) -> Hold {
+        self.hold.clone()
+    }
+
+    /// The session that it is held on.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Gives the lock back, and waits until the service has done it. Of a lock that its owner took several times it
+    /// gives back one; the last one frees it. Dropped while it waits, the release is still done.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when the hold had been lost: what was done under it may have met others.
+    pub async fn release(self) -> Result<()> {
+        let loss = self.hold.loss();
+        self.claimed.release().await;
+        loss.map_or(Ok(()), |reason| Err(Error::Lost(reason)))
+    }
+}
+
+impl Hold {
+    /// Greater than every token that was given before for these paths or any above or below: what a store compares. Of
+    /// several locks it is that of those that this very request took; see [`Hold::fencing_token_of`]. It stays readable
+    /// when the hold is lost, since a store is to refuse it then.
+    pub fn fencing_token(&self) -> u64 {
+        self.token
+    }
+
+    /// The token of one of the paths.
+    pub fn fencing_token_of(&self, path: impl Into<Path>) -> Option<u64> {
+        self.tokens.get(&path.into()).copied()
+    }
+
+    /// The paths that are held, in order.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.tokens.keys()
+    }
+
+    /// Until when the hold is certain, unless it is taken away by force. Moves on as long as the session is kept alive.
+    pub fn deadline(&self) -> Instant {
+        self.shared.lease.until().into_std()
+    }
+
+    /// Whether the hold is lost, or may be. The clock is looked at each time, so that this is right also directly after
+    /// the process was stopped for a while.
+    pub fn is_lost(&self) -> bool {
+        self.loss().is_some()
+    }
+
+    /// Why the hold is lost, or may be, if it is.
+    pub fn loss(&self) -> Option<LossReason> {
+        let lost = self.loss.borrow().clone();
+        lost.or_else(|| self.shared.lease.over().map(LossReason::SessionEnded))
+    }
+
+    /// Completes when the hold is lost, or may be.
+    pub async fn lost(&self) -> LossReason {
+        let mut losses = self.loss.clone();
+        loop {
+            if let Some(reason) = self.loss() {
+                return reason;
+            }
+            tokio::select! {
+                changed = losses.changed() => {
+                    if changed.is_err() {
+                        // The request is over. Its end was said before, or it was that of the session.
+                        return self.loss().unwrap_or(LossReason::SessionEnded(EndReason::Closed));
+                    }
+                }
+                _ = self.shared.lease.wait_over() => {}
+            }
+        }
+    }
+
+    /// The token, if the hold is certain at this moment.
+    ///
+    /// # Errors
+    /// [`Error::Lost`], with the reason.
+    pub fn check(&self) -> Result<u64> {
+        self.loss().map_or(Ok(self.token), |reason| Err(Error::Lost(reason)))
+    }
+
+    /// Runs some work for as long as the hold is certain. Whether it is is looked at before each step of the work, so
+    /// that nothing of it runs after a pause in which the lock was lost.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when the work was stopped. It ends at its next `await`, and what runs there is dropped.
+    pub async fn protect<F: Future>(&self, work: F) -> Result<F::Output> {
+        let (mut work, mut lost) = (pin!(work), pin!(self.lost()));
+        poll_fn(|context| {
+            if let Some(reason) = self.loss() {
+                return Poll::Ready(Err(Error::Lost(reason)));
+            }
+            if let Poll::Ready(reason) = lost.as_mut().poll(context) {
+                return Poll::Ready(Err(Error::Lost(reason)));
+            }
+            work.as_mut().poll(context).map(Ok)
+        })
+        .await
+    }
+}

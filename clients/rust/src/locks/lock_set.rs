@@ -1,0 +1,69 @@
+//! Several locks at once.
+
+use std::time::Duration;
+
+use super::{Guard, Wanted};
+use crate::error::Result;
+use crate::session::Session;
+use crate::view::{Mode, Path};
+
+/// Several locks that are taken together or not at all, in one step of the service: nobody waits with half of them.
+/// Owners are as those of a [`Mutex`](crate::Mutex). The guard is lost when any of its locks is.
+///
+/// ```no_run
+/// # async fn example(session: holdfast_client::Session) -> holdfast_client::Result<()> {
+/// use holdfast_client::Mode;
+///
+/// let both = session.lock_set([("from", Mode::Write), ("to", Mode::Write), ("rates", Mode::Read)]);
+/// let guard = both.lock().await?;
+/// println!("{:?}", guard.fencing_token_of("from"));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct LockSet {
+    wanted: Wanted,
+}
+
+impl LockSet {
+    pub(crate) fn new(session: Session, claims: impl IntoIterator<Item = (Path, Mode)>) -> Self {
+        Self { wanted: Wanted::new(session, claims) }
+    }
+
+    /// Names the owner, as [`Mutex::owned_by`](crate::Mutex::owned_by) does.
+    pub fn owned_by(mut self, owner: impl AsRef<str>) -> Self {
+        self.wanted.owner = Some(owner.as_ref().into());
+        self
+    }
+
+    /// As [`Mutex::transition`](crate::Mutex::transition).
+    pub fn transition(mut self, transition: Duration) -> Self {
+        self.wanted.transition = transition;
+        self
+    }
+
+    /// Waits for all of them, without a limit of time.
+    ///
+    /// # Errors
+    /// As of [`Mutex::lock`](crate::Mutex::lock), and [`Error::Invalid`](crate::Error::Invalid) for none or more than
+    /// 64.
+    pub async fn lock(&self) -> Result<Guard> {
+        self.wanted.lock(None).await
+    }
+
+    /// Takes all of them if they can be had now.
+    ///
+    /// # Errors
+    /// [`Error::Refused`](crate::Error::Refused), with those who are in the way of the first that fails.
+    pub async fn try_lock(&self) -> Result<Guard> {
+        self.wanted.try_lock(None).await
+    }
+
+    /// As [`LockSet::lock`], for so long at most.
+    ///
+    /// # Errors
+    /// As of [`LockSet::lock`], and [`Error::TimedOut`](crate::Error::TimedOut).
+    pub async fn lock_timeout(&self, limit: Duration) -> Result<Guard> {
+        self.wanted.lock_timeout(None, limit).await
+    }
+}

@@ -1,0 +1,67 @@
+//! One connection of a session to one gateway.
+
+use std::time::Duration;
+
+use holdfast_proto::v1;
+use holdfast_proto::v1::client_message::{Message as Said, Open};
+use holdfast_proto::v1::server_message::{Message as Says, Opened};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+
+use crate::client::Client;
+use crate::error::{Error, Result};
+
+/// Messages on their way out; more wait in the table.
+const OUTGOING: usize = 16;
+
+pub(super) struct Connection {
+    pub(super) to: mpsc::Sender<v1::ClientMessage>,
+    pub(super) from: Streaming<v1::ServerMessage>,
+    pub(super) seq: u64,
+}
+
+/// How an attempt to open a session went wrong.
+pub(super) struct Failed {
+    pub(super) error: Error,
+    /// Whether the service may open the session all the same.
+    pub(super) may_be_done: bool,
+}
+
+impl Connection {
+    /// Connects to the gateway of that number and opens the session on it. Returns when that was asked for, too.
+    pub(super) async fn open(
+        client: &Client,
+        number: usize,
+        open: Open,
+        within: Duration,
+    ) -> Result<(Self, Opened, Instant), Failed> {
+        let deadline = Instant::now() + within;
+        let not_done = |error| Failed { error, may_be_done: false };
+        let mut sessions = client.connect(number, within).await.map_err(not_done)?;
+        let may_be_done = |error: Error| Failed { may_be_done: error.is_passing(), error };
+        let (to, messages) = mpsc::channel(OUTGOING);
+        let first = message(1, Said::Open(open));
+        to.try_send(first).expect("a new queue has room");
+        let asked_at = Instant::now();
+        let opened = async {
+            let mut from = sessions.connect(ReceiverStream::new(messages)).await?.into_inner();
+            let opened = match from.message().await?.and_then(|message| message.message) {
+                Some(Says::Opened(opened)) => opened,
+                Some(Says::Error(error)) => return Err(Error::service(error.code, error.detail)),
+                _ => return Err(Error::Unreachable("the gateway did not answer `open`".to_owned())),
+            };
+            Ok((from, opened))
+        };
+        let answer = timeout_at(deadline, opened).await;
+        let silent = |_| Error::Unreachable(format!("the gateway did not open the session within {within:?}"));
+        let (from, opened) = answer.map_err(silent).and_then(|opened| opened).map_err(may_be_done)?;
+        Ok((Self { to, from, seq: 1 }, opened, asked_at))
+    }
+}
+
+/// A message with its number in the connection.
+pub(super) fn message(seq: u64, said: Said) -> v1::ClientMessage {
+    v1::ClientMessage { seq, message: Some(said) }
+}

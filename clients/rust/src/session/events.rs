@@ -1,0 +1,228 @@
+//! What a session tells those who asked to be told.
+//!
+//! Handlers run on a task of their own, one after the other and in the order in which things happened, so that a slow
+//! one delays no sign of life. What they do not take in time is counted, and they are told how much they missed.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use parking_lot::RwLock;
+use tokio::sync::mpsc;
+
+use crate::error::{EndReason, LossReason};
+use crate::locks::LockStatus;
+use crate::view::Path;
+
+/// Events that wait for slow handlers.
+const QUEUE: usize = 10_000;
+
+/// Is told what happens to a session. Everything has a default that does nothing. Handlers may block: only other
+/// handlers wait for them.
+///
+/// ```
+/// use holdfast_client::{LossReason, Path, SessionHandler};
+///
+/// struct Alarm;
+///
+/// impl SessionHandler for Alarm {
+///     fn unexpected_unlock(&self, path: &Path, reason: &LossReason) {
+///         eprintln!("{path} was lost: {reason}");
+///     }
+/// }
+///
+/// Alarm.unexpected_unlock(&Path::from("invoices"), &LossReason::Deleted);
+/// ```
+pub trait SessionHandler: Send + Sync + 'static {
+    /// A hold was lost by no doing of this client. Its guard says so too.
+    fn unexpected_unlock(&self, path: &Path, reason: &LossReason) {
+        let _ = (path, reason);
+    }
+
+    /// A lock was granted that nobody here waits for any more, since its caller gave up. It is being released.
+    fn unexpected_lock(&self, path: &Path, fencing_token: u64) {
+        let _ = (path, fencing_token);
+    }
+
+    /// The service said that a hold is gone. Comes before [`SessionHandler::unexpected_unlock`], which also tells of
+    /// holds that are lost with their session.
+    fn revoked(&self, path: &Path, reason: &LossReason) {
+        let _ = (path, reason);
+    }
+
+    /// No gateway answers. All holds are lost at that instant unless one answers before.
+    fn jeopardy(&self, until: Instant) {
+        let _ = until;
+    }
+
+    /// A gateway answers again, in time.
+    fn safe(&self) {}
+
+    /// The session is over, and everything that it held.
+    fn ended(&self, reason: &EndReason) {
+        let _ = reason;
+    }
+
+    /// So many events came faster than the handlers took them, and were dropped.
+    fn missed(&self, events: u64) {
+        let _ = events;
+    }
+}
+
+/// Is told how locks of a [`LockService`](crate::LockService) change.
+pub trait LockListener: Send + Sync + 'static {
+    /// Called for each change, in order.
+    fn status_changed(&self, path: &Path, before: LockStatus, now: LockStatus);
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    Revoked { path: Path, reason: LossReason },
+    Lost { path: Path, reason: LossReason },
+    UnexpectedLock { path: Path, fencing_token: u64 },
+    Jeopardy(Instant),
+    Safe,
+    Ended(EndReason),
+    Status { path: Path, before: LockStatus, now: LockStatus },
+}
+
+type Handlers = RwLock<Vec<Arc<dyn SessionHandler>>>;
+type Listeners = RwLock<Vec<Arc<dyn LockListener>>>;
+
+/// Where events go in.
+pub(crate) struct Events {
+    queue: mpsc::Sender<Event>,
+    missed: Arc<AtomicU64>,
+    handlers: Arc<Handlers>,
+    listeners: Arc<Listeners>,
+}
+
+impl Events {
+    /// Starts the task that calls the handlers. It ends when this value is dropped and all was told.
+    pub(crate) fn start(handlers: Vec<Arc<dyn SessionHandler>>) -> Self {
+        let (queue, events) = mpsc::channel(QUEUE);
+        let missed = Arc::new(AtomicU64::new(0));
+        let (handlers, listeners) = (Arc::new(RwLock::new(handlers)), Arc::default());
+        tokio::spawn(tell_all(events, Arc::clone(&missed), Arc::clone(&handlers), Arc::clone(&listeners)));
+        Self { queue, missed, handlers, listeners }
+    }
+
+    pub(crate) fn add_handler(&self, handler: Arc<dyn SessionHandler>) {
+        self.handlers.write().push(handler);
+    }
+
+    pub(crate) fn add_listener(&self, listener: Arc<dyn LockListener>) {
+        self.listeners.write().push(listener);
+    }
+
+    /// Never waits.
+    pub(crate) fn push(&self, event: Event) {
+        if self.queue.try_send(event).is_err() {
+            self.missed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+async fn tell_all(
+    mut events: mpsc::Receiver<Event>,
+    missed: Arc<AtomicU64>,
+    handlers: Arc<Handlers>,
+    listeners: Arc<Listeners>,
+) {
+    while let Some(event) = events.recv().await {
+        let told = (missed.swap(0, Ordering::Relaxed), handlers.read().clone(), listeners.read().clone());
+        // Handlers may block, which a task must not.
+        let done = tokio::task::spawn_blocking(move || {
+            let (missed, handlers, listeners) = told;
+            if missed > 0 {
+                handlers.iter().for_each(|handler| contained(|| handler.missed(missed)));
+            }
+            match &event {
+                Event::Status { path, before, now } => {
+                    listeners.iter().for_each(|listener| contained(|| listener.status_changed(path, *before, *now)));
+                }
+                other => handlers.iter().for_each(|handler| contained(|| tell(&**handler, other))),
+            }
+        });
+        // It contains panics; it is cancelled only when the runtime ends.
+        let _ = done.await;
+    }
+}
+
+fn tell(handler: &dyn SessionHandler, event: &Event) {
+    match event {
+        Event::Revoked { path, reason } => handler.revoked(path, reason),
+        Event::Lost { path, reason } => handler.unexpected_unlock(path, reason),
+        Event::UnexpectedLock { path, fencing_token } => handler.unexpected_lock(path, *fencing_token),
+        Event::Jeopardy(until) => handler.jeopardy(*until),
+        Event::Safe => handler.safe(),
+        Event::Ended(reason) => handler.ended(reason),
+        Event::Status { .. } => {}
+    }
+}
+
+/// A handler that panics is of no concern to the others.
+fn contained(call: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(call)).is_err() {
+        tracing::error!("a handler of a session panicked");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::Mutex;
+    use std::sync::mpsc as blocking;
+
+    /// Writes down what it is told; panics at the first, and waits at the second until it may go on.
+    struct Strange {
+        told: Arc<Mutex<Vec<String>>>,
+        calls: AtomicU64,
+        may_go_on: Mutex<blocking::Receiver<()>>,
+    }
+
+    impl SessionHandler for Strange {
+        fn safe(&self) {
+            self.told.lock().push("safe".to_owned());
+            match self.calls.fetch_add(1, Ordering::Relaxed) {
+                0 => panic!("as handlers may"),
+                1 => self.may_go_on.lock().recv().unwrap(),
+                _ => {}
+            }
+        }
+
+        fn ended(&self, reason: &EndReason) {
+            self.told.lock().push(reason.to_string());
+        }
+
+        fn missed(&self, events: u64) {
+            self.told.lock().push(format!("missed {events}"));
+        }
+    }
+
+    #[tokio::test]
+    async fn handlers_are_told_in_order_and_how_much_they_missed_whatever_they_do() {
+        let (told, (go_on, may_go_on)) = (Arc::default(), blocking::channel());
+        let strange = Strange { told: Arc::clone(&told), calls: AtomicU64::new(0), may_go_on: Mutex::new(may_go_on) };
+        let events = Events::start(vec![Arc::new(strange)]);
+        events.push(Event::Safe);
+        events.push(Event::Safe);
+        let wait_until = async |count| {
+            while told.lock().len() != count {
+                tokio::task::yield_now().await;
+            }
+        };
+        wait_until(2).await;
+        // It is busy now: so many wait, and the rest is missed.
+        for _ in 0..QUEUE + 3 {
+            events.push(Event::Ended(EndReason::Closed));
+        }
+        go_on.send(()).unwrap();
+        wait_until(2 + QUEUE + 1).await;
+        let closed = EndReason::Closed.to_string();
+        let told = told.lock();
+        assert_eq!(told[..4], ["safe".to_owned(), "safe".to_owned(), "missed 3".to_owned(), closed.clone()]);
+        assert_eq!(told.last(), Some(&closed));
+    }
+}

@@ -1,0 +1,148 @@
+//! Until when the session is certain to live, counted on this machine.
+//!
+//! Invariant: once anybody was told that the time is over, nobody is told that it is not. An answer that comes later
+//! extends nothing.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::error::EndReason;
+
+/// Clients stop that much earlier than the service, in parts of the time to live: clocks may differ so far.
+const EARLY: u32 = 1_000;
+
+#[derive(Clone, Debug)]
+pub(crate) struct LeaseState {
+    /// The session may end from then on, unless a sign of life is answered before.
+    pub(crate) until: Instant,
+    /// The session is over.
+    pub(crate) ended: Option<EndReason>,
+}
+
+impl LeaseState {
+    /// Why the session cannot be relied on at that moment.
+    fn end(&self, now: Instant) -> Option<EndReason> {
+        self.ended.clone().or_else(|| (now >= self.until).then_some(EndReason::Unreachable))
+    }
+}
+
+/// Watches the session's life.
+#[derive(Clone, Debug)]
+pub(crate) struct Lease(watch::Sender<LeaseState>);
+
+impl Lease {
+    /// Of a session that was asked for at `asked_at` and lives for `ttl` from some moment after.
+    pub(crate) fn new(asked_at: Instant, ttl: Duration) -> Self {
+        Self(watch::Sender::new(LeaseState { until: asked_at + shortened(ttl), ended: None }))
+    }
+
+    /// A sign of life that was sent at `sent_at` was answered. Returns whether it came in time: if not, the session is
+    /// over.
+    pub(crate) fn extend(&self, sent_at: Instant, ttl: Duration) -> bool {
+        let until = sent_at + shortened(ttl);
+        let mut in_time = false;
+        self.0.send_if_modified(|state| {
+            in_time = state.end(Instant::now()).is_none();
+            let rises = in_time && until > state.until;
+            if rises {
+                state.until = until;
+            }
+            rises
+        });
+        in_time
+    }
+
+    /// Ends it, unless it has ended. Returns how it ended.
+    pub(crate) fn end(&self, reason: EndReason) -> EndReason {
+        let mut ended = reason;
+        self.0.send_if_modified(|state| match state.end(Instant::now()) {
+            Some(before) if state.ended.is_some() => {
+                ended = before;
+                false
+            }
+            _ => {
+                state.ended = Some(ended.clone());
+                true
+            }
+        });
+        ended
+    }
+
+    /// Why the session cannot be relied on now. The clock is looked at, so that a process which did not run for a while
+    /// is told before anything else happened.
+    pub(crate) fn over(&self) -> Option<EndReason> {
+        let state = self.0.borrow();
+        // While the state is borrowed nobody extends it.
+        state.end(Instant::now())
+    }
+
+    /// Until when the session is certain to live.
+    pub(crate) fn until(&self) -> Instant {
+        self.0.borrow().until
+    }
+
+    /// Ends when the session cannot be relied on any more.
+    pub(crate) async fn wait_over(&self) -> EndReason {
+        let mut changes = self.0.subscribe();
+        loop {
+            let (until, over) = {
+                let state = changes.borrow_and_update();
+                (state.until, state.end(Instant::now()))
+            };
+            if let Some(reason) = over {
+                return reason;
+            }
+            tokio::select! {
+                () = tokio::time::sleep_until(until) => {}
+                changed = changes.changed() => changed.expect("the sender lives in self"),
+            }
+        }
+    }
+}
+
+fn shortened(ttl: Duration) -> Duration {
+    ttl - ttl / EARLY
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_millis(40);
+
+    #[test]
+    fn it_counts_from_the_question_and_stops_early() {
+        let now = Instant::now();
+        let lease = Lease::new(now, Duration::from_secs(10));
+        assert_eq!(lease.until(), now + Duration::from_millis(9_990));
+        assert!(lease.extend(now + Duration::from_secs(1), Duration::from_secs(10)));
+        assert_eq!(lease.until(), now + Duration::from_millis(10_990));
+        assert!(lease.extend(now, Duration::from_secs(10)), "an older answer shortens nothing");
+        assert_eq!(lease.until(), now + Duration::from_millis(10_990));
+    }
+
+    #[tokio::test]
+    async fn what_comes_after_the_end_extends_nothing() {
+        let lease = Lease::new(Instant::now(), TTL);
+        let sent_at = Instant::now();
+        assert_eq!(lease.wait_over().await, EndReason::Unreachable);
+        assert!(!lease.extend(sent_at, Duration::from_secs(10)));
+        assert_eq!(lease.over(), Some(EndReason::Unreachable));
+        assert_eq!(lease.end(EndReason::Expired), EndReason::Expired);
+        assert_eq!(lease.end(EndReason::Closed), EndReason::Expired, "it ends once");
+    }
+
+    #[tokio::test]
+    async fn the_end_wakes_those_who_wait_for_it() {
+        let lease = Lease::new(Instant::now(), Duration::from_secs(60));
+        let waiting = tokio::spawn({
+            let lease = lease.clone();
+            async move { lease.wait_over().await }
+        });
+        assert!(lease.over().is_none());
+        lease.end(EndReason::Reset);
+        assert_eq!(waiting.await.unwrap(), EndReason::Reset);
+    }
+}

@@ -1,0 +1,259 @@
+//! The requests of a session and what it holds: pure bookkeeping, without clocks or connections.
+//!
+//! Invariants:
+//! - A request's name is used once in the life of a session, so a late answer to a request that was given up meets that
+//!   request and no other; a lock granted to nobody is released.
+//! - A request is here until the service said that it is over. What it has to be told next is in the queue of requests
+//!   to be told, or was told on the present connection.
+//! - Everything that came of a message is returned as effects in the order in which it happened.
+
+mod entry;
+mod resume;
+#[cfg(test)]
+mod tests;
+mod told;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use holdfast_proto::v1::client_message::{self as client, Message as Said};
+use tokio::sync::watch;
+
+use super::events::Event;
+use crate::error::{EndReason, Error, LossReason, Reason, Refusal, Result};
+use crate::locks::LockStatus;
+use crate::view::{Mode, Path, Standing};
+pub(crate) use entry::{Ask, Claim, Granted, Owner};
+use entry::{Entry, HeldPath, Phase};
+
+/// What the service takes as a list of all that a session has, with room for the frame around it.
+const MAX_BYTES: usize = 1_000_000;
+
+/// Who waits for an answer.
+pub(crate) type Waiter = u64;
+/// A request of this session, by the number in its name.
+pub(crate) type RequestNo = u64;
+
+/// What came of something.
+#[derive(Debug)]
+pub(crate) enum Effect {
+    /// The waiter has the lock.
+    Granted(Waiter, Granted),
+    /// The waiter's request stands in the queue.
+    Standing(Waiter, Standing),
+    /// The waiter's request has another name from now on.
+    Renamed(Waiter, RequestNo),
+    /// The waiter's request is over.
+    Failed(Waiter, Error),
+    /// The waiter's release was done, or nothing was left to release.
+    Released(Waiter),
+    /// Handlers are to be told.
+    Tell(Event),
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    last: RequestNo,
+    entries: BTreeMap<RequestNo, Entry>,
+    /// The request that another one of the same owner for the same paths shares: it waits or holds.
+    shared: HashMap<(Owner, Vec<Path>), RequestNo>,
+    held: HashMap<(Owner, Path), HeldPath>,
+    /// Requests of which something is to be said to the service.
+    to_say: VecDeque<RequestNo>,
+    /// Requests of which something is to be said again, after a pause.
+    to_repeat: Vec<RequestNo>,
+    /// How large a list of everything would be.
+    bytes: usize,
+    ended: Option<EndReason>,
+}
+
+impl Table {
+    /// Somebody asks for locks.
+    pub(crate) fn ask(&mut self, ask: Ask, waiter: Waiter) -> Result<(RequestNo, Vec<Effect>)> {
+        if let Some(reason) = &self.ended {
+            return Err(Error::SessionEnded(reason.clone()));
+        }
+        if let Some(no) = self.shared.get(&ask.key()).copied() {
+            return self.share(no, &ask, waiter);
+        }
+        let size = ask.size();
+        if self.bytes + size > MAX_BYTES {
+            let held = self.entries.len();
+            return Err(Error::Invalid(format!(
+                "the session has {held} requests, and cannot list more when it resumes; open another session"
+            )));
+        }
+        self.bytes += size;
+        self.last += 1;
+        let no = self.last;
+        // Whoever only tries may be refused, and nobody else with it.
+        if !ask.only_try {
+            self.shared.insert(ask.key(), no);
+        }
+        self.entries.insert(no, Entry::new(ask, waiter, size));
+        self.to_say.push_back(no);
+        Ok((no, Vec::new()))
+    }
+
+    /// The owner has, or waits for, the same.
+    fn share(&mut self, no: RequestNo, ask: &Ask, waiter: Waiter) -> Result<(RequestNo, Vec<Effect>)> {
+        let entry = self.entries.get_mut(&no).expect("what is shared is there");
+        if !entry.ask.covers(ask) {
+            return Err(Error::Refused(Refusal::of(Reason::Upgrade)));
+        }
+        let effects = match &entry.phase {
+            Phase::Held => {
+                let granted = entry.granted(no);
+                entry.count += u64::from(!entry.ask.kept);
+                vec![Effect::Granted(waiter, granted)]
+            }
+            _ if ask.only_try => return Err(Error::Refused(Refusal::of(Reason::Queued))),
+            phase => {
+                let standing = match phase {
+                    Phase::Waiting(standing) => Some(Effect::Standing(waiter, standing.clone())),
+                    _ => None,
+                };
+                entry.waiters.push(waiter);
+                standing.into_iter().collect()
+            }
+        };
+        Ok((no, effects))
+    }
+
+    /// Somebody no longer waits for an answer. The last one takes the request along.
+    pub(crate) fn give_up(&mut self, no: RequestNo, waiter: Waiter) -> Vec<Effect> {
+        let Some(entry) = self.entries.get_mut(&no) else { return Vec::new() };
+        entry.waiters.retain(|other| *other != waiter);
+        entry.releasers.retain(|other| *other != waiter);
+        let is_idle = entry.waiters.is_empty() && entry.count == 0 && !entry.ask.kept;
+        if is_idle && !matches!(entry.phase, Phase::Releasing) { self.start_release(no) } else { Vec::new() }
+    }
+
+    /// One who had the lock has it no more; the last one releases it. `waiter` is told when that is done.
+    pub(crate) fn release(&mut self, no: RequestNo, waiter: Option<Waiter>) -> Vec<Effect> {
+        let Some(entry) = self.entries.get_mut(&no) else { return waiter.map(Effect::Released).into_iter().collect() };
+        entry.count = entry.count.saturating_sub(1);
+        if entry.count > 0 || (!entry.ask.kept && !entry.waiters.is_empty()) {
+            return waiter.map(Effect::Released).into_iter().collect();
+        }
+        entry.releasers.extend(waiter);
+        if matches!(entry.phase, Phase::Releasing) { Vec::new() } else { self.start_release(no) }
+    }
+
+    /// The request is to be ended at the service, if it ever came there.
+    fn start_release(&mut self, no: RequestNo) -> Vec<Effect> {
+        self.unhold(no);
+        let entry = self.entries.get_mut(&no).expect("the caller has just seen it");
+        let mut effects: Vec<Effect> = entry.status(LockStatus::None).into_iter().collect();
+        let ended = || Error::Refused(Refusal::of(Reason::Ended));
+        effects.extend(entry.waiters.drain(..).map(|waiter| Effect::Failed(waiter, ended())));
+        entry.loss.send_if_modified(|loss| {
+            let first = loss.is_none();
+            loss.get_or_insert(LossReason::Released);
+            first
+        });
+        entry.phase = Phase::Releasing;
+        if entry.was_said {
+            self.to_say.push_back(no);
+        } else {
+            effects.extend(self.remove(no));
+        }
+        effects
+    }
+
+    /// The request holds nothing any more, and nobody shares it.
+    fn unhold(&mut self, no: RequestNo) {
+        let entry = &self.entries[&no];
+        let key = entry.ask.key();
+        if self.shared.get(&key) == Some(&no) {
+            self.shared.remove(&key);
+        }
+        for claim in &entry.ask.claims {
+            let key = (entry.ask.owner.clone(), claim.path.clone());
+            if let Some(held) = self.held.get_mut(&key) {
+                held.requests.retain(|other| *other != no);
+                if held.requests.is_empty() {
+                    self.held.remove(&key);
+                }
+            }
+        }
+    }
+
+    /// The request is over. Whoever waits for its release is told.
+    fn remove(&mut self, no: RequestNo) -> Vec<Effect> {
+        let Some(entry) = self.entries.remove(&no) else { return Vec::new() };
+        self.bytes -= entry.size;
+        entry.releasers.into_iter().map(Effect::Released).collect()
+    }
+
+    /// Whether something is to be said.
+    pub(crate) fn has_to_say(&self) -> bool {
+        !self.to_say.is_empty()
+    }
+
+    /// The next thing to say.
+    pub(crate) fn say(&mut self) -> Option<Said> {
+        while let Some(no) = self.to_say.pop_front() {
+            let Some(entry) = self.entries.get_mut(&no) else { continue };
+            match entry.phase {
+                Phase::Asked | Phase::Waiting(_) => {
+                    entry.was_said = true;
+                    return Some(Said::Lock(entry.lock(no)));
+                }
+                Phase::Releasing => return Some(Said::Release(client::Release { request_id: name(no) })),
+                Phase::Held => {}
+            }
+        }
+        None
+    }
+
+    /// A request that waits asks where it stands.
+    pub(crate) fn ask_again(&mut self, no: RequestNo) {
+        let waits = self.entries.get(&no).is_some_and(|entry| matches!(entry.phase, Phase::Waiting(_)));
+        if waits && !self.to_say.contains(&no) {
+            self.to_say.push_back(no);
+        }
+    }
+
+    /// Whether something is to be said again after a pause.
+    pub(crate) fn has_to_repeat(&self) -> bool {
+        !self.to_repeat.is_empty()
+    }
+
+    /// The pause is over.
+    pub(crate) fn repeat(&mut self) {
+        self.to_say.extend(self.to_repeat.drain(..));
+    }
+
+    /// The request that the lock service view has for a path.
+    pub(crate) fn kept(&self, path: &Path) -> Option<(RequestNo, LockStatus)> {
+        let no = *self.shared.get(&(None, vec![path.clone()]))?;
+        let entry = &self.entries[&no];
+        entry.ask.kept.then_some((no, entry.shown))
+    }
+
+    /// All requests of the lock service view that are not over.
+    pub(crate) fn all_kept(&self) -> Vec<RequestNo> {
+        let kept = self.entries.iter().filter(|(_, entry)| entry.ask.kept);
+        kept.filter(|(_, entry)| !matches!(entry.phase, Phase::Releasing)).map(|(no, _)| *no).collect()
+    }
+
+    /// Requests that are not over, for tests and for people.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+/// The name of a request.
+fn name(no: RequestNo) -> String {
+    format!("r{no}")
+}
+
+/// The request of a name, when it is one of ours.
+fn number(name: &str) -> Option<RequestNo> {
+    name.strip_prefix('r')?.parse().ok()
+}
+
+/// A channel that says once why a hold is lost.
+fn loss() -> watch::Sender<Option<LossReason>> {
+    watch::Sender::new(None)
+}

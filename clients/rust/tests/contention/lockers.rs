@@ -1,0 +1,95 @@
+//! A mutex for the length of a piece of work.
+
+use std::time::Duration;
+
+use holdfast_client::contention::{Contender, ContentionError, MutexContender, SimbaLocker};
+
+use crate::kit::{Backend, mutex, on_every_backend};
+use crate::support::{eventually, soon};
+
+on_every_backend!(@without_polled_service
+    it_is_acquired_and_closed_again_and_again,
+    it_gives_up_after_its_time_and_can_be_used_again,
+    it_is_acquired_once_at_a_time,
+    an_acquire_that_is_given_up_leaves_nobody_waiting,
+    it_says_when_the_mutex_is_lost,
+);
+
+fn locker(backend: &Backend, mutex: &str, name: &str) -> SimbaLocker {
+    let contender = Contender::with_id(mutex, format!("{mutex}:{name}")).unwrap();
+    SimbaLocker::with_contender(&backend.factory(), contender).unwrap()
+}
+
+const SHORT: Duration = Duration::from_millis(50);
+
+async fn it_is_acquired_and_closed_again_and_again(backend: Backend) {
+    let mutex = mutex();
+    let locker = locker(&backend, &mutex, "a");
+    let mut token = None;
+    for _ in 0..3 {
+        assert!(!locker.is_owner() && locker.fencing_token().is_none());
+        let owner = soon("the mutex", locker.acquire()).await.unwrap();
+        assert!(locker.is_owner() && locker.fencing_token() == owner.fencing_token());
+        assert!(owner.fencing_token() > token);
+        token = owner.fencing_token();
+        locker.close().await.unwrap();
+        locker.close().await.unwrap();
+    }
+    assert_eq!(backend.owner(&mutex).await, None);
+}
+
+async fn it_gives_up_after_its_time_and_can_be_used_again(backend: Backend) {
+    let mutex = mutex();
+    let (first, second) = (locker(&backend, &mutex, "first"), locker(&backend, &mutex, "second"));
+    soon("the mutex", first.acquire()).await.unwrap();
+    for _ in 0..2 {
+        match soon("an end of the wait", second.acquire_within(SHORT)).await {
+            Err(ContentionError::TimedOut { within, .. }) => assert_eq!(within, SHORT),
+            other => panic!("{other:?}"),
+        }
+        assert!(!second.is_owner() && first.is_owner());
+    }
+    first.close().await.unwrap();
+    soon("the mutex", second.acquire_within(Duration::from_secs(20))).await.unwrap();
+    assert!(second.is_owner());
+    second.close().await.unwrap();
+}
+
+async fn it_is_acquired_once_at_a_time(backend: Backend) {
+    let mutex = mutex();
+    let locker = locker(&backend, &mutex, "a");
+    soon("the mutex", locker.acquire()).await.unwrap();
+    let twice = locker.acquire().await;
+    assert_eq!(twice, Err(ContentionError::AlreadyAcquired { mutex }));
+    assert!(locker.is_owner(), "what was acquired stays");
+    locker.close().await.unwrap();
+}
+
+async fn an_acquire_that_is_given_up_leaves_nobody_waiting(backend: Backend) {
+    let mutex = mutex();
+    let (first, second) = (locker(&backend, &mutex, "first"), locker(&backend, &mutex, "second"));
+    soon("the mutex", first.acquire()).await.unwrap();
+    tokio::select! {
+        acquired = second.acquire() => panic!("{acquired:?}"),
+        () = eventually("it waits", async || format!("{second:?}").contains("Running")) => {}
+    }
+    first.close().await.unwrap();
+    eventually("the second has gone", async || format!("{second:?}").contains("Initial")).await;
+    assert_eq!(backend.owner(&mutex).await, None);
+    soon("the mutex", second.acquire()).await.unwrap();
+    second.close().await.unwrap();
+}
+
+async fn it_says_when_the_mutex_is_lost(backend: Backend) {
+    let mutex = mutex();
+    let contender = Contender::with_id(&*mutex, format!("{mutex}:a")).unwrap();
+    let contender_id = contender.contender_id().to_owned();
+    let locker = SimbaLocker::with_contender(&backend.factory(), contender).unwrap();
+    soon("the mutex", locker.acquire()).await.unwrap();
+    let ended = async {
+        backend.store.release(&mutex, &contender_id).await.unwrap();
+    };
+    let ((), ()) = tokio::join!(soon("the loss", locker.lost()), ended);
+    locker.close().await.unwrap();
+    soon("it is not owned anyhow", locker.lost()).await;
+}

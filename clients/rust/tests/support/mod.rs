@@ -1,0 +1,96 @@
+//! A running service for tests of the client, and a way to it that can be cut.
+
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+mod proxy;
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use holdfast_api_tests::{Standalone, scratch};
+use holdfast_client::{Client, Session, protocol};
+pub(crate) use proxy::{Proxy, Way};
+use tokio::time::timeout;
+
+/// Far longer than anything takes that is not about time.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+/// A time to live that no test waits for.
+pub(crate) const TTL: Duration = Duration::from_secs(30);
+/// The shortest time to live of a session.
+pub(crate) const SHORT_TTL: Duration = Duration::from_secs(1);
+/// The namespace that a first start makes.
+pub(crate) const NAMESPACE: &str = "demo";
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+static SERVER: OnceLock<Standalone> = OnceLock::new();
+static NAMES: AtomicU32 = AtomicU32::new(0);
+
+/// The service that the tests of a program share. It ends with them.
+pub(crate) fn server() -> &'static Standalone {
+    SERVER.get_or_init(|| Standalone::start(&scratch(), &[]))
+}
+
+pub(crate) fn url() -> String {
+    format!("http://{}", server().address())
+}
+
+pub(crate) fn key() -> String {
+    server().secret("demo.key")
+}
+
+pub(crate) fn client() -> Client {
+    Client::new(&url(), &key()).unwrap()
+}
+
+/// A session that calls itself so.
+pub(crate) async fn session(process_id: &str) -> Session {
+    client().session(NAMESPACE).process_id(process_id).ttl(TTL).open().await.unwrap()
+}
+
+/// A name that no other test uses.
+pub(crate) fn fresh(what: &str) -> String {
+    format!("{what}-{}", NAMES.fetch_add(1, Ordering::Relaxed))
+}
+
+/// The lock as the service shows it.
+pub(crate) async fn shown(client: &Client, name: &str) -> protocol::Lock {
+    let (namespace, name) = (NAMESPACE.to_owned(), Some(name.to_owned()));
+    let get = protocol::GetLockRequest { namespace, name, ..Default::default() };
+    client.locks().get_lock(get).await.unwrap().into_inner().lock.unwrap()
+}
+
+/// Forces the lock open.
+pub(crate) async fn delete(client: &Client, name: &str) {
+    let (namespace, name) = (NAMESPACE.to_owned(), Some(name.to_owned()));
+    client.locks().delete_lock(protocol::DeleteLockRequest { namespace, name, ..Default::default() }).await.unwrap();
+}
+
+/// Waits until so many wait for the lock.
+pub(crate) async fn eventually_waiting(client: &Client, name: &str, count: u64) {
+    eventually(&format!("{count} wait for {name}"), async || shown(client, name).await.waiting == count).await;
+}
+
+/// Waits until nobody holds the lock or waits for it, and the session remembers nothing of it.
+pub(crate) async fn eventually_nothing_left(session: &Session, name: &str) {
+    let client = client();
+    eventually(&format!("nothing is left of {name}"), async || {
+        let lock = shown(&client, name).await;
+        lock.holders_total == 0 && lock.waiting == 0 && session.request_count() == 0
+    })
+    .await;
+}
+
+/// Waits until something is so.
+pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so().await {
+        assert!(began.elapsed() < SOON, "{what}: not within {SOON:?}");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// What comes within good time.
+pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"))
+}

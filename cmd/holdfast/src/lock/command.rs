@@ -1,0 +1,150 @@
+//! A command that runs under a lock.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, IsTerminal};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use anyhow::Result;
+use holdfast_client::{Guard, Path};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use tokio::process::Child;
+use tokio::time::Instant;
+
+use super::held::at;
+use super::leash;
+use crate::output::Format;
+use crate::signals::{Signals, is_sent_by_terminals};
+
+/// The command is told to stop when that part of the time to live is left.
+const MARGIN: u32 = 3;
+/// How long the command gets to stop when the lock was taken away without a warning.
+const STOP_WITHIN: Duration = Duration::from_secs(1);
+const SIGNALLED: i32 = 128;
+
+/// A command, until it has ended.
+pub(super) struct Supervised {
+    child: Child,
+    pid: Pid,
+    /// Whether the command leads a process group. At a terminal it shares this program's, so that it can read there and
+    /// Ctrl-Z stops both.
+    leads_group: bool,
+}
+
+/// How far the command has been stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Running,
+    /// It was told to stop. It is killed when the hold ends.
+    Told,
+    /// It was told to stop, and is killed then.
+    KillAt(Instant),
+    Killed,
+}
+
+impl Supervised {
+    pub(super) fn start(program: &OsStr, arguments: &[OsString], guard: &Guard, path: Path) -> io::Result<Self> {
+        let leads_group = !io::stdin().is_terminal();
+        let mut command = leash::command(program, arguments);
+        command.kill_on_drop(true);
+        command.env("HOLDFAST_FENCING_TOKEN", guard.fencing_token().to_string());
+        command.env("HOLDFAST_LOCK", path.to_string());
+        if leads_group {
+            command.process_group(0);
+        }
+        let child = command.spawn()?;
+        let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        let pid = pid.ok_or_else(|| io::Error::other("the command has no number"))?;
+        Ok(Self { child, pid, leads_group })
+    }
+
+    /// Waits for the end of the command. Signals are passed on to it; it is told to stop before the lock can be lost,
+    /// and killed when it does not.
+    pub(super) async fn run(
+        mut self,
+        format: Format,
+        guard: &Guard,
+        ttl: Duration,
+        signals: &mut Signals,
+    ) -> Result<u8> {
+        let mut stage = Stage::Running;
+        let status = loop {
+            let deadline = Instant::from_std(guard.deadline());
+            let stop_at = deadline.checked_sub(ttl / MARGIN).unwrap_or(deadline);
+            let is_lost = matches!(stage, Stage::Running | Stage::Told);
+            tokio::select! {
+                status = self.child.wait() => break status?,
+                signal = signals.next() => {
+                    if self.leads_group || !is_sent_by_terminals(signal) {
+                        self.signal(signal);
+                    }
+                }
+                reason = guard.lost(), if is_lost => match stage {
+                    Stage::Told => {
+                        format.note("the command has not stopped, and the lock ends now: killing it");
+                        stage = self.kill();
+                    }
+                    _ => {
+                        format.note(format_args!("the lock is lost: {reason}; stopping the command"));
+                        self.signal(Signal::TERM);
+                        // Whoever could not be reached in time was told nothing before, since this process was stopped.
+                        let now = Instant::now();
+                        stage = if now >= deadline { self.kill() } else { Stage::KillAt(now + STOP_WITHIN) };
+                    }
+                },
+                () = at(Some(stop_at)), if stage == Stage::Running => {
+                    // The deadline may have moved on while this slept.
+                    let left = Instant::from_std(guard.deadline()).saturating_duration_since(Instant::now());
+                    if left <= ttl / MARGIN {
+                        format.note(format_args!("no gateway answers, and the lock may be lost in {left:.1?}: \
+                            stopping the command"));
+                        self.signal(Signal::TERM);
+                        stage = Stage::Told;
+                    }
+                }
+                () = kill_time(stage) => {
+                    format.note("the command has not stopped: killing it");
+                    stage = self.kill();
+                }
+            }
+        };
+        Ok(code(status))
+    }
+
+    fn kill(&self) -> Stage {
+        self.signal(Signal::KILL);
+        Stage::Killed
+    }
+
+    /// To the whole group of the command, if it leads one. Until its end was waited for the number is its own.
+    fn signal(&self, signal: Signal) {
+        // It can only fail for what has just ended, which shows at once.
+        let _ = if self.leads_group { kill_process_group(self.pid, signal) } else { kill_process(self.pid, signal) };
+    }
+}
+
+async fn kill_time(stage: Stage) {
+    match stage {
+        Stage::KillAt(instant) => at(Some(instant)).await,
+        _ => std::future::pending().await,
+    }
+}
+
+/// The exit status as shells have it.
+fn code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| SIGNALLED + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_was_killed_has_the_status_that_shells_give_it() {
+        assert_eq!(code(ExitStatus::from_raw(9)), 137);
+        assert_eq!(code(ExitStatus::from_raw(3 << 8)), 3);
+        assert_eq!(code(ExitStatus::from_raw(0)), 0);
+    }
+}

@@ -1,0 +1,60 @@
+//! `holdfast lock`.
+
+mod alone;
+mod command;
+mod held;
+pub(crate) mod leash;
+mod waiting;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::names::LockName;
+use crate::output::Format;
+use crate::settings::Settings;
+
+/// Exit status when the lock was not got: "try again later".
+const NOT_LOCKED: u8 = 75;
+
+/// Flags of `holdfast lock`.
+#[derive(Debug, Args)]
+pub(crate) struct LockArgs {
+    #[command(flatten)]
+    lock: LockName,
+    /// Share the lock with other readers.
+    #[arg(long)]
+    read: bool,
+    /// For how long the lock outlives silence. With a command, which keeps it alive: 1 s to 10 min; the command is told
+    /// to stop when a third of it is left. Without a command the lock ends after it: 100 ms to 24 h.
+    #[arg(long, default_value = "30s", value_parser = humantime::parse_duration, value_name = "DURATION")]
+    ttl: Duration,
+    /// How long to wait for the lock; without it, for ever. `0s` only tries.
+    #[arg(long, value_parser = humantime::parse_duration, value_name = "DURATION")]
+    wait: Option<Duration>,
+    /// Who takes the lock, when it is taken without a command: 1 to 128 bytes. Whoever names the same owner has the
+    /// same lock. [default: one that nobody else has, which is printed]
+    #[arg(long, env = "HOLDFAST_OWNER", value_name = "NAME")]
+    owner: Option<String>,
+    /// The command to run while holding the lock, after `--`. It finds the fencing token in HOLDFAST_FENCING_TOKEN.
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Takes the lock, and with a command runs it.
+pub(crate) async fn run(settings: &Settings, args: LockArgs) -> Result<ExitCode> {
+    let code = match args.command.split_first() {
+        Some((program, arguments)) => held::run(settings, &args, program, arguments).await?,
+        None => alone::run(settings, &args).await?,
+    };
+    Ok(ExitCode::from(code))
+}
+
+/// Says why the lock was not got.
+fn not_locked(format: Format, why: impl std::fmt::Display) -> u8 {
+    format.note(format_args!("not locked: {why}"));
+    NOT_LOCKED
+}

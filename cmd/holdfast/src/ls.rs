@@ -1,0 +1,54 @@
+//! `holdfast ls`.
+
+use anyhow::Result;
+use clap::Args;
+use holdfast_client::protocol::{ListLocksRequest, Lock};
+
+use crate::calls::call;
+use crate::names::split;
+use crate::output::Format;
+use crate::settings::Settings;
+use crate::show;
+use crate::table::table;
+
+const PAGE: u32 = 1_000;
+
+#[derive(Debug, Args)]
+pub(crate) struct LsArgs {
+    /// Only locks at this path and below it, with segments separated by slashes.
+    #[arg(value_name = "PATH")]
+    prefix: Option<String>,
+}
+
+pub(crate) async fn run(settings: &Settings, args: LsArgs) -> Result<()> {
+    let prefix = args.prefix.as_deref().map(split).map(|path| path.segments().to_vec()).unwrap_or_default();
+    let mut list = ListLocksRequest { namespace: settings.namespace()?, prefix, page_size: PAGE, ..Default::default() };
+    let mut rows = Vec::new();
+    loop {
+        let page = call(list.clone(), async |request| settings.client.locks().list_locks(request).await).await?;
+        for lock in &page.locks {
+            match settings.format {
+                Format::Text => rows.push(row(lock)),
+                Format::Json => settings.format.print(String::new, || show::json::lock(lock))?,
+            }
+        }
+        list.page_token = page.next_page_token;
+        if list.page_token.is_empty() {
+            break;
+        }
+    }
+    if settings.format == Format::Json {
+        return Ok(());
+    }
+    settings.format.print(|| table(["LOCK", "STATE", "HELD BY", "SINCE", "WAITING"], &rows), Default::default)
+}
+
+fn row(lock: &Lock) -> [String; 5] {
+    let by = match show::holders(lock).next() {
+        Some(first) if lock.holders_total > 1 => format!("{} and {} others", show::who(first), lock.holders_total - 1),
+        Some(first) => show::who(first),
+        None => String::new(),
+    };
+    let since = lock.locked_at.as_ref().and_then(show::timestamp).unwrap_or_default();
+    [show::path(&lock.path), show::state(lock).to_owned(), by, since, lock.waiting.to_string()]
+}

@@ -1,0 +1,106 @@
+//! `holdfast`: a user's command line. Runs commands under a lock, and shows and changes locks, sessions, namespaces and
+//! keys.
+//!
+//! Invariant: a command that runs under a lock is told to stop before the lock can be another one's, and killed when it
+//! does not.
+//!
+//! Deliberately unknown here: how the service is reached, which the client library knows.
+
+mod calls;
+mod get;
+mod key;
+mod lock;
+mod ls;
+mod names;
+mod namespace;
+mod output;
+mod sessions;
+mod settings;
+mod show;
+mod signals;
+mod status;
+mod table;
+mod unlock;
+mod watch;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::settings::{Global, Settings};
+
+/// Distributed locks from the shell.
+#[derive(Debug, Parser)]
+#[command(name = "holdfast", version, infer_subcommands = false)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Take a lock and run a command while holding it, or take it for a time.
+    ///
+    /// With a command: runs it, stops it before the lock can be lost, and exits with its status. Without one: takes the
+    /// lock for --ttl and says how to unlock it. Exits with 75 when the lock was not got.
+    Lock(lock::LockArgs),
+    /// Give back a lock that was taken without a command, or force one open.
+    Unlock(unlock::UnlockArgs),
+    /// Show a lock and who holds it.
+    Get(get::GetArgs),
+    /// List the locks that are held.
+    Ls(ls::LsArgs),
+    /// Print what happens in the namespace, as it happens.
+    Watch(watch::WatchArgs),
+    /// List the sessions of the namespace, show one, or end one.
+    Sessions(sessions::SessionsArgs),
+    /// Make, list, show, change and delete namespaces.
+    #[command(subcommand)]
+    Namespace(namespace::NamespaceCommand),
+    /// Make, list and revoke API keys of the own account.
+    #[command(subcommand)]
+    Key(key::KeyCommand),
+    /// Say which gateways answer, and whether the key is good.
+    Status,
+    #[command(name = lock::leash::RUN, hide = true)]
+    RunOnLeash(lock::leash::LeashArgs),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let format = cli.global.output;
+    if let Command::RunOnLeash(args) = &cli.command {
+        return lock::leash::run(format, args);
+    }
+    match run(cli).await {
+        Ok(code) => code,
+        // Whoever reads the output has seen enough, as in `holdfast ls | head`.
+        Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::complain(format, &error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(cli: Cli) -> Result<ExitCode> {
+    let settings = Settings::new(cli.global)?;
+    match cli.command {
+        Command::Lock(args) => return lock::run(&settings, args).await,
+        Command::Status => return status::run(&settings).await,
+        // It needs no service, and was done before.
+        Command::RunOnLeash(_) => {}
+        Command::Unlock(args) => unlock::run(&settings, args).await?,
+        Command::Get(args) => get::run(&settings, args).await?,
+        Command::Ls(args) => ls::run(&settings, args).await?,
+        Command::Watch(args) => watch::run(&settings, args).await?,
+        Command::Sessions(args) => sessions::run(&settings, args).await?,
+        Command::Namespace(command) => namespace::run(&settings, command).await?,
+        Command::Key(command) => key::run(&settings, command).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,105 @@
+//! `holdfast namespace`.
+
+use anyhow::Result;
+use clap::Subcommand;
+use holdfast_client::protocol::{
+    CreateNamespaceRequest, DeleteNamespaceRequest, GetNamespaceRequest, ListNamespacesRequest, Namespace,
+    UpdateNamespaceRequest,
+};
+use serde_json::json;
+
+use crate::calls::call;
+use crate::output::Format;
+use crate::settings::Settings;
+use crate::show::{self, json::namespace as value};
+use crate::table::table;
+
+const PAGE: u32 = 1_000;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum NamespaceCommand {
+    /// Make a namespace.
+    Create {
+        /// 1 to 128 bytes.
+        name: String,
+        /// What it is for.
+        #[arg(long, default_value = "")]
+        description: String,
+    },
+    /// List the namespaces of the account.
+    Ls,
+    /// Show a namespace.
+    Get {
+        /// Its name.
+        name: String,
+    },
+    /// Change what is said about a namespace.
+    Update {
+        /// Its name.
+        name: String,
+        /// What it is for.
+        #[arg(long)]
+        description: String,
+    },
+    /// Delete a namespace with all its locks and sessions.
+    Delete {
+        /// Its name.
+        name: String,
+        /// Only the namespace of this id, not one that was made anew under its name.
+        #[arg(long, default_value = "", hide_default_value = true)]
+        id: String,
+    },
+}
+
+pub(crate) async fn run(settings: &Settings, command: NamespaceCommand) -> Result<()> {
+    let client = &settings.client;
+    let shown = match command {
+        NamespaceCommand::Create { name, description } => {
+            let create = CreateNamespaceRequest { name, description };
+            call(create, async |request| client.namespaces().create_namespace(request).await).await?
+        }
+        NamespaceCommand::Get { name } => {
+            let get = GetNamespaceRequest { name };
+            call(get, async |request| client.namespaces().get_namespace(request).await).await?
+        }
+        NamespaceCommand::Update { name, description } => {
+            let update = UpdateNamespaceRequest { name, description: Some(description) };
+            call(update, async |request| client.namespaces().update_namespace(request).await).await?
+        }
+        NamespaceCommand::Delete { name, id } => {
+            let delete = DeleteNamespaceRequest { name: name.clone(), id };
+            call(delete, async |request| client.namespaces().delete_namespace(request).await).await?;
+            return settings.format.print(|| format!("{name} is deleted"), || json!({"deleted": name}));
+        }
+        NamespaceCommand::Ls => return list(settings).await,
+    };
+    settings.format.print(|| text(&shown), || value(&shown))
+}
+
+fn text(namespace: &Namespace) -> String {
+    let made = namespace.created_at.as_ref().and_then(show::timestamp).unwrap_or_default();
+    format!("{} ({}), made {made}\n{}", namespace.name, namespace.id, namespace.description).trim_end().to_owned()
+}
+
+async fn list(settings: &Settings) -> Result<()> {
+    let mut list = ListNamespacesRequest { page_size: PAGE, ..Default::default() };
+    let mut rows = Vec::new();
+    loop {
+        let page = call(list.clone(), async |request| settings.client.namespaces().list_namespaces(request).await);
+        let page = page.await?;
+        for namespace in page.namespaces {
+            match settings.format {
+                Format::Text => rows.push([namespace.name, namespace.id, namespace.description]),
+                Format::Json => settings.format.print(String::new, || value(&namespace))?,
+            }
+        }
+        list.page_token = page.next_page_token;
+        if list.page_token.is_empty() {
+            break;
+        }
+    }
+    if settings.format == Format::Json {
+        return Ok(());
+    }
+    settings.format.print(|| table(["NAMESPACE", "ID", "DESCRIPTION"], &rows), Default::default)
+}

@@ -1,0 +1,100 @@
+//! The same fields as the service's REST answers.
+
+use holdfast_client::protocol::{self as v1, Mode, holder};
+use serde_json::{Value, json};
+
+use super::{event_type, state, timestamp};
+
+pub(crate) fn lock(lock: &v1::Lock) -> Value {
+    json!({
+        "namespace": lock.namespace,
+        "name": lock.name,
+        "path": lock.path,
+        "state": state(lock),
+        "locked_at": lock.locked_at.as_ref().and_then(timestamp),
+        "write_lock_holder": lock.write_lock_holder.as_ref().map(holder),
+        "read_lock_holders": lock.read_lock_holders.iter().map(holder).collect::<Vec<_>>(),
+        "holders_total": lock.holders_total,
+        "waiting": lock.waiting,
+        "revision": lock.revision,
+    })
+}
+
+fn holder(holder: &v1::Holder) -> Value {
+    json!({
+        "process_id": holder.process_id,
+        "session_id": holder.session_id,
+        "holder": holder.holder,
+        "mode": mode(holder.mode()),
+        "fencing_token": holder.fencing_token,
+        "locked_at": holder.locked_at.as_ref().and_then(timestamp),
+        "expires_at": holder.expires_at.as_ref().and_then(timestamp),
+        "remaining_ms": holder.remaining_ms,
+        "phase": match holder.phase() {
+            holder::Phase::Held => "HELD",
+            holder::Phase::Transition => "TRANSITION",
+        },
+        "metadata": holder.metadata,
+    })
+}
+
+fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Write => "WRITE",
+        Mode::Read => "READ",
+    }
+}
+
+pub(crate) fn session(session: &v1::Session) -> Value {
+    json!({
+        "session_id": session.session_id,
+        "process_id": session.process_id,
+        "ttl_ms": session.ttl_ms,
+        "remaining_ms": session.remaining_ms,
+        "metadata": session.metadata,
+        "opened_at": session.opened_at.as_ref().and_then(timestamp),
+        "holds": session.holds,
+        "waiting": session.waiting,
+    })
+}
+
+pub(crate) fn event(event: &v1::Event) -> Value {
+    let claim = |claim: &v1::event::Claim| json!({"path": claim.path, "mode": mode(claim.mode())});
+    json!({
+        "revision": event.revision,
+        "type": event_type(event),
+        "at": event.at.as_ref().and_then(timestamp),
+        "process_id": event.process_id,
+        "session_id": event.session_id,
+        "holder": event.holder,
+        "fencing_token": event.fencing_token,
+        "claims": event.claims.iter().map(claim).collect::<Vec<_>>(),
+    })
+}
+
+pub(crate) fn namespace(namespace: &v1::Namespace) -> Value {
+    json!({
+        "id": namespace.id,
+        "name": namespace.name,
+        "description": namespace.description,
+        "created_at": namespace.created_at.as_ref().and_then(timestamp),
+        "updated_at": namespace.updated_at.as_ref().and_then(timestamp),
+    })
+}
+
+/// With the secret when it is there.
+pub(crate) fn api_key(key: &v1::ApiKey) -> Value {
+    let mut shown = json!({
+        "key_id": key.key_id,
+        "account_id": key.account_id,
+        "description": key.description,
+        "scopes": key.scopes,
+        "namespaces": key.namespaces,
+        "expires_at": key.expires_at.as_ref().and_then(timestamp),
+        "created_at": key.created_at.as_ref().and_then(timestamp),
+    });
+    if let Some(secret) = &key.api_key {
+        shown["api_key"] = json!(secret);
+    }
+    shown
+}

@@ -1,0 +1,50 @@
+//! `holdfast status`.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use holdfast_client::Error;
+use holdfast_client::protocol::ListNamespacesRequest;
+use serde_json::json;
+use tonic::Request;
+
+use crate::output::Format;
+use crate::settings::Settings;
+use crate::table::table;
+
+/// How long one gateway may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+
+/// Asks each gateway by itself something that goes all the way to a shard. Fails when none of them serves.
+pub(crate) async fn run(settings: &Settings) -> Result<ExitCode> {
+    let mut rows = Vec::new();
+    let mut serve = false;
+    for url in &settings.urls {
+        let client = settings.client_of(url)?;
+        let mut request = Request::new(ListNamespacesRequest { page_size: 1, ..Default::default() });
+        request.set_timeout(ANSWER_WITHIN);
+        let began = Instant::now();
+        let answer = client.namespaces().list_namespaces(request).await.map_err(Error::from);
+        let took = began.elapsed();
+        // A key may be good and not be for this call.
+        let serves = answer.is_ok() || answer.as_ref().is_err_and(|error| error.code() == Some("PERMISSION_DENIED"));
+        serve |= serves;
+        let problem = answer.err().filter(|_| !serves).map(|error| error.to_string());
+        match settings.format {
+            Format::Text => {
+                let state =
+                    if serves { format!("serves, answered in {took:.1?}") } else { "does not serve".to_owned() };
+                rows.push([url.clone(), state, problem.unwrap_or_default()]);
+            }
+            Format::Json => settings.format.print(
+                String::new,
+                || json!({"url": url, "serves": serves, "took_ms": took.as_secs_f64() * 1e3, "problem": problem}),
+            )?,
+        }
+    }
+    if settings.format == Format::Text {
+        settings.format.print(|| table(["GATEWAY", "STATE", "PROBLEM"], &rows), Default::default)?;
+    }
+    Ok(if serve { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

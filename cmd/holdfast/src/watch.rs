@@ -1,0 +1,66 @@
+//! `holdfast watch`.
+
+use anyhow::Result;
+use clap::Args;
+use holdfast_client::Error;
+use holdfast_client::protocol::WatchRequest;
+use tonic::{Request, Status, Streaming};
+
+use crate::calls::may_pass;
+use crate::names::split;
+use crate::settings::Settings;
+use crate::show;
+use holdfast_client::protocol::Event;
+
+#[derive(Debug, Args)]
+pub(crate) struct WatchArgs {
+    /// Only what concerns this path, above it or below it, with segments separated by slashes.
+    #[arg(value_name = "PATH")]
+    prefix: Option<String>,
+    /// Begin with the event of this revision, or the next one after it; without it, with what happens from now on.
+    #[arg(long, value_name = "REVISION")]
+    from: Option<u64>,
+}
+
+/// Goes on after a connection was lost, and misses nothing.
+pub(crate) async fn run(settings: &Settings, args: WatchArgs) -> Result<()> {
+    let prefix = args.prefix.as_deref().map(split).map(|path| path.segments().to_vec()).unwrap_or_default();
+    let mut watch = WatchRequest { namespace: settings.namespace()?, prefix, from_revision: args.from };
+    let mut complained = false;
+    loop {
+        let error = match settings.client.locks().watch(Request::new(watch.clone())).await {
+            Ok(events) => follow(settings, events.into_inner(), &mut watch, &mut complained).await?,
+            Err(status) => status,
+        };
+        let error = Error::from(error);
+        if !may_pass(&error) {
+            return Err(error.into());
+        }
+        if !std::mem::replace(&mut complained, true) {
+            settings.format.note(format_args!("still trying: {error}"));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(500);
+
+/// Prints events until the stream ends, and why it did.
+async fn follow(
+    settings: &Settings,
+    mut events: Streaming<Event>,
+    watch: &mut WatchRequest,
+    complained: &mut bool,
+) -> Result<Status> {
+    loop {
+        match events.message().await {
+            Ok(Some(event)) => {
+                *complained = false;
+                watch.from_revision = Some(event.revision + 1);
+                settings.format.print(|| show::event(&event), || show::json::event(&event))?;
+            }
+            Ok(None) => return Ok(Status::unavailable("the gateway ended the stream")),
+            Err(status) => return Ok(status),
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The command line as its users call it, against a running service.
+
+mod losing;
+mod running;
+mod showing;
+mod support;
+mod taking;

@@ -1,0 +1,150 @@
+//! The program in processes of its own, and a service for it.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use holdfast_api_tests::{Standalone, scratch};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// Far longer than anything takes that is not about time.
+const SOON: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+static SERVER: OnceLock<Standalone> = OnceLock::new();
+static NAMES: AtomicU32 = AtomicU32::new(0);
+
+/// The service that the tests share.
+pub(crate) fn server() -> &'static Standalone {
+    SERVER.get_or_init(start)
+}
+
+/// A service of a test's own.
+pub(crate) fn start() -> Standalone {
+    Standalone::start(&scratch(), &[])
+}
+
+/// A name that no other test uses.
+pub(crate) fn fresh(what: &str) -> String {
+    format!("{what}-{}", NAMES.fetch_add(1, Ordering::Relaxed))
+}
+
+/// The program with these arguments. It takes nothing from the surroundings but what it is told here.
+pub(crate) fn holdfast_at<S: AsRef<OsStr>>(server: &Standalone, arguments: &[S]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    command.args(arguments).env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command.env("USER", "ann").env("HOLDFAST_URL", format!("http://{}", server.address()));
+    command.env("HOLDFAST_API_KEY", server.secret("demo.key")).env("HOLDFAST_NAMESPACE", "demo");
+    command
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Runs a command to its end.
+pub(crate) fn done(mut command: Command) -> Done {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    Done {
+        code: output.status.code().unwrap(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// Calls the program at the shared service.
+pub(crate) fn call(arguments: &[&str]) -> Done {
+    done(holdfast_at(server(), arguments))
+}
+
+/// As [`call`], for a call that goes well; its results as JSON.
+pub(crate) fn values(arguments: &[&str]) -> Vec<Value> {
+    let done = call(&[&["--output", "json"], arguments].concat());
+    assert_eq!(done.code, 0, "{arguments:?}: {done:?}");
+    done.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The one result of a call.
+pub(crate) fn value(arguments: &[&str]) -> Value {
+    let mut values = values(arguments);
+    assert_eq!(values.len(), 1, "{values:?}");
+    values.remove(0)
+}
+
+/// A call that runs. It is killed with this value.
+pub(crate) struct Running {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Running {
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (stdin, stdout) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
+        Self { child, stdin, stdout }
+    }
+
+    /// The next line of its output.
+    pub(crate) fn hear(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// Closes its input, which ends a `cat`.
+    pub(crate) fn close_input(&mut self) {
+        self.stdin = None;
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.child.id().cast_signed()).unwrap(), signal).unwrap();
+    }
+
+    /// Waits for its end; the status and what it said on standard error.
+    pub(crate) fn wait_for_end(mut self) -> (ExitStatus, String) {
+        let began = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(began.elapsed() < SOON, "it does not end");
+            std::thread::sleep(LOOK_EVERY);
+        };
+        let mut said = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        (status, said)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It has ended already when its end was waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Holds the lock until its input is closed; it has it when this returns.
+pub(crate) fn holding(name: &str) -> Running {
+    let mut running = Running::start(holdfast_at(server(), &["lock", name, "--", "sh", "-c", "echo locked; cat"]));
+    assert_eq!(running.hear(), "locked");
+    running
+}
+
+/// Waits until so many wait for the lock.
+pub(crate) fn wait_for_waiting(name: &str, count: u64) {
+    let began = Instant::now();
+    while value(&["get", name])["waiting"] != count {
+        assert!(began.elapsed() < SOON, "not {count} wait");
+        std::thread::sleep(LOOK_EVERY);
+    }
+}

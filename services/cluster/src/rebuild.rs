@@ -1,0 +1,78 @@
+//! The next config of a cluster of which one node has lost its data.
+
+use crate::{ClusterConfig, ConfigError};
+
+impl ClusterConfig {
+    /// The next version, in which every replica of a node has an id that was never used: with an empty data directory
+    /// the node gets them all from its peers.
+    ///
+    /// # Errors
+    /// When there is no such node, it has no replicas, or a shard has no other replica to get its data from.
+    pub fn rebuild_node(&self, node: &str) -> Result<Self, ConfigError> {
+        if self.node(node).is_none() {
+            let known: Vec<&str> = self.nodes.iter().map(|node| node.id.as_str()).collect();
+            let known = format!("name one of {}", known.join(", "));
+            return Err(ConfigError::invalid("nodes", format!("there is no node {node:?}"), known));
+        }
+        let mut next = self.clone();
+        let problem = || ConfigError::invalid("version", "it cannot rise any more", "use a lower one");
+        next.version = self.version.checked_add(1).ok_or_else(problem)?;
+        let shards = self.applications.iter().flat_map(|application| &application.shards);
+        let mut highest = shards.flat_map(|shard| &shard.replicas).map(|replica| replica.id).max().unwrap_or(0);
+        for (outer, application) in next.applications.iter_mut().enumerate() {
+            for (inner, shard) in application.shards.iter_mut().enumerate() {
+                let place = format!("applications[{outer}].shards[{inner}]");
+                let is_alone = shard.replicas.iter().all(|replica| replica.node_id == node);
+                for replica in shard.replicas.iter_mut().filter(|replica| replica.node_id == node) {
+                    if is_alone {
+                        let problem = format!("shard {:?} has its only replica on {node:?}", shard.id);
+                        return Err(ConfigError::invalid(place, problem, "its data is nowhere else: restore a backup"));
+                    }
+                    highest = highest.checked_add(1).ok_or_else(|| {
+                        ConfigError::invalid(&place, "no replica id is left", "use lower ids in a new cluster")
+                    })?;
+                    replica.id = highest;
+                }
+            }
+        }
+        next.validate()?;
+        self.check_successor(&next)?;
+        Ok(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(nodes: usize, replicas: u32) -> ClusterConfig {
+        let nodes = (1..=nodes).map(|number| (format!("nd_{number}"), format!("127.0.0.1:{}", 6999 + number)));
+        ClusterConfig::generate(nodes.collect(), 4, replicas).unwrap()
+    }
+
+    fn replicas(config: &ClusterConfig, node: &str) -> Vec<u64> {
+        let shards = config.applications.iter().flat_map(|application| &application.shards);
+        shards.flat_map(|shard| &shard.replicas).filter(|replica| replica.node_id == node).map(|one| one.id).collect()
+    }
+
+    #[test]
+    fn every_replica_of_the_node_gets_an_id_above_all_others_and_nothing_else_changes() {
+        let first = config(3, 3);
+        let next = first.rebuild_node("nd_2").unwrap();
+        assert_eq!(next.version, 2);
+        assert_eq!(replicas(&next, "nd_2"), (28..=36).collect::<Vec<u64>>());
+        for other in ["nd_1", "nd_3"] {
+            assert_eq!(replicas(&next, other), replicas(&first, other));
+        }
+        // Once more, and the ids of before do not come back.
+        assert_eq!(replicas(&next.rebuild_node("nd_2").unwrap(), "nd_2"), (37..=45).collect::<Vec<u64>>());
+    }
+
+    #[test]
+    fn a_node_that_is_unknown_or_has_no_peers_is_refused_with_what_to_do() {
+        let unknown = config(3, 3).rebuild_node("nd_9").unwrap_err().to_string();
+        assert!(unknown.contains("\"nd_9\"") && unknown.contains("nd_1, nd_2, nd_3"), "{unknown}");
+        let alone = config(1, 1).rebuild_node("nd_1").unwrap_err().to_string();
+        assert!(alone.contains("only replica") && alone.contains("backup"), "{alone}");
+    }
+}

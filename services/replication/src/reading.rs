@@ -1,0 +1,52 @@
+//! Everything that this crate reads from its disk and from its peers, for tests that feed it damaged bytes.
+
+use bytes::Bytes;
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest, TransferLeaderResponse,
+    VoteRequest, VoteResponse,
+};
+use openraft::{EntryPayload, Membership};
+use serde::de::DeserializeOwned;
+
+use crate::types::{Entry, EntryData, LogId, SnapshotMeta, TypeConfig, Vote, decode, encode};
+
+fn reads<T: DeserializeOwned>(bytes: &[u8]) -> bool {
+    decode::<T>(bytes).is_ok()
+}
+
+/// Reads what a store keeps for a replica. Whether it is anything of that.
+pub fn read_stored(bytes: &[u8]) -> bool {
+    reads::<Entry>(bytes) | reads::<Vote>(bytes) | reads::<LogId>(bytes) | reads::<SnapshotMeta>(bytes)
+}
+
+/// Reads what replicas say to one another. Whether it is anything of that.
+pub fn read_message(bytes: &[u8]) -> bool {
+    let asked = reads::<AppendEntriesRequest<TypeConfig>>(bytes)
+        | reads::<VoteRequest<TypeConfig>>(bytes)
+        | reads::<TransferLeaderRequest<TypeConfig>>(bytes);
+    let answered = reads::<AppendEntriesResponse<TypeConfig>>(bytes)
+        | reads::<VoteResponse<TypeConfig>>(bytes)
+        | reads::<SnapshotResponse<TypeConfig>>(bytes)
+        | reads::<TransferLeaderResponse<TypeConfig>>(bytes);
+    asked | answered
+}
+
+/// Bytes of whole entries, a vote and an append, to begin with.
+pub fn stored_samples() -> Vec<Bytes> {
+    let vote = Vote::new_committed(7, 3);
+    let id = |index| LogId::new(openraft::vote::RaftLeaderId::to_committed(&vote.leader_id), index);
+    let members = Membership::new_with_defaults(vec![[1, 2, 3].into()], [4]);
+    let data = EntryData { now_ms: 1, wall_ms: 2, commands: vec![Bytes::from_static(&[1, 2, 3]); 3] };
+    let payloads = [EntryPayload::Blank, EntryPayload::Membership(members), EntryPayload::Normal(data)];
+    let entries: Vec<Entry> =
+        payloads.into_iter().zip(5..).map(|(payload, index)| Entry { log_id: id(index), payload }).collect();
+    let append = AppendEntriesRequest::<TypeConfig> {
+        vote,
+        prev_log_id: Some(id(4)),
+        entries: entries.clone(),
+        leader_commit: Some(id(3)),
+    };
+    let mut samples = vec![encode(&vote), encode(&id(9)), encode(&append)];
+    samples.extend(entries.iter().map(encode));
+    samples
+}

@@ -1,0 +1,76 @@
+//! Commands, and a locks shard with holds.
+
+#![allow(dead_code, reason = "each benchmark uses a part of it")]
+
+use holdfast_core::shard::{Application, ShardCore};
+use holdfast_core::{
+    AccountId, Acquire, AcquireOutcome, Answer, Claim, Command, Context, Incarnation, Limits, LocksCommand, Metadata,
+    Mode, NamespaceMessage, NamespaceRef, Owner, Path, Query, Release, ToRelease, Wait,
+};
+
+pub(crate) const SHARD: &str = "locks_00";
+pub(crate) const HOUR_MS: u64 = 3_600_000;
+/// The wall clock is this much ahead of the shard clock.
+const WALL_AHEAD_MS: u64 = 1_700_000_000_000;
+
+pub(crate) fn at(now_ms: u64) -> Context {
+    Context { now_ms, wall_ms: WALL_AHEAD_MS + now_ms }
+}
+
+fn namespace() -> NamespaceRef {
+    NamespaceRef { account: AccountId(7), name: "orders".to_owned(), incarnation: Incarnation(1) }
+}
+
+/// Opens the namespace that all commands here are about.
+pub(crate) fn open() -> Command {
+    let limits = Limits { max_holds_per_namespace: 10_000_000, ..Limits::default() };
+    let message = NamespaceMessage::Open { namespace: namespace(), limits };
+    Command::Locks(LocksCommand::Deliver { source: "namespaces_00".to_owned(), number: 1, message })
+}
+
+pub(crate) fn acquire(name: &str, owner: &str, ttl_ms: u64) -> Command {
+    Command::Locks(LocksCommand::Acquire(Acquire {
+        namespace: namespace(),
+        owner: Owner::Process(owner.to_owned()),
+        claims: vec![Claim { path: Path::flat(name), mode: Mode::Write }],
+        ttl_ms: Some(ttl_ms),
+        transition_ms: 0,
+        metadata: Metadata::new(),
+        fencing_token: None,
+        asked_expires_at_ns: None,
+        wait: Wait::No,
+        allow_upgrade: false,
+        request_id: None,
+        attempt: 0,
+        message: None,
+    }))
+}
+
+pub(crate) fn release(name: &str, owner: &str) -> Command {
+    Command::Locks(LocksCommand::Release(Release {
+        namespace: namespace(),
+        owner: Owner::Process(owner.to_owned()),
+        what: ToRelease::Paths { paths: vec![Path::flat(name)], fencing_token: None },
+        message: None,
+    }))
+}
+
+pub(crate) fn look(name: &str) -> Query {
+    Query::Lock { namespace: namespace(), path: Path::flat(name) }
+}
+
+/// A shard in which so many locks are held, each by an owner of its own.
+pub(crate) fn shard_with(holds: u64, ttl_ms: u64) -> ShardCore {
+    let mut core = ShardCore::new(Application::Locks, SHARD);
+    core.advance(&at(1));
+    assert_eq!(core.apply(&at(1), &open()).outcome, Ok(Answer::Done));
+    for number in 0..holds {
+        let command = acquire(&format!("lock-{number}"), &format!("owner-{number}"), ttl_ms);
+        let reply = core.apply(&at(1), &command);
+        assert!(
+            matches!(reply.outcome, Ok(Answer::Acquired { outcome: AcquireOutcome::Granted { .. }, .. })),
+            "{reply:?}"
+        );
+    }
+    core
+}

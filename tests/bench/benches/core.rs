@@ -1,0 +1,74 @@
+//! The state machine of a locks shard by itself: what a command costs, and whether that depends on what is held.
+
+mod common;
+
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use holdfast_core::shard::{Application, ShardCore};
+use std::hint::black_box;
+
+use common::{HOUR_MS, SHARD, acquire, at, look, release, shard_with};
+
+/// An acquire and a release, each in an entry of its own, beside so many other holds.
+fn pairs(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("core/acquire + release");
+    for holds in [0, 1_000, 100_000, 1_000_000] {
+        let mut core = shard_with(holds, HOUR_MS);
+        let (take, give) = (acquire("mine", "me", HOUR_MS), release("mine", "me"));
+        group.throughput(Throughput::Elements(1));
+        group.bench_function(BenchmarkId::from_parameter(format!("{holds} other holds")), |bencher| {
+            bencher.iter(|| {
+                for command in [&take, &give] {
+                    core.advance(&at(2));
+                    black_box(core.apply(&at(2), command));
+                }
+            });
+        });
+    }
+    group.finish();
+}
+
+/// A read of one lock among many.
+fn looks(criterion: &mut Criterion) {
+    let core = shard_with(100_000, HOUR_MS);
+    let query = look("lock-50000");
+    criterion.bench_function("core/get, 100000 holds", |bencher| bencher.iter(|| black_box(core.query(2, &query))));
+}
+
+/// All holds of a shard end in the same entry.
+fn expiry(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("core/expiry at once");
+    group.sample_size(10);
+    for holds in [1_000, 100_000] {
+        let core = shard_with(holds, 1_000);
+        group.throughput(Throughput::Elements(holds));
+        group.bench_function(BenchmarkId::from_parameter(holds), |bencher| {
+            let expire = |mut core: ShardCore| {
+                core.advance(&at(HOUR_MS));
+                assert_eq!(core.next_deadline_ms(), None);
+                core
+            };
+            bencher.iter_batched(|| core.clone(), expire, BatchSize::PerIteration);
+        });
+    }
+    group.finish();
+}
+
+/// A snapshot of a shard, and starting from it.
+fn snapshots(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("core/snapshot");
+    group.sample_size(10);
+    let holds = 100_000;
+    let core = shard_with(holds, HOUR_MS);
+    let chunks = core.snapshot();
+    let bytes: usize = chunks.iter().map(Vec::len).sum();
+    eprintln!("a snapshot of {holds} holds has {bytes} bytes");
+    group.throughput(Throughput::Elements(holds));
+    group.bench_function("make, 100000 holds", |bencher| bencher.iter(|| black_box(core.snapshot())));
+    group.bench_function("restore, 100000 holds", |bencher| {
+        bencher.iter(|| ShardCore::restore(Application::Locks, SHARD, &chunks).expect("the snapshot is whole"));
+    });
+    group.finish();
+}
+
+criterion_group!(benches, pairs, looks, expiry, snapshots);
+criterion_main!(benches);

@@ -1,0 +1,119 @@
+//! A whole replica without a network: commands through the queue, the log, and the state machine of a group that has
+//! this one member, over memory (what the code costs) and over RocksDB (what it costs with the disk).
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use futures::future::{BoxFuture, join_all};
+use holdfast_core::codec;
+use holdfast_core::shard::Application;
+use holdfast_node::ShardMachine;
+use holdfast_replication::{Credentials, DialError, Group, GroupOptions, Host, HostOptions, Timing, WallClock};
+use holdfast_storage::{Identity, MemoryDisk, NodeStore};
+use tokio::runtime::Runtime;
+use tokio::time::Instant;
+
+use common::{HOUR_MS, SHARD, acquire, open, release};
+
+const REPLICA: u64 = 1;
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// There is nobody to prove anything to.
+struct Nobody;
+
+impl Credentials for Nobody {
+    fn authorization(&self) -> String {
+        String::new()
+    }
+
+    fn accepts(&self, _: &str) -> bool {
+        false
+    }
+}
+
+fn identity() -> Identity {
+    Identity { cluster_id: "bench".to_owned(), node_id: "nd_1".to_owned() }
+}
+
+/// Starts the group and waits until it leads. Returns the term.
+async fn start(store: NodeStore) -> (Host, Group, u64) {
+    let identity = identity();
+    let host = Host::start(HostOptions {
+        node: identity.node_id.clone(),
+        cluster_id: identity.cluster_id,
+        replicas: vec![REPLICA],
+        peers: Vec::new(),
+        store,
+        dialer: Arc::new(|_| -> BoxFuture<_> {
+            Box::pin(async { Err(DialError::from("there is no peer".to_owned())) })
+        }),
+        credentials: Arc::new(Nobody),
+    })
+    .expect("the host starts");
+    let options = GroupOptions {
+        shard: SHARD.to_owned(),
+        replica: REPLICA,
+        members: BTreeMap::from([(REPLICA, identity.node_id)]),
+        timing: Timing::default(),
+        snapshot_after: 10_000,
+        keep_entries: 2_000,
+        wall_clock: WallClock::default(),
+    };
+    let machine = Arc::new(ShardMachine::new(Application::Locks, SHARD, None));
+    let group = host.start_group(options, machine).await.expect("the replica starts");
+    group.form().await.expect("the group forms");
+    let mut leadership = group.leadership();
+    let leads = *leadership.wait_for(Option::is_some).await.expect("the replica runs");
+    let term = leads.expect("it was waited for").term;
+    let opened = group.propose(term, Bytes::from(codec::encode(&open())), Instant::now() + DEADLINE).await;
+    opened.expect("the namespace opens");
+    (host, group, term)
+}
+
+/// One pair by each of so many clients at a time.
+async fn pairs(group: &Group, term: u64, commands: &[(Bytes, Bytes)]) {
+    let pair = async |(take, give): &(Bytes, Bytes)| {
+        for command in [take, give] {
+            let reply = group.propose(term, command.clone(), Instant::now() + DEADLINE).await;
+            reply.expect("the command is applied");
+        }
+    };
+    join_all(commands.iter().map(pair)).await;
+}
+
+fn replica(criterion: &mut Criterion) {
+    let runtime = Runtime::new().expect("a runtime starts");
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    for disk in ["memory", "RocksDB"] {
+        let (_host, replica, term) = runtime.block_on(async {
+            let store = match disk {
+                "memory" => NodeStore::in_memory(&MemoryDisk::new(), &identity()),
+                _ => NodeStore::open(&dir.path().join("data"), &identity()),
+            };
+            start(store.expect("the store opens")).await
+        });
+        let mut group = criterion.benchmark_group(format!("replica over {disk}/acquire + release"));
+        for clients in [1, 16, 256] {
+            let command = |number: usize| {
+                let (lock, owner) = (format!("lock-{number}"), format!("owner-{number}"));
+                let (take, give) = (acquire(&lock, &owner, HOUR_MS), release(&lock, &owner));
+                (Bytes::from(codec::encode(&take)), Bytes::from(codec::encode(&give)))
+            };
+            let commands: Vec<(Bytes, Bytes)> = (0..clients).map(command).collect();
+            group.throughput(Throughput::Elements(clients as u64));
+            group.bench_function(BenchmarkId::from_parameter(format!("{clients} clients")), |bencher| {
+                bencher.to_async(&runtime).iter(|| pairs(&replica, term, &commands));
+            });
+        }
+        group.finish();
+        runtime.block_on(replica.shutdown());
+    }
+}
+
+criterion_group!(benches, replica);
+criterion_main!(benches);

@@ -1,0 +1,100 @@
+//! Unary gRPC.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use holdfast_proto::v1;
+use holdfast_proto::v1::locks_service_client::LocksServiceClient;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Streaming};
+
+use super::{Asks, LockName, Mode, TTL_MS, WAIT_MS};
+
+/// A connection that several clients share.
+#[derive(Clone)]
+pub(crate) struct GrpcConnection {
+    client: LocksServiceClient<Channel>,
+    authorization: MetadataValue<Ascii>,
+}
+
+impl GrpcConnection {
+    /// Connects.
+    pub(crate) async fn connect(gateway: SocketAddr, key: &str) -> Result<Self> {
+        let endpoint = Endpoint::from_shared(format!("http://{gateway}"))?.tcp_nodelay(true);
+        let channel = endpoint.connect_timeout(Duration::from_secs(5)).connect().await?;
+        Ok(Self { client: LocksServiceClient::new(channel), authorization: format!("Bearer {key}").parse()? })
+    }
+}
+
+impl GrpcConnection {
+    /// Follows the events of a namespace from now on.
+    pub(crate) async fn watch(&self, namespace: &str) -> Result<Streaming<v1::Event>> {
+        let message = v1::WatchRequest { namespace: namespace.to_owned(), ..Default::default() };
+        let mut request = Request::new(message);
+        request.metadata_mut().insert("authorization", self.authorization.clone());
+        Ok(self.client.clone().watch(request).await?.into_inner())
+    }
+}
+
+/// A client of the gRPC door.
+pub struct GrpcClient {
+    connection: GrpcConnection,
+    owner: String,
+}
+
+impl GrpcClient {
+    pub(crate) fn new(connection: GrpcConnection, owner: String) -> Self {
+        Self { connection, owner }
+    }
+
+    pub(crate) async fn acquire(&mut self, lock: &LockName, mode: Mode, asks: Asks) -> Result<Option<u64>> {
+        let mode = if mode == Mode::Read { v1::Mode::Read } else { v1::Mode::Write };
+        let message = v1::AcquireLockRequest {
+            namespace: lock.namespace.clone(),
+            name: Some(lock.name.clone()),
+            process_id: Some(self.owner.clone()),
+            mode: mode.into(),
+            ttl_ms: Some(TTL_MS),
+            fencing_token: if let Asks::Extends(token) = asks { Some(token) } else { None },
+            wait_ms: if asks == Asks::Waits { WAIT_MS } else { 0 },
+            ..Default::default()
+        };
+        let request = self.signed(message);
+        let answer = self.connection.client.acquire_lock(request).await?.into_inner();
+        if !answer.success {
+            return Ok(None);
+        }
+        answer.fencing_token.context("a grant has a token").map(Some)
+    }
+
+    pub(crate) async fn release(&mut self, lock: &LockName, token: u64) -> Result<bool> {
+        let message = v1::ReleaseLockRequest {
+            namespace: lock.namespace.clone(),
+            name: Some(lock.name.clone()),
+            process_id: Some(self.owner.clone()),
+            fencing_token: Some(token),
+            ..Default::default()
+        };
+        let request = self.signed(message);
+        Ok(self.connection.client.release_lock(request).await?.into_inner().released)
+    }
+
+    pub(crate) async fn look(&mut self, lock: &LockName) -> Result<bool> {
+        let message = v1::GetLockRequest {
+            namespace: lock.namespace.clone(),
+            name: Some(lock.name.clone()),
+            ..Default::default()
+        };
+        let request = self.signed(message);
+        let lock = self.connection.client.get_lock(request).await?.into_inner().lock.context("a lock is shown")?;
+        Ok(lock.state() != v1::lock::State::Unlocked)
+    }
+
+    fn signed<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        request.metadata_mut().insert("authorization", self.connection.authorization.clone());
+        request
+    }
+}

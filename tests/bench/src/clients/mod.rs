@@ -1,0 +1,178 @@
+//! Clients: one for each door and each peer, with the same few calls.
+
+mod etcd;
+mod etcd_api;
+mod grpc;
+mod redis;
+mod rest;
+mod session;
+
+use std::fmt;
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+pub(crate) use etcd::{EtcdClient, EtcdConnection};
+pub(crate) use grpc::{GrpcClient, GrpcConnection};
+pub(crate) use redis::RedisClient;
+pub(crate) use rest::RestClient;
+pub(crate) use session::{SessionClient, SessionConnection};
+
+/// Long enough that nothing expires while it is measured.
+pub(crate) const TTL_MS: u64 = 3_600_000;
+/// How long a client waits for a lock that others want too.
+pub(crate) const WAIT_MS: u64 = 60_000;
+/// Clients that share a connection, where the protocol carries many calls on one (gRPC). Each has its own otherwise.
+pub(crate) const CLIENTS_PER_CONNECTION: usize = 16;
+
+/// What is measured: the service through one of its doors, or a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Door {
+    /// Holdfast, REST over HTTP/1.1, a connection for each client.
+    Rest,
+    /// Holdfast, unary gRPC.
+    Grpc,
+    /// Holdfast, the session stream over gRPC: clients that share a connection share its session.
+    Stream,
+    /// etcd, its v3 API.
+    Etcd,
+    /// Redis, RESP, a connection for each client.
+    Redis,
+}
+
+impl Door {
+    /// Whether it is one of this service's.
+    pub fn is_own(self) -> bool {
+        matches!(self, Self::Rest | Self::Grpc | Self::Stream)
+    }
+}
+
+impl fmt::Display for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rest => "Holdfast REST",
+            Self::Grpc => "Holdfast gRPC",
+            Self::Stream => "Holdfast stream",
+            Self::Etcd => "etcd",
+            Self::Redis => "Redis",
+        })
+    }
+}
+
+/// One lock.
+#[derive(Clone, Debug)]
+pub struct LockName {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name in it.
+    pub name: String,
+}
+
+/// How a lock is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Together with other readers.
+    Read,
+    /// Alone.
+    Write,
+}
+
+/// What an acquire asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asks {
+    /// The lock, now or not at all.
+    Now,
+    /// The lock, sooner or later.
+    Waits,
+    /// More time for the hold of that token.
+    Extends(u64),
+}
+
+/// One client, with an owner name of its own.
+pub enum Client {
+    /// Of the REST door.
+    Rest(RestClient),
+    /// Of the gRPC door.
+    Grpc(GrpcClient),
+    /// Of a session's connection.
+    Stream(SessionClient),
+    /// Of etcd.
+    Etcd(Box<EtcdClient>),
+    /// Of Redis.
+    Redis(RedisClient),
+}
+
+impl Client {
+    /// Tries to take a lock. The token of the hold, or nothing when somebody else has it.
+    ///
+    /// # Errors
+    /// When there is no answer, or it is not one.
+    pub async fn acquire(&mut self, lock: &LockName, mode: Mode) -> Result<Option<u64>> {
+        match (self, mode) {
+            (Self::Rest(client), _) => client.acquire(lock, mode, Asks::Now).await,
+            (Self::Grpc(client), _) => client.acquire(lock, mode, Asks::Now).await,
+            (Self::Stream(client), _) => client.acquire(lock, mode, false).await,
+            (Self::Etcd(client), Mode::Write) => client.acquire(lock).await,
+            (Self::Redis(client), Mode::Write) => client.acquire(lock).await,
+            (Self::Etcd(_) | Self::Redis(_), Mode::Read) => bail!("it has no read locks"),
+        }
+    }
+
+    /// Takes a lock, after as long a wait as it needs. Its token.
+    ///
+    /// # Errors
+    /// As [`Self::acquire`].
+    pub async fn acquire_waiting(&mut self, lock: &LockName) -> Result<u64> {
+        let token = match self {
+            Self::Rest(client) => client.acquire(lock, Mode::Write, Asks::Waits).await?,
+            Self::Grpc(client) => client.acquire(lock, Mode::Write, Asks::Waits).await?,
+            Self::Stream(client) => client.acquire(lock, Mode::Write, true).await?,
+            Self::Etcd(client) => Some(client.acquire_waiting(lock).await?),
+            Self::Redis(_) => bail!("it has no waiting"),
+        };
+        token.context("a lock was not granted in time")
+    }
+
+    /// Gives a lock back. Whether a hold ended.
+    ///
+    /// # Errors
+    /// As [`Self::acquire`].
+    pub async fn release(&mut self, lock: &LockName, token: u64) -> Result<bool> {
+        match self {
+            Self::Rest(client) => client.release(lock, token).await,
+            Self::Grpc(client) => client.release(lock, token).await,
+            Self::Stream(client) => client.release(token).await,
+            Self::Etcd(client) => client.release(lock, token).await,
+            Self::Redis(client) => client.release(lock, token).await,
+        }
+    }
+
+    /// Holds a lock for longer. Whether it was still held.
+    ///
+    /// # Errors
+    /// As [`Self::acquire`].
+    pub async fn extend(&mut self, lock: &LockName, token: u64) -> Result<bool> {
+        match self {
+            Self::Rest(client) => Ok(client.acquire(lock, Mode::Write, Asks::Extends(token)).await?.is_some()),
+            Self::Grpc(client) => Ok(client.acquire(lock, Mode::Write, Asks::Extends(token)).await?.is_some()),
+            Self::Stream(client) => client.keep_alive().await,
+            Self::Etcd(client) => client.extend().await,
+            Self::Redis(client) => client.extend(lock, token).await,
+        }
+    }
+
+    /// Looks who holds a lock, with an answer that is not stale. Whether somebody does.
+    ///
+    /// # Errors
+    /// As [`Self::acquire`].
+    pub async fn look(&mut self, lock: &LockName) -> Result<bool> {
+        match self {
+            Self::Rest(client) => client.look(lock).await,
+            Self::Grpc(client) => client.look(lock).await,
+            Self::Stream(_) => bail!("a session's connection does not look"),
+            Self::Etcd(client) => client.look(lock).await,
+            Self::Redis(client) => client.look(lock).await,
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The session stream: one connection that several clients share, each a `holder` of the session.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use holdfast_proto::v1::client_message::{KeepAlive, Lock, Message as Says, Open, Release};
+use holdfast_proto::v1::server_message::Message as Told;
+use holdfast_proto::v1::server_message::state::Value;
+use holdfast_proto::v1::sessions_service_client::SessionsServiceClient;
+use holdfast_proto::v1::{self, ClientMessage, ServerMessage};
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Endpoint;
+use tonic::{Request, Streaming};
+
+use super::{LockName, Mode};
+
+/// Messages that wait for the transport.
+const QUEUE: usize = 4_096;
+const TTL_MS: u64 = 60_000;
+/// Nothing is waited for any longer.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
+
+/// A connection with its session.
+pub(crate) struct SessionConnection {
+    out: Mutex<Out>,
+    waiting: Mutex<Waiting>,
+}
+
+struct Out {
+    seq: u64,
+    messages: mpsc::Sender<ClientMessage>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    requests: HashMap<String, oneshot::Sender<Told>>,
+    kept: VecDeque<oneshot::Sender<Told>>,
+    /// Set once the connection has ended.
+    ended: Option<String>,
+}
+
+impl SessionConnection {
+    /// Connects, and opens a session in a namespace.
+    pub(crate) async fn connect(gateway: SocketAddr, key: &str, namespace: &str) -> Result<Arc<Self>> {
+        let endpoint = Endpoint::from_shared(format!("http://{gateway}"))?.tcp_nodelay(true);
+        let channel = endpoint.connect_timeout(Duration::from_secs(5)).connect().await?;
+        let (messages, outgoing) = mpsc::channel(QUEUE);
+        let mut request = Request::new(ReceiverStream::new(outgoing));
+        request.metadata_mut().insert("authorization", format!("Bearer {key}").parse()?);
+        let open = Open {
+            namespace: namespace.to_owned(),
+            process_id: "benchmark".to_owned(),
+            ttl_ms: TTL_MS,
+            ..Default::default()
+        };
+        messages.send(ClientMessage { seq: 1, message: Some(Says::Open(open)) }).await?;
+        let answer = timeout(ANSWERS_WITHIN, SessionsServiceClient::new(channel).connect(request)).await??;
+        let mut told = answer.into_inner();
+        let first = timeout(ANSWERS_WITHIN, told.message()).await??.and_then(|message| message.message);
+        if !matches!(first, Some(Told::Opened(_))) {
+            bail!("the session was not opened: {first:?}");
+        }
+        let connection =
+            Arc::new(Self { out: Mutex::new(Out { seq: 1, messages }), waiting: Mutex::new(Waiting::default()) });
+        let reader = Arc::downgrade(&connection);
+        tokio::spawn(async move {
+            let end = read(&mut told, &reader).await;
+            if let Some(connection) = reader.upgrade() {
+                let mut waiting = connection.waiting.lock();
+                *waiting = Waiting { ended: Some(end), ..Waiting::default() };
+            }
+        });
+        Ok(connection)
+    }
+
+    fn say(&self, says: Says) -> Result<()> {
+        let mut out = self.out.lock();
+        out.seq += 1;
+        let message = ClientMessage { seq: out.seq, message: Some(says) };
+        out.messages.try_send(message).context("the connection is full or closed")
+    }
+
+    async fn ask(&self, request_id: String, says: Says) -> Result<Told> {
+        let (tell, told) = oneshot::channel();
+        {
+            let mut waiting = self.waiting.lock();
+            if let Some(end) = &waiting.ended {
+                bail!("the connection has ended: {end}");
+            }
+            waiting.requests.insert(request_id, tell);
+        }
+        self.say(says)?;
+        timeout(ANSWERS_WITHIN, told).await?.context("the connection ended")
+    }
+
+    fn told(&self, message: ServerMessage) {
+        let Some(told) = message.message else { return };
+        let mut waiting = self.waiting.lock();
+        let asked = match &told {
+            // It waits; the grant follows.
+            Told::State(state) if state.state() == Value::Enqueued => None,
+            Told::State(state) => state.request_id.as_ref().and_then(|id| waiting.requests.remove(id)),
+            Told::Refused(refused) => waiting.requests.remove(&refused.request_id),
+            Told::Error(error) => error.request_id.as_ref().and_then(|id| waiting.requests.remove(id)),
+            Told::KeptAlive(_) => waiting.kept.pop_front(),
+            _ => None,
+        };
+        if let Some(asked) = asked {
+            // Whoever asked may have given up.
+            let _ = asked.send(told);
+        }
+    }
+}
+
+async fn read(told: &mut Streaming<ServerMessage>, connection: &std::sync::Weak<SessionConnection>) -> String {
+    loop {
+        match told.message().await {
+            Ok(Some(message)) => match connection.upgrade() {
+                Some(connection) => connection.told(message),
+                None => return "nobody uses it".to_owned(),
+            },
+            Ok(None) => return "the service ended it".to_owned(),
+            Err(error) => return error.to_string(),
+        }
+    }
+}
+
+/// A client on a session's connection.
+pub struct SessionClient {
+    connection: Arc<SessionConnection>,
+    owner: String,
+    asked: u64,
+    /// The names of the requests that hold something, by token.
+    held: HashMap<u64, String>,
+}
+
+impl SessionClient {
+    pub(crate) fn new(connection: Arc<SessionConnection>, owner: String) -> Self {
+        Self { connection, owner, asked: 0, held: HashMap::new() }
+    }
+
+    /// Waits until the lock is granted, unless it only tries.
+    pub(crate) async fn acquire(&mut self, lock: &LockName, mode: Mode, waits: bool) -> Result<Option<u64>> {
+        self.asked += 1;
+        let request_id = format!("{}-{}", self.owner, self.asked);
+        let mode = if mode == Mode::Read { v1::Mode::Read } else { v1::Mode::Write };
+        let message = Lock {
+            request_id: request_id.clone(),
+            resources: vec![v1::Resource { path: vec![lock.name.clone()], mode: mode.into() }],
+            holder: Some(self.owner.clone()),
+            r#try: !waits,
+            ..Default::default()
+        };
+        match self.connection.ask(request_id.clone(), Says::Lock(message)).await? {
+            Told::State(state) => {
+                let token = state.fencing_token.context("a grant has a token")?;
+                self.held.insert(token, request_id);
+                Ok(Some(token))
+            }
+            Told::Refused(_) => Ok(None),
+            other => bail!("not an answer to a lock: {other:?}"),
+        }
+    }
+
+    pub(crate) async fn release(&mut self, token: u64) -> Result<bool> {
+        let Some(request_id) = self.held.remove(&token) else { return Ok(false) };
+        let message = Release { request_id: request_id.clone() };
+        match self.connection.ask(request_id, Says::Release(message)).await? {
+            Told::State(state) => Ok(state.state() == Value::Ready),
+            other => bail!("not an answer to a release: {other:?}"),
+        }
+    }
+
+    /// A sign of life for everything that the session holds.
+    pub(crate) async fn keep_alive(&mut self) -> Result<bool> {
+        let (tell, told) = oneshot::channel();
+        {
+            let mut waiting = self.connection.waiting.lock();
+            waiting.kept.push_back(tell);
+            // Under the same lock: answers come in the order of the messages.
+            self.connection.say(Says::Keepalive(KeepAlive {}))?;
+        }
+        let told = timeout(ANSWERS_WITHIN, told).await?.context("the connection ended")?;
+        Ok(matches!(told, Told::KeptAlive(_)))
+    }
+}

@@ -1,0 +1,60 @@
+//! The account that the load belongs to.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::Cluster;
+
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// An account with a key and no limit of rate.
+#[derive(Clone, Debug)]
+pub struct Tenant {
+    /// Its id.
+    pub account: u64,
+    /// Its key, with all scopes.
+    pub key: String,
+    /// Its namespaces.
+    pub namespaces: Vec<String>,
+}
+
+impl Cluster {
+    /// Makes an account with so many namespaces.
+    ///
+    /// # Errors
+    /// When a call is refused.
+    pub async fn tenant(&self, namespaces: usize) -> Result<Tenant> {
+        let operator = self.secrets.operator_token().reveal().expose().to_owned();
+        let body = json!({
+            "email": "bench@example.com", "full_name": "Benchmark", "max_number_of_namespaces": namespaces.max(1),
+        });
+        let account = self.call(Method::POST, "/v1/accounts", &operator, body).await?;
+        let id = account["id"].as_str().context("an account has an id")?.to_owned();
+        let limits = json!({"limits": {"max_requests_per_second": 0, "max_holds_per_namespace": 10_000_000}});
+        self.call(Method::PATCH, &format!("/v1/accounts/{id}"), &operator, limits).await?;
+        let key = self.call(Method::POST, &format!("/v1/accounts/{id}/api-keys"), &operator, json!({})).await?;
+        let key = key["api_key"].as_str().context("a new key is shown")?.to_owned();
+        let mut names = Vec::new();
+        for number in 0..namespaces {
+            let name = format!("bench-{number:04}");
+            self.call(Method::POST, "/v1/namespaces", &key, json!({"name": name})).await?;
+            names.push(name);
+        }
+        Ok(Tenant { account: u64::from_str_radix(&id, 16)?, key, namespaces: names })
+    }
+
+    async fn call(&self, method: Method, path: &str, bearer: &str, body: Value) -> Result<Value> {
+        let url = format!("http://{}{path}", self.gateway());
+        let request = self.http.request(method, url).timeout(CALL_TIMEOUT).bearer_auth(bearer).json(&body);
+        let answer = request.send().await?;
+        let status = answer.status();
+        let text = answer.text().await?;
+        if !status.is_success() {
+            bail!("{path} answers {status}: {text}");
+        }
+        Ok(serde_json::from_str(&text)?)
+    }
+}

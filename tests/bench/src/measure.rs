@@ -1,0 +1,134 @@
+//! What the servers used: CPU, bytes, syncs, memory.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use procfs::process::Process;
+
+/// What a system says of its own storage. Counters since its start; nothing where it does not tell.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Storage {
+    /// Syncs of files.
+    pub syncs: Option<f64>,
+    /// Bytes handed to the storage.
+    pub bytes: Option<f64>,
+}
+
+/// Counters of a system's processes at one time.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// CPU seconds, in user mode and in the kernel, by process.
+    cpu_seconds: BTreeMap<String, f64>,
+    /// Bytes that the processes caused to be written to the disk, as the kernel counts them: whole pages.
+    written_bytes: f64,
+    rss_bytes: f64,
+    own_cpu_seconds: f64,
+}
+
+/// What was used between two samples.
+#[derive(Clone, Debug, Default)]
+pub struct Usage {
+    /// CPU seconds by process.
+    pub cpu_seconds: BTreeMap<String, f64>,
+    /// CPU seconds of the load itself.
+    pub own_cpu_seconds: f64,
+    /// Bytes written to the disk.
+    pub written_bytes: f64,
+    /// Resident memory of all processes at the end.
+    pub rss_bytes: f64,
+}
+
+impl Sample {
+    /// Looks at the processes now.
+    ///
+    /// # Errors
+    /// When one is gone.
+    pub fn take(pids: &[(String, i32)]) -> Result<Self> {
+        let mut cpu_seconds = BTreeMap::new();
+        let (mut written_bytes, mut rss_bytes) = (0.0, 0.0);
+        for (name, pid) in pids {
+            let process = Process::new(*pid).with_context(|| format!("{name} is gone"))?;
+            cpu_seconds.insert(name.clone(), cpu_of(&process)?);
+            written_bytes += process.io()?.write_bytes as f64;
+            rss_bytes += rss_of(&process)?;
+        }
+        Ok(Self { cpu_seconds, written_bytes, rss_bytes, own_cpu_seconds: cpu_of(&Process::myself()?)? })
+    }
+
+    /// What was used since an earlier sample of the same processes.
+    pub fn since(&self, earlier: &Self) -> Usage {
+        let used = |(name, now): (&String, &f64)| {
+            let before = earlier.cpu_seconds.get(name).copied().unwrap_or_default();
+            (name.clone(), now - before)
+        };
+        Usage {
+            cpu_seconds: self.cpu_seconds.iter().map(used).collect(),
+            own_cpu_seconds: self.own_cpu_seconds - earlier.own_cpu_seconds,
+            written_bytes: self.written_bytes - earlier.written_bytes,
+            rss_bytes: self.rss_bytes,
+        }
+    }
+}
+
+/// Resident memory of a process, in bytes.
+///
+/// # Errors
+/// When it is gone.
+pub fn rss_bytes(pid: i32) -> Result<f64> {
+    rss_of(&Process::new(pid)?)
+}
+
+fn rss_of(process: &Process) -> Result<f64> {
+    let kib = process.status()?.vmrss.context("a process has resident memory")?;
+    Ok(kib as f64 * 1_024.0)
+}
+
+fn cpu_of(process: &Process) -> Result<f64> {
+    let stat = process.stat()?;
+    Ok((stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64)
+}
+
+/// The value of a counter in a text in the exposition format of Prometheus, summed over its labels; 0 when it is not
+/// there yet.
+pub fn counter_in(text: &str, name: &str) -> f64 {
+    let rest = |line: &str| line.strip_prefix(name).filter(|rest| rest.starts_with([' ', '{'])).map(str::to_owned);
+    let lines = text.lines().filter_map(rest);
+    lines.filter_map(|line| line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok())).sum()
+}
+
+/// Bytes of all files below a folder.
+///
+/// # Errors
+/// When it can't be read.
+pub fn folder_bytes(dir: &std::path::Path) -> Result<f64> {
+    let mut bytes = 0.0;
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        // A file may go between the listing and the look.
+        let Ok(meta) = entry.metadata() else { continue };
+        bytes += if meta.is_dir() { folder_bytes(&entry.path())? } else { meta.len() as f64 };
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_is_summed_over_its_labels_and_not_mistaken_for_another() {
+        let text = "# TYPE syncs counter\nsyncs{disk=\"a\"} 3\nsyncs{disk=\"b\"} 4\nsyncs_total 9\n";
+        assert!((counter_in(text, "syncs") - 7.0).abs() < f64::EPSILON);
+        assert!((counter_in(text, "syncs_total") - 9.0).abs() < f64::EPSILON);
+        assert!(counter_in(text, "other").abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn this_process_has_used_cpu_and_memory() {
+        let pids = [("own".to_owned(), i32::try_from(std::process::id()).unwrap())];
+        let first = Sample::take(&pids).unwrap();
+        let used = Sample::take(&pids).unwrap().since(&first);
+        assert!(used.rss_bytes > 100_000.0);
+        assert!(used.cpu_seconds["own"] >= 0.0);
+    }
+}

@@ -1,0 +1,103 @@
+//! What to measure.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use crate::clients::Door;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WorkloadName {
+    /// Uncontended pairs over many namespaces.
+    Pairs,
+    /// Uncontended pairs in one namespace, and so in one shard.
+    PairsOneNamespace,
+    /// Readers and writers, nine to one, on shared locks.
+    ReadersWriters,
+    /// One lock that all clients wait for.
+    Contended,
+    /// Extension of locks that are held; through the stream, signs of life of a session.
+    Extend,
+    /// Linearizable reads of locks that are held.
+    Get,
+    /// Many holds at once: memory, disk, restart.
+    Holds,
+    /// Nodes are killed.
+    Failover,
+    /// Many watchers of one namespace.
+    Watchers,
+}
+
+/// What to compare with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Peer {
+    /// Three nodes, from this machine's packages.
+    Etcd,
+    /// One process that syncs before it answers, from this machine's packages.
+    Redis,
+}
+
+/// Flags of a run.
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    /// What to measure.
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "pairs,pairs-one-namespace,contended,readers-writers,extend,get"
+    )]
+    pub workloads: Vec<WorkloadName>,
+    /// Through which doors of this service: rest, grpc, stream.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "rest,grpc,stream")]
+    pub doors: Vec<Door>,
+    /// Do the same work on these in the same run: etcd, redis.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub compare: Vec<Peer>,
+    /// How many clients take and release locks at a time.
+    #[arg(long, value_delimiter = ',', default_value = "1,16,64,256,1000")]
+    pub clients: Vec<usize>,
+    /// How many clients fight over one lock.
+    #[arg(long, value_delimiter = ',', default_value = "16,64")]
+    pub fighters: Vec<usize>,
+    /// How many clients do anything else, and serve an open loop.
+    #[arg(long, default_value_t = 64)]
+    pub other_clients: usize,
+    /// Further rounds of pairs in an open loop: so many pairs a second, whatever the answers.
+    #[arg(long, value_delimiter = ',')]
+    pub rates: Vec<f64>,
+    /// Over how many namespaces locks are spread.
+    #[arg(long, default_value_t = 64)]
+    pub namespaces: usize,
+    /// Shards of locks.
+    #[arg(long, default_value_t = 16)]
+    pub shards: u32,
+    /// Seconds that each measurement counts.
+    #[arg(long, default_value_t = 2.0)]
+    pub seconds: f64,
+    /// Seconds of load before that.
+    #[arg(long, default_value_t = 0.5)]
+    pub warm_up: f64,
+    /// How often each is measured, in turns with all others; medians are reported.
+    #[arg(long, default_value_t = 3)]
+    pub rounds: usize,
+    /// Locks held at once in the workload holds.
+    #[arg(long, default_value_t = 100_000)]
+    pub holds: usize,
+    /// Nodes killed, one after the other, in the workload failover.
+    #[arg(long, default_value_t = 10)]
+    pub kills: usize,
+    /// Watchers in the workload watchers.
+    #[arg(long, default_value_t = 1_000)]
+    pub watchers: usize,
+    /// Threads that the load may use.
+    #[arg(long, default_value_t = 1)]
+    pub load_threads: usize,
+    /// Where servers keep their data while they run; it should be on the disk that is meant.
+    #[arg(long, value_name = "DIR", default_value_os_t = std::env::temp_dir())]
+    pub data_dir: PathBuf,
+    /// Write the results into this folder, as a table, as JSON and as a picture.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}

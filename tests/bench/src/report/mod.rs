@@ -1,0 +1,90 @@
+//! Results: tables, JSON, and a picture.
+
+mod machine;
+mod measurement;
+mod picture;
+mod summary;
+mod table;
+
+use std::path::Path;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use crate::scenarios::{Failover, Holds, Watchers};
+
+pub use machine::Machine;
+pub use measurement::{Measurement, Quantiles};
+pub use summary::Summary;
+
+/// Everything that a run found.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// When it began, in UTC.
+    pub made_at: String,
+    /// The command that makes it again.
+    pub command: String,
+    /// Version of this service.
+    pub version: String,
+    /// Versions of the peers.
+    pub servers: Vec<String>,
+    /// Where it ran.
+    pub machine: Machine,
+    /// Every measurement of every round.
+    pub measurements: Vec<Measurement>,
+    /// Many holds at once.
+    pub holds: Option<Holds>,
+    /// Killed nodes.
+    pub failover: Option<Failover>,
+    /// Watch fan-out.
+    pub watchers: Option<Watchers>,
+}
+
+impl Report {
+    /// An empty report of this machine.
+    pub fn new(machine: Machine) -> Self {
+        let now = time::OffsetDateTime::now_utc();
+        let made_at = now.replace_nanosecond(0).unwrap_or(now);
+        let made_at = made_at.format(&time::format_description::well_known::Rfc3339).unwrap_or_default();
+        // The program is named without its folder: the command is for others too.
+        let arguments = std::env::args().skip(1);
+        let command = ["holdfast-bench".to_owned()].into_iter().chain(arguments).collect::<Vec<_>>().join(" ");
+        Self {
+            made_at,
+            command,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            servers: Vec::new(),
+            machine,
+            measurements: Vec::new(),
+            holds: None,
+            failover: None,
+            watchers: None,
+        }
+    }
+
+    /// Medians over the rounds, in the order in which they were measured.
+    pub fn summaries(&self) -> Vec<Summary> {
+        summary::summarize(&self.measurements)
+    }
+
+    /// The tables, for a terminal and for Markdown.
+    pub fn to_text(&self) -> String {
+        table::text(self)
+    }
+
+    /// Writes `results.md`, `results.json` and `results.svg`.
+    ///
+    /// # Errors
+    /// When the folder can't be written.
+    pub fn write(&self, out: &Path) -> Result<()> {
+        std::fs::create_dir_all(out)?;
+        std::fs::write(out.join("results.md"), table::markdown(self))?;
+        let mut json = serde_json::to_string_pretty(self)?;
+        json.push('\n');
+        std::fs::write(out.join("results.json"), json)?;
+        if let Some(svg) = picture::svg(self)? {
+            std::fs::write(out.join("results.svg"), svg)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,133 @@
+//! A whole run: every system is started once, and every measurement is made on all of them in turns.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::clients::Door;
+use crate::cluster::{Cluster, Setup};
+use crate::load::{self, Pace, Window};
+use crate::options::{Options, Peer, WorkloadName};
+use crate::report::{Machine, Measurement, Report};
+use crate::scenarios;
+use crate::systems::{Etcd, Redis, System};
+use crate::workloads::{Kind, Worker};
+
+/// One thing that is measured on every system that can do it.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    kind: Kind,
+    clients: usize,
+    namespaces: usize,
+    pace: Pace,
+}
+
+/// Measures what the options say, prints the tables, and writes the files.
+///
+/// # Errors
+/// When a system can't be started or fails. Errors of single operations are reported in the results instead.
+pub async fn run(options: &Options) -> Result<()> {
+    ensure!(options.doors.iter().all(|door| door.is_own()), "--doors takes this service's own: rest, grpc, stream");
+    ensure!(options.namespaces > 0 && options.rounds > 0, "--namespaces and --rounds are at least 1");
+    let mut report = Report::new(Machine::look()?);
+    let cases = cases(options);
+    if !cases.is_empty() {
+        measure(options, &cases, &mut report).await?;
+    }
+    let setup = Setup { shards: options.shards, data_dir: options.data_dir.clone() };
+    if options.workloads.contains(&WorkloadName::Holds) {
+        eprintln!("holds: {}", options.holds);
+        report.holds = Some(scenarios::holds(&setup, options.holds).await?);
+    }
+    if options.workloads.contains(&WorkloadName::Failover) {
+        eprintln!("failover: {} kills", options.kills);
+        report.failover = Some(scenarios::failover(&setup, options.kills).await?);
+    }
+    if options.workloads.contains(&WorkloadName::Watchers) {
+        eprintln!("watchers: {}", options.watchers);
+        let length = Duration::from_secs_f64(options.seconds);
+        report.watchers = Some(scenarios::watchers(&setup, options.watchers, length).await?);
+    }
+    println!("{}", report.to_text());
+    if let Some(out) = &options.out {
+        report.write(out).with_context(|| format!("the results can't be written to {}", out.display()))?;
+    }
+    Ok(())
+}
+
+/// Everything that is measured under load, in the order of the report.
+fn cases(options: &Options) -> Vec<Case> {
+    let (many, other) = (options.namespaces, options.other_clients);
+    let closed = |kind, clients, namespaces| Case { kind, clients, namespaces, pace: Pace::Closed };
+    let mut cases = Vec::new();
+    for workload in &options.workloads {
+        match workload {
+            WorkloadName::Pairs => {
+                cases.extend(options.clients.iter().map(|clients| closed(Kind::Pairs, *clients, many)));
+                let open = |rate: &f64| Case { pace: Pace::Open(*rate), ..closed(Kind::Pairs, other, many) };
+                cases.extend(options.rates.iter().map(open));
+            }
+            WorkloadName::PairsOneNamespace => {
+                cases.extend(options.clients.iter().map(|clients| closed(Kind::Pairs, *clients, 1)));
+            }
+            WorkloadName::Contended => {
+                cases.extend(options.fighters.iter().map(|clients| closed(Kind::Contended, *clients, 1)));
+            }
+            WorkloadName::ReadersWriters => cases.push(closed(Kind::ReadersWriters, other, many)),
+            WorkloadName::Extend => cases.push(closed(Kind::Extend, other, many)),
+            WorkloadName::Get => cases.push(closed(Kind::Look, other, many)),
+            WorkloadName::Holds | WorkloadName::Failover | WorkloadName::Watchers => {}
+        }
+    }
+    cases
+}
+
+/// Rounds over all cases; in each case all systems, one after the other.
+async fn measure(options: &Options, cases: &[Case], report: &mut Report) -> Result<()> {
+    let systems = start(options).await?;
+    for system in &systems {
+        report.servers.extend(system.version()?);
+    }
+    let names: Vec<String> = (0..options.namespaces).map(|number| format!("bench-{number:04}")).collect();
+    let window = Window {
+        warm_up: Duration::from_secs_f64(options.warm_up),
+        measured: Duration::from_secs_f64(options.seconds),
+    };
+    for round in 0..options.rounds {
+        for case in cases {
+            for (system, door) in targets(options, &systems).filter(|(_, door)| case.kind.runs_on(*door)) {
+                let names = &names[..case.namespaces];
+                let workers = Worker::prepare(system, door, case.kind, case.clients, names).await;
+                let workers = workers.with_context(|| format!("preparing {} on {door}", case.kind.name()))?;
+                let outcome = load::run(system, workers, case.pace, window).await?;
+                let measurement = Measurement::new(case.kind, door, case.clients, case.namespaces, case.pace, outcome);
+                eprintln!("round {}/{}: {measurement}", round + 1, options.rounds);
+                report.measurements.push(measurement);
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn start(options: &Options) -> Result<Vec<System>> {
+    let mut systems = Vec::new();
+    if !options.doors.is_empty() {
+        let setup = Setup { shards: options.shards, data_dir: options.data_dir.clone() };
+        let cluster = Cluster::start(&setup).await?;
+        let tenant = cluster.tenant(options.namespaces).await?;
+        systems.push(System::Holdfast(Box::new(cluster), tenant));
+    }
+    for peer in &options.compare {
+        systems.push(match peer {
+            Peer::Etcd => System::Etcd(Etcd::start(&options.data_dir).await?),
+            Peer::Redis => System::Redis(Box::new(Redis::start(&options.data_dir).await?)),
+        });
+    }
+    Ok(systems)
+}
+
+/// Every door with the system that it leads to.
+fn targets<'a>(options: &'a Options, systems: &'a [System]) -> impl Iterator<Item = (&'a System, Door)> {
+    let doors = options.doors.iter().copied().chain([Door::Etcd, Door::Redis]);
+    doors.filter_map(|door| Some((systems.iter().find(|system| system.has(door))?, door)))
+}

@@ -1,0 +1,9 @@
+//! Measurements that need a cluster of their own, because they fill it, kill its processes or watch all that happens.
+
+mod failover;
+mod holds;
+mod watchers;
+
+pub use failover::{Failover, failover};
+pub use holds::{Holds, holds};
+pub use watchers::{Watchers, watchers};

@@ -1,0 +1,108 @@
+//! Failover: from `kill -9` of a node until each shard that it led grants a lock again.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use futures::future::try_join_all;
+use holdfast_cluster::Application;
+use serde::{Deserialize, Serialize};
+
+use crate::clients::{Client, Door, LockName, Mode};
+use crate::cluster::{Cluster, NODES, Setup, Tenant};
+use crate::load::Recorder;
+use crate::report::Quantiles;
+use crate::systems::System;
+
+/// Enough that every shard has one of them.
+const NAMESPACES_PER_SHARD: u32 = 12;
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(1);
+const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Failover {
+    /// How many nodes were killed, one after the other.
+    pub kills: usize,
+    /// Time to the next grant, for each shard that a killed node led.
+    pub shards: Quantiles,
+    /// How many those were.
+    pub samples: u64,
+    /// The same for the last shard of each kill.
+    pub whole_node: Quantiles,
+    /// Calls that failed meanwhile and were made again.
+    pub failed_calls: u64,
+}
+
+/// Kills nodes of a new cluster.
+///
+/// # Errors
+/// When the cluster does not come back.
+pub async fn failover(setup: &Setup, kills: usize) -> Result<Failover> {
+    let mut cluster = Cluster::start(setup).await?;
+    let tenant = cluster.tenant((setup.shards * NAMESPACES_PER_SHARD) as usize).await?;
+    let probes = probes(&cluster, &tenant);
+    let recorder = Recorder::default();
+    for _ in 0..kills {
+        let leaders = cluster.wait_leaders().await?;
+        let led = |node: usize| probes.iter().filter(|(shard, _)| leaders.get(*shard) == Some(&node)).count();
+        let victim = (0..NODES).max_by_key(|node| led(*node)).context("there are nodes")?;
+        let locks = probes.iter().filter(|(shard, _)| leaders.get(*shard) == Some(&victim)).map(|(_, lock)| lock);
+        let locks: Vec<&LockName> = locks.collect();
+        let mut clients = System::connect_own(&cluster, &tenant, Door::Grpc, locks.len(), &tenant.namespaces).await?;
+        // Connections and caches are warm, as they are for whoever was at work.
+        try_join_all(clients.iter_mut().zip(&locks).map(|(client, lock)| pair(client, lock))).await?;
+        let killed = Instant::now();
+        cluster.node(victim).kill().await?;
+        let waits = clients.iter_mut().zip(&locks).map(|(client, lock)| grant(client, lock, killed, &recorder));
+        let last = try_join_all(waits).await?.into_iter().max().unwrap_or_default();
+        recorder.answered(&[("node", last)]);
+        cluster.node(victim).start()?;
+        cluster.wait_ready().await?;
+    }
+    let recorded = recorder.take();
+    let phase = |name| recorded.phases.get(name).context("a node that led a shard was killed");
+    Ok(Failover {
+        kills,
+        shards: Quantiles::of(phase("shard")?),
+        samples: phase("shard")?.len(),
+        whole_node: Quantiles::of(phase("node")?),
+        failed_calls: recorded.errors,
+    })
+}
+
+/// A lock in every shard that has a namespace, by shard id.
+fn probes(cluster: &Cluster, tenant: &Tenant) -> BTreeMap<String, LockName> {
+    let probe = |namespace: &String| {
+        let shard = cluster.map.shard_of(Application::Locks, tenant.account, namespace).id.clone();
+        (shard, LockName { namespace: namespace.clone(), name: "probe".to_owned() })
+    };
+    tenant.namespaces.iter().map(probe).collect()
+}
+
+async fn pair(client: &mut Client, lock: &LockName) -> Result<()> {
+    let token = client.acquire(lock, Mode::Write).await?.context("a lock that nobody wants is refused")?;
+    client.release(lock, token).await?;
+    Ok(())
+}
+
+/// Asks until the lock is granted. How long that took since the kill.
+async fn grant(client: &mut Client, lock: &LockName, killed: Instant, recorder: &Recorder) -> Result<Duration> {
+    loop {
+        let error = match client.acquire(lock, Mode::Write).await {
+            Ok(Some(token)) => {
+                let waited = killed.elapsed();
+                recorder.answered(&[("shard", waited)]);
+                client.release(lock, token).await?;
+                return Ok(waited);
+            }
+            Ok(None) => bail!("a lock that nobody wants is refused"),
+            Err(error) => error,
+        };
+        recorder.error(&format!("{error:#}"));
+        if killed.elapsed() > GIVE_UP_AFTER {
+            bail!("no lock was granted for {GIVE_UP_AFTER:?}: {error:#}");
+        }
+        tokio::time::sleep_until((Instant::now() + ASK_AGAIN_AFTER).into()).await;
+    }
+}

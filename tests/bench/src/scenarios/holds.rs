@@ -1,0 +1,140 @@
+//! Many holds at once: what each takes in memory and on the disk, and how long a node with them takes to start.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use futures::future::try_join_all;
+use serde::{Deserialize, Serialize};
+
+use crate::clients::{Client, Door, LockName, Mode};
+use crate::cluster::{Cluster, NODES, Setup, Tenant};
+use crate::load::{self, Pace, Recorder, Window};
+use crate::measure::{folder_bytes, rss_bytes};
+use crate::report::Quantiles;
+use crate::systems::System;
+use crate::workloads::{Kind, Worker};
+
+const CLIENTS: usize = 256;
+const NAMESPACES: usize = 64;
+/// Before the memory is looked at for the first time, so that what any load takes is not charged to the holds.
+const WARM_UP: Window = Window { warm_up: Duration::from_millis(100), measured: Duration::from_secs(2) };
+
+/// What came of it. Bytes are of one node, as a mean over the nodes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Holds {
+    /// How many locks are held.
+    pub holds: usize,
+    /// Grants a second while they were taken.
+    pub rate: f64,
+    /// Latency of an acquire meanwhile, snapshots included.
+    pub acquire: Quantiles,
+    /// Resident memory before.
+    pub rss_mib_before: f64,
+    /// Resident memory with all of them.
+    pub rss_mib: f64,
+    /// Memory of each hold.
+    pub bytes_per_hold: f64,
+    /// Size of the data directory with all of them.
+    pub data_mib: f64,
+    /// From the start of a node that was killed until it says that it can serve.
+    pub restart_after_kill_seconds: f64,
+    /// The same for a node that was stopped.
+    pub restart_after_stop_seconds: f64,
+}
+
+/// Fills a new cluster.
+///
+/// # Errors
+/// When the cluster fails, or refuses a lock.
+pub async fn holds(setup: &Setup, count: usize) -> Result<Holds> {
+    let cluster = Cluster::start(setup).await?;
+    let tenant = cluster.tenant(NAMESPACES).await?;
+    let namespaces = tenant.namespaces.clone();
+    let system = System::Holdfast(Box::new(cluster), tenant);
+    let workers = Worker::prepare(&system, Door::Grpc, Kind::Pairs, CLIENTS, &namespaces).await?;
+    load::run(&system, workers, Pace::Closed, WARM_UP).await?;
+    let System::Holdfast(mut cluster, tenant) = system else { anyhow::bail!("the system is this service") };
+    cluster.wait_leaders().await?;
+    let before = mean_rss(&cluster)?;
+
+    let begun = Instant::now();
+    let recorder = fill(&cluster, &tenant, count).await?;
+    let seconds = begun.elapsed().as_secs_f64();
+    cluster.wait_leaders().await?;
+    let after = mean_rss(&cluster)?;
+    let data = (0..NODES).map(|node| folder_bytes(&cluster.node_dir(node))).sum::<Result<f64>>()? / NODES as f64;
+    let recorded = recorder.take();
+    let acquire = recorded.phases.get("acquire").context("locks were taken")?;
+    Ok(Holds {
+        holds: count,
+        rate: count as f64 / seconds,
+        acquire: Quantiles::of(acquire),
+        rss_mib_before: mib(before),
+        rss_mib: mib(after),
+        bytes_per_hold: (after - before) / count as f64,
+        data_mib: mib(data),
+        restart_after_kill_seconds: restart(&mut cluster, 0, true).await?,
+        restart_after_stop_seconds: restart(&mut cluster, 1, false).await?,
+    })
+}
+
+async fn fill(cluster: &Cluster, tenant: &Tenant, count: usize) -> Result<Arc<Recorder>> {
+    let recorder = Arc::new(Recorder::default());
+    let next = Arc::new(AtomicUsize::new(0));
+    let system = System::connect_own(cluster, tenant, Door::Grpc, CLIENTS, &tenant.namespaces).await?;
+    let tasks = system.into_iter().map(|client| {
+        let (recorder, next, namespaces) = (Arc::clone(&recorder), Arc::clone(&next), tenant.namespaces.clone());
+        tokio::spawn(take(client, next, count, namespaces, recorder))
+    });
+    for ended in try_join_all(tasks).await? {
+        ended?;
+    }
+    Ok(recorder)
+}
+
+async fn take(
+    mut client: Client,
+    next: Arc<AtomicUsize>,
+    count: usize,
+    namespaces: Vec<String>,
+    recorder: Arc<Recorder>,
+) -> Result<()> {
+    loop {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        if number >= count {
+            return Ok(());
+        }
+        let lock =
+            LockName { namespace: namespaces[number % namespaces.len()].clone(), name: format!("hold-{number}") };
+        let begun = Instant::now();
+        client.acquire(&lock, Mode::Write).await?.context("a lock that nobody wants is refused")?;
+        recorder.answered(&[("acquire", begun.elapsed())]);
+    }
+}
+
+async fn restart(cluster: &mut Cluster, node: usize, kills: bool) -> Result<f64> {
+    let process = cluster.node(node);
+    if kills {
+        process.kill().await?
+    } else {
+        process.stop().await?
+    }
+    let begun = Instant::now();
+    process.start()?;
+    cluster.wait_one_ready(node).await?;
+    let seconds = begun.elapsed().as_secs_f64();
+    cluster.wait_leaders().await?;
+    Ok(seconds)
+}
+
+/// Of the nodes, without the gateway.
+fn mean_rss(cluster: &Cluster) -> Result<f64> {
+    let nodes = cluster.pids().into_iter().take(NODES);
+    Ok(nodes.map(|(_, pid)| rss_bytes(pid)).sum::<Result<f64>>()? / NODES as f64)
+}
+
+fn mib(bytes: f64) -> f64 {
+    bytes / 1_048_576.0
+}

@@ -1,0 +1,147 @@
+//! The systems under test, each in processes of its own.
+
+mod etcd;
+mod redis;
+
+use std::process::Command;
+use std::sync::Arc;
+
+use anyhow::Result;
+
+use crate::clients::{
+    CLIENTS_PER_CONNECTION, Client, Door, EtcdClient, GrpcClient, GrpcConnection, RestClient, SessionClient,
+    SessionConnection,
+};
+use crate::cluster::{Cluster, Tenant, installed};
+use crate::measure::Storage;
+
+pub use etcd::Etcd;
+pub use redis::Redis;
+
+/// A running system.
+pub enum System {
+    /// This service, with the account that the load belongs to.
+    Holdfast(Box<Cluster>, Tenant),
+    /// etcd.
+    Etcd(Etcd),
+    /// Redis.
+    Redis(Box<Redis>),
+}
+
+impl System {
+    /// Whether a door leads to this system.
+    pub fn has(&self, door: Door) -> bool {
+        match self {
+            Self::Holdfast(..) => door.is_own(),
+            Self::Etcd(_) => door == Door::Etcd,
+            Self::Redis(_) => door == Door::Redis,
+        }
+    }
+
+    /// Its processes, by name.
+    pub fn pids(&self) -> Vec<(String, i32)> {
+        match self {
+            Self::Holdfast(cluster, _) => cluster.pids(),
+            Self::Etcd(etcd) => etcd.pids(),
+            Self::Redis(redis) => redis.pids(),
+        }
+    }
+
+    /// Which program and version it is. Nothing for this service, which is of the same version as this program.
+    ///
+    /// # Errors
+    /// When a program can't be asked.
+    pub fn version(&self) -> Result<Option<String>> {
+        let program = match self {
+            Self::Holdfast(..) => return Ok(None),
+            Self::Etcd(_) => installed("etcd", "etcd-server")?,
+            Self::Redis(_) => installed("redis-server", "redis-server")?,
+        };
+        let output = Command::new(program).arg("--version").output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        // What follows is about how it was built.
+        Ok(text.lines().next().map(|line| line.split_whitespace().take(3).collect::<Vec<_>>().join(" ")))
+    }
+
+    /// What it says of its own storage, over all processes.
+    ///
+    /// # Errors
+    /// When a process does not answer.
+    pub async fn storage(&self) -> Result<Storage> {
+        match self {
+            Self::Holdfast(cluster, _) => {
+                let names = ["holdfast_storage_syncs_total", "holdfast_storage_bytes_total"];
+                let counters = cluster.counter(&names).await?;
+                Ok(Storage { syncs: Some(counters[0]), bytes: Some(counters[1]) })
+            }
+            Self::Etcd(etcd) => etcd.storage().await,
+            Self::Redis(_) => Ok(Storage::default()),
+        }
+    }
+
+    /// Connects so many clients. Those that share a session share one of these namespaces.
+    ///
+    /// # Errors
+    /// When one can't connect.
+    pub async fn connect(&self, door: Door, count: usize, names: &[String]) -> Result<Vec<Client>> {
+        let mut clients = Vec::with_capacity(count);
+        match self {
+            Self::Holdfast(cluster, tenant) => return Self::connect_own(cluster, tenant, door, count, names).await,
+            Self::Etcd(etcd) => {
+                for first in (0..count).step_by(CLIENTS_PER_CONNECTION) {
+                    let connection = etcd.connect()?;
+                    for number in first..count.min(first + CLIENTS_PER_CONNECTION) {
+                        let client = EtcdClient::new(&connection, owner(number)).await?;
+                        clients.push(Client::Etcd(Box::new(client)));
+                    }
+                }
+            }
+            Self::Redis(redis) => {
+                for number in 0..count {
+                    clients.push(Client::Redis(redis.connect(owner(number)).await?));
+                }
+            }
+        }
+        Ok(clients)
+    }
+
+    /// Connects so many clients to this service.
+    ///
+    /// # Errors
+    /// When one can't connect.
+    pub async fn connect_own(
+        cluster: &Cluster,
+        tenant: &Tenant,
+        door: Door,
+        count: usize,
+        names: &[String],
+    ) -> Result<Vec<Client>> {
+        let mut clients = Vec::with_capacity(count);
+        if door == Door::Rest {
+            for number in 0..count {
+                let client = RestClient::connect(cluster.gateway(), &tenant.key, owner(number)).await?;
+                clients.push(Client::Rest(client));
+            }
+            return Ok(clients);
+        }
+        for first in (0..count).step_by(CLIENTS_PER_CONNECTION) {
+            if door == Door::Stream {
+                let namespace = &names[(first / CLIENTS_PER_CONNECTION) % names.len()];
+                let connection = SessionConnection::connect(cluster.gateway(), &tenant.key, namespace).await?;
+                let numbers = first..count.min(first + CLIENTS_PER_CONNECTION);
+                clients
+                    .extend(numbers.map(|it| Client::Stream(SessionClient::new(Arc::clone(&connection), owner(it)))));
+                continue;
+            }
+            let connection = GrpcConnection::connect(cluster.gateway(), &tenant.key).await?;
+            for number in first..count.min(first + CLIENTS_PER_CONNECTION) {
+                clients.push(Client::Grpc(GrpcClient::new(connection.clone(), owner(number))));
+            }
+        }
+        Ok(clients)
+    }
+}
+
+fn owner(number: usize) -> String {
+    format!("client-{number}")
+}

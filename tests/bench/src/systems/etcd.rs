@@ -1,0 +1,99 @@
+//! A three-node etcd of this machine.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use futures::future::try_join_all;
+use tempfile::TempDir;
+
+use crate::clients::EtcdConnection;
+use crate::cluster::{NODES, Process, free_address, installed, temporary};
+use crate::measure::{Storage, counter_in};
+
+const READY_WITHIN: Duration = Duration::from_secs(30);
+
+/// etcd with its usual settings. All processes end with it.
+pub struct Etcd {
+    processes: Vec<Process>,
+    clients: Vec<SocketAddr>,
+    http: reqwest::Client,
+    // After the processes: their data goes when they are gone.
+    _dir: TempDir,
+}
+
+impl Etcd {
+    /// Starts it and waits until it takes writes.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not become ready.
+    pub async fn start(data_dir: &Path) -> Result<Self> {
+        let program = installed("etcd", "etcd-server")?;
+        let dir = temporary(data_dir, "etcd")?;
+        let clients = (0..NODES).map(|_| free_address()).collect::<Result<Vec<_>>>()?;
+        let peers = (0..NODES).map(|_| free_address()).collect::<Result<Vec<_>>>()?;
+        let named = |at: usize| format!("etcd-{}", at + 1);
+        let all: Vec<String> = peers.iter().enumerate().map(|(at, p)| format!("{}=http://{p}", named(at))).collect();
+        let mut processes = Vec::new();
+        for at in 0..NODES {
+            let client = format!("http://{}", clients[at]);
+            let peer = format!("http://{}", peers[at]);
+            let data = dir.path().join(named(at)).display().to_string();
+            let flags = [
+                ("--name", named(at)),
+                ("--data-dir", data),
+                ("--listen-client-urls", client.clone()),
+                ("--advertise-client-urls", client),
+                ("--listen-peer-urls", peer.clone()),
+                ("--initial-advertise-peer-urls", peer),
+                ("--initial-cluster", all.join(",")),
+                ("--initial-cluster-state", "new".to_owned()),
+            ];
+            let arguments = flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
+            processes.push(Process::foreign(&named(at), &program, arguments, dir.path())?);
+        }
+        for process in &mut processes {
+            process.start()?;
+        }
+        let http = reqwest::Client::new();
+        let mut etcd = Self { processes, clients, http, _dir: dir };
+        etcd.wait_ready().await?;
+        Ok(etcd)
+    }
+
+    async fn wait_ready(&mut self) -> Result<()> {
+        let deadline = Instant::now() + READY_WITHIN;
+        loop {
+            self.processes.iter_mut().try_for_each(Process::check)?;
+            let probe = async { self.connect()?.put("ready").await };
+            match tokio::time::timeout(Duration::from_secs(2), probe).await {
+                Ok(Ok(_)) => return Ok(()),
+                Ok(Err(error)) if Instant::now() > deadline => bail!("etcd is not ready: {error:#}"),
+                Err(_) if Instant::now() > deadline => bail!("etcd is not ready: it does not answer"),
+                Ok(Err(_)) | Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+    }
+
+    /// A connection to all three nodes, which takes turns.
+    pub(crate) fn connect(&self) -> Result<EtcdConnection> {
+        let endpoints: Vec<String> = self.clients.iter().map(|address| format!("http://{address}")).collect();
+        EtcdConnection::new(endpoints)
+    }
+
+    pub(crate) fn pids(&self) -> Vec<(String, i32)> {
+        self.processes.iter().filter_map(|process| Some((process.name().to_owned(), process.pid()?))).collect()
+    }
+
+    pub(crate) async fn storage(&self) -> Result<Storage> {
+        let texts = try_join_all(self.clients.iter().map(|address| async move {
+            let answer = self.http.get(format!("http://{address}/metrics")).timeout(Duration::from_secs(5)).send();
+            answer.await?.text().await
+        }));
+        let names = ["etcd_disk_wal_fsync_duration_seconds_count", "etcd_disk_backend_commit_duration_seconds_count"];
+        let texts = texts.await?;
+        let syncs = texts.iter().flat_map(|text| names.iter().map(move |name| counter_in(text, name))).sum();
+        Ok(Storage { syncs: Some(syncs), bytes: None })
+    }
+}

@@ -1,0 +1,67 @@
+//! A Redis of this machine that syncs before it answers.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use tempfile::TempDir;
+
+use crate::clients::RedisClient;
+use crate::cluster::{Process, free_address, installed, temporary};
+
+const READY_WITHIN: Duration = Duration::from_secs(30);
+
+/// One Redis with `appendfsync always`. The process ends with it.
+pub struct Redis {
+    process: Process,
+    client: redis::Client,
+    // After the process: its data goes when it is gone.
+    _dir: TempDir,
+}
+
+impl Redis {
+    /// Starts it and waits until it answers.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not become ready.
+    pub async fn start(data_dir: &Path) -> Result<Self> {
+        let program = installed("redis-server", "redis-server")?;
+        let dir = temporary(data_dir, "redis")?;
+        let address = free_address()?;
+        let flags = [
+            ("--bind", "127.0.0.1".to_owned()),
+            ("--port", address.port().to_string()),
+            ("--dir", dir.path().display().to_string()),
+            ("--appendonly", "yes".to_owned()),
+            ("--appendfsync", "always".to_owned()),
+            ("--save", String::new()),
+        ];
+        let arguments = flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
+        let mut process = Process::foreign("redis", &program, arguments, dir.path())?;
+        process.start()?;
+        let client = redis::Client::open(format!("redis://{address}/"))?;
+        let mut redis = Self { process, client, _dir: dir };
+        redis.wait_ready().await?;
+        Ok(redis)
+    }
+
+    async fn wait_ready(&mut self) -> Result<()> {
+        let deadline = Instant::now() + READY_WITHIN;
+        while let Err(error) = self.connect("ready".to_owned()).await {
+            self.process.check()?;
+            if Instant::now() > deadline {
+                bail!("Redis is not ready: {error:#}");
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn connect(&self, owner: String) -> Result<RedisClient> {
+        RedisClient::connect(&self.client, owner).await
+    }
+
+    pub(crate) fn pids(&self) -> Vec<(String, i32)> {
+        self.process.pid().map(|pid| (self.process.name().to_owned(), pid)).into_iter().collect()
+    }
+}

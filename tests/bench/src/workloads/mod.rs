@@ -1,0 +1,160 @@
+//! What clients do. Each workload is a step that a worker takes again and again; a new one is a file and a line in each
+//! table here.
+
+mod contended;
+mod extend;
+mod look;
+mod pairs;
+mod readers_writers;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use anyhow::Result;
+use futures::future::try_join_all;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+
+use crate::clients::{CLIENTS_PER_CONNECTION, Client, Door, LockName};
+use crate::load::Recorder;
+use crate::systems::System;
+
+/// Locks that each client takes in turns.
+const LOCKS_PER_CLIENT: usize = 16;
+/// Locks that all readers and writers share.
+const SHARED_LOCKS: usize = 64;
+
+/// Counts the measurements: each has locks of its own, so that what one leaves behind does not disturb the next.
+static PREPARED: AtomicUsize = AtomicUsize::new(0);
+
+/// What a worker does in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Takes a lock that nobody else wants, and gives it back.
+    Pairs,
+    /// Takes a shared lock, nine times of ten for reading, and gives it back; a refusal is an operation too.
+    ReadersWriters,
+    /// Waits for the one lock that all want, and gives it back.
+    Contended,
+    /// Holds a lock for longer.
+    Extend,
+    /// Looks who holds a lock.
+    Look,
+}
+
+impl Kind {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pairs => "acquire + release",
+            Self::ReadersWriters => "readers and writers 9:1",
+            Self::Contended => "hand-off of one lock",
+            Self::Extend => "extend",
+            Self::Look => "get",
+        }
+    }
+
+    /// The phase whose latency is shown first.
+    pub fn main_phase(self) -> &'static str {
+        match self {
+            Self::Pairs | Self::ReadersWriters => "acquire",
+            Self::Contended => "wait",
+            Self::Extend => "extend",
+            Self::Look => "get",
+        }
+    }
+
+    /// Whether it can be done through a door.
+    pub fn runs_on(self, door: Door) -> bool {
+        match self {
+            Self::Pairs | Self::Extend => true,
+            Self::Look => door != Door::Stream,
+            Self::Contended => door != Door::Redis,
+            Self::ReadersWriters => door.is_own() && door != Door::Stream,
+        }
+    }
+}
+
+/// A client with what it does.
+pub struct Worker {
+    client: Client,
+    kind: Kind,
+    locks: Vec<LockName>,
+    /// Tokens of the locks that it holds all the time, in the same order.
+    tokens: Vec<u64>,
+    next: usize,
+    random: SmallRng,
+}
+
+impl Worker {
+    /// Connects workers and has each take the locks that it holds all the time. Their locks are spread over that many
+    /// namespaces.
+    ///
+    /// # Errors
+    /// When a client can't connect, or a lock is not free.
+    pub async fn prepare(system: &System, door: Door, kind: Kind, count: usize, names: &[String]) -> Result<Vec<Self>> {
+        let clients = system.connect(door, count, names).await?;
+        let turn = PREPARED.fetch_add(1, Ordering::Relaxed);
+        let workers = clients.into_iter().enumerate().map(|(number, client)| {
+            let lock = |at: usize| match kind {
+                Kind::ReadersWriters => (at, format!("shared-{turn}-{at}")),
+                Kind::Contended => (0, format!("wanted-{turn}")),
+                // A session is of one namespace.
+                _ if door == Door::Stream => (number / CLIENTS_PER_CONNECTION, format!("client-{turn}-{number}-{at}")),
+                _ => (number + at, format!("client-{turn}-{number}-{at}")),
+            };
+            let locks = match kind {
+                Kind::ReadersWriters => SHARED_LOCKS,
+                Kind::Contended => 1,
+                _ => LOCKS_PER_CLIENT,
+            };
+            let named = |at| {
+                let (spread, name) = lock(at);
+                LockName { namespace: names[spread % names.len()].clone(), name }
+            };
+            let mut worker = Self {
+                client,
+                kind,
+                locks: (0..locks).map(named).collect(),
+                tokens: Vec::new(),
+                next: number,
+                random: SmallRng::seed_from_u64(number as u64),
+            };
+            async move {
+                if matches!(kind, Kind::Extend | Kind::Look) {
+                    extend::take_all(&mut worker).await?;
+                }
+                Ok(worker)
+            }
+        });
+        try_join_all(workers).await
+    }
+
+    /// Does one operation, which was due then, and records it.
+    ///
+    /// # Errors
+    /// When it was not answered, or not as it must be.
+    pub async fn step(&mut self, due: Instant, recorder: &Recorder) -> Result<()> {
+        match self.kind {
+            Kind::Pairs => pairs::step(self, due, recorder).await,
+            Kind::Contended => contended::step(self, due, recorder).await,
+            Kind::ReadersWriters => readers_writers::step(self, due, recorder).await,
+            Kind::Extend => extend::step(self, due, recorder).await,
+            Kind::Look => look::step(self, due, recorder).await,
+        }
+    }
+
+    /// Gives back what it holds.
+    pub async fn finish(&mut self) {
+        for (lock, token) in self.locks.iter().zip(std::mem::take(&mut self.tokens)) {
+            // The system may be down; its data goes with the run.
+            let _ = self.client.release(lock, token).await;
+        }
+    }
+
+    /// The next of its locks, in turns.
+    fn turn(&mut self) -> usize {
+        self.next += 1;
+        self.next % self.locks.len()
+    }
+}

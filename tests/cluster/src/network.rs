@@ -1,0 +1,112 @@
+//! A network in which every process has an address of its own, and which can be cut anywhere.
+//!
+//! Each process lives in a room with one cable to the hub, a room that forwards between all of them. A cut is a rule of
+//! the hub that drops what goes from one address to another, without a word to either.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::room::{Own, Room, run};
+
+/// A network of rooms.
+pub struct Network {
+    hub: Room,
+    rooms: Vec<Arc<Room>>,
+    /// The first two bytes behind the 10.
+    block: (u8, u8),
+    cuts: Mutex<BTreeSet<(usize, usize)>>,
+}
+
+impl Network {
+    /// Makes so many rooms, and cables between all of them and the test.
+    pub(crate) fn make(rooms: usize) -> Result<Self, String> {
+        let hub = Room::open(Own::Network)?;
+        // One network for each test process that may run at a time.
+        let [_, _, high, low] = std::process::id().to_be_bytes();
+        let mut network = Self { hub, rooms: Vec::new(), block: (64 + high % 64, low), cuts: Mutex::default() };
+        network.hub.run("sh", &["-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"])?;
+        network.connect_test()?;
+        for place in 0..rooms {
+            let room = network.connect_room(place)?;
+            network.rooms.push(Arc::new(room));
+        }
+        Ok(network)
+    }
+
+    /// A room's address.
+    pub(crate) fn address(&self, place: usize) -> Ipv4Addr {
+        self.numbered(4 * (place + 1) + 2)
+    }
+
+    pub(crate) fn room(&self, place: usize) -> Arc<Room> {
+        Arc::clone(&self.rooms[place])
+    }
+
+    /// Drops everything that goes from one room to the other; the way back stays as it is.
+    pub fn cut(&self, from: usize, to: usize) {
+        if self.cuts.lock().insert((from, to)) {
+            self.rule("add", from, to);
+        }
+    }
+
+    /// Drops everything between the rooms of two sides.
+    pub fn cut_both_ways(&self, these: &[usize], those: &[usize]) {
+        for &one in these {
+            for &other in those {
+                self.cut(one, other);
+                self.cut(other, one);
+            }
+        }
+    }
+
+    /// Ends all cuts.
+    pub fn heal(&self) {
+        for (from, to) in std::mem::take(&mut *self.cuts.lock()) {
+            self.rule("del", from, to);
+        }
+    }
+
+    fn rule(&self, verb: &str, from: usize, to: usize) {
+        let (from, to) = (self.address(from).to_string(), self.address(to).to_string());
+        let rule = ["rule", verb, "pref", "100", "from", &from, "to", &to, "blackhole"];
+        self.hub.run("ip", &rule).expect("a network that was made can be changed");
+    }
+
+    fn numbered(&self, number: usize) -> Ipv4Addr {
+        let number = u8::try_from(number).expect("a test has few processes");
+        Ipv4Addr::new(10, self.block.0, self.block.1, number)
+    }
+
+    /// The test itself has a cable to the hub, so that it reaches everything.
+    fn connect_test(&self) -> Result<(), String> {
+        let cable = format!("hf{}", std::process::id());
+        let outside = |line: &str| run(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        let hub = self.hub.pid();
+        outside(&format!("ip link add {cable} type veth peer name test netns {hub}"))?;
+        outside(&format!("ip addr add {}/30 dev {cable}", self.numbered(2)))?;
+        outside(&format!("ip link set dev {cable} up"))?;
+        outside(&format!("ip route add {}/24 via {}", self.numbered(0), self.numbered(1)))?;
+        self.inside(&self.hub, &format!("addr add {}/30 dev test", self.numbered(1)))?;
+        self.inside(&self.hub, "link set dev test up")
+    }
+
+    fn connect_room(&self, place: usize) -> Result<Room, String> {
+        let room = Room::open(Own::NetworkAndMounts)?;
+        let (cable, pid) = (format!("room{place}"), room.pid());
+        let (hub, own) = (self.numbered(4 * (place + 1) + 1), self.address(place));
+        self.inside(&self.hub, &format!("link add {cable} type veth peer name eth0 netns {pid}"))?;
+        self.inside(&self.hub, &format!("addr add {hub}/30 dev {cable}"))?;
+        self.inside(&self.hub, &format!("link set dev {cable} up"))?;
+        self.inside(&room, &format!("addr add {own}/30 dev eth0"))?;
+        self.inside(&room, "link set dev eth0 up")?;
+        self.inside(&room, &format!("route add default via {hub}"))?;
+        Ok(room)
+    }
+
+    fn inside(&self, room: &Room, line: &str) -> Result<(), String> {
+        room.run("ip", &line.split(' ').collect::<Vec<_>>()).map(|_| ())
+    }
+}

@@ -1,0 +1,140 @@
+//! What a cluster is made of, before anything runs.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use holdfast_bootstrap::Secrets;
+use holdfast_cluster::ClusterConfig;
+use tempfile::TempDir;
+
+use crate::disk::{Disk, DiskKind};
+use crate::network::Network;
+use crate::ports::free_address;
+use crate::process::Process;
+use crate::slow::SlowWay;
+
+/// There are always three nodes.
+const NODES: usize = 3;
+/// Where processes with addresses of their own listen.
+const PORT: u16 = 7000;
+const CONFIG_FILE: &str = "cluster_config.json";
+
+/// How a cluster is set up. There are always three nodes, and three replicas of each shard.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Shards of namespaces, and as many of locks.
+    pub shards: u32,
+    /// How many gateways.
+    pub gateways: usize,
+    /// Further flags of the nodes, each with its value.
+    pub node_flags: Vec<(&'static str, String)>,
+    /// Whether each process gets an address of its own in a [`Network`] that can be cut, instead of a loopback port.
+    pub is_networked: bool,
+    /// A disk of its own for each node, on which it can be made to have no room; only where it is networked.
+    pub disk: Option<DiskKind>,
+    /// Whether all processes reach the nodes by ways that can be made slow; not where it is networked.
+    pub is_slow: bool,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self { shards: 4, gateways: 1, node_flags: Vec::new(), is_networked: false, disk: None, is_slow: false }
+    }
+}
+
+/// Everything but the processes.
+pub(crate) struct Parts {
+    setup: Setup,
+    /// Of the nodes, and then of the gateways.
+    addresses: Vec<SocketAddr>,
+    pub(crate) config: ClusterConfig,
+    pub(crate) secrets: Secrets,
+    pub(crate) http: reqwest::Client,
+    pub(crate) network: Option<Network>,
+    pub(crate) disks: Vec<Disk>,
+    pub(crate) slow_ways: Vec<SlowWay>,
+    pub(crate) dir: TempDir,
+}
+
+impl Parts {
+    pub(crate) fn make(setup: Setup) -> Self {
+        let dir = tempfile::Builder::new().prefix("holdfast-test-").tempdir().expect("a folder can be made");
+        let secrets = Secrets::prepare(&dir.path().join("secrets")).expect("secrets can be made");
+        let places = NODES + setup.gateways;
+        let network = setup.is_networked.then(|| Network::make(places).expect("rooms can be made"));
+        let address_of = |place: usize| match &network {
+            Some(network) => SocketAddr::from((network.address(place), PORT)),
+            None => free_address(),
+        };
+        let disk = |at: usize, kind| {
+            let network = network.as_ref().expect("disks come with a network");
+            Disk::mount(network.room(at), &dir.path().join(node_name(at)), kind).expect("a disk can be mounted")
+        };
+        let disks = setup.disk.map_or_else(Vec::new, |kind| (0..NODES).map(|at| disk(at, kind)).collect());
+        let addresses: Vec<_> = (0..places).map(address_of).collect();
+        let nodes = addresses[..NODES].iter().enumerate().map(|(at, address)| (node_name(at), address.to_string()));
+        let config = ClusterConfig::generate(nodes.collect(), setup.shards, 3).expect("three nodes are enough");
+        let slow_ways = addresses[..NODES].iter().filter(|_| setup.is_slow).map(|at| SlowWay::to(*at)).collect();
+        let http = reqwest::Client::builder().tcp_nodelay(true).build().expect("the HTTP client can be made");
+        Self { setup, addresses, config, secrets, http, network, disks, slow_ways, dir }
+    }
+
+    pub(crate) fn nodes(&self) -> Vec<Process> {
+        let node = |at: usize| {
+            let data = data_dir(self.dir.path(), &node_name(at)).display().to_string();
+            let flags = [("--node-id", node_name(at)), ("--data-dir", data)].into_iter();
+            self.process(at, &node_name(at), "holdfast-node", flags.chain(self.setup.node_flags.clone()).collect())
+        };
+        (0..NODES).map(node).collect()
+    }
+
+    pub(crate) fn gateways(&self) -> Vec<Process> {
+        let gateway = |at: usize| {
+            let flags = vec![("--listen", self.addresses[NODES + at].to_string())];
+            self.process(NODES + at, &format!("gw_{}", at + 1), "holdfast-gateway", flags)
+        };
+        (0..self.setup.gateways).map(gateway).collect()
+    }
+
+    fn process(&self, place: usize, name: &str, program: &'static str, flags: Vec<(&str, String)>) -> Process {
+        let text = |path: &Path| path.display().to_string();
+        let common = [
+            ("--cluster-config", text(&self.config_of(place))),
+            ("--cluster-secret-file", text(&self.secrets.cluster_secret_file())),
+            ("--operator-token-file", text(&self.secrets.operator_token_file())),
+        ];
+        let arguments = common.into_iter().chain(flags).flat_map(|(flag, value)| [flag.to_owned(), value]);
+        // The addresses in rooms are no loopback addresses, though nobody else reaches them.
+        let arguments = arguments.chain(self.network.as_ref().map(|_| "--insecure".to_owned())).collect();
+        let room = self.network.as_ref().map(|network| network.room(place));
+        let (address, dir, http) = (self.addresses[place], self.dir.path(), self.http.clone());
+        Process::new(name, program, arguments, address, dir, http).in_room(room)
+    }
+
+    /// The config that the process at that place reads.
+    fn config_of(&self, place: usize) -> PathBuf {
+        // With slow ways a node knows its own address, and the ways to the others.
+        let file = if self.setup.is_slow { format!("{place}-{CONFIG_FILE}") } else { CONFIG_FILE.to_owned() };
+        let mut config = self.config.clone();
+        for (at, way) in self.slow_ways.iter().enumerate().filter(|(at, _)| *at != place) {
+            config.nodes[at].address = way.address().to_string();
+        }
+        let file = self.dir.path().join(file);
+        std::fs::write(&file, config.to_json()).expect("the config can be written");
+        file
+    }
+}
+
+fn node_name(at: usize) -> String {
+    format!("nd_{}", at + 1)
+}
+
+/// The topology that processes read when they start.
+pub(crate) fn config_file(dir: &Path) -> PathBuf {
+    dir.join(CONFIG_FILE)
+}
+
+/// Where a node keeps its data.
+pub(crate) fn data_dir(dir: &Path, node: &str) -> PathBuf {
+    dir.join(node).join("data")
+}

@@ -1,0 +1,178 @@
+//! One byte of a stopped node's data is changed, in one file after the other: nothing damaged is served, the node says
+//! which file it is and what to do, and what it says to do brings the node back.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use holdfast_cluster_tests::history::History;
+use holdfast_cluster_tests::{
+    Cluster, Load, LoadPlan, Setup, assert_right, eventually, look_at_all, print_summary, run_dev,
+};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
+const DAMAGED: usize = 2;
+
+/// Every file with something in it, the latest last.
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).expect("the data directory can be listed");
+    let files = entries.map(|entry| entry.expect("it can be listed").path());
+    let mut files: Vec<PathBuf> =
+        files.filter(|path| std::fs::metadata(path).is_ok_and(|data| data.is_file() && data.len() > 0)).collect();
+    files.sort();
+    files
+}
+
+/// The next file to be damaged: of each kind one, and of tables three.
+fn next_file(dir: &Path, tried: &mut BTreeMap<String, usize>) -> Option<PathBuf> {
+    files(dir).into_iter().find(|file| {
+        let kind = name_of(file).replace(|letter: char| letter.is_ascii_digit(), "");
+        let most = if kind == ".sst" { 3 } else { 1 };
+        let times = tried.entry(kind).or_insert(0);
+        *times += 1;
+        *times <= most || {
+            *times = most;
+            false
+        }
+    })
+}
+
+fn name_of(file: &Path) -> String {
+    file.file_name().expect("a file has a name").to_string_lossy().into_owned()
+}
+
+/// Changes a byte of the file, starts the node, and puts the byte right. Whether the node refused the file. Nothing else
+/// is put back: what the node has acknowledged meanwhile must not be undone.
+async fn damage_one(cluster: &mut Cluster, file: &Path, random: &mut SmallRng) -> bool {
+    let (name, data) = (name_of(file), cluster.data_dir(DAMAGED));
+    let length = std::fs::metadata(file).map_or(0, |data| usize::try_from(data.len()).expect("it is small"));
+    let (at, mask) = (random.random_range(0..length), 1 << random.random_range(0..8));
+    let changed = flip(file, at, mask).expect("it can be changed");
+    let refusal = refusal(cluster, file).await;
+    match &refusal {
+        None => println!("{name}, byte {at}: it serves all that it should"),
+        Some(log) => {
+            println!("{name}, byte {at}: refused, naming the file: {}", log.contains(&name));
+            let says = log.contains(&data.display().to_string()) && log.contains("dev rebuild-node");
+            assert!(says, "{name}: it does not say where and what to do: {log}");
+        }
+    }
+    // A file that is served from may be gone by now, or written anew.
+    if std::fs::read(file).is_ok_and(|now| now.get(at) == Some(&changed)) {
+        flip(file, at, mask).expect("it can be changed");
+    }
+    refusal.is_some()
+}
+
+/// Flips bits of one byte; the byte as it then is.
+fn flip(file: &Path, at: usize, mask: u8) -> std::io::Result<u8> {
+    let mut bytes = std::fs::read(file)?;
+    bytes[at] ^= mask;
+    std::fs::write(file, &bytes)?;
+    Ok(bytes[at])
+}
+
+/// Starts the node on damaged data. Answers why it refused, or nothing when it serves what it should.
+async fn refusal(cluster: &mut Cluster, file: &Path) -> Option<String> {
+    let before = cluster.nodes[DAMAGED].log().len();
+    cluster.nodes[DAMAGED].start();
+    let what = format!("it refuses or is ready with a changed byte in {}", file.display());
+    let serves = eventually(&what, async || match cluster.nodes[DAMAGED].readiness_if_running().await {
+        None => Ok(false),
+        Some(Ok(())) => Ok(true),
+        // A damaged part that is met only now takes its replica out.
+        Some(Err(reason)) if reason.contains("corrupt") => Ok(false),
+        Some(Err(reason)) => Err(reason),
+    })
+    .await;
+    if serves {
+        cluster.wait_equal_states().await;
+    }
+    if cluster.nodes[DAMAGED].ended().is_none() {
+        cluster.nodes[DAMAGED].kill().await;
+    }
+    (!serves).then(|| cluster.nodes[DAMAGED].log()[before..].to_owned())
+}
+
+/// Does what the refusal says: `dev rebuild-node`, an empty data directory, and the new config for everybody.
+async fn rebuild(cluster: &mut Cluster) {
+    let config = cluster.config_file();
+    let node = cluster.nodes[DAMAGED].name().to_owned();
+    let next = run_dev(&["rebuild-node", "--node-id", &node, "--cluster-config", &config.display().to_string()]);
+    std::fs::write(&config, next.expect("the next config is made")).expect("the config can be written");
+    let data = cluster.data_dir(DAMAGED);
+    std::fs::rename(&data, data.with_extension("damaged")).expect("the data can be moved away");
+    for gateway in 0..cluster.gateways.len() {
+        let gateway = &mut cluster.gateways[gateway];
+        assert!(gateway.terminate().await.success());
+        gateway.start();
+        gateway.wait_ready().await;
+    }
+    for node in (0..cluster.nodes.len()).filter(|node| *node != DAMAGED) {
+        assert!(cluster.nodes[node].terminate().await.success());
+        cluster.nodes[node].start();
+        cluster.nodes[node].wait_ready().await;
+    }
+    cluster.nodes[DAMAGED].start();
+    cluster.wait_ready().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "restarts a node for every file: make faults"]
+async fn a_changed_byte_is_never_served_and_the_node_is_rebuilt_as_it_says() {
+    // Snapshots and compactions, so that there are files of every kind.
+    let flags = [("--snapshot-after", "200"), ("--keep-entries", "50")];
+    let node_flags = flags.map(|(flag, value)| (flag, value.to_owned())).to_vec();
+    let mut cluster = Cluster::start(Setup { shards: 2, gateways: 2, node_flags, ..Setup::default() }).await;
+    let tenant = cluster.tenant("damage", &NAMESPACES).await;
+    let locks = cluster.locks(&tenant, &NAMESPACES, 5);
+    let gateways = vec![cluster.api(0, &tenant.key), cluster.api(1, &tenant.key)];
+    let history = History::default();
+    let plan = LoadPlan { clients: 20, locks: locks.clone(), gateways, some_are_impatient: false };
+    let load = Load::start(&plan, &history);
+    eventually("there is data", async || if history.len() > 3_000 { Ok(()) } else { Err(String::new()) }).await;
+    // A start writes tables.
+    cluster.nodes[DAMAGED].kill().await;
+    cluster.nodes[DAMAGED].start();
+    cluster.wait_ready().await;
+    cluster.nodes[DAMAGED].kill().await;
+    load.stop().await;
+
+    let data = cluster.data_dir(DAMAGED);
+    let mut random = SmallRng::seed_from_u64(1);
+    let (mut tried, mut refused) = (BTreeMap::new(), 0);
+    while let Some(file) = next_file(&data, &mut tried) {
+        refused += usize::from(damage_one(&mut cluster, &file, &mut random).await);
+    }
+    println!("{refused} of {} changed bytes were refused", tried.values().sum::<usize>());
+    assert!(refused > 0, "nothing was refused");
+
+    // The last damage stays. A log has something in it while the node is at work.
+    let load = Load::start(&plan, &history);
+    cluster.nodes[DAMAGED].start();
+    cluster.wait_ready().await;
+    let had = history.len();
+    let busy = async || if history.len() > had + 500 { Ok(()) } else { Err("little was called".to_owned()) };
+    eventually("there is something in the log", busy).await;
+    cluster.nodes[DAMAGED].kill().await;
+    load.stop().await;
+    let files = files(&data);
+    let log = files.iter().filter(|path| path.extension().is_some_and(|extension| extension == "log"));
+    let log = log.max_by_key(|path| std::fs::metadata(path).map_or(0, |data| data.len())).expect("there is a log");
+    flip(log, 20, 1).expect("it can be changed");
+    refusal(&mut cluster, log).await.expect("a changed byte in the log is refused");
+
+    let load = Load::start(&plan, &history);
+    rebuild(&mut cluster).await;
+    load.stop().await;
+    look_at_all(&cluster.api(0, &tenant.key), &locks, &history).await;
+    print_summary(&history);
+    assert_right(&history);
+    let compared = cluster.wait_equal_states().await;
+    println!("{compared} shards have the same bytes on all three nodes, one of them rebuilt");
+    // What it got is good enough to make a majority with.
+    cluster.nodes[0].kill().await;
+    look_at_all(&cluster.api(0, &tenant.key), &locks, &history).await;
+    assert_right(&history);
+}

@@ -1,0 +1,173 @@
+//! Disks that are nearly full, quite full, and broken: writes are refused, reads go on, and all is well again when there
+//! is space.
+
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use holdfast_cluster_tests::history::{Call, History};
+use holdfast_cluster_tests::{
+    Api, Cluster, DiskKind, Load, LoadPlan, Setup, assert_right, eventually, eventually_within, look_at_all,
+    print_summary, shards_of, skipped_without_rooms,
+};
+use holdfast_core::Mode;
+
+const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
+const MIB: u64 = 1024 * 1024;
+const DISK_MIB: u32 = 320;
+const RESERVE_MIB: u64 = 64;
+
+fn small_disks() -> Setup {
+    let node_flags = vec![("--disk-reserve-mib", RESERVE_MIB.to_string())];
+    Setup { gateways: 1, is_networked: true, disk: Some(DiskKind::Small(DISK_MIB)), node_flags, ..Setup::default() }
+}
+
+const TAKE: Call = Call::Acquire { mode: Mode::Write, ttl_ms: 60_000, token: None };
+
+/// A write in each namespace: whether it was answered.
+async fn writes(api: &Api, name: &str) -> Vec<Result<(), (u16, String)>> {
+    let calls = NAMESPACES.map(async |namespace| match api.call(namespace, name, "p", TAKE).await {
+        Ok(answer) => {
+            assert!(answer.success, "{answer:?}");
+            Ok(())
+        }
+        Err(error) => Err((error.status, error.code)),
+    });
+    join_all(calls).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_all_disks_full_writes_are_refused_reads_go_on_and_space_brings_all_back() {
+    if skipped_without_rooms("full disks") {
+        return;
+    }
+    let mut cluster = Cluster::start(small_disks()).await;
+    let tenant = cluster.tenant("full", &NAMESPACES).await;
+    let api = cluster.api(0, &tenant.key);
+    assert!(writes(&api, "before").await.iter().all(Result::is_ok));
+    for node in 0..3 {
+        cluster.disk(node).fill(RESERVE_MIB / 2 * MIB);
+    }
+    let full_at = Instant::now();
+    eventually("writes are refused", async || {
+        let answers = writes(&api, &format!("full-{:?}", full_at.elapsed())).await;
+        if answers.iter().all(Result::is_err) { Ok(()) } else { Err(format!("{answers:?}")) }
+    })
+    .await;
+    let asked = Instant::now();
+    let refused = writes(&api, "refused").await;
+    println!("refused after {:.1?}: {refused:?}", asked.elapsed());
+    assert!(refused.iter().all(|answer| *answer == Err((503, "UNAVAILABLE".to_owned()))), "{refused:?}");
+    for namespace in NAMESPACES {
+        for _ in 0..20 {
+            let view = api.get(namespace, "before").await.expect("reads go on");
+            assert_eq!(view.holds.len(), 1, "{view:?}");
+            let view = api.get(namespace, "refused").await.expect("reads go on");
+            assert_eq!(view.holds.len(), 0, "UNAVAILABLE means that nothing was done: {view:?}");
+        }
+    }
+    for node in &mut cluster.nodes {
+        node.readiness().await.expect("the node still serves");
+    }
+    (0..3).for_each(|node| cluster.disk(node).free());
+    let freed_at = Instant::now();
+    eventually("writes are answered again", async || {
+        let answers = writes(&api, "after").await;
+        if answers.iter().all(Result::is_ok) { Ok(()) } else { Err(format!("{answers:?}")) }
+    })
+    .await;
+    println!("writes are answered again {:.1?} after there is space", freed_at.elapsed());
+    cluster.wait_equal_states().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_disk_is_full_gives_its_leaderships_away_and_catches_up_when_there_is_space() {
+    if skipped_without_rooms("one full disk") {
+        return;
+    }
+    let mut cluster = Cluster::start(small_disks()).await;
+    let tenant = cluster.tenant("one-full", &NAMESPACES).await;
+    let locks = cluster.locks(&tenant, &NAMESPACES, 5);
+    let shards = shards_of(&locks);
+    let api = cluster.api(0, &tenant.key);
+    let history = History::default();
+    let gateways = vec![api.clone()];
+    let plan = LoadPlan { clients: 20, locks: locks.clone(), gateways, some_are_impatient: true };
+    let load = Load::start(&plan, &history);
+    let full = cluster.wait_leader(&shards[0]).await.0;
+
+    for leave in [RESERVE_MIB / 2 * MIB, 0] {
+        cluster.disk(full).fill(leave);
+        eventually("the others lead", async || {
+            if cluster.nodes[full].readiness_if_running().await.is_none() {
+                return Ok(());
+            }
+            let led = cluster.led_by(full).await;
+            if led.is_empty() { Ok(()) } else { Err(format!("it leads {led:?}")) }
+        })
+        .await;
+        let calls = history.len();
+        eventually_within(Duration::from_secs(30), "the clients go on", async || {
+            if history.len() > calls + 1_000 { Ok(()) } else { Err(format!("{} calls", history.len() - calls)) }
+        })
+        .await;
+        cluster.disk(full).free();
+        wait_serves_again(&mut cluster, full, leave).await;
+    }
+    load.stop().await;
+    look_at_all(&api, &locks, &history).await;
+    print_summary(&history);
+    assert_right(&history);
+    cluster.wait_equal_states().await;
+}
+
+/// Waits until the node serves, and starts it again if it has ended: only a disk without any space is a reason.
+async fn wait_serves_again(cluster: &mut Cluster, node: usize, left: u64) {
+    eventually("the node serves again", async || {
+        let node = &mut cluster.nodes[node];
+        if let Some(status) = node.ended() {
+            println!("with {left} bytes left it ended with {status}");
+            assert!(!status.success() && left == 0, "{status}");
+            let log = node.log();
+            assert!(log.contains("o space left on device"), "it does not say why: {log}");
+            node.start();
+        }
+        node.readiness_if_running().await.unwrap_or_else(|| Err("it has ended".to_owned()))
+    })
+    .await;
+    cluster.wait_ready().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a loop device: make faults"]
+async fn a_node_whose_disk_fails_ends_and_the_others_go_on() {
+    if skipped_without_rooms("a failing disk") {
+        return;
+    }
+    let disk = Some(DiskKind::Failing(DISK_MIB));
+    let mut cluster = Cluster::start(Setup { disk, ..small_disks() }).await;
+    let tenant = cluster.tenant("failing", &NAMESPACES).await;
+    let locks = cluster.locks(&tenant, &NAMESPACES, 5);
+    let shards = shards_of(&locks);
+    let api = cluster.api(0, &tenant.key);
+    let history = History::default();
+    let gateways = vec![api.clone()];
+    let plan = LoadPlan { clients: 20, locks: locks.clone(), gateways, some_are_impatient: true };
+    let load = Load::start(&plan, &history);
+    let failing = cluster.wait_leader(&shards[0]).await.0;
+    cluster.disk(failing).fail();
+    let failed_at = Instant::now();
+    let status = cluster.nodes[failing].wait_for_end().await;
+    println!("it ended with {status}, {:.1?} after its disk began to fail", failed_at.elapsed());
+    assert!(!status.success());
+    let log = cluster.nodes[failing].log();
+    assert!(log.contains("a synced write failed in"), "it does not say why: {log}");
+    let calls = history.len();
+    eventually_within(Duration::from_secs(30), "the clients go on", async || {
+        if history.len() > calls + 2_000 { Ok(()) } else { Err(format!("{} calls", history.len() - calls)) }
+    })
+    .await;
+    load.stop().await;
+    look_at_all(&api, &locks, &history).await;
+    print_summary(&history);
+    assert_right(&history);
+}

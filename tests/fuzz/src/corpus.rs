@@ -1,0 +1,50 @@
+//! Inputs that are kept: one a line, as text or in hex.
+
+use std::path::PathBuf;
+
+use crate::targets::{Target, credential_samples, snapshot_sample};
+
+/// The file of a target.
+pub fn file(target: &Target) -> PathBuf {
+    let extension = if target.is_text { "txt" } else { "hex" };
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("corpus").join(format!("{}.{extension}", target.name))
+}
+
+/// Its inputs, and those that the code makes itself. Panics when the file can't be read.
+pub fn inputs(target: &Target) -> Vec<Vec<u8>> {
+    let file = file(target);
+    let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let mut inputs: Vec<Vec<u8>> = text.lines().map(|line| read(target, line)).collect();
+    match target.name {
+        "stored" | "raft_message" => {
+            inputs.extend(holdfast_replication::testing::stored_samples().iter().map(|sample| sample.to_vec()));
+        }
+        "credential" => inputs.extend(credential_samples()),
+        "snapshot" => inputs.push(snapshot_sample()),
+        "cluster_config" => inputs.push(include_bytes!("../../../cluster_config.json").to_vec()),
+        _ => {}
+    }
+    inputs.push(Vec::new());
+    inputs
+}
+
+/// An input as the file has it, a line.
+pub fn line(target: &Target, input: &[u8]) -> String {
+    match std::str::from_utf8(input) {
+        Ok(text) if target.is_text && !text.contains(['\n', '\r']) && !text.starts_with(HEX) => text.to_owned(),
+        _ if target.is_text => format!("{HEX}{}", hex::encode(input)),
+        _ => hex::encode(input),
+    }
+}
+
+/// Before a line of a text target that is not text.
+const HEX: &str = "hex:";
+
+/// What such a line stands for. Panics when it is no hex where it should be.
+pub fn read(target: &Target, line: &str) -> Vec<u8> {
+    let in_hex = if target.is_text { line.strip_prefix(HEX) } else { Some(line) };
+    match in_hex {
+        Some(text) => hex::decode(text).unwrap_or_else(|error| panic!("{}: {line}: {error}", target.name)),
+        None => line.as_bytes().to_vec(),
+    }
+}

@@ -1,0 +1,262 @@
+//! Every call of every client against what the shards went through.
+//!
+//! Shards are logs, so the order of everything is known. What remains to be shown of each call is that there is a
+//! place in that order where its answer is right, which comes after everything that had been answered before the call
+//! was made, and before what was applied when it was answered. A call of unknown outcome may have been done or not.
+
+use std::collections::BTreeMap;
+
+use holdfast_core::{Incarnation, Path, Phase};
+use holdfast_gateway::Code;
+
+use super::names::Expected;
+use super::places::{Floors, Grounds, Locks, Names, Placed, Window};
+use super::replay::{Came, Write};
+use crate::client::STABLE_NAMESPACES;
+use crate::history::{Acquiring, Answer, Call, Op, Return, SeenLock};
+use crate::world::World;
+
+pub(crate) fn check(world: &World, calls: &[Call], locks: &Locks, names: &Names, findings: &mut Vec<String>) {
+    let invocations = calls.iter().map(|call| (call.invoked.number, call, None));
+    let returns = calls.iter().filter_map(|call| {
+        let returned = call.returned.as_ref()?;
+        Some((returned.moment.number, call, Some(returned)))
+    });
+    let mut moments: Vec<(usize, &Call, Option<&Return>)> = invocations.chain(returns).collect();
+    moments.sort_unstable_by_key(|(number, ..)| *number);
+    let mut grounds = Grounds { world, locks, names, at_invocation: BTreeMap::new() };
+    let mut floors = Floors::new();
+    for (_, call, returned) in moments {
+        let Some(returned) = returned else {
+            grounds.at_invocation.insert(call.id, floors.clone());
+            continue;
+        };
+        match grounds.place(call, returned) {
+            Ok(Placed::At(places)) => {
+                for (shard, place) in places {
+                    let floor = floors.entry(shard).or_default();
+                    *floor = place.max(*floor);
+                }
+            }
+            Ok(Placed::Nowhere) => {}
+            Err(what) => {
+                let after = grounds.at_invocation.get(&call.id);
+                findings
+                    .push(format!("[history] call {} of {}: {what}; {call:?}; after {after:?}", call.id, call.client));
+            }
+        }
+    }
+}
+
+impl Grounds<'_> {
+    fn place(&self, call: &Call, returned: &Return) -> Result<Placed, String> {
+        let is_of_names = matches!(call.op, Op::CreateNamespace | Op::GetNamespace | Op::DeleteNamespace { .. });
+        match &returned.answer {
+            Answer::Unknown => Ok(Placed::Nowhere),
+            Answer::Unavailable => self.nothing_was_done(call, 0),
+            Answer::Refused(code) if is_of_names => self.refused_name(call, returned, *code),
+            // What a call was granted while it waited may have ended with its session or namespace before it heard of it.
+            Answer::Refused(Code::NamespaceNotFound) => {
+                self.nothing_was_done(call, self.applied(call, returned))?;
+                self.not_found(call, returned)
+            }
+            Answer::Refused(Code::SessionNotFound) => {
+                self.nothing_was_done(call, self.applied(call, returned))?;
+                match session_of(&call.op) {
+                    Some(session) => self.session(call, returned, session, false),
+                    None => Err("names no session, and is told that there is none".to_owned()),
+                }
+            }
+            Answer::Refused(code) => Err(format!("nothing in these calls should be refused with {code:?}")),
+            _ if is_of_names => self.name(call, returned),
+            Answer::Session { id } => self.session(call, returned, id, true),
+            Answer::Kept { remaining_ms } => self.kept(call, returned, *remaining_ms),
+            _ => self.lock(call, returned),
+        }
+    }
+
+    fn kept(&self, call: &Call, returned: &Return, remaining_ms: u64) -> Result<Placed, String> {
+        match &call.op {
+            Op::KeepAlive { ttl_ms, .. } if remaining_ms > *ttl_ms => {
+                Err(format!("the session is said to live for {remaining_ms} ms more, beyond its time to live"))
+            }
+            Op::KeepAlive { session, .. } => self.session(call, returned, session, true),
+            _ => Err("the answer is of another kind than the question".to_owned()),
+        }
+    }
+
+    /// How many entries of its locks shard had been applied when a call was answered.
+    fn applied(&self, call: &Call, returned: &Return) -> usize {
+        let (shard, _) = self.locks_shard(call);
+        *self.window(&shard, call, returned).end()
+    }
+
+    /// Nothing was granted to the call in that entry or later.
+    fn nothing_was_done(&self, call: &Call, from: usize) -> Result<Placed, String> {
+        let acquired = self.locks.values().filter_map(|shard| shard.acquires.get(&call.id)).flatten();
+        let granted =
+            |(at, came): &&(usize, Came)| *at >= from && matches!(came, Came::Acquired { outcome: Ok(_), .. });
+        if let Some((at, _)) = acquired.clone().find(granted) {
+            return Err(format!("was told that it has nothing, but entry {at} grants it"));
+        }
+        let created = self.names.values().filter_map(|shard| shard.creates.get(&format!("call {}", call.id))).flatten();
+        match created.clone().next() {
+            Some((at, Expected::Namespace { .. })) => {
+                Err(format!("was told that nothing was done, but entry {at} has it"))
+            }
+            _ => Ok(Placed::Nowhere),
+        }
+    }
+
+    fn lock(&self, call: &Call, returned: &Return) -> Result<Placed, String> {
+        let (shard, replayed) = self.locks_shard(call);
+        let window = self.window(&shard, call, returned);
+        let write = |write: Write, meant: Came| {
+            let key = (call.account, call.namespace.clone(), write);
+            place_of(replayed.writes.get(&key), &window, &meant)
+        };
+        let place = match (&call.op, &returned.answer) {
+            (Op::Acquire(_), Answer::Acquired { outcome, locks }) => {
+                let meant = Came::Acquired { outcome: *outcome, locks: locks.clone() };
+                if outcome.is_err() {
+                    // Nobody is granted anything after the wait has ended.
+                    self.nothing_was_done(call, *window.end())?;
+                }
+                place_of(replayed.acquires.get(&call.id), &window, &meant)
+            }
+            (Op::Release { owner, path, token }, Answer::Released { released, locks }) => write(
+                Write::Release { owner: owner.clone(), path: path.clone(), token: *token },
+                Came::Released { released: *released, locks: locks.clone() },
+            ),
+            (Op::ReleaseAll { owner }, Answer::Released { released, locks }) => write(
+                Write::ReleaseAll { owner: owner.clone() },
+                Came::Released { released: *released, locks: locks.clone() },
+            ),
+            (Op::Delete { path }, Answer::Done) => write(Write::Delete { path: path.clone() }, Came::Done),
+            (Op::CloseSession { session }, Answer::Done) => return self.session_end(call, returned, session),
+            (Op::Get { path }, Answer::Lock(lock)) => self.read(call, &window, path, |view| view == lock),
+            (Op::Check { path, token }, Answer::Checked { current, lock }) => self.read(call, &window, path, |view| {
+                let is_held = view.holders.iter().any(|held| held.token == *token && held.phase == Phase::Held);
+                view == lock && is_held == *current
+            }),
+            _ => return Err("the answer is of another kind than the question".to_owned()),
+        };
+        match place {
+            Some(place) => Ok(Placed::At(vec![(shard, place)])),
+            None => Err(format!("its answer is right nowhere in {window:?} of {shard}")),
+        }
+    }
+
+    /// A place at which a lock looked like that.
+    fn read(&self, call: &Call, window: &Window, path: &Path, fits: impl Fn(&SeenLock) -> bool) -> Option<usize> {
+        let (_, replayed) = self.locks_shard(call);
+        window.clone().find(|place| {
+            let life = replayed.open_life(*place, call.account, &call.namespace);
+            life.is_some_and(|life| fits(&replayed.view(*place, &life, path)))
+        })
+    }
+
+    fn name(&self, call: &Call, returned: &Return) -> Result<Placed, String> {
+        let (shard, replayed) = self.names_shard(call);
+        let window = self.window(&shard, call, returned);
+        let in_window = |at: usize| at + 1 > *window.start() && window.contains(&(at + 1));
+        match (&call.op, &returned.answer) {
+            (Op::CreateNamespace, Answer::Namespace { id }) => {
+                let life: Incarnation = id.parse().map_err(|_| "the id of the namespace is no id".to_owned())?;
+                let seen = Expected::Namespace { incarnation: Some(life) };
+                let writes = replayed.creates.get(&format!("call {}", call.id)).into_iter().flatten();
+                let place = writes.filter(|(at, what)| *what == seen && in_window(*at)).map(|(at, _)| at + 1).next();
+                let place = place.ok_or_else(|| format!("is in no entry in {window:?} of {shard}"))?;
+                let (locks, replayed) = self.locks_shard(call);
+                let opened = replayed.opened.get(&(call.account, life)).copied();
+                let opened = opened.filter(|at| Some(at) <= returned.applied.get(&locks));
+                let opened = opened.ok_or("was answered before its locks shard had opened it")?;
+                Ok(Placed::At(vec![(shard, place), (locks, opened)]))
+            }
+            (Op::DeleteNamespace { .. }, Answer::Done) => {
+                let key = (call.account, call.namespace.clone());
+                let writes = replayed.deletes.get(&key).into_iter().flatten();
+                let mut done = writes.filter(|(at, _, what)| *what == Expected::Done && in_window(*at));
+                let (at, life, _) = done.next().ok_or_else(|| format!("is in no entry in {window:?} of {shard}"))?;
+                let life = life.ok_or("deletes no incarnation by name")?;
+                let (locks, replayed) = self.locks_shard(call);
+                let purged = replayed.purged.get(&(call.account, life)).copied();
+                let purged = purged.filter(|at| Some(at) <= returned.applied.get(&locks));
+                let purged = purged.ok_or("was answered before its locks shard had purged it")?;
+                Ok(Placed::At(vec![(shard, at + 1), (locks, purged)]))
+            }
+            (Op::GetNamespace, Answer::Namespace { id }) => {
+                let life = id.parse().ok();
+                let is_there = |place: &usize| replayed.states[*place].get(call.account, &call.namespace) == life;
+                let place = window.clone().find(is_there);
+                let place = place.ok_or_else(|| format!("its answer is right nowhere in {window:?} of {shard}"))?;
+                Ok(Placed::At(vec![(shard, place)]))
+            }
+            _ => Err("the answer is of another kind than the question".to_owned()),
+        }
+    }
+
+    /// A refusal of a call about a name must be right somewhere.
+    fn refused_name(&self, call: &Call, returned: &Return, code: Code) -> Result<Placed, String> {
+        let (shard, replayed) = self.names_shard(call);
+        let window = self.window(&shard, call, returned);
+        let is_there = |place: usize| replayed.states[place].get(call.account, &call.namespace).is_some();
+        let right = match (&call.op, code) {
+            (Op::CreateNamespace, Code::AlreadyExists) => window.clone().find(|place| is_there(*place)),
+            (Op::GetNamespace | Op::DeleteNamespace { .. }, Code::NamespaceNotFound) => {
+                window.clone().find(|place| !is_there(*place))
+            }
+            _ => return Err(format!("nothing in these calls should be refused with {code:?}")),
+        };
+        // Another incarnation than the one meant may have been there all the time, so this says nothing of the order.
+        match right {
+            Some(_) => Ok(Placed::Nowhere),
+            None if matches!(call.op, Op::DeleteNamespace { .. }) && self.was_replaced(&window, call) => {
+                Ok(Placed::Nowhere)
+            }
+            None => Err(format!("is refused with {code:?}, which is right nowhere in {window:?} of {shard}")),
+        }
+    }
+
+    /// Whether the name passed from one incarnation to another meanwhile.
+    fn was_replaced(&self, window: &Window, call: &Call) -> bool {
+        let (_, replayed) = self.names_shard(call);
+        let lives = window.clone().map(|place| replayed.states[place].get(call.account, &call.namespace));
+        lives.collect::<std::collections::BTreeSet<_>>().len() > 1
+    }
+
+    /// A call about a lock may be told that there is no such namespace only while there is none, at either shard.
+    fn not_found(&self, call: &Call, returned: &Return) -> Result<Placed, String> {
+        if STABLE_NAMESPACES.contains(&call.namespace.as_str()) {
+            return Err("a namespace that nobody deletes was not found".to_owned());
+        }
+        let (shard, names) = self.names_shard(call);
+        let absent = |place: usize| names.states[place].get(call.account, &call.namespace).is_none();
+        if self.window(&shard, call, returned).any(absent) {
+            return Ok(Placed::Nowhere);
+        }
+        let (shard, locks) = self.locks_shard(call);
+        let closed = |place: usize| locks.open_life(place, call.account, &call.namespace).is_none();
+        if self.window(&shard, call, returned).any(closed) {
+            return Ok(Placed::Nowhere);
+        }
+        Err("was told that the namespace does not exist while it existed all the time".to_owned())
+    }
+}
+
+/// A place after an entry of the window in which a write came to that.
+fn place_of(writes: Option<&Vec<(usize, Came)>>, window: &Window, meant: &Came) -> Option<usize> {
+    let mut places = writes.into_iter().flatten().filter(|(_, came)| came == meant).map(|(at, _)| at + 1);
+    places.find(|place| *place > *window.start() && window.contains(place))
+}
+
+fn session_of(op: &Op) -> Option<&str> {
+    use holdfast_core::Owner::Session;
+    match op {
+        Op::KeepAlive { session, .. } | Op::CloseSession { session } => Some(session),
+        Op::Acquire(Acquiring { owner: Session { session_id, .. }, .. })
+        | Op::Release { owner: Session { session_id, .. }, .. }
+        | Op::ReleaseAll { owner: Session { session_id, .. } } => Some(session_id),
+        _ => None,
+    }
+}

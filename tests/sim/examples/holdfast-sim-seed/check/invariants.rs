@@ -1,0 +1,202 @@
+//! What must hold after every entry, told from what the shard shows and by rules of its own: the core is not asked.
+
+use std::collections::BTreeSet;
+
+use holdfast_core::shard::ShardCore;
+use holdfast_core::{
+    AcquireOutcome, Answer, Claim, Effect, Event, EventKind, LocksCommand, Mode, NamespaceRef, Owner, Reply, WaitId,
+    WaitView,
+};
+
+use super::look::{self, Hold, Look, claim_of, conflict};
+
+/// One entry.
+pub(crate) struct Step<'a> {
+    pub(crate) before: &'a Look,
+    pub(crate) after: &'a Look,
+    pub(crate) effects: &'a [Effect],
+    /// Grants to requests that did not wait.
+    pub(crate) granted: &'a [Grant],
+    pub(crate) events: &'a [(NamespaceRef, Event)],
+}
+
+/// A grant.
+pub(crate) struct Grant {
+    life: NamespaceRef,
+    owner: Owner,
+    claims: Vec<Claim>,
+    token: u64,
+    /// Absent for a request that did not wait.
+    wait: Option<WaitId>,
+    may_change_mode: bool,
+}
+
+/// A grant by the reply to an acquire.
+pub(crate) fn direct_grant(command: &LocksCommand, reply: &Reply) -> Option<Grant> {
+    let LocksCommand::Acquire(acquire) = command else { return None };
+    let Ok(Answer::Acquired { outcome: AcquireOutcome::Granted { fencing_token }, .. }) = &reply.outcome else {
+        return None;
+    };
+    Some(Grant {
+        life: acquire.namespace.clone(),
+        owner: acquire.owner.clone(),
+        claims: acquire.claims.clone(),
+        token: *fencing_token,
+        wait: None,
+        may_change_mode: acquire.allow_upgrade,
+    })
+}
+
+/// After the clock has moved, nobody is left whose wait was over by then.
+pub(crate) fn nobody_waits_too_long(core: &ShardCore, before: &Look, find: &mut dyn FnMut(String)) {
+    for life in before.waits.keys() {
+        for wait in look::waits(core, life) {
+            if wait.ends_at_ms.is_some_and(|ends| ends <= core.clock_ms()) {
+                find(format!("[waits end] {wait:?} still waits at {}", core.clock_ms()));
+            }
+        }
+    }
+}
+
+/// Everything that must hold after an entry.
+pub(crate) fn check(step: &Step<'_>, clock_ms: u64, find: &mut dyn FnMut(String)) {
+    for life in step.after.waits.keys() {
+        no_conflict(step.after, life, find);
+        tokens_rise(step, life, find);
+    }
+    for (life, event) in step.events {
+        nothing_expires_early(step.before, life, event, clock_ms, find);
+    }
+    for effect in step.effects {
+        if let Effect::Settled { namespace, wait, owner, claims, outcome, .. } = effect
+            && let AcquireOutcome::Granted { fencing_token } = outcome
+        {
+            let life = namespace.clone();
+            let upgrade = step.before.waits(&life).iter().any(|known| known.wait == *wait && known.upgrade);
+            let (owner, claims) = (owner.clone(), claims.clone());
+            let grant =
+                Grant { life, owner, claims, token: *fencing_token, wait: Some(*wait), may_change_mode: upgrade };
+            first_come_first_served(step, &grant, find);
+        }
+    }
+    for grant in step.granted {
+        first_come_first_served(step, grant, find);
+    }
+}
+
+/// No two owners hold what excludes one another.
+fn no_conflict(look: &Look, life: &NamespaceRef, find: &mut dyn FnMut(String)) {
+    let holds: Vec<Hold<'_>> = look.holds(life).collect();
+    for (index, one) in holds.iter().enumerate() {
+        for other in &holds[index + 1..] {
+            if one.view.owner != other.view.owner && conflict(&claim_of(one), &claim_of(other)) {
+                find(format!(
+                    "[conflicting holds] {:?} {:?} and {:?} {:?}",
+                    one.path, one.view, other.path, other.view
+                ));
+            }
+        }
+    }
+}
+
+/// A hold that is new has a token above all that were there before it.
+fn tokens_rise(step: &Step<'_>, life: &NamespaceRef, find: &mut dyn FnMut(String)) {
+    let known: BTreeSet<u64> = step.before.holds(life).map(|hold| hold.view.fencing_token).collect();
+    let Some(highest) = known.last().copied() else { return };
+    for hold in step.after.holds(life) {
+        let token = hold.view.fencing_token;
+        if token <= highest && !known.contains(&token) {
+            find(format!("[tokens rise] token {token} is granted after {highest}"));
+        }
+    }
+}
+
+/// What expired was due on the shard clock.
+fn nothing_expires_early(
+    before: &Look,
+    life: &NamespaceRef,
+    event: &Event,
+    clock_ms: u64,
+    find: &mut dyn FnMut(String),
+) {
+    if event.kind != EventKind::Expired {
+        return;
+    }
+    let token = event.fencing_token.unwrap_or_default();
+    let holds = before.holds(life).filter(|hold| {
+        let is_meant = event.claims.iter().any(|claim| claim.path == *hold.path);
+        hold.view.fencing_token == token && is_meant
+    });
+    for hold in holds {
+        if hold.view.deadline_ms.is_some_and(|deadline| deadline > clock_ms) {
+            find(format!("[nothing expires early] {:?} ended at {clock_ms}", hold.view));
+        }
+    }
+}
+
+/// Nobody is served before one who came earlier, wants what excludes it, and still waits; except where somebody would
+/// otherwise wait for one who waits for them.
+fn first_come_first_served(step: &Step<'_>, grant: &Grant, find: &mut dyn FnMut(String)) {
+    let life = &grant.life;
+    let waited_before = |wait: &&WaitView| step.before.waits(life).iter().any(|known| known.wait == wait.wait);
+    let came_earlier = |wait: &&WaitView| match grant.wait {
+        Some(own) => wait.wait < own && (wait.upgrade || !grant.may_change_mode),
+        None => true,
+    };
+    let still_waits = step.after.waits(life).iter().filter(waited_before).filter(came_earlier);
+    for earlier in still_waits.filter(|wait| wait.owner != grant.owner) {
+        let claims = grant.claims.iter().filter(|claim| !is_exempt(step, grant, claim));
+        let is_passed_over = claims.into_iter().any(|claim| earlier.claims.iter().any(|own| conflict(own, claim)));
+        if is_passed_over && !waits_for(step, grant, earlier) {
+            find(format!(
+                "[first come first served] {:?} was granted {:?} with token {} before {earlier:?}",
+                grant.owner, grant.claims, grant.token
+            ));
+        }
+    }
+}
+
+/// Holds that the owner of a grant had before it.
+fn earlier_holds<'a>(step: &'a Step<'_>, grant: &'a Grant) -> impl Iterator<Item = Hold<'a>> {
+    let life = &grant.life;
+    let both = step.before.holds(life).chain(step.after.holds(life));
+    both.filter(|hold| hold.view.owner != grant.owner || hold.view.fencing_token != grant.token)
+}
+
+/// Claims that the owner has already, and those that only change the mode of what it has.
+fn is_exempt(step: &Step<'_>, grant: &Grant, claim: &Claim) -> bool {
+    let mut own = step.before.holds(&grant.life).chain(step.after.holds(&grant.life)).filter(|hold| {
+        let is_new = hold.view.fencing_token == grant.token
+            && !step.before.holds(&grant.life).any(|known| known.view.fencing_token == grant.token);
+        hold.view.owner == grant.owner && !is_new
+    });
+    own.any(|hold| {
+        let covers =
+            claim.path.0.starts_with(&hold.path.0) && (hold.view.mode == Mode::Write || claim.mode == Mode::Read);
+        covers || (grant.may_change_mode && *hold.path == claim.path)
+    })
+}
+
+/// Whether a waiting request waits, directly or through others, for the owner of a grant.
+fn waits_for(step: &Step<'_>, grant: &Grant, from: &WaitView) -> bool {
+    let mut reached = BTreeSet::from([from.owner.clone()]);
+    let waits: Vec<&WaitView> = step.before.waits(&grant.life).iter().chain(step.after.waits(&grant.life)).collect();
+    let mut to_do = vec![from];
+    while let Some(wait) = to_do.pop() {
+        let blocks = |claim: &Claim| wait.claims.iter().any(|own| conflict(own, claim));
+        let holders =
+            earlier_holds(step, grant).filter(|hold| blocks(&claim_of(hold))).map(|hold| hold.view.owner.clone());
+        let ahead = waits.iter().filter(|other| other.wait < wait.wait || other.upgrade);
+        let ahead = ahead.filter(|other| other.claims.iter().any(blocks)).map(|other| other.owner.clone());
+        let owners: Vec<Owner> = holders.chain(ahead).filter(|owner| *owner != wait.owner).collect();
+        for owner in owners {
+            if owner == grant.owner {
+                return true;
+            }
+            if reached.insert(owner.clone()) {
+                to_do.extend(waits.iter().copied().filter(|other| other.owner == owner));
+            }
+        }
+    }
+    false
+}

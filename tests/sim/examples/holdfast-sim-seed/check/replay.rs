@@ -1,0 +1,319 @@
+//! Replays what a locks shard applied through the core, which is the sequential model, and writes down what every
+//! command came to and how everything looked after every entry.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use holdfast_core::shard::{Application, ShardCore};
+use holdfast_core::{
+    AccountId, AcquireOutcome, Answer, Command, Context, Effect, Event, EventKind, Incarnation, LockState,
+    LocksCommand, NamespaceMessage, NamespaceRef, Owner, Path, Query, Reason, Refusal, Release, Reply, SessionEnd,
+    ToRelease, WaitId, codec,
+};
+
+use super::invariants::{self, Step};
+use super::look::{Hold, Look, seen};
+use crate::history::{CALL_KEY, SeenLock};
+use crate::ledger::{Entry, Restore, digest};
+
+/// Most events that one entry can make here.
+const EVENTS: u32 = 1_000;
+
+/// What a command came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Came {
+    Acquired { outcome: Result<u64, Reason>, locks: Vec<SeenLock> },
+    Released { released: bool, locks: Vec<SeenLock> },
+    Done,
+    NamespaceNotFound,
+    SessionNotFound,
+    Other,
+}
+
+/// A write that does not name its call.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Write {
+    Release { owner: Owner, path: Path, token: Option<u64> },
+    ReleaseAll { owner: Owner },
+    Delete { path: Path },
+}
+
+/// The life of a session.
+#[derive(Debug, Clone)]
+pub(crate) struct SessionLife {
+    /// The entry that opened it.
+    pub(crate) opened: usize,
+    pub(crate) ended: Option<Ended>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ended {
+    /// The entry that ended it.
+    pub(crate) entry: usize,
+    /// When a replica first applied that.
+    pub(crate) at: Duration,
+    pub(crate) reason: SessionEnd,
+}
+
+/// A hold that ran out.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Expiry {
+    /// The call that granted it, or extended it last.
+    pub(crate) call: usize,
+    pub(crate) token: u64,
+    /// When a replica first applied the entry that ended it.
+    pub(crate) at: Duration,
+}
+
+/// What there was, if anything, from which place on.
+type Since<T> = Vec<(usize, Option<T>)>;
+
+/// Everything that a locks shard went through. What is "at" a place is so after that many entries.
+#[derive(Default)]
+pub(crate) struct Replayed {
+    pub(crate) revisions: Vec<u64>,
+    /// How each lock looked from a place on; nothing when nobody held it.
+    views: BTreeMap<(NamespaceRef, Path), Since<SeenLock>>,
+    /// Which incarnation of a name was open from a place on.
+    lives: BTreeMap<(AccountId, String), Since<Incarnation>>,
+    /// What the acquires of a call came to, and in which entry.
+    pub(crate) acquires: BTreeMap<usize, Vec<(usize, Came)>>,
+    pub(crate) writes: BTreeMap<(AccountId, String, Write), Vec<(usize, Came)>>,
+    /// Places at which an incarnation was open, and no longer open, for the first time.
+    pub(crate) opened: BTreeMap<(AccountId, Incarnation), usize>,
+    pub(crate) purged: BTreeMap<(AccountId, Incarnation), usize>,
+    pub(crate) events: BTreeMap<NamespaceRef, Vec<Event>>,
+    pub(crate) sessions: BTreeMap<String, SessionLife>,
+    pub(crate) expiries: Vec<Expiry>,
+    /// Calls that wait, by their place in the queue.
+    waits: BTreeMap<WaitId, Vec<usize>>,
+}
+
+/// Runs every command, and compares every answer and every state.
+pub(crate) fn replay(shard: &str, entries: &[Entry], restores: Vec<Restore>, findings: &mut Vec<String>) -> Replayed {
+    let mut restores: Vec<(Restore, bool)> = restores
+        .into_iter()
+        .map(|restore| {
+            let is_empty = restore.places.contains(&0);
+            (restore, is_empty)
+        })
+        .collect();
+    let mut replayed = Replayed { revisions: vec![0], ..Replayed::default() };
+    let mut core = ShardCore::new(Application::Locks, shard);
+    let mut before = Look::default();
+    for (at, entry) in entries.iter().enumerate() {
+        let mut find = |what: String| findings.push(format!("{shard}: entry {at}: {what}"));
+        let context = Context { now_ms: entry.stamp.now_ms, wall_ms: entry.stamp.wall_ms };
+        core.advance(&context);
+        invariants::nobody_waits_too_long(&core, &before, &mut find);
+        let mut granted = Vec::new();
+        for (bytes, recorded) in entry.commands.iter().zip(&entry.replies) {
+            let Ok(command) = codec::decode::<Command>(bytes) else {
+                find("[model] has a command that can't be read".to_owned());
+                continue;
+            };
+            let reply = core.apply(&context, &command);
+            if codec::encode(&reply) != *recorded {
+                find(format!("[model] {command:?} was answered {:?}, not {reply:?}", codec::decode::<Reply>(recorded)));
+            }
+            if let Command::Locks(command) = &command {
+                replayed.command(at, command, &reply);
+                granted.extend(invariants::direct_grant(command, &reply));
+            }
+        }
+        let effects = core.take_effects();
+        effects.iter().for_each(|effect| replayed.effect(at, entry.applied_at, effect));
+        replayed.open_lives(at + 1, &core);
+        let look = Look::at(&core, replayed.open_now());
+        let new_events = replayed.new_events(&core);
+        let step = Step { before: &before, after: &look, effects: &effects, granted: &granted, events: &new_events };
+        invariants::check(&step, core.clock_ms(), &mut find);
+        replayed.changes(at + 1, &before, &look);
+        replayed.expired(&before, &new_events, entry.applied_at);
+        replayed.revisions.push(core.revision());
+        before = look;
+        let restores = restores.iter_mut().filter(|(restore, _)| restore.places.contains(&(at + 1)));
+        for (restore, is_right) in restores {
+            *is_right |= restore.state == digest(&core);
+        }
+        if entry.state.is_some_and(|state| state != digest(&core)) {
+            find("[model] left another state than the model has".to_owned());
+            return replayed;
+        }
+    }
+    for (restore, _) in restores.iter().filter(|(_, is_right)| !is_right) {
+        let node = restore.node + 1;
+        findings.push(format!("{shard}: [model] node {node} restored a snapshot of a state that the model never had"));
+    }
+    replayed
+}
+
+impl Replayed {
+    /// A lock as it must have looked at a place.
+    pub(crate) fn view(&self, place: usize, life: &NamespaceRef, path: &Path) -> SeenLock {
+        let changes = self.views.get(&(life.clone(), path.clone())).map(Vec::as_slice).unwrap_or_default();
+        let last = changes[..changes.partition_point(|(from, _)| *from <= place)].last();
+        last.and_then(|(_, view)| view.clone()).unwrap_or_else(|| SeenLock {
+            path: path.clone(),
+            state: LockState::Unlocked,
+            revision: self.revisions[place],
+            holders: Vec::new(),
+        })
+    }
+
+    /// The open life of a name at a place.
+    pub(crate) fn open_life(&self, place: usize, account: AccountId, name: &str) -> Option<NamespaceRef> {
+        let changes = self.lives.get(&(account, name.to_owned()))?;
+        let (_, life) = changes[..changes.partition_point(|(from, _)| *from <= place)].last()?;
+        life.map(|incarnation| NamespaceRef { account, name: name.to_owned(), incarnation })
+    }
+
+    fn open_now(&self) -> impl Iterator<Item = NamespaceRef> {
+        self.lives.iter().filter_map(|((account, name), changes)| {
+            let (_, life) = changes.last()?;
+            Some(NamespaceRef { account: *account, name: name.clone(), incarnation: (*life)? })
+        })
+    }
+
+    fn command(&mut self, at: usize, command: &LocksCommand, reply: &Reply) {
+        let (namespace, write) = match command {
+            LocksCommand::Acquire(acquire) => {
+                let Some(call) = acquire.metadata.get(CALL_KEY).and_then(|id| id.parse().ok()) else { return };
+                if let Ok(Answer::Acquired { outcome: AcquireOutcome::Enqueued(enqueued), .. }) = &reply.outcome {
+                    self.waits.entry(enqueued.wait).or_default().push(call);
+                    return;
+                }
+                self.acquires.entry(call).or_default().push((at, came(reply)));
+                return;
+            }
+            LocksCommand::Release(Release { namespace, owner, what, .. }) => match what {
+                ToRelease::Paths { paths, fencing_token } if paths.len() == 1 => {
+                    let (owner, path) = (owner.clone(), paths[0].clone());
+                    (namespace, Write::Release { owner, path, token: *fencing_token })
+                }
+                ToRelease::All => (namespace, Write::ReleaseAll { owner: owner.clone() }),
+                _ => return,
+            },
+            LocksCommand::Delete { namespace, path } => (namespace, Write::Delete { path: path.clone() }),
+            LocksCommand::Deliver { message: NamespaceMessage::Open { namespace, .. }, .. } => {
+                self.opened.entry((namespace.account, namespace.incarnation)).or_insert(at + 1);
+                self.lives.entry((namespace.account, namespace.name.clone())).or_default();
+                return;
+            }
+            LocksCommand::Deliver { message: NamespaceMessage::Purge { namespace }, .. } => {
+                self.purged.entry((namespace.account, namespace.incarnation)).or_insert(at + 1);
+                return;
+            }
+            _ => return,
+        };
+        let key = (namespace.account, namespace.name.clone(), write);
+        self.writes.entry(key).or_default().push((at, came(reply)));
+    }
+
+    fn effect(&mut self, at: usize, applied_at: Duration, effect: &Effect) {
+        match effect {
+            Effect::Settled { wait, outcome, locks, .. } => {
+                let locks: Vec<SeenLock> = locks.iter().map(seen).collect();
+                for call in self.waits.remove(wait).unwrap_or_default() {
+                    let came = Came::Acquired { outcome: outcome_of(outcome), locks: locks.clone() };
+                    self.acquires.entry(call).or_default().push((at, came));
+                }
+            }
+            Effect::SessionOpened { session_id, .. } => {
+                let life = SessionLife { opened: at, ended: None };
+                self.sessions.entry(session_id.clone()).or_insert(life);
+            }
+            Effect::SessionEnded { session_id, reason, .. } => {
+                if let Some(life) = self.sessions.get_mut(session_id) {
+                    life.ended = Some(Ended { entry: at, at: applied_at, reason: *reason });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes which incarnations are open at a place.
+    fn open_lives(&mut self, place: usize, core: &ShardCore) {
+        for ((account, name), changes) in &mut self.lives {
+            let candidates = self.opened.keys().filter(|(of, _)| of == account).map(|(_, life)| *life);
+            let is_open = |incarnation: &Incarnation| {
+                let namespace = NamespaceRef { account: *account, name: name.clone(), incarnation: *incarnation };
+                let query = Query::Usage { namespace };
+                core.query(0, &query).outcome.is_ok()
+            };
+            let last = changes.last().and_then(|(_, life)| *life);
+            let open = match last.filter(is_open) {
+                Some(same) => Some(same),
+                None => candidates.rev().find(is_open),
+            };
+            if changes.is_empty() || last != open {
+                changes.push((place, open));
+            }
+        }
+    }
+
+    fn new_events(&mut self, core: &ShardCore) -> Vec<(NamespaceRef, Event)> {
+        let mut all = Vec::new();
+        let open: Vec<NamespaceRef> = self.open_now().collect();
+        for life in open {
+            let known = self.events.entry(life.clone()).or_default();
+            let from_revision = Some(known.last().map_or(1, |event| event.revision + 1));
+            let (namespace, prefix) = (life.clone(), Path::default());
+            let query = Query::Events { namespace, from_revision, prefix, limit: EVENTS };
+            if let Ok(Answer::Events { events, .. }) = core.query(0, &query).outcome {
+                known.extend(events.iter().cloned());
+                all.extend(events.into_iter().map(|event| (life.clone(), event)));
+            }
+        }
+        all
+    }
+
+    fn expired(&mut self, before: &Look, events: &[(NamespaceRef, Event)], at: Duration) {
+        for (life, event) in events.iter().filter(|(_, event)| event.kind == EventKind::Expired) {
+            let is_meant = |hold: &Hold<'_>| {
+                let has_path = event.claims.iter().any(|claim| claim.path == *hold.path);
+                has_path && Some(hold.view.fencing_token) == event.fencing_token
+            };
+            let call = |hold: Hold<'_>| hold.view.metadata.get(CALL_KEY).and_then(|id| id.parse().ok());
+            let call = before.holds(life).find(is_meant).and_then(call);
+            if let (Some(call), Some(token), Owner::Process(_)) = (call, event.fencing_token, &event.owner) {
+                self.expiries.push(Expiry { call, token, at });
+            }
+        }
+    }
+
+    fn changes(&mut self, place: usize, before: &Look, after: &Look) {
+        for key in before.locks.keys().chain(after.locks.keys()) {
+            let (was, is) = (before.locks.get(key), after.locks.get(key));
+            if was.map(seen) != is.map(seen) {
+                let changes = self.views.entry(key.clone()).or_default();
+                if changes.last().is_none_or(|(from, _)| *from != place) {
+                    changes.push((place, is.map(seen)));
+                }
+            }
+        }
+    }
+}
+
+fn outcome_of(outcome: &AcquireOutcome) -> Result<u64, Reason> {
+    match outcome {
+        AcquireOutcome::Granted { fencing_token } => Ok(*fencing_token),
+        AcquireOutcome::Refused(refused) => Err(refused.reason),
+        AcquireOutcome::Enqueued(enqueued) => Err(enqueued.not_granted.reason),
+    }
+}
+
+fn came(reply: &Reply) -> Came {
+    match &reply.outcome {
+        Ok(Answer::Acquired { outcome, locks }) => {
+            Came::Acquired { outcome: outcome_of(outcome), locks: locks.iter().map(seen).collect() }
+        }
+        Ok(Answer::Released { released, locks }) => {
+            Came::Released { released: *released, locks: locks.iter().map(seen).collect() }
+        }
+        Ok(Answer::Done) => Came::Done,
+        Err(Refusal::NamespaceNotFound) => Came::NamespaceNotFound,
+        Err(Refusal::SessionNotFound(_)) => Came::SessionNotFound,
+        _ => Came::Other,
+    }
+}

@@ -1,0 +1,132 @@
+//! A client: draws calls, makes them through a gateway's service, and writes down what it saw.
+
+mod draw;
+mod perform;
+mod session;
+mod watcher;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_gateway::{Code, Service};
+use rand::Rng;
+use rand::rngs::StdRng;
+use tokio::time::{sleep, timeout};
+
+use crate::history::{Acquiring, Answer, Op};
+use crate::plan::rng_of;
+use crate::world::{Stage, Tenant, World};
+
+pub(crate) use draw::STABLE_NAMESPACES;
+pub(crate) use watcher::watch;
+
+use draw::Held;
+use session::Session;
+
+const TIMEOUTS: [Duration; 3] = [Duration::from_millis(800), Duration::from_secs(3), Duration::from_secs(10)];
+const LONGEST_PAUSE_MS: u64 = 150;
+/// What a door waits beyond the deadline of a call before it answers by itself.
+const GRACE: Duration = Duration::from_secs(1);
+/// How many in a hundred calls that wait are given up by their client.
+const GIVEN_UP_OF_HUNDRED: u32 = 25;
+
+/// One client of one gateway.
+pub(crate) struct Client {
+    world: Arc<World>,
+    service: Service,
+    name: String,
+    rng: StdRng,
+    held: Vec<Held>,
+    session: Option<Session>,
+    sessions: usize,
+    is_patient: bool,
+    only_looks: bool,
+}
+
+impl Client {
+    pub(crate) fn new(world: Arc<World>, service: Service, name: String) -> Self {
+        let rng = rng_of(world.plan.seed, &name);
+        Self {
+            world,
+            service,
+            name,
+            rng,
+            held: Vec::new(),
+            session: None,
+            sessions: 0,
+            is_patient: false,
+            only_looks: false,
+        }
+    }
+
+    /// The same with the longest deadline for every call.
+    pub(crate) fn patient(mut self) -> Self {
+        self.is_patient = true;
+        self
+    }
+
+    /// The same as one that changes nothing but its session.
+    pub(crate) fn onlooker(mut self) -> Self {
+        self.only_looks = true;
+        self
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Calls for as long as the run is in its working stage.
+    pub(crate) async fn work(mut self) {
+        let tenants = self.world.tenants();
+        while self.world.stage() == Stage::Chaos {
+            sleep(Duration::from_millis(self.rng.random_range(0..LONGEST_PAUSE_MS))).await;
+            self.look_after_session(&tenants).await;
+            let (tenant, namespace, op) = self.draw(tenants.len());
+            let answer = self.call(&tenants[tenant], &namespace, op.clone()).await;
+            if answer == Answer::Unknown && matches!(&op, Op::Acquire(_)) && self.rng.random_bool(0.5) {
+                // Somebody who gave up comes back: the place in the queue may still be there, or the grant.
+                let again = self.call(&tenants[tenant], &namespace, op.clone()).await;
+                self.learn(tenant, &namespace, op, &again);
+                continue;
+            }
+            self.learn(tenant, &namespace, op, &answer);
+        }
+    }
+
+    /// Makes a call and writes it down.
+    pub(crate) async fn call(&mut self, tenant: &Tenant, namespace: &str, op: Op) -> Answer {
+        let world = Arc::clone(&self.world);
+        let drawn = TIMEOUTS[self.rng.random_range(0..TIMEOUTS.len())];
+        let waits = match &op {
+            Op::Acquire(Acquiring { wait_ms, .. }) => Duration::from_millis(*wait_ms),
+            _ => Duration::ZERO,
+        };
+        let limit = waits + if self.is_patient { TIMEOUTS[TIMEOUTS.len() - 1] } else { drawn };
+        let patience = if !waits.is_zero() && self.rng.random_ratio(GIVEN_UP_OF_HUNDRED, 100) {
+            waits.mul_f64(self.rng.random_range(0.0..1.5))
+        } else {
+            limit + GRACE
+        };
+        let id = world.history.invoke(&self.name, tenant.account, namespace, op.clone());
+        let answer = match timeout(patience, self.perform(tenant, namespace, &op, id, limit)).await {
+            // The client went away, or the door answers by itself.
+            Err(_) => Answer::Unknown,
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => match error.code {
+                Code::Unavailable => Answer::Unavailable,
+                Code::DeadlineExceeded => Answer::Unknown,
+                Code::Internal => {
+                    world.violation(format!(
+                        "[fault of the service] call {id} {op:?} failed with a fault of the service: {}",
+                        error.detail
+                    ));
+                    Answer::Unknown
+                }
+                code => Answer::Refused(code),
+            },
+        };
+        world.history.finish(id, answer.clone(), world.ledger.lengths());
+        world.note(format!("{} call {id} {} {namespace} {op:?} -> {answer:?}", self.name, tenant.account));
+        answer
+    }
+}

@@ -1,0 +1,130 @@
+//! Calls as they are made through the gateway's service.
+
+use std::time::Duration;
+
+use holdfast_core::{Owner, Path};
+use holdfast_gateway::service::{
+    AcquireLock, AcquireLocks, CreateNamespace, CreateSession, LockName, OwnerFields, ReasonInfo, ReleaseLock,
+    ReleaseLocks, Resource, Terms,
+};
+use holdfast_gateway::{ApiResult, CallContext, Caller};
+
+use super::Client;
+use crate::history::{Acquiring, Answer, CALL_KEY, Op, SeenLock};
+use crate::world::Tenant;
+
+impl Client {
+    pub(super) async fn perform(
+        &self,
+        tenant: &Tenant,
+        namespace: &str,
+        op: &Op,
+        id: usize,
+        limit: Duration,
+    ) -> ApiResult<Answer> {
+        let service = &self.service;
+        let context = CallContext::new(format!("call {id}")).with_timeout(limit);
+        let caller = service.authenticate(Some(&tenant.api_key), &context).await?;
+        Ok(match op.clone() {
+            Op::Acquire(acquiring) => self.acquire(&caller, &context, namespace, acquiring, id).await?,
+            Op::Release { owner, path, token } => {
+                let (namespace, lock, owner) = (namespace.to_owned(), LockName::Path(path.0), fields(owner));
+                let request = ReleaseLock { namespace, lock, owner, fencing_token: token };
+                let answer = service.release_lock(&caller, &context, request).await?;
+                Answer::Released { released: answer.released, locks: vec![answer.lock.into()] }
+            }
+            Op::ReleaseAll { owner } => {
+                let (namespace, owner) = (namespace.to_owned(), fields(owner));
+                let request = ReleaseLocks { namespace, owner, paths: None, all: true };
+                let answer = service.release_locks(&caller, &context, request).await?;
+                let locks = answer.locks.into_iter().map(SeenLock::from).collect();
+                Answer::Released { released: answer.released, locks }
+            }
+            Op::Get { path } => {
+                Answer::Lock(service.get_lock(&caller, &context, namespace, &named(path)).await?.into())
+            }
+            Op::Check { path, token } => {
+                let answer = service.check_lock(&caller, &context, namespace, &named(path), token).await?;
+                Answer::Checked { current: answer.current, lock: answer.lock.into() }
+            }
+            Op::Delete { path } => {
+                service.delete_lock(&caller, &context, namespace, &named(path)).await?;
+                Answer::Done
+            }
+            Op::OpenSession { process, ttl_ms } => {
+                let namespace = namespace.to_owned();
+                let request = CreateSession { namespace, process_id: process, ttl_ms, metadata: Default::default() };
+                Answer::Session { id: service.create_session(&caller, &context, request).await?.session_id }
+            }
+            Op::KeepAlive { session, .. } => {
+                Answer::Kept { remaining_ms: service.keep_session_alive(&caller, &context, namespace, &session).await? }
+            }
+            Op::CloseSession { session } => {
+                service.delete_session(&caller, &context, namespace, &session).await?;
+                Answer::Done
+            }
+            Op::CreateNamespace => {
+                let request = CreateNamespace { name: namespace.to_owned(), description: Some(format!("call {id}")) };
+                Answer::Namespace { id: service.create_namespace(&caller, &context, request).await?.id }
+            }
+            Op::GetNamespace => Answer::Namespace { id: service.get_namespace(&caller, &context, namespace).await?.id },
+            Op::DeleteNamespace { id } => {
+                service.delete_namespace(&caller, &context, namespace, id.as_deref()).await?;
+                Answer::Done
+            }
+        })
+    }
+
+    async fn acquire(
+        &self,
+        caller: &Caller,
+        context: &CallContext,
+        namespace: &str,
+        acquiring: Acquiring,
+        id: usize,
+    ) -> ApiResult<Answer> {
+        let Acquiring { owner, mut claims, ttl_ms, transition_ms, wait_ms, token, allow_upgrade } = acquiring;
+        let (namespace, owner) = (namespace.to_owned(), fields(owner));
+        let terms = Terms {
+            ttl_ms,
+            wait_ms,
+            transition_ms,
+            metadata: [(CALL_KEY.to_owned(), id.to_string())].into(),
+            allow_upgrade,
+            fencing_token: token,
+            ..Terms::default()
+        };
+        if claims.len() == 1
+            && let Some(claim) = claims.pop()
+        {
+            let request = AcquireLock { namespace, lock: named(claim.path), owner, mode: claim.mode, terms };
+            let answer = self.service.acquire_lock(caller, context, request).await?;
+            return Ok(acquired(answer.fencing_token, answer.reason, vec![answer.lock.into()]));
+        }
+        let resources = claims.into_iter().map(|claim| Resource { path: claim.path.0, mode: claim.mode }).collect();
+        let request = AcquireLocks { namespace, resources, owner, request_id: None, terms };
+        let answer = self.service.acquire_locks(caller, context, request).await?;
+        let locks = answer.locks.into_iter().map(SeenLock::from).collect();
+        Ok(acquired(answer.fencing_token, answer.reason, locks))
+    }
+}
+
+fn acquired(token: Option<u64>, reason: Option<ReasonInfo>, locks: Vec<SeenLock>) -> Answer {
+    let outcome = match (token, reason.map(|reason| reason.code)) {
+        (Some(token), None) => Ok(token),
+        (None, Some(reason)) => Err(reason),
+        both => unreachable!("an acquire answers with a token or a reason, not {both:?}"),
+    };
+    Answer::Acquired { outcome, locks }
+}
+
+fn named(path: Path) -> LockName {
+    LockName::Path(path.0)
+}
+
+fn fields(owner: Owner) -> OwnerFields {
+    match owner {
+        Owner::Process(process_id) => OwnerFields::process(process_id),
+        Owner::Session { session_id, holder } => OwnerFields { process_id: None, session_id: Some(session_id), holder },
+    }
+}

@@ -1,0 +1,81 @@
+//! The session of a client: opened, kept alive by a keeper beside it, and closed, or left to expire.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use holdfast_gateway::Code;
+use rand::Rng;
+use tokio::time::sleep;
+
+use super::{Client, STABLE_NAMESPACES};
+use crate::history::{Answer, Op};
+use crate::world::{Stage, Tenant};
+
+const TTLS_MS: [u64; 3] = [1_000, 1_500, 3_000];
+
+/// A session that is kept alive.
+pub(super) struct Session {
+    pub(super) id: String,
+    pub(super) tenant: usize,
+    pub(super) namespace: &'static str,
+    /// The keeper falls silent, or has found that the session is gone.
+    is_left: Arc<AtomicBool>,
+}
+
+impl Client {
+    /// Opens a session, or ends the one there is, now and then.
+    pub(super) async fn look_after_session(&mut self, tenants: &[Tenant]) {
+        match &self.session {
+            None if self.rng.random_bool(0.1) => self.open(tenants).await,
+            Some(session) if session.is_left.load(Ordering::Relaxed) => self.session = None,
+            Some(_) if self.rng.random_bool(0.03) => self.leave(tenants).await,
+            _ => {}
+        }
+    }
+
+    async fn open(&mut self, tenants: &[Tenant]) {
+        let tenant = self.rng.random_range(0..tenants.len());
+        let namespace = STABLE_NAMESPACES[self.rng.random_range(0..STABLE_NAMESPACES.len())];
+        let ttl_ms = TTLS_MS[self.rng.random_range(0..TTLS_MS.len())];
+        let op = Op::OpenSession { process: self.name.clone(), ttl_ms };
+        let Answer::Session { id } = self.call(&tenants[tenant], namespace, op).await else { return };
+        let is_left = Arc::new(AtomicBool::new(false));
+        self.sessions += 1;
+        let name = format!("{}.keeper{}", self.name, self.sessions);
+        let keeper = Client::new(Arc::clone(&self.world), self.service.clone(), name);
+        tokio::spawn(keeper.keep(tenants[tenant].clone(), namespace, id.clone(), ttl_ms, Arc::clone(&is_left)));
+        self.session = Some(Session { id, tenant, namespace, is_left });
+    }
+
+    /// Closes the session, or leaves it to itself.
+    async fn leave(&mut self, tenants: &[Tenant]) {
+        let Some(session) = self.session.take() else { return };
+        session.is_left.store(true, Ordering::Relaxed);
+        if self.rng.random_bool(0.5) {
+            let op = Op::CloseSession { session: session.id };
+            self.call(&tenants[session.tenant], session.namespace, op).await;
+        }
+    }
+
+    async fn keep(
+        mut self,
+        tenant: Tenant,
+        namespace: &'static str,
+        session: String,
+        ttl_ms: u64,
+        is_left: Arc<AtomicBool>,
+    ) {
+        // Some are late again and again: their signs of life come when their end is being judged.
+        let slowest = if self.rng.random_bool(0.25) { 1.05 } else { 0.5 };
+        let quickest = slowest - 0.2;
+        while self.world.stage() == Stage::Chaos && !is_left.load(Ordering::Relaxed) {
+            let pause = Duration::from_millis(ttl_ms).mul_f64(self.rng.random_range(quickest..slowest));
+            sleep(pause).await;
+            let op = Op::KeepAlive { session: session.clone(), ttl_ms };
+            if self.call(&tenant, namespace, op).await == Answer::Refused(Code::SessionNotFound) {
+                is_left.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+}

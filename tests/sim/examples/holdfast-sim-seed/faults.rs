@@ -1,0 +1,121 @@
+//! What goes wrong, and when: drawn from the seed.
+//!
+//! Four kinds of fault go on side by side, one of each kind at a time: in the network, in processes, in disks, and in
+//! wall clocks. In some runs there are traps besides, during which there is nothing else.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::Rng;
+use rand::rngs::StdRng;
+use turmoil::Sim;
+
+use crate::plan::rng_of;
+use crate::world::{World, gateway_name, node_name};
+
+mod clocks;
+mod disks;
+mod links;
+mod processes;
+mod traps;
+
+use clocks::Clocks;
+use disks::Disks;
+use links::Links;
+use processes::Processes;
+use traps::Traps;
+
+/// Everything that goes wrong in a run.
+pub(crate) struct Faults {
+    world: Arc<World>,
+    rng: StdRng,
+    links: Links,
+    processes: Processes,
+    disks: Disks,
+    clocks: Clocks,
+    traps: Traps,
+    /// When each kind strikes next; never before the chaos begins.
+    next: Option<[Duration; 5]>,
+    injected: usize,
+}
+
+impl Faults {
+    pub(crate) fn new(world: &Arc<World>) -> Self {
+        Self {
+            rng: rng_of(world.plan.seed, "faults"),
+            links: Links::new(world),
+            processes: Processes::new(world),
+            disks: Disks::new(world),
+            clocks: Clocks::new(world),
+            traps: Traps::new(world),
+            world: Arc::clone(world),
+            next: None,
+            injected: 0,
+        }
+    }
+
+    /// From now on things go wrong.
+    pub(crate) fn begin(&mut self, at: Duration) {
+        if self.world.plan.faults {
+            self.next = Some([0; 5].map(|_| at + soon(&mut self.rng, 2_000)));
+        }
+    }
+
+    pub(crate) fn injected(&self) -> usize {
+        self.injected
+    }
+
+    /// After every step of the simulation.
+    pub(crate) fn step(&mut self, sim: &mut Sim<'_>, at: Duration) {
+        self.processes.step(sim, at, &mut self.rng);
+        if self.traps.is_set() {
+            if self.traps.step(sim, at, &mut self.processes) {
+                self.links.mend(sim);
+                self.disks.mend();
+            }
+            return;
+        }
+        let Some(next) = &mut self.next else { return };
+        let rng = &mut self.rng;
+        for (kind, due) in next.iter_mut().enumerate() {
+            if *due > at {
+                continue;
+            }
+            let (did, lasts) = match kind {
+                0 => self.links.strike_or_mend(sim, at, rng),
+                1 => self.processes.strike(sim, at, rng),
+                2 => self.disks.strike_or_mend(at, rng),
+                3 => self.clocks.strike(at, rng),
+                _ if self.world.plan.traps => {
+                    self.links.mend(sim);
+                    self.disks.mend();
+                    self.traps.set(at, rng)
+                }
+                _ => (false, Duration::MAX),
+            };
+            self.injected += usize::from(did);
+            *due = at.saturating_add(lasts);
+        }
+    }
+
+    /// Ends everything that goes wrong, and starts whatever is down.
+    pub(crate) fn heal(&mut self, sim: &mut Sim<'_>, at: Duration) {
+        self.next = None;
+        self.traps.give_up();
+        self.world.note_at(at, "everything is repaired");
+        self.links.mend(sim);
+        self.disks.mend();
+        self.processes.restart_soon(at);
+    }
+}
+
+/// Up to so many milliseconds, short times more often than long ones.
+fn soon(rng: &mut StdRng, most_ms: u64) -> Duration {
+    let ceiling = rng.random_range(1..=most_ms);
+    Duration::from_millis(rng.random_range(0..=ceiling))
+}
+
+fn hosts(world: &World) -> Vec<String> {
+    let nodes = (0..world.plan.nodes).map(node_name);
+    nodes.chain((0..world.plan.gateways).map(gateway_name)).collect()
+}

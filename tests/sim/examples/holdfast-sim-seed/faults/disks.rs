@@ -1,0 +1,65 @@
+//! Faults of disks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::Rng;
+use rand::rngs::StdRng;
+
+use super::soon;
+use crate::world::{World, node_name};
+
+/// Longest fault.
+const LONGEST_MS: u64 = 4_000;
+/// Longest quiet between two.
+const LONGEST_QUIET_MS: u64 = 5_000;
+
+pub(super) struct Disks {
+    world: Arc<World>,
+    is_struck: bool,
+}
+
+impl Disks {
+    pub(super) fn new(world: &Arc<World>) -> Self {
+        Self { world: Arc::clone(world), is_struck: false }
+    }
+
+    /// Does the one or the other. Answers whether it struck, and how long it stays that way.
+    pub(super) fn strike_or_mend(&mut self, at: Duration, rng: &mut StdRng) -> (bool, Duration) {
+        if self.is_struck {
+            self.mend();
+            self.world.note_at(at, "disks are mended");
+            return (false, soon(rng, LONGEST_QUIET_MS) * self.world.plan.quiet);
+        }
+        let number = rng.random_range(0..self.world.nodes.len());
+        let disk = self.world.nodes[number].disk.clone();
+        let what = match rng.random_range(0..10) {
+            0..6 => {
+                let delay = Duration::from_millis(rng.random_range(1..250));
+                disk.set_sync_delay(delay);
+                format!("is slow, {delay:?} a sync")
+            }
+            6..8 => {
+                disk.fail_next_sync();
+                "fails its next sync".to_owned()
+            }
+            _ => {
+                disk.set_capacity(Some(disk.used_bytes() + rng.random_range(0..4_000)));
+                "is full".to_owned()
+            }
+        };
+        let lasts = soon(rng, LONGEST_MS);
+        self.world.note_at(at, format!("the disk of {} {what}, for {lasts:?}", node_name(number)));
+        self.is_struck = true;
+        (true, lasts)
+    }
+
+    /// Ends whatever is struck.
+    pub(super) fn mend(&mut self) {
+        self.is_struck = false;
+        for slot in &self.world.nodes {
+            slot.disk.set_sync_delay(Duration::ZERO);
+            slot.disk.set_capacity(None);
+        }
+    }
+}

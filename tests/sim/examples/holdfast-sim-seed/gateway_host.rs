@@ -1,0 +1,135 @@
+//! A gateway's process on a simulated host, with the clients that call it: both end together.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::Result;
+use holdfast_core::{Claim, Mode, Owner, Path};
+use holdfast_gateway::service::{CreateAccount, CreateApiKey, LimitsPatch, UpdateAccount};
+use holdfast_gateway::{ApiResult, CallContext, Gateway, GatewayOptions, Service};
+use tokio::time::sleep;
+
+use crate::client::{Client, STABLE_NAMESPACES, watch};
+use crate::history::{Acquiring, Answer, Op};
+use crate::host_state::HostState;
+use crate::network::SimConnector;
+use crate::world::{Stage, Tenant, World, gateway_name};
+
+/// How often it is looked where the run is.
+const LOOK: Duration = Duration::from_millis(5);
+/// Between attempts of what must succeed in the end.
+const PAUSE: Duration = Duration::from_millis(50);
+const TENANTS: usize = 2;
+
+/// Runs until the host crashes.
+pub(crate) async fn run(world: Arc<World>, number: usize) -> turmoil::Result {
+    let name = gateway_name(number);
+    let run = world.gateway_starts[number].fetch_add(1, Ordering::Relaxed) + 1;
+    world.hosts.set(&name, HostState::Up);
+    world.note(format!("{name} starts, run {run}"));
+    let connector = SimConnector::new(Arc::clone(&world));
+    let mut options = GatewayOptions::new(world.config.clone(), world.secret.clone(), &world.operator, name.clone());
+    options.connector = connector;
+    let service = Gateway::start(options)?;
+    if number == 0 && world.stage() == Stage::Setup {
+        set_up(&world, &service).await?;
+        world.set_stage(Stage::Chaos);
+    }
+    wait_for(&world, Stage::Chaos).await;
+    let name = format!("{name}.{run}");
+    for client in 0..world.plan.clients {
+        let mut client = Client::new(Arc::clone(&world), service.clone(), format!("{name}.{client}"));
+        if world.plan.onlookers == Some(number) {
+            client = client.onlooker();
+        }
+        tokio::spawn(client.work());
+    }
+    for (tenant, namespace) in world.tenants().into_iter().zip(STABLE_NAMESPACES) {
+        tokio::spawn(watch(Arc::clone(&world), service.clone(), tenant, namespace, name.clone()));
+    }
+    wait_for(&world, Stage::Healed).await;
+    let probe = Client::new(Arc::clone(&world), service.clone(), format!("{name}.probe"));
+    probe_all(&world, probe).await;
+    world.served.lock().push(number);
+    std::future::pending().await
+}
+
+async fn wait_for(world: &World, stage: Stage) {
+    while world.stage() < stage {
+        sleep(LOOK).await;
+    }
+}
+
+/// Makes the tenants and the namespaces that stay. Nothing goes wrong yet, but leaders must be found first.
+async fn set_up(world: &Arc<World>, service: &Service) -> Result<()> {
+    for number in 0..TENANTS {
+        let tenant = loop {
+            match new_tenant(world, service, number).await {
+                Ok(tenant) => break tenant,
+                Err(error) => {
+                    world.note(format!("setup waits: {error:?}"));
+                    sleep(PAUSE).await;
+                }
+            }
+        };
+        world.tenants.lock().push(tenant);
+    }
+    let mut client = Client::new(Arc::clone(world), service.clone(), "setup".to_owned()).patient();
+    for tenant in world.tenants() {
+        for namespace in STABLE_NAMESPACES {
+            while !matches!(client.call(&tenant, namespace, Op::CreateNamespace).await, Answer::Namespace { .. }) {
+                sleep(PAUSE).await;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn new_tenant(world: &World, service: &Service, number: usize) -> ApiResult<Tenant> {
+    let context = |what: &str| CallContext::new("setup").with_idempotency_key(Some(format!("{what}-{number}")));
+    let operator = service.authenticate(Some(world.operator.reveal().expose()), &context("who")).await?;
+    let request = CreateAccount {
+        email: format!("tenant-{number}@example.com"),
+        full_name: "Tenant".to_owned(),
+        max_number_of_namespaces: None,
+    };
+    let account = service.create_account(&operator, &context("account"), request).await?;
+    // Rates are counted on the machine's own clock, which stands still here.
+    let limits = LimitsPatch { max_requests_per_second: Some(0), ..LimitsPatch::default() };
+    let update = UpdateAccount { limits: Some(limits), ..UpdateAccount::default() };
+    service.update_account(&operator, &context("limits"), &account.id, update).await?;
+    let request = CreateApiKey::default();
+    let key = service.create_api_key(&operator, &context("key"), Some(&account.id), request).await?;
+    let account = account.id.parse().map_err(|_| holdfast_gateway::ApiError::internal("an account id is no id"))?;
+    Ok(Tenant { account, api_key: key.api_key })
+}
+
+/// Takes and releases a lock in every namespace that stays, trying until it succeeds.
+async fn probe_all(world: &World, mut client: Client) {
+    for tenant in world.tenants() {
+        for namespace in STABLE_NAMESPACES {
+            let path = Path::flat(format!("probe of {}", client.name()));
+            let owner = Owner::Process("probe".to_owned());
+            let acquire = Op::Acquire(Acquiring {
+                owner: owner.clone(),
+                claims: vec![Claim { path: path.clone(), mode: Mode::Write }],
+                ttl_ms: Some(1_000),
+                transition_ms: 0,
+                wait_ms: 0,
+                token: None,
+                allow_upgrade: false,
+            });
+            while !matches!(
+                client.call(&tenant, namespace, acquire.clone()).await,
+                Answer::Acquired { outcome: Ok(_), .. }
+            ) {
+                sleep(PAUSE).await;
+            }
+            let release = Op::Release { owner, path, token: None };
+            while !matches!(client.call(&tenant, namespace, release.clone()).await, Answer::Released { .. }) {
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}

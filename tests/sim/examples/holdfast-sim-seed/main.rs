@@ -1,0 +1,116 @@
+//! The whole cluster in one thread: real nodes and gateways on a simulated network, simulated disks and simulated time,
+//! with faults that a seed decides. This program runs one seed.
+//!
+//! Invariant: a run depends on its seed only. Whatever the code under test asks the system for (time, random numbers)
+//! comes from the simulation, so that the same seed gives the same run, packet for packet. For that a process runs one
+//! seed and no more: statics of libraries would carry over to a second one.
+//!
+//! Deliberately unknown here: openraft, RocksDB, HTTP doors. Checkers look at what replicas apply, at what clients are
+//! answered, and at nothing else.
+
+mod check;
+mod client;
+mod faults;
+mod gateway_host;
+mod history;
+mod host_state;
+mod ledger;
+mod network;
+mod node_host;
+mod plan;
+mod simulation;
+mod trace;
+mod watched;
+mod world;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::Parser;
+use holdfast_plant::Plant;
+use rand10::SeedableRng;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
+
+use plan::Plan;
+use simulation::{Report, run};
+use trace::PacketDigest;
+
+#[derive(Parser)]
+struct Args {
+    /// Which run.
+    #[arg(long, env = "SEED")]
+    seed: u64,
+    /// Without faults.
+    #[arg(long)]
+    calm: bool,
+    /// Plant a fault in the cluster, in a build that is armed.
+    #[arg(long)]
+    plant: Option<String>,
+    /// How long clients work and faults happen, instead of what the seed says.
+    #[arg(long)]
+    chaos_ms: Option<u64>,
+    /// Digest every packet: slower, and tells two runs apart that differ anywhere.
+    #[arg(long)]
+    packets: bool,
+    /// Show what the processes log, as RUST_LOG says.
+    #[arg(long)]
+    logs: bool,
+    /// Where to write what happened, when it is wanted.
+    #[arg(long)]
+    journal: Option<PathBuf>,
+}
+
+fn main() -> Result<ExitCode> {
+    let args = Args::parse();
+    if let Some(name) = &args.plant {
+        let Some(plant) = Plant::from_name(name) else { bail!("there is no fault named {name:?} to plant") };
+        if !holdfast_plant::plant(plant) {
+            bail!("this build is not armed; build it with `--features plant`");
+        }
+    }
+    mad_turmoil::rand::set_rng(rand10::rngs::StdRng::seed_from_u64(args.seed));
+    let clocks = mad_turmoil::time::SimClocksGuard::init();
+    let packets = PacketDigest::default();
+    let digest = args.packets.then(|| packets.clone().with_filter(EnvFilter::new("turmoil=trace")));
+    let logs = args.logs.then(|| {
+        tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(EnvFilter::from_default_env())
+    });
+    tracing_subscriber::registry().with(digest).with(logs).init();
+    let mut plan = Plan::of_seed(args.seed);
+    plan.faults = !args.calm;
+    if let Some(chaos_ms) = args.chaos_ms {
+        plan.chaos = Duration::from_millis(chaos_ms);
+    }
+    let report = run(plan)?;
+    drop(clocks);
+    if let Some(path) = &args.journal {
+        std::fs::write(path, report.journal.join("\n"))?;
+    }
+    let (digest, events) = packets.finish();
+    tell(&report, &if args.packets { format!("{digest} of {events}") } else { "-".to_owned() });
+    Ok(if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn tell(report: &Report, packets: &str) {
+    println!(
+        "seed {} violations {} chaos_ms {} calls {} entries {} events {} faults {} simulated_ms {} healed_ms {} digest \
+         {} packets {packets}",
+        report.seed,
+        report.violations.len(),
+        report.chaos.as_millis(),
+        report.calls,
+        report.entries,
+        report.events,
+        report.faults,
+        report.simulated.as_millis(),
+        report.healed_after.as_millis(),
+        report.digest,
+    );
+    for violation in &report.violations {
+        println!("  {violation}");
+    }
+}

@@ -1,0 +1,99 @@
+//! A node's process on a simulated host: what the program `node` does, on a simulated disk and network.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use holdfast_node::{Node, NodeOptions};
+use holdfast_replication::WallClock;
+use holdfast_storage::NodeStore;
+use tokio::time::{advance, sleep};
+
+use crate::host_state::HostState;
+use crate::ledger::NodeObserver;
+use crate::network::{SimConnector, SimListener};
+use crate::world::{World, node_name, now};
+
+/// How often it is looked whether the process is to stop.
+const LOOK: Duration = Duration::from_millis(5);
+/// Where wall clocks begin, in milliseconds since 1970.
+const DAY_MS: u64 = 1_790_000_000_000;
+/// How far a clock that drifts is put forward at a time.
+const DRIFT_STEP: Duration = Duration::from_millis(1);
+
+/// Runs until the host crashes. A process that ends by itself says so and waits for the crash that takes it away.
+pub(crate) async fn run(world: Arc<World>, number: usize) -> turmoil::Result {
+    let name = node_name(number);
+    let slot = &world.nodes[number];
+    let run = slot.starts.fetch_add(1, Ordering::Relaxed) + 1;
+    world.hosts.set(&name, HostState::Up);
+    world.note(format!("{name} starts, run {run}"));
+    let reason = match serve(&world, number).await {
+        Ok(reason) => reason,
+        Err(error) => format!("can't start: {error}"),
+    };
+    world.hosts.set(&name, HostState::Refuses);
+    *slot.node.lock() = None;
+    *slot.exited.lock() = Some(reason);
+    std::future::pending().await
+}
+
+async fn serve(world: &Arc<World>, number: usize) -> anyhow::Result<String> {
+    let plan = &world.plan;
+    let slot = &world.nodes[number];
+    let mut options = NodeOptions::new(node_name(number), world.config.clone(), world.secret.clone(), "");
+    options.reads = plan.reads;
+    options.snapshot_after = plan.snapshot_after;
+    options.keep_entries = plan.keep_entries;
+    options.wall_clock = wall_clock(&slot.wall_skew_ms);
+    tokio::spawn(drift(plan.drift_ppm[number]));
+    let listener = SimListener::bind().await?;
+    let store = NodeStore::in_memory(&slot.disk, &options.identity())?;
+    let observer = NodeObserver { node: number, ledger: Arc::clone(&world.ledger) };
+    let node = Node::with_store(&options, store, SimConnector::new(Arc::clone(world)))?;
+    let node = Arc::new(node.observed_by(Arc::new(observer)));
+    let app = node.routes().into_axum_router();
+    let serving = tokio::spawn(std::future::IntoFuture::into_future(axum::serve(listener, app)));
+    *slot.node.lock() = Some(Arc::clone(&node));
+    let mut failure = node.store_failure();
+    let asked = async {
+        while !std::mem::take(&mut *slot.stop.lock()) {
+            sleep(LOOK).await;
+        }
+    };
+    let reason = match node.start_replicas(&options).await {
+        Err(error) => format!("replicas can't start: {error}"),
+        Ok(()) => tokio::select! {
+            () = asked => "was asked to stop".to_owned(),
+            failed = failure.wait_for(Option::is_some) => match failed {
+                Ok(failed) => format!("{:?}", failed.as_ref().map(ToString::to_string)),
+                Err(_) => "the store is gone".to_owned(),
+            },
+        },
+    };
+    node.stop().await;
+    serving.abort();
+    Ok(reason)
+}
+
+/// Some day in 2026, plus simulated time, plus how far this node's clock is off.
+fn wall_clock(skew_ms: &Arc<AtomicI64>) -> WallClock {
+    let skew_ms = Arc::clone(skew_ms);
+    WallClock::new(move || {
+        let elapsed = now().unwrap_or_default().as_millis();
+        let right = DAY_MS.saturating_add(u64::try_from(elapsed).unwrap_or(u64::MAX));
+        right.saturating_add_signed(skew_ms.load(Ordering::Relaxed))
+    })
+}
+
+/// Lets the monotonic clock of this host run faster than that of the simulation, as far as such clocks may.
+async fn drift(ppm: u32) {
+    if ppm == 0 {
+        return;
+    }
+    loop {
+        sleep(DRIFT_STEP * (1_000_000 / ppm)).await;
+        // By whole steps of the simulation only: timers count in them.
+        advance(DRIFT_STEP).await;
+    }
+}

@@ -1,0 +1,80 @@
+//! What a seed decides before the run: the shape of the cluster and how hard its life is.
+
+use std::time::Duration;
+
+use holdfast_replication::Reads;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+/// One run, before it begins.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    /// Decides everything.
+    pub(crate) seed: u64,
+    /// Nodes of the cluster.
+    pub(crate) nodes: usize,
+    /// Gateways, each with clients of its own.
+    pub(crate) gateways: usize,
+    /// Clients of each gateway.
+    pub(crate) clients: usize,
+    /// Shards of namespaces, and as many of locks.
+    pub(crate) shards: u32,
+    /// For how long clients work and faults happen.
+    pub(crate) chaos: Duration,
+    /// Longest delay of a packet in good times; the shortest is 0.
+    pub(crate) max_latency: Duration,
+    /// How leaders answer reads.
+    pub(crate) reads: Reads,
+    /// Entries after which a replica makes a snapshot.
+    pub(crate) snapshot_after: u64,
+    /// Entries kept behind a snapshot.
+    pub(crate) keep_entries: u64,
+    /// How much faster than the others each node's monotonic clock runs, in millionths.
+    pub(crate) drift_ppm: Vec<u32>,
+    /// Whether there are traps among the faults.
+    pub(crate) traps: bool,
+    /// A gateway whose clients look and keep their sessions alive, and change nothing: it is the last to hear of a new
+    /// leader.
+    pub(crate) onlookers: Option<usize>,
+    /// Whether anything goes wrong at all.
+    pub(crate) faults: bool,
+    /// How many times as long it is quiet between faults than in the worst runs.
+    pub(crate) quiet: u32,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub(crate) fn of_seed(seed: u64) -> Self {
+        let mut rng = rng_of(seed, "plan");
+        // Traps need one gateway that hears of a new leader at once, and one that does not.
+        let traps = rng.random_bool(0.4);
+        let gateways = if traps { 2 } else { rng.random_range(1..=2) };
+        Self {
+            seed,
+            nodes: 3,
+            gateways,
+            clients: rng.random_range(3..=8),
+            shards: rng.random_range(1..=2),
+            chaos: Duration::from_millis(rng.random_range(8_000..20_000)),
+            max_latency: Duration::from_millis(rng.random_range(1..=8)),
+            reads: if rng.random_bool(0.2) { Reads::Quorum } else { Reads::Lease },
+            // Small, so that snapshots and purged logs are part of most runs.
+            snapshot_after: rng.random_range(10..200),
+            keep_entries: rng.random_range(0..50),
+            drift_ppm: (0..3).map(|_| [0, 0, 300, 900][rng.random_range(0..4)]).collect(),
+            traps,
+            onlookers: (traps || rng.random_bool(0.3)).then_some(1),
+            faults: true,
+            quiet: [1, 2, 4, 8][rng.random_range(0..4)],
+        }
+    }
+}
+
+/// A generator for one purpose: what one part of the simulation draws does not change what another one does.
+pub(crate) fn rng_of(seed: u64, purpose: &str) -> StdRng {
+    // FNV-1a: any fixed mixing will do.
+    let mixed = purpose
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    StdRng::seed_from_u64(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ mixed)
+}

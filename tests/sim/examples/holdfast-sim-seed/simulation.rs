@@ -1,0 +1,288 @@
+//! One run: the stages, and what is looked at on the way.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use sha2::{Digest, Sha256};
+use turmoil::{Builder, Sim};
+
+use crate::faults::Faults;
+use crate::plan::Plan;
+use crate::world::{Stage, World, gateway_name, node_name};
+use crate::{check, gateway_host, node_host};
+
+/// One step of the simulation.
+const TICK: Duration = Duration::from_millis(1);
+/// When hosts are added.
+const BEGIN_AT: Duration = Duration::from_secs(100);
+/// How often leaders are looked at, in steps.
+const LOOK_STEPS: u64 = 5;
+/// How long a new cluster may take until it serves.
+const SETUP_WITHIN: Duration = Duration::from_secs(30);
+/// How long a repaired cluster may take until every node is ready and every gateway serves every namespace.
+const HEALED_WITHIN: Duration = Duration::from_secs(30);
+/// How long replicas may take to be equal, and holds to end, once nobody calls any more.
+const QUIET_WITHIN: Duration = Duration::from_secs(90);
+/// How long watchers may take to be told of the last event.
+const NEWS_WITHIN: Duration = Duration::from_secs(1);
+/// For how long nobody calls at least.
+const QUIET_AT_LEAST: Duration = Duration::from_secs(2);
+
+/// What became of a run.
+#[derive(Debug, Clone)]
+pub(crate) struct Report {
+    /// The seed.
+    pub(crate) seed: u64,
+    /// What must not be, in the order in which it was noticed.
+    pub(crate) violations: Vec<String>,
+    /// What happened, a line each.
+    pub(crate) journal: Vec<String>,
+    /// Over the journal and everything that was applied: two runs with equal digests were the same.
+    pub(crate) digest: String,
+    /// Calls of clients.
+    pub(crate) calls: usize,
+    /// Entries that were applied, of all shards.
+    pub(crate) entries: usize,
+    /// Events that watchers were told of.
+    pub(crate) events: usize,
+    /// Faults that were injected.
+    pub(crate) faults: usize,
+    /// For how long clients worked and faults happened.
+    pub(crate) chaos: Duration,
+    /// Simulated time that it took.
+    pub(crate) simulated: Duration,
+    /// Simulated time from the repair to the return of service.
+    pub(crate) healed_after: Duration,
+}
+
+/// Runs a plan to its end, or to the first violation.
+///
+/// # Errors
+/// When the simulation itself fails, which says nothing about the cluster.
+pub(crate) fn run(plan: Plan) -> Result<Report> {
+    let world = World::new(plan)?;
+    watch_panics(&world);
+    let sim = build(&world)?;
+    let faults = Faults::new(&world);
+    let mut running = Running { world: Arc::clone(&world), sim, faults, steps: 0, leaders: BTreeMap::new() };
+    let healed_after = running.all_stages()?;
+    let (simulated, injected) = (running.sim.elapsed(), running.faults.injected());
+    if world.violations().is_empty() {
+        check::everything(&world);
+    }
+    let shards = world.ledger.shards();
+    let mut journal = world.journal();
+    if !world.violations().is_empty() {
+        journal.extend(world.ledger.shown());
+    }
+    Ok(Report {
+        seed: world.plan.seed,
+        violations: world.violations(),
+        digest: digest(&world, &journal),
+        journal,
+        calls: world.history.len(),
+        entries: shards.iter().map(|shard| world.ledger.entries(shard).len()).sum(),
+        events: world.watched.watches().iter().map(|watch| watch.events.len()).sum(),
+        faults: injected,
+        chaos: world.plan.chaos,
+        simulated,
+        healed_after: healed_after.unwrap_or_default(),
+    })
+}
+
+/// A task that panics ends alone and in silence; here it must not.
+fn watch_panics(world: &Arc<World>) {
+    let (world, before) = (Arc::clone(world), std::panic::take_hook());
+    std::panic::set_hook(Box::new(move |panic| {
+        world.violation(format!("[panic] {panic}"));
+        before(panic);
+    }));
+}
+
+fn build(world: &Arc<World>) -> Result<Sim<'static>> {
+    let plan = &world.plan;
+    let mut sim = Builder::new()
+        .rng_seed(plan.seed)
+        .tick_duration(TICK)
+        .simulation_duration(Duration::from_secs(3_600))
+        .min_message_latency(Duration::ZERO)
+        .max_message_latency(plan.max_latency)
+        .tcp_capacity(4_096)
+        .enable_random_order()
+        // How likely a lossy link comes back with each packet that it loses.
+        .repair_rate(0.05)
+        .build();
+    // Wall clocks begin at 1970 here, where nothing can be in the past yet: service tokens have a leeway of a minute.
+    while sim.elapsed() < BEGIN_AT {
+        sim.step().map_err(|error| anyhow::anyhow!("the simulation failed: {error}"))?;
+    }
+    for number in 0..plan.nodes {
+        let world = Arc::clone(world);
+        sim.host(node_name(number), move || node_host::run(Arc::clone(&world), number));
+    }
+    for number in 0..plan.gateways {
+        let world = Arc::clone(world);
+        sim.host(gateway_name(number), move || gateway_host::run(Arc::clone(&world), number));
+    }
+    Ok(sim)
+}
+
+struct Running {
+    world: Arc<World>,
+    sim: Sim<'static>,
+    faults: Faults,
+    steps: u64,
+    /// Who leads a shard in a term.
+    leaders: BTreeMap<(String, u64), u64>,
+}
+
+impl Running {
+    /// Answers how long the repaired cluster took to serve again, if it came so far.
+    fn all_stages(&mut self) -> Result<Option<Duration>> {
+        let world = Arc::clone(&self.world);
+        if !self.until("a new cluster did not come to serve", SETUP_WITHIN, || world.stage() == Stage::Chaos)? {
+            return Ok(None);
+        }
+        self.faults.begin(self.sim.elapsed());
+        if !self.pass(world.plan.chaos)? {
+            return Ok(None);
+        }
+        let healed_at = self.sim.elapsed();
+        self.faults.heal(&mut self.sim, healed_at);
+        world.set_stage(Stage::Healed);
+        let gateways = world.plan.gateways;
+        let serves = || world.served.lock().len() >= gateways && not_ready(&world).is_none();
+        if !self.until("a repaired cluster did not come to serve again", HEALED_WITHIN, serves)? {
+            return Ok(None);
+        }
+        let healed_after = self.sim.elapsed() - healed_at;
+        world.set_stage(Stage::Quiet);
+        if !self.pass(QUIET_AT_LEAST)? {
+            return Ok(None);
+        }
+        let is_over = || world.ledger.not_empty().is_none() && differing(&world).is_none();
+        self.until("replicas did not become equal, or something did not end", QUIET_WITHIN, is_over)?;
+        self.pass(NEWS_WITHIN)?;
+        Ok(Some(healed_after))
+    }
+
+    /// Steps for so long. False when something must not be.
+    fn pass(&mut self, time: Duration) -> Result<bool> {
+        let until = self.sim.elapsed() + time;
+        while self.sim.elapsed() < until {
+            if !self.step()? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Steps until a condition holds. False when it did not in time, or when something must not be.
+    fn until(&mut self, otherwise: &str, within: Duration, holds: impl Fn() -> bool) -> Result<bool> {
+        let deadline = self.sim.elapsed() + within;
+        loop {
+            if self.steps.is_multiple_of(LOOK_STEPS) && holds() {
+                return Ok(true);
+            }
+            if self.sim.elapsed() >= deadline {
+                let world = &self.world;
+                let left = || world.ledger.not_empty();
+                let state = not_ready(world).or_else(left).or_else(|| differing(world)).unwrap_or_default();
+                world.violation(format!("[serves again] {otherwise} within {within:?}: {state}"));
+                return Ok(false);
+            }
+            if !self.step()? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// False when something must not be.
+    fn step(&mut self) -> Result<bool> {
+        self.sim.step().map_err(|error| anyhow::anyhow!("the simulation failed: {error}"))?;
+        self.steps += 1;
+        let at = self.sim.elapsed();
+        self.faults.step(&mut self.sim, at);
+        if self.steps.is_multiple_of(LOOK_STEPS) {
+            self.look_at_leaders(at);
+        }
+        Ok(self.world.violations().is_empty())
+    }
+
+    /// One leader a term.
+    fn look_at_leaders(&mut self, at: Duration) {
+        for (number, slot) in self.world.nodes.iter().enumerate() {
+            let Some(node) = slot.node.lock().clone() else { continue };
+            let replicas = node.status(false).replicas.into_iter();
+            for (shard, replica, term) in
+                replicas.filter(|at| at.state == "Leader").map(|at| (at.shard, at.replica, at.term))
+            {
+                match self.leaders.insert((shard.clone(), term), replica) {
+                    None => {
+                        let name = node_name(number);
+                        self.world.note_at(at, format!("{name} leads {shard} in term {term} as replica {replica}"));
+                    }
+                    Some(other) if other != replica => {
+                        self.world.violation(format!(
+                            "[one leader per term] {shard}: replicas {other} and {replica} both led in term {term}"
+                        ));
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+    }
+}
+
+/// Which node can't serve, and why.
+fn not_ready(world: &World) -> Option<String> {
+    world.nodes.iter().enumerate().find_map(|(number, slot)| {
+        let name = node_name(number);
+        let node = slot.node.lock().clone();
+        match node {
+            None => Some(format!("{name} is down")),
+            Some(node) => node.not_ready()().map(|reason| format!("{name}: {reason}")),
+        }
+    })
+}
+
+/// Where replicas of a shard differ, or are not up to date.
+fn differing(world: &World) -> Option<String> {
+    let mut seen: BTreeMap<String, (u64, Vec<u8>)> = BTreeMap::new();
+    for (number, slot) in world.nodes.iter().enumerate() {
+        let name = node_name(number);
+        let Some(node) = slot.node.lock().clone() else { return Some(format!("{name} is down")) };
+        for replica in node.status(true).replicas {
+            let (shard, applied) = (replica.shard, replica.applied_index);
+            if replica.last_log_index != applied || replica.state_digest.is_empty() {
+                return Some(format!("{name} has applied {applied} of {} of {shard}", replica.last_log_index));
+            }
+            let here = (applied, replica.state_digest.to_vec());
+            let first = seen.entry(shard.clone()).or_insert_with(|| here.clone());
+            if *first != here {
+                return Some(format!("{name} is at {applied} of {shard}, another node at {}", first.0));
+            }
+        }
+    }
+    None
+}
+
+fn digest(world: &World, journal: &[String]) -> String {
+    let mut hasher = Sha256::new();
+    for line in journal {
+        hasher.update(line);
+        hasher.update("\n");
+    }
+    for shard in world.ledger.shards() {
+        for entry in world.ledger.entries(&shard) {
+            hasher.update(entry.state.unwrap_or_default());
+            for reply in &entry.replies {
+                hasher.update(reply);
+            }
+            hasher.update(entry.applied_at.as_nanos().to_be_bytes());
+        }
+    }
+    hex::encode(hasher.finalize())
+}

@@ -1,0 +1,193 @@
+//! What the hosts of a simulation share with those who watch them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+use holdfast_auth::{ClusterSecret, OperatorToken};
+use holdfast_cluster::{Application, ClusterConfig, ShardMap, shard_key};
+use holdfast_core::AccountId;
+use holdfast_node::Node;
+use holdfast_storage::MemoryDisk;
+use parking_lot::Mutex;
+
+use crate::history::History;
+use crate::host_state::Hosts;
+use crate::ledger::Ledger;
+use crate::network::PORT;
+use crate::plan::Plan;
+use crate::watched::Watched;
+
+/// Where a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Stage {
+    /// Groups form, accounts and namespaces are made.
+    Setup,
+    /// Clients work, faults happen.
+    Chaos,
+    /// Everything is repaired: each gateway must come to serve every namespace again.
+    Healed,
+    /// Clients have stopped.
+    Quiet,
+}
+
+const STAGES: [Stage; 4] = [Stage::Setup, Stage::Chaos, Stage::Healed, Stage::Quiet];
+
+/// A tenant of the simulated cluster.
+#[derive(Debug, Clone)]
+pub(crate) struct Tenant {
+    pub(crate) account: AccountId,
+    /// What follows `Bearer `.
+    pub(crate) api_key: String,
+}
+
+/// A node's host: its disk outlives its process.
+pub(crate) struct NodeSlot {
+    pub(crate) disk: MemoryDisk,
+    /// The process that runs.
+    pub(crate) node: Mutex<Option<Arc<Node>>>,
+    /// Why the process has ended by itself.
+    pub(crate) exited: Mutex<Option<String>>,
+    /// Asks the process to stop in good order.
+    pub(crate) stop: Mutex<bool>,
+    /// How often it was started.
+    pub(crate) starts: AtomicU64,
+    /// How far its wall clock is ahead of the others', in milliseconds.
+    pub(crate) wall_skew_ms: Arc<AtomicI64>,
+}
+
+pub(crate) struct World {
+    pub(crate) plan: Plan,
+    pub(crate) config: ClusterConfig,
+    pub(crate) map: ShardMap,
+    pub(crate) secret: ClusterSecret,
+    pub(crate) operator: OperatorToken,
+    pub(crate) nodes: Vec<NodeSlot>,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) history: History,
+    pub(crate) tenants: Mutex<Vec<Tenant>>,
+    /// How often each gateway was started.
+    pub(crate) gateway_starts: Vec<AtomicU64>,
+    /// Gateways that have come to serve everything after the repair.
+    pub(crate) served: Mutex<Vec<usize>>,
+    pub(crate) hosts: Hosts,
+    pub(crate) watched: Watched,
+    stage: AtomicU8,
+    /// Violations, in the order in which they were noticed.
+    violations: Mutex<Vec<String>>,
+    /// What happened, for people.
+    journal: Mutex<Vec<String>>,
+}
+
+impl World {
+    pub(crate) fn new(plan: Plan) -> Result<Arc<Self>> {
+        let address = |number: usize| (node_name(number), format!("{}:{PORT}", node_name(number)));
+        let config = ClusterConfig::generate((0..plan.nodes).map(address).collect(), plan.shards, 3)?;
+        let map = ShardMap::new(config.clone())?;
+        let shards = Application::ALL.into_iter().flat_map(|application| map.shards(application));
+        let ledger = Arc::new(Ledger::new(shards.map(|shard| shard.id.clone())));
+        let slot = |number: usize| NodeSlot {
+            disk: MemoryDisk::with_store_id(&format!("disk-{}", number + 1)),
+            node: Mutex::default(),
+            exited: Mutex::default(),
+            stop: Mutex::default(),
+            starts: AtomicU64::new(0),
+            wall_skew_ms: Arc::default(),
+        };
+        Ok(Arc::new(Self {
+            nodes: (0..plan.nodes).map(slot).collect(),
+            gateway_starts: (0..plan.gateways).map(|_| AtomicU64::new(0)).collect(),
+            secret: ClusterSecret::from_hex(&format!("{:064x}", plan.seed))?,
+            operator: OperatorToken::parse(&format!("hfop_{:043}", plan.seed))?,
+            plan,
+            config,
+            map,
+            ledger,
+            history: History::default(),
+            tenants: Mutex::default(),
+            served: Mutex::default(),
+            hosts: Hosts::default(),
+            watched: Watched::default(),
+            stage: AtomicU8::new(Stage::Setup as u8),
+            violations: Mutex::default(),
+            journal: Mutex::default(),
+        }))
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        STAGES[usize::from(self.stage.load(Ordering::Relaxed))]
+    }
+
+    pub(crate) fn set_stage(&self, stage: Stage) {
+        self.stage.store(stage as u8, Ordering::Relaxed);
+    }
+
+    pub(crate) fn tenants(&self) -> Vec<Tenant> {
+        self.tenants.lock().clone()
+    }
+
+    /// Something that must not be.
+    pub(crate) fn violation(&self, what: impl Into<String>) {
+        let what = what.into();
+        self.note(format!("VIOLATION {what}"));
+        self.violations.lock().push(what);
+    }
+
+    /// Everything that must not be and was noticed so far, by whomever.
+    pub(crate) fn violations(&self) -> Vec<String> {
+        for what in self.ledger.take_violations() {
+            self.violation(what);
+        }
+        self.violations.lock().clone()
+    }
+
+    /// Something worth knowing when a run is looked at.
+    pub(crate) fn note(&self, what: impl AsRef<str>) {
+        let at = now().map_or_else(|| "         -".to_owned(), |at| format!("{:10.3}", at.as_secs_f64()));
+        self.journal.lock().push(format!("{at} {}", what.as_ref()));
+    }
+
+    /// As [`Self::note`], by one who stands outside of all hosts.
+    pub(crate) fn note_at(&self, at: Duration, what: impl AsRef<str>) {
+        self.journal.lock().push(format!("{:10.3} {}", at.as_secs_f64(), what.as_ref()));
+    }
+
+    pub(crate) fn journal(&self) -> Vec<String> {
+        self.journal.lock().clone()
+    }
+
+    /// Whether something that is named by its gateway's run is of the run that goes on now.
+    pub(crate) fn is_current_run(&self, name: &str) -> bool {
+        self.gateway_starts
+            .iter()
+            .enumerate()
+            .any(|(number, starts)| name == format!("{}.{}", gateway_name(number), starts.load(Ordering::Relaxed)))
+    }
+
+    /// The locks shard of a namespace.
+    pub(crate) fn locks_shard(&self, account: AccountId, namespace: &str) -> &str {
+        let key = shard_key(Application::Locks, account.0, namespace);
+        &self.map.shard_for(Application::Locks, key).id
+    }
+
+    /// The namespaces shard of an account.
+    pub(crate) fn namespaces_shard(&self, account: AccountId) -> &str {
+        let key = shard_key(Application::Namespaces, account.0, "");
+        &self.map.shard_for(Application::Namespaces, key).id
+    }
+}
+
+/// Simulated time since the beginning; nothing outside of hosts.
+pub(crate) fn now() -> Option<Duration> {
+    turmoil::sim_elapsed()
+}
+
+pub(crate) fn node_name(number: usize) -> String {
+    format!("nd_{}", number + 1)
+}
+
+pub(crate) fn gateway_name(number: usize) -> String {
+    format!("gw_{}", number + 1)
+}

@@ -1,0 +1,46 @@
+//! A few seeds, and that a seed means the same every time.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use holdfast_sim_tests::Run;
+
+/// Seeds that are always run.
+const FIXED: std::ops::Range<u64> = 10..14;
+/// Seeds that are others every time.
+const FRESH: u64 = 3;
+
+fn finds_nothing(run: &Run) -> String {
+    let found = run.carry_out().expect("the program runs");
+    assert!(found.is_nothing, "repeat with `SEED={} make sim`\n{}{}", run.seed, found.text, found.errors);
+    found.text
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_packet_for_packet() {
+    let run = |seed| finds_nothing(&Run { packets: true, ..Run::of_seed(seed) });
+    let first = run(1);
+    assert_eq!(run(1), first);
+    assert_ne!(run(2), first);
+}
+
+#[test]
+fn a_cluster_without_faults_serves() {
+    finds_nothing(&Run { calm: true, ..Run::of_seed(3) });
+}
+
+#[test]
+fn some_seeds_find_nothing() {
+    for seed in FIXED {
+        finds_nothing(&Run::of_seed(seed));
+    }
+}
+
+#[test]
+fn fresh_seeds_find_nothing() {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is past 1970");
+    let first = u64::try_from(since.as_micros()).expect("it fits for a long time") % 1_000_000_000;
+    println!("fresh seeds from {first} on");
+    for seed in first..first + FRESH {
+        finds_nothing(&Run::of_seed(seed));
+    }
+}
