@@ -60,7 +60,7 @@ fn spans_are_sent_to_the_collector_in_the_trace_of_their_caller() {
     assert!(exports_traces());
     let span = tracing::info_span!("call", request_id = "the-request");
     continue_trace(&span, CALLER);
-    let passed_on = span.in_scope(|| trace_parent()).expect("there is a span to continue");
+    let passed_on = span.in_scope(trace_parent).expect("there is a span to continue");
     assert!(passed_on.starts_with("00-0af7651916cd43dd8448eb211c80319c-"), "{passed_on}");
     assert_ne!(passed_on, CALLER, "the next process continues this span and not the caller's");
     drop(span);
