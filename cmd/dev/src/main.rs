@@ -18,6 +18,7 @@ mod seed_accounts;
 mod seed_cluster_config;
 mod shard_key;
 mod topology;
+mod usage;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -104,6 +105,8 @@ enum Command {
     ShardKey(shard_key::ShardKeyArgs),
     /// Show nodes, shards, leaders, and how far replicas are behind.
     Inspect(inspect::InspectArgs),
+    /// Show what every account used; with --output json everything, a line for each account.
+    Usage(usage::UsageArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -144,6 +147,7 @@ async fn run(mut cli: Cli) -> Result<()> {
         Command::RebuildNode(args) => rebuild_node::run(args),
         Command::ShardKey(args) => shard_key::run(cli.global.output, args),
         Command::Inspect(args) => inspect::run(&cli.global, args).await,
+        Command::Usage(args) => usage::run(&cli.global, args).await,
     }
 }
 

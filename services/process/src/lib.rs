@@ -7,6 +7,7 @@
 //! Deliberately unknown here: what the program does in between.
 
 mod allocator;
+mod files;
 mod listen;
 mod secrets;
 mod shutdown;

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 
 use tokio::net::TcpListener;
 
+use crate::files::raise_file_limit;
+
 /// Why a process cannot listen where it was told to.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
@@ -46,11 +48,13 @@ pub fn check_listen_address(
     Err(ListenError::NotEncrypted(address, tls_flag))
 }
 
-/// Listens on an address. Port 0 takes a free one.
+/// Listens on an address. Port 0 takes a free one. Every connection needs a file, so the process may open as many as the
+/// system allows from here on.
 ///
 /// # Errors
 /// Each names the address and what to do.
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, ListenError> {
+    raise_file_limit();
     TcpListener::bind(address).await.map_err(|error| match error.kind() {
         ErrorKind::AddrInUse => ListenError::InUse(address),
         ErrorKind::PermissionDenied => ListenError::NotPermitted(address),

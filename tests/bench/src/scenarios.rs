@@ -2,8 +2,12 @@
 
 mod failover;
 mod holds;
+mod neighbours;
+mod overload;
 mod watchers;
 
 pub use failover::{Failover, failover};
 pub use holds::{Holds, holds};
+pub use neighbours::{Loudness, Neighbours, neighbours};
+pub use overload::{Overload, overload};
 pub use watchers::{Watchers, watchers};

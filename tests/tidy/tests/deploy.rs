@@ -116,11 +116,24 @@ fn dashboards_ask_for_figures_that_exist() {
 }
 
 #[test]
-fn prometheus_itself_accepts_the_rules_where_it_is_installed() {
-    let checked = match Command::new("promtool").args(["check", "rules"]).arg(rules_file()).output() {
-        Ok(checked) => checked,
-        Err(error) => return eprintln!("skipped: promtool cannot be run: {error}"),
-    };
-    let said = String::from_utf8_lossy(&checked.stdout).into_owned() + &String::from_utf8_lossy(&checked.stderr);
-    assert!(checked.status.success(), "{said}");
+fn prometheus_itself_accepts_the_files_and_raises_the_alerts_that_it_should() {
+    let named = std::env::var("HOLDFAST_PROMTOOL").ok();
+    let program = named.clone().unwrap_or_else(|| "promtool".to_owned());
+    let checks = [
+        &["check", "rules", "holdfast.rules.yml"][..],
+        &["test", "rules", "holdfast.rules.test.yml"],
+        &["check", "config", "--syntax-only", "prometheus.yml"],
+    ];
+    for check in checks {
+        let mut command = Command::new(&program);
+        let checked = match command.current_dir(root().join("deploy/prometheus")).args(check).output() {
+            Ok(checked) => checked,
+            Err(error) => {
+                assert!(named.is_none(), "{program}: {error}");
+                return eprintln!("skipped: promtool cannot be run ({error}); `make deploy` fetches it");
+            }
+        };
+        let said = String::from_utf8_lossy(&checked.stdout).into_owned() + &String::from_utf8_lossy(&checked.stderr);
+        assert!(checked.status.success(), "{check:?}: {said}");
+    }
 }

@@ -13,7 +13,7 @@ use holdfast_routing::on_behalf_of;
 use holdfast_telemetry::continue_trace;
 
 use super::{Methods, status};
-use crate::head::{Head, REQUEST_ID, out_of_time, trace_parent};
+use crate::head::{Head, REQUEST_ID, hold_back, out_of_time, trace_parent};
 
 pub(super) async fn observe(State(methods): State<Methods>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
@@ -30,6 +30,9 @@ pub(super) async fn observe(State(methods): State<Methods>, mut request: Request
     let mut response = answered.unwrap_or_else(|| status(out_of_time()).into_http());
     response.headers_mut().insert(&REQUEST_ID, head.id_header());
     let code = code_label(&response);
+    if code == "RESOURCE_EXHAUSTED" {
+        hold_back().await;
+    }
     span.in_scope(|| debug!(route, code, "a call is answered"));
     if code == "INTERNAL" {
         span.in_scope(|| error!(route, "a call ended with a fault of the service"));

@@ -14,7 +14,7 @@ use holdfast_routing::on_behalf_of;
 use holdfast_telemetry::continue_trace;
 
 use super::Problem;
-use crate::head::{Head, REQUEST_ID, out_of_time, trace_parent};
+use crate::head::{Head, REQUEST_ID, hold_back, out_of_time, trace_parent};
 
 pub(super) async fn observe(mut request: Request, next: Next) -> Response {
     let started = Instant::now();
@@ -36,6 +36,9 @@ pub(super) async fn observe(mut request: Request, next: Next) -> Response {
     let route = route.as_ref().map_or("unmatched", MatchedPath::as_str).to_owned();
     if response.status() == StatusCode::INTERNAL_SERVER_ERROR {
         span.in_scope(|| error!(method, route, "a call ended with a fault of the service"));
+    }
+    if response.status() == StatusCode::TOO_MANY_REQUESTS {
+        hold_back().await;
     }
     let status = response.status().as_u16();
     span.in_scope(|| debug!(method, route, status, "a call is answered"));

@@ -33,6 +33,7 @@ use holdfast_auth::{ClusterSecret, OperatorVerifier};
 
 use crate::directory::{Directory, RateLimits};
 use crate::events::Places;
+use crate::turns::Turns;
 use holdfast_routing::Router;
 use tokio_util::sync::CancellationToken;
 
@@ -72,6 +73,7 @@ pub(crate) struct Inner {
     pub(crate) router: Router,
     pub(crate) directory: Directory,
     pub(crate) rates: RateLimits,
+    pub(crate) turns: Arc<Turns>,
     pub(crate) operator: OperatorVerifier,
     pub(crate) tokens: Tokens,
     pub(crate) cluster_secret: ClusterSecret,

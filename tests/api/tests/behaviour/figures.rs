@@ -1,7 +1,10 @@
 //! `/metrics` under load, and `/v1/cluster`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::process::Command;
 
+use holdfast_api_tests::scratch;
 use serde_json::json;
 
 use crate::support::{Rest, operator, server, tenant, wait_until};
@@ -137,6 +140,24 @@ async fn figures_have_good_names_and_no_label_without_a_bound() {
         assert!(figures.sum(name) >= least, "{name}: {}", figures.sum(name));
     }
     assert!(figures.sum("holdfast_wait_seconds_count") >= 60.0);
+}
+
+/// What Prometheus itself finds wrong with names, kinds and descriptions.
+#[tokio::test]
+async fn prometheus_itself_finds_no_fault_with_the_figures() {
+    let Ok(program) = std::env::var("HOLDFAST_PROMTOOL") else {
+        return eprintln!("skipped: HOLDFAST_PROMTOOL names no promtool; `make deploy` fetches it");
+    };
+    load().await;
+    let text = Rest::new(server().address(), "").call("GET /metrics").await.text;
+    let file = scratch();
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(&file, text).unwrap();
+    let mut command = Command::new(&program);
+    let checked = command.args(["check", "metrics"]).stdin(File::open(&file).unwrap()).output();
+    let checked = checked.unwrap_or_else(|error| panic!("{program}: {error}"));
+    let said = String::from_utf8_lossy(&checked.stdout).into_owned() + &String::from_utf8_lossy(&checked.stderr);
+    assert!(checked.status.success() && said.is_empty(), "{said}");
 }
 
 #[tokio::test]

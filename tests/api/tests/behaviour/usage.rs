@@ -1,5 +1,8 @@
 //! What an account uses.
 
+use std::process::Command;
+
+use holdfast_api_tests::program;
 use serde_json::{Value, json};
 
 use crate::support::{Tenant, operator, server, tenant};
@@ -63,4 +66,24 @@ async fn a_key_sees_its_own_namespaces_and_the_operator_any_account() {
     assert!(operator(server()).call("GET /v1/usage").await.refused_field("account").contains("whose"));
     let unknown = "GET /v1/usage?account=0000000000000001";
     operator(server()).call(unknown).await.refused("ACCOUNT_NOT_FOUND");
+}
+
+#[tokio::test]
+async fn the_usage_of_all_accounts_can_be_exported() {
+    let own = tenant(server()).await;
+    own.namespace("ns").await;
+    take(&own, "ns", "l", json!({"process_id": "p", "ttl_ms": 60_000})).await;
+    let export = |flags: &[&str]| {
+        let mut command = Command::new(program("dev"));
+        command.env_clear().args(["usage", "--output", "json", "--url", &format!("http://{}", server().address())]);
+        let output = command.args(flags).env("HOLDFAST_OPERATOR_TOKEN", server().secret("operator.token")).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let lines = String::from_utf8(output.stdout).unwrap();
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>()
+    };
+    for lines in [export(&[]), export(&["--account-id", &own.account])] {
+        let line = lines.iter().find(|line| line["account_id"] == own.account).unwrap();
+        assert_eq!((&line["email"], &line["total"]["grants"]), (&json!(own.email), &json!(1)), "{line}");
+    }
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::scenarios::{Failover, Holds, Watchers};
+use crate::scenarios::{Failover, Holds, Neighbours, Overload, Watchers};
 
 pub use machine::Machine;
 pub use measurement::{Measurement, Quantiles};
@@ -38,6 +38,10 @@ pub struct Report {
     pub failover: Option<Failover>,
     /// Watch fan-out.
     pub watchers: Option<Watchers>,
+    /// A quiet tenant beside a loud one.
+    pub neighbours: Option<Neighbours>,
+    /// More than the service can do.
+    pub overload: Option<Overload>,
 }
 
 impl Report {
@@ -59,6 +63,8 @@ impl Report {
             holds: None,
             failover: None,
             watchers: None,
+            neighbours: None,
+            overload: None,
         }
     }
 
