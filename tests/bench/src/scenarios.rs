@@ -11,3 +11,8 @@ pub use holds::{Holds, holds};
 pub use neighbours::{Loudness, Neighbours, neighbours};
 pub use overload::{Overload, overload};
 pub use watchers::{Watchers, watchers};
+
+/// Lets the load run for so long.
+async fn wait_for(length: std::time::Duration) {
+    tokio::time::sleep(length).await;
+}

@@ -14,7 +14,7 @@ const LEAST: usize = 64;
 const LEAST_SHARE: usize = 8;
 /// Calls that take longer on average are too slow to be of use.
 const SLOW: Duration = Duration::from_millis(200);
-/// Beside one that calls little, calls may take so many times as long as usual, and a little (three halves).
+/// Beside one that calls little, calls may take so many halves of the usual time, and a little.
 const TIMES_IN_HALVES: u32 = 3;
 const A_LITTLE: Duration = Duration::from_micros(200);
 /// With so few calls under way there is little to do.

@@ -27,6 +27,11 @@ async fn waiting(turns: &Arc<Turns>, account: u64, urgency: Urgency) -> tokio::t
     task
 }
 
+/// Time that passes at once.
+async fn wait_for(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
 fn queued(turns: &Turns) -> usize {
     turns.state.lock().lanes.values().map(|lane| lane.urgent.len() + lane.usual.len()).sum()
 }
@@ -96,7 +101,7 @@ async fn a_call_that_takes_long_gives_its_turn_back() {
     let turns = Arc::<Turns>::default();
     let turn = turns.take(AccountId(1), Urgency::Usual, soon()).await.unwrap();
     let stuck = tokio::spawn(Turns::during(turn, pending::<()>()));
-    tokio::time::sleep(KEEPS_FOR * 2).await;
+    wait_for(KEEPS_FOR * 2).await;
     assert_eq!(turns.state.lock().under_way, 0);
     assert!(!stuck.is_finished());
     stuck.abort();

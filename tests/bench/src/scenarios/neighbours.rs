@@ -12,6 +12,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
+use super::wait_for;
 use crate::clients::{Client, Door, LockName, Mode};
 use crate::cluster::{Cluster, Setup, Tenant};
 use crate::load::{Recorded, Recorder};
@@ -84,10 +85,10 @@ pub async fn neighbours(setup: &Setup, loudness: Loudness, length: Duration, rou
     let counts = Arc::new(Counts::default());
     let mut loud_seconds = 0.0;
     for _ in 0..rounds {
-        tokio::time::sleep(WARM_UP).await;
+        wait_for(WARM_UP).await;
         quiet_load(&cluster, &quiet, length, &alone).await?;
         let tasks = loud_load(&cluster, &loud, loudness, &counts).await?;
-        tokio::time::sleep(WARM_UP).await;
+        wait_for(WARM_UP).await;
         let (before, begun) = (counts.read(), Instant::now());
         quiet_load(&cluster, &quiet, length, &beside).await?;
         loud_seconds += begun.elapsed().as_secs_f64();
@@ -125,9 +126,9 @@ async fn half_of_what_it_does(cluster: &Cluster, tenant: &Tenant) -> Result<u32>
     let counts = Arc::new(Counts::default());
     let only_calls = Loudness { rate: 0, waiting: 0, slow_readers: 0 };
     let tasks = loud_load(cluster, tenant, only_calls, &counts).await?;
-    tokio::time::sleep(WARM_UP).await;
+    wait_for(WARM_UP).await;
     let (before, begun) = (counts.read().0, Instant::now());
-    tokio::time::sleep(WARM_UP).await;
+    wait_for(WARM_UP).await;
     let pairs = (counts.read().0 - before) as f64 / begun.elapsed().as_secs_f64();
     drop(tasks);
     Ok((pairs / 2.0) as u32)
@@ -201,7 +202,7 @@ async fn queue_up(mut client: Client, lock: LockName, counts: Arc<Counts>) {
                 let _ = client.release(&lock, token).await;
                 counts.served.fetch_add(1, Ordering::Relaxed);
             }
-            Err(_) => tokio::time::sleep(REST).await,
+            Err(_) => wait_for(REST).await,
         }
     }
 }

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 
+use super::wait_for;
 use crate::clients::{Client, Door, LockName, Mode};
 use crate::cluster::{Cluster, Setup, Tenant};
 use crate::systems::System;
@@ -108,10 +109,10 @@ async fn crowd(cluster: &Cluster, tenants: &[Tenant], clients: usize, length: Du
         tokio::spawn(insist(client, lock, Arc::clone(&counts), Arc::clone(&counting), Arc::clone(&stop)))
     });
     let tasks: Vec<_> = tasks.collect();
-    tokio::time::sleep(WARM_UP).await;
+    wait_for(WARM_UP).await;
     counting.store(true, Ordering::Relaxed);
     let begun = Instant::now();
-    tokio::time::sleep(length).await;
+    wait_for(length).await;
     counting.store(false, Ordering::Relaxed);
     let seconds = begun.elapsed().as_secs_f64();
     stop.store(true, Ordering::Relaxed);
@@ -143,7 +144,7 @@ async fn insist(
             count.fetch_add(1, Ordering::Relaxed);
         }
         if done.is_err() {
-            tokio::time::sleep(RETRY_AFTER).await;
+            wait_for(RETRY_AFTER).await;
         }
     }
 }
