@@ -8,7 +8,7 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)
 export ROCKSDB_STATIC ?= 1
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup build run cluster test bench bench-core sim plants chaos faults failover fuzz verify fix clean clean-all
+.PHONY: help setup build run cluster test explore deploy bench tenants bench-core sim plants chaos faults failover fuzz verify fix clean clean-all
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -33,6 +33,16 @@ cluster: build ## Build and start three nodes and a gateway; flags in ARGS="..."
 
 test: build ## Run all tests.
 	cargo test --release --workspace
+
+explore: build ## Let a generator of calls (schemathesis) look for answers that the API's description does not list.
+	cargo test --release --workspace --test behaviour -- --ignored --nocapture no_answer_is_unlisted
+
+deploy: build ## Let Prometheus (promtool) check the rules, the alerts that they raise, and the figures of a running process.
+	promtool="$$(tools/promtool)" && HOLDFAST_PROMTOOL="$$promtool" \
+		cargo test --release -p holdfast-tidy -p holdfast-api-tests --test deploy --test behaviour -- prometheus_itself
+
+tenants: build ## Measure what a loud tenant does to a quiet one, and ten times as many clients as do best; flags in ARGS="...".
+	bin/dev bench --workloads neighbours,overload --seconds 10 --warm-up 2 $(ARGS)
 
 bench: build ## Measure beside etcd and Redis (about half an hour) and write the results to docs/bench; flags in ARGS="...".
 	bin/dev bench --compare etcd,redis --out docs/bench $(ARGS)

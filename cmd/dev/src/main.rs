@@ -9,6 +9,7 @@ mod api;
 mod bench;
 mod certs;
 mod cluster_up;
+mod inspect;
 mod output;
 mod rebuild_node;
 mod scenario_1;
@@ -17,6 +18,7 @@ mod seed_accounts;
 mod seed_cluster_config;
 mod shard_key;
 mod topology;
+mod usage;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -101,6 +103,10 @@ enum Command {
     RebuildNode(rebuild_node::RebuildNodeArgs),
     /// Print the shard key and the shard of an account's namespaces, and of a namespace's locks.
     ShardKey(shard_key::ShardKeyArgs),
+    /// Show nodes, shards, leaders, and how far replicas are behind.
+    Inspect(inspect::InspectArgs),
+    /// Show what every account used; with --output json everything, a line for each account.
+    Usage(usage::UsageArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -140,6 +146,8 @@ async fn run(mut cli: Cli) -> Result<()> {
         Command::SeedClusterConfig(args) => seed_cluster_config::run(args),
         Command::RebuildNode(args) => rebuild_node::run(args),
         Command::ShardKey(args) => shard_key::run(cli.global.output, args),
+        Command::Inspect(args) => inspect::run(&cli.global, args).await,
+        Command::Usage(args) => usage::run(&cli.global, args).await,
     }
 }
 

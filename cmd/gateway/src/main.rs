@@ -11,7 +11,7 @@ use holdfast_gateway::server::{Doors, serve};
 use holdfast_gateway::{Gateway, GatewayOptions, LocktopusAccount, serve_locktopus};
 use holdfast_process::{
     ClusterTlsArgs, SecretsArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, check_listen_address,
-    shutdown,
+    flush_traces, shutdown,
 };
 use holdfast_routing::TlsConnector;
 use holdfast_tls::ServerTls;
@@ -63,7 +63,9 @@ struct Args {
 async fn main() -> Result<()> {
     let args = Args::parse();
     let shutdown = shutdown(args.shutdown.clone());
-    run(args, shutdown).await
+    let result = run(args, shutdown).await;
+    flush_traces();
+    result
 }
 
 /// Runs the gateway until `shutdown` ends.

@@ -10,7 +10,7 @@ use holdfast_auth::{OperatorToken, OperatorVerifier};
 use holdfast_cluster::ClusterConfig;
 use holdfast_node::{Node, NodeOptions, Probes, serve};
 use holdfast_process::{
-    ClusterTlsArgs, SecretsArgs, ShutdownArgs, TelemetryArgs, bind, check_listen_address, shutdown,
+    ClusterTlsArgs, SecretsArgs, ShutdownArgs, TelemetryArgs, bind, check_listen_address, flush_traces, shutdown,
 };
 use holdfast_replication::Reads;
 use holdfast_routing::{Connector, TcpConnector, TlsConnector};
@@ -64,7 +64,9 @@ enum ReadsArg {
 async fn main() -> Result<()> {
     let args = Args::parse();
     let shutdown = shutdown(args.shutdown.clone());
-    run(args, shutdown).await
+    let result = run(args, shutdown).await;
+    flush_traces();
+    result
 }
 
 /// Runs the node until `shutdown` ends.

@@ -12,7 +12,9 @@ use holdfast_cluster::ClusterConfig;
 use holdfast_gateway::server::{Doors, serve, serve_beside};
 use holdfast_gateway::{Gateway, GatewayOptions, LocktopusAccount, Service, serve_locktopus};
 use holdfast_node::{Node, NodeOptions, in_process};
-use holdfast_process::{ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, check_listen_address, shutdown};
+use holdfast_process::{
+    ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, check_listen_address, flush_traces, shutdown,
+};
 use holdfast_routing::Connector;
 use holdfast_tls::ServerTls;
 use tokio::net::TcpListener;
@@ -65,7 +67,9 @@ struct Args {
 async fn main() -> Result<()> {
     let args = Args::parse();
     let shutdown = shutdown(args.shutdown.clone());
-    run(args, shutdown).await
+    let result = run(args, shutdown).await;
+    flush_traces();
+    result
 }
 
 /// Runs until `shutdown` ends.

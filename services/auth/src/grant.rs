@@ -66,8 +66,8 @@ struct Claims {
 }
 
 impl SigningKeys {
-    /// Signs what is held. It ends with the hold, rounded down to a second, or after [`MAX_GRANT_LIFE`]. `now_ms` is wall
-    /// clock in milliseconds since 1970.
+    /// Signs what is held. It ends with the hold, rounded down to a second, or after [`MAX_GRANT_LIFE`]. `now_ms` is
+    /// wall clock in milliseconds since 1970.
     ///
     /// # Errors
     /// When it cannot be signed.

@@ -11,6 +11,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod accounts;
+mod audit;
 mod chunks;
 pub mod codec;
 pub mod locks;

@@ -12,7 +12,7 @@ use crate::namespaces::NamespacesCore;
 use crate::outbox::Outbox;
 use crate::shard_state::ShardState;
 use crate::{
-    AccountsCommand, Answer, Command, Context, Effect, NamespacesCommand, Query, Refusal, Reply, Revision,
+    AccountsCommand, Answer, Audited, Command, Context, Effect, NamespacesCommand, Query, Refusal, Reply, Revision,
     SessionLease, WaitLease,
 };
 
@@ -88,6 +88,7 @@ impl ShardCore {
     /// Runs one command. Called after [`Self::advance`] with the same context. Never fails: a refusal is an answer.
     pub fn apply(&mut self, context: &Context, command: &Command) -> Reply {
         let handled = match (&mut *self, command) {
+            (core, Command::Audited(audited)) => return core.apply_audited(context, audited),
             (core, Command::OutboxConfirm { numbers }) => {
                 core.state_mut().outbox.confirm(numbers);
                 Ok((Answer::Done, None))
@@ -105,6 +106,14 @@ impl ShardCore {
                 Reply { outcome: Err(refusal), clock_ms, awaits_outbox }
             }
         }
+    }
+
+    fn apply_audited(&mut self, context: &Context, audited: &Audited) -> Reply {
+        let reply = self.apply(context, &audited.command);
+        if let Ok(answer) = &reply.outcome {
+            self.state_mut().audit.note(context, audited, answer);
+        }
+        reply
     }
 
     /// Whoever repeats a deletion and is told that nothing is there may have deleted it before; that is not said before
@@ -165,10 +174,13 @@ impl ShardCore {
     /// Answers from the last applied entry. `running_clock_ms` is the leader's clock now: it tells how long a hold has
     /// left, never which holds there are.
     pub fn query(&self, running_clock_ms: u64, query: &Query) -> Reply {
-        let outcome = match self {
-            Self::Accounts(core) => core.query(query),
-            Self::Namespaces(core) => core.query(query),
-            Self::Locks(core) => core.query(query),
+        let outcome = match (self, query) {
+            (_, Query::Audit { account, before, limit }) => {
+                Some(Ok(self.state().audit.page(*account, *before, *limit)))
+            }
+            (Self::Accounts(core), _) => core.query(query),
+            (Self::Namespaces(core), _) => core.query(query),
+            (Self::Locks(core), _) => core.query(query),
         };
         let outcome = outcome.unwrap_or_else(|| Err(not_of(self.application(), "query")));
         Reply { outcome, clock_ms: running_clock_ms.max(self.clock_ms()), awaits_outbox: None }

@@ -2,10 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::audit::AuditLog;
 use crate::codec::DecodeError;
 use crate::outbox::{Inbox, Outbox, Outgoing};
 use crate::shard::Application;
-use crate::{Answer, Context, Refusal, Revision};
+use crate::{Answer, AuditRecord, Context, Refusal, Revision};
 
 /// What a command comes to: an answer with the message that it waits for, or why there is none.
 pub(crate) type Handled = Result<(Answer, Option<u64>), Refusal>;
@@ -17,19 +18,41 @@ pub(crate) struct ShardState {
     pub(crate) revision: Revision,
     pub(crate) outbox: Outbox,
     pub(crate) inbox: Inbox,
+    pub(crate) audit: AuditLog,
 }
 
 /// A piece of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum StateItem {
-    Head { application: Application, shard_id: String, clock_ms: u64, revision: Revision, next_number: u64 },
-    Inbox { source: String, number: u64 },
-    Outgoing { number: u64, message: Box<Outgoing> },
+    Head {
+        application: Application,
+        shard_id: String,
+        clock_ms: u64,
+        revision: Revision,
+        next_number: u64,
+    },
+    Inbox {
+        source: String,
+        number: u64,
+    },
+    Outgoing {
+        number: u64,
+        message: Box<Outgoing>,
+    },
+    /// In order of number.
+    Audit(Box<AuditRecord>),
 }
 
 impl ShardState {
     pub(crate) fn new(id: &str) -> Self {
-        Self { id: id.to_owned(), clock_ms: 0, revision: 0, outbox: Outbox::default(), inbox: Inbox::default() }
+        Self {
+            id: id.to_owned(),
+            clock_ms: 0,
+            revision: 0,
+            outbox: Outbox::default(),
+            inbox: Inbox::default(),
+            audit: AuditLog::default(),
+        }
     }
 
     /// The clock never goes back, whatever a new leader believes.
@@ -56,7 +79,8 @@ impl ShardState {
         let outbox = self.outbox.messages().iter();
         let outbox =
             outbox.map(|(number, message)| StateItem::Outgoing { number: *number, message: Box::new(message.clone()) });
-        std::iter::once(head).chain(inbox).chain(outbox)
+        let audit = self.audit.iter().map(|record| StateItem::Audit(Box::new(record.clone())));
+        std::iter::once(head).chain(inbox).chain(outbox).chain(audit)
     }
 
     /// Takes a piece of a snapshot into a new state.
@@ -78,6 +102,11 @@ impl ShardState {
             StateItem::Outgoing { number, message } => {
                 if !self.outbox.restore_message(number, *message) {
                     return Err(DecodeError::Snapshot("a message has a number that was never given"));
+                }
+            }
+            StateItem::Audit(record) => {
+                if !self.audit.restore(*record) {
+                    return Err(DecodeError::Snapshot("the audit log is out of order"));
                 }
             }
         }

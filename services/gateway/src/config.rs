@@ -83,6 +83,7 @@ impl Gateway {
             router,
             directory,
             rates: RateLimits::default(),
+            turns: Arc::default(),
             operator: options.operator,
             tokens,
             cluster_secret: options.cluster_secret,

@@ -25,6 +25,8 @@ pub(crate) const MAX_DEADLINE: Duration = Duration::from_secs(660);
 /// What a door waits beyond the deadline before it answers by itself: the service keeps deadlines and says more.
 const GRACE: Duration = Duration::from_secs(1);
 const MAX_REQUEST_ID_BYTES: usize = 128;
+/// How long the answer to a caller is held back who asks for too much: a tenth of the shortest `Retry-After`.
+const HELD_BACK: Duration = Duration::from_millis(100);
 
 /// The head of a call, read once by the door. What is malformed in it is refused by the operation, not here, so that
 /// the refusal takes the same way out as every other.
@@ -96,6 +98,17 @@ impl Head {
         // Ids that are taken over are checked, and those that are made are hex digits: both are always valid here.
         HeaderValue::from_str(&self.request_id).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
     }
+}
+
+/// Holds the answer to a caller back that asks for too much, so that one who asks again at once, whatever it is told,
+/// takes little of what is there for everybody.
+pub(crate) async fn hold_back() {
+    tokio::time::sleep(HELD_BACK).await;
+}
+
+/// The span that the caller says its call belongs to.
+pub(crate) fn trace_parent(headers: &HeaderMap) -> Option<&str> {
+    headers.get("traceparent")?.to_str().ok()
 }
 
 /// The error for a call that the service did not answer in time.

@@ -24,6 +24,7 @@ pub mod service;
 mod session;
 #[cfg(test)]
 mod test_cluster;
+mod turns;
 pub mod validate;
 
 #[doc(hidden)]

@@ -3,13 +3,16 @@
 //! Everything that a peer can hold on to is bounded: connections, streams of one, sizes of heads, and how long a peer
 //! may take to say what it wants.
 
+mod room;
+
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
@@ -18,18 +21,16 @@ use axum::extract::ConnectInfo;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, Request, Response, Version};
 use holdfast_tls::ServerTls;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use metrics::{Unit, describe_counter, describe_gauge, describe_histogram, gauge};
+use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tokio_util::task::task_tracker::TaskTrackerToken;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 use tower::ServiceExt;
@@ -38,11 +39,13 @@ use tracing::{debug, info, warn};
 use crate::dlocks::DlocksDoor;
 use crate::health::{MetricsText, Probes};
 use crate::service::Service;
-use crate::{grpc, rest};
+use crate::{grpc, rest, turns};
+use room::{Place, Room};
 
 pub use crate::grpc::DescriptorsError;
+pub(crate) use room::Stay;
 
-/// Connections at once; further ones wait to be accepted.
+/// Connections at once. When there are more, idle ones give way.
 pub const MAX_CONNECTIONS: usize = 10_000;
 /// Calls at once on one HTTP/2 connection.
 pub const MAX_STREAMS: u32 = 1_000;
@@ -59,6 +62,8 @@ const PING_WITHIN: Duration = Duration::from_secs(20);
 const DRAIN_WITHIN: Duration = Duration::from_secs(12);
 /// How long a connection that is told to end may take when nothing is in flight on it.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+/// How long one may take that has to make room for another.
+const GIVE_WAY_WITHIN: Duration = Duration::from_millis(250);
 /// How often the gRPC health service takes over what `/readyz` would say.
 const READY_EVERY: Duration = Duration::from_millis(500);
 /// How long to wait after an accept failed for want of file descriptors or memory.
@@ -151,11 +156,19 @@ async fn serve_front(
 }
 
 fn describe() {
+    turns::describe();
     describe_counter!("holdfast_http_requests_total", "Calls over REST, by route, method and HTTP status.");
     describe_counter!("holdfast_grpc_requests_total", "Calls over gRPC, by method and status.");
     describe_histogram!("holdfast_request_seconds", Unit::Seconds, "Time from the head of a call to its answer's.");
     describe_gauge!("holdfast_connections", "Connections that are open.");
+    describe_counter!("holdfast_connections_given_way_total", "Connections that ended to make room for others.");
     describe_gauge!("holdfast_session_connections", "Connections of sessions that are open.");
+    describe_counter!("holdfast_gateway_cache_lookups_total", "Look-ups of keys, accounts and namespaces, by outcome.");
+    describe_counter!("holdfast_gateway_leader_changes_total", "Leaders of shards that this process heard of anew.");
+    describe_counter!("holdfast_gateway_not_leader_total", "Calls that a node sent on to another leader.");
+    describe_counter!("holdfast_gateway_node_connections_total", "Connections to nodes, by what became of them.");
+    describe_gauge!("holdfast_gateway_node_connected", "1 while this process is connected to the node.");
+    describe_counter!("holdfast_gateway_route_attempts_total", "Attempts at a shard that had to be repeated, by why.");
 }
 
 fn probes(doors: &Doors) -> Probes {
@@ -175,26 +188,26 @@ async fn accept(
     shutdown: impl Future<Output = ()>,
 ) {
     let mut shutdown = pin!(shutdown);
-    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let room = Room::new(MAX_CONNECTIONS);
     loop {
-        let next = async {
-            let permit = Arc::clone(&room).acquire_owned().await;
-            (permit, listener.accept().await)
-        };
-        let (permit, accepted) = tokio::select! {
+        let accepted = tokio::select! {
             biased;
             () = &mut shutdown => return,
-            next = next => next,
+            accepted = listener.accept() => accepted,
         };
-        // It fails when the semaphore is closed, which nobody does.
-        let Ok(permit) = permit else { return };
-        match accepted {
-            Ok((stream, peer)) => {
-                let stay = Stay::new(permit, tasks);
-                tasks.spawn(serve_connection(stream, peer, front.clone(), stay, stopping.clone()));
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                not_accepted(&error).await;
+                continue;
             }
-            Err(error) => not_accepted(&error).await,
-        }
+        };
+        let place = tokio::select! {
+            biased;
+            () = &mut shutdown => return,
+            place = room.place(tasks) => place,
+        };
+        tasks.spawn(serve_connection(stream, peer, front.clone(), place, stopping.clone()));
     }
 }
 
@@ -208,54 +221,40 @@ async fn not_accepted(error: &io::Error) {
     sleep(ACCEPT_AGAIN_AFTER).await;
 }
 
-/// Held by whatever runs on a connection, also when that is no longer HTTP: until then the connection counts, and a
-/// process that stops waits for it. Comes with every request as an extension. A cheap clone.
-#[derive(Clone)]
-pub(crate) struct Stay {
-    _open: Arc<Open>,
-}
-
-struct Open {
-    _permit: OwnedSemaphorePermit,
-    _awaited: TaskTrackerToken,
-}
-
-impl Stay {
-    fn new(permit: OwnedSemaphorePermit, tasks: &TaskTracker) -> Self {
-        gauge!("holdfast_connections").increment(1.0);
-        Self { _open: Arc::new(Open { _permit: permit, _awaited: tasks.token() }) }
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        gauge!("holdfast_connections").decrement(1.0);
-    }
-}
-
-async fn serve_connection(stream: TcpStream, peer: SocketAddr, front: Front, stay: Stay, stopping: CancellationToken) {
+async fn serve_connection(
+    stream: TcpStream,
+    peer: SocketAddr,
+    front: Front,
+    place: Place,
+    stopping: CancellationToken,
+) {
     if let Err(error) = stream.set_nodelay(true) {
         debug!(%peer, %error, "answers may be delayed: TCP_NODELAY cannot be set");
     }
-    let Some(tls) = front.tls.clone() else { return serve_http(stream, peer, front, stay, stopping).await };
-    match stopping.run_until_cancelled(tls.accept(stream)).await {
-        Some(Ok(stream)) => serve_http(stream, peer, front, stay, stopping).await,
-        Some(Err(error)) => debug!(%peer, %error, "no keys were agreed on with a peer"),
-        None => {}
+    let Some(tls) = front.tls.clone() else { return serve_http(stream, peer, front, place, stopping).await };
+    let accepted = tokio::select! {
+        accepted = tls.accept(stream) => accepted,
+        () = stopping.cancelled() => return,
+        () = place.gives_way() => return,
+    };
+    match accepted {
+        Ok(stream) => serve_http(stream, peer, front, place, stopping).await,
+        Err(error) => debug!(%peer, %error, "no keys were agreed on with a peer"),
     }
 }
 
-async fn serve_http<S>(stream: S, peer: SocketAddr, front: Front, stay: Stay, stopping: CancellationToken)
+async fn serve_http<S>(stream: S, peer: SocketAddr, front: Front, place: Place, stopping: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let asked = Arc::new(AtomicBool::new(false));
-    let seen = Arc::clone(&asked);
+    let (seen, taken) = (Arc::clone(&asked), place.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
         seen.store(true, Ordering::Relaxed);
+        let stay = taken.stay();
         request.extensions_mut().insert(ConnectInfo(peer));
         request.extensions_mut().insert(stay.clone());
-        front.clone().answer(request)
+        front.clone().answer(request, stay)
     });
     let builder = builder();
     let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
@@ -263,6 +262,7 @@ where
     let close_within = tokio::select! {
         ended = connection.as_mut() => return ended_with(peer, ended),
         () = stopping.cancelled() => DRAIN_WITHIN,
+        () = place.gives_way() => GIVE_WAY_WITHIN,
         // Also those that never say which protocol they speak end here.
         () = silent(first_request_by, &asked) => CLOSE_WITHIN,
     };
@@ -313,9 +313,38 @@ struct Front {
 }
 
 impl Front {
-    async fn answer(self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    async fn answer(self, request: Request<Incoming>, stay: Stay) -> Result<Response<Body>, Infallible> {
         let door = if is_grpc(request.version(), request.headers()) { self.grpc } else { self.rest };
-        door.oneshot(request.map(Body::new)).await
+        let answer = door.oneshot(request.map(Body::new)).await?;
+        // What is there as a whole is as good as sent; a stream keeps its connection busy until it ends.
+        let is_whole = answer.body().size_hint().exact().is_some();
+        Ok(if is_whole { answer } else { answer.map(|body| Body::new(Staying { body, _stay: stay })) })
+    }
+}
+
+/// A body that keeps its connection busy.
+struct Staying {
+    body: Body,
+    _stay: Stay,
+}
+
+impl hyper::body::Body for Staying {
+    type Data = <Body as hyper::body::Body>::Data;
+    type Error = <Body as hyper::body::Body>::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -37,6 +37,7 @@ pub(crate) async fn answer(
         (Some(replica), Some(Body::Follow(bytes)), Some(caller)) => follow(replica, &bytes, caller, deadline).await,
         (Some(_), Some(Body::Follow(_)), None) => Outcome::NotProposed("a follow has no caller".into()),
     };
+    tracing::debug!(took_ms = received.elapsed().as_millis() as u64, "a call is answered");
     Some(Answer { id: call.id, outcome: Some(outcome), attempt: 0 })
 }
 

@@ -8,10 +8,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
+use tracing::{Instrument, Span, info_span};
 
 use crate::answer::{answer, may_be_held};
 use crate::caller::{Caller, HeldCalls};
 use crate::node::Shared;
+use crate::replica::Replica;
 
 /// Calls under way on one connection; further frames are not read until some are answered.
 const CALLS: usize = 16_384;
@@ -81,7 +83,21 @@ pub(crate) async fn serve(
 
 async fn answer_one(shared: &Shared, call: Call, received: Instant, caller: Option<&Caller>) -> Option<Answer> {
     let replica = shared.replica(call.replica);
-    answer(replica.as_deref(), call, received, caller).await
+    let span = span_of(&call, replica.as_deref());
+    answer(replica.as_deref(), call, received, caller).instrument(span).await
+}
+
+/// Names the client's call in logs and traces. Calls of nobody in particular, of which there are many more, have none.
+fn span_of(call: &Call, replica: Option<&Replica>) -> Span {
+    if call.request_id.is_empty() {
+        return Span::none();
+    }
+    let shard = replica.map_or("", |replica| replica.group.shard());
+    let span = info_span!("node call", request_id = call.request_id, shard);
+    if !call.trace_parent.is_empty() {
+        holdfast_telemetry::continue_trace(&span, &call.trace_parent);
+    }
+    span
 }
 
 /// Calls whose answers are held back take no room from the others.

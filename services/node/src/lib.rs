@@ -17,6 +17,7 @@ mod connections;
 mod credentials;
 mod duties;
 mod error;
+mod figures;
 mod following;
 mod in_process;
 mod leader;

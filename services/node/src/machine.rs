@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use holdfast_core::locks::Footprint;
 use holdfast_core::outbox::Outgoing;
 use holdfast_core::shard::{Application, ShardCore};
 use holdfast_core::{Command, Context, Query, Refusal, Reply, codec};
@@ -96,6 +97,11 @@ impl ShardMachine {
     /// Answers a query from the last applied entry. `clock_ms` is the running clock.
     pub fn query(&self, clock_ms: u64, query: &Query) -> Reply {
         planted::query(&self.inner.lock().core, clock_ms, query)
+    }
+
+    /// How much the state keeps.
+    pub fn footprint(&self) -> Footprint {
+        self.inner.lock().core.footprint()
     }
 
     /// The oldest messages of the outbox.

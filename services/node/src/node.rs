@@ -19,6 +19,7 @@ use tonic::service::Routes;
 use crate::connections::Connections;
 use crate::credentials::ServiceCredentials;
 use crate::error::NodeError;
+use crate::figures;
 use crate::machine::{Observer, ShardMachine};
 use crate::options::NodeOptions;
 use crate::replica::Replica;
@@ -164,6 +165,7 @@ impl Node {
             let replica = Replica::start(application, group, machine, options.reads, self.delivery.clone());
             self.shared.replicas.write().insert(place.replica.id, Arc::new(replica));
         }
+        tokio::spawn(figures::keep(Arc::downgrade(&self.shared)));
         Ok(())
     }
 

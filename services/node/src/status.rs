@@ -1,6 +1,6 @@
 //! A look at the node: readiness and every replica.
 
-use holdfast_proto::internal::{ReplicaStatus, StatusAnswer};
+use holdfast_proto::internal::{Follower, ReplicaStatus, StatusAnswer};
 
 use crate::node::Shared;
 use crate::replica::Replica;
@@ -62,6 +62,8 @@ fn status(replica: &Replica, with_digest: bool) -> ReplicaStatus {
             }
         }
     }
+    let kept = replica.machine.footprint();
+    let follower = |(replica, entries_behind)| Follower { replica, entries_behind };
     ReplicaStatus {
         shard: replica.group.shard().to_owned(),
         replica: replica.group.replica(),
@@ -74,5 +76,11 @@ fn status(replica: &Replica, with_digest: bool) -> ReplicaStatus {
         purged_index: status.purged_index,
         state: status.state,
         state_digest: digest.into(),
+        followers: status.followers.into_iter().map(follower).collect(),
+        snapshot_age_ms: u64::try_from(status.snapshot_age.as_millis()).unwrap_or(u64::MAX),
+        holds: kept.holds as u64,
+        waiting: kept.waits as u64,
+        sessions: kept.sessions as u64,
+        queued_commands: status.queued_commands as u64,
     }
 }

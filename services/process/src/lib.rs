@@ -7,6 +7,7 @@
 //! Deliberately unknown here: what the program does in between.
 
 mod allocator;
+mod files;
 mod listen;
 mod secrets;
 mod shutdown;
@@ -14,6 +15,7 @@ mod signing;
 mod telemetry;
 mod tls;
 
+pub use holdfast_telemetry::flush_traces;
 pub use listen::{ListenError, bind, check_listen_address};
 pub use secrets::{SecretsArgs, SecretsError};
 pub use shutdown::{ShutdownArgs, shutdown};

@@ -3,7 +3,13 @@
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
+
+use crate::files::raise_file_limit;
+
+/// Connections that the system keeps until they are accepted, or fewer where it allows no more. Beyond these a caller
+/// has to try again, which takes it a second; the usual 128 are there at once when many come back after a failover.
+const BACKLOG: u32 = 4_096;
 
 /// Why a process cannot listen where it was told to.
 #[derive(Debug, thiserror::Error)]
@@ -46,17 +52,27 @@ pub fn check_listen_address(
     Err(ListenError::NotEncrypted(address, tls_flag))
 }
 
-/// Listens on an address. Port 0 takes a free one.
+/// Listens on an address. Port 0 takes a free one. Every connection needs a file, so the process may open as many as the
+/// system allows from here on.
 ///
 /// # Errors
 /// Each names the address and what to do.
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, ListenError> {
-    TcpListener::bind(address).await.map_err(|error| match error.kind() {
+    raise_file_limit();
+    listen(address).map_err(|error| match error.kind() {
         ErrorKind::AddrInUse => ListenError::InUse(address),
         ErrorKind::PermissionDenied => ListenError::NotPermitted(address),
         ErrorKind::AddrNotAvailable => ListenError::NotHere(address),
         _ => ListenError::Other(address, error),
     })
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // A process that is started again need not wait until the connections of the one before are forgotten.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! Logging and metrics of a program.
 
 use clap::Args;
-use holdfast_telemetry::{Build, LogFormat, LoggingError, Metrics, MetricsError, init_logging, install_metrics};
+use holdfast_telemetry::{
+    Build, LogFormat, Logging, LoggingError, Metrics, MetricsError, init_logging, install_metrics,
+};
 
 /// Flags about logging.
 #[derive(Debug, Clone, Args)]
@@ -12,6 +14,9 @@ pub struct TelemetryArgs {
     /// What is logged: a level (error, warn, info, debug, trace) or directives such as holdfast_node=debug.
     #[arg(long, env = "HOLDFAST_LOG", default_value = "info,openraft=error")]
     pub log: String,
+    /// Export traces to a collector that speaks OTLP over HTTP, like http://127.0.0.1:4318; not exported when absent.
+    #[arg(long, env = "HOLDFAST_OTLP_ENDPOINT", value_name = "URL")]
+    pub otlp_endpoint: Option<String>,
 }
 
 /// Logging or metrics can't be set up.
@@ -31,8 +36,10 @@ impl TelemetryArgs {
     /// # Errors
     /// When the directives can't be read, or it was done before.
     pub fn start(&self, program: &'static str, version: &'static str) -> Result<Metrics, TelemetryError> {
-        init_logging(self.log_format, &self.log)?;
-        let metrics = install_metrics(Build { program, version })?;
+        let build = Build { program, version };
+        let otlp_endpoint = self.otlp_endpoint.as_deref();
+        init_logging(Logging { format: self.log_format, filter: &self.log, otlp_endpoint, build })?;
+        let metrics = install_metrics(build)?;
         metrics.spawn_upkeep();
         Ok(metrics)
     }

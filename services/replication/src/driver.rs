@@ -2,15 +2,18 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{Stream, TryStreamExt};
 use holdfast_plant::{Plant, is_planted};
 use holdfast_storage::ReplicaStore;
+use metrics::histogram;
 use openraft::entry::RaftEntry;
 use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
 use tokio::sync::{Mutex, watch};
+use tokio::time::Instant;
 
 use crate::error::to_io;
 use crate::machine::{Machine, Replies, Stamp};
@@ -37,6 +40,26 @@ pub struct Established {
 struct Snapshots {
     store: ReplicaStore,
     newest: Arc<Mutex<Option<LogId>>>,
+    age: SnapshotAge,
+}
+
+/// How old the snapshot is, as far as this process can tell.
+#[derive(Clone)]
+pub(crate) struct SnapshotAge(Arc<parking_lot::Mutex<Instant>>);
+
+impl SnapshotAge {
+    fn starts_now() -> Self {
+        Self(Arc::new(parking_lot::Mutex::new(Instant::now())))
+    }
+
+    fn renew(&self) {
+        *self.0.lock() = Instant::now();
+    }
+
+    /// Since it was made or taken over; since the start of the replica when it is from before.
+    pub(crate) fn get(&self) -> Duration {
+        self.0.lock().elapsed()
+    }
 }
 
 /// A snapshot taken from the machine, to be saved outside of the apply loop.
@@ -62,12 +85,17 @@ impl Driver {
         let (established, receiver) = watch::channel(Established::default());
         let driver = Self {
             machine,
-            snapshots: Snapshots { store, newest },
+            snapshots: Snapshots { store, newest, age: SnapshotAge::starts_now() },
             applied: None,
             membership: StoredMembership::default(),
             established,
         };
         Ok((driver, receiver))
+    }
+
+    /// Follows how old the snapshot is.
+    pub(crate) fn snapshot_age(&self) -> SnapshotAge {
+        self.snapshots.age.clone()
     }
 
     fn apply_one(&mut self, (entry, responder): EntryResponder<TypeConfig>) {
@@ -84,7 +112,10 @@ impl Driver {
                 if is_planted(Plant::DuplicateApply) && responder.is_none() && id.index.is_multiple_of(16) {
                     self.machine.apply(stamp, &data.commands, replies);
                 }
-                self.machine.apply(stamp, &data.commands, replies)
+                let began = Instant::now();
+                let replies = self.machine.apply(stamp, &data.commands, replies);
+                histogram!("holdfast_apply_seconds").record(began.elapsed().as_secs_f64());
+                replies
             }
         };
         let term_before = self.applied.map_or(0, |before| before.leader_id.term);
@@ -112,6 +143,7 @@ impl Snapshots {
         }
         self.store.save_snapshot(encode(meta), chunks).await.map_err(to_io)?;
         *newest = meta.last_log_id;
+        self.age.renew();
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::clock::WallClock;
 use crate::config::raft_config;
-use crate::driver::Driver;
+use crate::driver::{Driver, SnapshotAge};
 use crate::error::{NotLeader, ProposeError, ReplicationError};
 use crate::leadership::{self, ClockBase, HeardClock, Leadership};
 use crate::lease::Acks;
@@ -68,6 +68,7 @@ struct Inner {
     given_away: watch::Sender<u64>,
     acks: Arc<Acks>,
     heard: HeardClock,
+    snapshot_age: SnapshotAge,
     store: ReplicaStore,
     links: Links,
     /// Before this the replica neither votes nor stands.
@@ -94,6 +95,7 @@ impl Group {
         let log = LogStore::open(store.clone()).map_err(|error| stopped(error.to_string()))?;
         let (driver, established) =
             Driver::new(Arc::clone(&machine), store.clone()).map_err(|error| stopped(error.to_string()))?;
+        let snapshot_age = driver.snapshot_age();
         let config = raft_config(&options, hold_back.is_none()).map_err(|error| stopped(error.to_string()))?;
         let (leadership_sender, leadership) = watch::channel(None);
         let acks = Arc::new(Acks::new(options.replica, options.members.keys().copied().collect()));
@@ -112,8 +114,20 @@ impl Group {
         if hold_back.is_some() {
             tokio::spawn(leadership::stand_from(raft.clone(), votes_from));
         }
-        let inner =
-            Inner { options, raft, queue, leadership, given_away, acks, heard, store, links, votes_from, was_pristine };
+        let inner = Inner {
+            options,
+            raft,
+            queue,
+            leadership,
+            given_away,
+            acks,
+            heard,
+            snapshot_age,
+            store,
+            links,
+            votes_from,
+            was_pristine,
+        };
         let group = Self { inner: Arc::new(inner) };
         tokio::spawn(membership::follow_voters(group.clone()));
         Ok(group)
@@ -288,6 +302,15 @@ impl Group {
     /// Ends the leadership of a term for good, before another replica takes over.
     pub(crate) fn give_away(&self, term: u64) {
         self.inner.given_away.send_replace(term);
+    }
+
+    /// Commands that wait for their entry.
+    pub(crate) fn queued_commands(&self) -> usize {
+        QUEUE.saturating_sub(self.inner.queue.capacity())
+    }
+
+    pub(crate) fn snapshot_age(&self) -> Duration {
+        self.inner.snapshot_age.get()
     }
 
     /// Whether the disk of this node has room for data.

@@ -10,9 +10,11 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use holdfast_plant::{Plant, is_planted};
+use metrics::histogram;
 use openraft::impls::OneshotResponder;
 use openraft::raft::ClientWriteResult;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 use crate::clock::WallClock;
 use crate::error::{NotLeader, ProposeError};
@@ -134,10 +136,15 @@ impl Proposer {
     }
 
     async fn write(&mut self, leads: Leadership, commands: Vec<Bytes>, answers: Vec<oneshot::Sender<Answer>>) {
-        metrics::histogram!("holdfast_entry_commands").record(commands.len() as f64);
+        histogram!("holdfast_entry_commands").record(commands.len() as f64);
+        let began = Instant::now();
         match write(&self.raft, leads, &self.wall, commands).await {
             Ok(written) => self.under_way.push(Box::pin(async move {
-                answer_all(answers, &replies(written.await));
+                let replies = replies(written.await);
+                if replies.is_ok() {
+                    histogram!("holdfast_commit_seconds").record(began.elapsed().as_secs_f64());
+                }
+                answer_all(answers, &replies);
             })),
             Err(error) => answer_all(answers, &Err(error)),
         }

@@ -1,5 +1,7 @@
 //! A look at a replica.
 
+use std::time::Duration;
+
 use openraft::async_runtime::watch::WatchReceiver;
 
 use crate::group::Group;
@@ -24,17 +26,27 @@ pub struct GroupStatus {
     pub purged_index: u64,
     /// openraft's name for what the replica is doing.
     pub state: String,
+    /// While this replica leads: every other replica with how many entries it is behind.
+    pub followers: Vec<(u64, u64)>,
+    /// Commands that wait for their entry.
+    pub queued_commands: usize,
+    /// How long ago the snapshot was made or taken over; since the start of the process when it is from before.
+    pub snapshot_age: Duration,
 }
 
 impl Group {
     /// A look at the replica.
     pub fn status(&self) -> GroupStatus {
         let metrics = self.raft().metrics().borrow_watched().clone();
+        let last = metrics.last_log_index.unwrap_or(0);
+        let behind = |matched: Option<LogId>| last.saturating_sub(matched.map_or(0, |id| id.index));
+        let followers = metrics.replication.iter().flatten();
+        let followers = followers.filter(|(replica, _)| **replica != self.replica());
         let index = |id: Option<LogId>| id.map_or(0, |id| id.index);
         GroupStatus {
             term: metrics.current_term,
             leader: metrics.current_leader,
-            last_log_index: metrics.last_log_index.unwrap_or(0),
+            last_log_index: last,
             committed_index: index(metrics.cluster_committed),
             applied_index: index(metrics.last_applied),
             snapshot_index: index(metrics.snapshot),
@@ -43,6 +55,9 @@ impl Group {
                 Ok(()) => format!("{:?}", metrics.state),
                 Err(fatal) => format!("stopped: {fatal}"),
             },
+            followers: followers.map(|(replica, matched)| (*replica, behind(*matched))).collect(),
+            queued_commands: self.queued_commands(),
+            snapshot_age: self.snapshot_age(),
         }
     }
 

@@ -39,17 +39,20 @@ impl Caller {
     /// What every connection brings: who calls, the how-manieth connection it is, and the proof of belonging here.
     fn introduce(&self, metadata: &mut MetadataMap) -> Result<(), ConnectError> {
         let number = self.connections.fetch_add(1, Ordering::Relaxed);
-        let token = self.signer.token().map_err(|error| ConnectError::new(error.to_string()))?;
-        let rows = [
-            ("holdfast-caller", self.id.clone()),
-            ("holdfast-connection", number.to_string()),
-            ("authorization", format!("Bearer {}", token.expose())),
-        ];
-        for (key, value) in rows {
-            let mut value = MetadataValue::try_from(value).map_err(|error| ConnectError::new(error.to_string()))?;
-            value.set_sensitive(key == "authorization");
+        for (key, value) in [("holdfast-caller", self.id.clone()), ("holdfast-connection", number.to_string())] {
+            let value = MetadataValue::try_from(value).map_err(|error| ConnectError::new(error.to_string()))?;
             metadata.insert(key, value);
         }
+        self.authorize(metadata)
+    }
+
+    /// The proof of belonging here.
+    pub(super) fn authorize(&self, metadata: &mut MetadataMap) -> Result<(), ConnectError> {
+        let token = self.signer.token().map_err(|error| ConnectError::new(error.to_string()))?;
+        let value = MetadataValue::try_from(format!("Bearer {}", token.expose()));
+        let mut value = value.map_err(|error| ConnectError::new(error.to_string()))?;
+        value.set_sensitive(true);
+        metadata.insert("authorization", value);
         Ok(())
     }
 }

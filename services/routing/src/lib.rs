@@ -14,6 +14,8 @@ mod course;
 mod following;
 mod leaders;
 mod link;
+mod look;
+mod origin;
 mod outgoing;
 mod router;
 mod waiting;
@@ -24,6 +26,7 @@ use holdfast_core::Reply;
 
 pub use connector::{ConnectError, Connector, TcpConnector, TlsConnector};
 pub use following::{Following, Notice};
+pub use origin::on_behalf_of;
 pub use router::Router;
 
 /// Whether a command may be sent again when an attempt may have done it already.

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::RoutingOptions;
 use crate::connection::{self, Caller};
 use crate::leaders::Leader;
+use crate::origin;
 
 /// Calls to one node that may wait or be in flight; more are refused at once, with nothing done.
 const MAX_OUTSTANDING: usize = 32_768;
@@ -88,6 +89,9 @@ pub(super) struct Queued {
     pub(super) body: Body,
     pub(super) stage: Arc<Stage>,
     pub(super) answer: Answered,
+    /// Of the client's call that this is part of.
+    pub(super) request_id: Option<Arc<str>>,
+    pub(super) trace_parent: Option<String>,
 }
 
 /// Who waits for what a node answers.
@@ -208,7 +212,17 @@ impl NodeLink {
         };
         let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
         let stage = Arc::<Stage>::default();
-        let queued = Queued { id, replica: to.replica, term: to.term, deadline, body, stage: stage.clone(), answer };
+        let queued = Queued {
+            id,
+            replica: to.replica,
+            term: to.term,
+            deadline,
+            body,
+            stage: stage.clone(),
+            answer,
+            request_id: origin::request_id(),
+            trace_parent: holdfast_telemetry::trace_parent(),
+        };
         let attempt = Attempt { shared: shared.clone(), id, stage, state, is_held: false, is_over: false };
         if is_full || shared.queue.try_send(queued).is_err() {
             drop(attempt);

@@ -123,7 +123,16 @@ fn take(shared: &Shared, queued: Queued) -> Option<Call> {
         Body::Follow(bytes) => (call::Body::Follow(bytes), Duration::ZERO),
     };
     let hold_ms = u32::try_from(hold.as_millis()).unwrap_or(u32::MAX);
-    Some(Call { id: queued.id, replica: queued.replica, term: queued.term, deadline_ms, hold_ms, body: Some(body) })
+    Some(Call {
+        id: queued.id,
+        replica: queued.replica,
+        term: queued.term,
+        deadline_ms,
+        hold_ms,
+        body: Some(body),
+        request_id: queued.request_id.as_deref().unwrap_or_default().to_owned(),
+        trace_parent: queued.trace_parent.unwrap_or_default(),
+    })
 }
 
 fn body_len(call: &Call) -> usize {

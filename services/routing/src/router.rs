@@ -29,6 +29,7 @@ struct Inner {
     routes: HashMap<String, ShardRoute>,
     links: Vec<(String, Arc<NodeLink>)>,
     options: RoutingOptions,
+    caller: Arc<Caller>,
 }
 
 impl Router {
@@ -56,7 +57,7 @@ impl Router {
             .flat_map(|application| map.shards(application))
             .map(|shard| (shard.id.clone(), ShardRoute::new(shard, &map, &links)))
             .collect();
-        Self { inner: Arc::new(Inner { map, routes, links, options }) }
+        Self { inner: Arc::new(Inner { map, routes, links, options, caller }) }
     }
 
     /// Sends a command to the shard that owns the key.
@@ -169,6 +170,14 @@ impl Router {
         for (_, link) in &self.inner.links {
             link.shutdown().await;
         }
+    }
+
+    pub(super) fn map(&self) -> &ShardMap {
+        &self.inner.map
+    }
+
+    pub(super) fn caller(&self) -> &Caller {
+        &self.inner.caller
     }
 
     fn route(&self, application: Application, key: u32) -> &ShardRoute {

@@ -1,7 +1,7 @@
-//! Logging and metrics of a process.
+//! Logging, metrics and traces of a process.
 //!
-//! Purpose: set up `tracing` and `metrics` once per process, the same way in every program, and render what `/metrics`
-//! answers.
+//! Purpose: set up `tracing` and `metrics` once per process, the same way in every program, render what `/metrics`
+//! answers, and export traces when a collector is named.
 //!
 //! Invariant: logs go to standard error, so that standard output belongs to what a program prints for its user.
 //!
@@ -10,6 +10,8 @@
 
 mod logging;
 mod recorder;
+mod tracing_export;
 
-pub use logging::{LogFormat, LoggingError, UnknownLogFormat, init_logging};
+pub use logging::{LogFormat, Logging, LoggingError, UnknownLogFormat, init_logging};
 pub use recorder::{Build, Metrics, MetricsError, UPKEEP_INTERVAL, install_metrics};
+pub use tracing_export::{continue_trace, exports_traces, flush_traces, trace_parent};

@@ -6,7 +6,11 @@ use std::str::FromStr;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, Registry};
+
+use crate::{Build, tracing_export};
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,19 +61,43 @@ pub enum LoggingError {
         /// What is wrong with it.
         problem: String,
     },
+    /// Traces cannot be exported there.
+    #[error("traces cannot be exported to {endpoint}: {problem}")]
+    Otlp {
+        /// As given.
+        endpoint: String,
+        /// What is in the way.
+        problem: String,
+    },
     /// It was set up before in this process.
     #[error("logging is already set up: {0}")]
     AlreadySet(String),
 }
 
-/// Sends what is traced to standard error. `filter` is in the form of `RUST_LOG`, which takes its place when set.
+/// What is logged, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Logging<'a> {
+    /// How lines look.
+    pub format: LogFormat,
+    /// In the form of `RUST_LOG`, which takes its place when set.
+    pub filter: &'a str,
+    /// The base address of a collector of traces (OTLP over HTTP), when they are to be exported. What the filter
+    /// excludes is not exported either.
+    pub otlp_endpoint: Option<&'a str>,
+    /// The process.
+    pub build: Build,
+}
+
+/// Sends what is traced to standard error and, when one is named, to a collector.
 ///
 /// # Errors
-/// When the filter is malformed, or logging was set up before.
-pub fn init_logging(format: LogFormat, filter: &str) -> Result<(), LoggingError> {
+/// When the filter or the collector's address is malformed, or logging was set up before.
+pub fn init_logging(logging: Logging<'_>) -> Result<(), LoggingError> {
     let chosen = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|filter| !filter.is_empty());
-    let filter = parse_filter(chosen.as_deref().unwrap_or(filter))?;
-    subscriber(format, filter, io::stderr, io::stderr().is_terminal())
+    let filter = parse_filter(chosen.as_deref().unwrap_or(logging.filter))?;
+    let tracer = logging.otlp_endpoint.map(|endpoint| tracing_export::start(endpoint, logging.build)).transpose()?;
+    let traces = tracer.map(|tracer| tracing_opentelemetry::layer().with_tracer(tracer).boxed());
+    subscriber(logging.format, filter, io::stderr, io::stderr().is_terminal(), traces)
         .try_init()
         .map_err(|error| LoggingError::AlreadySet(error.to_string()))
 }
@@ -80,17 +108,25 @@ fn parse_filter(filter: &str) -> Result<EnvFilter, LoggingError> {
         .map_err(|error| LoggingError::BadFilter { filter: filter.to_owned(), problem: error.to_string() })
 }
 
-type AnySubscriber = Box<dyn tracing::Subscriber + Send + Sync>;
+type AnyLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
-fn subscriber<W>(format: LogFormat, filter: EnvFilter, writer: W, colours: bool) -> AnySubscriber
+fn subscriber<W>(
+    format: LogFormat,
+    filter: EnvFilter,
+    writer: W,
+    colours: bool,
+    traces: Option<AnyLayer>,
+) -> impl tracing::Subscriber + Send + Sync
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
-    match format {
-        LogFormat::Text => Box::new(builder.with_ansi(colours).finish()),
-        LogFormat::Json => Box::new(builder.json().flatten_event(true).with_current_span(true).finish()),
-    }
+    let layer = tracing_subscriber::fmt::layer().with_writer(writer);
+    let lines: AnyLayer = match format {
+        LogFormat::Text => layer.with_ansi(colours).boxed(),
+        LogFormat::Json => layer.json().flatten_event(true).with_current_span(true).boxed(),
+    };
+    let layers: Vec<AnyLayer> = std::iter::once(lines).chain(traces).collect();
+    tracing_subscriber::registry().with(layers).with(filter)
 }
 
 #[cfg(test)]
@@ -117,7 +153,7 @@ mod tests {
     fn logged(format: LogFormat, filter: &str, program: impl FnOnce()) -> String {
         let lines = Lines::default();
         let writer = lines.clone();
-        let subscriber = subscriber(format, parse_filter(filter).unwrap(), move || writer.clone(), false);
+        let subscriber = subscriber(format, parse_filter(filter).unwrap(), move || writer.clone(), false, None);
         tracing::subscriber::with_default(subscriber, program);
         let bytes = lines.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()

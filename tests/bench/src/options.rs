@@ -29,6 +29,10 @@ pub enum WorkloadName {
     Growth,
     /// Many watchers of one namespace.
     Watchers,
+    /// A quiet tenant beside a loud one.
+    Neighbours,
+    /// Ten times as many clients as do best.
+    Overload,
 }
 
 /// What to compare with.
@@ -93,6 +97,16 @@ pub struct Options {
     /// Watchers in the workload watchers.
     #[arg(long, default_value_t = 1_000)]
     pub watchers: usize,
+    /// Requests a second that the loud tenant in the workload neighbours may make; half of what the service does when
+    /// absent.
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    pub loud_rate: u32,
+    /// Clients of the loud tenant that wait for one lock.
+    #[arg(long, default_value_t = 2_000)]
+    pub loud_waiting: usize,
+    /// Event streams of the loud tenant that nobody reads.
+    #[arg(long, default_value_t = 100)]
+    pub slow_readers: usize,
     /// Threads that the load may use.
     #[arg(long, default_value_t = 1)]
     pub load_threads: usize,

@@ -52,9 +52,25 @@ pub async fn run(options: &Options) -> Result<()> {
         let length = Duration::from_secs_f64(options.seconds);
         report.watchers = Some(scenarios::watchers(&setup, options.watchers, length).await?);
     }
+    between_tenants(options, &setup, &mut report).await?;
     println!("{}", report.to_text());
     if let Some(out) = &options.out {
         report.write(out).with_context(|| format!("the results can't be written to {}", out.display()))?;
+    }
+    Ok(())
+}
+
+/// What tenants do to one another, and all of them together to the service.
+async fn between_tenants(options: &Options, setup: &Setup, report: &mut Report) -> Result<()> {
+    let length = Duration::from_secs_f64(options.seconds);
+    if options.workloads.contains(&WorkloadName::Neighbours) {
+        eprintln!("neighbours: {} waiting, {} slow readers", options.loud_waiting, options.slow_readers);
+        let (rate, waiting, slow_readers) = (options.loud_rate, options.loud_waiting, options.slow_readers);
+        let loudness = scenarios::Loudness { rate, waiting, slow_readers };
+        report.neighbours = Some(scenarios::neighbours(setup, loudness, length, options.rounds).await?);
+    }
+    if options.workloads.contains(&WorkloadName::Overload) {
+        report.overload = Some(scenarios::overload(setup, length).await?);
     }
     Ok(())
 }
@@ -80,7 +96,12 @@ fn cases(options: &Options) -> Vec<Case> {
             WorkloadName::ReadersWriters => cases.push(closed(Kind::ReadersWriters, other, many)),
             WorkloadName::Extend => cases.push(closed(Kind::Extend, other, many)),
             WorkloadName::Get => cases.push(closed(Kind::Look, other, many)),
-            WorkloadName::Holds | WorkloadName::Growth | WorkloadName::Failover | WorkloadName::Watchers => {}
+            WorkloadName::Holds
+            | WorkloadName::Growth
+            | WorkloadName::Failover
+            | WorkloadName::Watchers
+            | WorkloadName::Neighbours
+            | WorkloadName::Overload => {}
         }
     }
     cases

@@ -3,9 +3,18 @@
 mod failover;
 mod growth;
 mod holds;
+mod neighbours;
+mod overload;
 mod watchers;
 
 pub use failover::{Failover, failover};
 pub use growth::{Growth, Step, growth};
 pub use holds::{Holds, holds};
+pub use neighbours::{Loudness, Neighbours, neighbours};
+pub use overload::{Overload, overload};
 pub use watchers::{Watchers, watchers};
+
+/// Lets the load run for so long.
+async fn wait_for(length: std::time::Duration) {
+    tokio::time::sleep(length).await;
+}

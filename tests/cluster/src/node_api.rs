@@ -69,7 +69,7 @@ impl NodeApi {
 
     async fn call(&mut self, replica: u64, term: u64, body: call::Body) -> Result<Outcome, Status> {
         let deadline_ms = u32::try_from(TIMEOUT.as_millis()).expect("it is short");
-        let call = Call { id: 1, replica, term, deadline_ms, hold_ms: 0, body: Some(body) };
+        let call = Call { id: 1, replica, term, deadline_ms, body: Some(body), ..Call::default() };
         // The stream stays open behind the frame: a node need not answer a caller that has gone.
         let (frames, waiting) = futures::channel::mpsc::unbounded();
         frames.unbounded_send(CallFrame { calls: vec![call], given_up: vec![] }).expect("the other end is here");

@@ -17,10 +17,10 @@ const MAY_USE: [(&str, &[&str]); 14] = [
     ("auth", &["core"]),
     ("process", &["auth", "telemetry", "tls"]),
     ("bootstrap", &["auth"]),
-    ("routing", &["core", "proto", "cluster", "auth", "tls"]),
+    ("routing", &["core", "proto", "cluster", "auth", "tls", "telemetry"]),
     ("replication", &["storage", "proto", "plant"]),
-    ("node", &["core", "storage", "proto", "plant", "cluster", "auth", "routing", "replication", "tls"]),
-    ("gateway", &["core", "proto", "cluster", "auth", "routing", "tls"]),
+    ("node", &["core", "storage", "proto", "plant", "cluster", "auth", "routing", "replication", "tls", "telemetry"]),
+    ("gateway", &["core", "proto", "cluster", "auth", "routing", "tls", "telemetry"]),
 ];
 
 fn workspace() -> Workspace {

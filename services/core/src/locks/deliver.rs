@@ -52,6 +52,7 @@ impl LocksCore {
         self.names.remove(&(purged.account, purged.name.clone()));
         let slot = self.slots.remove(&key_of(purged)).expect("every open incarnation has its locks");
         let namespace = self.namespaces.remove(slot);
+        self.keep_usage(purged.account, &namespace);
         for (place, waiting) in &namespace.waits {
             let settled = Settled {
                 wait: place.wait(),

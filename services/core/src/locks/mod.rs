@@ -40,6 +40,7 @@ mod sessions;
 mod slab;
 mod snapshot;
 mod tree;
+mod usage;
 mod verify;
 mod view;
 mod waiting;
@@ -49,7 +50,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::shard_state::{Handled, ShardState};
-use crate::{AccountId, Answer, Context, Incarnation, LocksCommand, NamespaceRef, Refusal, SessionNumber};
+use crate::{AccountId, Answer, Context, Incarnation, LocksCommand, NamespaceRef, Refusal, SessionNumber, UsageTotals};
 use effects::Notes;
 use namespace::Namespace;
 use slab::Slab;
@@ -71,6 +72,8 @@ pub struct LocksCore {
     wait_ends: BTreeSet<WaitEnd>,
     /// Where a session is, by its number.
     sessions: BTreeMap<SessionNumber, (u32, Arc<str>)>,
+    /// What accounts did in namespaces that are gone.
+    ended_usage: BTreeMap<AccountId, UsageTotals>,
     /// What others have to be told of the present entry. Not part of the state.
     notes: Notes,
 }
@@ -101,6 +104,7 @@ impl LocksCore {
             deadlines: BTreeSet::new(),
             wait_ends: BTreeSet::new(),
             sessions: BTreeMap::new(),
+            ended_usage: BTreeMap::new(),
             notes: Notes::default(),
         }
     }
@@ -128,6 +132,7 @@ impl LocksCore {
             LocksCommand::LockInfo(info) => self.work(&info.namespace, wall_ms)?.lock_info(info)?,
             LocksCommand::InOrder(commands) => self.apply_in_order(context, commands)?,
         };
+        self.count(command);
         Ok((answer, None))
     }
 

@@ -11,7 +11,7 @@ use super::sessions::{Granted, Named, Session};
 use super::slab::Slab;
 use super::tree::{NodeId, Tree};
 use super::waiting::{Waiting, Watch};
-use crate::{Claim, Limits, Mode, NamespaceRef, Owner};
+use crate::{Claim, Limits, Mode, NamespaceRef, Owner, UsageTotals};
 
 /// One incarnation of a namespace, from its open to its purge.
 #[derive(Clone, Debug)]
@@ -39,6 +39,8 @@ pub(super) struct Namespace {
     pub(super) history: History,
     /// How many waiting requests were looked at since the start of the process. Not part of the state.
     pub(super) examined: u64,
+    /// What was done here, and the most that there was at once.
+    pub(super) usage: UsageTotals,
 }
 
 impl Namespace {
@@ -59,6 +61,7 @@ impl Namespace {
             granted: Slab::default(),
             history: History::default(),
             examined: 0,
+            usage: UsageTotals::default(),
         }
     }
 
@@ -119,6 +122,7 @@ impl Namespace {
         self.owners.get_mut(hold.owner).holds.insert(node);
         self.tree.add_hold(node, hold);
         self.holds += 1;
+        self.usage.peak_holds = self.usage.peak_holds.max(self.holds);
     }
 
     /// Takes a hold out. The path and the owner stay until they are pruned and forgotten.
@@ -152,6 +156,8 @@ impl Namespace {
         self.claims_waiting += waiting.claims.len() as u64;
         self.watchers.insert((waiting.watch, place));
         self.waits.insert(place, Box::new(waiting));
+        self.usage.waits += 1;
+        self.usage.peak_waiting = self.usage.peak_waiting.max(self.waits.len() as u64);
     }
 
     /// Takes a request out of the queue. The owner stays until it is forgotten.

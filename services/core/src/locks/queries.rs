@@ -41,6 +41,7 @@ impl LocksCore {
                 waiting: open.waits.len() as u64,
                 sessions: open.sessions.len() as u64,
             }),
+            Query::AccountUsage { account } => Ok(self.account_usage(*account)),
             Query::KeepAlive { namespace, session_id, epoch } => self.keep_alive(namespace, session_id, *epoch),
             Query::Believed { namespace, session_id, held } => self.believed(namespace, session_id, held),
             Query::Standing { namespace, wait } => self.find(namespace).and_then(|open| open.stand(*wait, revision)),

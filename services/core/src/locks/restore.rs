@@ -79,6 +79,14 @@ impl Restoring {
                 let fits = self.namespace()?.history.restore(revision, bytes.into_boxed_slice());
                 ensure(fits && revision <= now, "an event is out of order")
             }
+            Item::Usage(usage) => {
+                self.namespace()?.usage = usage;
+                Ok(())
+            }
+            Item::EndedUsage(account, usage) => {
+                let is_new = self.core.ended_usage.insert(account, usage).is_none();
+                ensure(is_new, "what an account used comes twice")
+            }
         }
     }
 

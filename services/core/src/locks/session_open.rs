@@ -49,6 +49,9 @@ impl Work<'_> {
         self.sessions.insert(number, (self.slot, Arc::clone(&session_id)));
         self.notes.opened(&self.ns.id, &session_id, (number, number, open.ttl_ms));
         self.ns.sessions.insert(session_id, session);
+        let (usage, sessions) = (&mut self.ns.usage, self.ns.sessions.len() as u64);
+        usage.sessions_opened += 1;
+        usage.peak_sessions = usage.peak_sessions.max(sessions);
     }
 
     fn resume_session(&mut self, open: &OpenSession) {

@@ -14,7 +14,9 @@ use super::sessions::{Named, Session};
 use crate::chunks::ChunkWriter;
 use crate::shard::Application;
 use crate::shard_state::StateItem;
-use crate::{AccountId, FencingToken, Incarnation, Limits, Metadata, Mode, Path, Phase, RequestId, Revision};
+use crate::{
+    AccountId, FencingToken, Incarnation, Limits, Metadata, Mode, Path, Phase, RequestId, Revision, UsageTotals,
+};
 
 /// A piece of a snapshot; written from references, read as values. Variants are only ever added at the end.
 #[derive(Serialize, Deserialize)]
@@ -43,6 +45,10 @@ pub(super) enum Item<S> {
         revision: Revision,
         bytes: Vec<u8>,
     },
+    /// What was counted in the namespace before it.
+    Usage(UsageTotals),
+    /// What was counted in namespaces that are gone.
+    EndedUsage(AccountId, UsageTotals),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -110,6 +116,9 @@ impl LocksCore {
         for item in self.state.items(Application::Locks) {
             writer.push(&Item::State(item));
         }
+        for (account, usage) in &self.ended_usage {
+            writer.push(&Item::EndedUsage(*account, *usage));
+        }
         for (key, slot) in &self.slots {
             let namespace = self.namespaces.get(*slot);
             writer.push(&Item::Namespace {
@@ -151,6 +160,10 @@ impl Namespace {
         }
         for (revision, bytes) in self.history.iter() {
             writer.push(&Item::Event { revision: *revision, bytes: bytes.to_vec() });
+        }
+        // Last, since what comes before it is counted anew while it is restored.
+        if self.usage != UsageTotals::default() {
+            writer.push(&Item::Usage(self.usage));
         }
     }
 

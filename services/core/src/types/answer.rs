@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Account, AccountChange, AcquireOutcome, ApiKey, Event, LockView, LostHold, Namespace, Refusal, Revision,
-    SessionNumber, SessionView, WaitView,
+    Account, AccountChange, AcquireOutcome, ApiKey, AuditRecord, Event, LockView, LostHold, Namespace, NamespaceUsage,
+    Refusal, Revision, SessionNumber, SessionView, UsageTotals, WaitView,
 };
 
 /// What a command or query answers.
@@ -146,6 +146,20 @@ pub enum Answer {
     InOrder(Vec<Result<Answer, Refusal>>),
     /// When an account's keys were last used: key ids, and wall clocks in milliseconds since 1970.
     KeyUse(Vec<(String, u64)>),
+    /// A page of the shard's audit log, the latest first.
+    AuditRecords {
+        /// The page.
+        records: Vec<AuditRecord>,
+        /// Whether more follow.
+        more: bool,
+    },
+    /// What an account uses of a locks shard.
+    AccountUsage {
+        /// Its open namespaces there, in order of name.
+        namespaces: Vec<NamespaceUsage>,
+        /// Of those that are gone.
+        ended: UsageTotals,
+    },
 }
 
 /// What goes back to whoever asked.

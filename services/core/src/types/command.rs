@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{AccountId, AccountStatus, ApiKey, Incarnation, Limits, LocksCommand, NamespaceRef, RequestId};
+use super::{AccountId, AccountStatus, ApiKey, Audited, Incarnation, Limits, LocksCommand, NamespaceRef, RequestId};
 
 /// What is written to a shard's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +21,18 @@ pub enum Command {
         /// Their numbers.
         numbers: Vec<u64>,
     },
+    /// Any of these, with who gave it. Answers as that one.
+    Audited(Audited),
+}
+
+impl Command {
+    /// The command itself, whoever gave it.
+    pub fn inner(&self) -> &Self {
+        match self {
+            Self::Audited(audited) => audited.command.inner(),
+            command => command,
+        }
+    }
 }
 
 /// Commands of the accounts shard.

@@ -33,6 +33,10 @@ pub const MAX_CYCLE_SHOWN: usize = 128;
 pub const MAX_LOCKS_SHOWN: usize = 64;
 /// A place in the queue beyond this is shown as this.
 pub const MAX_QUEUE_POSITION_SHOWN: u64 = 10_000;
+/// Records in the audit log of a shard; the oldest goes first.
+pub const MAX_AUDIT_RECORDS: usize = 20_000;
+/// Records of one account in the audit log of a shard.
+pub const MAX_AUDIT_RECORDS_PER_ACCOUNT: usize = 1_000;
 /// Events that a namespace remembers.
 pub const MAX_REMEMBERED_EVENTS: usize = 10_000;
 

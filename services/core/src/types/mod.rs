@@ -2,6 +2,7 @@
 
 mod account;
 mod answer;
+mod audit;
 mod command;
 mod effect;
 mod event;
@@ -13,9 +14,11 @@ mod namespace;
 mod query;
 mod refusal;
 mod session;
+mod usage;
 
 pub use account::*;
 pub use answer::*;
+pub use audit::*;
 pub use command::*;
 pub use effect::*;
 pub use event::*;
@@ -27,3 +30,4 @@ pub use namespace::*;
 pub use query::*;
 pub use refusal::*;
 pub use session::*;
+pub use usage::*;

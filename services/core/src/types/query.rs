@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{AccountId, BelievedHold, FencingToken, NamespaceRef, Path, Revision, WaitId};
+use super::{AccountId, AuditPlace, BelievedHold, FencingToken, NamespaceRef, Path, Revision, WaitId};
 
 /// What is asked without a log entry. Answered from the last applied entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,6 +148,20 @@ pub enum Query {
     },
     /// Answers `KeyUse`, of those keys that were used, in order of key id. Refused: `AccountNotFound`.
     KeyUse {
+        /// Whose.
+        account: AccountId,
+    },
+    /// Answers `AuditRecords`. Any shard answers this.
+    Audit {
+        /// Whose; absent for all.
+        account: Option<AccountId>,
+        /// Records before this one; absent for the latest.
+        before: Option<AuditPlace>,
+        /// At most so many.
+        limit: u32,
+    },
+    /// Answers `AccountUsage`, of a locks shard.
+    AccountUsage {
         /// Whose.
         account: AccountId,
     },

@@ -2,8 +2,9 @@
 
 use holdfast_core::shard::{Application, ShardCore};
 use holdfast_core::{
-    AccountsCommand, Acquire, BelievedHold, Cancel, Claim, Command, Incarnation, Limits, LockInfo, LocksCommand,
-    MessageStamp, Mode, NamespacesCommand, OpenSession, Owner, Path, Release, Reset, ToRelease, Wait, codec,
+    AccountsCommand, Acquire, Actor, Audited, BelievedHold, Cancel, Claim, Command, Incarnation, Limits, LockInfo,
+    LocksCommand, MessageStamp, Mode, NamespacesCommand, OpenSession, Owner, Path, Release, Reset, ToRelease, Wait,
+    codec,
 };
 
 use crate::support::{ACCOUNT, Shard, at, metadata, open, orders, process, purge, request_id, want};
@@ -43,6 +44,13 @@ fn commands_of_accounts_have_the_bytes_they_always_had() {
     assert_bytes(&Command::Accounts(delete), "01000407026b31");
     let used = vec![("k1".to_owned(), 300), ("k2".to_owned(), 1)];
     assert_bytes(&Command::Accounts(AccountsCommand::NoteKeyUse { used }), "01000502026b31ac02026b3201");
+}
+
+#[test]
+fn an_audited_command_has_the_bytes_it_always_had() {
+    let (actor, command) = (Actor::ApiKey { account: ACCOUNT, key_id: "k1".into() }, Box::new(accounts::delete(5)));
+    let audited = Audited { actor, request_id: "r1".into(), command };
+    assert_bytes(&Command::Audited(audited), "01040107026b31027231000205");
 }
 
 #[test]
@@ -218,7 +226,7 @@ fn a_snapshot_of_locks_has_the_bytes_it_always_had() {
     assert_snapshot(
         &shard.core,
         &[
-            "010f000002086c6f636b735f3030e807060000010d6e616d657370616365735f3030010107066f7264657273018008800840\
+            "0110000002086c6f636b735f3030e807060000010d6e616d657370616365735f3030010107066f7264657273018008800840\
              e807106480b89929c0cf24c0cf24e807c0cf24c0843da08d06a08d06a08d06904e00020473655f3103030000000000000000\
              0000000000000000010c686f7374206f662073655f31904e00e8d795ffbc310301016c040400027031000001000001e8d795\
              ffbc3101d00f0001016b0176000400027032000001000502e8d795ffbc3101d00f0000000401030473655f310c686f737420\
@@ -226,7 +234,8 @@ fn a_snapshot_of_locks_has_the_bytes_it_always_had() {
              70330101016c0101e807000000000901f207e8d795ffbc3106060001030473655f310c686f7374206f662073655f31000101\
              016c00000000000101730000e8d795ffbc310701170101e8d795ffbc31000002703102703101010101016c000702170102e8\
              d795ffbc31000002703202703201020101016c0007031f0103e8d795ffbc3105010473655f31000c686f7374206f66207365\
-             5f3100000704260104e8d795ffbc3100010473655f310101680c686f7374206f662073655f3101040101016c00",
+             5f3100000704260104e8d795ffbc3100010473655f310101680c686f7374206f662073655f3101040101016c00\
+             0806030201030201",
             "0100",
         ],
     );

@@ -1,6 +1,7 @@
 //! The state machines seen from outside: through `advance`, `apply`, `query`, `snapshot` and `restore` alone.
 
 mod accounts;
+mod audit;
 mod chain;
 mod golden;
 mod locks_acquire;
@@ -19,4 +20,5 @@ mod namespaces;
 mod outbox_waits;
 mod replay;
 mod support;
+mod usage;
 mod waiting;

@@ -64,8 +64,8 @@ impl Directory {
         self.accounts.api_key(key_id, deadline).await
     }
 
-    /// Whether the key of a token that was made at that instant (wall clock in milliseconds since 1970) is still good. It
-    /// is looked up only when it may have changed since.
+    /// Whether the key of a token that was made at that instant (wall clock in milliseconds since 1970) is still good.
+    /// It is looked up only when it may have changed since.
     ///
     /// # Errors
     /// `UNAVAILABLE` when it cannot be known.

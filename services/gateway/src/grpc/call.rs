@@ -7,6 +7,7 @@ use tonic::{Request, Status};
 use super::status;
 use crate::error::ApiResult;
 use crate::head::Head;
+use crate::server::Stay;
 use crate::service::{CallContext, Caller, Service};
 
 /// A call by a caller whose credential was checked, and what it asks.
@@ -29,6 +30,9 @@ async fn identify<T>(service: &Service, request: &Request<T>) -> ApiResult<(Call
     let head = head(request);
     let context = head.context()?;
     let caller = service.authenticate(head.bearer()?, &context).await?;
+    if let Some(stay) = request.extensions().get::<Stay>() {
+        stay.is_used_by(caller.principal().account().map(|principal| principal.account));
+    }
     Ok((context, caller))
 }
 

@@ -7,22 +7,33 @@ use axum::middleware::Next;
 use axum::response::Response;
 use metrics::{counter, histogram};
 use tonic::Code;
-use tracing::{Instrument, error, info_span};
+use tracing::{Instrument, debug, error, info_span};
+
+use holdfast_routing::on_behalf_of;
+use holdfast_telemetry::continue_trace;
 
 use super::{Methods, status};
-use crate::head::{Head, REQUEST_ID, out_of_time};
+use crate::head::{Head, REQUEST_ID, hold_back, out_of_time, trace_parent};
 
 pub(super) async fn observe(State(methods): State<Methods>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
     let head = Head::grpc(request.headers());
     let route = methods.label(request.uri().path());
     let span = info_span!("call", request_id = head.request_id);
+    if let Some(parent) = trace_parent(request.headers()) {
+        continue_trace(&span, parent);
+    }
     request.extensions_mut().insert(head.clone());
     // Only the time to the head of the answer is bounded: a stream may then go on.
-    let answered = head.in_time(next.run(request).instrument(span.clone())).await;
+    let called = on_behalf_of(&head.request_id, next.run(request)).instrument(span.clone());
+    let answered = head.in_time(called).await;
     let mut response = answered.unwrap_or_else(|| status(out_of_time()).into_http());
     response.headers_mut().insert(&REQUEST_ID, head.id_header());
     let code = code_label(&response);
+    if code == "RESOURCE_EXHAUSTED" {
+        hold_back().await;
+    }
+    span.in_scope(|| debug!(route, code, "a call is answered"));
     if code == "INTERNAL" {
         span.in_scope(|| error!(route, "a call ended with a fault of the service"));
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use axum::body::Body as Incoming;
 use axum::extract::{FromRequest, Request};
@@ -15,6 +16,7 @@ use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::error::Category;
 use time::OffsetDateTime;
+use tokio::time::timeout;
 
 use super::Problem;
 use crate::error::{ApiError, ApiResult, Code};
@@ -22,6 +24,8 @@ use crate::service::parse_instant;
 
 /// The largest body that is read, in bytes.
 pub(crate) const MAX_BODY_BYTES: usize = 64 * 1_024;
+/// How long a body may take, so that nobody keeps a connection busy with one that comes byte by byte.
+const BODY_WITHIN: Duration = Duration::from_secs(10);
 /// How much of a body that is too large is thrown away, in bytes: a caller that is still sending when the connection
 /// is closed may never see why.
 const MAX_DISCARDED_BYTES: usize = 1_024 * 1_024;
@@ -44,13 +48,16 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
 async fn read(headers: &HeaderMap, mut body: Incoming) -> ApiResult<Bytes> {
     let is_announced_too_large = announced_length(headers).is_some_and(|length| length > MAX_BODY_BYTES as u64);
     if !is_announced_too_large {
-        match Limited::new(&mut body, MAX_BODY_BYTES).collect().await {
-            Ok(collected) => return Ok(collected.to_bytes()),
-            Err(error) if error.is::<LengthLimitError>() => {}
-            Err(error) => return Err(ApiError::new(Code::InvalidArgument, format!("the body broke off: {error}"))),
+        let broken = |why: String| Err(ApiError::new(Code::InvalidArgument, format!("the body broke off: {why}")));
+        match timeout(BODY_WITHIN, Limited::new(&mut body, MAX_BODY_BYTES).collect()).await {
+            Ok(Ok(collected)) => return Ok(collected.to_bytes()),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => {}
+            Ok(Err(error)) => return broken(error.to_string()),
+            Err(_) => return broken(format!("it was not there within {} s", BODY_WITHIN.as_secs())),
         }
     }
-    discard(body).await;
+    // Who goes on sending for longer does not see why.
+    let _ = timeout(BODY_WITHIN, discard(body)).await;
     Err(ApiError::new(Code::PayloadTooLarge, format!("the body is larger than {MAX_BODY_BYTES} bytes")))
 }
 

@@ -5,6 +5,7 @@ use axum::http::request::Parts;
 
 use super::Problem;
 use crate::head::Head;
+use crate::server::Stay;
 use crate::service::{CallContext, Caller, Service};
 
 /// A call by a caller whose credential was checked.
@@ -28,6 +29,9 @@ impl FromRequestParts<Service> for Call {
         };
         let context = head.context()?;
         let caller = service.authenticate(head.bearer()?, &context).await?;
+        if let Some(stay) = parts.extensions.get::<Stay>() {
+            stay.is_used_by(caller.principal().account().map(|principal| principal.account));
+        }
         Ok(Self { caller, context })
     }
 }

@@ -67,6 +67,9 @@ impl FromRequestParts<Service> for Connecting {
             None => bearer_protocol(&parts.headers),
         };
         let caller = service.authenticate(bearer.as_deref(), &context).await?;
+        if let Some(stay) = parts.extensions.get::<Stay>() {
+            stay.is_used_by(caller.principal().account().map(|principal| principal.account));
+        }
         Ok(Self { caller, context })
     }
 }

@@ -11,6 +11,7 @@ mod body;
 mod call;
 mod connect;
 mod events;
+mod insight;
 mod lock_sets;
 mod locks;
 mod names;
@@ -82,6 +83,9 @@ fn of_service() -> OpenApiRouter<Service> {
         .routes(routes!(sessions::get, sessions::delete))
         .routes(routes!(sessions::keep_alive))
         .routes(routes!(connect::connect))
+        .routes(routes!(insight::usage))
+        .routes(routes!(insight::audit))
+        .routes(routes!(insight::cluster))
         .merge(openapi::routes())
 }
 

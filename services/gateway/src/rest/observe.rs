@@ -8,10 +8,13 @@ use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use metrics::{counter, histogram};
-use tracing::{Instrument, error, info_span};
+use tracing::{Instrument, debug, error, info_span};
+
+use holdfast_routing::on_behalf_of;
+use holdfast_telemetry::continue_trace;
 
 use super::Problem;
-use crate::head::{Head, REQUEST_ID, out_of_time};
+use crate::head::{Head, REQUEST_ID, hold_back, out_of_time, trace_parent};
 
 pub(super) async fn observe(mut request: Request, next: Next) -> Response {
     let started = Instant::now();
@@ -19,8 +22,12 @@ pub(super) async fn observe(mut request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
     let method = method_label(request.method());
     let span = info_span!("call", request_id = head.request_id);
+    if let Some(parent) = trace_parent(request.headers()) {
+        continue_trace(&span, parent);
+    }
     request.extensions_mut().insert(head.clone());
-    let answered = head.in_time(next.run(request).instrument(span.clone())).await;
+    let called = on_behalf_of(&head.request_id, next.run(request)).instrument(span.clone());
+    let answered = head.in_time(called).await;
     let mut response = answered.unwrap_or_else(|| Problem::from(out_of_time()).into_response());
     response.headers_mut().insert(&REQUEST_ID, head.id_header());
     // Answers are about now, and some hold a secret.
@@ -30,6 +37,11 @@ pub(super) async fn observe(mut request: Request, next: Next) -> Response {
     if response.status() == StatusCode::INTERNAL_SERVER_ERROR {
         span.in_scope(|| error!(method, route, "a call ended with a fault of the service"));
     }
+    if response.status() == StatusCode::TOO_MANY_REQUESTS {
+        hold_back().await;
+    }
+    let status = response.status().as_u16();
+    span.in_scope(|| debug!(method, route, status, "a call is answered"));
     let code = response.status().as_str().to_owned();
     counter!("holdfast_http_requests_total", "route" => route.clone(), "method" => method, "code" => code).increment(1);
     histogram!("holdfast_request_seconds", "route" => route).record(started.elapsed().as_secs_f64());

@@ -241,8 +241,7 @@ async fn unknown_routes_and_wrong_methods_are_problems() {
         "GET /",
         "GET /v1",
         "GET /v2/namespaces",
-        "GET /v1/usage",
-        "GET /v1/cluster",
+        "GET /v1/usages",
         "POST /v1/namespaces/ns/lock-sets",
         "POST /v1/namespaces/ns/lock-sets/list",
     ] {

@@ -37,7 +37,7 @@ impl Service {
                 max_number_of_namespaces: request.max_number_of_namespaces.unwrap_or(DEFAULT_MAX_NAMESPACES),
                 limits: Limits::default(),
             };
-            let routed = self.ask_accounts(Command::Accounts(command), context).await?;
+            let routed = self.ask_accounts(caller.audited(context, Command::Accounts(command)), context).await?;
             match routed.reply.outcome {
                 Err(Refusal::IdTaken) => {}
                 outcome => {
@@ -113,7 +113,7 @@ impl Service {
             max_number_of_namespaces: request.max_number_of_namespaces,
             limits,
         };
-        let routed = self.ask_accounts(Command::Accounts(command), context).await?;
+        let routed = self.ask_accounts(caller.audited(context, Command::Accounts(command)), context).await?;
         self.inner.directory.forget_account(id);
         expect_answer!(routed.reply.outcome?, Answer::Account(account) => account.into())
     }
@@ -126,7 +126,8 @@ impl Service {
         caller.require_operator()?;
         let id = validate::account_id("account_id", id)?;
         // Ids are never used again, so an account that is gone after an attempt of this call was there before it.
-        let routed = self.ask_accounts(Command::Accounts(AccountsCommand::Delete { id }), context).await?;
+        let command = caller.audited(context, Command::Accounts(AccountsCommand::Delete { id }));
+        let routed = self.ask_accounts(command, context).await?;
         self.inner.directory.forget_account(id);
         match routed.reply.outcome {
             Err(Refusal::AccountNotFound(_)) if routed.maybe_done_before => Ok(()),
@@ -134,7 +135,7 @@ impl Service {
         }
     }
 
-    async fn read_account(&self, id: AccountId, context: &CallContext) -> ApiResult<Account> {
+    pub(super) async fn read_account(&self, id: AccountId, context: &CallContext) -> ApiResult<Account> {
         let routed = self.ask_accounts(Query::Account { id }, context).await?;
         expect_answer!(routed.reply.outcome?, Answer::Account(account) => account)
     }

@@ -32,7 +32,7 @@ impl Service {
             let secret = self.draw_key(caller, account, context)?;
             let key = ApiKey { key_id: secret.key_id().to_owned(), secret_hash: secret.hash(), ..template.clone() };
             let command = Command::Accounts(AccountsCommand::CreateApiKey { key });
-            let routed = self.ask_accounts(command, context).await?;
+            let routed = self.ask_accounts(caller.audited(context, command), context).await?;
             match routed.reply.outcome {
                 Err(Refusal::IdTaken) if context.idempotency_key.is_none() => {}
                 outcome => {
@@ -89,7 +89,7 @@ impl Service {
         let account = self.account_of_keys(caller, account)?;
         validate::name("key_id", key_id)?;
         let command = AccountsCommand::DeleteApiKey { account, key_id: key_id.to_owned() };
-        let routed = self.ask_accounts(Command::Accounts(command), context).await?;
+        let routed = self.ask_accounts(caller.audited(context, Command::Accounts(command)), context).await?;
         match routed.reply.outcome {
             // An earlier attempt of this very call may have been the one that deleted it.
             Err(Refusal::ApiKeyNotFound) if routed.maybe_done_before => {}

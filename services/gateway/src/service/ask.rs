@@ -4,7 +4,9 @@ use std::future::Future;
 use std::time::Duration;
 
 use holdfast_cluster::{Application, shard_key};
-use holdfast_core::{AccountId, Acquire, Answer, Command, NamespaceRef, Query, Refusal, Reply, RequestId};
+use holdfast_core::{
+    AccountId, Acquire, Answer, Command, LocksCommand, NamespaceRef, Query, Refusal, Reply, RequestId,
+};
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep_until};
 
@@ -12,6 +14,7 @@ use super::caller::Tenant;
 use super::{CallContext, Service};
 use crate::error::{ApiError, ApiResult, Code};
 use crate::head::out_of_time;
+use crate::turns::{Turns, Urgency};
 use crate::validate;
 use holdfast_routing::{Repeat, Routed};
 
@@ -26,6 +29,22 @@ pub(crate) enum Ask {
     Wait(Box<Acquire>, Option<Duration>),
     /// Answered from the applied state.
     Query(Query),
+}
+
+impl Ask {
+    fn urgency(&self) -> Urgency {
+        let is_urgent = match self {
+            Self::Command(Command::Locks(command), _) => match command {
+                LocksCommand::Release(_) | LocksCommand::CloseSession { .. } => true,
+                LocksCommand::Acquire(acquire) => acquire.fencing_token.is_some(),
+                LocksCommand::OpenSession(open) => open.resume,
+                _ => false,
+            },
+            Self::Query(query) => matches!(query, Query::KeepAlive { .. }),
+            Self::Command(..) | Self::Wait(..) => false,
+        };
+        if is_urgent { Urgency::Urgent } else { Urgency::Usual }
+    }
 }
 
 impl From<Command> for Ask {
@@ -82,7 +101,8 @@ impl Service {
         ask: impl Into<Ask>,
         context: &CallContext,
     ) -> ApiResult<Routed> {
-        self.ask(Application::Namespaces, shard_key(Application::Namespaces, account.0, ""), ask.into(), context).await
+        let key = shard_key(Application::Namespaces, account.0, "");
+        self.ask_in_turn(account, Application::Namespaces, key, ask.into(), context).await
     }
 
     /// Asks the locks shard of a namespace by its name.
@@ -93,9 +113,10 @@ impl Service {
         context: &CallContext,
         make: impl Fn(NamespaceRef) -> Ask,
     ) -> ApiResult<Reply> {
+        let account = tenant.account.id;
         let call = |key, namespace| {
             let ask = make(namespace);
-            async move { Ok(self.ask(Application::Locks, key, ask, context).await?.reply) }
+            async move { Ok(self.ask_in_turn(account, Application::Locks, key, ask, context).await?.reply) }
         };
         self.in_namespace(tenant, name, context.deadline, call).await
     }
@@ -128,6 +149,23 @@ impl Service {
         }
         let answered = call(key, reference(second)).await?;
         if is_unknown(&answered) { Err(not_found()) } else { Ok(answered) }
+    }
+
+    /// Asks for an account when it is its turn.
+    pub(super) async fn ask_in_turn(
+        &self,
+        account: AccountId,
+        application: Application,
+        key: u32,
+        ask: Ask,
+        context: &CallContext,
+    ) -> ApiResult<Routed> {
+        // A wait takes its place in the queue of a lock at once, and none of the time of others while it waits there.
+        if matches!(ask, Ask::Wait(..)) {
+            return self.ask(application, key, ask, context).await;
+        }
+        let turn = self.inner.turns.take(account, ask.urgency(), context.deadline).await?;
+        Turns::during(turn, self.ask(application, key, ask, context)).await
     }
 
     async fn ask(&self, application: Application, key: u32, ask: Ask, context: &CallContext) -> ApiResult<Routed> {

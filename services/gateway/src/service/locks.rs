@@ -48,7 +48,8 @@ impl Service {
         // Done twice it could end a hold that was granted in between, which nobody asked for. So when its outcome is
         // not known, the caller is told so, and repeats it if that is what it wants.
         let make = |namespace| {
-            Ask::Command(Command::Locks(LocksCommand::Delete { namespace, path: path.clone() }), Repeat::Never)
+            let command = Command::Locks(LocksCommand::Delete { namespace, path: path.clone() });
+            Ask::Command(caller.audited(context, command), Repeat::Never)
         };
         let reply = self.ask_locks(tenant, namespace, context, make).await?;
         expect_answer!(reply.outcome?, Answer::Done => ())

@@ -5,7 +5,9 @@ mod accounts;
 mod acquire;
 mod api_keys;
 pub(crate) mod ask;
+mod audit;
 pub(crate) mod caller;
+mod cluster;
 mod context;
 mod grants;
 mod instant;
@@ -21,6 +23,7 @@ mod sessions;
 pub(crate) mod show;
 mod standing;
 mod tokens;
+mod usage;
 mod view;
 
 use std::fmt;
@@ -30,11 +33,14 @@ use holdfast_auth::{ClusterSecret, OperatorVerifier};
 
 use crate::directory::{Directory, RateLimits};
 use crate::events::Places;
+use crate::turns::Turns;
 use holdfast_routing::Router;
 use tokio_util::sync::CancellationToken;
 
+pub use audit::{AuditEntry, ListAudit};
 pub use caller::Caller;
 pub(crate) use caller::Tenant;
+pub use cluster::{ClusterInfo, NodeInfo, ReplicaInfo, ShardInfo};
 pub(crate) use context::Patience;
 pub use context::{CallContext, DEFAULT_DEADLINE};
 pub use instant::{Timestamp, parse_instant};
@@ -47,6 +53,7 @@ pub use sessions::{CreateSession, SessionInfo};
 pub(crate) use standing::{Standing, is_definite};
 pub(crate) use tokens::Tokens;
 pub use tokens::{CreateToken, CreatedToken};
+pub use usage::{NamespaceFigures, NamespaceUsageInfo, UsageInfo, UsageTotalsInfo};
 pub use view::*;
 
 /// The operations. A cheap clone; all clones share connections and caches.
@@ -66,6 +73,7 @@ pub(crate) struct Inner {
     pub(crate) router: Router,
     pub(crate) directory: Directory,
     pub(crate) rates: RateLimits,
+    pub(crate) turns: Arc<Turns>,
     pub(crate) operator: OperatorVerifier,
     pub(crate) tokens: Tokens,
     pub(crate) cluster_secret: ClusterSecret,

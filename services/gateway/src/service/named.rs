@@ -28,13 +28,18 @@ named! {
     }
     /// What happened.
     EventName as EventType { Acquired, Released, Expired, Deleted, Reset, SessionOpened, SessionEnded }
+    /// What was done.
+    ActionName as AuditAction {
+        AccountCreated, AccountUpdated, AccountDeleted, ApiKeyCreated, ApiKeyDeleted, NamespaceCreated,
+        NamespaceUpdated, NamespaceDeleted, LockDeleted, NamespaceReset,
+    }
     /// Whether an account may call.
     StatusName as AccountStatus { Active, Suspended }
 }
 
 #[cfg(test)]
 mod tests {
-    use holdfast_core::{AccountStatus, EventKind, LockState, Mode, Phase, Reason};
+    use holdfast_core::{AccountStatus, AuditAction, EventKind, LockState, Mode, Phase, Reason};
     use serde_json::json;
     use utoipa::PartialSchema;
 
@@ -61,5 +66,6 @@ mod tests {
         use EventKind::{Acquired, Deleted, Expired, Released, Reset, SessionEnded, SessionOpened};
         let kinds = [Acquired, Released, Expired, Deleted, Reset, SessionOpened, SessionEnded];
         assert_eq!(described::<EventName>(), json!(kinds.map(|kind| kind.name())));
+        assert_eq!(described::<ActionName>(), json!(AuditAction::ALL.map(AuditAction::name)));
     }
 }

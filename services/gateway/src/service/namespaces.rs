@@ -34,7 +34,8 @@ impl Service {
             name: request.name.clone(),
             description,
         };
-        let routed = self.ask_namespaces(account, Command::Namespaces(command), context).await?;
+        let command = caller.audited(context, Command::Namespaces(command));
+        let routed = self.ask_namespaces(account, command, context).await?;
         let namespace = expect_answer!(routed.reply.outcome?, Answer::Namespace(namespace) => namespace)?;
         check_repeat(namespace.name == request.name)?;
         Ok(namespace.into())
@@ -99,7 +100,8 @@ impl Service {
         self.inner.rates.admit(tenant.account)?;
         let account = tenant.account.id;
         let command = NamespacesCommand::Update { account, name: name.to_owned(), description };
-        let routed = self.ask_namespaces(account, Command::Namespaces(command), context).await?;
+        let command = caller.audited(context, Command::Namespaces(command));
+        let routed = self.ask_namespaces(account, command, context).await?;
         let outcome = routed.reply.outcome.map_err(|refusal| about(refusal, name));
         expect_answer!(outcome?, Answer::Namespace(namespace) => namespace.into())
     }
@@ -126,7 +128,8 @@ impl Service {
             None => self.read_namespace(tenant, name, context).await?.incarnation,
         };
         let command = NamespacesCommand::Delete { account, name: name.to_owned(), incarnation: Some(incarnation) };
-        let routed = self.ask_namespaces(account, Command::Namespaces(command), context).await?;
+        let command = caller.audited(context, Command::Namespaces(command));
+        let routed = self.ask_namespaces(account, command, context).await?;
         self.inner.directory.forget_namespace(account, name);
         match routed.reply.outcome {
             // An earlier attempt of this very call may have been the one that deleted it.

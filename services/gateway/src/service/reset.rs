@@ -27,7 +27,7 @@ impl Service {
             let (live_owners, before_revision) = (request.live_owners.clone(), request.before_revision);
             let reset = Reset { namespace, live_owners, before_revision };
             // Done twice it could end what was granted in between, as with the deletion of a lock.
-            Ask::Command(Command::Locks(LocksCommand::Reset(reset)), Repeat::Never)
+            Ask::Command(caller.audited(context, Command::Locks(LocksCommand::Reset(reset))), Repeat::Never)
         };
         let reply = self.ask_locks(tenant, &request.namespace, context, make).await?;
         expect_answer!(

@@ -286,16 +286,11 @@ impl Service {
         context: &CallContext,
         make: impl Fn(NamespaceRef) -> Ask,
     ) -> ApiResult<Placed> {
+        let account = tenant.account.id;
         let call = |key, namespace: NamespaceRef| {
             let ask = make(namespace.clone());
             async move {
-                let routed = match ask {
-                    Ask::Command(command, repeat) => {
-                        let router = &self.inner.router;
-                        router.command(Application::Locks, key, &command, repeat, context.deadline).await?
-                    }
-                    _ => return Err(ApiError::internal("only a command changes a session")),
-                };
+                let routed = self.ask_in_turn(account, Application::Locks, key, ask, context).await?;
                 Ok(Placed { key, namespace, routed })
             }
         };

@@ -4,6 +4,7 @@
 //! A [`Table`] exists only while its replica leads and is rebuilt from the state by the next leader: nothing in it is a
 //! fact that anybody relies on. It is changed under the lock of the state only, so that it is never behind or ahead.
 
+mod figures;
 mod follows;
 mod news;
 mod sessions;
@@ -16,6 +17,7 @@ use holdfast_core::{
 };
 use tokio::time::Instant;
 
+pub(crate) use figures::{Figures, describe};
 pub(crate) use follows::Follows;
 pub(crate) use news::News;
 pub(crate) use sessions::{SessionKey, Sessions, SignOfLife};
@@ -29,6 +31,7 @@ pub(crate) struct Table {
     pub(crate) sessions: Sessions,
     pub(crate) follows: Follows,
     pub(crate) news: News,
+    figures: Figures,
     /// Whether the duty that looks after callers looks at them already.
     looks_after_callers: bool,
 }
@@ -47,8 +50,8 @@ impl Table {
         for lease in core.wait_leases().filter(|lease| lease.wait.attempt > 0) {
             waits.enqueued(lease.namespace, lease.wait.wait, lease.wait.attempt, now);
         }
-        let (follows, news) = (Follows::default(), News::default());
-        Self { term, attempts: 0, waits, sessions, follows, news, looks_after_callers: false }
+        let (follows, news, figures) = (Follows::default(), News::default(), Figures::new());
+        Self { term, attempts: 0, waits, sessions, follows, news, figures, looks_after_callers: false }
     }
 
     /// Whether a duty has to look at the table earlier than it meant to. Said once.
@@ -71,11 +74,13 @@ impl Table {
 
     /// A command was applied.
     pub(crate) fn replied(&mut self, command: &Command, reply: &Reply) {
-        if matches!(command, Command::Accounts(_)) && reply.outcome.is_ok() {
+        if matches!(command.inner(), Command::Accounts(_)) && reply.outcome.is_ok() {
             self.news.accounts_changed();
         }
         let Command::Locks(LocksCommand::Acquire(Acquire { namespace, .. })) = command else { return };
-        let Ok(Answer::Acquired { outcome: AcquireOutcome::Enqueued(enqueued), .. }) = &reply.outcome else { return };
+        let Ok(Answer::Acquired { outcome, .. }) = &reply.outcome else { return };
+        self.figures.acquired(outcome);
+        let AcquireOutcome::Enqueued(enqueued) = outcome else { return };
         if enqueued.attempt > 0 {
             self.waits.enqueued(namespace.clone(), enqueued.wait, enqueued.attempt, Instant::now());
         }
@@ -83,6 +88,9 @@ impl Table {
 
     /// Something happened that others are to be told of.
     pub(crate) fn tell(&mut self, effect: Effect, clock_ms: u64) {
+        if let Effect::Settled { outcome, .. } = &effect {
+            self.figures.settled(outcome);
+        }
         match &effect {
             Effect::Settled { wait, attempt, .. } if *attempt > 0 => {
                 let wait = *wait;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use holdfast_core::{AcquireOutcome, Answer, Cancel, Effect, NamespaceRef, Reply, WaitId, codec};
+use metrics::histogram;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -27,6 +28,8 @@ struct Slot {
     namespace: NamespaceRef,
     /// The highest attempt that the core knows of; its caller may not have attached yet.
     attempt: u64,
+    /// When this leader first knew of it.
+    since: Instant,
     /// The highest one whose caller has attached.
     attached: u64,
     callers: Vec<oneshot::Sender<Bytes>>,
@@ -63,6 +66,7 @@ impl Waits {
         let slot = self.slots.entry(wait).or_insert_with(|| Slot {
             namespace,
             attempt,
+            since: now,
             attached: 0,
             callers: Vec::new(),
             lease_ends: None,
@@ -115,6 +119,7 @@ impl Waits {
     pub(crate) fn settled(&mut self, wait: WaitId, effect: Effect, clock_ms: u64, now: Instant) {
         let Some(slot) = self.slots.get_mut(&wait) else { return };
         let Effect::Settled { outcome, locks, .. } = &effect else { return };
+        histogram!("holdfast_wait_seconds").record((now - slot.since).as_secs_f64());
         let is_granted = matches!(outcome, AcquireOutcome::Granted { .. });
         let answer = Answer::Acquired { outcome: outcome.clone(), locks: locks.clone() };
         let reply = Bytes::from(codec::encode(&Reply { outcome: Ok(answer), clock_ms, awaits_outbox: None }));
@@ -136,6 +141,7 @@ impl Waits {
         let slot = Slot {
             namespace: give_back.namespace.clone(),
             attempt: give_back.attempt,
+            since: Instant::now(),
             attached: give_back.attempt,
             callers: Vec::new(),
             lease_ends: None,

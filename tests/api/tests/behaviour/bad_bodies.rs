@@ -52,7 +52,13 @@ async fn deep_json_does_no_harm() {
 #[tokio::test]
 async fn bad_utf_8_in_a_body_is_refused() {
     let world = world().await;
-    let bodies = [&b"{\"process_id\":\"p\xff\",\"ttl_ms\":1000}"[..], b"{\"process_id\xc3\":\"p\"}", b"\xff\xfe{}"];
+    let bodies = [
+        &b"{\"process_id\":\"p\xff\",\"ttl_ms\":1000}"[..],
+        b"{\"process_id\":\"p\xc0\xaf\",\"ttl_ms\":1000}",
+        b"{\"process_id\":\"p\xe0\x80\xaf\",\"ttl_ms\":1000}",
+        b"{\"process_id\xc3\":\"p\"}",
+        b"\xff\xfe{}",
+    ];
     for body in bodies {
         let headers = [("content-type", "application/json")];
         world.rest.send(ACQUIRE, &headers, Bytes::copy_from_slice(body)).await.refused("INVALID_ARGUMENT");

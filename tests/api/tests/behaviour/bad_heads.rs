@@ -71,7 +71,7 @@ async fn unknown_routes_are_not_found() {
         "GET /v2/namespaces",
         "GET /v1/Namespaces",
         "POST /v1/namespaces/ns/locks/l/take",
-        "GET /v1/usage",
+        "GET /v1/usages",
     ] {
         rest.call(line).await.refused("NOT_FOUND");
     }

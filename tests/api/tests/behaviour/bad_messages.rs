@@ -104,6 +104,8 @@ async fn bad_utf_8_in_a_message_is_the_callers_fault() {
         RawAcquire { namespace: b"\xff".into(), ..good.clone() },
         RawAcquire { name: b"l\xc3".into(), ..good.clone() },
         RawAcquire { process_id: b"\xed\xa0\x80".into(), ..good.clone() },
+        RawAcquire { name: b"\xc0\xaf".into(), ..good.clone() },
+        RawAcquire { name: b"\xf0\x80\x80\xae".into(), ..good.clone() },
     ] {
         let status = send(&world.rest, ACQUIRE, bad).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");

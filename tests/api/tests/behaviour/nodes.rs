@@ -137,6 +137,30 @@ fn a_missing_or_damaged_secret_is_named() {
 }
 
 #[test]
+fn an_address_that_others_can_reach_is_refused_without_encryption() {
+    let mut cluster = Cluster::new();
+    cluster.config["nodes"][0]["address"] = json!("0.0.0.0:7000");
+    let data_dir = scratch();
+    let ended = cluster.start("nd_1", &data_dir);
+    assert!(
+        ended.output.contains("--cluster-tls-cert-file") && ended.output.contains("--insecure"),
+        "{}",
+        ended.output
+    );
+    assert!(!data_dir.exists());
+
+    let path = |file: &str| cluster.folder.join(file).to_str().unwrap().to_owned();
+    let (config, secret, token) = (path("cluster_config.json"), path("cluster.secret"), path("operator.token"));
+    let files = ["--cluster-config", &config, "--cluster-secret-file", &secret, "--operator-token-file", &token];
+    let locktopus = ["--listen", "127.0.0.1:0", "--locktopus-listen", "0.0.0.0:0", "--locktopus-account", "demo"];
+    for listen in [&["--listen", "0.0.0.0:0"][..], &locktopus] {
+        let ended = run_to_its_end("holdfast-gateway", &[&files[..], listen].concat());
+        let output = &ended.output;
+        assert!(!ended.success && output.contains("--tls-cert-file") && output.contains("--insecure"), "{output}");
+    }
+}
+
+#[test]
 fn a_port_of_a_node_in_use_is_named_and_nothing_is_changed() {
     let mut cluster = Cluster::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -79,7 +79,8 @@ fn refusal(operation: &Operation, caller: &KnownCaller) -> Option<&'static str> 
         Kind::Suspended => Some("PERMISSION_DENIED"),
         Kind::Operator if operation.is_for_the_operator => None,
         Kind::Operator => Some("PERMISSION_DENIED"),
-        _ if operation.is_for_the_operator => Some("PERMISSION_DENIED"),
+        // Some calls are for the operator and for keys alike.
+        _ if operation.is_for_the_operator && needs.is_empty() => Some("PERMISSION_DENIED"),
         Kind::Scoped(scope) if !needs.is_empty() && !needs.iter().any(|need| need == scope) => {
             Some("PERMISSION_DENIED")
         }

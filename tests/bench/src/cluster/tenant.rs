@@ -27,9 +27,17 @@ impl Cluster {
     /// # Errors
     /// When a call is refused.
     pub async fn tenant(&self, namespaces: usize) -> Result<Tenant> {
-        let operator = self.secrets.operator_token().reveal().expose().to_owned();
+        self.tenant_of("bench@example.com", namespaces).await
+    }
+
+    /// Makes an account of that address.
+    ///
+    /// # Errors
+    /// When a call is refused.
+    pub async fn tenant_of(&self, email: &str, namespaces: usize) -> Result<Tenant> {
+        let operator = self.operator();
         let body = json!({
-            "email": "bench@example.com", "full_name": "Benchmark", "max_number_of_namespaces": namespaces.max(1),
+            "email": email, "full_name": "Benchmark", "max_number_of_namespaces": namespaces.max(1),
         });
         let account = self.call(Method::POST, "/v1/accounts", &operator, body).await?;
         let id = account["id"].as_str().context("an account has an id")?.to_owned();
@@ -44,6 +52,19 @@ impl Cluster {
             names.push(name);
         }
         Ok(Tenant { account: u64::from_str_radix(&id, 16)?, key, namespaces: names })
+    }
+
+    /// Changes limits of an account.
+    ///
+    /// # Errors
+    /// When the call is refused.
+    pub async fn change_limits(&self, tenant: &Tenant, limits: Value) -> Result<()> {
+        let path = format!("/v1/accounts/{:016x}", tenant.account);
+        self.call(Method::PATCH, &path, &self.operator(), json!({"limits": limits})).await.map(drop)
+    }
+
+    fn operator(&self) -> String {
+        self.secrets.operator_token().reveal().expose().to_owned()
     }
 
     async fn call(&self, method: Method, path: &str, bearer: &str, body: Value) -> Result<Value> {

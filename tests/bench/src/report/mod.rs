@@ -12,7 +12,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::scenarios::{Failover, Growth, Holds, Watchers};
+use crate::scenarios::{Failover, Growth, Holds, Neighbours, Overload, Watchers};
 
 pub use machine::Machine;
 pub use measurement::{Measurement, Quantiles};
@@ -41,6 +41,10 @@ pub struct Report {
     pub growth: Option<Growth>,
     /// Watch fan-out.
     pub watchers: Option<Watchers>,
+    /// A quiet tenant beside a loud one.
+    pub neighbours: Option<Neighbours>,
+    /// More than the service can do.
+    pub overload: Option<Overload>,
 }
 
 impl Report {
@@ -63,6 +67,8 @@ impl Report {
             failover: None,
             growth: None,
             watchers: None,
+            neighbours: None,
+            overload: None,
         }
     }
 

@@ -50,6 +50,12 @@ fn sections(report: &Report, preset: &str) -> String {
     if report.watchers.is_some() {
         add("Watch fan-out", watchers(report, preset));
     }
+    if report.neighbours.is_some() {
+        add("A quiet tenant beside a loud one", neighbours(report, preset));
+    }
+    if report.overload.is_some() {
+        add("Overload", overload(report, preset));
+    }
     text
 }
 
@@ -235,6 +241,67 @@ fn watchers(report: &Report, preset: &str) -> Table {
             format!("{:.1}", heard.max_us / 1_000.0),
             format!("{:.0}", watchers.delivered_per_second),
             format!("{:.1}", watchers.server_cpu_us),
+        ]);
+    }
+    align(table, &[])
+}
+
+fn neighbours(report: &Report, preset: &str) -> Table {
+    let header = [
+        "loud: limit/s",
+        "pairs/s",
+        "refused/s",
+        "waiting",
+        "slow readers",
+        "quiet: p50 ms alone",
+        "beside",
+        "p99 ms alone",
+        "beside",
+        "p99 ratio",
+        "failed",
+    ];
+    let mut table = table(preset, &header);
+    if let Some(seen) = &report.neighbours {
+        let ms = |us: f64| format!("{:.2}", us / 1_000.0);
+        table.add_row([
+            seen.limit.to_string(),
+            format!("{:.0}", seen.served_per_second),
+            format!("{:.0}", seen.refused_per_second),
+            seen.waiting.to_string(),
+            seen.slow_readers.to_string(),
+            ms(seen.alone.p50_us),
+            ms(seen.beside.p50_us),
+            ms(seen.alone.p99_us),
+            ms(seen.beside.p99_us),
+            format!("{:.2} x", seen.beside.p99_us / seen.alone.p99_us),
+            seen.failed.to_string(),
+        ]);
+    }
+    align(table, &[])
+}
+
+fn overload(report: &Report, preset: &str) -> Table {
+    let header = [
+        "best with clients",
+        "pairs/s",
+        "clients",
+        "goodput pairs/s",
+        "of the peak",
+        "late/s",
+        "shed/s",
+        "failed otherwise",
+    ];
+    let mut table = table(preset, &header);
+    if let Some(seen) = &report.overload {
+        table.add_row([
+            seen.best_clients.to_string(),
+            format!("{:.0}", seen.peak_per_second),
+            seen.clients.to_string(),
+            format!("{:.0}", seen.goodput_per_second),
+            format!("{:.0} %", 100.0 * seen.goodput_per_second / seen.peak_per_second),
+            format!("{:.0}", seen.late_per_second),
+            format!("{:.0}", seen.shed_per_second),
+            seen.failed.to_string(),
         ]);
     }
     align(table, &[])

@@ -11,7 +11,7 @@ mod world;
 pub(crate) use doors::{Ask, Door, Holder, Mode, State, TokenDoor};
 pub(crate) use rest::Rest;
 pub(crate) use socket::{Socket, lock};
-pub(crate) use world::{World, operator, server, tenant, trusting_server};
+pub(crate) use world::{Tenant, World, operator, server, tenant, trusting_server};
 
 use std::future::Future;
 use std::time::{Duration, Instant};

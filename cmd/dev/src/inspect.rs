@@ -1,0 +1,104 @@
+//! `dev inspect`: the cluster as its nodes see it.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde_json::Value;
+
+use crate::output::{self, Format};
+use crate::{Global, api};
+
+/// Flags of `dev inspect`.
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// Only the shards whose id begins so, like locks or locks_03.
+    #[arg(long, env = "HOLDFAST_SHARD", default_value = "", value_name = "PREFIX")]
+    shard: String,
+}
+
+/// Asks, and prints.
+pub(crate) async fn run(global: &Global, args: &InspectArgs) -> Result<()> {
+    let client = api::operator(global).await?;
+    let cluster = client.get("/v1/cluster").await?;
+    match global.output {
+        Format::Json => output::print(&cluster),
+        Format::Text => output::print(text(&cluster, &args.shard)?.trim_end()),
+    }
+}
+
+fn text(cluster: &Value, prefix: &str) -> Result<String> {
+    let mut text = format!("config version {}\n\n", cluster["config_version"]);
+    writeln!(text, "{:<8} {:<22} {:<6} {:>5}  STATE", "NODE", "ADDRESS", "READY", "LEADS")?;
+    for node in rows(cluster, "nodes")? {
+        let ready = if node["ready"] == true { "yes" } else { "no" };
+        let (id, address) = (api::text(node, "id")?, api::text(node, "address")?);
+        let reason = node["not_ready_reason"].as_str().unwrap_or("");
+        let leads = node["leads"].to_string();
+        writeln!(text, "{}", format!("{id:<8} {address:<22} {ready:<6} {leads:>5}  {reason}").trim_end())?;
+    }
+    let (lower, upper) = ("FROM", "TO");
+    writeln!(
+        text,
+        "\n{:<14} {lower:<8} {upper:<8} {:<8} {:>5} {:>9} {:>8} {:>8}  BEHIND",
+        "SHARD", "LEADER", "TERM", "HOLDS", "WAITING", "SESSIONS"
+    )?;
+    for shard in rows(cluster, "shards")? {
+        let id = api::text(shard, "id")?;
+        if id.starts_with(prefix) {
+            writeln!(text, "{}", row(id, shard)?.trim_end())?;
+        }
+    }
+    Ok(text)
+}
+
+fn row(id: &str, shard: &Value) -> Result<String> {
+    let leader = shard["leader_node_id"].as_str().unwrap_or("none");
+    let (lower, upper) = (api::text(shard, "lower_bound")?, api::text(shard, "upper_bound")?);
+    // As texts, since JSON values know nothing of columns.
+    let [term, holds, waiting, sessions] = ["term", "holds", "waiting", "sessions"].map(|name| shard[name].to_string());
+    let behind = rows(shard, "replicas")?.iter().map(|replica| {
+        let node = replica["node_id"].as_str().unwrap_or("?");
+        match replica["entries_behind"].as_u64() {
+            Some(entries) => format!("{node}:{entries}"),
+            None => format!("{node}:?"),
+        }
+    });
+    let behind = behind.collect::<Vec<_>>().join(" ");
+    Ok(format!("{id:<14} {lower:<8} {upper:<8} {leader:<8} {term:>5} {holds:>9} {waiting:>8} {sessions:>8}  {behind}"))
+}
+
+fn rows<'a>(value: &'a Value, field: &str) -> Result<&'a Vec<Value>> {
+    value[field]
+        .as_array()
+        .with_context(|| format!("the service's answer has no list {field:?}; is it of this version?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_cluster_is_shown_as_tables_with_what_is_not_known_marked() {
+        let cluster = json!({
+            "config_version": 3,
+            "nodes": [
+                {"id": "nd_1", "address": "127.0.0.1:7000", "ready": true, "not_ready_reason": null, "leads": 1},
+                {"id": "nd_2", "address": "127.0.0.1:7001", "ready": false, "not_ready_reason": "down", "leads": 0},
+            ],
+            "shards": [{
+                "id": "locks_00", "lower_bound": "00000000", "upper_bound": "ffffffff", "leader_node_id": "nd_1",
+                "term": 2, "holds": 5, "waiting": 1, "sessions": 0,
+                "replicas": [{"node_id": "nd_1", "entries_behind": 0}, {"node_id": "nd_2", "entries_behind": null}],
+            }],
+        });
+        let shown = text(&cluster, "").unwrap();
+        assert!(shown.contains("nd_2     127.0.0.1:7001         no         0  down\n"), "{shown}");
+        let shard = "locks_00       00000000 ffffffff nd_1         2         5        1        0  nd_1:0 nd_2:?\n";
+        assert!(shown.contains(shard), "{shown}");
+        assert!(!text(&cluster, "accounts").unwrap().contains("locks_00"));
+        assert!(text(&json!({}), "").is_err());
+    }
+}

@@ -1,0 +1,179 @@
+//! The audit log of a shard: who did what, the latest of it.
+//!
+//! Bounded twice, so that neither one account nor all of them together fill a shard, and so that an account that does
+//! much does not push out what others did before the shard as a whole is full.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::{
+    AccountId, AccountStatus, AccountsCommand, Answer, AuditAction, AuditPlace, AuditRecord, Audited, Command, Context,
+    LocksCommand, MAX_AUDIT_RECORDS, MAX_AUDIT_RECORDS_PER_ACCOUNT, NamespacesCommand, Path, page,
+};
+
+/// How far back a repeat of a call is looked for.
+const REPEATS_WITHIN: usize = 16;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AuditLog {
+    records: BTreeMap<u64, AuditRecord>,
+    /// The numbers of each account's records.
+    of_account: BTreeMap<AccountId, VecDeque<u64>>,
+}
+
+/// What a command does that is worth a record.
+struct Act {
+    account: AccountId,
+    action: AuditAction,
+    key_id: Option<String>,
+    namespace: Option<String>,
+    path: Option<Path>,
+    detail: String,
+}
+
+impl AuditLog {
+    /// Notes a command that was not refused. A repeat of the same call, which changed nothing, is noted once.
+    pub(crate) fn note(&mut self, context: &Context, audited: &Audited, answer: &Answer) {
+        let Some(act) = act_of(&audited.command, answer) else { return };
+        let last = self.records.last_key_value().map(|(_, record)| (record.number, record.at_ms));
+        let (last_number, last_ms) = last.unwrap_or_default();
+        let record = AuditRecord {
+            number: last_number + 1,
+            at_ms: context.wall_ms.max(last_ms),
+            account: act.account,
+            actor: audited.actor.clone(),
+            request_id: audited.request_id.clone(),
+            action: act.action,
+            key_id: act.key_id,
+            namespace: act.namespace,
+            path: act.path,
+            detail: act.detail,
+        };
+        if !self.has_noted(&record) {
+            self.push(record);
+        }
+    }
+
+    /// What is done once however often it is sent is noted once, too. Forced deletions and resets are never sent again.
+    fn has_noted(&self, record: &AuditRecord) -> bool {
+        if matches!(record.action, AuditAction::LockDeleted | AuditAction::NamespaceReset) {
+            return false;
+        }
+        let numbers = self.of_account.get(&record.account).into_iter().flatten().rev().take(REPEATS_WITHIN);
+        let mut noted = numbers.filter_map(|number| self.records.get(number));
+        noted.any(|noted| {
+            let same = AuditRecord { number: noted.number, at_ms: noted.at_ms, ..record.clone() };
+            *noted == same
+        })
+    }
+
+    fn push(&mut self, record: AuditRecord) {
+        let of_account = self.of_account.entry(record.account).or_default();
+        of_account.push_back(record.number);
+        if of_account.len() > MAX_AUDIT_RECORDS_PER_ACCOUNT
+            && let Some(oldest) = of_account.pop_front()
+        {
+            self.records.remove(&oldest);
+        }
+        self.records.insert(record.number, record);
+        if self.records.len() > MAX_AUDIT_RECORDS
+            && let Some((number, oldest)) = self.records.pop_first()
+            && let Some(of_account) = self.of_account.get_mut(&oldest.account)
+        {
+            of_account.retain(|other| *other != number);
+            if of_account.is_empty() {
+                self.of_account.remove(&oldest.account);
+            }
+        }
+    }
+
+    /// Takes a record of a snapshot; false when it is out of order.
+    pub(crate) fn restore(&mut self, record: AuditRecord) -> bool {
+        let fits = self.records.last_key_value().is_none_or(|(last, _)| *last < record.number);
+        if fits {
+            self.push(record);
+        }
+        fits
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &AuditRecord> {
+        self.records.values()
+    }
+
+    /// The latest records before a place, the latest first; of one account or of all.
+    pub(crate) fn page(&self, account: Option<AccountId>, before: Option<AuditPlace>, limit: u32) -> Answer {
+        let is_before = |record: &&AuditRecord| {
+            before.is_none_or(|before| AuditPlace { at_ms: record.at_ms, number: record.number } < before)
+        };
+        let (records, more) = match account {
+            None => page::cut(self.records.values().rev().filter(is_before), limit, AuditRecord::clone),
+            Some(account) => {
+                let numbers = self.of_account.get(&account).into_iter().flatten().rev();
+                let records = numbers.filter_map(|number| self.records.get(number));
+                page::cut(records.filter(is_before), limit, AuditRecord::clone)
+            }
+        };
+        Answer::AuditRecords { records, more }
+    }
+}
+
+fn act_of(command: &Command, answer: &Answer) -> Option<Act> {
+    match (command, answer) {
+        (Command::Accounts(command), answer) => act_on_account(command, answer),
+        (Command::Namespaces(command), _) => act_on_namespace(command),
+        (Command::Locks(command), answer) => act_on_locks(command, answer),
+        (Command::OutboxConfirm { .. } | Command::Audited(_), _) => None,
+    }
+}
+
+fn act_on_account(command: &AccountsCommand, answer: &Answer) -> Option<Act> {
+    let act = |account, action, key_id, detail| Act { account, action, key_id, namespace: None, path: None, detail };
+    Some(match (command, answer) {
+        (AccountsCommand::Create { .. }, Answer::Account(account)) => {
+            act(account.id, AuditAction::AccountCreated, None, account.email.clone())
+        }
+        (AccountsCommand::Update { id, full_name, status, max_number_of_namespaces, limits }, _) => {
+            let mut changed = Vec::new();
+            changed.extend(full_name.as_ref().map(|_| "full_name".to_owned()));
+            changed.extend(status.map(|status| {
+                format!("status {}", if status == AccountStatus::Active { "ACTIVE" } else { "SUSPENDED" })
+            }));
+            changed.extend(max_number_of_namespaces.map(|max| format!("max_number_of_namespaces {max}")));
+            changed.extend(limits.as_ref().map(|_| "limits".to_owned()));
+            act(*id, AuditAction::AccountUpdated, None, changed.join(", "))
+        }
+        (AccountsCommand::Delete { id }, _) => act(*id, AuditAction::AccountDeleted, None, String::new()),
+        (AccountsCommand::CreateApiKey { .. }, Answer::ApiKey(key)) => {
+            act(key.account, AuditAction::ApiKeyCreated, Some(key.key_id.clone()), key.scopes.names().join(" "))
+        }
+        (AccountsCommand::DeleteApiKey { account, key_id }, _) => {
+            act(*account, AuditAction::ApiKeyDeleted, Some(key_id.clone()), String::new())
+        }
+        _ => return None,
+    })
+}
+
+fn act_on_namespace(command: &NamespacesCommand) -> Option<Act> {
+    let (account, name, action) = match command {
+        NamespacesCommand::Create { account, name, .. } => (account, name, AuditAction::NamespaceCreated),
+        NamespacesCommand::Update { account, name, .. } => (account, name, AuditAction::NamespaceUpdated),
+        NamespacesCommand::Delete { account, name, .. } => (account, name, AuditAction::NamespaceDeleted),
+        NamespacesCommand::Deliver { .. } => return None,
+    };
+    let namespace = Some(name.clone());
+    Some(Act { account: *account, action, key_id: None, namespace, path: None, detail: String::new() })
+}
+
+fn act_on_locks(command: &LocksCommand, answer: &Answer) -> Option<Act> {
+    let (namespace, action, path, detail) = match (command, answer) {
+        (LocksCommand::Delete { namespace, path }, _) => {
+            (namespace, AuditAction::LockDeleted, Some(path.clone()), String::new())
+        }
+        (LocksCommand::Reset(reset), Answer::Reset { removed_holds, removed_waiters }) => {
+            let detail = format!("{removed_holds} holds and {removed_waiters} waiting requests removed");
+            (&reset.namespace, AuditAction::NamespaceReset, None, detail)
+        }
+        _ => return None,
+    };
+    let (account, namespace) = (namespace.account, Some(namespace.name.clone()));
+    Some(Act { account, action, key_id: None, namespace, path, detail })
+}

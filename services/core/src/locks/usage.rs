@@ -1,0 +1,53 @@
+//! What accounts use: counted in the step that does it, so that it is the same on every replica and costs no entry.
+
+use super::LocksCore;
+use super::namespace::Namespace;
+use crate::{AccountId, Answer, Incarnation, LocksCommand, NamespaceUsage, UsageTotals};
+
+impl LocksCore {
+    /// Counts a command of a caller that was not refused.
+    pub(super) fn count(&mut self, command: &LocksCommand) {
+        let namespace = match command {
+            LocksCommand::Acquire(acquire) => &acquire.namespace,
+            LocksCommand::Release(release) => &release.namespace,
+            LocksCommand::Delete { namespace, .. } | LocksCommand::CloseSession { namespace, .. } => namespace,
+            LocksCommand::Reset(reset) => &reset.namespace,
+            LocksCommand::OpenSession(open) => &open.namespace,
+            LocksCommand::LockInfo(info) => &info.namespace,
+            // These come from nodes and not from callers, or have been counted one by one.
+            LocksCommand::Deliver { .. }
+            | LocksCommand::Cancel(_)
+            | LocksCommand::ExpireSessions { .. }
+            | LocksCommand::InOrder(_) => return,
+        };
+        if let Ok(slot) = self.slot(namespace) {
+            self.namespaces.get_mut(slot).usage.operations += 1;
+        }
+    }
+
+    /// Keeps what was counted in a namespace that is gone.
+    pub(super) fn keep_usage(&mut self, account: AccountId, gone: &Namespace) {
+        if gone.usage != UsageTotals::default() {
+            self.ended_usage.entry(account).or_default().add(&gone.usage);
+        }
+    }
+
+    /// What an account uses here.
+    pub(super) fn account_usage(&self, account: AccountId) -> Answer {
+        let names = self.names.range((account, String::new())..).take_while(|((owner, _), _)| *owner == account);
+        let usage_of = |((_, name), incarnation): (&(AccountId, String), &Incarnation)| {
+            let key = super::NamespaceKey { account, incarnation: *incarnation };
+            let namespace = self.namespaces.get(*self.slots.get(&key)?);
+            Some(NamespaceUsage {
+                name: name.clone(),
+                incarnation: *incarnation,
+                holds: namespace.holds,
+                waiting: namespace.waits.len() as u64,
+                sessions: namespace.sessions.len() as u64,
+                totals: namespace.usage,
+            })
+        };
+        let namespaces = names.filter_map(usage_of).collect();
+        Answer::AccountUsage { namespaces, ended: self.ended_usage.get(&account).copied().unwrap_or_default() }
+    }
+}

@@ -1,0 +1,198 @@
+//! Who did what: noted by the shards in the step that does it, read from all of them together.
+
+use futures::future::try_join_all;
+use holdfast_cluster::Application;
+use holdfast_core::{
+    AccountId, Actor, Answer, AuditAction, AuditPlace, AuditRecord, Audited, Command, Query, Scopes, shard_key,
+};
+use serde::{Serialize, Serializer};
+use utoipa::ToSchema;
+
+use super::ask::expect_answer;
+use super::{ActionName, CallContext, Caller, Page, PageRequest, Service, Timestamp};
+use crate::error::{ApiError, ApiResult};
+use crate::{page_token, validate};
+
+/// Which records.
+#[derive(Clone, Debug, Default)]
+pub struct ListAudit {
+    /// Whose: any account's for the operator, all when absent. Others see their own account's.
+    pub account: Option<String>,
+    /// Which page.
+    pub page: PageRequest,
+}
+
+/// One thing that was done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = AuditEntry)]
+pub struct AuditEntry {
+    /// When.
+    pub at: Timestamp,
+    /// To whose account: 16 lower-case hex digits.
+    pub account_id: String,
+    /// What.
+    #[serde(serialize_with = "action_as_name")]
+    #[schema(value_type = ActionName)]
+    pub action: AuditAction,
+    /// By whom: `OPERATOR`, `API_KEY` (or a token made with one), or `ACCOUNT` where callers are trusted to name it.
+    pub actor: &'static str,
+    /// The key that it was done with.
+    pub actor_key_id: Option<String>,
+    /// The id of the call, as in its answer and in the log.
+    pub request_id: String,
+    /// The key that it was done to.
+    pub key_id: Option<String>,
+    /// The namespace that it was done to or in.
+    pub namespace: Option<String>,
+    /// The lock that it was done to.
+    pub path: Option<Vec<String>>,
+    /// More, for people.
+    pub detail: String,
+}
+
+impl From<AuditRecord> for AuditEntry {
+    fn from(record: AuditRecord) -> Self {
+        let (actor, actor_key_id) = match record.actor {
+            Actor::Operator => ("OPERATOR", None),
+            Actor::ApiKey { key_id, .. } => ("API_KEY", Some(key_id)),
+            Actor::Account(_) => ("ACCOUNT", None),
+        };
+        Self {
+            at: Timestamp(record.at_ms),
+            account_id: record.account.to_string(),
+            action: record.action,
+            actor,
+            actor_key_id,
+            request_id: record.request_id,
+            key_id: record.key_id,
+            namespace: record.namespace,
+            path: record.path.map(|path| path.0),
+            detail: record.detail,
+        }
+    }
+}
+
+fn action_as_name<S: Serializer>(action: &AuditAction, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(action.name())
+}
+
+impl Caller {
+    /// The command, with who gives it, for the audit log.
+    pub(super) fn audited(&self, context: &CallContext, command: Command) -> Command {
+        let actor = match self.principal().account() {
+            None => Actor::Operator,
+            Some(principal) if principal.key_id.is_empty() => Actor::Account(principal.account),
+            Some(principal) => Actor::ApiKey { account: principal.account, key_id: principal.key_id.clone() },
+        };
+        Command::Audited(Audited { actor, request_id: context.request_id.clone(), command: Box::new(command) })
+    }
+}
+
+/// A shard that may have records: its application and a key of it.
+type Source = (Application, u32);
+
+/// The last record of a page. Records are in order of time, then of shard, then of number.
+type Cursor = (u64, u32, u64);
+
+impl Service {
+    /// What was done, the latest first. The shards keep a bounded number of records.
+    ///
+    /// # Errors
+    /// `PERMISSION_DENIED` for another account's, besides those of every call.
+    pub async fn list_audit(
+        &self,
+        caller: &Caller,
+        context: &CallContext,
+        request: ListAudit,
+    ) -> ApiResult<Page<AuditEntry>> {
+        let asked = request.account.as_deref().map(|id| validate::account_id("account", id)).transpose()?;
+        let account = self.account_of_audit(caller, asked)?;
+        let limit = validate::page_size(request.page.page_size)?;
+        let list = format!("audit {}", account.map_or_else(|| "all".to_owned(), |account| account.to_string()));
+        let cursor: Option<Cursor> = page_token::decode(&list, request.page.page_token.as_deref())?;
+        let sources = self.sources(account);
+        let pages = sources.iter().zip(0..).map(|(source, ordinal)| {
+            let query = Query::Audit { account, before: before(cursor, ordinal), limit };
+            self.page_of_audit(*source, ordinal, query, context)
+        });
+        let pages: Vec<(Vec<(Cursor, AuditRecord)>, bool)> = try_join_all(pages).await?;
+        let mut more = pages.iter().any(|(_, more)| *more);
+        let mut records: Vec<_> = pages.into_iter().flat_map(|(records, _)| records).collect();
+        records.sort_unstable_by(|(one, _), (other, _)| other.cmp(one));
+        more |= records.len() > limit as usize;
+        records.truncate(limit as usize);
+        let last = records.last().map(|(place, _)| *place);
+        let next_page_token = last.filter(|_| more).map(|last| page_token::encode(&list, &last));
+        Ok(Page { items: records.into_iter().map(|(_, record)| record.into()).collect(), next_page_token })
+    }
+
+    fn account_of_audit(&self, caller: &Caller, asked: Option<AccountId>) -> ApiResult<Option<AccountId>> {
+        if caller.principal().is_operator() {
+            return Ok(asked);
+        }
+        let tenant = caller.require(Scopes::ACCOUNT_ADMIN)?;
+        let own = tenant.account.id;
+        if asked.is_some_and(|asked| asked != own) {
+            return Err(ApiError::denied("only the operator sees what was done in other accounts"));
+        }
+        self.inner.rates.admit(tenant.account)?;
+        Ok(Some(own))
+    }
+
+    /// Every shard that may have records of the account, always in the same order.
+    fn sources(&self, account: Option<AccountId>) -> Vec<Source> {
+        let router = &self.inner.router;
+        let all = |application| router.keys_of_shards(application).into_iter().map(move |key| (application, key));
+        let namespaces: Vec<Source> = match account {
+            None => all(Application::Namespaces).collect(),
+            Some(account) => vec![(Application::Namespaces, shard_key::namespaces(account))],
+        };
+        all(Application::Accounts).chain(namespaces).chain(all(Application::Locks)).collect()
+    }
+
+    async fn page_of_audit(
+        &self,
+        (application, key): Source,
+        ordinal: u32,
+        query: Query,
+        context: &CallContext,
+    ) -> ApiResult<(Vec<(Cursor, AuditRecord)>, bool)> {
+        let reply = self.inner.router.query(application, key, &query, context.deadline).await?;
+        let (records, more) =
+            expect_answer!(reply.outcome?, Answer::AuditRecords { records, more } => (records, more))?;
+        let placed = records.into_iter().map(|record| ((record.at_ms, ordinal, record.number), record));
+        Ok((placed.collect(), more))
+    }
+}
+
+/// Where the page of one shard begins, so that all together go on after the cursor.
+fn before(cursor: Option<Cursor>, ordinal: u32) -> Option<AuditPlace> {
+    let (at_ms, of, number) = cursor?;
+    Some(match ordinal.cmp(&of) {
+        std::cmp::Ordering::Less => AuditPlace { at_ms: at_ms.saturating_add(1), number: 0 },
+        std::cmp::Ordering::Equal => AuditPlace { at_ms, number },
+        std::cmp::Ordering::Greater => AuditPlace { at_ms, number: 0 },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_all_shards_go_on_after_the_same_record() {
+        let cursor = (50, 3, 7);
+        let comes_after = |place: Cursor| {
+            let before = before(Some(cursor), place.1).unwrap();
+            AuditPlace { at_ms: place.0, number: place.2 } < before
+        };
+        for at_ms in 49..=51 {
+            for ordinal in 2..=4 {
+                for number in 6..=8 {
+                    let place = (at_ms, ordinal, number);
+                    assert_eq!(comes_after(place), place < cursor, "{place:?}");
+                }
+            }
+        }
+    }
+}

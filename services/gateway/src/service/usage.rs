@@ -1,0 +1,162 @@
+//! What an account uses: counted by the shards in the steps that they log anyway, added up here.
+
+use futures::future::try_join_all;
+use holdfast_cluster::Application;
+use holdfast_core::{Account, Answer, Limits, NamespaceUsage, Query, Scopes, UsageTotals};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::ask::expect_answer;
+use super::{CallContext, Caller, LimitsSchema, Service};
+use crate::error::{ApiError, ApiResult};
+use crate::validate;
+
+/// Scopes of which one is enough to see what the account uses.
+const READERS: [Scopes; 3] = [Scopes::LOCKS_READ, Scopes::NAMESPACES_ADMIN, Scopes::ACCOUNT_ADMIN];
+
+/// What an account uses, and what it may.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Usage)]
+pub struct UsageInfo {
+    /// 16 lower-case hex digits.
+    pub account_id: String,
+    /// How many namespaces it may have.
+    pub max_number_of_namespaces: u32,
+    /// Its limits.
+    #[schema(value_type = LimitsSchema)]
+    pub limits: Limits,
+    /// All that follows, together. Present figures add up, and so does what was done; peaks are the highest of one
+    /// namespace.
+    pub total: NamespaceFigures,
+    /// Each namespace, in order of name; only those that the key is for.
+    pub namespaces: Vec<NamespaceUsageInfo>,
+    /// Namespaces that are deleted; absent for a key that is for some namespaces only.
+    pub deleted_namespaces: Option<UsageTotalsInfo>,
+}
+
+/// One namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = NamespaceUsage)]
+pub struct NamespaceUsageInfo {
+    /// Its name.
+    pub name: String,
+    /// Its incarnation: 16 lower-case hex digits.
+    pub id: String,
+    /// Its figures.
+    #[serde(flatten)]
+    pub figures: NamespaceFigures,
+}
+
+/// What there is, and what was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = UsageFigures)]
+pub struct NamespaceFigures {
+    /// Holds now, in any state.
+    pub holds: u64,
+    /// Waiting requests now.
+    pub waiting: u64,
+    /// Sessions now.
+    pub sessions: u64,
+    /// Since it was made.
+    #[serde(flatten)]
+    pub totals: UsageTotalsInfo,
+}
+
+/// What was done, and the most that there was at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = UsageTotals)]
+pub struct UsageTotalsInfo {
+    /// Acquires, releases, forced deletions, resets, sessions opened and closed. What only looks, and signs of life,
+    /// are not counted.
+    pub operations: u64,
+    /// Holds that were granted, at once or after a wait; extensions are none.
+    pub grants: u64,
+    /// Requests that had to wait.
+    pub waits: u64,
+    /// Sessions that were opened.
+    pub sessions_opened: u64,
+    /// The most holds at once in one namespace.
+    pub peak_holds: u64,
+    /// The most waiting requests at once in one namespace.
+    pub peak_waiting: u64,
+    /// The most sessions at once in one namespace.
+    pub peak_sessions: u64,
+}
+
+impl From<UsageTotals> for UsageTotalsInfo {
+    fn from(totals: UsageTotals) -> Self {
+        let UsageTotals { operations, grants, waits, sessions_opened, peak_holds, peak_waiting, peak_sessions } =
+            totals;
+        Self { operations, grants, waits, sessions_opened, peak_holds, peak_waiting, peak_sessions }
+    }
+}
+
+impl From<NamespaceUsage> for NamespaceUsageInfo {
+    fn from(usage: NamespaceUsage) -> Self {
+        let NamespaceUsage { name, incarnation, holds, waiting, sessions, totals } = usage;
+        let figures = NamespaceFigures { holds, waiting, sessions, totals: totals.into() };
+        Self { name, id: incarnation.to_string(), figures }
+    }
+}
+
+impl Service {
+    /// What an account uses: of the caller's own, or of `account` by the operator.
+    ///
+    /// # Errors
+    /// `PERMISSION_DENIED` for another account's, `ACCOUNT_NOT_FOUND`, besides those of every call.
+    pub async fn usage(&self, caller: &Caller, context: &CallContext, account: Option<&str>) -> ApiResult<UsageInfo> {
+        let asked = account.map(|id| validate::account_id("account", id)).transpose()?;
+        if caller.principal().is_operator() {
+            let needed = || ApiError::invalid("account", "account: the operator has to say whose usage it is about");
+            let account = self.read_account(asked.ok_or_else(needed)?, context).await?;
+            return self.usage_of(&account, |_| true, true, context).await;
+        }
+        let tenant = caller.require_any(&READERS)?;
+        if asked.is_some_and(|asked| asked != tenant.account.id) {
+            return Err(ApiError::denied("only the operator sees what other accounts use"));
+        }
+        self.inner.rates.admit(tenant.account)?;
+        let sees_all = tenant.principal.namespaces.is_none();
+        self.usage_of(tenant.account, |name| tenant.principal.allows_namespace(name), sees_all, context).await
+    }
+
+    async fn usage_of(
+        &self,
+        account: &Account,
+        is_shown: impl Fn(&str) -> bool,
+        sees_all: bool,
+        context: &CallContext,
+    ) -> ApiResult<UsageInfo> {
+        let router = &self.inner.router;
+        let query = Query::AccountUsage { account: account.id };
+        let asking = router.keys_of_shards(Application::Locks).into_iter().map(async |key| {
+            let reply = router.query(Application::Locks, key, &query, context.deadline).await?;
+            expect_answer!(reply.outcome?, Answer::AccountUsage { namespaces, ended } => (namespaces, ended))
+        });
+        let (mut namespaces, mut deleted, mut all) = (Vec::new(), UsageTotals::default(), UsageTotals::default());
+        let mut total = NamespaceFigures::default();
+        for (open, ended) in try_join_all(asking).await? {
+            deleted.add(&ended);
+            for namespace in open.into_iter().filter(|namespace| is_shown(&namespace.name)) {
+                total.holds += namespace.holds;
+                total.waiting += namespace.waiting;
+                total.sessions += namespace.sessions;
+                all.add(&namespace.totals);
+                namespaces.push(NamespaceUsageInfo::from(namespace));
+            }
+        }
+        namespaces.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        if sees_all {
+            all.add(&deleted);
+        }
+        total.totals = all.into();
+        Ok(UsageInfo {
+            account_id: account.id.to_string(),
+            max_number_of_namespaces: account.max_number_of_namespaces,
+            limits: account.limits.clone(),
+            total,
+            namespaces,
+            deleted_namespaces: sees_all.then(|| deleted.into()),
+        })
+    }
+}

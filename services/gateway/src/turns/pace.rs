@@ -1,0 +1,227 @@
+//! How much may be under way: for all accounts together as long as calls are answered in good time, and for each of
+//! those that call much as long as calls take about as long as they do when there is little to do.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How often it is looked at.
+const EVERY: Duration = Duration::from_millis(100);
+/// Calls under way at most, and however slow they are.
+const MOST: usize = 1_024;
+const LEAST: usize = 64;
+/// Of one account, however slow they are.
+const LEAST_SHARE: usize = 8;
+/// Calls that take longer on average are too slow to be of use.
+const SLOW: Duration = Duration::from_millis(200);
+/// Beside one that calls little, calls may take so many halves of the usual time, and a little.
+const TIMES_IN_HALVES: u32 = 3;
+const A_LITTLE: Duration = Duration::from_micros(200);
+/// With so few calls under way there is little to do.
+const FEW: usize = 4;
+/// An account that called is remembered for so many looks.
+const REMEMBERED: u32 = 300;
+/// A part of the greatest number of calls is forgotten with each look: after half a minute little of it is left.
+const FORGETS: f64 = 0.98;
+
+/// What is known of an account.
+#[derive(Default)]
+pub(super) struct Lane {
+    /// The most calls at a time since the last look.
+    now: usize,
+    /// The most lately, of which a little is forgotten with each look.
+    lately: f64,
+    /// Looks since it called.
+    quiet_for: u32,
+}
+
+/// How much may be under way.
+pub(super) struct Pace {
+    limit: usize,
+    share: usize,
+    /// How long a call takes when there is little to do.
+    usual: Option<Duration>,
+    sum: Duration,
+    count: u32,
+    late: u32,
+    due_at: Option<Instant>,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { limit: MOST, share: MOST, usual: None, sum: Duration::ZERO, count: 0, late: 0, due_at: None }
+    }
+}
+
+impl Lane {
+    pub(super) fn note(&mut self, calls: usize) {
+        self.now = self.now.max(calls);
+        if calls > 0 {
+            self.quiet_for = 0;
+        }
+    }
+
+    pub(super) fn is_remembered(&self) -> bool {
+        self.quiet_for < REMEMBERED
+    }
+
+    fn roll(&mut self) {
+        self.lately = (self.lately * FORGETS).max(self.now as f64);
+        self.now = 0;
+        self.quiet_for += 1;
+    }
+
+    /// Whether it calls so little that it is to be protected.
+    fn calls_little(&self) -> bool {
+        self.lately <= FEW as f64
+    }
+}
+
+impl Pace {
+    /// Calls under way at most.
+    pub(super) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// The same of one account.
+    pub(super) fn share(&self) -> usize {
+        self.share
+    }
+
+    /// A call was answered, with so many under way when it began.
+    pub(super) fn took(&mut self, time: Duration, company: usize) {
+        self.sum += time;
+        self.count += 1;
+        if company <= FEW {
+            self.usual = Some(self.usual.map_or(time, |usual| (usual * 15 + time) / 16));
+        }
+    }
+
+    /// A call was not answered in good time.
+    pub(super) fn took_long(&mut self) {
+        self.late += 1;
+    }
+
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.due_at.is_none_or(|due_at| now >= due_at)
+    }
+
+    /// Looks at how long calls took.
+    pub(super) fn roll<'a>(&mut self, now: Instant, lanes: impl Iterator<Item = &'a mut Lane>) {
+        self.due_at = Some(now + EVERY);
+        let (mut any_little, mut most) = (false, 0);
+        for lane in lanes {
+            most = most.max(lane.now);
+            lane.roll();
+            any_little |= lane.calls_little();
+        }
+        let mean = (self.count > 0).then(|| self.sum / self.count);
+        // What waits for a leader says nothing of the others; when nothing at all is answered, all are slow.
+        let is_slow = mean.map_or(self.late > 0, |mean| mean > SLOW);
+        self.limit = if is_slow { less(self.limit, LEAST) } else { more(self.limit) };
+        if let Some(mean) = mean {
+            let is_crowded = any_little && most > FEW;
+            self.fit_share(is_crowded, mean, most);
+        }
+        (self.sum, self.count, self.late) = (Duration::ZERO, 0, 0);
+    }
+
+    fn fit_share(&mut self, is_crowded: bool, mean: Duration, most: usize) {
+        let Some(usual) = self.usual else { return };
+        if !is_crowded || mean <= usual * TIMES_IN_HALVES / 2 + A_LITTLE {
+            self.share = more(self.share);
+        } else if self.share > LEAST_SHARE {
+            // From what is really used on: what was allowed beyond that changes nothing.
+            self.share = less(self.share.min(most), LEAST_SHARE);
+        } else {
+            // With so little under way it is not the company that makes them slow.
+            self.usual = Some(usual + usual / 64);
+        }
+    }
+}
+
+fn less(count: usize, least: usize) -> usize {
+    (count - count / 4).max(least)
+}
+
+fn more(count: usize) -> usize {
+    (count + count / 16 + 1).min(MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A look after calls that took so long.
+    fn look(pace: &mut Pace, lanes: &mut [Lane], millis: u64) {
+        pace.took(Duration::from_millis(millis), FEW + 1);
+        let now = pace.due_at.unwrap_or_else(Instant::now);
+        pace.roll(now, lanes.iter_mut());
+    }
+
+    fn with_usual(millis: u64) -> Pace {
+        let mut pace = Pace::default();
+        pace.took(Duration::from_millis(millis), 1);
+        pace
+    }
+
+    #[test]
+    fn beside_one_that_calls_little_the_others_get_less_until_calls_are_fast_again() {
+        let mut pace = with_usual(2);
+        let mut lanes = [Lane::default(), Lane::default()];
+        let mut call = |pace: &mut Pace, millis| {
+            lanes[0].note(1);
+            lanes[1].note(400);
+            look(pace, &mut lanes, millis);
+        };
+        call(&mut pace, 9);
+        assert_eq!(pace.share(), 300, "a quarter less than is used");
+        for _ in 0..50 {
+            call(&mut pace, 9);
+        }
+        assert_eq!(pace.share(), LEAST_SHARE);
+        for _ in 0..200 {
+            call(&mut pace, 2);
+        }
+        assert_eq!(pace.share(), MOST);
+    }
+
+    #[test]
+    fn accounts_that_all_call_much_are_not_held_back() {
+        let mut pace = with_usual(2);
+        let mut lanes = [Lane::default(), Lane::default()];
+        for _ in 0..50 {
+            lanes.iter_mut().for_each(|lane| lane.note(400));
+            look(&mut pace, &mut lanes, 50);
+        }
+        assert_eq!((pace.share(), pace.limit()), (MOST, MOST));
+    }
+
+    #[test]
+    fn less_is_under_way_while_calls_are_too_slow_to_be_of_use() {
+        let mut pace = Pace::default();
+        for _ in 0..20 {
+            look(&mut pace, &mut [], 300);
+        }
+        assert_eq!(pace.limit(), LEAST);
+        for _ in 0..100 {
+            look(&mut pace, &mut [], 100);
+        }
+        assert_eq!(pace.limit(), MOST);
+    }
+
+    #[test]
+    fn calls_that_wait_for_a_leader_hold_nobody_else_back() {
+        let mut pace = Pace::default();
+        for _ in 0..20 {
+            pace.took_long();
+            look(&mut pace, &mut [], 1);
+        }
+        assert_eq!(pace.limit(), MOST);
+        for _ in 0..20 {
+            pace.took_long();
+            pace.roll(Instant::now(), std::iter::empty());
+        }
+        assert_eq!(pace.limit(), LEAST);
+    }
+}

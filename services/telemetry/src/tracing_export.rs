@@ -1,0 +1,81 @@
+//! Traces for a collector (OTLP over HTTP), when one is named.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use opentelemetry::propagation::TextMapPropagator;
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
+use tracing::Span;
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+use crate::{Build, LoggingError};
+
+/// Where a collector takes traces below its base address.
+const TRACES: &str = "/v1/traces";
+/// The header, and the field of internal calls, that says which span a call belongs to (W3C Trace Context).
+const TRACE_PARENT: &str = "traceparent";
+
+/// There when traces are exported.
+static PROVIDER: OnceLock<SdkTracerProvider> = OnceLock::new();
+
+/// Begins to export. `endpoint` is the collector's base address, like `http://127.0.0.1:4318`.
+pub(crate) fn start(endpoint: &str, build: Build) -> Result<SdkTracer, LoggingError> {
+    let refused = |problem: String| LoggingError::Otlp { endpoint: endpoint.to_owned(), problem };
+    if !endpoint.starts_with("http://") {
+        return Err(refused("only http:// is spoken here; run a collector on this machine".to_owned()));
+    }
+    let exporter = SpanExporter::builder()
+        .with_http()
+        .with_protocol(Protocol::HttpBinary)
+        .with_endpoint(format!("{}{TRACES}", endpoint.trim_end_matches('/')))
+        .build()
+        .map_err(|error| refused(error.to_string()))?;
+    let resource = Resource::builder()
+        .with_service_name(build.program)
+        .with_attribute(KeyValue::new("service.version", build.version))
+        .build();
+    let provider = SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build();
+    let tracer = provider.tracer("holdfast");
+    PROVIDER.set(provider).map_err(|_| LoggingError::AlreadySet("traces are exported already".to_owned()))?;
+    Ok(tracer)
+}
+
+/// Whether traces are exported, so that it is worth while to pass on what they need.
+pub fn exports_traces() -> bool {
+    PROVIDER.get().is_some()
+}
+
+/// What another process needs to continue the trace of the present span, in the form of a `traceparent` header. Nothing
+/// when traces are not exported.
+pub fn trace_parent() -> Option<String> {
+    PROVIDER.get()?;
+    let mut carrier = HashMap::new();
+    TraceContextPropagator::new().inject_context(&Span::current().context(), &mut carrier);
+    carrier.remove(TRACE_PARENT)
+}
+
+/// Makes a span part of the trace that a caller names in a `traceparent` header. What is none is overlooked, and so is
+/// everything when traces are not exported.
+pub fn continue_trace(span: &Span, trace_parent: &str) {
+    if !exports_traces() {
+        return;
+    }
+    let carrier = HashMap::from([(TRACE_PARENT.to_owned(), trace_parent.to_owned())]);
+    let parent = TraceContextPropagator::new().extract_with_context(&Context::new(), &carrier);
+    // It fails for spans that are filtered out, which are not exported anyway.
+    let _ = span.set_parent(parent);
+}
+
+/// Sends what was not sent yet; at the end of a process.
+pub fn flush_traces() {
+    if let Some(provider) = PROVIDER.get()
+        && let Err(error) = provider.force_flush()
+    {
+        tracing::debug!(%error, "the last traces could not be sent");
+    }
+}

@@ -1,0 +1,100 @@
+//! Who did what.
+
+use serde_json::{Value, json};
+
+use crate::support::{Rest, operator, server, tenant};
+
+async fn log(rest: &Rest, query: &str) -> Vec<Value> {
+    let page = rest.call(&format!("GET /v1/audit{query}")).await.ok();
+    page["entries"].as_array().unwrap().clone()
+}
+
+#[tokio::test]
+async fn changes_and_forced_locks_are_told_with_who_did_them_and_in_which_call() {
+    let tenant = tenant(server()).await;
+    let own_key = tenant.rest.key.split('_').nth(1).unwrap();
+    let call = async |line: &str, id: &str, body: Option<Value>| {
+        let headers = [("holdfast-request-id", id), ("content-type", "application/json")];
+        let bytes = body.map(|body| body.to_string()).unwrap_or_default();
+        tenant.rest.send(line, &headers, bytes.into()).await.ok()
+    };
+    call("POST /v1/namespaces", "call-1", Some(json!({"name": "ns"}))).await;
+    let acquire = json!({"process_id": "p", "ttl_ms": 60_000});
+    call("POST /v1/namespaces/ns/locks/a%2Fb/acquire", "call-2", Some(acquire)).await;
+    call("DELETE /v1/namespaces/ns/locks/a%2Fb", "call-3", None).await;
+    call("POST /v1/namespaces/ns/reset", "call-4", Some(json!({"live_owners": []}))).await;
+    let made = call("POST /v1/api-keys", "call-5", Some(json!({"scopes": ["locks:read"]}))).await;
+    let key_id = made["key_id"].as_str().unwrap();
+    call(&format!("DELETE /v1/api-keys/{key_id}"), "call-6", None).await;
+    tenant.change(server(), json!({"full_name": "New", "max_number_of_namespaces": 3})).await;
+    call("DELETE /v1/namespaces/ns", "call-7", None).await;
+
+    let entries = log(&tenant.rest, "").await;
+    let times: Vec<&str> = entries.iter().map(|entry| entry["at"].as_str().unwrap()).collect();
+    assert!(times.is_sorted_by(|later, earlier| later >= earlier), "the latest first: {times:?}");
+    // What shards note within one millisecond is in no particular order.
+    let told = entries.iter().map(|entry| (entry["action"].as_str().unwrap(), entry["actor"].as_str().unwrap()));
+    let mut told: Vec<(&str, &str)> = told.collect();
+    told.sort_unstable();
+    let expected = [
+        ("ACCOUNT_CREATED", "OPERATOR"),
+        ("ACCOUNT_UPDATED", "OPERATOR"),
+        ("API_KEY_CREATED", "API_KEY"),
+        ("API_KEY_CREATED", "OPERATOR"),
+        ("API_KEY_DELETED", "API_KEY"),
+        ("LOCK_DELETED", "API_KEY"),
+        ("NAMESPACE_CREATED", "API_KEY"),
+        ("NAMESPACE_DELETED", "API_KEY"),
+        ("NAMESPACE_RESET", "API_KEY"),
+    ];
+    assert_eq!(told, expected);
+    let by = |name: &str, value: &str| entries.iter().find(|entry| entry[name] == value).unwrap();
+    let lock = by("action", "LOCK_DELETED");
+    assert_eq!((&lock["request_id"], &lock["path"]), (&json!("call-3"), &json!(["a/b"])));
+    assert_eq!((&lock["actor_key_id"], &lock["namespace"]), (&json!(own_key), &json!("ns")));
+    assert_eq!(lock["account_id"], tenant.account);
+    assert_eq!(by("request_id", "call-6")["key_id"], key_id);
+    assert_eq!(by("request_id", "call-7")["action"], "NAMESPACE_DELETED");
+    assert_eq!(by("action", "ACCOUNT_UPDATED")["detail"], "full_name, max_number_of_namespaces 3");
+}
+
+#[tokio::test]
+async fn pages_go_back_in_time_over_all_shards() {
+    let tenant = tenant(server()).await;
+    for number in 0..7 {
+        tenant.namespace(&format!("ns-{number}")).await;
+        tenant.rest.call(&format!("DELETE /v1/namespaces/ns-{number}/locks/l")).await.ok();
+    }
+    let whole = log(&tenant.rest, "").await;
+    assert_eq!(whole.len(), 16);
+    let (mut paged, mut token) = (Vec::new(), String::new());
+    loop {
+        let page = tenant.rest.call(&format!("GET /v1/audit?page_size=3&page_token={token}")).await.ok();
+        paged.extend(page["entries"].as_array().unwrap().clone());
+        match page["next_page_token"].as_str() {
+            Some(next) => next.clone_into(&mut token),
+            None => break,
+        }
+    }
+    assert_eq!(paged, whole);
+}
+
+#[tokio::test]
+async fn an_account_sees_its_own_and_the_operator_all() {
+    let (own, other) = (tenant(server()).await, tenant(server()).await);
+    let line = format!("?account={}", own.account);
+    other.rest.call(&format!("GET /v1/audit{line}")).await.refused("PERMISSION_DENIED");
+    let reader = own.rest.json("POST /v1/api-keys", json!({"scopes": ["locks:read"]})).await.ok();
+    let reader = own.rest.with_key(reader["api_key"].as_str().unwrap());
+    reader.call("GET /v1/audit").await.refused("PERMISSION_DENIED");
+    assert!(log(&other.rest, "").await.iter().all(|entry| entry["account_id"] == other.account));
+    let operator = operator(server());
+    assert_eq!(log(&operator, &line).await.len(), 3, "two keys and the account");
+    let everybody = log(&operator, "?page_size=1000").await;
+    for account in [&own.account, &other.account] {
+        assert!(everybody.iter().any(|entry| entry["account_id"] == *account));
+    }
+    operator.call(&format!("DELETE /v1/accounts/{}", other.account)).await.ok();
+    let last = &log(&operator, &format!("?account={}", other.account)).await[0];
+    assert_eq!(last["action"], "ACCOUNT_DELETED", "also of accounts that are gone");
+}

@@ -1,0 +1,94 @@
+//! Many calls at once, and more than an account may make. What it costs others is measured by `make tenants`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use holdfast_api_tests::{Standalone, scratch};
+use serde_json::{Value, json};
+
+use crate::support::{Tenant, server, tenant};
+
+/// Callers that never rest.
+const LOUD: usize = 400;
+const QUIET_PAIRS: usize = 40;
+/// How soon the quiet tenant has to be served on a machine that is busy with other tests.
+const SERVED_WITHIN: Duration = Duration::from_secs(5);
+/// How long the answer to a caller is held back who asks for too much.
+const HELD_BACK: Duration = Duration::from_millis(100);
+
+async fn acquire(tenant: &Tenant, lock: &str, body: Value) -> crate::support::rest::Answer {
+    tenant.rest.json(&format!("POST /v1/namespaces/ns/locks/{lock}/acquire"), body).await
+}
+
+async fn release(tenant: &Tenant, lock: &str) -> crate::support::rest::Answer {
+    tenant.rest.json(&format!("POST /v1/namespaces/ns/locks/{lock}/release"), json!({"process_id": "p"})).await
+}
+
+fn take() -> Value {
+    json!({"process_id": "p", "ttl_ms": 60_000})
+}
+
+#[tokio::test]
+async fn a_quiet_tenant_is_served_beside_one_that_never_rests() {
+    let server = Standalone::start(&scratch(), &[]);
+    let (loud, quiet) = (tenant(&server).await, tenant(&server).await);
+    loud.change(&server, json!({"limits": {"max_requests_per_second": 0}})).await;
+    loud.namespace("ns").await;
+    quiet.namespace("ns").await;
+    let stop = Arc::<AtomicBool>::default();
+    let callers = (0..LOUD).map(|number| {
+        let (loud, stop) = (loud.clone(), Arc::clone(&stop));
+        tokio::spawn(async move {
+            let (mut statuses, lock) = (BTreeSet::new(), format!("l{number}"));
+            while !stop.load(Ordering::Relaxed) {
+                statuses.insert(acquire(&loud, &lock, take()).await.status);
+                // A release is never refused, however much is asked for.
+                release(&loud, &lock).await.ok();
+            }
+            statuses
+        })
+    });
+    let callers: Vec<_> = callers.collect();
+    for _ in 0..QUIET_PAIRS {
+        let asked = Instant::now();
+        assert_eq!(acquire(&quiet, "l", take()).await.ok()["success"], true);
+        assert_eq!(release(&quiet, "l").await.ok()["released"], true);
+        assert!(asked.elapsed() < SERVED_WITHIN, "{:?}", asked.elapsed());
+    }
+    stop.store(true, Ordering::Relaxed);
+    let statuses: BTreeSet<u16> = join_all(callers).await.into_iter().flat_map(Result::unwrap).collect();
+    assert!(statuses.contains(&200) && statuses.is_subset(&BTreeSet::from([200, 503])), "{statuses:?}");
+}
+
+#[tokio::test]
+async fn more_than_the_rate_is_refused_for_a_while_and_what_is_held_is_kept() {
+    let tenant = tenant(server()).await;
+    tenant.namespace("ns").await;
+    let token = acquire(&tenant, "held", take()).await.ok()["fencing_token"].clone();
+    tenant.change(server(), json!({"limits": {"max_requests_per_second": 1}})).await;
+    let mut refused = Vec::new();
+    for number in 0..100 {
+        let asked = Instant::now();
+        let answer = acquire(&tenant, &format!("l{number}"), take()).await;
+        if answer.status == 429 {
+            assert!(asked.elapsed() >= HELD_BACK, "who asks again at once is slowed down: {:?}", asked.elapsed());
+            refused.push(answer);
+        }
+        if refused.len() == 3 {
+            break;
+        }
+    }
+    assert_eq!(refused.len(), 3, "a burst of two passes, and what each second brings");
+    for answer in refused {
+        assert_eq!(answer.header("retry-after"), "1");
+        assert_eq!(answer.refused("RATE_LIMITED")["limit"], "max_requests_per_second");
+    }
+    for _ in 0..5 {
+        let extend = json!({"process_id": "p", "ttl_ms": 60_000, "fencing_token": token});
+        assert_eq!(acquire(&tenant, "held", extend).await.ok()["success"], true);
+    }
+    assert_eq!(release(&tenant, "held").await.ok()["released"], true);
+}

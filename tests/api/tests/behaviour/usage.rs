@@ -1,0 +1,89 @@
+//! What an account uses.
+
+use std::process::Command;
+
+use holdfast_api_tests::program;
+use serde_json::{Value, json};
+
+use crate::support::{Tenant, operator, server, tenant};
+
+async fn take(tenant: &Tenant, namespace: &str, lock: &str, body: Value) -> Value {
+    tenant.rest.json(&format!("POST /v1/namespaces/{namespace}/locks/{lock}/acquire"), body).await.ok()
+}
+
+#[tokio::test]
+async fn operations_holds_waits_and_peaks_are_told_for_each_namespace_and_the_account() {
+    let tenant = tenant(server()).await;
+    tenant.namespace("a").await;
+    tenant.namespace("b").await;
+    for lock in ["x", "y"] {
+        take(&tenant, "a", lock, json!({"process_id": "p", "ttl_ms": 60_000})).await;
+    }
+    let waits = json!({"process_id": "q", "ttl_ms": 60_000, "wait_ms": 30_000, "poll_ms": 1});
+    assert_eq!(take(&tenant, "a", "x", waits).await["reason"]["code"], "QUEUED");
+    tenant.rest.json("POST /v1/namespaces/a/locks/y/release", json!({"process_id": "p"})).await.ok();
+    take(&tenant, "b", "z", json!({"process_id": "p", "mode": "READ", "ttl_ms": 60_000})).await;
+    let usage = tenant.rest.call("GET /v1/usage").await.ok();
+    assert_eq!(usage["account_id"], tenant.account);
+    assert_eq!(usage["limits"]["max_holds_per_namespace"], 1_000_000);
+    let a = json!({
+        "name": "a", "id": usage["namespaces"][0]["id"], "holds": 1, "waiting": 1, "sessions": 0, "operations": 4,
+        "grants": 2, "waits": 1, "sessions_opened": 0, "peak_holds": 2, "peak_waiting": 1, "peak_sessions": 0,
+    });
+    assert_eq!(usage["namespaces"][0], a);
+    assert_eq!(usage["namespaces"][1]["name"], "b");
+    let total = &usage["total"];
+    assert_eq!((&total["holds"], &total["operations"], &total["grants"]), (&json!(2), &json!(5), &json!(3)));
+    assert_eq!(total["peak_holds"], 2, "the highest of one namespace");
+    assert_eq!(usage["deleted_namespaces"]["operations"], 0);
+}
+
+#[tokio::test]
+async fn what_was_done_in_a_namespace_is_told_after_its_end() {
+    let tenant = tenant(server()).await;
+    tenant.namespace("gone").await;
+    take(&tenant, "gone", "x", json!({"process_id": "p", "ttl_ms": 60_000})).await;
+    tenant.rest.call("DELETE /v1/namespaces/gone").await.ok();
+    let usage = tenant.rest.call("GET /v1/usage").await.ok();
+    assert_eq!(usage["namespaces"], json!([]));
+    assert_eq!((&usage["deleted_namespaces"]["grants"], &usage["total"]["grants"]), (&json!(1), &json!(1)));
+    assert_eq!(usage["total"]["holds"], 0);
+}
+
+#[tokio::test]
+async fn a_key_sees_its_own_namespaces_and_the_operator_any_account() {
+    let (own, other) = (tenant(server()).await, tenant(server()).await);
+    own.namespace("a").await;
+    own.namespace("b").await;
+    let key = own.rest.json("POST /v1/api-keys", json!({"namespaces": ["b"]})).await.ok();
+    let narrow = own.rest.with_key(key["api_key"].as_str().unwrap()).call("GET /v1/usage").await.ok();
+    assert_eq!(narrow["namespaces"].as_array().unwrap().len(), 1);
+    assert_eq!((&narrow["namespaces"][0]["name"], &narrow["deleted_namespaces"]), (&json!("b"), &json!(null)));
+    let line = format!("GET /v1/usage?account={}", own.account);
+    other.rest.call(&line).await.refused("PERMISSION_DENIED");
+    let seen = operator(server()).call(&line).await.ok();
+    assert_eq!(seen["namespaces"].as_array().unwrap().len(), 2);
+    assert!(operator(server()).call("GET /v1/usage").await.refused_field("account").contains("whose"));
+    let unknown = "GET /v1/usage?account=0000000000000001";
+    operator(server()).call(unknown).await.refused("ACCOUNT_NOT_FOUND");
+}
+
+#[tokio::test]
+async fn the_usage_of_all_accounts_can_be_exported() {
+    let own = tenant(server()).await;
+    own.namespace("ns").await;
+    take(&own, "ns", "l", json!({"process_id": "p", "ttl_ms": 60_000})).await;
+    let export = |flags: &[&str]| {
+        let mut command = Command::new(program("dev"));
+        command.env_clear().args(["usage", "--output", "json", "--url", &format!("http://{}", server().address())]);
+        let output = command.args(flags).env("HOLDFAST_OPERATOR_TOKEN", server().secret("operator.token")).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let lines = String::from_utf8(output.stdout).unwrap();
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>()
+    };
+    for lines in [export(&[]), export(&["--account-id", &own.account])] {
+        let line = lines.iter().find(|line| line["account_id"] == own.account).unwrap();
+        assert_eq!((&line["email"], &line["total"]["grants"]), (&json!(own.email), &json!(1)), "{line}");
+    }
+}

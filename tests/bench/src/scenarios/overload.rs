@@ -1,0 +1,159 @@
+//! Overload: ten times as many clients as the service does its best with, none of which rests for longer than it is
+//! told to when it is refused.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use futures::future::join_all;
+use serde::{Deserialize, Serialize};
+
+use super::wait_for;
+use crate::clients::{Client, Door, LockName, Mode};
+use crate::cluster::{Cluster, Setup, Tenant};
+use crate::systems::System;
+
+/// How many times as many clients.
+const TIMES: usize = 10;
+/// Numbers of clients among which the best is looked for.
+const LADDER: [usize; 4] = [16, 64, 128, 256];
+/// Over how many accounts they are spread: no one's rate is what limits them.
+const ACCOUNTS: usize = 4;
+const NAMESPACES: usize = 16;
+/// A pair that takes longer is of no use to whoever asked.
+const USEFUL_WITHIN: Duration = Duration::from_secs(1);
+/// What a refusal tells clients to wait.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+const WARM_UP: Duration = Duration::from_secs(2);
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Overload {
+    /// With so many clients the service does its best.
+    pub best_clients: usize,
+    /// Pairs a second then.
+    pub peak_per_second: f64,
+    /// Clients in the overload.
+    pub clients: usize,
+    /// Pairs a second that were done in time to be useful.
+    pub goodput_per_second: f64,
+    /// Pairs a second that came too late.
+    pub late_per_second: f64,
+    /// Calls a second that were refused with 429 or 503.
+    pub shed_per_second: f64,
+    /// Calls that failed in any other way.
+    pub failed: u64,
+    /// What the first of these said.
+    pub first_failure: Option<String>,
+}
+
+#[derive(Default)]
+struct Counts {
+    useful: AtomicU64,
+    late: AtomicU64,
+    shed: AtomicU64,
+    failed: AtomicU64,
+    first_failure: parking_lot::Mutex<Option<String>>,
+}
+
+/// Starts a cluster, looks for its peak, and goes beyond it.
+///
+/// # Errors
+/// When the cluster fails.
+pub async fn overload(setup: &Setup, length: Duration) -> Result<Overload> {
+    let cluster = Cluster::start(setup).await?;
+    let mut tenants = Vec::new();
+    for number in 0..ACCOUNTS {
+        tenants.push(cluster.tenant_of(&format!("crowd-{number}@example.com"), NAMESPACES).await?);
+    }
+    let mut best: Option<(usize, f64)> = None;
+    for clients in LADDER {
+        let (counts, seconds) = crowd(&cluster, &tenants, clients, length).await?;
+        let rate = counts.useful.load(Ordering::Relaxed) as f64 / seconds;
+        eprintln!("overload: {clients} clients do {rate:.0} pairs/s");
+        if best.is_none_or(|(_, peak)| rate > peak) {
+            best = Some((clients, rate));
+        }
+    }
+    let (best_clients, peak_per_second) = best.context("something was measured")?;
+    let clients = best_clients * TIMES;
+    let (counts, seconds) = crowd(&cluster, &tenants, clients, length).await?;
+    let per_second = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64 / seconds;
+    Ok(Overload {
+        best_clients,
+        peak_per_second,
+        clients,
+        goodput_per_second: per_second(&counts.useful),
+        late_per_second: per_second(&counts.late),
+        shed_per_second: per_second(&counts.shed),
+        failed: counts.failed.load(Ordering::Relaxed),
+        first_failure: counts.first_failure.lock().clone(),
+    })
+}
+
+/// So many clients, each of which asks again as soon as it is answered. What they came to in the window, and its length.
+async fn crowd(cluster: &Cluster, tenants: &[Tenant], clients: usize, length: Duration) -> Result<(Arc<Counts>, f64)> {
+    let mut all = Vec::new();
+    for tenant in tenants {
+        let own = System::connect_own(cluster, tenant, Door::Rest, clients / tenants.len(), &tenant.namespaces).await?;
+        all.extend(own.into_iter().enumerate().map(|(number, client)| {
+            let namespace = tenant.namespaces[number % tenant.namespaces.len()].clone();
+            (client, LockName { namespace, name: format!("crowd-{clients}-{number}") })
+        }));
+    }
+    // Nothing counts until the window begins.
+    let (counts, counting, stop) =
+        (Arc::<Counts>::default(), Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+    let tasks = all.into_iter().map(|(client, lock)| {
+        tokio::spawn(insist(client, lock, Arc::clone(&counts), Arc::clone(&counting), Arc::clone(&stop)))
+    });
+    let tasks: Vec<_> = tasks.collect();
+    wait_for(WARM_UP).await;
+    counting.store(true, Ordering::Relaxed);
+    let begun = Instant::now();
+    wait_for(length).await;
+    counting.store(false, Ordering::Relaxed);
+    let seconds = begun.elapsed().as_secs_f64();
+    stop.store(true, Ordering::Relaxed);
+    join_all(tasks).await;
+    Ok((counts, seconds))
+}
+
+async fn insist(
+    mut client: Client,
+    lock: LockName,
+    counts: Arc<Counts>,
+    counting: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
+) {
+    while !stop.load(Ordering::Relaxed) {
+        let begun = Instant::now();
+        let done = pair(&mut client, &lock).await;
+        let is_counted = counting.load(Ordering::Relaxed);
+        let count = match &done {
+            Ok(()) if begun.elapsed() <= USEFUL_WITHIN => &counts.useful,
+            Ok(()) => &counts.late,
+            Err(error) if is_shed(&error.to_string()) => &counts.shed,
+            Err(error) => {
+                counts.first_failure.lock().get_or_insert_with(|| format!("{error:#}"));
+                &counts.failed
+            }
+        };
+        if is_counted {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        if done.is_err() {
+            wait_for(RETRY_AFTER).await;
+        }
+    }
+}
+
+async fn pair(client: &mut Client, lock: &LockName) -> Result<()> {
+    let token = client.acquire(lock, Mode::Write).await?.context("a lock that nobody wants is refused")?;
+    client.release(lock, token).await.map(drop)
+}
+
+fn is_shed(error: &str) -> bool {
+    error.starts_with("status 429") || error.starts_with("status 503")
+}

@@ -1,0 +1,139 @@
+//! What is in `deploy/` for Prometheus and Grafana: whether it can be read, and whether it asks for figures that exist.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use holdfast_tidy::{assert_none, root, tree};
+use serde_json::Value;
+
+/// Figures that Prometheus makes itself, or that every process has.
+const GIVEN: [&str; 5] =
+    ["up", "process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds", "process_max_fds"];
+/// What a histogram is asked for.
+const OF_HISTOGRAMS: [&str; 3] = ["_bucket", "_sum", "_count"];
+
+fn rules_file() -> PathBuf {
+    root().join("deploy/prometheus/holdfast.rules.yml")
+}
+
+fn rules() -> Vec<Value> {
+    let rules: Value = serde_yaml_ng::from_str(&fs::read_to_string(rules_file()).unwrap()).unwrap();
+    let groups = rules["groups"].as_array().unwrap();
+    groups.iter().flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
+}
+
+fn dashboards() -> Vec<(PathBuf, Value)> {
+    let listed = fs::read_dir(root().join("deploy/grafana")).unwrap().map(|entry| entry.unwrap().path());
+    let boards = listed.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
+    boards.map(|path| (path.clone(), serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap())).collect()
+}
+
+/// The names of figures in the code: whatever is written there like one.
+fn counted() -> BTreeSet<String> {
+    let files = tree::files(&root()).unwrap();
+    let code = files.iter().filter(|file| file.is_rust() && file.path.starts_with("services"));
+    let words = code.flat_map(|file| file.text.split('"').map(str::to_owned).collect::<Vec<_>>());
+    words.filter(|word| word.starts_with("holdfast_") && word.bytes().all(is_of_name)).collect()
+}
+
+fn is_of_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b':'
+}
+
+/// The figures that an expression asks for.
+fn asked(expression: &str) -> BTreeSet<String> {
+    let words = expression.split(|letter: char| !is_of_name(letter as u8));
+    let is_figure = |word: &&str| word.starts_with("holdfast_") || word.starts_with("process_") || *word == "up";
+    words.filter(is_figure).map(str::to_owned).collect()
+}
+
+/// What is asked for and does not exist.
+fn unknown(place: &str, expression: &str, counted: &BTreeSet<String>) -> Vec<String> {
+    let exists = |name: &String| {
+        let plain = OF_HISTOGRAMS.iter().find_map(|suffix| name.strip_suffix(suffix));
+        GIVEN.contains(&name.as_str()) || counted.contains(name) || plain.is_some_and(|plain| counted.contains(plain))
+    };
+    let names = asked(expression);
+    let missing = names.iter().filter(|name| !exists(name));
+    let mut findings: Vec<String> = missing.map(|name| format!("{place}: nothing counts {name}")).collect();
+    if names.is_empty() {
+        findings.push(format!("{place}: asks for no figure: {expression}"));
+    }
+    let balance = expression.matches('(').count() == expression.matches(')').count();
+    if !balance {
+        findings.push(format!("{place}: brackets do not match: {expression}"));
+    }
+    findings
+}
+
+#[test]
+fn alerts_ask_for_figures_that_exist_and_say_what_to_do() {
+    let (counted, rules) = (counted(), rules());
+    assert!(rules.len() > 15 && counted.len() > 30, "{} rules, {counted:?}", rules.len());
+    let mut findings = Vec::new();
+    let mut names = BTreeSet::new();
+    for rule in &rules {
+        let name = rule["alert"].as_str().or(rule["record"].as_str()).unwrap();
+        findings.extend(unknown(name, rule["expr"].as_str().unwrap(), &counted));
+        if !names.insert(name) {
+            findings.push(format!("{name}: comes twice"));
+        }
+        if rule["alert"].is_string() {
+            for member in ["/for", "/labels/severity", "/annotations/summary", "/annotations/description"] {
+                if rule.pointer(member).and_then(Value::as_str).is_none_or(str::is_empty) {
+                    findings.push(format!("{name}: has no {member}"));
+                }
+            }
+        }
+    }
+    assert_none(&findings);
+}
+
+#[test]
+fn dashboards_ask_for_figures_that_exist() {
+    let (counted, boards) = (counted(), dashboards());
+    let (mut findings, mut asked) = (Vec::new(), 0);
+    assert_eq!(boards.len(), 2);
+    for (path, board) in &boards {
+        assert!(board["uid"].is_string() && board["title"].is_string() && board["schemaVersion"].is_u64());
+        let mut ids = BTreeSet::new();
+        for panel in board["panels"].as_array().unwrap() {
+            let place = format!("{}, {}", path.display(), panel["title"]);
+            assert!(ids.insert(panel["id"].as_u64().unwrap()), "{place}: its id is another one's");
+            let grid = &panel["gridPos"];
+            let right = grid["x"].as_u64().unwrap() + grid["w"].as_u64().unwrap();
+            assert!(right <= 24, "{place}: does not fit");
+            for target in panel["targets"].as_array().into_iter().flatten() {
+                findings.extend(unknown(&place, target["expr"].as_str().unwrap(), &counted));
+                asked += 1;
+            }
+        }
+    }
+    assert!(asked > 30);
+    assert_none(&findings);
+}
+
+#[test]
+fn prometheus_itself_accepts_the_files_and_raises_the_alerts_that_it_should() {
+    let named = std::env::var("HOLDFAST_PROMTOOL").ok();
+    let program = named.clone().unwrap_or_else(|| "promtool".to_owned());
+    let checks = [
+        &["check", "rules", "holdfast.rules.yml"][..],
+        &["test", "rules", "holdfast.rules.test.yml"],
+        &["check", "config", "--syntax-only", "prometheus.yml"],
+    ];
+    for check in checks {
+        let mut command = Command::new(&program);
+        let checked = match command.current_dir(root().join("deploy/prometheus")).args(check).output() {
+            Ok(checked) => checked,
+            Err(error) => {
+                assert!(named.is_none(), "{program}: {error}");
+                return eprintln!("skipped: promtool cannot be run ({error}); `make deploy` fetches it");
+            }
+        };
+        let said = String::from_utf8_lossy(&checked.stdout).into_owned() + &String::from_utf8_lossy(&checked.stderr);
+        assert!(checked.status.success(), "{check:?}: {said}");
+    }
+}
