@@ -46,4 +46,5 @@ mod trees;
 mod upgrades;
 mod usage;
 mod waiting;
+mod waits;
 mod who_may_call;

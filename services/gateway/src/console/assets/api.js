@@ -15,14 +15,11 @@ export async function send(method, path, { query = {}, body, signal, headers = {
   await auth.fresh();
   const said = { ...headers, Authorization: `Bearer ${auth.bearer}` };
   if (body !== undefined) said["Content-Type"] = "application/json";
+  const options = { method, headers: said, signal, body: body === undefined ? undefined : JSON.stringify(body) };
+  const url = address(path, query);
   let response;
   try {
-    response = await fetch(address(path, query), {
-      method,
-      headers: said,
-      signal,
-      body: body === undefined ? undefined : JSON.stringify(body),
-    });
+    response = await fetch(url, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Problem(0, { detail: "The service cannot be reached." });
@@ -49,11 +46,11 @@ function address(path, query) {
       .map((one) => [name, one]),
   );
   const asked = new URLSearchParams(pairs).toString();
-  // A browser would resolve these two away; as a name in a path they cannot be sent from here.
-  const segments = path.map((segment) =>
-    segment === "." || segment === ".." ? segment.replaceAll(".", "%2E") : encodeURIComponent(segment),
-  );
-  return `/v1/${segments.join("/")}${asked && `?${asked}`}`;
+  // A browser resolves these two away, in whatever way they are written, and would ask for something else.
+  if (path.some((segment) => segment === "." || segment === "..")) {
+    throw new Problem(400, { detail: "What is called “.” or “..” cannot be asked for from a browser" });
+  }
+  return `/v1/${path.map(encodeURIComponent).join("/")}${asked && `?${asked}`}`;
 }
 
 /// A list from its first page on, up to `max` items, and whether there are more.

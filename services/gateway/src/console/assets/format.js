@@ -26,11 +26,14 @@ export function duration(ms) {
   const seconds = Math.max(0, Math.ceil(ms / 1000));
   if (seconds < 60) return `${seconds} s`;
   const minutes = Math.floor(seconds / 60);
-  if (minutes < 60) return `${minutes} min ${String(seconds % 60).padStart(2, "0")} s`;
+  if (minutes < 60) return two(minutes, "min", seconds % 60, "s");
   const hours = Math.floor(minutes / 60);
-  if (hours < 48) return `${hours} h ${String(minutes % 60).padStart(2, "0")} min`;
-  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+  if (hours < 48) return two(hours, "h", minutes % 60, "min");
+  return two(Math.floor(hours / 24), "d", hours % 24, "h");
 }
+
+const two = (large, unit, small, part) =>
+  small === 0 ? `${large} ${unit}` : `${large} ${unit} ${String(small).padStart(2, "0")} ${part}`;
 
 /// How long ago, by this machine's clock, which may be wrong by a little.
 export const since = (instant) => duration(Math.max(0, Date.now() - new Date(instant).getTime()));

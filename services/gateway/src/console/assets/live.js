@@ -21,6 +21,7 @@ export class Live extends EventTarget {
   #dirty = new Map();
   #gathering = false;
   #busy = Promise.resolve();
+  #turns = 0;
   /// `opening`, `live`, `lost` or `ended`.
   status = "opening";
   problem = null;
@@ -46,16 +47,21 @@ export class Live extends EventTarget {
 
   async start() {
     const { signal } = this.#stopping;
-    try {
-      // Where the namespace stands, so that the stream can begin a little before it.
-      const { lock } = await this.#call("POST", ["lock-sets", "get"], { body: { path: [] } });
-      await this.reload();
-      this.#stream.run(Math.max(1, lock.revision - HISTORY));
-    } catch (problem) {
-      if (!signal.aborted) this.#fail(problem);
-    }
     const timer = setInterval(() => document.hidden || this.#look(), LOOK_EVERY_MS);
     signal.addEventListener("abort", () => clearInterval(timer));
+    while (!signal.aborted) {
+      try {
+        // Where the namespace stands, so that the stream can begin a little before it.
+        const { lock } = await this.#call("POST", ["lock-sets", "get"], { body: { path: [] } });
+        await this.reload();
+        return this.#stream.run(Math.max(1, lock.revision - HISTORY));
+      } catch (problem) {
+        if (signal.aborted) return;
+        if (!passes(problem)) return this.#fail(problem);
+        this.#become("lost");
+        await new Promise((resolve) => setTimeout(resolve, LOOK_EVERY_MS));
+      }
+    }
   }
 
   stop() {
@@ -139,20 +145,22 @@ export class Live extends EventTarget {
   #look() {
     const now = performance.now();
     for (const lock of this.locks.values()) if (lock.ends !== null && lock.ends <= now) this.#touch(lock.path);
-    if (this.status !== "ended") this.#inTurn(() => this.#refresh());
+    if (this.#stream.connected && this.#turns === 0) this.#inTurn(() => this.#refresh());
   }
 
   /// One after the other, so that an older answer never replaces a newer one.
   #inTurn(work) {
+    this.#turns++;
     this.#busy = this.#busy
       .then(work)
       .then(() => this.#stream.connected && this.#become("live"))
       .catch((problem) => {
         if (this.#stopping.signal.aborted) return;
         if (["NAMESPACE_NOT_FOUND", "PERMISSION_DENIED"].includes(problem.code)) this.#fail(problem);
-        else if (problem.status === 0 || problem.status >= 500) this.#become("lost");
-        else if (problem instanceof TypeError) throw problem;
-      });
+        else if (passes(problem)) this.#become("lost");
+        else if (!(problem.status > 0)) reportError(problem);
+      })
+      .finally(() => this.#turns--);
     return this.#busy;
   }
 
@@ -175,6 +183,9 @@ export class Live extends EventTarget {
     this.dispatchEvent(new Event("change"));
   }
 }
+
+/// Whether the same call may be answered later.
+const passes = (problem) => problem.status === 0 || problem.status === 429 || problem.status >= 500;
 
 /// A lock with the instants, on this page's clock, at which its holds end.
 function stamped(lock) {

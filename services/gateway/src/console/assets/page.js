@@ -3,7 +3,7 @@
 import { el } from "/console/dom.js";
 import { said } from "/console/dialog.js";
 
-const TOGETHER_MS = 30;
+const TOGETHER_MS = 50;
 
 /// The heading of a view: its title, a line about it, and its tools.
 export function head(title, lead, ...tools) {

@@ -17,12 +17,10 @@ export function open({ route, live }) {
     {
       label: "Process",
       state: (session) => session.process_id,
-      cell: (session) => el("strong", { class: "name", text: session.process_id }),
-    },
-    {
-      label: "Session",
-      state: (session) => session.session_id,
-      cell: (session) => el("code", { class: "small", text: session.session_id }),
+      cell: (session) => [
+        el("strong", { class: "name", text: session.process_id }),
+        el("div", { class: "faint small" }, el("code", { text: session.session_id })),
+      ],
     },
     { label: "Holds", right: true, state: (session) => session.holds, cell: (session) => number(session.holds) },
     { label: "Waits", right: true, state: (session) => session.waiting, cell: (session) => number(session.waiting) },
