@@ -48,7 +48,7 @@ async fn the_graph_shows_who_waits_for_whom() {
                  one.querySelector('rect').x.baseVal.value - other.querySelector('rect').x.baseVal.value) \
                  .map((one) => one.querySelector('title').textContent)";
     let boxes = page.script(drawn, json!([])).await;
-    assert_eq!(boxes, json!(["alice: holds a", "bob: waits for a", "carol: waits for b"]));
+    assert_eq!(boxes, json!(["alice: holds a", "bob: holds b; waits for a", "carol: waits for b"]));
     assert_eq!(page.script("return document.querySelectorAll('.drawing path.edge').length", json!([])).await, 2);
 
     tenant.let_go("alice").await;

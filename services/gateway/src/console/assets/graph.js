@@ -92,11 +92,12 @@ function line(from, to, waiting) {
 }
 
 function box({ x, y, name, holds, awaits }) {
-  const about = awaits.length ? `waits for ${awaits.join(", ")}` : `holds ${holds.join(", ")}`;
+  const has = holds.length ? `holds ${holds.join(", ")}` : "";
+  const about = awaits.length ? `waits for ${awaits.join(", ")}` : has;
   return svg(
     "g",
     { class: awaits.length ? "owner waits" : "owner holds" },
-    svg("title", { text: `${name}: ${about}` }),
+    svg("title", { text: `${name}: ${awaits.length && has ? `${has}; ${about}` : about}` }),
     svg("rect", { x, y, width: WIDTH, height: HEIGHT, rx: 7 }),
     svg("text", { x: x + 11, y: y + 19, class: "who-is", text: short(name) }),
     svg("text", { x: x + 11, y: y + 36, class: "what", text: short(about, LETTERS + 4) }),
