@@ -74,6 +74,7 @@ impl Page {
 
     /// Types a key and presses Enter.
     pub async fn sign_in(&self, key: &str) {
+        self.find("#key").await.clear().await.expect("the field can be cleared");
         self.type_into("#key", key).await;
         self.press(Key::Enter).await;
     }

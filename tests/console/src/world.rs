@@ -51,6 +51,11 @@ fn text(value: &Value) -> String {
 }
 
 impl Tenant {
+    /// The same with another key.
+    pub fn with_key(&self, key: &str) -> Self {
+        Self { key: key.to_owned(), ..self.clone() }
+    }
+
     /// Makes a call below `/v1` and returns what it answers.
     ///
     /// # Panics

@@ -30,13 +30,11 @@ async fn keys_are_made_rotated_and_revoked() {
     page.wait_for_words("tbody tr:nth-child(2)", &["for the reports", "locks:read", "never"]).await;
     let listed = keys(&tenant).await;
     assert_eq!(listed[1]["scopes"], json!(["locks:read"]));
-    let made = Tenant { key: made, ..tenant.clone() };
-    made.get("/namespaces/demo/locks").await;
+    tenant.with_key(&made).get("/namespaces/demo/locks").await;
 
     page.click("tbody tr:nth-child(2) button:first-child").await;
     page.click("dialog button[type=submit]").await;
-    let rotated = Tenant { key: shown_key(&page).await, ..tenant.clone() };
-    rotated.get("/namespaces/demo/locks").await;
+    tenant.with_key(&shown_key(&page).await).get("/namespaces/demo/locks").await;
     page.wait_for_words("tbody tr:nth-child(3)", &["for the reports"]).await;
     assert_eq!(keys(&tenant).await[2]["scopes"], json!(["locks:read"]));
 

@@ -36,12 +36,11 @@ async fn act(tenant: &Tenant) {
     let session = tenant.post("/namespaces/demo/sessions", session).await["session_id"].clone();
     let deploy = json!({"session_id": session, "resources": [{"path": ["deploy", "checkout"]}]});
     tenant.post("/namespaces/demo/lock-sets/acquire", deploy).await;
-    let canary = [{ json!({"path": ["config", "checkout"], "mode": "READ"}) }];
-    let canary = json!({"session_id": session, "holder": "canary", "resources": canary});
+    let read = |last: &str| json!([{"path": ["config", last], "mode": "READ"}]);
+    let canary = json!({"session_id": session, "holder": "canary", "resources": read("checkout")});
     tenant.post("/namespaces/demo/lock-sets/acquire", canary).await;
     tenant.take("billing-1", json!([{"path": ["invoices", "2026-03", "4711"]}])).await;
     tenant.take("billing-2", json!([{"path": ["invoices", "2026-03", "4712"]}])).await;
-    let read = |last: &str| json!([{"path": ["config", last], "mode": "READ"}]);
     tenant.take("worker-a", read("checkout")).await;
     tenant.take("worker-b", read("prices")).await;
     tenant.take("migrator", json!([{"path": ["schema"]}])).await;

@@ -31,6 +31,19 @@ async fn a_revoked_key_signs_out_and_says_why() {
 }
 
 #[tokio::test]
+async fn a_key_that_ends_signs_out_and_says_why() {
+    let tenant = tenant().await;
+    let Some(page) = Page::open().await else { return };
+    let soon = page.script("return new Date(Date.now() + 5000).toISOString()", json!([])).await;
+    let (key_id, key) = tenant.new_key(json!({"expires_at": soon})).await;
+    page.sign_in(&key).await;
+    page.wait_for(".frame").await;
+    page.go("#/ns/demo/locks").await;
+    page.wait_for_words("[role=alert]", &["You were signed out", &key_id, "expired"]).await;
+    page.close().await;
+}
+
+#[tokio::test]
 async fn after_a_reload_too_a_revoked_key_signs_out() {
     let tenant = tenant().await;
     let (key_id, key) = tenant.new_key(json!({})).await;

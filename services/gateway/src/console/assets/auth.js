@@ -5,6 +5,8 @@ const KEPT = "holdfast-console-token";
 const TOKEN_MS = 3_600_000;
 /// A token is changed for a new one when less than this is left of it.
 const RENEW_MS = 600_000;
+/// But not sooner than this after the last change: the token of a key that ends soon ends with it.
+const KEEP_MS = 60_000;
 
 /// An answer that is an error of the service, or none at all (`status` 0).
 export class Problem extends Error {
@@ -39,6 +41,7 @@ class Auth extends EventTarget {
   #key = null;
   #bearer = null;
   #renewing = null;
+  #taken = 0;
   /// `{operator, account, keyId, scopes, namespaces, ends}`, or null when nobody is signed in.
   who = null;
   /// Why nobody is.
@@ -95,7 +98,9 @@ class Auth extends EventTarget {
 
   /// Changes a token that ends soon for a new one, while the key is known.
   async fresh() {
-    if (this.#key && this.who && this.who.ends - Date.now() < RENEW_MS) await this.renew().catch(() => {});
+    const now = Date.now();
+    if (this.#key && this.who && this.who.ends - now < RENEW_MS && now - this.#taken > KEEP_MS)
+      await this.renew().catch(() => {});
   }
 
   /// The service refused the credential: gets a new token, or signs out and says why. True when there is a new one.
@@ -141,6 +146,7 @@ class Auth extends EventTarget {
     const claims = claimsOf(token);
     if (!claims) return;
     this.#bearer = token;
+    this.#taken = Date.now();
     this.who = {
       operator: false,
       account: claims.sub,
