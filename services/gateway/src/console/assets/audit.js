@@ -32,9 +32,10 @@ export function open() {
     { label: "On", cell: about },
     {
       label: "By",
-      cell: (entry) => (entry.actor_key_id ? el("code", { text: entry.actor_key_id }) : entry.actor.toLowerCase()),
+      cell: (entry) =>
+        entry.actor_key_id ? el("code", { class: "whole", text: entry.actor_key_id }) : entry.actor.toLowerCase(),
     },
-    { label: "Detail", cell: (entry) => el("span", { class: "name soft", text: entry.detail }) },
+    { label: "Detail", cell: (entry) => entry.detail && el("span", { class: "name soft", text: entry.detail }) },
     { label: "Request", cell: (entry) => el("code", { class: "small faint", text: entry.request_id }) },
   ];
   if (auth.who.operator)

@@ -26,7 +26,7 @@ export function open() {
       {
         label: "Description",
         state: (key) => key.description,
-        cell: (key) => el("span", { class: "name", text: key.description }),
+        cell: (key) => key.description && el("span", { class: "name", text: key.description }),
       },
       {
         label: "Scopes",
@@ -34,7 +34,7 @@ export function open() {
         cell: (key) =>
           el(
             "span",
-            { class: "row buttons" },
+            { class: "row" },
             key.scopes.map((scope) => el("span", { class: "chip", text: scope })),
           ),
       },

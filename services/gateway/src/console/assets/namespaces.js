@@ -27,7 +27,7 @@ export function open() {
     {
       label: "Description",
       state: (row) => row.description,
-      cell: (row) => el("span", { class: "name soft", text: row.description }),
+      cell: (row) => row.description && el("span", { class: "name soft", text: row.description }),
     },
     figure("Holds", "holds"),
     figure("Waiting", "waiting"),
