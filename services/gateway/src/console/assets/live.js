@@ -7,7 +7,7 @@ import { pathKey } from "/console/format.js";
 import { Stream } from "/console/stream.js";
 import { endsAt } from "/console/time.js";
 
-const MAX_LOCKS = 1000;
+const LOCKS_AT_ONCE = 1000;
 const MAX_EVENTS = 500;
 /// More paths than this are not asked for one by one.
 const MAX_ONE_BY_ONE = 24;
@@ -22,6 +22,7 @@ export class Live extends EventTarget {
   #gathering = false;
   #busy = Promise.resolve();
   #turns = 0;
+  #maxLocks = LOCKS_AT_ONCE;
   /// `opening`, `live`, `lost` or `ended`.
   status = "opening";
   problem = null;
@@ -64,6 +65,12 @@ export class Live extends EventTarget {
     }
   }
 
+  /// Reads further locks, when there are more than were read.
+  readOn() {
+    this.#maxLocks += LOCKS_AT_ONCE;
+    return this.reload();
+  }
+
   stop() {
     this.#stopping.abort();
     this.#stream.stop();
@@ -82,7 +89,7 @@ export class Live extends EventTarget {
   }
 
   async #loadLocks() {
-    const { items, more } = await this.#list("locks", "locks", { query: { prefix: this.prefix }, max: MAX_LOCKS });
+    const { items, more } = await this.#list("locks", "locks", { query: { prefix: this.prefix }, max: this.#maxLocks });
     this.locks = new Map(items.map((lock) => [pathKey(lock.path), stamped(lock)]));
     this.moreLocks = more;
   }

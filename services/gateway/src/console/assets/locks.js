@@ -1,16 +1,18 @@
 // The tree of locks, as it changes.
 
 import { el, set, setText, sync } from "/console/dom.js";
-import { pathKey, plural } from "/console/format.js";
+import { number, pathKey, plural } from "/console/format.js";
 import { detail } from "/console/lock-detail.js";
 import { makeRow, showRow } from "/console/lock-row.js";
 import { empty, follow, head, liveProblem, notice, titleOf } from "/console/page.js";
 import { href } from "/console/route.js";
 import { MAX_ROWS, rowsOf } from "/console/tree.js";
 
+const MANY_ROWS = 200;
+
 export function open({ route, live }) {
   const closed = new Set();
-  let [selected, rows, filter] = [null, [], ""];
+  let [selected, rows, filter, isArranged] = [null, [], "", false];
   const problem = notice();
   const summary = el("p", { class: "lead", "aria-live": "off" });
   const search = el("input", {
@@ -39,16 +41,19 @@ export function open({ route, live }) {
     body,
   );
   const nothing = empty("Nothing is held or awaited here", "Locks appear here the moment somebody takes one.");
-  const more = el("p", { class: "empty small", hidden: true });
+  const more = el("p", { class: "faint small" });
+  const readOn = el("button", { type: "button", on: { click: () => live.readOn() } }, "Read 1,000 more");
+  const rest = el("div", { class: "empty", hidden: true }, more, readOn);
   const side = el("aside", { class: "card detail", "aria-label": "The lock that is chosen", hidden: true });
   const heading = head(titleOf("Locks", route), null, search);
   heading.append(summary);
-  const split = el("div", { class: "split" }, el("div", { class: "card" }, grid, nothing, more), side);
+  const split = el("div", { class: "split" }, el("div", { class: "card" }, grid, nothing, rest), side);
   const node = el("div", {}, heading, crumbs(route), problem, split);
 
   function update() {
     liveProblem(live, problem);
-    rows = rowsOf(live, closed, filter);
+    rows = rowsOf(live, filter ? new Set() : closed, filter);
+    if (!isArranged && live.locks.size > 0) arrange();
     const shown = rows.slice(0, MAX_ROWS);
     sync(
       body,
@@ -60,16 +65,28 @@ export function open({ route, live }) {
     grid.hidden = rows.length === 0;
     nothing.hidden = rows.length > 0 || live.status === "opening";
     const left = [
-      rows.length > MAX_ROWS && `${plural(rows.length - MAX_ROWS, "more row")} not shown`,
-      live.moreLocks && "only the first 1,000 held locks are read",
-      live.moreWaits && "only the first 100 waiting requests are read",
-    ];
-    more.hidden = !left.some(Boolean);
-    setText(more, `${left.filter(Boolean).join("; ")}: open a branch by its name to see all of it.`);
-    setText(summary, `${plural(live.locks.size, "lock")} held · ${plural(live.waits.length, "request")} waiting`);
+      rows.length > MAX_ROWS && `${plural(rows.length - MAX_ROWS, "more row")} not shown: close some branches`,
+      live.moreLocks && `the first ${number(live.locks.size)} held locks are read`,
+      live.moreWaits && "the first 100 waiting requests are read",
+    ].filter(Boolean);
+    rest.hidden = left.length === 0;
+    readOn.hidden = !live.moreLocks;
+    setText(more, left.join("; "));
+    setText(
+      summary,
+      `${live.moreLocks ? "More than " : ""}${plural(live.locks.size, "lock")} held · ${plural(live.waits.length, "request")} waiting`,
+    );
     const first = body.firstElementChild;
     if (first && !body.querySelector("[tabindex='0']")) set(first, "tabindex", 0);
     showDetail();
+  }
+
+  /// A large tree begins with its branches closed.
+  function arrange() {
+    isArranged = true;
+    if (rows.length <= MANY_ROWS) return;
+    for (const row of rows.filter(({ depth, hasChildren }) => depth === 0 && hasChildren)) closed.add(row.key);
+    rows = rowsOf(live, closed, filter);
   }
 
   function showDetail() {
