@@ -36,7 +36,8 @@ impl Screen {
 
 /// A window. Close it with [`Page::close`].
 pub struct Page {
-    driver: WebDriver,
+    /// There until it is closed.
+    driver: Option<WebDriver>,
     _chromium: Chromium,
 }
 
@@ -48,9 +49,9 @@ impl Page {
             return None;
         };
         let driver = chromium.open().await;
-        let page = Self { driver, _chromium: chromium };
+        let page = Self { driver: Some(driver), _chromium: chromium };
         page.look_with(Screen::DESKTOP).await;
-        page.driver.goto(format!("http://{}/console", world::server().address())).await.expect("the page opens");
+        page.driver().goto(format!("http://{}/console", world::server().address())).await.expect("the page opens");
         page.wait_for("#key").await;
         Some(page)
     }
@@ -68,8 +69,14 @@ impl Page {
     ///
     /// # Panics
     /// When it does not answer.
-    pub async fn close(self) {
-        self.driver.quit().await.expect("the browser ends");
+    pub async fn close(mut self) {
+        if let Some(driver) = self.driver.take() {
+            driver.quit().await.expect("the browser ends");
+        }
+    }
+
+    fn driver(&self) -> &WebDriver {
+        self.driver.as_ref().expect("whoever closes a page gives it away")
     }
 
     /// Types a key and presses Enter.
@@ -86,7 +93,7 @@ impl Page {
 
     /// Loads the page anew, as F5 does.
     pub async fn reload(&self) {
-        self.driver.refresh().await.expect("the page loads");
+        self.driver().refresh().await.expect("the page loads");
     }
 
     /// Whether nothing was loaded anew since the sign-in.
@@ -114,13 +121,13 @@ impl Page {
     }
 
     async fn devtools(&self, method: &str, params: Value) {
-        self.driver.cdp().send_raw(method, params).await.unwrap_or_else(|error| panic!("{method}: {error}"));
+        self.driver().cdp().send_raw(method, params).await.unwrap_or_else(|error| panic!("{method}: {error}"));
     }
 
     /// Runs a script in the page and returns what it returns.
     pub async fn script(&self, script: &str, arguments: Value) -> Value {
         let arguments = arguments.as_array().expect("arguments are a list").clone();
-        let ran = self.driver.execute(script, arguments).await.unwrap_or_else(|error| panic!("{script}: {error}"));
+        let ran = self.driver().execute(script, arguments).await.unwrap_or_else(|error| panic!("{script}: {error}"));
         ran.json().clone()
     }
 
@@ -173,7 +180,7 @@ impl Page {
 
     async fn find(&self, selector: &str) -> WebElement {
         self.wait_for(selector).await;
-        self.driver.find(By::Css(selector)).await.unwrap_or_else(|error| panic!("{selector}: {error}"))
+        self.driver().find(By::Css(selector)).await.unwrap_or_else(|error| panic!("{selector}: {error}"))
     }
 
     /// Clicks on something as a mouse does: it has to be visible, and nothing may be over it.
@@ -189,12 +196,20 @@ impl Page {
 
     /// Presses a key wherever the focus is.
     pub async fn press(&self, key: Key) {
-        self.driver.action_chain().send_keys(key).perform().await.expect("the browser takes keys");
+        self.driver().action_chain().send_keys(key).perform().await.expect("the browser takes keys");
     }
 
     /// Writes a picture of what can be seen.
     pub async fn picture(&self, file: &Path) {
-        let picture = self.driver.screenshot_as_png().await.expect("the browser draws");
+        let picture = self.driver().screenshot_as_png().await.expect("the browser draws");
         std::fs::write(file, picture).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    }
+}
+
+impl Drop for Page {
+    /// A driver that was not quit asks the browser to end and blocks the runtime that the answer has to come through.
+    /// After a failed test the process of the browser is ended instead.
+    fn drop(&mut self) {
+        std::mem::forget(self.driver.take());
     }
 }

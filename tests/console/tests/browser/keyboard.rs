@@ -40,16 +40,16 @@ async fn tab_reaches_everything_and_what_is_reached_has_a_name() {
     let Some(page) = Page::signed_in(&tenant.key).await else { return };
     page.go("#/ns/demo/locks").await;
     page.wait_for(".tree [data-key]").await;
-    page.script("document.activeElement.blur(); document.body.focus()", json!([])).await;
     let named = "const at = document.activeElement; \
         const name = at.getAttribute('aria-label') ?? at.labels?.[0]?.innerText ?? at.innerText; \
         return [at.className || at.tagName, name.trim(), parseFloat(getComputedStyle(at).outlineWidth)]";
     let mut reached = Vec::new();
-    for _ in 0..16 {
+    // Once around: the browser itself comes between the last and the first.
+    for _ in 0..18 {
         page.press(Key::Tab).await;
         let at = page.script(named, json!([])).await;
         if at[0] == "BODY" {
-            break;
+            continue;
         }
         assert!(!at[1].as_str().unwrap().is_empty() && at[2].as_f64().unwrap() >= 2.0, "{at}");
         reached.push(at[1].as_str().unwrap().to_owned());
