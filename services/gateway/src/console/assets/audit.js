@@ -21,7 +21,7 @@ export function open() {
     [
       entry.namespace && el("span", { class: "name", text: entry.namespace }),
       entry.path && el("span", { class: "name", text: ` › ${pathText(entry.path)}` }),
-      entry.key_id && el("code", { text: entry.key_id }),
+      entry.key_id && el("code", { class: "whole", text: entry.key_id }),
     ].filter(Boolean);
   const columns = [
     { label: "Time", cell: (entry) => el("time", { datetime: entry.at, text: dateTime(entry.at) }) },
@@ -35,11 +35,16 @@ export function open() {
       cell: (entry) =>
         entry.actor_key_id ? el("code", { class: "whole", text: entry.actor_key_id }) : entry.actor.toLowerCase(),
     },
-    { label: "Detail", cell: (entry) => entry.detail && el("span", { class: "name soft", text: entry.detail }) },
-    { label: "Request", cell: (entry) => el("code", { class: "small faint", text: entry.request_id }) },
+    {
+      label: "Detail",
+      cell: (entry) => [
+        entry.detail && el("div", { class: "name soft", text: entry.detail }),
+        el("div", { class: "faint small" }, "request ", el("code", { text: entry.request_id })),
+      ],
+    },
   ];
   if (auth.who.operator)
-    columns.splice(1, 0, { label: "Account", cell: (entry) => el("code", { text: entry.account_id }) });
+    columns.splice(1, 0, { label: "Account", cell: (entry) => el("code", { class: "whole", text: entry.account_id }) });
   const rows = table("Audit log, the latest first", columns, [], (entry) =>
     JSON.stringify([entry.at, entry.request_id, entry.action, entry.key_id, entry.path]),
   );

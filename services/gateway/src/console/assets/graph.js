@@ -3,8 +3,8 @@
 import { svg } from "/console/dom.js";
 import { ownerKey, ownerText, pathText, plural } from "/console/format.js";
 
-const [WIDTH, HEIGHT, ACROSS, DOWN, EDGE] = [172, 46, 76, 16, 16];
-const LETTERS = 21;
+const [WIDTH, HEIGHT, ACROSS, DOWN, EDGE] = [208, 46, 72, 16, 16];
+const LETTERS = 26;
 
 /// Draws the waits, unless what is drawn already is the same.
 export function draw(place, waits) {
@@ -100,7 +100,7 @@ function box({ x, y, name, holds, awaits }) {
     svg("title", { text: `${name}: ${awaits.length && has ? `${has}; ${about}` : about}` }),
     svg("rect", { x, y, width: WIDTH, height: HEIGHT, rx: 7 }),
     svg("text", { x: x + 11, y: y + 19, class: "who-is", text: short(name) }),
-    svg("text", { x: x + 11, y: y + 36, class: "what", text: short(about, LETTERS + 4) }),
+    svg("text", { x: x + 11, y: y + 36, class: "what", text: short(about, LETTERS + 5) }),
   );
 }
 
