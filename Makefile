@@ -8,11 +8,11 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)
 export ROCKSDB_STATIC ?= 1
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup build run cluster test explore deploy bench tenants bench-core sim plants chaos faults failover fuzz verify fix clean clean-all
+.PHONY: help setup build run cluster test console-shots explore deploy bench tenants bench-core sim plants chaos faults failover fuzz verify fix clean clean-all
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Install what the build needs and this machine lacks.
 	@tools/setup
@@ -33,6 +33,9 @@ cluster: build ## Build and start three nodes and a gateway; flags in ARGS="..."
 
 test: build ## Run all tests.
 	cargo test --release --workspace
+
+console-shots: build ## Take pictures of the console with live data; where Chromium is missing, it says so.
+	cargo test --release --workspace --test browser -- --nocapture pictures
 
 explore: build ## Let a generator of calls (schemathesis) look for answers that the API's description does not list.
 	cargo test --release --workspace --test behaviour -- --ignored --nocapture no_answer_is_unlisted

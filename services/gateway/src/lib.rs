@@ -9,6 +9,7 @@
 //! Deliberately unknown here: Raft, storage, and what a lock *is*: which holds exist is decided by the shards alone.
 
 pub mod config;
+mod console;
 pub mod directory;
 mod dlocks;
 pub mod error;

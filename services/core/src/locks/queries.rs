@@ -33,6 +33,9 @@ impl LocksCore {
             Query::Waits { namespace, after, limit } => {
                 self.find(namespace).map(|open| open.page_of_waits(*after, *limit))
             }
+            Query::Queue { namespace, after, limit } => {
+                self.find(namespace).map(|open| open.page_of_queue(*after, *limit))
+            }
             Query::Events { namespace, from_revision, prefix, limit } => {
                 self.events(namespace, *from_revision, prefix, *limit)
             }
@@ -139,20 +142,28 @@ impl Namespace {
         Answer::Sessions { sessions, more }
     }
 
-    /// In the order in which they began to wait. Upgrades are at the head of the queue, and few.
     fn page_of_waits(&self, after: Option<WaitId>, limit: u32) -> Answer {
+        let (waits, more) = page::cut(self.in_order_of_arrival(after), limit, |place| self.wait_view(place));
+        Answer::Waits { waits, more }
+    }
+
+    fn page_of_queue(&self, after: Option<WaitId>, limit: u32) -> Answer {
+        let (waits, more) = page::cut(self.in_order_of_arrival(after), limit, |place| self.queued_view(place));
+        Answer::Queue { waits, more }
+    }
+
+    /// Waiting requests in the order in which they began to wait. Upgrades are at the head of the queue, and few.
+    fn in_order_of_arrival(&self, after: Option<WaitId>) -> impl Iterator<Item = Place> {
         let after = after.unwrap_or(WaitId(0));
         let mut upgrades = self.waits.range(..Place::AFTER_UPGRADES).map(|(place, _)| *place).peekable();
         let others = self.waits.range(Place::of(after, false)..).map(|(place, _)| *place);
-        let mut others = others.filter(|place| place.wait() > after).peekable();
+        let mut others = others.filter(move |place| place.wait() > after).peekable();
         while upgrades.next_if(|place| place.wait() <= after).is_some() {}
-        let merged = std::iter::from_fn(|| match (upgrades.peek(), others.peek()) {
+        std::iter::from_fn(move || match (upgrades.peek(), others.peek()) {
             (Some(upgrade), Some(other)) if upgrade.wait() > other.wait() => others.next(),
             (Some(_), _) => upgrades.next(),
             (None, _) => others.next(),
-        });
-        let (waits, more) = page::cut(merged, limit, |place| self.wait_view(place));
-        Answer::Waits { waits, more }
+        })
     }
 
     /// Held paths at or under the prefix, in order of path.

@@ -4,7 +4,9 @@ use super::hold::Hold;
 use super::namespace::Namespace;
 use super::queue::Place;
 use super::sessions::Session;
-use crate::{Blocker, Claim, HolderView, LockState, LockView, Mode, Path, Phase, Revision, SessionView, WaitView};
+use crate::{
+    Blocker, Claim, HolderView, LockState, LockView, Mode, Path, Phase, QueuedView, Revision, SessionView, WaitView,
+};
 
 impl LockView {
     /// A lock that nobody holds or awaits.
@@ -98,6 +100,17 @@ impl Namespace {
             upgrade: place.is_upgrade(),
             attempt: waiting.attempt,
             ends_at_ms: waiting.ends_at_ms,
+        }
+    }
+
+    /// A waiting request, as it would be told of its place now.
+    pub(super) fn queued_view(&self, place: Place) -> QueuedView {
+        let waiting = self.waiting(place);
+        QueuedView {
+            wait: self.wait_view(place),
+            process_id: self.owners.get(waiting.owner).process_id().to_owned(),
+            since_ms: waiting.since_ms,
+            not_granted: self.standing_in_queue(place),
         }
     }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Account, AccountChange, AcquireOutcome, ApiKey, AuditRecord, Event, LockView, LostHold, Namespace, NamespaceUsage,
-    Refusal, Revision, SessionNumber, SessionView, UsageTotals, WaitView,
+    QueuedView, Refusal, Revision, SessionNumber, SessionView, UsageTotals, WaitView,
 };
 
 /// What a command or query answers.
@@ -159,6 +159,13 @@ pub enum Answer {
         namespaces: Vec<NamespaceUsage>,
         /// Of those that are gone.
         ended: UsageTotals,
+    },
+    /// A page of waiting requests, each with what it waits for.
+    Queue {
+        /// The page.
+        waits: Vec<QueuedView>,
+        /// Whether more follow.
+        more: bool,
     },
 }
 

@@ -165,4 +165,13 @@ pub enum Query {
         /// Whose.
         account: AccountId,
     },
+    /// Answers `Queue`: waiting requests with what each waits for, in the order in which they began to wait.
+    Queue {
+        /// Where.
+        namespace: NamespaceRef,
+        /// After this one.
+        after: Option<WaitId>,
+        /// At most so many.
+        limit: u32,
+    },
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Claim, FencingToken, HolderView, Metadata, NamespaceRef, Owner, Path};
+use super::{Claim, FencingToken, HolderView, Metadata, NamespaceRef, NotGranted, Owner, Path};
 
 /// Names a session within its shard for good: the revision of its first opening.
 pub type SessionNumber = u64;
@@ -64,6 +64,19 @@ pub struct WaitView {
     pub attempt: u64,
     /// Shard clock at which it is given up; absent for one without a limit.
     pub ends_at_ms: Option<u64>,
+}
+
+/// A waiting request with what it waits for, as shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueuedView {
+    /// The request.
+    pub wait: WaitView,
+    /// The owner's process id, or that of its session.
+    pub process_id: String,
+    /// The leader's wall clock when it began to wait, milliseconds since 1970.
+    pub since_ms: u64,
+    /// Why it waits: the reason, who is in the way, and its place in the queue.
+    pub not_granted: NotGranted,
 }
 
 /// What a leader needs to know of a session to keep it alive.

@@ -244,6 +244,25 @@ fn what_a_waiting_request_stands_like_can_be_asked_while_it_waits() {
 }
 
 #[test]
+fn the_queue_is_told_with_what_each_waits_for() {
+    let mut shard = held();
+    shard.open_session("se_1");
+    let first = shard.enqueued(session_waits("se_1", "r", &[write("l")]));
+    let second = shard.enqueued(waits("p", &[read("k"), write("l")]));
+    let query = |after, limit| Query::Queue { namespace: orders(), after, limit };
+    let Ok(Answer::Queue { waits, more: false }) = shard.query(&query(None, 10)) else { panic!("not the queue") };
+    let told: Vec<_> = waits.iter().map(|queued| (queued.wait.wait, queued.not_granted.clone())).collect();
+    assert_eq!(told, [(first.wait, first.not_granted), (second.wait, second.not_granted)]);
+    assert_eq!((&*waits[0].process_id, waits[0].wait.owner.clone()), ("host of se_1", of_session("se_1")));
+    assert_eq!(waits[1].wait.claims, [read("k"), write("l")]);
+    let Ok(Answer::Queue { waits, more: true }) = shard.query(&query(None, 1)) else { panic!("a page of one") };
+    let Ok(Answer::Queue { waits, more: false }) = shard.query(&query(Some(waits[0].wait.wait), 1)) else {
+        panic!("the other one")
+    };
+    assert_eq!(waits[0].wait.wait, second.wait);
+}
+
+#[test]
 fn a_full_queue_refuses_one_more_and_harms_nobody_in_it() {
     let limits = Limits { max_waiting_per_lock: 2, max_waiting_per_namespace: 3, ..Default::default() };
     let mut shard = Shard::with_limits(limits);

@@ -23,6 +23,7 @@ pub(crate) mod reading;
 mod session_messages;
 mod sessions;
 mod tokens;
+mod waits;
 
 use axum::Router;
 use axum::extract::Request;
@@ -33,6 +34,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::console;
 use crate::error::{ApiError, Code};
 use crate::health::{self, Probes};
 use crate::service::Service;
@@ -46,7 +48,7 @@ const MAX_SHOWN_PATH: usize = 200;
 /// Every REST route of the service and of the process.
 pub(crate) fn routes(service: Service, probes: Probes) -> Router {
     let (routes, _) = of_service().with_state(service).merge(health::routes().with_state(probes)).split_for_parts();
-    routes
+    routes.merge(console::routes())
 }
 
 /// The same routes, described.
@@ -83,6 +85,7 @@ fn of_service() -> OpenApiRouter<Service> {
         .routes(routes!(sessions::get, sessions::delete))
         .routes(routes!(sessions::keep_alive))
         .routes(routes!(connect::connect))
+        .routes(routes!(waits::list))
         .routes(routes!(insight::usage))
         .routes(routes!(insight::audit))
         .routes(routes!(insight::cluster))

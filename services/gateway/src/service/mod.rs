@@ -25,6 +25,7 @@ mod standing;
 mod tokens;
 mod usage;
 mod view;
+mod waits;
 
 use std::fmt;
 use std::sync::Arc;
@@ -55,6 +56,7 @@ pub(crate) use tokens::Tokens;
 pub use tokens::{CreateToken, CreatedToken};
 pub use usage::{NamespaceFigures, NamespaceUsageInfo, UsageInfo, UsageTotalsInfo};
 pub use view::*;
+pub use waits::WaitInfo;
 
 /// The operations. A cheap clone; all clones share connections and caches.
 #[derive(Clone)]

@@ -67,7 +67,7 @@ impl<'a> Shown<'a> {
 
     pub(crate) fn holder(&self, holder: HolderView) -> Holder {
         let (session_id, thread) = session_of(holder.owner);
-        let remaining_ms = holder.deadline_ms.map(|deadline_ms| deadline_ms.saturating_sub(self.clock_ms));
+        let (remaining_ms, expires_at) = self.until(holder.deadline_ms);
         Holder {
             process_id: holder.process_id,
             session_id,
@@ -75,12 +75,18 @@ impl<'a> Shown<'a> {
             mode: holder.mode,
             fencing_token: holder.fencing_token,
             locked_at: Timestamp(holder.locked_at_ms),
-            expires_at: remaining_ms.map(|remaining_ms| Timestamp(self.now.0.saturating_add(remaining_ms))),
+            expires_at,
             remaining_ms,
             phase: holder.phase,
             metadata: holder.metadata,
             asked_expires_at_ns: holder.asked_expires_at_ns,
         }
+    }
+
+    /// How long it is until a deadline of the shard's clock, and which instant that will be.
+    pub(super) fn until(&self, deadline_ms: Option<u64>) -> (Option<u64>, Option<Timestamp>) {
+        let remaining_ms = deadline_ms.map(|deadline_ms| deadline_ms.saturating_sub(self.clock_ms));
+        (remaining_ms, remaining_ms.map(|remaining_ms| Timestamp(self.now.0.saturating_add(remaining_ms))))
     }
 }
 
@@ -90,7 +96,7 @@ fn step(step: CycleStep) -> CycleStepInfo {
 }
 
 /// The session of an owner, and its holder.
-fn session_of(owner: Owner) -> (Option<String>, Option<String>) {
+pub(super) fn session_of(owner: Owner) -> (Option<String>, Option<String>) {
     match owner {
         Owner::Process(_) => (None, None),
         Owner::Session { session_id, holder } => (Some(session_id), holder),

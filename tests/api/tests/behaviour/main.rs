@@ -48,4 +48,5 @@ mod trees;
 mod upgrades;
 mod usage;
 mod waiting;
+mod waits;
 mod who_may_call;

@@ -1,0 +1,103 @@
+// What the account uses, and what it may.
+
+import { call } from "/console/api.js";
+import { el, set, setContent, setText, sync, table } from "/console/dom.js";
+import { duration, number } from "/console/format.js";
+import { head, loading } from "/console/page.js";
+import { href } from "/console/route.js";
+
+const LOOK_EVERY_MS = 5000;
+const WORDS = { max: "Most", min: "Least", ms: "" };
+
+export function open() {
+  const tiles = el("div", { class: "tiles" });
+  const right = (label, name) => ({ label, right: true, state: (row) => row[name], cell: (row) => number(row[name]) });
+  const rows = table(
+    "Usage of each namespace",
+    [
+      {
+        label: "Namespace",
+        state: (row) => row.name,
+        cell: (row) => el("a", { class: "name strong", href: href("locks", row.name), text: row.name }),
+      },
+      {
+        label: "Holds",
+        right: true,
+        state: (row) => [row.holds, row.share],
+        cell: (row) => el("span", { class: "meter" }, number(row.holds), meter(row.share)),
+      },
+      right("Waiting", "waiting"),
+      right("Sessions", "sessions"),
+      right("Most holds", "peak_holds"),
+      right("Most waiting", "peak_waiting"),
+      right("Operations", "operations"),
+      right("Grants", "grants"),
+      right("Waits", "waits"),
+    ],
+    [],
+    (row) => row.id,
+  );
+  const limits = el("dl", { class: "limits" });
+  const shown = loading(
+    (signal) => call("GET", ["usage"], { signal }),
+    (usage) => {
+      const { total, limits: allowed, namespaces } = usage;
+      const facts = [
+        ["Holds", total.holds],
+        ["Waiting", total.waiting],
+        ["Sessions", total.sessions],
+        ["Grants", total.grants],
+        ["Operations", total.operations],
+        ["Namespaces", namespaces.length, usage.max_number_of_namespaces],
+      ];
+      sync(
+        tiles,
+        facts,
+        ([label]) => label,
+        ([label]) =>
+          el(
+            "div",
+            { class: "card tile" },
+            el("span", { class: "faint small", text: label }),
+            el("strong", { class: "number" }),
+          ),
+        (tile, [, value, max]) =>
+          setText(tile.lastElementChild, max ? `${number(value)} of ${number(max)}` : number(value)),
+      );
+      rows.show(namespaces.map((one) => ({ ...one, share: one.holds / allowed.max_holds_per_namespace })));
+      setContent(limits, JSON.stringify(allowed), () =>
+        Object.entries(allowed).map(([name, value]) =>
+          el("div", {}, el("dt", { text: words(name) }), el("dd", { class: "number", text: shownAs(name, value) })),
+        ),
+      );
+    },
+    LOOK_EVERY_MS,
+  );
+  return {
+    node: el(
+      "div",
+      {},
+      head("Usage", "What only looks, and signs of life, are not counted. The operator changes limits."),
+      shown.problem,
+      tiles,
+      el("div", { class: "card table" }, rows.node),
+      el("section", { class: "card padded" }, el("h2", { text: "Limits" }), limits),
+    ),
+    stop: shown.stop,
+  };
+}
+
+function meter(share) {
+  const fill = el("i");
+  fill.style.setProperty("width", `${Math.min(100, share * 100)}%`);
+  const bar = el("span", { class: "bar", "aria-hidden": "true" }, fill);
+  set(bar, "data-high", share > 0.8 ? "yes" : null);
+  return bar;
+}
+
+const words = (name) => {
+  const [first, ...rest] = name.split("_").filter((word) => word !== "ms");
+  return [WORDS[first] ?? first, ...rest].join(" ");
+};
+const shownAs = (name, value) =>
+  name.endsWith("_ms") ? (value < 1000 ? `${value} ms` : duration(value)) : value === 0 ? "no limit" : number(value);

@@ -1,0 +1,91 @@
+//! The console: pages and scripts that are built into the program. They have no data; whoever opens them brings a key,
+//! and the scripts make the same calls as anybody else.
+//!
+//! Nothing on the page comes from elsewhere, and nothing is taken as markup: the policy below forbids both, so that a
+//! name like `<script>` is a name.
+
+use std::sync::LazyLock;
+
+use axum::Router;
+use axum::extract::Path;
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
+use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::get;
+
+use crate::error::{ApiError, Code};
+use crate::rest::Problem;
+
+const PAGE: &str = "index.html";
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
+                      trusted-types 'none'";
+/// Kept by browsers, and asked about before each use: a new release is seen at once.
+const KEPT: &str = "no-cache";
+
+macro_rules! files {
+    ($($name:literal)+) => {
+        /// Every file by its name.
+        const FILES: &[(&str, &str)] = &[$(($name, include_str!(concat!("assets/", $name)))),+];
+    };
+}
+
+files! {
+    "index.html" "icon.svg" "tokens.css" "layout.css" "parts.css" "views.css"
+    "main.js" "route.js" "auth.js" "api.js" "stream.js" "live.js" "dom.js" "format.js" "time.js" "dialog.js"
+    "sign-in.js" "views.js" "locks.js" "lock-row.js" "tree.js" "lock-detail.js" "waits.js" "graph.js" "sessions.js" "events.js"
+    "namespaces.js" "keys.js" "key-dialogs.js" "usage.js" "audit.js" "cluster.js" "accounts.js" "page.js"
+}
+
+/// Names all the files as they are in this program: another release has another one.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let mut hasher = crc32fast::Hasher::new();
+    for (name, text) in FILES {
+        hasher.update(name.as_bytes());
+        hasher.update(text.as_bytes());
+    }
+    format!("\"{:08x}\"", hasher.finalize())
+});
+
+/// The routes of the console. It is for everybody: what it shows needs a key.
+pub(crate) fn routes() -> Router {
+    Router::new()
+        .route("/console", get(|headers: HeaderMap| async move { answer(PAGE, &headers) }))
+        .route("/console/", get(|| async { Redirect::permanent("/console") }))
+        .route(
+            "/console/{file}",
+            get(|Path(file): Path<String>, headers: HeaderMap| async move { answer(&file, &headers) }),
+        )
+}
+
+fn answer(name: &str, headers: &HeaderMap) -> Response {
+    let Some((name, text)) = FILES.iter().find(|(known, _)| *known == name) else {
+        return Problem::from(ApiError::new(Code::NotFound, "no such file of the console")).into_response();
+    };
+    let common = [
+        (CACHE_CONTROL, KEPT),
+        (ETAG, VERSION.as_str()),
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (REFERRER_POLICY, "no-referrer"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    ];
+    if headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == VERSION.as_bytes()) {
+        return (StatusCode::NOT_MODIFIED, common).into_response();
+    }
+    (common, [(CONTENT_TYPE, kind(name))], *text).into_response()
+}
+
+fn kind(name: &str) -> &'static str {
+    match name.rsplit('.').next() {
+        Some("html") => "text/html; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("svg") => "image/svg+xml",
+        _ => "text/javascript; charset=utf-8",
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,33 @@
+//! `/v1/namespaces/{namespace}/waits`.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::Problem;
+use super::call::Call;
+use super::names::Names;
+use super::openapi::{Called, Counted, InNamespace, Problems};
+use super::query::Query;
+use crate::service::{PageRequest, Service, WaitInfo};
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct Waits {
+    waits: Vec<WaitInfo>,
+    next_page_token: Option<String>,
+}
+
+/// List requests that wait, and for whom, in the order in which they began to; at most 100 in a page
+#[utoipa::path(get, path = "/v1/namespaces/{namespace}/waits", tag = "Locks", operation_id = "list_waits",
+    security(("key" = ["locks:read"])), params(PageRequest),
+    responses((status = 200, description = "A page.", body = Waits), Problems<(Called, Counted, InNamespace)>))]
+pub(super) async fn list(
+    State(service): State<Service>,
+    call: Call,
+    Names(namespace): Names<String>,
+    Query(page): Query<PageRequest>,
+) -> Result<Json<Waits>, Problem> {
+    let page = service.list_waits(&call.caller, &call.context, &namespace, page).await?;
+    Ok(Json(Waits { waits: page.items, next_page_token: page.next_page_token }))
+}

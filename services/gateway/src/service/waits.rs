@@ -1,0 +1,98 @@
+//! Requests that wait, and for whom.
+
+use holdfast_core::{Answer, Mode, Query, QueuedView, Scopes, WaitId};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::ask::{Ask, expect_answer};
+use super::show::{Shown, session_of};
+use super::{CallContext, Caller, ModeName, Page, PageRequest, ReasonInfo, Service, Timestamp, mode_name};
+use crate::error::ApiResult;
+use crate::{page_token, validate};
+
+/// Each is judged anew for the answer, by the shard that also grants locks: so a page is short.
+const MAX_WAITS_SHOWN: u32 = 100;
+
+/// A request in the queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Wait)]
+pub struct WaitInfo {
+    /// The owner's process id; of a session: the session's.
+    pub process_id: String,
+    /// Set when a session waits.
+    pub session_id: Option<String>,
+    /// Tells apart threads that share a session.
+    pub holder: Option<String>,
+    /// As given, if it was.
+    pub request_id: Option<String>,
+    /// What it waits for, all of it together.
+    pub resources: Vec<ResourceInfo>,
+    /// Whether it waits, at the head of the queue, to change the mode of its own hold.
+    pub upgrade: bool,
+    /// When it began to wait.
+    pub waiting_since: Timestamp,
+    /// Computed from `remaining_ms`; absent for a session's request, which waits as long as it takes.
+    pub expires_at: Option<Timestamp>,
+    /// How long it goes on waiting.
+    pub remaining_ms: Option<u64>,
+    /// Why it waits, for whom, and its place in the queue.
+    pub reason: ReasonInfo,
+}
+
+/// One path in one mode.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = AwaitedResource)]
+pub struct ResourceInfo {
+    /// Segments from the root.
+    pub path: Vec<String>,
+    /// How.
+    #[schema(value_type = ModeName)]
+    pub mode: &'static str,
+}
+
+impl Service {
+    /// Requests that wait in a namespace, in the order in which they began to.
+    ///
+    /// # Errors
+    /// `NAMESPACE_NOT_FOUND`, besides those of every call.
+    pub async fn list_waits(
+        &self,
+        caller: &Caller,
+        context: &CallContext,
+        namespace: &str,
+        page: PageRequest,
+    ) -> ApiResult<Page<WaitInfo>> {
+        let tenant = caller.require(Scopes::LOCKS_READ)?;
+        tenant.check_namespace("namespace", namespace)?;
+        let limit = validate::page_size(page.page_size)?.min(MAX_WAITS_SHOWN);
+        let list = format!("waits of {} {namespace:?}", tenant.account.id);
+        let after: Option<WaitId> = page_token::decode(&list, page.page_token.as_deref())?;
+        self.inner.rates.admit(tenant.account)?;
+        let make = |namespace| Ask::from(Query::Queue { namespace, after, limit });
+        let reply = self.ask_locks(tenant, namespace, context, make).await?;
+        let shown = Shown::new(namespace, reply.clock_ms);
+        let (waits, more) = expect_answer!(reply.outcome?, Answer::Queue { waits, more } => (waits, more))?;
+        let last = waits.last().map(|queued| queued.wait.wait);
+        let next_page_token = last.filter(|_| more).map(|last| page_token::encode(&list, &last));
+        Ok(Page { items: waits.into_iter().map(|queued| wait(&shown, queued)).collect(), next_page_token })
+    }
+}
+
+fn wait(shown: &Shown<'_>, queued: QueuedView) -> WaitInfo {
+    let QueuedView { wait, process_id, since_ms, not_granted } = queued;
+    let (session_id, holder) = session_of(wait.owner);
+    let (remaining_ms, expires_at) = shown.until(wait.ends_at_ms);
+    let resource = |path, mode: Mode| ResourceInfo { path, mode: mode_name(mode) };
+    WaitInfo {
+        process_id,
+        session_id,
+        holder,
+        request_id: wait.request_id,
+        resources: wait.claims.into_iter().map(|claim| resource(claim.path.0, claim.mode)).collect(),
+        upgrade: wait.upgrade,
+        waiting_since: Timestamp(since_ms),
+        expires_at,
+        remaining_ms,
+        reason: shown.reason(not_granted),
+    }
+}

@@ -1,0 +1,49 @@
+//! Signing in and out, and where the key is meanwhile.
+
+use holdfast_console_tests::{Page, tenant};
+use serde_json::json;
+
+/// Everything that the browser keeps, and the address.
+const KEPT: &str = "return JSON.stringify([location.href, document.cookie, {...localStorage}, {...sessionStorage}])";
+
+#[tokio::test]
+async fn a_good_key_signs_in_and_is_written_down_nowhere() {
+    let tenant = tenant().await;
+    let Some(page) = Page::open().await else { return };
+    page.sign_in("hf_0000000000000000_nothing").await;
+    page.wait_for_words("[role=alert]", &["Not signed in", "API key"]).await;
+    page.sign_in("something else").await;
+    page.wait_for_words("[role=alert]", &["neither an API key"]).await;
+    page.sign_in(&tenant.key).await;
+    page.wait_for_words("tbody tr", &["demo"]).await;
+    let kept = page.script(KEPT, json!([])).await.to_string();
+    assert!(kept.contains("holdfast-console-token") && !kept.contains(&tenant.key), "{kept}");
+    let secret = tenant.key.rsplit('_').next().unwrap();
+    assert!(!kept.contains(secret), "{kept}");
+
+    page.reload().await;
+    page.wait_for_words("tbody tr", &["demo"]).await;
+    page.click(".top button").await;
+    page.wait_for_words("[role=alert]", &["You signed out"]).await;
+    let kept = page.script(KEPT, json!([])).await.to_string();
+    assert!(!kept.contains("holdfast-console-token"), "{kept}");
+    page.reload().await;
+    page.wait_for("#key").await;
+    page.close().await;
+}
+
+#[tokio::test]
+async fn a_key_is_shown_what_it_may_do_and_nothing_else() {
+    let tenant = tenant().await;
+    let (_, reader) = tenant.new_key(json!({"scopes": ["locks:read"], "namespaces": ["demo"]})).await;
+    tenant.take("alice", json!([{"path": ["l"]}])).await;
+    let Some(page) = Page::signed_in(&reader).await else { return };
+    page.wait_for_texts(".side a", &["Namespaces", "Usage"]).await;
+    page.go("#/ns/demo/locks").await;
+    page.click(".tree [data-key]").await;
+    page.wait_for_words(".detail", &["alice"]).await;
+    page.wait_until_gone("[data-part=force]").await;
+    page.go("#/ns/other/locks").await;
+    page.wait_for_words("[role=alert]", &["Not allowed"]).await;
+    page.close().await;
+}
