@@ -118,7 +118,7 @@ fn what_ends_before_its_time_is_found() {
         fencing_token: Some(5),
         claims: vec![claim(&["a"])],
     };
-    assert_eq!(found(&before, &nothing, &[], &[expired.clone()], 5), ["nothing expires early"]);
+    assert_eq!(found(&before, &nothing, &[], std::slice::from_ref(&expired), 5), ["nothing expires early"]);
     let released = Event { kind: EventKind::Released, ..expired };
     assert_eq!(found(&before, &nothing, &[], &[released], 5), Vec::<String>::new());
 }
