@@ -21,7 +21,7 @@ const LABELS: [(&str, usize); 13] = [
     ("event", 10),
     ("program", 1),
     ("version", 1),
-    ("le", 30),
+    ("le", 60),
     ("quantile", 10),
     ("kind", 10),
 ];
