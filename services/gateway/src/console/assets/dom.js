@@ -45,20 +45,22 @@ export function setContent(element, state, make) {
 /// selection outlive every change.
 export function sync(parent, items, keyOf, make, update) {
   const known = new Map([...parent.children].map((child) => [child.dataset.key, child]));
-  let at = parent.firstElementChild;
-  for (const item of items) {
+  const shown = items.map((item) => {
     const key = keyOf(item);
-    let child = known.get(key);
-    if (child) known.delete(key);
-    else {
-      child = make(item);
-      child.dataset.key = key;
-    }
+    const child = known.get(key) ?? make(item);
+    known.delete(key);
+    child.dataset.key = key;
     update?.(child, item);
+    return child;
+  });
+  // First, so that nothing that stays has to move: what moves loses the focus.
+  const kept = new Set(shown);
+  for (const child of [...parent.children]) if (!kept.has(child)) child.remove();
+  let at = parent.firstElementChild;
+  for (const child of shown) {
     if (child === at) at = at.nextElementSibling;
     else parent.insertBefore(child, at);
   }
-  for (const gone of known.values()) gone.remove();
 }
 
 /// A table with columns `{label, right?, wide?, state?(row), cell(row)}`. A cell is made anew when its state, or else its
