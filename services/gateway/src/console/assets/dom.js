@@ -67,14 +67,10 @@ export function sync(parent, items, keyOf, make, update) {
 /// row, is another one. Below 720 px every row becomes a card; the roles say that it is a table still.
 export function table(label, columns, rows, keyOf) {
   const classOf = ({ right, wide }) => (right ? "right" : wide ? "wide" : undefined);
-  const heading = (column) =>
-    el("th", {
-      scope: "col",
-      role: "columnheader",
-      class: classOf(column),
-      text: column.label,
-      "aria-label": column.label ? null : "Actions",
-    });
+  const heading = (column) => {
+    const label = column.label || el("span", { class: "visually-hidden", text: "Actions" });
+    return el("th", { scope: "col", role: "columnheader", class: classOf(column) }, label);
+  };
   const makeCell = (column) => el("td", { role: "cell", class: classOf(column), data: { label: column.label } });
   const makeRow = () => el("tr", { role: "row" }, columns.map(makeCell));
   const showRow = (row, item) =>
