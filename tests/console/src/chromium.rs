@@ -16,8 +16,9 @@ const STARTED: &str = "was started successfully on port ";
 const START_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// A sandbox within a container needs rights that tests do not have; nothing but the console is opened.
-const FLAGS: [&str; 6] = [
+const FLAGS: [&str; 7] = [
     "--headless=new",
+    "--disable-extensions",
     "--no-sandbox",
     "--disable-gpu",
     "--disable-dev-shm-usage",

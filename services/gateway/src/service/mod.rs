@@ -56,7 +56,7 @@ pub(crate) use tokens::Tokens;
 pub use tokens::{CreateToken, CreatedToken};
 pub use usage::{NamespaceFigures, NamespaceUsageInfo, UsageInfo, UsageTotalsInfo};
 pub use view::*;
-pub use waits::WaitInfo;
+pub use waits::{ResourceInfo, WaitInfo};
 
 /// The operations. A cheap clone; all clones share connections and caches.
 #[derive(Clone)]

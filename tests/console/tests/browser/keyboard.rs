@@ -30,6 +30,16 @@ async fn the_tree_is_walked_with_the_arrow_keys() {
     page.press(Key::Escape).await;
     page.wait_for(".split.closed").await;
     assert_eq!(page.script(FOCUSED, json!([])).await, "x");
+
+    // Locks come and go around it; whoever stood on one that is gone stands on the next.
+    tenant.take("bob", json!([{"path": ["0"]}])).await;
+    page.wait_for_texts(".tree [data-key] .cell-name .name", &["0", "a", "x", "y", "b"]).await;
+    tenant.let_go("bob").await;
+    page.wait_for_texts(".tree [data-key] .cell-name .name", &["a", "x", "y", "b"]).await;
+    assert_eq!(page.script(FOCUSED, json!([])).await, "x");
+    tenant.post("/namespaces/demo/lock-sets/delete", json!({"path": ["a", "x"]})).await;
+    page.wait_for_texts(".tree [data-key] .cell-name .name", &["a", "y", "b"]).await;
+    assert_eq!(page.script(FOCUSED, json!([])).await, "y");
     page.close().await;
 }
 

@@ -79,9 +79,13 @@ async fn pictures_of_every_view_with_live_data() {
     for (name, address, sight) in OF_TENANTS {
         page.go(address).await;
         page.wait_for(sight).await;
+        if address.starts_with("#/ns/") {
+            page.wait_for_words(".top [role=status]", &["Live"]).await;
+        }
         shoot(&page, name).await;
     }
     page.go("#/ns/demo/locks").await;
+    page.wait_for_words(".top [role=status]", &["Live"]).await;
     page.click(DETAIL).await;
     page.wait_for_texts(".detail .queue .owner .name", &["deployer-8", "deployer-9"]).await;
     shoot(&page, "lock").await;

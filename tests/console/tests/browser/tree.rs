@@ -28,15 +28,17 @@ async fn the_tree_shows_what_is_held_as_it_changes() {
 #[tokio::test]
 async fn time_left_follows_extensions_and_holds_that_run_out_go() {
     let tenant = tenant().await;
-    let body = json!({"process_id": "alice", "ttl_ms": 2_000, "resources": [{"path": ["l"]}]});
+    let body = json!({"process_id": "alice", "ttl_ms": 59_000, "resources": [{"path": ["l"]}]});
     let granted = tenant.post("/namespaces/demo/lock-sets/acquire", body).await;
     let Some(page) = Page::signed_in(&tenant.key).await else { return };
-    tenant.take("alice", json!([{"path": ["l"]}])).await;
     page.go("#/ns/demo/locks").await;
-    page.wait_for_words(".tree [data-key] .cell-left", &["min"]).await;
-    let token = granted["fencing_token"].to_string();
     page.click(".tree [data-key]").await;
+    let token = granted["fencing_token"].to_string();
     page.wait_for_words(".detail", &["alice", &token]).await;
+    assert!(!page.text(".detail .left").await.contains("min"));
+    tenant.take("alice", json!([{"path": ["l"]}])).await;
+    page.wait_for_words(".detail .left", &["min"]).await;
+    page.wait_for_words(".tree [data-key] .cell-left", &["min"]).await;
 
     let shorter = json!({"process_id": "alice", "ttl_ms": 300, "resources": [{"path": ["l"]}]});
     tenant.post("/namespaces/demo/lock-sets/acquire", shorter).await;

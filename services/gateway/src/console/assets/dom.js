@@ -45,34 +45,32 @@ export function setContent(element, state, make) {
 /// selection outlive every change.
 export function sync(parent, items, keyOf, make, update) {
   const known = new Map([...parent.children].map((child) => [child.dataset.key, child]));
-  let at = parent.firstElementChild;
-  for (const item of items) {
+  const shown = items.map((item) => {
     const key = keyOf(item);
-    let child = known.get(key);
-    if (child) known.delete(key);
-    else {
-      child = make(item);
-      child.dataset.key = key;
-    }
+    const child = known.get(key) ?? make(item);
+    known.delete(key);
+    child.dataset.key = key;
     update?.(child, item);
+    return child;
+  });
+  // First, so that nothing that stays has to move: what moves loses the focus.
+  const kept = new Set(shown);
+  for (const child of [...parent.children]) if (!kept.has(child)) child.remove();
+  let at = parent.firstElementChild;
+  for (const child of shown) {
     if (child === at) at = at.nextElementSibling;
     else parent.insertBefore(child, at);
   }
-  for (const gone of known.values()) gone.remove();
 }
 
 /// A table with columns `{label, right?, wide?, state?(row), cell(row)}`. A cell is made anew when its state, or else its
 /// row, is another one. Below 720 px every row becomes a card; the roles say that it is a table still.
 export function table(label, columns, rows, keyOf) {
   const classOf = ({ right, wide }) => (right ? "right" : wide ? "wide" : undefined);
-  const heading = (column) =>
-    el("th", {
-      scope: "col",
-      role: "columnheader",
-      class: classOf(column),
-      text: column.label,
-      "aria-label": column.label ? null : "Actions",
-    });
+  const heading = (column) => {
+    const label = column.label || el("span", { class: "visually-hidden", text: "Actions" });
+    return el("th", { scope: "col", role: "columnheader", class: classOf(column) }, label);
+  };
   const makeCell = (column) => el("td", { role: "cell", class: classOf(column), data: { label: column.label } });
   const makeRow = () => el("tr", { role: "row" }, columns.map(makeCell));
   const showRow = (row, item) =>

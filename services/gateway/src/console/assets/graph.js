@@ -12,6 +12,7 @@ export function draw(place, waits) {
   const state = JSON.stringify([[...nodes.values()].map(({ key, holds, awaits }) => [key, holds, awaits]), edges]);
   if (place.dataset.drawn === state) return;
   place.dataset.drawn = state;
+  if (nodes.size === 0) return place.replaceChildren();
   const columns = arrange(nodes, edges);
   const width = EDGE * 2 + columns.length * WIDTH + (columns.length - 1) * ACROSS;
   const tallest = Math.max(...columns.map((column) => column.length), 1);

@@ -13,6 +13,9 @@ const MAX_EVENTS = 500;
 const MAX_ONE_BY_ONE = 24;
 const GATHER_MS = 60;
 const LOOK_EVERY_MS = 2000;
+const FEW_LOCKS = 200;
+/// Many locks are read again with one look of so many.
+const SELDOM = 10;
 const HISTORY = 1000;
 
 export class Live extends EventTarget {
@@ -22,6 +25,7 @@ export class Live extends EventTarget {
   #gathering = false;
   #busy = Promise.resolve();
   #turns = 0;
+  #looks = 0;
   #maxLocks = LOCKS_AT_ONCE;
   /// `opening`, `live`, `lost` or `ended`.
   status = "opening";
@@ -89,6 +93,8 @@ export class Live extends EventTarget {
   }
 
   async #loadLocks() {
+    // What changes from here on is asked for again afterwards.
+    this.#dirty.clear();
     const { items, more } = await this.#list("locks", "locks", { query: { prefix: this.prefix }, max: this.#maxLocks });
     this.locks = new Map(items.map((lock) => [pathKey(lock.path), stamped(lock)]));
     this.moreLocks = more;
@@ -148,11 +154,15 @@ export class Live extends EventTarget {
     await this.#loadOthers();
   }
 
-  /// Holds whose time is over by what was last heard: they were extended, or the stream is late.
+  /// Looks at what has no events. All locks are read again when they are few, and less often when they are many; then
+  /// at least those whose time is over by what was last heard.
   #look() {
+    if (!this.#stream.connected || this.#turns > 0) return;
+    this.#looks++;
+    if (this.locks.size <= FEW_LOCKS || this.#looks % SELDOM === 0) return this.reload();
     const now = performance.now();
     for (const lock of this.locks.values()) if (lock.ends !== null && lock.ends <= now) this.#touch(lock.path);
-    if (this.#stream.connected && this.#turns === 0) this.#inTurn(() => this.#refresh());
+    this.#inTurn(() => this.#refresh());
   }
 
   /// One after the other, so that an older answer never replaces a newer one.

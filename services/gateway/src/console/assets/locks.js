@@ -44,7 +44,12 @@ export function open({ route, live }) {
   const more = el("p", { class: "faint small" });
   const readOn = el("button", { type: "button", on: { click: () => live.readOn() } }, "Read 1,000 more");
   const rest = el("div", { class: "empty", hidden: true }, more, readOn);
-  const side = el("aside", { class: "card detail", "aria-label": "The lock that is chosen", hidden: true });
+  const side = el("aside", {
+    class: "card detail",
+    "aria-label": "The lock that is chosen",
+    hidden: true,
+    on: { keydown: (event) => event.key === "Escape" && choose(null) },
+  });
   const heading = head(titleOf("Locks", route), null, search);
   heading.append(summary);
   const split = el("div", { class: "split" }, el("div", { class: "card" }, grid, nothing, rest), side);
@@ -55,6 +60,7 @@ export function open({ route, live }) {
     rows = rowsOf(live, filter ? new Set() : closed, filter);
     if (!isArranged && live.locks.size > 0) arrange();
     const shown = rows.slice(0, MAX_ROWS);
+    const focused = [...body.children].indexOf(document.activeElement);
     sync(
       body,
       shown,
@@ -78,6 +84,8 @@ export function open({ route, live }) {
     );
     const first = body.firstElementChild;
     if (first && !body.querySelector("[tabindex='0']")) set(first, "tabindex", 0);
+    // Whoever stood on a lock that is gone stands on the one after it.
+    if (focused >= 0 && !body.contains(document.activeElement)) focus(body.children[focused] ?? body.lastElementChild);
     showDetail();
   }
 
