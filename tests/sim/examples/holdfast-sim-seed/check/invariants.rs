@@ -158,8 +158,13 @@ fn first_come_first_served(step: &Step<'_>, grant: &Grant, find: &mut dyn FnMut(
         let is_passed_over = claims.into_iter().any(|claim| earlier.claims.iter().any(|own| conflict(own, claim)));
         if is_passed_over && !waits_for(step, grant, earlier) {
             find(format!(
-                "[first come first served] {:?} was granted {:?} with token {} before {earlier:?}",
-                grant.owner, grant.claims, grant.token
+                "[first come first served] {:?} was granted {:?} with token {} before {earlier:?}; all that came of the \
+                 same command: {:?}; who waited before it: {:?}",
+                grant.owner,
+                grant.claims,
+                grant.token,
+                step.effects,
+                step.before.waits(life)
             ));
         }
     }
@@ -186,11 +191,12 @@ fn is_exempt(step: &Step<'_>, grant: &Grant, claim: &Claim) -> bool {
     })
 }
 
-/// Whether a waiting request waits, directly or through others, for the owner of a grant.
+/// Whether the owner of a waiting request waits, directly or through others, for the owner of a grant: by that request
+/// or by another one, since an owner is one thread of control.
 fn waits_for(step: &Step<'_>, grant: &Grant, from: &WaitView) -> bool {
     let mut reached = BTreeSet::from([from.owner.clone()]);
     let waits: Vec<&WaitView> = step.before.waits(&grant.life).iter().chain(step.after.waits(&grant.life)).collect();
-    let mut to_do = vec![from];
+    let mut to_do: Vec<&WaitView> = waits.iter().copied().filter(|wait| wait.owner == from.owner).collect();
     while let Some(wait) = to_do.pop() {
         let blocks = |claim: &Claim| wait.claims.iter().any(|own| conflict(own, claim));
         let holders =

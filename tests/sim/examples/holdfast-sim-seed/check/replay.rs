@@ -11,7 +11,7 @@ use holdfast_core::{
     ToRelease, WaitId, codec,
 };
 
-use super::invariants::{self, Step};
+use super::invariants::{self, Grant, Step};
 use super::look::{self, Hold, Look, seen};
 use crate::history::{CALL_KEY, SeenLock};
 use crate::ledger::{Entry, Restore, digest};
@@ -89,6 +89,13 @@ pub(crate) struct Replayed {
     waits: BTreeMap<WaitId, Vec<usize>>,
 }
 
+/// How a shard looks, from step to step.
+#[derive(Default)]
+struct Watching {
+    look: Look,
+    highest_token: u64,
+}
+
 /// Runs every command, and compares every answer and every state.
 pub(crate) fn replay(shard: &str, entries: &[Entry], restores: Vec<Restore>, findings: &mut Vec<String>) -> Replayed {
     let mut restores: Vec<(Restore, bool)> = restores
@@ -100,16 +107,15 @@ pub(crate) fn replay(shard: &str, entries: &[Entry], restores: Vec<Restore>, fin
         .collect();
     let mut replayed = Replayed { revisions: vec![0], ..Replayed::default() };
     let mut core = ShardCore::new(Application::Locks, shard);
-    let mut before = Look::default();
-    let mut highest_token = 0;
+    let mut watching = Watching::default();
     for (at, entry) in entries.iter().enumerate() {
         let mut find = |what: String| findings.push(format!("{shard}: entry {at}: {what}"));
         let context = Context { now_ms: entry.stamp.now_ms, wall_ms: entry.stamp.wall_ms };
         core.advance(&context);
-        for life in before.waits.keys() {
+        for life in watching.look.waits.keys() {
             invariants::nobody_waits_too_long(&look::waits(&core, life), core.clock_ms(), &mut find);
         }
-        let mut granted = Vec::new();
+        watching.step(&mut replayed, &mut core, (at, entry), None, &mut find);
         for (bytes, recorded) in entry.commands.iter().zip(&entry.replies) {
             let Ok(command) = codec::decode::<Command>(bytes) else {
                 find("[model] has a command that can't be read".to_owned());
@@ -119,24 +125,14 @@ pub(crate) fn replay(shard: &str, entries: &[Entry], restores: Vec<Restore>, fin
             if codec::encode(&reply) != *recorded {
                 find(format!("[model] {command:?} was answered {:?}, not {reply:?}", codec::decode::<Reply>(recorded)));
             }
+            let mut granted = None;
             if let Command::Locks(command) = &command {
                 replayed.command(at, command, &reply);
-                granted.extend(invariants::direct_grant(command, &reply));
+                granted = invariants::direct_grant(command, &reply);
             }
+            watching.step(&mut replayed, &mut core, (at, entry), granted, &mut find);
         }
-        let effects = core.take_effects();
-        effects.iter().for_each(|effect| replayed.effect(at, entry.applied_at, effect));
-        replayed.open_lives(at + 1, &core);
-        let look = Look::at(&core, replayed.open_now());
-        let new_events = replayed.new_events(&core);
-        let (after, events) = (&look, new_events.as_slice());
-        let step = Step { before: &before, after, effects: &effects, granted: &granted, events, highest_token };
-        invariants::check(&step, core.clock_ms(), &mut find);
-        highest_token = invariants::highest_token(&step);
-        replayed.changes(at + 1, &before, &look);
-        replayed.expired(&before, &new_events, entry.applied_at);
         replayed.revisions.push(core.revision());
-        before = look;
         let restores = restores.iter_mut().filter(|(restore, _)| restore.places.contains(&(at + 1)));
         for (restore, is_right) in restores {
             *is_right |= restore.state == digest(&core);
@@ -151,6 +147,32 @@ pub(crate) fn replay(shard: &str, entries: &[Entry], restores: Vec<Restore>, fin
         findings.push(format!("{shard}: [model] node {node} restored a snapshot of a state that the model never had"));
     }
     replayed
+}
+
+impl Watching {
+    /// Looks after every command, and after the clock has moved: what one command of an entry gives and the next one
+    /// takes away is not seen after both.
+    fn step(
+        &mut self,
+        replayed: &mut Replayed,
+        core: &mut ShardCore,
+        (at, entry): (usize, &Entry),
+        granted: Option<Grant>,
+        find: &mut dyn FnMut(String),
+    ) {
+        let effects = core.take_effects();
+        effects.iter().for_each(|effect| replayed.effect(at, entry.applied_at, effect));
+        replayed.open_lives(at + 1, core);
+        let (before, after) = (&self.look, Look::at(core, replayed.open_now()));
+        let events = replayed.new_events(core);
+        let (granted, highest_token) = (granted.as_slice(), self.highest_token);
+        let step = Step { before, after: &after, effects: &effects, granted, events: &events, highest_token };
+        invariants::check(&step, core.clock_ms(), find);
+        let highest_token = invariants::highest_token(&step);
+        replayed.changes(at + 1, before, &after);
+        replayed.expired(before, &events, entry.applied_at);
+        *self = Self { look: after, highest_token };
+    }
 }
 
 impl Replayed {
@@ -292,9 +314,9 @@ impl Replayed {
             let (was, is) = (before.locks.get(key), after.locks.get(key));
             if was.map(seen) != is.map(seen) {
                 let changes = self.views.entry(key.clone()).or_default();
-                if changes.last().is_none_or(|(from, _)| *from != place) {
-                    changes.push((place, is.map(seen)));
-                }
+                // An earlier command of the same entry may have changed it already.
+                changes.pop_if(|(from, _)| *from == place);
+                changes.push((place, is.map(seen)));
             }
         }
     }

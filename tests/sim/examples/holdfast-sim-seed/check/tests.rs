@@ -133,7 +133,11 @@ fn who_is_served_before_one_who_waits_is_found() {
     // What the one who waits does not want, anybody may have.
     let after = look(vec![hold("r", &["a", "y"], 1), hold("p", &["b"], 2)], waits());
     assert_eq!(found(&before, &after, &[granted("p", &["b"], 2)], &[], 1), Vec::<String>::new());
-    // Nor does anybody wait for somebody who waits for them.
+    // Nor does anybody wait for somebody who waits for them, be it by another request.
+    let others = || vec![wait(1, "q", &["a"]), wait(2, "q", &["b"])];
+    let before = look(vec![hold("r", &["a", "y"], 1), hold("p", &["b"], 2)], others());
+    let after = look(vec![hold("r", &["a", "y"], 1), hold("p", &["b"], 2), hold("p", &["a", "x"], 3)], others());
+    assert_eq!(found(&before, &after, &[granted("p", &["a", "x"], 3)], &[], 2), Vec::<String>::new());
     let before = look(vec![hold("p", &["a", "y"], 1)], waits());
     let after = look(vec![hold("p", &["a", "y"], 1), hold("p", &["a", "x"], 2)], waits());
     assert_eq!(found(&before, &after, &[granted("p", &["a", "x"], 2)], &[], 1), Vec::<String>::new());
