@@ -44,8 +44,9 @@ chaos: build ## Break a loaded cluster at random for MINUTES=n (5), from SEED=n 
 	HOLDFAST_CHAOS_SECONDS=$$(( $(or $(MINUTES),5) * 60 )) $(if $(SEED),HOLDFAST_CHAOS_SEED=$(SEED)) \
 		cargo test --release -p holdfast-cluster-tests --test chaos -- --ignored --nocapture
 
-faults: build ## Damage the files of a node one by one, let its disk fail, and slow the network down.
-	cargo test --release -p holdfast-cluster-tests --test damage --test full_disk --test slow_network --test wall_clock -- --ignored --nocapture
+faults: build ## Damage the files of a node one by one, fill disks, let one fail, slow the network down, set clocks.
+	cargo test --release -p holdfast-cluster-tests --test damage --test lost_data --test full_disk --test slow_network \
+		--test wall_clock -- --include-ignored --nocapture
 
 failover: build ## Kill leaders KILLS=n (100) times, idle and loaded, and print how soon locks are granted again.
 	HOLDFAST_FAILOVER_KILLS=$(or $(KILLS),100) \

@@ -104,7 +104,7 @@ impl Introductions {
             // A store that can't be written takes this node out.
             tracing::error!(node, replica, %error, "that can't be remembered");
         }
-        self.refused.send_modify(|refused| drop(refused.insert(node.to_owned())));
+        self.refused.send_modify(|refused| _ = refused.insert(node.to_owned()));
     }
 
     /// Until that node is found with data older than what it had acknowledged.
