@@ -8,7 +8,7 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)
 export ROCKSDB_STATIC ?= 1
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup build run cluster test explore bench bench-core sim plants chaos faults failover fuzz verify fix clean clean-all
+.PHONY: help setup deploy-check build run cluster test explore bench bench-core sim plants chaos faults failover fuzz verify fix clean clean-all
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -69,6 +69,9 @@ verify: setup ## Check format, lints and documentation; changes nothing.
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --lib --no-deps --locked
+
+deploy-check: ## Check every file in deploy/ by the tool that reads it, and say what could not be checked.
+	@tools/deploy-check
 
 fix: setup ## Mend format and what clippy can mend.
 	cargo clippy --release --workspace --all-targets --fix --allow-dirty --allow-staged
