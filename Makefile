@@ -8,7 +8,7 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)
 export ROCKSDB_STATIC ?= 1
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup deploy-check build run cluster test explore bench bench-core sim plants chaos faults failover fuzz verify fix clean clean-all
+.PHONY: help setup deploy-check backup-of-a-million build run cluster test explore bench bench-core sim plants chaos faults failover fuzz verify fix clean clean-all
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -52,6 +52,9 @@ faults: build ## Damage the files of a node one by one, let its disk fail, and s
 failover: build ## Kill leaders KILLS=n (100) times, idle and loaded, and print how soon locks are granted again.
 	HOLDFAST_FAILOVER_KILLS=$(or $(KILLS),100) \
 		cargo test --release -p holdfast-cluster-tests --test failover -- --nocapture
+
+backup-of-a-million: build ## Back up and restore a cluster with 1,000,000 holds, and print time and size.
+	cargo test --release -p holdfast-cluster-tests --test backup -- --ignored --nocapture
 
 fuzz: setup ## Feed damaged bytes to everything that reads any, for SECONDS=n (60) each, with SEED=n.
 	HOLDFAST_FUZZ_SECONDS=$(or $(SECONDS),60) $(if $(SEED),HOLDFAST_FUZZ_SEED=$(SEED)) \
