@@ -8,7 +8,7 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)
 export ROCKSDB_STATIC ?= 1
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup build run cluster test console-shots explore deploy bench tenants bench-core sim plants chaos faults failover fuzz verify fix clean clean-all
+.PHONY: help setup build run cluster test console-shots explore deploy deploy-check backup-of-a-million bench tenants bench-core sim plants chaos faults failover fuzz verify fix clean clean-all
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -64,6 +64,9 @@ failover: build ## Kill leaders KILLS=n (100) times, idle and loaded, and print 
 	HOLDFAST_FAILOVER_KILLS=$(or $(KILLS),100) \
 		cargo test --release -p holdfast-cluster-tests --test failover -- --nocapture
 
+backup-of-a-million: build ## Back up and restore a cluster with 1,000,000 holds, and print time and size.
+	cargo test --release -p holdfast-cluster-tests --test backup -- --ignored --nocapture
+
 fuzz: setup ## Feed damaged bytes to everything that reads any, for SECONDS=n (60) each, with SEED=n.
 	HOLDFAST_FUZZ_SECONDS=$(or $(SECONDS),60) $(if $(SEED),HOLDFAST_FUZZ_SEED=$(SEED)) \
 		cargo test --release -p holdfast-fuzz-tests -- --nocapture
@@ -80,6 +83,9 @@ verify: setup ## Check format, lints and documentation; changes nothing.
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --lib --no-deps --locked
+
+deploy-check: ## Check every file in deploy/ by the tool that reads it, and say what could not be checked.
+	@tools/deploy-check
 
 fix: setup ## Mend format and what clippy can mend.
 	cargo clippy --release --workspace --all-targets --fix --allow-dirty --allow-staged
