@@ -114,7 +114,7 @@ impl Peer {
 
     /// The peer's data is older than what it acknowledged: it takes no part any more.
     pub(crate) fn refuse_rolled_back(&self, index: u64) {
-        if let Some(link) = &self.link {
+        if let Ok(link) = self.link() {
             link.refuse_rolled_back(self.to, index);
         }
     }
