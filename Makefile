@@ -8,7 +8,7 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)
 export ROCKSDB_STATIC ?= 1
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup build run cluster test console-shots explore deploy bench tenants bench-core sim plants chaos faults failover fuzz verify fix clean clean-all
+.PHONY: help setup build run cluster test console-shots explore deploy deploy-check backup-of-a-million bench tenants bench-core sim plants chaos faults failover fuzz verify fix clean clean-all
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -57,12 +57,16 @@ chaos: build ## Break a loaded cluster at random for MINUTES=n (5), from SEED=n 
 	HOLDFAST_CHAOS_SECONDS=$$(( $(or $(MINUTES),5) * 60 )) $(if $(SEED),HOLDFAST_CHAOS_SEED=$(SEED)) \
 		cargo test --release -p holdfast-cluster-tests --test chaos -- --ignored --nocapture
 
-faults: build ## Damage the files of a node one by one, let its disk fail, and slow the network down.
-	cargo test --release -p holdfast-cluster-tests --test damage --test full_disk --test slow_network --test wall_clock -- --ignored --nocapture
+faults: build ## Damage the files of a node one by one, fill disks, let one fail, slow the network down, set clocks.
+	cargo test --release -p holdfast-cluster-tests --test damage --test lost_data --test full_disk --test slow_network \
+		--test wall_clock -- --include-ignored --nocapture
 
 failover: build ## Kill leaders KILLS=n (100) times, idle and loaded, and print how soon locks are granted again.
 	HOLDFAST_FAILOVER_KILLS=$(or $(KILLS),100) \
 		cargo test --release -p holdfast-cluster-tests --test failover -- --nocapture
+
+backup-of-a-million: build ## Back up and restore a cluster with 1,000,000 holds, and print time and size.
+	cargo test --release -p holdfast-cluster-tests --test backup -- --ignored --nocapture
 
 fuzz: setup ## Feed damaged bytes to everything that reads any, for SECONDS=n (60) each, with SEED=n.
 	HOLDFAST_FUZZ_SECONDS=$(or $(SECONDS),60) $(if $(SEED),HOLDFAST_FUZZ_SEED=$(SEED)) \
@@ -80,6 +84,9 @@ verify: setup ## Check format, lints and documentation; changes nothing.
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --lib --no-deps --locked
+
+deploy-check: ## Check every file in deploy/ by the tool that reads it, and say what could not be checked.
+	@tools/deploy-check
 
 fix: setup ## Mend format and what clippy can mend.
 	cargo clippy --release --workspace --all-targets --fix --allow-dirty --allow-staged

@@ -5,7 +5,10 @@ use std::{env, error::Error, fs, path::Path};
 
 /// The generated code and the descriptor set are written for each of these, by name of the set.
 const PACKAGES: [(&str, &[&str]); 3] = [
-    ("internal", &["holdfast/internal/node.proto", "holdfast/internal/raft.proto"]),
+    (
+        "internal",
+        &["holdfast/internal/node.proto", "holdfast/internal/operations.proto", "holdfast/internal/raft.proto"],
+    ),
     (
         "v1",
         &[

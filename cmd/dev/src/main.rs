@@ -1,6 +1,7 @@
 //! `dev`: the developers' tool. Starts a cluster on this machine, fills it, tries it, and explains where things are.
 //!
-//! Invariant: what runs is reached only as any client would, over the public API. Nothing here links the service.
+//! Invariant: what runs is reached over the public API, as any client would; what only an operator does is asked of the
+//! nodes, as gateways ask them. Nothing here links the service.
 //!
 //! Deliberately unknown here: Raft, storage, and how a gateway finds a shard's leader.
 
@@ -10,10 +11,12 @@ mod bench;
 mod certs;
 mod cluster_up;
 mod inspect;
+mod operate;
 mod output;
 mod rebuild_node;
 mod scenario_1;
 mod scenarios;
+mod secrets;
 mod seed_accounts;
 mod seed_cluster_config;
 mod shard_key;
@@ -97,12 +100,32 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Make certificates to try TLS with, signed by an authority of their own.
     Certs(certs::CertsArgs),
+    /// Make the cluster secret and the operator token of a new cluster.
+    Secrets(secrets::SecretsArgs),
     /// Print a cluster config with equal shards and replicas spread evenly over nodes of this machine.
     SeedClusterConfig(seed_cluster_config::SeedClusterConfigArgs),
     /// Print the next cluster config after a node lost its data: it then gets its replicas from its peers, under new ids.
     RebuildNode(rebuild_node::RebuildNodeArgs),
     /// Print the shard key and the shard of an account's namespaces, and of a namespace's locks.
     ShardKey(shard_key::ShardKeyArgs),
+    /// Print the cluster config that the nodes have.
+    ShowConfig(operate::ShowConfigArgs),
+    /// Give the next cluster config to the running nodes.
+    ApplyConfig(operate::ApplyConfigArgs),
+    /// Add a node to a running cluster; it keeps nothing at first.
+    AddNode(operate::AddNodeArgs),
+    /// Take a node that keeps nothing any more out of a running cluster.
+    RemoveNode(operate::RemoveNodeArgs),
+    /// Move everything that a node keeps to another one, and take it out of the cluster.
+    ReplaceNode(operate::ReplaceNodeArgs),
+    /// Move a shard's replica from one node to another. Can be repeated, and undone by swapping the nodes.
+    MoveReplica(operate::MoveReplicaArgs),
+    /// Hand leaderships over to other replicas.
+    TransferLeaders(operate::TransferLeadersArgs),
+    /// Write a backup of the whole cluster into a new directory.
+    Backup(operate::BackupArgs),
+    /// Restore a backup into the empty directories of new nodes on this machine; holdfast-node --restore-from elsewhere.
+    Restore(operate::RestoreArgs),
     /// Show nodes, shards, leaders, and how far replicas are behind.
     Inspect(inspect::InspectArgs),
     /// Show what every account used; with --output json everything, a line for each account.
@@ -143,9 +166,19 @@ async fn run(mut cli: Cli) -> Result<()> {
         Command::Fencing(args) => scenarios::run(&cli.global, args, Scenario::Fencing).await,
         Command::Bench(args) => bench::run(args),
         Command::Certs(args) => certs::run(cli.global.output, args),
+        Command::Secrets(args) => secrets::run(cli.global.output, args),
         Command::SeedClusterConfig(args) => seed_cluster_config::run(args),
         Command::RebuildNode(args) => rebuild_node::run(args),
         Command::ShardKey(args) => shard_key::run(cli.global.output, args),
+        Command::ShowConfig(args) => operate::show_config(args).await,
+        Command::ApplyConfig(args) => operate::apply_config(args).await,
+        Command::AddNode(args) => operate::add_node(args).await,
+        Command::RemoveNode(args) => operate::remove_node(args).await,
+        Command::ReplaceNode(args) => operate::replace_node(args).await,
+        Command::MoveReplica(args) => operate::move_replica(args).await,
+        Command::TransferLeaders(args) => operate::transfer_leaders(args).await,
+        Command::Backup(args) => operate::back_up(cli.global.output, args).await,
+        Command::Restore(args) => operate::restore(args).await,
         Command::Inspect(args) => inspect::run(&cli.global, args).await,
         Command::Usage(args) => usage::run(&cli.global, args).await,
     }

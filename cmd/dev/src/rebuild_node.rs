@@ -26,8 +26,8 @@ pub(crate) fn run(args: &RebuildNodeArgs) -> Result<()> {
     let node = &args.node_id;
     output::note(format_args!(
         "config version {} gives {node} new replica ids. Move the data directory of {node} away while it is stopped, \
-         give this config to every process, restart the gateways and the other nodes one after another, and start \
-         {node} last. It is ready (/readyz) once it has everything from its peers.",
+         give this config to the other nodes (`dev apply-config`), and start {node} with it. It is ready (/readyz) once \
+         it has everything from its peers.",
         next.version
     ));
     output::print(next.to_json().trim_end())

@@ -23,6 +23,7 @@ mod table;
 mod unlock;
 mod watch;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -31,9 +32,12 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::settings::{Global, Settings};
 
+/// Exit status of calls that nobody understands.
+const WRONG_FLAGS: i32 = 2;
+
 /// Distributed locks from the shell.
 #[derive(Debug, Parser)]
-#[command(name = "holdfast", version, arg_required_else_help = true)]
+#[command(name = "holdfast", version)]
 struct Cli {
     #[command(flatten)]
     global: Global,
@@ -72,7 +76,7 @@ enum Command {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| refuse(&error));
     let format = cli.global.output;
     if let Command::RunOnLeash(args) = &cli.command {
         return lock::leash::run(format, args);
@@ -104,6 +108,16 @@ async fn run(cli: Cli) -> Result<ExitCode> {
         Command::Key(command) => key::run(&settings, command).await?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whoever says nothing sees what can be said; the parser's own complaint would name what is hidden, too.
+fn refuse(error: &clap::Error) -> ! {
+    if error.kind() != ErrorKind::MissingSubcommand {
+        error.exit();
+    }
+    // Where nobody listens there is nobody to complain to.
+    let _ = write!(io::stderr().lock(), "{}", Cli::command().render_help());
+    std::process::exit(WRONG_FLAGS);
 }
 
 /// Ends the program as wrong flags do.

@@ -1,5 +1,7 @@
 //! `holdfast-node`: hosts the replicas that the cluster config gives to one node.
 
+mod restore;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,6 +17,8 @@ use holdfast_process::{
 use holdfast_replication::Reads;
 use holdfast_routing::{Connector, TcpConnector, TlsConnector};
 use tokio_util::sync::CancellationToken;
+
+use crate::restore::RestoreArgs;
 
 /// Hosts replicas of shard groups. Listens on the address that the cluster config gives to the node.
 #[derive(Debug, Parser)]
@@ -43,6 +47,8 @@ struct Args {
     /// Space that stays free on the disk, in MiB: with less, writes are refused and reads go on. 0 for no limit.
     #[arg(long, env = "HOLDFAST_DISK_RESERVE_MIB", default_value_t = 256, value_name = "MIB")]
     disk_reserve_mib: u32,
+    #[command(flatten)]
+    restore: RestoreArgs,
     #[command(flatten)]
     cluster_tls: ClusterTlsArgs,
     /// Listen on an address that other machines reach although nothing is encrypted.
@@ -83,6 +89,9 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     options.keep_entries = args.keep_entries;
     options.disk_reserve = u64::from(args.disk_reserve_mib) * 1024 * 1024;
 
+    if args.restore.restore(&options).await? {
+        return Ok(());
+    }
     // The listener first: a second process for the same node must change nothing.
     let address = address_of(&options)?;
     let tls = args.cluster_tls.load_server()?;

@@ -18,6 +18,10 @@ pub struct ClusterConfig {
     pub nodes: Vec<Node>,
     /// Each of [`Application::ALL`] once.
     pub applications: Vec<ApplicationConfig>,
+    /// Replica ids below it were used, also by replicas that are gone, and are never used again. When absent the ids in
+    /// the config are all that were ever used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_replica_id: Option<u64>,
 }
 
 /// A process that keeps replicas.
@@ -54,7 +58,7 @@ pub struct Shard {
     /// The last key it owns.
     #[serde(with = "crate::bound")]
     pub upper_bound: u32,
-    /// One on each of as many nodes as the replication factor says.
+    /// One on each of as many nodes as the replication factor says; while a replica moves, one more.
     pub replicas: Vec<Replica>,
 }
 

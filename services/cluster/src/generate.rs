@@ -18,6 +18,7 @@ impl ClusterConfig {
             version: 1,
             nodes: nodes.into_iter().map(|(id, address)| Node { id, address }).collect(),
             applications: Vec::new(),
+            next_replica_id: None,
         };
         crate::validate::check_size(&config.nodes, shards_per_application, replication_factor)?;
 

@@ -11,6 +11,7 @@
 
 mod application;
 mod bound;
+mod change;
 mod config;
 mod error;
 mod generate;

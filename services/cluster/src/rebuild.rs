@@ -10,15 +10,10 @@ impl ClusterConfig {
     /// When there is no such node, it has no replicas, or a shard has no other replica to get its data from.
     pub fn rebuild_node(&self, node: &str) -> Result<Self, ConfigError> {
         if self.node(node).is_none() {
-            let known: Vec<&str> = self.nodes.iter().map(|node| node.id.as_str()).collect();
-            let known = format!("name one of {}", known.join(", "));
-            return Err(ConfigError::invalid("nodes", format!("there is no node {node:?}"), known));
+            return Err(self.unknown_node(node));
         }
-        let mut next = self.clone();
-        let problem = || ConfigError::invalid("version", "it cannot rise any more", "use a lower one");
-        next.version = self.version.checked_add(1).ok_or_else(problem)?;
-        let shards = self.applications.iter().flat_map(|application| &application.shards);
-        let mut highest = shards.flat_map(|shard| &shard.replicas).map(|replica| replica.id).max().unwrap_or(0);
+        let mut next = self.next_version()?;
+        let mut unused = self.first_unused_replica();
         for (outer, application) in next.applications.iter_mut().enumerate() {
             for (inner, shard) in application.shards.iter_mut().enumerate() {
                 let place = format!("applications[{outer}].shards[{inner}]");
@@ -28,14 +23,11 @@ impl ClusterConfig {
                         let problem = format!("shard {:?} has its only replica on {node:?}", shard.id);
                         return Err(ConfigError::invalid(place, problem, "its data is nowhere else: restore a backup"));
                     }
-                    highest = highest.checked_add(1).ok_or_else(|| {
-                        ConfigError::invalid(&place, "no replica id is left", "use lower ids in a new cluster")
-                    })?;
-                    replica.id = highest;
+                    (replica.id, unused) = (unused, unused + 1);
                 }
             }
         }
-        next.validate()?;
+        next.next_replica_id = Some(unused);
         self.check_successor(&next)?;
         Ok(next)
     }

@@ -1,6 +1,6 @@
 //! Checking a new config against the one before it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{Application, ClusterConfig, ConfigError, Shard};
 
@@ -23,7 +23,38 @@ impl ClusterConfig {
             ));
         }
         self.check_shards_stay(next)?;
-        self.check_replicas_stay(next)
+        self.check_replicas_stay(next)?;
+        self.check_new_replicas(next)
+    }
+
+    /// The lowest replica id that was never used, as far as this config tells.
+    pub fn first_unused_replica(&self) -> u64 {
+        let highest = placed(self).flat_map(|placed| &placed.shard.replicas).map(|replica| replica.id).max();
+        self.next_replica_id.unwrap_or(0).max(highest.unwrap_or(0) + 1)
+    }
+
+    fn check_new_replicas(&self, next: &Self) -> Result<(), ConfigError> {
+        let unused = self.first_unused_replica();
+        if next.first_unused_replica() < unused {
+            return Err(ConfigError::invalid(
+                "next_replica_id",
+                "replicas with higher ids are gone, and it does not say that their ids were used",
+                format!("set it to {unused}"),
+            ));
+        }
+        let before: BTreeSet<u64> = placed(self).flat_map(|placed| &placed.shard.replicas).map(|one| one.id).collect();
+        for placed in placed(next) {
+            for (index, replica) in placed.shard.replicas.iter().enumerate() {
+                if replica.id < unused && !before.contains(&replica.id) {
+                    return Err(ConfigError::invalid(
+                        format!("{}.replicas[{index}].id", placed.place),
+                        format!("{} may have been the id of a replica that is gone", replica.id),
+                        format!("give the new replica an id that was never used: {unused} or more"),
+                    ));
+                }
+            }
+        }
+        Ok(())
     }
 
     fn check_shards_stay(&self, next: &Self) -> Result<(), ConfigError> {
@@ -162,6 +193,22 @@ mod tests {
         assert_eq!(place(shift), "applications[2].shards[0]");
         let rename = |next: &mut ClusterConfig| next.applications[2].shards[0].id = "locks_09".to_owned();
         assert_eq!(place(rename), "applications[2].shards[0]");
+    }
+
+    #[test]
+    fn the_id_of_a_replica_that_is_gone_does_not_come_back() {
+        let moved = first().add_replica("accounts_00", "nd_4").unwrap();
+        let id = moved.applications[0].shards[0].replicas[3].id;
+        let undone = moved.remove_replica("accounts_00", "nd_4").unwrap();
+        assert_eq!(undone.first_unused_replica(), id + 1);
+        let mut again = undone.add_replica("accounts_00", "nd_4").unwrap();
+        assert_eq!(again.applications[0].shards[0].replicas[3].id, id + 1);
+        again.applications[0].shards[0].replicas[3].id = id;
+        let message = undone.check_successor(&again).unwrap_err().to_string();
+        assert!(message.contains("never used"), "{message}");
+        let mut forgetful = undone.clone();
+        (forgetful.version, forgetful.next_replica_id) = (undone.version + 1, None);
+        assert_eq!(undone.check_successor(&forgetful).unwrap_err().place(), Some("next_replica_id"));
     }
 
     #[test]

@@ -44,8 +44,17 @@ impl ClusterConfig {
             }
             check_ranges(&place, &application.shards)?;
         }
-        Ok(())
+        check_next_replica(self.next_replica_id, &seen)
     }
+}
+
+fn check_next_replica(next: Option<u64>, seen: &Seen<'_>) -> Result<(), ConfigError> {
+    let (Some(next), Some((highest, place))) = (next, seen.replicas.last_key_value()) else { return Ok(()) };
+    if next > *highest && next <= MAX_REPLICA_ID {
+        return Ok(());
+    }
+    let remedy = format!("set it to {} or more, below 2^53", highest + 1);
+    Err(ConfigError::invalid("next_replica_id", format!("is {next}, and {place} is {highest}"), remedy))
 }
 
 /// Refuses sizes that `generate` cannot work with.
@@ -135,11 +144,12 @@ fn check_shard<'a>(
     if let Some(first) = seen.shards.insert(&shard.id, id_place.clone()) {
         return Err(repeated(&id_place, &format!("{:?}", shard.id), &first));
     }
-    if shard.replicas.len() != application.replication_factor as usize {
+    let wanted = application.replication_factor as usize;
+    if shard.replicas.len() != wanted && shard.replicas.len() != wanted + 1 {
         return Err(ConfigError::invalid(
             format!("{place}.replicas"),
-            format!("there are {}, but replication_factor is {}", shard.replicas.len(), application.replication_factor),
-            "make them equal",
+            format!("there are {}, but replication_factor is {wanted}", shard.replicas.len()),
+            "make them equal, or keep one more while a replica moves",
         ));
     }
     for (index, replica) in shard.replicas.iter().enumerate() {

@@ -19,9 +19,11 @@ pub mod namespaces;
 pub mod outbox;
 mod page;
 mod remembered;
+mod restored;
 pub mod shard;
 pub mod shard_key;
 mod shard_state;
 pub mod types;
 
+pub use restored::RESTORE_MARGIN;
 pub use types::*;

@@ -238,7 +238,7 @@ impl ShardCore {
         }
     }
 
-    fn state_mut(&mut self) -> &mut ShardState {
+    pub(crate) fn state_mut(&mut self) -> &mut ShardState {
         match self {
             Self::Accounts(core) => &mut core.state,
             Self::Namespaces(core) => &mut core.state,

@@ -78,6 +78,7 @@ impl Gateway {
         // Another one at every start, so that nodes do not take this process for its predecessor.
         let caller_id = uuid::Uuid::new_v4().to_string();
         let router = Router::start(map, signer, caller_id, options.connector, options.routing);
+        router.keep_current();
         let directory = Directory::start(router.clone());
         Ok(Service::new(Inner {
             router,

@@ -1,10 +1,13 @@
 //! Why a node can't start.
 
 use std::io;
+use std::path::PathBuf;
 
 use holdfast_cluster::ConfigError;
 use holdfast_replication::ReplicationError;
 use holdfast_storage::StorageError;
+
+use crate::restore::RestoreError;
 
 /// A node can't start. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +23,17 @@ pub enum NodeError {
         /// Those that are.
         known: String,
     },
+    /// A config that came while the node ran can't be kept.
+    #[error("can't write {}: {source}; free some space or correct its permissions", path.display())]
+    ConfigNotKept {
+        /// Where.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A backup can't be restored, or was not restored to the end.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
     /// The address can't be listened on.
     #[error("can't listen on {address}: {source}; stop the process that uses it, or change the address of the node")]
     Listen {

@@ -1,15 +1,16 @@
 //! A running node.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::future::join_all;
 use holdfast_auth::ServiceSigner;
-use holdfast_cluster::{Application, ShardMap};
+use holdfast_cluster::{ClusterConfig, ShardMap};
 use holdfast_proto::internal::StatusAnswer;
-use holdfast_replication::{DialError, Dialer, GroupOptions, Host, HostOptions, Peer};
+use holdfast_replication::{DialError, Dialer, Host, HostOptions, Peer};
 use holdfast_routing::{ConnectError, Connector, Router, RoutingOptions};
 use holdfast_storage::{NodeStore, StorageError};
 use parking_lot::RwLock;
@@ -20,12 +21,14 @@ use crate::connections::Connections;
 use crate::credentials::ServiceCredentials;
 use crate::error::NodeError;
 use crate::figures;
-use crate::machine::{Observer, ShardMachine};
+use crate::machine::Observer;
+use crate::operations::OperationsServer;
 use crate::options::NodeOptions;
 use crate::replica::Replica;
 use crate::router::Delivery;
 use crate::service::CallService;
-use crate::status;
+use crate::topology::{self, Starting};
+use crate::{restore, status, stored_config};
 
 /// How long handing over leaderships may take when the node stops.
 const HAND_OVER: Duration = Duration::from_secs(3);
@@ -33,20 +36,34 @@ const HAND_OVER: Duration = Duration::from_secs(3);
 /// A node with its replicas. It listens nowhere itself: whoever runs it serves [`Node::routes`].
 pub struct Node {
     shared: Arc<Shared>,
-    host: Host,
-    delivery: Delivery,
     observer: Option<Arc<dyn Observer>>,
+}
+
+/// What is kept beside the store.
+#[derive(Default)]
+struct Kept {
+    data_dir: Option<PathBuf>,
+    /// The backup that the data came from.
+    restored_from: Option<String>,
 }
 
 /// What the services of a node share.
 pub(crate) struct Shared {
     pub(crate) node_id: String,
-    pub(crate) config_version: u64,
-    pub(crate) expected_replicas: usize,
+    /// The config in use.
+    pub(crate) map: watch::Sender<Arc<ShardMap>>,
+    /// Where a config that comes while the node runs is kept; nowhere in a simulation.
+    pub(crate) data_dir: Option<PathBuf>,
     pub(crate) store: NodeStore,
     pub(crate) credentials: Arc<ServiceCredentials>,
     pub(crate) connections: Connections,
-    replicas: RwLock<HashMap<u64, Arc<Replica>>>,
+    pub(crate) host: Host,
+    pub(crate) delivery: Delivery,
+    pub(crate) replicas: RwLock<HashMap<u64, Arc<Replica>>>,
+    /// How replicas are started; set once they are.
+    pub(crate) starting: OnceLock<Starting>,
+    /// One change of the config after the other.
+    pub(crate) changing: tokio::sync::Mutex<()>,
     stopping: AtomicBool,
 }
 
@@ -61,6 +78,10 @@ impl Shared {
         replicas
     }
 
+    pub(crate) fn map(&self) -> Arc<ShardMap> {
+        Arc::clone(&self.map.borrow())
+    }
+
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
@@ -72,10 +93,12 @@ impl Node {
     /// # Errors
     /// When the config, the node id or the data directory is refused. Nothing was changed then.
     pub fn open(options: &NodeOptions, connector: Arc<dyn Connector>) -> Result<Self, NodeError> {
-        let map = shard_map(options)?;
+        let restored_from = restore::restored_from(&options.data_dir)?;
+        let config = stored_config::latest(&options.data_dir, options.cluster_config.clone())?;
+        let map = shard_map(config, &options.node_id)?;
         let store = NodeStore::open(&options.data_dir, &options.identity())?;
         store.keep_free(options.disk_reserve);
-        Self::assemble(options, map, store, connector)
+        Self::assemble(options, map, store, connector, Kept { data_dir: Some(options.data_dir.clone()), restored_from })
     }
 
     /// As [`Node::open`], over a store that was opened already with [`NodeOptions::identity`]. The data directory of
@@ -88,7 +111,8 @@ impl Node {
         store: NodeStore,
         connector: Arc<dyn Connector>,
     ) -> Result<Self, NodeError> {
-        Self::assemble(options, shard_map(options)?, store, connector)
+        let map = shard_map(options.cluster_config.clone(), &options.node_id)?;
+        Self::assemble(options, map, store, connector, Kept::default())
     }
 
     fn assemble(
@@ -96,6 +120,7 @@ impl Node {
         map: ShardMap,
         store: NodeStore,
         connector: Arc<dyn Connector>,
+        kept: Kept,
     ) -> Result<Self, NodeError> {
         let cluster_id = options.cluster_secret.cluster_id();
         let process = format!("node {}", options.node_id);
@@ -104,8 +129,9 @@ impl Node {
         let host = Host::start(HostOptions {
             node: options.node_id.clone(),
             cluster_id,
-            replicas: replicas.clone(),
+            replicas,
             peers: peers(&map, &options.node_id),
+            restored_from: kept.restored_from,
             store: store.clone(),
             dialer: dialer(Arc::clone(&connector)),
             credentials: credentials.clone(),
@@ -115,15 +141,19 @@ impl Node {
         let router = Router::start(map.clone(), signer, caller, connector, RoutingOptions::default());
         let shared = Arc::new(Shared {
             node_id: options.node_id.clone(),
-            config_version: map.config().version,
-            expected_replicas: replicas.len(),
+            map: watch::Sender::new(Arc::new(map.clone())),
+            data_dir: kept.data_dir,
             store,
             credentials,
             connections: Connections::default(),
+            host,
+            delivery: Delivery::new(router, map),
             replicas: RwLock::default(),
+            starting: OnceLock::new(),
+            changing: tokio::sync::Mutex::default(),
             stopping: AtomicBool::new(false),
         });
-        Ok(Self { shared, host, delivery: Delivery::new(router, map), observer: None })
+        Ok(Self { shared, observer: None })
     }
 
     /// Shows the observer everything that the replicas of this node apply from their start on.
@@ -138,40 +168,33 @@ impl Node {
     /// # Errors
     /// When the data of a replica can't be read.
     pub async fn start_replicas(&self, options: &NodeOptions) -> Result<(), NodeError> {
-        let map = ShardMap::new(options.cluster_config.clone())?;
-        for place in map.replicas_of_node(&options.node_id) {
-            let members: BTreeMap<u64, String> =
-                place.shard.replicas.iter().map(|replica| (replica.id, replica.node_id.clone())).collect();
-            let application = core_application(place.application);
-            let machine = Arc::new(ShardMachine::new(application, &place.shard.id, self.observer.clone()));
-            let group_options = GroupOptions {
-                shard: place.shard.id.clone(),
-                replica: place.replica.id,
-                members,
-                timing: options.timing,
-                snapshot_after: options.snapshot_after,
-                keep_entries: options.keep_entries,
-                wall_clock: options.wall_clock.clone(),
-            };
-            let group = self.host.start_group(group_options, machine.clone()).await?;
+        let shared = &self.shared;
+        let _turn = shared.changing.lock().await;
+        // Set once: replicas are started once.
+        let starting = shared.starting.get_or_init(|| Starting::new(options, self.observer.clone()));
+        let map = shared.map();
+        for place in map.replicas_of_node(&shared.node_id) {
+            let group = shared.start_replica(starting, place).await?;
             if forms(&place.shard.id, &group) {
-                let (host, group) = (self.host.clone(), group.clone());
+                let host = shared.host.clone();
                 tokio::spawn(async move {
                     if let Err(error) = host.form(&group).await {
                         tracing::error!(shard = group.shard(), %error, "can't form the group");
                     }
                 });
             }
-            let replica = Replica::start(application, group, machine, options.reads, self.delivery.clone());
-            self.shared.replicas.write().insert(place.replica.id, Arc::new(replica));
         }
-        tokio::spawn(figures::keep(Arc::downgrade(&self.shared)));
+        shared.retire_leftovers();
+        tokio::spawn(topology::follow_news(Arc::downgrade(shared), shared.delivery.router().later_configs()));
+        tokio::spawn(figures::keep(Arc::downgrade(shared)));
         Ok(())
     }
 
     /// The gRPC services of the node.
     pub fn routes(&self) -> Routes {
-        Routes::new(self.host.service()).add_service(CallService::new(Arc::clone(&self.shared)))
+        Routes::new(self.shared.host.service())
+            .add_service(CallService::new(Arc::clone(&self.shared)))
+            .add_service(OperationsServer::new(Arc::clone(&self.shared)))
     }
 
     /// Why the node can't serve, if it can't.
@@ -209,26 +232,26 @@ impl Node {
         for replica in &replicas {
             replica.end_duties();
         }
-        self.host.shutdown().await;
-        self.delivery.shutdown().await;
+        self.shared.host.shutdown().await;
+        self.shared.delivery.shutdown().await;
         self.shared.store.close().await;
     }
 }
 
-fn shard_map(options: &NodeOptions) -> Result<ShardMap, NodeError> {
-    let map = ShardMap::new(options.cluster_config.clone())?;
-    if map.node(&options.node_id).is_none() {
+pub(crate) fn shard_map(config: ClusterConfig, node: &str) -> Result<ShardMap, NodeError> {
+    let map = ShardMap::new(config)?;
+    if map.node(node).is_none() {
         let known: Vec<&str> = map.config().nodes.iter().map(|node| node.id.as_str()).collect();
-        return Err(NodeError::UnknownNode { node: options.node_id.clone(), known: known.join(", ") });
+        return Err(NodeError::UnknownNode { node: node.to_owned(), known: known.join(", ") });
     }
     Ok(map)
 }
 
-fn replica_ids(map: &ShardMap, node: &str) -> Vec<u64> {
+pub(crate) fn replica_ids(map: &ShardMap, node: &str) -> Vec<u64> {
     map.replicas_of_node(node).iter().map(|place| place.replica.id).collect()
 }
 
-fn peers(map: &ShardMap, node: &str) -> Vec<Peer> {
+pub(crate) fn peers(map: &ShardMap, node: &str) -> Vec<Peer> {
     let others = map.config().nodes.iter().filter(|other| other.id != node);
     others
         .map(|other| Peer {
@@ -255,13 +278,4 @@ fn dialer(connector: Arc<dyn Connector>) -> Dialer {
         let connecting = connector.connect(&address);
         Box::pin(async move { connecting.await.map_err(dial_error) })
     })
-}
-
-fn core_application(application: Application) -> holdfast_core::shard::Application {
-    use holdfast_core::shard::Application as Core;
-    match application {
-        Application::Accounts => Core::Accounts,
-        Application::Namespaces => Core::Namespaces,
-        Application::Locks => Core::Locks,
-    }
 }

@@ -1,6 +1,7 @@
 //! A replica as the node sees it: its group, its state, and its duties while it leads.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdfast_core::shard::Application;
 use holdfast_replication::{Group, Reads};
@@ -17,6 +18,7 @@ pub(crate) struct Replica {
     pub(crate) machine: Arc<ShardMachine>,
     pub(crate) reads: Reads,
     duties: JoinHandle<()>,
+    is_retiring: AtomicBool,
 }
 
 impl Replica {
@@ -29,7 +31,17 @@ impl Replica {
         delivery: Delivery,
     ) -> Self {
         let duties = tokio::spawn(duties::follow(group.clone(), Arc::clone(&machine), delivery));
-        Self { application, group, machine, reads, duties }
+        Self { application, group, machine, reads, duties, is_retiring: AtomicBool::new(false) }
+    }
+
+    /// The config has no place for it any more: it goes on until its group does without it.
+    pub(crate) fn retire(&self) {
+        self.is_retiring.store(true, Ordering::Release);
+    }
+
+    /// Whether the config has no place for it any more.
+    pub(crate) fn is_retiring(&self) -> bool {
+        self.is_retiring.load(Ordering::Acquire)
     }
 
     /// Ends the duties; the group goes on.

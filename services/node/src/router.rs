@@ -21,6 +21,11 @@ impl Delivery {
         Self { router, map: std::sync::Arc::new(map) }
     }
 
+    /// The way to the shards.
+    pub(crate) fn router(&self) -> &Router {
+        &self.router
+    }
+
     /// The shard that a message is for.
     pub(crate) fn destination(&self, message: &Outgoing) -> String {
         self.map.shard_for(application(message), message.shard_key).id.clone()

@@ -16,9 +16,14 @@ pub(crate) fn not_ready(shared: &Shared) -> Option<String> {
     if shared.is_stopping() {
         return Some("the node is stopping".into());
     }
-    let replicas = shared.replicas();
-    if replicas.len() < shared.expected_replicas {
-        return Some(format!("{} of {} replicas have started", replicas.len(), shared.expected_replicas));
+    let map = shared.map();
+    if map.node(&shared.node_id).is_none() {
+        return Some("the cluster config has no place for this node any more: stop it".into());
+    }
+    let expected = map.replicas_of_node(&shared.node_id).len();
+    let replicas: Vec<_> = shared.replicas().into_iter().filter(|replica| !replica.is_retiring()).collect();
+    if replicas.len() < expected {
+        return Some(format!("{} of {expected} replicas have started", replicas.len()));
     }
     if let Some((replica, failure)) = replicas.iter().find_map(|replica| Some((replica, replica.group.failure()?))) {
         return Some(format!("replica {} of {}: {failure}", replica.group.replica(), replica.group.shard()));
@@ -42,7 +47,7 @@ pub(crate) fn answer(shared: &Shared, with_digests: bool) -> StatusAnswer {
     StatusAnswer {
         node_id: shared.node_id.clone(),
         store_id: shared.store.store_id().to_owned(),
-        config_version: shared.config_version,
+        config_version: shared.map().config().version,
         not_ready: not_ready(shared).unwrap_or_default(),
         replicas: shared.replicas().iter().map(|replica| status(replica, with_digests)).collect(),
     }
@@ -82,5 +87,7 @@ fn status(replica: &Replica, with_digest: bool) -> ReplicaStatus {
         waiting: kept.waits as u64,
         sessions: kept.sessions as u64,
         queued_commands: status.queued_commands as u64,
+        voters: status.voters,
+        learners: status.learners,
     }
 }

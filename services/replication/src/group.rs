@@ -19,7 +19,7 @@ use crate::lease::Acks;
 use crate::log_store::LogStore;
 use crate::machine::Machine;
 use crate::membership;
-use crate::network::{Links, Network};
+use crate::network::{Links, Members, Network, Placement};
 use crate::proposer::{self, Progress, Proposal, Proposer, QUEUE};
 use crate::timing::Timing;
 use crate::types::TypeConfig;
@@ -42,7 +42,7 @@ pub struct GroupOptions {
     pub shard: String,
     /// This replica.
     pub replica: u64,
-    /// Every replica of the shard with its node, this one included.
+    /// Every replica of the shard with its node, this one included, at first.
     pub members: BTreeMap<u64, String>,
     /// Heartbeats and elections.
     pub timing: Timing,
@@ -62,6 +62,7 @@ pub struct Group {
 
 struct Inner {
     options: GroupOptions,
+    placement: watch::Sender<Placement>,
     raft: Raft,
     queue: mpsc::Sender<Proposal>,
     leadership: watch::Receiver<Option<Leadership>>,
@@ -99,8 +100,9 @@ impl Group {
         let config = raft_config(&options, hold_back.is_none()).map_err(|error| stopped(error.to_string()))?;
         let (leadership_sender, leadership) = watch::channel(None);
         let acks = Arc::new(Acks::new(options.replica, options.members.keys().copied().collect()));
-        let members = options.members.clone();
-        let network = Network::new(options.replica, members, Arc::clone(&links), leadership.clone(), Arc::clone(&acks));
+        let configured = Arc::new(options.members.clone());
+        let (placement, placed) = watch::channel(Placement { configured: Arc::clone(&configured), known: configured });
+        let network = Network::new(options.replica, placed, links.clone(), leadership.clone(), Arc::clone(&acks));
         let raft = Raft::new(options.replica, Arc::new(config), network, log, driver)
             .await
             .map_err(|error| stopped(error.to_string()))?;
@@ -116,6 +118,7 @@ impl Group {
         }
         let inner = Inner {
             options,
+            placement,
             raft,
             queue,
             leadership,
@@ -138,7 +141,7 @@ impl Group {
     /// # Errors
     /// When the replica has stopped.
     pub async fn form(&self) -> Result<(), ReplicationError> {
-        let members: BTreeSet<u64> = self.inner.options.members.keys().copied().collect();
+        let members: BTreeSet<u64> = self.members().keys().copied().collect();
         match self.inner.raft.initialize(members).await {
             Ok(()) => Ok(()),
             Err(openraft::errors::RaftError::APIError(_)) => Ok(()),
@@ -166,9 +169,32 @@ impl Group {
         self.inner.options.replica
     }
 
-    /// The replicas of the shard with their nodes.
-    pub fn members(&self) -> &BTreeMap<u64, String> {
-        &self.inner.options.members
+    /// The replicas of the shard with their nodes, as configured.
+    pub fn members(&self) -> Arc<BTreeMap<u64, String>> {
+        Arc::clone(&self.inner.placement.borrow().configured)
+    }
+
+    /// Takes the replicas of a later configuration; while this replica leads it brings the group there.
+    pub fn set_members(&self, members: BTreeMap<u64, String>) {
+        self.inner.placement.send_if_modified(|placement| {
+            let differs = *placement.configured != members;
+            if differs {
+                let mut known = placement.known.as_ref().clone();
+                known.extend(members.clone());
+                *placement = Placement { configured: Arc::new(members), known: Arc::new(known) };
+            }
+            differs
+        });
+    }
+
+    /// Where replicas are, those included that are leaving.
+    pub(crate) fn places(&self) -> Arc<BTreeMap<u64, String>> {
+        Arc::clone(&self.inner.placement.borrow().known)
+    }
+
+    /// Follows the configured replicas.
+    pub(crate) fn configured(&self) -> Members {
+        self.inner.placement.subscribe()
     }
 
     /// Follows this replica's leadership.
@@ -325,8 +351,8 @@ impl Group {
 
     /// Whether the node of that replica has room for data, as far as it has said.
     pub(crate) fn peer_has_room(&self, replica: u64) -> bool {
-        let node = self.inner.options.members.get(&replica);
-        node.and_then(|node| self.inner.links.get(node)).is_some_and(|link| link.has_room())
+        let places = self.places();
+        places.get(&replica).and_then(|node| self.inner.links.get(node)).is_some_and(|link| link.has_room())
     }
 
     pub(crate) fn acks(&self) -> &Acks {

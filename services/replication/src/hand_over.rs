@@ -17,9 +17,14 @@ impl Group {
     /// From the beginning of the hand-over it neither proposes nor reads: the next leader's voters do not wait for the
     /// end of this one's lease.
     pub async fn hand_over(&self, within: Duration) -> bool {
+        self.hand_over_among(|_| true, within).await
+    }
+
+    /// The same, to a voter that is suitable.
+    pub async fn hand_over_among(&self, is_suitable: impl Fn(u64) -> bool, within: Duration) -> bool {
         let deadline = Instant::now() + within;
         let Some(leads) = self.leads() else { return true };
-        let Some((target, _)) = self.successor(leads.term) else { return false };
+        let Some((target, _)) = self.successor(leads.term, is_suitable) else { return false };
         self.give_away(leads.term);
         let mut leadership = self.leadership();
         let withdrawn = leadership.wait_for(|leads| leads.is_none());
@@ -36,7 +41,7 @@ impl Group {
     /// Hands leadership over when there is a follower with more room on its disk.
     pub(crate) async fn yield_for_room(&self) {
         let Some(leads) = self.leads() else { return };
-        if self.successor(leads.term).is_some_and(|(_, has_room)| has_room) {
+        if self.successor(leads.term, |_| true).is_some_and(|(_, has_room)| has_room) {
             let is_over = self.hand_over(YIELD_WITHIN).await;
             tracing::info!(shard = self.shard(), is_over, "the disk is nearly full; leadership is handed over");
         }
@@ -44,11 +49,12 @@ impl Group {
 
     /// The follower with most of the log among those that answer, and whether its disk has room; those with room come
     /// first.
-    fn successor(&self, term: u64) -> Option<(u64, bool)> {
+    fn successor(&self, term: u64, is_suitable: impl Fn(u64) -> bool) -> Option<(u64, bool)> {
         let alive = self.acks().since(term, Instant::now().checked_sub(self.timing().usable_lease())?);
         let metrics = self.raft().metrics();
         let matched = metrics.borrow_watched().replication.clone().unwrap_or_default();
-        let candidates = matched.into_iter().filter(|(id, _)| alive.contains(id));
+        let candidates =
+            matched.into_iter().filter(|(id, _)| *id != self.replica() && alive.contains(id) && is_suitable(*id));
         let candidates = candidates.map(|(id, log)| (self.peer_has_room(id), log, id));
         candidates.max().map(|(has_room, _, id)| (id, has_room))
     }

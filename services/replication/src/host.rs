@@ -43,6 +43,8 @@ pub struct HostOptions {
     pub cluster_id: String,
     /// The replicas that the configuration gives this node.
     pub replicas: Vec<u64>,
+    /// The backup that the data of this node came from. Nodes that came from another one are refused.
+    pub restored_from: Option<String>,
     /// Every other node.
     pub peers: Vec<Peer>,
     /// The node's store.
@@ -67,6 +69,7 @@ struct Inner {
     snapshots: Semaphore,
     closing: CancellationToken,
     credentials: Arc<dyn Credentials>,
+    dialer: Dialer,
     store: NodeStore,
 }
 
@@ -78,36 +81,19 @@ impl Host {
     pub fn start(options: HostOptions) -> Result<Self, ReplicationError> {
         let introductions = Arc::new(Introductions::new(&options));
         let closing = CancellationToken::new();
-        let mut links = HashMap::new();
-        for peer in options.peers {
-            let link = Link::start(LinkOptions {
-                node: peer.node.clone(),
-                address: peer.address,
-                dialer: Arc::clone(&options.dialer),
-                credentials: Arc::clone(&options.credentials),
-                introductions: Arc::clone(&introductions),
-                closing: closing.clone(),
-            });
-            links.insert(peer.node, link);
-        }
-        let inner = Inner {
+        let inner = Arc::new(Inner {
             groups: RwLock::default(),
-            links: Arc::new(links),
+            links: Links::default(),
             introductions,
             connections: Connections::new(closing.clone()),
             snapshots: Semaphore::new(SNAPSHOTS),
             closing,
             credentials: options.credentials,
+            dialer: options.dialer,
             store: options.store,
-        };
-        let inner = Arc::new(inner);
-        for (node, link) in inner.links.iter() {
-            let welcoming = welcome(Arc::downgrade(&inner), node.clone(), link.connections().boxed());
-            let closing = inner.closing.clone();
-            tokio::spawn(async move { closing.run_until_cancelled(welcoming).await });
-            let succeeding = succeed(Arc::downgrade(&inner), node.clone(), link.refusals().boxed());
-            let closing = inner.closing.clone();
-            tokio::spawn(async move { closing.run_until_cancelled(succeeding).await });
+        });
+        for peer in &options.peers {
+            inner.connect(peer);
         }
         let yielding = yield_when_full(Arc::downgrade(&inner));
         let closing = inner.closing.clone();
@@ -130,10 +116,10 @@ impl Host {
         machine: Arc<dyn Machine>,
     ) -> Result<Group, ReplicationError> {
         let store = self.inner.store.replica(options.replica);
-        let group = Group::start(options, store, machine, Arc::clone(&self.inner.links)).await?;
+        let group = Group::start(options, store, machine, self.inner.links.clone()).await?;
         self.inner.groups.write().insert(group.replica(), group.clone());
-        let introductions = Arc::clone(&self.inner.introductions);
-        let keeping = membership::keep_as_configured(group.clone(), move |replica| introductions.has_seen(replica));
+        let weak = Arc::downgrade(&self.inner);
+        let keeping = membership::keep_as_configured(group.clone(), weak);
         let closing = self.inner.closing.clone();
         tokio::spawn(async move { closing.run_until_cancelled(keeping).await });
         Ok(group)
@@ -171,6 +157,29 @@ impl Host {
                 met = met.changed() => if met.is_err() { return Ok(()) },
                 () = self.inner.closing.cancelled() => return Ok(()),
             }
+        }
+    }
+
+    /// Takes the nodes and replicas of a later configuration. Groups are started, stopped and told of their members by
+    /// whoever calls this, afterwards.
+    pub async fn reconfigure(&self, replicas: Vec<u64>, peers: &[Peer]) {
+        let store_of = |node: &str| self.inner.links.get(node).and_then(|link| link.store());
+        self.inner.introductions.reconfigure(replicas, peers, store_of).await;
+        let stays =
+            |node: &str, link: &Link| peers.iter().any(|peer| peer.node == node && peer.address == link.address());
+        self.inner.links.retain(stays);
+        for peer in peers {
+            if self.inner.links.get(&peer.node).is_none() {
+                self.inner.connect(peer);
+            }
+        }
+    }
+
+    /// Stops one replica, for good.
+    pub async fn stop_group(&self, replica: u64) {
+        let group = self.inner.groups.write().remove(&replica);
+        if let Some(group) = group {
+            group.shutdown().await;
         }
     }
 
@@ -217,6 +226,41 @@ impl Host {
     }
 }
 
+impl membership::Presence for Weak<Inner> {
+    async fn is_there(&self, replica: u64, node: &str) -> bool {
+        let Some(inner) = self.upgrade() else { return false };
+        // Of this node itself, which may keep an old and a new replica of a shard.
+        if inner.groups.read().contains_key(&replica) {
+            return true;
+        }
+        match inner.links.get(node).and_then(|link| link.store()) {
+            Some(store_id) => inner.introductions.meet(replica, node, &store_id).await,
+            None => false,
+        }
+    }
+}
+
+impl Inner {
+    /// Begins to keep up a connection to a peer, and to do what its coming and going asks for.
+    fn connect(self: &Arc<Self>, peer: &Peer) {
+        let link = Link::start(LinkOptions {
+            node: peer.node.clone(),
+            address: peer.address.clone(),
+            dialer: Arc::clone(&self.dialer),
+            credentials: Arc::clone(&self.credentials),
+            introductions: Arc::clone(&self.introductions),
+            closing: self.closing.clone(),
+        });
+        let welcoming = welcome(Arc::downgrade(self), peer.node.clone(), link.connections().boxed());
+        let closing = self.closing.clone();
+        tokio::spawn(async move { closing.run_until_cancelled(welcoming).await });
+        let succeeding = succeed(Arc::downgrade(self), peer.node.clone(), link.refusals().boxed());
+        let closing = self.closing.clone();
+        tokio::spawn(async move { closing.run_until_cancelled(succeeding).await });
+        drop(self.links.insert(&peer.node, link));
+    }
+}
+
 /// Whenever a peer node is connected again, its replicas are served at once: openraft would go on waiting between
 /// attempts for as long as it did while the node was away.
 async fn welcome(inner: Weak<Inner>, node: String, mut connections: BoxStream<'static, ()>) {
@@ -226,7 +270,7 @@ async fn welcome(inner: Weak<Inner>, node: String, mut connections: BoxStream<'s
         drop(inner);
         for group in groups {
             let there: Vec<u64> =
-                group.members().iter().filter(|(_, place)| **place == node).map(|(replica, _)| *replica).collect();
+                group.places().iter().filter(|(_, place)| **place == node).map(|(replica, _)| *replica).collect();
             if group.leads().is_some() && !there.is_empty() {
                 // It fails only when the replica has stopped.
                 let _ = group.raft().trigger().reset_backoff(there).await;
@@ -256,7 +300,7 @@ async fn succeed(inner: Weak<Inner>, node: String, mut refusals: BoxStream<'stat
         let groups: Vec<Group> = inner.groups.read().values().cloned().collect();
         drop(inner);
         let successions = groups.iter().filter_map(|group| {
-            let gone = group.members().iter().find(|(_, place)| **place == node).map(|(replica, _)| *replica)?;
+            let gone = group.places().iter().find(|(_, place)| **place == node).map(|(replica, _)| *replica)?;
             Some(group.succeed(gone, refused_at))
         });
         futures::future::join_all(successions).await;

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use holdfast_proto::internal::{Hello, HelloReplica};
 use holdfast_storage::NodeStore;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
-use crate::host::HostOptions;
+use crate::host::{HostOptions, Peer};
 
 /// The pin of a replica whose data was found to be older than what it had acknowledged: no store has that id.
 const ROLLED_BACK: &str = "rolled back";
@@ -16,14 +16,28 @@ const ROLLED_BACK: &str = "rolled back";
 pub(crate) struct Introductions {
     node: String,
     cluster_id: String,
-    replicas: Vec<u64>,
-    peers: HashMap<String, Vec<u64>>,
+    restored_from: String,
+    /// What the configuration gives this node and the others.
+    configured: RwLock<Configured>,
     store: NodeStore,
-    /// Replicas of peers that have introduced themselves since this process started, and whether they had no data.
-    seen: Mutex<BTreeMap<u64, bool>>,
+    /// Replicas of peers that have introduced themselves since this process started.
+    seen: Mutex<BTreeMap<u64, Seen>>,
     met: watch::Sender<u64>,
     /// Nodes with data that is older than what they had acknowledged.
     refused: watch::Sender<BTreeSet<String>>,
+}
+
+#[derive(Clone, Default)]
+struct Configured {
+    replicas: Vec<u64>,
+    peers: HashMap<String, Vec<u64>>,
+}
+
+/// A replica of a peer.
+struct Seen {
+    store_id: String,
+    /// It had no data then.
+    pristine: bool,
 }
 
 impl Introductions {
@@ -31,8 +45,11 @@ impl Introductions {
         Self {
             node: options.node.clone(),
             cluster_id: options.cluster_id.clone(),
-            replicas: options.replicas.clone(),
-            peers: options.peers.iter().map(|peer| (peer.node.clone(), peer.replicas.clone())).collect(),
+            restored_from: options.restored_from.clone().unwrap_or_default(),
+            configured: RwLock::new(Configured {
+                replicas: options.replicas.clone(),
+                peers: options.peers.iter().map(|peer| (peer.node.clone(), peer.replicas.clone())).collect(),
+            }),
             store: options.store.clone(),
             seen: Mutex::default(),
             met: watch::Sender::new(0),
@@ -43,8 +60,9 @@ impl Introductions {
     /// What this node says of itself now. Whether a replica is pristine is looked up each time: it is what tells a
     /// group that was never formed from one that was.
     pub(crate) fn hello(&self) -> Result<Hello, String> {
-        let mut replicas = Vec::with_capacity(self.replicas.len());
-        for &id in &self.replicas {
+        let own = self.configured.read().replicas.clone();
+        let mut replicas = Vec::with_capacity(own.len());
+        for id in own {
             let pristine = self.store.replica(id).is_pristine().map_err(|error| error.to_string())?;
             replicas.push(HelloReplica { id, pristine });
         }
@@ -53,6 +71,7 @@ impl Introductions {
             node_id: self.node.clone(),
             store_id: self.store.store_id().to_owned(),
             replicas,
+            restored_from: self.restored_from.clone(),
         })
     }
 
@@ -65,34 +84,43 @@ impl Introductions {
                 theirs.node_id, theirs.cluster_id, self.node, self.cluster_id
             ));
         }
+        let differs = theirs.restored_from != self.restored_from;
+        if differs && !theirs.restored_from.is_empty() && !self.restored_from.is_empty() {
+            return Err(format!(
+                "node {} was restored from backup {}, node {} from {}; restore every node from the same one",
+                theirs.node_id, theirs.restored_from, self.node, self.restored_from
+            ));
+        }
         if let Some(expected) = expected.filter(|expected| *expected != theirs.node_id) {
             return Err(format!("the address of node {expected} is answered by node {}", theirs.node_id));
         }
-        let Some(configured) = self.peers.get(&theirs.node_id) else {
-            return Err(format!("node {} is not in the cluster config of node {}", theirs.node_id, self.node));
+        let Some(configured) = self.configured.read().peers.get(&theirs.node_id).cloned() else {
+            return Err(format!(
+                "node {} is not in the cluster config of node {}; add it there (`dev add-node`)",
+                theirs.node_id, self.node
+            ));
         };
         for replica in theirs.replicas.iter().filter(|replica| configured.contains(&replica.id)) {
-            self.check_pin(replica.id, theirs).await?;
-            self.seen.lock().insert(replica.id, replica.pristine);
+            self.check_pin(replica.id, &theirs.node_id, &theirs.store_id).await?;
+            let seen = Seen { store_id: theirs.store_id.clone(), pristine: replica.pristine };
+            self.seen.lock().insert(replica.id, seen);
         }
         self.met.send_modify(|count| *count += 1);
         Ok(())
     }
 
-    async fn check_pin(&self, replica: u64, theirs: &Hello) -> Result<(), String> {
+    async fn check_pin(&self, replica: u64, node: &str, store_id: &str) -> Result<(), String> {
         match self.store.peer_pin(replica).map_err(|error| error.to_string())? {
-            Some(pinned) if pinned == theirs.store_id => Ok(()),
+            Some(pinned) if pinned == store_id => Ok(()),
             Some(pinned) if pinned == ROLLED_BACK => Err(format!(
-                "node {} came back without data that it had acknowledged (an older copy, or a log that was cut off): \
-                 replica {replica} needs a new id (`dev rebuild-node` makes the config for that)",
-                theirs.node_id
+                "node {node} came back without data that it had acknowledged (an older copy, or a log that was cut \
+                 off): replica {replica} needs a new id (`dev rebuild-node` makes the config for that)"
             )),
             Some(_) => Err(format!(
-                "node {} came back with another data directory: replica {replica} has lost its data and needs a new id \
-                 (`dev rebuild-node` makes the config for that)",
-                theirs.node_id
+                "node {node} came back with another data directory: replica {replica} has lost its data and needs a \
+                 new id (`dev rebuild-node` makes the config for that); or two processes run as {node}: stop one"
             )),
-            None => self.store.pin_peer(replica, &theirs.store_id).await.map_err(|error| error.to_string()),
+            None => self.store.pin_peer(replica, store_id).await.map_err(|error| error.to_string()),
         }
     }
 
@@ -104,9 +132,7 @@ impl Introductions {
             // A store that can't be written takes this node out.
             tracing::error!(node, replica, %error, "that can't be remembered");
         }
-        self.refused.send_modify(|refused| {
-            refused.insert(node.to_owned());
-        });
+        self.refused.send_modify(|refused| _ = refused.insert(node.to_owned()));
     }
 
     /// Until that node is found with data older than what it had acknowledged.
@@ -114,6 +140,44 @@ impl Introductions {
         let mut refused = self.refused.subscribe();
         // The sender lives as long as this value.
         let _ = refused.wait_for(|refused| refused.contains(node)).await;
+    }
+
+    /// Takes a later configuration. Nodes that are connected need not introduce the replicas that they get with it:
+    /// these live in the data directory of that connection, which `store_of` knows.
+    pub(crate) async fn reconfigure(
+        &self,
+        replicas: Vec<u64>,
+        peers: &[Peer],
+        store_of: impl Fn(&str) -> Option<String>,
+    ) {
+        let by_node = peers.iter().map(|peer| (peer.node.clone(), peer.replicas.clone())).collect();
+        *self.configured.write() = Configured { replicas, peers: by_node };
+        for peer in peers {
+            let Some(store_id) = store_of(&peer.node) else { continue };
+            for &replica in &peer.replicas {
+                self.meet(replica, &peer.node, &store_id).await;
+            }
+        }
+        self.met.send_modify(|count| *count += 1);
+    }
+
+    /// Whether that replica lives on that node, in that data directory: as it was introduced or, when it came with a
+    /// later configuration than the connection, as it is remembered from now on.
+    pub(crate) async fn meet(&self, replica: u64, node: &str, store_id: &str) -> bool {
+        if let Some(seen) = self.seen.lock().get(&replica) {
+            return seen.store_id == store_id;
+        }
+        let lives_there = self.configured.read().peers.get(node).is_some_and(|there| there.contains(&replica));
+        if !lives_there {
+            return false;
+        }
+        if let Err(error) = self.check_pin(replica, node, store_id).await {
+            tracing::warn!(node, replica, error, "a new replica is not taken for what it says");
+            return false;
+        }
+        let seen = Seen { store_id: store_id.to_owned(), pristine: false };
+        self.seen.lock().insert(replica, seen);
+        true
     }
 
     /// Counts introductions.
@@ -124,11 +188,6 @@ impl Introductions {
     /// Those of the replicas that have introduced themselves, and whether they had no data.
     pub(crate) fn seen_replicas(&self, others: &BTreeMap<u64, String>) -> BTreeMap<u64, bool> {
         let seen = self.seen.lock();
-        others.keys().filter_map(|id| seen.get(id).map(|pristine| (*id, *pristine))).collect()
-    }
-
-    /// Whether that replica of a peer has introduced itself.
-    pub(crate) fn has_seen(&self, replica: u64) -> bool {
-        self.seen.lock().contains_key(&replica)
+        others.keys().filter_map(|id| seen.get(id).map(|seen| (*id, seen.pristine))).collect()
     }
 }

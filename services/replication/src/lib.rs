@@ -12,6 +12,7 @@
 //! Deliberately unknown here: what commands mean, tenants, HTTP, where nodes come from. openraft's types do not leave
 //! this crate.
 
+mod backup;
 mod clock;
 mod config;
 mod driver;
@@ -29,11 +30,13 @@ mod membership;
 mod network;
 mod proposer;
 mod reading;
+mod seed;
 mod status;
 mod succession;
 mod timing;
 mod types;
 
+pub use backup::{Backup, BackupError};
 pub use clock::{ShardClock, WallClock};
 pub use error::{NotLeader, ProposeError, ReplicationError};
 pub use group::{Group, GroupOptions};
@@ -42,6 +45,7 @@ pub use leadership::Leadership;
 pub use lease::{ReadPermit, Reads};
 pub use machine::{Machine, MachineError, Replies, Stamp};
 pub use network::{Credentials, DialError, Dialer};
+pub use seed::{Seed, seed};
 pub use status::GroupStatus;
 pub use timing::Timing;
 

@@ -28,6 +28,10 @@ pub struct GroupStatus {
     pub state: String,
     /// While this replica leads: every other replica with how many entries it is behind.
     pub followers: Vec<(u64, u64)>,
+    /// The voters of the group as this replica knows it; while it changes, those of before and after.
+    pub voters: Vec<u64>,
+    /// Replicas that are being brought up to date.
+    pub learners: Vec<u64>,
     /// Commands that wait for their entry.
     pub queued_commands: usize,
     /// How long ago the snapshot was made or taken over; since the start of the process when it is from before.
@@ -56,6 +60,8 @@ impl Group {
                 Err(fatal) => format!("stopped: {fatal}"),
             },
             followers: followers.map(|(replica, matched)| (*replica, behind(*matched))).collect(),
+            voters: metrics.membership_config.voter_ids().collect(),
+            learners: metrics.membership_config.membership().learner_ids().collect(),
             queued_commands: self.queued_commands(),
             snapshot_age: self.snapshot_age(),
         }

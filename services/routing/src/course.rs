@@ -316,7 +316,8 @@ impl<'a> Course<'a> {
     /// leads; a query is answered by the one that leads. Ends when a quorum agrees; with `thorough` only when the
     /// leader itself is among them, which shows that the shard is being served.
     async fn ask_all(&self, thorough: bool) -> Option<Bytes> {
-        let mut asked: FuturesUnordered<_> = self.route.places.iter().map(|place| self.ask(place)).collect();
+        let places = self.route.places();
+        let mut asked: FuturesUnordered<_> = places.iter().map(|place| self.ask(place)).collect();
         let mut named: Vec<(u64, Leader)> = Vec::new();
         while let Some((replica, outcome)) = asked.next().await {
             match outcome {

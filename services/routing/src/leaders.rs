@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_cluster::{Shard, ShardMap};
-use parking_lot::Mutex;
+use holdfast_cluster::Shard;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio::time::Instant;
 
@@ -23,6 +23,7 @@ pub(super) struct Leader {
 }
 
 /// A replica and the connection to its node.
+#[derive(Clone)]
 pub(super) struct Place {
     pub(super) replica: u64,
     pub(super) link: Arc<NodeLink>,
@@ -31,7 +32,8 @@ pub(super) struct Place {
 /// One shard: its replicas and what is known of its leader. Shared by all calls to it.
 pub(super) struct ShardRoute {
     pub(super) id: String,
-    pub(super) places: Vec<Place>,
+    /// Replaced when the config changes.
+    places: RwLock<Arc<[Place]>>,
     known: Mutex<Known>,
     changed: Notify,
     /// Held by the one call that asks the replicas who leads; the others wait for what it finds.
@@ -50,23 +52,27 @@ struct Known {
 }
 
 impl ShardRoute {
-    pub(super) fn new(shard: &Shard, map: &ShardMap, links: &[(String, Arc<NodeLink>)]) -> Self {
-        let link_of = |node_id: &str| links.iter().find(|(id, _)| id == node_id).map(|(_, link)| link.clone());
-        let places = shard
-            .replicas
-            .iter()
-            .filter(|replica| map.node(&replica.node_id).is_some())
-            .filter_map(|replica| link_of(&replica.node_id).map(|link| Place { replica: replica.id, link }))
-            .collect();
+    pub(super) fn new(shard: &Shard, links: &[(String, Arc<NodeLink>)]) -> Self {
+        let places = RwLock::new(places(shard, links));
         Self { id: shard.id.clone(), places, known: Mutex::default(), changed: Notify::new(), asking: Arc::default() }
     }
 
-    pub(super) fn place(&self, replica: u64) -> Option<&Place> {
-        self.places.iter().find(|place| place.replica == replica)
+    /// Takes the replicas of another config.
+    pub(super) fn move_to(&self, shard: &Shard, links: &[(String, Arc<NodeLink>)]) {
+        *self.places.write() = places(shard, links);
+    }
+
+    /// The replicas.
+    pub(super) fn places(&self) -> Arc<[Place]> {
+        self.places.read().clone()
+    }
+
+    pub(super) fn place(&self, replica: u64) -> Option<Place> {
+        self.places.read().iter().find(|place| place.replica == replica).cloned()
     }
 
     pub(super) fn quorum(&self) -> usize {
-        self.places.len() / 2 + 1
+        self.places.read().len() / 2 + 1
     }
 
     /// The leader, unless there is none known or it is doubted.
@@ -140,4 +146,13 @@ impl ShardRoute {
             let _ = tokio::time::timeout(at_most, changed).await;
         }
     }
+}
+
+fn places(shard: &Shard, links: &[(String, Arc<NodeLink>)]) -> Arc<[Place]> {
+    let link_of = |node_id: &str| links.iter().find(|(id, _)| id == node_id).map(|(_, link)| link.clone());
+    let places = shard
+        .replicas
+        .iter()
+        .filter_map(|replica| link_of(&replica.node_id).map(|link| Place { replica: replica.id, link }));
+    places.collect()
 }

@@ -8,6 +8,7 @@
 //!
 //! Deliberately unknown here: tenants, HTTP, Raft, what commands mean.
 
+mod config_news;
 mod connection;
 mod connector;
 mod course;
@@ -15,6 +16,7 @@ mod following;
 mod leaders;
 mod link;
 mod look;
+mod operations;
 mod origin;
 mod outgoing;
 mod router;
@@ -26,6 +28,7 @@ use holdfast_core::Reply;
 
 pub use connector::{ConnectError, Connector, TcpConnector, TlsConnector};
 pub use following::{Following, Notice};
+pub use operations::{OperationError, Operations};
 pub use origin::on_behalf_of;
 pub use router::Router;
 

@@ -231,6 +231,11 @@ impl NodeLink {
         attempt
     }
 
+    /// Cancelled when the connection is to end for good.
+    pub(super) fn stopping(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
     /// Ends the connection. What is in flight has an unknown outcome.
     pub(super) async fn shutdown(&self) {
         self.stop.cancel();

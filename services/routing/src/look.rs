@@ -18,8 +18,8 @@ const MAX_ANSWER: usize = 16 << 20;
 
 impl Router {
     /// The topology.
-    pub fn cluster_config(&self) -> &ClusterConfig {
-        self.map().config()
+    pub fn cluster_config(&self) -> ClusterConfig {
+        self.map().config().clone()
     }
 
     /// A key of each shard of an application, in order of their bounds.
@@ -30,12 +30,12 @@ impl Router {
     /// What every node says of itself, in the order of the config; or why it says nothing.
     pub async fn look_at_nodes(&self, deadline: Instant) -> Vec<(Node, Result<StatusAnswer, String>)> {
         let deadline = deadline.min(Instant::now() + LOOK_WITHIN);
-        let looks = self.cluster_config().nodes.iter().map(|node| async move {
+        let looks = self.cluster_config().nodes.into_iter().map(|node| async move {
             let said = match timeout_at(deadline, self.look_at(&node.address)).await {
                 Ok(said) => said,
                 Err(_) => Err("it did not answer in time".to_owned()),
             };
-            (node.clone(), said)
+            (node, said)
         });
         join_all(looks).await
     }

@@ -6,8 +6,10 @@ use std::sync::atomic::AtomicU64;
 
 use bytes::Bytes;
 use holdfast_auth::ServiceSigner;
-use holdfast_cluster::{Application, ShardMap};
+use holdfast_cluster::{Application, ClusterConfig, Node, ShardMap};
 use holdfast_core::{Acquire, Command, Follow, LocksCommand, Query, Reply, codec};
+use parking_lot::RwLock;
+use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +18,7 @@ use crate::course::{Course, End};
 use crate::following::Following;
 use crate::leaders::ShardRoute;
 use crate::link::{Body, NodeLink};
-use crate::{Connector, Repeat, RouteError, Routed, RoutingOptions, waiting};
+use crate::{Connector, Repeat, RouteError, Routed, RoutingOptions, config_news, waiting};
 
 /// Sends commands and queries to the shards that own their keys. A cheap clone.
 #[derive(Clone)]
@@ -24,12 +26,15 @@ pub struct Router {
     inner: Arc<Inner>,
 }
 
-struct Inner {
-    map: ShardMap,
+pub(super) struct Inner {
+    map: RwLock<Arc<ShardMap>>,
+    /// Shards stay as they are for as long as a cluster lives; only their replicas move.
     routes: HashMap<String, ShardRoute>,
-    links: Vec<(String, Arc<NodeLink>)>,
+    links: RwLock<Vec<(String, Arc<NodeLink>)>>,
     options: RoutingOptions,
     caller: Arc<Caller>,
+    /// The latest config that a node has told of, when it is later than the one in use.
+    later: watch::Sender<Option<Arc<ClusterConfig>>>,
 }
 
 impl Router {
@@ -43,21 +48,80 @@ impl Router {
         options: RoutingOptions,
     ) -> Self {
         let caller = Arc::new(Caller { connector, id: caller_id, signer, connections: AtomicU64::new(1) });
-        let links: Vec<(String, Arc<NodeLink>)> = map
-            .config()
-            .nodes
-            .iter()
-            .map(|node| {
-                let link = NodeLink::start(&node.id, &node.address, caller.clone(), &options);
-                (node.id.clone(), Arc::new(link))
-            })
-            .collect();
+        let start = |node: &Node| {
+            (node.id.clone(), Arc::new(NodeLink::start(&node.id, &node.address, caller.clone(), &options)))
+        };
+        let links: Vec<(String, Arc<NodeLink>)> = map.config().nodes.iter().map(start).collect();
         let routes = Application::ALL
             .into_iter()
             .flat_map(|application| map.shards(application))
-            .map(|shard| (shard.id.clone(), ShardRoute::new(shard, &map, &links)))
+            .map(|shard| (shard.id.clone(), ShardRoute::new(shard, &links)))
             .collect();
-        Self { inner: Arc::new(Inner { map, routes, links, options, caller }) }
+        let (later, _) = watch::channel(None);
+        let (map, links) = (RwLock::new(Arc::new(map)), RwLock::new(links));
+        let inner = Arc::new(Inner { map, routes, links, options, caller, later });
+        for (node, link) in inner.links.read().iter() {
+            if let Some(node) = inner.map().node(node) {
+                config_news::follow(&inner, &node.address, link);
+            }
+        }
+        Self { inner }
+    }
+
+    /// The latest config that a node has told of; nothing while that is the one in use.
+    pub fn later_configs(&self) -> watch::Receiver<Option<Arc<ClusterConfig>>> {
+        self.inner.later.subscribe()
+    }
+
+    /// From now on takes every later config that a node tells of. For processes that keep no replicas.
+    pub fn keep_current(&self) {
+        let mut later = self.later_configs();
+        let weak = Arc::downgrade(&self.inner);
+        tokio::spawn(async move {
+            while later.changed().await.is_ok() {
+                let Some(next) = later.borrow_and_update().clone() else { continue };
+                let Some(inner) = weak.upgrade() else { return };
+                match ShardMap::new(next.as_ref().clone()) {
+                    Ok(map) => Self { inner }.reconfigure(map),
+                    Err(error) => tracing::error!(%error, "a later cluster config can't be used"),
+                }
+            }
+        });
+    }
+
+    /// Goes over to another config of the same shards; calls under way find the replicas where they are now. An earlier
+    /// version than the one in use is ignored.
+    pub fn reconfigure(&self, next: ShardMap) {
+        let inner = &self.inner;
+        let mut map = inner.map.write();
+        if next.config().version <= map.config().version {
+            return;
+        }
+        let mut links = inner.links.write();
+        let mut before = std::mem::take(&mut *links);
+        for node in &next.config().nodes {
+            let stays = map.node(&node.id).is_some_and(|known| known.address == node.address);
+            match before.iter().position(|(id, _)| stays && *id == node.id) {
+                Some(at) => links.push(before.swap_remove(at)),
+                None => {
+                    let link = NodeLink::start(&node.id, &node.address, inner.caller.clone(), &inner.options);
+                    let link = Arc::new(link);
+                    config_news::follow(inner, &node.address, &link);
+                    links.push((node.id.clone(), link));
+                }
+            }
+        }
+        for shard in Application::ALL.into_iter().flat_map(|application| next.shards(application)) {
+            if let Some(route) = inner.routes.get(&shard.id) {
+                route.move_to(shard, &links);
+            }
+        }
+        tracing::info!(version = next.config().version, "the cluster config in use");
+        *map = Arc::new(next);
+        drop((map, links));
+        for (_, link) in before {
+            tokio::spawn(async move { link.shutdown().await });
+        }
     }
 
     /// Sends a command to the shard that owns the key.
@@ -167,13 +231,14 @@ impl Router {
 
     /// Ends the connections.
     pub async fn shutdown(&self) {
-        for (_, link) in &self.inner.links {
+        let links = self.inner.links.read().clone();
+        for (_, link) in links {
             link.shutdown().await;
         }
     }
 
-    pub(super) fn map(&self) -> &ShardMap {
-        &self.inner.map
+    pub(super) fn map(&self) -> Arc<ShardMap> {
+        self.inner.map.read().clone()
     }
 
     pub(super) fn caller(&self) -> &Caller {
@@ -181,9 +246,37 @@ impl Router {
     }
 
     fn route(&self, application: Application, key: u32) -> &ShardRoute {
-        let shard = self.inner.map.shard_for(application, key);
-        // The routes were made from this very map.
-        &self.inner.routes[&shard.id]
+        let map = self.inner.map.read();
+        // The routes were made from the first map, and shards stay.
+        &self.inner.routes[&map.shard_for(application, key).id]
+    }
+}
+
+impl Inner {
+    pub(super) fn map(&self) -> Arc<ShardMap> {
+        self.map.read().clone()
+    }
+
+    pub(super) fn caller(&self) -> &Arc<Caller> {
+        &self.caller
+    }
+
+    /// The version in use, or the later one that was heard of.
+    pub(super) fn known_version(&self) -> u64 {
+        let later = self.later.borrow().as_ref().map_or(0, |later| later.version);
+        later.max(self.map().config().version)
+    }
+
+    /// A node has told of a config. True when it is the latest so far.
+    pub(super) fn hear_of(&self, config: ClusterConfig) -> bool {
+        let in_use = self.map().config().version;
+        self.later.send_if_modified(|known| {
+            let is_later = config.version > known.as_ref().map_or(in_use, |known| known.version.max(in_use));
+            if is_later {
+                *known = Some(Arc::new(config));
+            }
+            is_later
+        })
     }
 }
 

@@ -53,6 +53,7 @@ pub(crate) struct Inner {
     pub(crate) shared: Arc<Shared>,
     pub(crate) space: Space,
     store_id: String,
+    found: Vec<u64>,
     /// Generation of the next snapshot of any replica.
     pub(crate) next_generation: AtomicU64,
     /// Held by a replica while it saves a snapshot; one at a time for each.
@@ -113,12 +114,15 @@ impl NodeStore {
 
     fn assemble(engine: Box<dyn Engine>, recovered: Recovered) -> (Self, Committer) {
         let Recovered { marker: Marker { store_id, .. }, replicas, next_generation } = recovered;
+        let mut found: Vec<u64> = replicas.keys().copied().collect();
+        found.sort_unstable();
         let shared = Shared::new(engine);
         let committer = Committer::new(shared.clone(), Plan::new(replicas));
         let inner = Inner {
             shared,
             space: Space::default(),
             store_id,
+            found,
             next_generation: AtomicU64::new(next_generation),
             snapshots: Mutex::default(),
             piece_turn: tokio::sync::Mutex::default(),
@@ -142,6 +146,11 @@ impl NodeStore {
     /// did not.
     pub fn store_id(&self) -> &str {
         &self.inner.store_id
+    }
+
+    /// The replicas that had data when the store was opened, in order.
+    pub fn found_replicas(&self) -> &[u64] {
+        &self.inner.found
     }
 
     /// Store id of the node on which a peer replica was first met.

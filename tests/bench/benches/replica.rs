@@ -46,6 +46,7 @@ async fn start(store: NodeStore) -> (Host, Group, u64) {
     let host = Host::start(HostOptions {
         node: identity.node_id.clone(),
         cluster_id: identity.cluster_id,
+        restored_from: None,
         replicas: vec![REPLICA],
         peers: Vec::new(),
         store,

@@ -23,6 +23,7 @@ use crate::history::LockId;
 use crate::network::Network;
 use crate::node_api::NodeApi;
 use crate::process::Process;
+use crate::programs::run_dev;
 use crate::setup::{Parts, Setup, config_file, data_dir};
 use crate::slow::SlowWay;
 
@@ -33,6 +34,8 @@ static MACHINE: std::sync::LazyLock<Arc<Mutex<()>>> = std::sync::LazyLock::new(A
 pub struct Cluster {
     /// The nodes, `nd_1` first.
     pub nodes: Vec<Process>,
+    /// Nodes that do not belong to the cluster yet, `nd_4` first; nothing starts them but the test.
+    pub spare_nodes: Vec<Process>,
     /// The gateways.
     pub gateways: Vec<Process>,
     /// The topology.
@@ -74,6 +77,7 @@ impl Cluster {
         let parts = Parts::make(setup);
         Self {
             nodes: parts.nodes(),
+            spare_nodes: parts.spare_nodes(),
             gateways: parts.gateways(),
             map: ShardMap::new(parts.config).expect("the config is valid"),
             signer: ServiceSigner::new(parts.secrets.cluster_secret(), "cluster test"),
@@ -122,6 +126,25 @@ impl Cluster {
     /// The topology that processes read when they start.
     pub fn config_file(&self) -> PathBuf {
         config_file(&self.dir())
+    }
+
+    /// The flags by which the developers' tool finds the nodes.
+    pub fn cluster_flags(&self) -> [String; 4] {
+        let text = |path: PathBuf| path.display().to_string();
+        let secret = text(self.secrets.cluster_secret_file());
+        ["--cluster-config".into(), text(self.config_file()), "--cluster-secret-file".into(), secret]
+    }
+
+    /// Has the developers' tool do something to the nodes, while everything else goes on.
+    ///
+    /// # Errors
+    /// When it fails: its complaint.
+    pub async fn operate(&self, words: &[&str]) -> Result<String, String> {
+        let mut arguments: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        arguments.extend(self.cluster_flags());
+        let running =
+            tokio::task::spawn_blocking(move || run_dev(&arguments.iter().map(String::as_str).collect::<Vec<_>>()));
+        running.await.expect("the tool can be waited for")
     }
 
     /// A folder for the test, beside the data.

@@ -54,6 +54,9 @@ struct Client {
     /// Of a thousand calls while it holds something, how many release.
     releases: u32,
     holds: Vec<Holding>,
+    /// Other gateways, for when its own is not there.
+    others: Vec<Api>,
+    is_paced: bool,
 }
 
 #[derive(Clone)]
@@ -66,6 +69,16 @@ struct Holding {
 impl Load {
     /// Starts the clients.
     pub fn start(plan: &LoadPlan, history: &History) -> Self {
+        Self::begin(plan, history, false)
+    }
+
+    /// Starts clients that make a constant load: each pauses after every call, and goes to the next gateway when its own
+    /// does not listen, as a balancer would have it do.
+    pub fn start_paced(plan: &LoadPlan, history: &History) -> Self {
+        Self::begin(plan, history, true)
+    }
+
+    fn begin(plan: &LoadPlan, history: &History, is_paced: bool) -> Self {
         let stop = Arc::<AtomicBool>::default();
         let mut namespaces: BTreeMap<Arc<str>, Vec<LockId>> = BTreeMap::new();
         for lock in &plan.locks {
@@ -89,6 +102,8 @@ impl Load {
                 ttl_ms: if number % 5 == 1 { SHORT_TTL_MS } else { LONG_TTL_MS },
                 releases: if number.is_multiple_of(19) { 5 } else { 400 },
                 holds: Vec::new(),
+                others: if is_paced { plan.gateways.clone() } else { Vec::new() },
+                is_paced,
             };
             tokio::spawn(client.run(stop.clone()))
         };
@@ -109,6 +124,9 @@ impl Client {
     async fn run(mut self, stop: Arc<AtomicBool>) {
         while !stop.load(Ordering::Relaxed) {
             self.step().await;
+            if self.is_paced {
+                wait_before_repeat().await;
+            }
         }
     }
 
@@ -164,7 +182,14 @@ impl Client {
 
     async fn call(&self, lock: &LockId, call: Call) -> Option<Answer> {
         let start = self.history.now();
-        let result = self.api.call(&lock.namespace, &lock.name, &self.owner, call).await;
+        let mut result = self.api.call(&lock.namespace, &lock.name, &self.owner, call).await;
+        for other in &self.others {
+            let never_sent = result.as_ref().is_err_and(|error| error.status == 0 && error.fate == Fate::NotDone);
+            if !never_sent {
+                break;
+            }
+            result = other.call(&lock.namespace, &lock.name, &self.owner, call).await;
+        }
         let end = self.history.now();
         let outcome = match result {
             Ok(answer) => Outcome::Answered(answer),

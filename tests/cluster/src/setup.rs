@@ -24,6 +24,8 @@ const CONFIG_FILE: &str = "cluster_config.json";
 pub struct Setup {
     /// Shards of namespaces, and as many of locks.
     pub shards: u32,
+    /// Nodes beside those of the config, to take in later; not where it is networked.
+    pub spare_nodes: usize,
     /// How many gateways.
     pub gateways: usize,
     /// Further flags of the nodes, each with its value.
@@ -38,14 +40,22 @@ pub struct Setup {
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { shards: 4, gateways: 1, node_flags: Vec::new(), is_networked: false, disk: None, is_slow: false }
+        Self {
+            shards: 4,
+            spare_nodes: 0,
+            gateways: 1,
+            node_flags: Vec::new(),
+            is_networked: false,
+            disk: None,
+            is_slow: false,
+        }
     }
 }
 
 /// Everything but the processes.
 pub(crate) struct Parts {
     setup: Setup,
-    /// Of the nodes, and then of the gateways.
+    /// Of the nodes, then of the gateways, and then of the spare nodes.
     addresses: Vec<SocketAddr>,
     pub(crate) config: ClusterConfig,
     pub(crate) secrets: Secrets,
@@ -60,7 +70,7 @@ impl Parts {
     pub(crate) fn make(setup: Setup) -> Self {
         let dir = tempfile::Builder::new().prefix("holdfast-test-").tempdir().expect("a folder can be made");
         let secrets = Secrets::prepare(&dir.path().join("secrets")).expect("secrets can be made");
-        let places = NODES + setup.gateways;
+        let places = NODES + setup.gateways + setup.spare_nodes;
         let network = setup.is_networked.then(|| Network::make(places).expect("rooms can be made"));
         let address_of = |place: usize| match &network {
             Some(network) => SocketAddr::from((network.address(place), PORT)),
@@ -80,12 +90,18 @@ impl Parts {
     }
 
     pub(crate) fn nodes(&self) -> Vec<Process> {
-        let node = |at: usize| {
-            let data = data_dir(self.dir.path(), &node_name(at)).display().to_string();
-            let flags = [("--node-id", node_name(at)), ("--data-dir", data)].into_iter();
-            self.process(at, &node_name(at), "holdfast-node", flags.chain(self.setup.node_flags.clone()).collect())
-        };
-        (0..NODES).map(node).collect()
+        (0..NODES).map(|at| self.node(at, at)).collect()
+    }
+
+    pub(crate) fn spare_nodes(&self) -> Vec<Process> {
+        (0..self.setup.spare_nodes).map(|at| self.node(NODES + at, NODES + self.setup.gateways + at)).collect()
+    }
+
+    fn node(&self, number: usize, place: usize) -> Process {
+        let name = node_name(number);
+        let data = data_dir(self.dir.path(), &name).display().to_string();
+        let flags = [("--node-id", name.clone()), ("--data-dir", data)].into_iter();
+        self.process(place, &name, "holdfast-node", flags.chain(self.setup.node_flags.clone()).collect())
     }
 
     pub(crate) fn gateways(&self) -> Vec<Process> {

@@ -6,9 +6,10 @@ use holdfast_tidy::packages::Workspace;
 use holdfast_tidy::{assert_none, root};
 
 /// Which services each service may use directly. When the design changes, change it here and in ARCHITECTURE.md.
-const MAY_USE: [(&str, &[&str]); 14] = [
+const MAY_USE: [(&str, &[&str]); 15] = [
     ("core", &[]),
     ("cluster", &[]),
+    ("backup", &[]),
     ("storage", &[]),
     ("telemetry", &[]),
     ("proto", &[]),
@@ -19,7 +20,22 @@ const MAY_USE: [(&str, &[&str]); 14] = [
     ("bootstrap", &["auth"]),
     ("routing", &["core", "proto", "cluster", "auth", "tls", "telemetry"]),
     ("replication", &["storage", "proto", "plant"]),
-    ("node", &["core", "storage", "proto", "plant", "cluster", "auth", "routing", "replication", "tls", "telemetry"]),
+    (
+        "node",
+        &[
+            "core",
+            "backup",
+            "storage",
+            "proto",
+            "plant",
+            "cluster",
+            "auth",
+            "routing",
+            "replication",
+            "tls",
+            "telemetry",
+        ],
+    ),
     ("gateway", &["core", "proto", "cluster", "auth", "routing", "tls", "telemetry"]),
 ];
 

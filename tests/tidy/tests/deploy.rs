@@ -1,4 +1,4 @@
-//! What is in `deploy/` for Prometheus and Grafana: whether it can be read, and whether it asks for figures that exist.
+//! What is in `deploy/`: whether it can be read, whether it asks for figures that exist, and whether its files agree.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,15 +11,13 @@ use serde_json::Value;
 /// Figures that Prometheus makes itself, or that every process has.
 const GIVEN: [&str; 5] =
     ["up", "process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds", "process_max_fds"];
+/// What the build of the image is told.
+const GIVEN_TO_BUILD: [&str; 1] = ["HOLDFAST_CACHE"];
 /// What a histogram is asked for.
 const OF_HISTOGRAMS: [&str; 3] = ["_bucket", "_sum", "_count"];
 
-fn rules_file() -> PathBuf {
-    root().join("deploy/prometheus/holdfast.rules.yml")
-}
-
 fn rules() -> Vec<Value> {
-    let rules: Value = serde_yaml_ng::from_str(&fs::read_to_string(rules_file()).unwrap()).unwrap();
+    let rules: Value = yaml("deploy/prometheus/holdfast.rules.yml").remove(0);
     let groups = rules["groups"].as_array().unwrap();
     groups.iter().flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
 }
@@ -115,6 +113,20 @@ fn dashboards_ask_for_figures_that_exist() {
     assert_none(&findings);
 }
 
+fn yaml(path: &str) -> Vec<Value> {
+    let text = fs::read_to_string(root().join(path)).unwrap();
+    serde_yaml_ng::Deserializer::from_str(&text).map(|part| serde::Deserialize::deserialize(part).unwrap()).collect()
+}
+
+fn config(path: &str) -> Value {
+    serde_json::from_str(&fs::read_to_string(root().join(path)).unwrap()).unwrap()
+}
+
+fn addresses(config: &Value) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    config["nodes"].as_array().unwrap().iter().map(|node| (text(&node["id"]), text(&node["address"]))).collect()
+}
+
 #[test]
 fn prometheus_itself_accepts_the_files_and_raises_the_alerts_that_it_should() {
     let named = std::env::var("HOLDFAST_PROMTOOL").ok();
@@ -136,4 +148,59 @@ fn prometheus_itself_accepts_the_files_and_raises_the_alerts_that_it_should() {
         let said = String::from_utf8_lossy(&checked.stdout).into_owned() + &String::from_utf8_lossy(&checked.stderr);
         assert!(checked.status.success(), "{check:?}: {said}");
     }
+}
+
+#[test]
+fn the_configs_of_containers_are_the_shipped_one_at_the_addresses_that_the_containers_have() {
+    let mut shipped = config("cluster_config.json");
+    let compose = &yaml("deploy/compose/compose.yaml")[0]["services"];
+    let nodes = yaml("deploy/kubernetes/nodes.yaml");
+    let set = nodes.iter().find(|part| part["kind"] == "StatefulSet").unwrap();
+    let (set, service) = (set["metadata"]["name"].as_str().unwrap(), set["spec"]["serviceName"].as_str().unwrap());
+    let host_of_pod = |number: usize| format!("{set}-{number}.{service}");
+    for (place, host) in [("compose", None), ("kubernetes", Some(host_of_pod))] {
+        let mut theirs = config(&format!("deploy/{place}/cluster_config.json"));
+        for (number, (id, address)) in addresses(&theirs).into_iter().enumerate() {
+            let number = number + 1;
+            let expected = host.map_or(format!("node-{number}"), |host| host(number));
+            assert_eq!((id.as_str(), address), (&*format!("nd_{number}"), format!("{expected}:7000")), "{place}");
+            if place == "compose" {
+                assert_eq!(compose[&expected]["hostname"], Value::String(expected.clone()));
+                assert_eq!(compose[&expected]["environment"]["HOLDFAST_NODE_ID"], Value::String(id));
+            }
+        }
+        assert_eq!(theirs["nodes"].as_array().unwrap().len(), 3, "{place}");
+        theirs["nodes"] = shipped["nodes"].take();
+        shipped["nodes"] = theirs["nodes"].clone();
+        assert_eq!(theirs, shipped, "deploy/{place} has the shards and replicas of the shipped config");
+    }
+}
+
+/// Variables that programs are told, wherever they are told them.
+#[test]
+fn programs_are_told_nothing_that_they_do_not_know() {
+    let files = tree::files(&root()).unwrap();
+    let code: String = files.iter().filter(|file| file.is_rust()).map(|file| file.text.as_str()).collect();
+    let told = files.iter().filter(|file| file.path.starts_with("deploy"));
+    let mut findings = Vec::new();
+    let mut seen = 0;
+    for file in told {
+        let words = file.text.split(|letter: char| !(letter.is_ascii_uppercase() || letter == '_'));
+        for name in words.filter(|word| word.starts_with("HOLDFAST_") && word.len() > 9) {
+            seen += 1;
+            if !code.contains(&format!("\"{name}\"")) && !GIVEN_TO_BUILD.contains(&name) {
+                findings.push(format!("{}: no program knows {name}", file.path.display()));
+            }
+        }
+    }
+    assert!(seen > 30, "{seen}");
+    assert_none(&findings);
+}
+
+#[test]
+fn the_tools_that_read_them_accept_the_files_where_they_are_installed() {
+    let checked = Command::new(root().join("tools/deploy-check")).output().unwrap();
+    let said = String::from_utf8_lossy(&checked.stdout).into_owned() + &String::from_utf8_lossy(&checked.stderr);
+    println!("{said}");
+    assert!(checked.status.success(), "{said}");
 }

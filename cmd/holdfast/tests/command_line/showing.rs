@@ -7,6 +7,14 @@ use holdfast_api_tests::scratch;
 use crate::support::{Running, call, done, fresh, holdfast_at, holding, server, value, values};
 
 #[test]
+fn whoever_says_nothing_sees_what_can_be_said() {
+    let told = call(&[]);
+    assert_eq!((told.code, told.stdout.as_str()), (2, ""));
+    assert!(told.stderr.contains("watch") && told.stderr.contains("--output"), "{told:?}");
+    assert!(!told.stderr.contains("leash"), "{told:?}");
+}
+
+#[test]
 fn held_locks_are_listed_and_shown() {
     let name = fresh("shown");
     let mut holder = holding(&name);

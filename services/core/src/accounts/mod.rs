@@ -104,6 +104,14 @@ impl AccountsCore {
         })
     }
 
+    /// Tells of every account once more.
+    pub(crate) fn tell_all(&mut self) {
+        let accounts: Vec<Account> = self.accounts.values().cloned().collect();
+        for account in &accounts {
+            self.tell_open(account);
+        }
+    }
+
     fn tell_open(&mut self, account: &Account) -> u64 {
         let message = AccountMessage::Open {
             account: account.id,

@@ -70,6 +70,17 @@ impl NamespacesCore {
         })
     }
 
+    /// Tells of every namespace once more.
+    pub(crate) fn tell_all(&mut self) {
+        let namespaces = self
+            .accounts
+            .values()
+            .flat_map(|record| record.namespaces.values().map(|namespace| (namespace.clone(), record.limits.clone())));
+        for (namespace, limits) in namespaces.collect::<Vec<_>>() {
+            self.tell_open(&namespace, &limits);
+        }
+    }
+
     fn tell_open(&mut self, namespace: &Namespace, limits: &Limits) -> u64 {
         let message = NamespaceMessage::Open { namespace: reference(namespace), limits: limits.clone() };
         self.tell(namespace.account, &namespace.name, message)

@@ -3,7 +3,7 @@
 use holdfast_core::shard::{Application, ShardCore};
 use holdfast_core::{
     AccountId, Acquire, Answer, Command, LocksCommand, Mode, Namespace, NamespaceRef, NamespacesCommand, Path, Query,
-    Refusal, Reply,
+    RESTORE_MARGIN, Refusal, Reply,
 };
 
 use crate::accounts;
@@ -130,4 +130,44 @@ fn deleting_an_account_is_confirmed_only_when_its_locks_are_gone() {
     let query = Query::Lock { namespace: reference(&namespace), path: Path::flat("l") };
     assert_eq!(chain.locks.query(0, &query).outcome, Err(Refusal::NamespaceNotFound));
     assert_eq!(chain.create_namespace(3, "b"), Err(Refusal::AccountNotFound(ANN)));
+}
+
+#[test]
+fn after_a_restore_tokens_and_incarnations_go_on_above_all_before_and_shards_hear_of_one_another_again() {
+    let mut chain = Chain::new();
+    apply(&mut chain.accounts, &accounts::create(1, ANN.0, "ann@example.com"));
+    chain.settle();
+    let early = chain.create_namespace(1, "early").unwrap();
+    chain.settle();
+    // Locks are saved first; then a namespace comes and another one goes.
+    let locks = chain.locks.snapshot();
+    let late = chain.create_namespace(2, "late").unwrap();
+    chain.settle();
+    let (namespaces, accounts) = (chain.namespaces.snapshot(), chain.accounts.snapshot());
+    // What is not in the backup: tokens and an incarnation that were given all the same.
+    let lost = chain.create_namespace(3, "lost").unwrap();
+    chain.settle();
+    assert_eq!(chain.acquire(&early, "p1"), Ok(true));
+    let before = chain.locks.revision();
+
+    let restored = |application, id: &str, chunks: &[Vec<u8>]| {
+        let mut core = ShardCore::restore(application, id, chunks).unwrap();
+        core.go_on_after_restore().unwrap();
+        core
+    };
+    let mut chain = Chain {
+        accounts: restored(Application::Accounts, "accounts_00", &accounts),
+        namespaces: restored(Application::Namespaces, "namespaces_00", &namespaces),
+        locks: restored(Application::Locks, "locks_00", &locks),
+    };
+    chain.settle();
+    // The locks shard never heard of the one that was made after it was saved; now it has.
+    assert_eq!(chain.acquire(&late, "p1"), Ok(true));
+    assert!(chain.locks.revision() > before + RESTORE_MARGIN / 2);
+    assert_eq!(chain.acquire(&early, "p2"), Ok(true), "the hold came after the backup");
+    let again = chain.create_namespace(4, "lost").unwrap();
+    assert!(again.incarnation > lost.incarnation);
+    chain.settle();
+    assert_eq!(chain.acquire(&again, "p1"), Ok(true));
+    assert_eq!(chain.acquire(&lost, "p1"), Err(Refusal::NamespaceNotFound));
 }

@@ -1,6 +1,5 @@
 //! openraft's view of a peer replica.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +22,7 @@ use tokio::time::{Instant, timeout};
 use super::appends::Appends;
 use super::exchange::Question;
 use super::link::{Link, LinkError};
-use super::{Links, snapshot};
+use super::{Links, Members, snapshot};
 use crate::leadership::Leadership;
 use crate::lease::Acks;
 use crate::types::{Chunks, Snapshot, TypeConfig, Vote, decode, encode};
@@ -38,7 +37,7 @@ type AnswerReceiver = oneshot::Receiver<Result<Bytes, LinkError>>;
 /// Makes the view of each peer of one replica.
 pub(crate) struct Network {
     replica: u64,
-    members: BTreeMap<u64, String>,
+    members: Members,
     links: Links,
     leadership: watch::Receiver<Option<Leadership>>,
     acks: Arc<Acks>,
@@ -47,7 +46,7 @@ pub(crate) struct Network {
 impl Network {
     pub(crate) fn new(
         replica: u64,
-        members: BTreeMap<u64, String>,
+        members: Members,
         links: Links,
         leadership: watch::Receiver<Option<Leadership>>,
         acks: Arc<Acks>,
@@ -56,9 +55,9 @@ impl Network {
     }
 
     fn peer(&self, target: u64, kind: Kind) -> Peer {
-        let link = self.members.get(&target).and_then(|node| self.links.get(node)).cloned();
         let (leadership, acks) = (self.leadership.clone(), Arc::clone(&self.acks));
-        Peer { from: self.replica, to: target, append_kind: kind, link, leadership, acks }
+        let (members, links) = (self.members.clone(), self.links.clone());
+        Peer { from: self.replica, to: target, append_kind: kind, members, links, leadership, acks }
     }
 }
 
@@ -80,8 +79,8 @@ pub(crate) struct Peer {
     from: u64,
     to: u64,
     append_kind: Kind,
-    /// Absent when the configuration names no node for the replica.
-    link: Option<Arc<Link>>,
+    members: Members,
+    links: Links,
     leadership: watch::Receiver<Option<Leadership>>,
     acks: Arc<Acks>,
 }
@@ -115,7 +114,7 @@ impl Peer {
 
     /// The peer's data is older than what it acknowledged: it takes no part any more.
     pub(crate) fn refuse_rolled_back(&self, index: u64) {
-        if let Some(link) = &self.link {
+        if let Ok(link) = self.link() {
             link.refuse_rolled_back(self.to, index);
         }
     }
@@ -129,8 +128,10 @@ impl Peer {
         format!("of replica {}", self.to)
     }
 
-    fn link(&self) -> Result<&Arc<Link>, LinkError> {
-        self.link.as_ref().ok_or_else(|| LinkError::NotConnected(self.name()))
+    /// The way to the node that keeps the replica now.
+    fn link(&self) -> Result<Arc<Link>, LinkError> {
+        let link = self.members.borrow().known.get(&self.to).and_then(|node| self.links.get(node));
+        link.ok_or_else(|| LinkError::NotConnected(self.name()))
     }
 
     fn ask(&self, kind: Kind, stream: u64, clock_ms: u64, body: Bytes) -> Result<AnswerReceiver, LinkError> {
@@ -216,7 +217,7 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         option: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
         let link = self.link().map_err(|error| StreamingError::Unreachable(Unreachable::new(&error)))?;
-        let sending = snapshot::send(link, self.from, self.to, vote, snapshot, option.soft_ttl());
+        let sending = snapshot::send(&link, self.from, self.to, vote, snapshot, option.soft_ttl());
         tokio::select! {
             closed = cancel => Err(closed.into()),
             sent = sending => sent,

@@ -9,6 +9,7 @@ use futures::stream::{Stream, StreamExt};
 use holdfast_proto::internal::raft_frame::Body;
 use holdfast_proto::internal::raft_service_client::RaftServiceClient;
 use holdfast_proto::internal::{Hello, RaftFrame};
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::{ReceiverStream, WatchStream};
@@ -60,6 +61,7 @@ pub(crate) struct LinkOptions {
 /// A connection to one peer node.
 pub(crate) struct Link {
     node: String,
+    address: String,
     queue: mpsc::Sender<Asked>,
     channel: watch::Receiver<Option<Channel>>,
     refused: watch::Receiver<Option<Instant>>,
@@ -68,6 +70,8 @@ pub(crate) struct Link {
     streams: AtomicU64,
     /// Whether the peer's disk is nearly full, as it said last.
     is_full: Arc<AtomicBool>,
+    /// The data directory of the peer, while it is connected.
+    store: Arc<Mutex<Option<String>>>,
     unanswered: Arc<AtomicUsize>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -78,18 +82,35 @@ impl Link {
         let (queue, questions) = mpsc::channel(QUEUE);
         let (connected, channel) = watch::channel(None);
         let (refuses, refused) = watch::channel(None);
-        let node = options.node.clone();
+        let (node, address) = (options.node.clone(), options.address.clone());
         let credentials = Arc::clone(&options.credentials);
         let introductions = Arc::clone(&options.introductions);
         let closing = options.closing.clone();
         let is_full = Arc::<AtomicBool>::default();
         let says_full = Arc::clone(&is_full);
+        let store = Arc::<Mutex<Option<String>>>::default();
+        let told_store = Arc::clone(&store);
         let task = tokio::spawn(async move {
             // What was kept up is dropped with the future, and with it every question that waits.
-            let _ = closing.run_until_cancelled(keep_up(options, questions, connected, refuses, &says_full)).await;
+            let _ = closing
+                .run_until_cancelled(keep_up(options, questions, connected, refuses, &says_full, &told_store))
+                .await;
         });
         let (streams, unanswered) = (AtomicU64::new(1), Arc::default());
-        Arc::new(Self { node, queue, channel, refused, credentials, introductions, streams, is_full, unanswered, task })
+        Arc::new(Self {
+            node,
+            address,
+            queue,
+            channel,
+            refused,
+            credentials,
+            introductions,
+            streams,
+            is_full,
+            store,
+            unanswered,
+            task,
+        })
     }
 
     /// Puts a question into the stream, in order. The answer comes later, or an error when the connection breaks.
@@ -156,6 +177,16 @@ impl Link {
         tokio::spawn(async move { introductions.refuse_rolled_back(&node, replica, index).await });
     }
 
+    /// The data directory of the peer, while it is connected.
+    pub(crate) fn store(&self) -> Option<String> {
+        self.store.lock().clone()
+    }
+
+    /// Where the peer is.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
     /// The peer's node id.
     pub(crate) fn node(&self) -> &str {
         &self.node
@@ -188,6 +219,7 @@ async fn keep_up(
     connected: watch::Sender<Option<Channel>>,
     refused: watch::Sender<Option<Instant>>,
     is_full: &AtomicBool,
+    store: &Mutex<Option<String>>,
 ) {
     let mut was_met = false;
     let mut pause = RETRY_FIRST;
@@ -199,12 +231,14 @@ async fn keep_up(
                 tracing::info!(node = options.node, address = options.address, "connected to peer");
                 pause = RETRY_FIRST;
                 last_error.clear();
+                *store.lock() = Some(connection.store_id);
                 connected.send_replace(Some(connection.channel));
                 tokio::select! {
                     () = exchange(&options.node, is_full, &mut questions, connection.frames, connection.answers) => {}
                     () = options.introductions.until_refused(&options.node) => {}
                 }
                 connected.send_replace(None);
+                *store.lock() = None;
                 tracing::info!(node = options.node, "connection to peer ended");
                 was_met = true;
             }
@@ -243,6 +277,8 @@ fn report(options: &LinkOptions, last_error: &mut String, error: String) {
 
 struct Connection {
     channel: Channel,
+    /// The data directory of the peer.
+    store_id: String,
     frames: mpsc::Sender<RaftFrame>,
     answers: Streaming<RaftFrame>,
 }
@@ -265,5 +301,5 @@ async fn introduce(options: &LinkOptions, channel: Channel) -> Result<Connection
         _ => return Err("the peer did not introduce itself".into()),
     };
     options.introductions.check(&theirs, Some(&options.node)).await?;
-    Ok(Connection { channel, frames, answers })
+    Ok(Connection { channel, store_id: theirs.store_id, frames, answers })
 }

@@ -10,10 +10,12 @@ mod link;
 mod server;
 mod snapshot;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use parking_lot::RwLock;
+use tokio::sync::watch;
 use tonic::transport::Channel;
 
 pub(crate) use client::Network;
@@ -24,8 +26,37 @@ pub(crate) use server::PeerService;
 /// Largest message between nodes, in bytes: a full append of large commands and some room.
 pub(crate) const MAX_FRAME_BYTES: usize = 16 * 1024 * 1024;
 
-/// One link to every peer node, by node id.
-pub(crate) type Links = Arc<HashMap<String, Arc<Link>>>;
+/// One link to every peer node, by node id. Clones share it; nodes come and go with the configuration.
+#[derive(Clone, Default)]
+pub(crate) struct Links(Arc<RwLock<HashMap<String, Arc<Link>>>>);
+
+impl Links {
+    pub(crate) fn get(&self, node: &str) -> Option<Arc<Link>> {
+        self.0.read().get(node).cloned()
+    }
+
+    /// The one of before, which ends with its last use, is given back.
+    pub(crate) fn insert(&self, node: &str, link: Arc<Link>) -> Option<Arc<Link>> {
+        self.0.write().insert(node.to_owned(), link)
+    }
+
+    /// Ends the links that are not to stay.
+    pub(crate) fn retain(&self, stays: impl Fn(&str, &Link) -> bool) {
+        self.0.write().retain(|node, link| stays(node, link));
+    }
+}
+
+/// Where the replicas of a group are.
+#[derive(Clone, Debug)]
+pub(crate) struct Placement {
+    /// Those of the present configuration, with their nodes.
+    pub(crate) configured: Arc<BTreeMap<u64, String>>,
+    /// Those of earlier ones too: they are members until the group has changed, and no id comes back elsewhere.
+    pub(crate) known: Arc<BTreeMap<u64, String>>,
+}
+
+/// Follows where the replicas of a group are.
+pub(crate) type Members = watch::Receiver<Placement>;
 
 /// Opens a channel to an address (`host:port`). The one place where connections are made, so that a simulator or TLS
 /// can be put in.

@@ -119,8 +119,9 @@ async fn serve(
 impl Connection {
     async fn dispatch(&mut self, message: RaftMessage) {
         // The replica must be one that the peer introduced, and one that the configuration gives to that node.
-        let known = self.peer.replicas.iter().any(|replica| replica.id == message.from);
-        let lives_there = |group: &Group| group.members().get(&message.from) == Some(&self.peer.node_id);
+        let known = self.peer.replicas.iter().any(|replica| replica.id == message.from)
+            || self.host.introductions().meet(message.from, &self.peer.node_id, &self.peer.store_id).await;
+        let lives_there = |group: &Group| group.places().get(&message.from) == Some(&self.peer.node_id);
         let group = self.host.group(message.to).filter(|group| known && lives_there(group));
         let Some(group) = group else {
             let reason = format!("replicas {} and {} share no group here", message.from, message.to);

@@ -66,7 +66,7 @@ pub(crate) async fn receive(host: &Host, mut stream: Streaming<SnapshotChunk>) -
     host.introductions().check(&theirs, None).await.map_err(Status::failed_precondition)?;
     let group = host
         .group(header.to)
-        .filter(|group| group.members().get(&header.from) == Some(&theirs.node_id))
+        .filter(|group| group.places().get(&header.from) == Some(&theirs.node_id))
         .ok_or_else(|| Status::not_found(format!("replicas {} and {} share no group here", header.from, header.to)))?;
     if !group.has_room() {
         return Err(Status::resource_exhausted(DISK_IS_FULL));

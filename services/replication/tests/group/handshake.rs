@@ -15,7 +15,13 @@ use tonic::{Request, Status, Streaming};
 
 fn hello(node: &str, cluster_id: &str, replica: u64) -> Hello {
     let replicas = vec![HelloReplica { id: replica, pristine: true }];
-    Hello { cluster_id: cluster_id.into(), node_id: node.into(), store_id: "a store of the test".into(), replicas }
+    Hello {
+        cluster_id: cluster_id.into(),
+        node_id: node.into(),
+        store_id: "a store of the test".into(),
+        replicas,
+        restored_from: String::new(),
+    }
 }
 
 struct Wire {

@@ -157,6 +157,7 @@ async fn start(
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it has an address");
     let host = Host::start(HostOptions {
+        restored_from: None,
         node: claims.node,
         cluster_id: claims.cluster_id,
         replicas: groups.iter().map(|options| options.replica).collect(),

@@ -1,0 +1,118 @@
+//! `dev backup`: the states of all shards, each as its leader has it, in a new directory.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use clap::Args;
+use holdfast_backup::{Backup, ShardFile, Writer};
+use holdfast_cluster::{Application, Shard};
+use serde_json::json;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use tokio::time::{Instant, sleep};
+
+use super::{Cluster, ClusterArgs};
+use crate::output::{self, Format};
+
+/// How long a shard is tried while its leader changes.
+const SHARD_WITHIN: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// Flags of `dev backup`.
+#[derive(Debug, Args)]
+pub(crate) struct BackupArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// The directory that is made. It has the tenants' data and the hashes of their keys: keep it as you keep those.
+    #[arg(long, env = "HOLDFAST_BACKUP_DIR", value_name = "DIR")]
+    out: PathBuf,
+}
+
+/// The state of a shard, and the last entry in it.
+struct State {
+    term: u64,
+    index: u64,
+    chunks: Vec<Bytes>,
+}
+
+/// Writes the backup and reads it again.
+pub(crate) async fn back_up(format: Format, args: &BackupArgs) -> Result<()> {
+    let began = Instant::now();
+    let cluster = args.cluster.connect().await?;
+    let cluster_id = args.cluster.secret()?.cluster_id();
+    let made_at = OffsetDateTime::now_utc().format(&Rfc3339)?;
+    let mut writer = Writer::begin(&args.out, &cluster_id, cluster.config.version, made_at)?;
+    let shards = in_order(&cluster);
+    let mut bytes = 0;
+    for (number, shard) in shards.iter().enumerate() {
+        let state = cluster.state_of(shard).await.with_context(|| format!("shard {}", shard.id))?;
+        let about = ShardFile {
+            shard: shard.id.clone(),
+            file: String::new(),
+            bytes: 0,
+            sha256: String::new(),
+            term: state.term,
+            index: state.index,
+            lower_bound: shard.lower_bound,
+            upper_bound: shard.upper_bound,
+        };
+        bytes += writer.add(about, &state.chunks)?;
+        output::note(format_args!("{} of {} shards, {bytes} bytes", number + 1, shards.len()));
+    }
+    let manifest = writer.finish()?;
+    Backup::open(&args.out)?.check()?;
+    let (dir, seconds) = (args.out.display(), began.elapsed().as_secs_f64());
+    match format {
+        Format::Json => output::print(json!({
+            "backup": dir.to_string(), "id": manifest.id, "shards": shards.len(), "bytes": bytes, "seconds": seconds,
+        })),
+        Format::Text => output::print(format_args!(
+            "backup {} of {} shards, {bytes} bytes, is in {dir} after {seconds:.1} s",
+            manifest.id,
+            shards.len()
+        )),
+    }
+}
+
+/// Those who are told come before those who tell: what was made before its state was taken is then known to whoever
+/// tells of it, and a restore tells of it again.
+fn in_order(cluster: &Cluster) -> Vec<Shard> {
+    let order = [Application::Locks, Application::Namespaces, Application::Accounts];
+    let applications = order.into_iter().filter_map(|name| cluster.config.application(name));
+    applications.flat_map(|application| application.shards.clone()).collect()
+}
+
+impl Cluster {
+    /// Asks the leader, whoever that is by now.
+    async fn state_of(&self, shard: &Shard) -> Result<State> {
+        let deadline = Instant::now() + SHARD_WITHIN;
+        loop {
+            let leaders = self.leaders().await;
+            let leader = leaders.into_iter().find(|(one, _)| one.id == shard.id).and_then(|(_, leader)| leader);
+            let problem = match leader {
+                None => "it has no leader".to_owned(),
+                Some(leader) => match self.read_state(&leader.node, leader.replica, shard).await {
+                    Ok(state) => return Ok(state),
+                    Err(error) => format!("{error:#}"),
+                },
+            };
+            if Instant::now() >= deadline {
+                bail!("{problem}; no backup was written");
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn read_state(&self, node: &str, replica: u64, shard: &Shard) -> Result<State> {
+        let mut parts = self.operations.back_up(self.node(node)?, replica).await?;
+        let first = parts.message().await?.and_then(|part| part.head);
+        let head = first.filter(|head| head.shard == shard.id).context("the node sent something else")?;
+        let mut chunks = Vec::new();
+        while let Some(part) = parts.message().await? {
+            chunks.push(part.chunk);
+        }
+        Ok(State { term: head.term, index: head.index, chunks })
+    }
+}

@@ -1,0 +1,115 @@
+//! Leaderships that move to other replicas.
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use holdfast_cluster::Shard;
+
+use super::watch::Leader;
+use super::{Cluster, ClusterArgs};
+use crate::output;
+
+/// Flags of `dev transfer-leaders`.
+#[derive(Debug, Args)]
+pub(crate) struct TransferLeadersArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// Only the shards whose id begins so, like locks or locks_03.
+    #[arg(long, env = "HOLDFAST_SHARD", default_value = "", value_name = "PREFIX")]
+    shard: String,
+    /// Only what this node leads. Without it and without --to each shard gets the leader that the config names first,
+    /// which spreads them evenly.
+    #[arg(long, env = "HOLDFAST_FROM", value_name = "NODE")]
+    from: Option<String>,
+    /// The node that is to lead; when absent, of the shards of --from whoever has most of the log.
+    #[arg(long, env = "HOLDFAST_TO", value_name = "NODE")]
+    to: Option<String>,
+    /// Every leadership goes to the next replica of its shard, in the order of the config.
+    #[arg(long, env = "HOLDFAST_ALL", conflicts_with_all = ["from", "to"])]
+    all: bool,
+}
+
+/// Who is to lead a shard.
+#[derive(Clone, Copy)]
+enum Successor<'a> {
+    First,
+    Next,
+    On(&'a str),
+    Anyone,
+}
+
+/// Hands leaderships over, one after the other.
+pub(crate) async fn transfer_leaders(args: &TransferLeadersArgs) -> Result<()> {
+    let cluster = args.cluster.connect().await?;
+    for node in args.from.iter().chain(&args.to) {
+        cluster.node(node)?;
+    }
+    let successor = match (&args.from, &args.to) {
+        _ if args.all => Successor::Next,
+        (_, Some(to)) => Successor::On(to),
+        (Some(_), None) => Successor::Anyone,
+        (None, None) => Successor::First,
+    };
+    let (mut moved, mut problems) = (0, Vec::new());
+    let leaders = cluster.leaders().await;
+    let wanted: Vec<_> = leaders.iter().filter(|(shard, _)| shard.id.starts_with(&args.shard)).collect();
+    ensure!(!wanted.is_empty(), "no shard's id begins with {:?}; `dev inspect` lists them", args.shard);
+    for (shard, leader) in &wanted {
+        let Some(leader) = leader else {
+            problems.push(format!("{} has no leader", shard.id));
+            continue;
+        };
+        if args.from.as_ref().is_some_and(|from| leader.node != *from) {
+            continue;
+        }
+        match cluster.transfer(shard, leader, successor).await {
+            Ok(false) => {}
+            Ok(true) => {
+                moved += 1;
+                output::note(format_args!("{} handed over by {}; {moved} so far", shard.id, leader.node));
+            }
+            Err(error) => problems.push(format!("{}: {error:#}", shard.id)),
+        }
+    }
+    ensure!(
+        problems.is_empty(),
+        "{moved} leaderships moved, and these did not:\n  {}\nRun it again when the nodes are ready",
+        problems.join("\n  ")
+    );
+    output::print(format_args!("{moved} leaderships moved"))
+}
+
+impl Cluster {
+    /// Whether the leadership had to move, and did.
+    async fn transfer(&self, shard: &Shard, leader: &Leader, successor: Successor<'_>) -> Result<bool> {
+        let replicas = &shard.replicas;
+        let target = match successor {
+            Successor::Anyone => None,
+            Successor::First => replicas.first(),
+            Successor::On(node) => {
+                Some(shard.replica_on(node).with_context(|| format!("it has no replica on {node}"))?)
+            }
+            Successor::Next => {
+                let at = replicas.iter().position(|replica| replica.id == leader.replica).unwrap_or(0);
+                replicas.get((at + 1) % replicas.len())
+            }
+        };
+        let target = target.map(|replica| replica.id);
+        if target == Some(leader.replica) {
+            return Ok(false);
+        }
+        self.operations.hand_over(self.node(&leader.node)?, leader.replica, target).await?;
+        Ok(true)
+    }
+
+    /// Whatever the node leads of these shards is led by another one, at best by that one.
+    pub(super) async fn lead_elsewhere(&self, shards: &[String], node: &str, to: Option<&str>) -> Result<()> {
+        for (shard, leader) in self.leaders().await {
+            let Some(leader) = leader.filter(|leader| leader.node == node && shards.contains(&shard.id)) else {
+                continue;
+            };
+            let successor = to.map_or(Successor::Anyone, Successor::On);
+            self.transfer(&shard, &leader, successor).await.with_context(|| shard.id.clone())?;
+        }
+        Ok(())
+    }
+}

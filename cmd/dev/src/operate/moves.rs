@@ -1,0 +1,119 @@
+//! Replicas that move to other nodes, while the service goes on.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use clap::Args;
+use holdfast_cluster::Shard;
+
+use super::{Cluster, ClusterArgs};
+use crate::output;
+
+/// Flags about how long it may take and how much is done at a time.
+#[derive(Debug, Args)]
+pub(crate) struct PaceArgs {
+    /// Seconds that one step may take: a new replica has to get the whole state of its shard.
+    #[arg(long, env = "HOLDFAST_WITHIN", default_value_t = 600, value_name = "SECONDS")]
+    within: u64,
+    /// Shards that move at a time.
+    #[arg(long, env = "HOLDFAST_AT_A_TIME", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
+    at_a_time: u16,
+}
+
+/// Flags of `dev move-replica`.
+#[derive(Debug, Args)]
+pub(crate) struct MoveReplicaArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// The shard, like locks_03; may be repeated.
+    #[arg(long = "shard", env = "HOLDFAST_SHARDS", value_delimiter = ',', required = true)]
+    shards: Vec<String>,
+    /// The node that keeps a replica of it.
+    #[arg(long, env = "HOLDFAST_FROM", value_name = "NODE")]
+    from: String,
+    /// The node that is to keep it. To undo a move that was begun, swap the two.
+    #[arg(long, env = "HOLDFAST_TO", value_name = "NODE")]
+    to: String,
+    #[command(flatten)]
+    pace: PaceArgs,
+}
+
+/// Flags of `dev replace-node`.
+#[derive(Debug, Args)]
+pub(crate) struct ReplaceNodeArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// The node that goes; it may be down for good.
+    #[arg(long, env = "HOLDFAST_TARGET_NODE")]
+    node_id: String,
+    /// The node that takes its replicas; `dev add-node` adds it before.
+    #[arg(long, env = "HOLDFAST_TO", value_name = "NODE")]
+    with: String,
+    #[command(flatten)]
+    pace: PaceArgs,
+}
+
+/// Moves replicas of the shards named from one node to another.
+pub(crate) async fn move_replica(args: &MoveReplicaArgs) -> Result<()> {
+    let mut cluster = args.cluster.connect().await?;
+    let (from, to) = (&args.from, &args.to);
+    for wanted in &args.shards {
+        let shard = cluster.config.shards().find(|shard| shard.id == *wanted);
+        ensure!(shard.is_some(), "there is no shard {wanted:?}; `dev inspect` lists them");
+        let is_somewhere = shard.is_some_and(|shard| shard.replica_on(from).or(shard.replica_on(to)).is_some());
+        ensure!(is_somewhere, "shard {wanted} has a replica neither on {from} nor on {to}");
+    }
+    cluster.move_all(&args.shards, from, to, &args.pace).await?;
+    output::print(format_args!("{} moved from {from} to {to}", args.shards.join(", ")))
+}
+
+/// Moves everything from one node to another, and takes the first out of the cluster.
+pub(crate) async fn replace_node(args: &ReplaceNodeArgs) -> Result<()> {
+    let mut cluster = args.cluster.connect().await?;
+    let (from, to) = (&args.node_id, &args.with);
+    cluster.node(to)?;
+    if cluster.config.node(from).is_some() {
+        let keeps = |shard: &&Shard| shard.replica_on(from).is_some();
+        let shards: Vec<String> = cluster.config.shards().filter(keeps).map(|shard| shard.id.clone()).collect();
+        cluster.move_all(&shards, from, to, &args.pace).await?;
+        let next = cluster.config.remove_node(from)?;
+        cluster.push(next).await?;
+    }
+    output::print(format_args!("{to} has taken the place of {from}: stop {from}, and remove its data"))
+}
+
+impl Cluster {
+    /// Moves a few shards at a time. Every step looks at the config as it is, so that it goes on where an earlier run
+    /// ended, and swapping the nodes undoes what was begun.
+    async fn move_all(&mut self, shards: &[String], from: &str, to: &str, pace: &PaceArgs) -> Result<()> {
+        self.node(from)?;
+        self.node(to)?;
+        ensure!(from != to, "--from and --to are the same node");
+        let within = Duration::from_secs(pace.within);
+        let mut moved = 0;
+        for some in shards.chunks(usize::from(pace.at_a_time)) {
+            let new = self.places(some, to, |shard| shard.replica_on(to).is_none());
+            if !new.is_empty() {
+                let next = self.config.with_replicas(&new)?;
+                self.push(next).await?;
+            }
+            let old = self.places(some, from, |shard| shard.replica_on(from).is_some());
+            if !old.is_empty() {
+                self.settled(some, within).await?;
+                self.lead_elsewhere(some, from, Some(to)).await?;
+                let next = self.config.without_replicas(&old)?;
+                self.push(next).await?;
+            }
+            self.settled(some, within).await?;
+            moved += some.len();
+            output::note(format_args!("{moved} of {} shards are on {to}", shards.len()));
+        }
+        Ok(())
+    }
+
+    /// Those of the shards that are wanted, with the node.
+    fn places(&self, shards: &[String], node: &str, wanted: impl Fn(&Shard) -> bool) -> Vec<(String, String)> {
+        let those = self.config.shards().filter(|shard| shards.contains(&shard.id) && wanted(shard));
+        those.map(|shard| (shard.id.clone(), node.to_owned())).collect()
+    }
+}

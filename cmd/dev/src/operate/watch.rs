@@ -1,0 +1,110 @@
+//! Waiting until groups are as configured, and saying how far they are.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use holdfast_cluster::{ClusterConfig, Shard};
+use holdfast_proto::internal::ReplicaStatus;
+use tokio::time::{Instant, interval};
+
+use super::Cluster;
+use crate::output;
+
+/// How often the nodes are asked.
+const LOOK_EVERY: Duration = Duration::from_millis(300);
+
+/// What the nodes say of a shard's leader.
+#[derive(Clone, Debug)]
+pub(super) struct Leader {
+    pub(super) replica: u64,
+    pub(super) node: String,
+    voters: Vec<u64>,
+    learners: Vec<u64>,
+    followers: Vec<(u64, u64)>,
+}
+
+impl Leader {
+    /// Whether its group has exactly the replicas that the shard is configured with.
+    fn is_as_configured(&self, shard: &Shard) -> bool {
+        let mut configured: Vec<u64> = shard.replicas.iter().map(|replica| replica.id).collect();
+        let mut voters = self.voters.clone();
+        configured.sort_unstable();
+        voters.sort_unstable();
+        voters == configured && self.learners.is_empty()
+    }
+}
+
+impl Cluster {
+    /// The leader of each shard of the config, in its order; nothing for a shard without one.
+    pub(super) async fn leaders(&self) -> Vec<(Shard, Option<Leader>)> {
+        let looks = self.operations.look(&self.config).await;
+        let said: Vec<(String, ReplicaStatus)> = looks
+            .into_iter()
+            .filter_map(|(node, said)| Some((node.id, said.ok()?)))
+            .flat_map(|(node, said)| said.replicas.into_iter().map(move |replica| (node.clone(), replica)))
+            .collect();
+        let leader_of = |shard: &Shard| {
+            let leading = said.iter().filter(|(_, one)| one.shard == shard.id && one.leader == one.replica);
+            leading.max_by_key(|(_, one)| one.term).map(|(node, one)| Leader {
+                replica: one.replica,
+                node: node.clone(),
+                voters: one.voters.clone(),
+                learners: one.learners.clone(),
+                followers: one.followers.iter().map(|other| (other.replica, other.entries_behind)).collect(),
+            })
+        };
+        self.config.shards().map(|shard| (shard.clone(), leader_of(shard))).collect()
+    }
+
+    /// Waits until the groups of these shards have the replicas that the config says.
+    pub(super) async fn settled(&self, shards: &[String], within: Duration) -> Result<()> {
+        let deadline = Instant::now() + within;
+        let mut looks = interval(LOOK_EVERY);
+        let mut told = String::new();
+        loop {
+            looks.tick().await;
+            let leaders = self.leaders().await;
+            let open: Vec<String> = leaders
+                .iter()
+                .filter(|(shard, _)| shards.contains(&shard.id))
+                .filter(|(shard, leader)| !leader.as_ref().is_some_and(|leader| leader.is_as_configured(shard)))
+                .map(|(shard, leader)| describe(&self.config, shard, leader.as_ref()))
+                .collect();
+            if open.is_empty() {
+                return Ok(());
+            }
+            let line = format!("{} of {} shards to go: {}", open.len(), shards.len(), open.join("; "));
+            if line != told {
+                output::note(&line);
+                told = line;
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "not finished within {} s: {told}. What is done stays; run the same again to go on",
+                within.as_secs()
+            );
+        }
+    }
+}
+
+fn describe(config: &ClusterConfig, shard: &Shard, leader: Option<&Leader>) -> String {
+    let Some(leader) = leader else { return format!("{} has no leader", shard.id) };
+    let node_of = |id: u64| {
+        let place = shard.replicas.iter().find(|replica| replica.id == id);
+        place.map_or("a node that it leaves", |replica| replica.node_id.as_str())
+    };
+    let joining = shard.replicas.iter().filter(|replica| !leader.voters.contains(&replica.id));
+    let joining: Vec<String> = joining
+        .map(|replica| match leader.followers.iter().find(|(id, _)| *id == replica.id) {
+            Some((_, behind)) => format!("{} is {behind} entries behind", replica.node_id),
+            None => format!("{} is not taken in yet", replica.node_id),
+        })
+        .collect();
+    let leaving = leader.voters.iter().filter(|id| shard.replicas.iter().all(|replica| replica.id != **id)).count();
+    let led = if config.node(&leader.node).is_some() { node_of(leader.replica) } else { "a node that is gone" };
+    match (joining.is_empty(), leaving) {
+        (false, _) => format!("{}: {}", shard.id, joining.join(", ")),
+        (true, 0) => format!("{}: its members are changing", shard.id),
+        (true, _) => format!("{}: a replica is leaving, led by {led}", shard.id),
+    }
+}

@@ -1,0 +1,70 @@
+//! Why a backup is refused.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A backup can't be written or read. The message says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    /// Something is there already.
+    #[error("{}: is there already; choose a new directory, nothing is overwritten", .0.display())]
+    Exists(PathBuf),
+    /// There is no manifest.
+    #[error(
+        "{}: has no manifest.json, so it is no backup, or one that was cut short; use another one", .0.display()
+    )]
+    NoManifest(PathBuf),
+    /// It was made by another version.
+    #[error(
+        "{}: is a backup of format {found}, and this program reads format {known}; use the version that made it",
+        path.display()
+    )]
+    OtherFormat {
+        /// The backup.
+        path: PathBuf,
+        /// Its format.
+        found: u64,
+        /// The one that is known here.
+        known: u64,
+    },
+    /// A file is not as it was written.
+    #[error("{}: {what}; the backup was cut short or altered: use another one", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The shard is not in the backup.
+    #[error(
+        "{}: has no shard {shard:?}; restore it into a cluster whose config has the same shards and bounds",
+        path.display()
+    )]
+    NoShard {
+        /// The backup.
+        path: PathBuf,
+        /// The shard.
+        shard: String,
+    },
+    /// The system refused.
+    #[error("{}: cannot be {action}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl BackupError {
+    pub(crate) fn io(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, action, source }
+    }
+
+    pub(crate) fn damaged(path: &Path, what: impl Into<String>) -> Self {
+        Self::Damaged { path: path.to_owned(), what: what.into() }
+    }
+}

@@ -1,0 +1,76 @@
+//! What belongs to a backup.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// The format that is written; others are refused.
+pub const FORMAT: u64 = 1;
+
+pub(crate) const FILE: &str = "manifest.json";
+
+/// What a backup has, and of what cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// [`FORMAT`].
+    pub format: u64,
+    /// Another one for each backup.
+    pub id: String,
+    /// When it was begun, in RFC 3339.
+    pub made_at: String,
+    /// The cluster's public name.
+    pub cluster_id: String,
+    /// The version of the cluster config then.
+    pub config_version: u64,
+    /// Every shard once.
+    pub shards: Vec<ShardFile>,
+}
+
+/// The state of one shard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShardFile {
+    /// The shard's id.
+    pub shard: String,
+    /// The name of its file.
+    pub file: String,
+    /// The length of the file, in bytes.
+    pub bytes: u64,
+    /// SHA-256 of the file, in hex.
+    pub sha256: String,
+    /// The term of the last entry that the state contains.
+    pub term: u64,
+    /// The index of that entry.
+    pub index: u64,
+    /// The first key that the shard owns.
+    pub lower_bound: u32,
+    /// The last key that the shard owns.
+    pub upper_bound: u32,
+}
+
+/// The manifest as it is written: with the checksum of its own text.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Sealed {
+    pub(crate) manifest: Manifest,
+    pub(crate) sha256: String,
+}
+
+/// What is read of one of any format.
+#[derive(Deserialize)]
+pub(crate) struct AnyFormat {
+    pub(crate) manifest: FormatOnly,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct FormatOnly {
+    pub(crate) format: u64,
+}
+
+impl Manifest {
+    /// SHA-256 over the manifest without white space.
+    pub(crate) fn seal(&self) -> String {
+        // Strings, integers and lists always have a JSON form.
+        let text = serde_json::to_vec(self).expect("a manifest has no value that JSON cannot express");
+        hex::encode(Sha256::digest(text))
+    }
+}

@@ -1,0 +1,206 @@
+//! A node that begins with what a backup has.
+//!
+//! Every node of a new cluster does so from the same backup, each for its own replicas, before it runs for the first
+//! time. What is begun is marked, so that a restore that was interrupted is neither taken for data nor for nothing.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use holdfast_backup::{Backup, BackupError};
+use holdfast_cluster::{ReplicaPlace, ShardMap};
+use holdfast_core::shard::ShardCore;
+use holdfast_replication::{Seed, seed};
+use holdfast_storage::NodeStore;
+
+use crate::error::NodeError;
+use crate::node::shard_map;
+use crate::options::NodeOptions;
+use crate::stored_config;
+use crate::topology::core_application;
+
+/// There from the beginning of a restore to its end; holds the id of the backup.
+const PENDING: &str = "RESTORE.pending";
+/// There after it.
+const DONE: &str = "RESTORED";
+
+/// Why nothing was restored.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// The backup is refused.
+    #[error(transparent)]
+    Backup(#[from] BackupError),
+    /// The directory has something in it.
+    #[error(
+        "{}: is not empty, and a backup is restored into an empty directory only; move it away, or start without \
+         --restore-from to go on with what it has", .0.display()
+    )]
+    NotEmpty(PathBuf),
+    /// The cluster config is of other shards.
+    #[error(
+        "the backup has shard {shard} with the keys {backup}, and the cluster config with {config}; use a config \
+             with the shards of the backup"
+    )]
+    OtherShard {
+        /// The shard.
+        shard: String,
+        /// Its keys in the backup.
+        backup: String,
+        /// Its keys in the config.
+        config: String,
+    },
+    /// A state can't be read.
+    #[error("the state of shard {shard} can't be read: {reason}; use the version that made the backup")]
+    Unreadable {
+        /// The shard.
+        shard: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// An earlier restore did not end.
+    #[error("{}: a restore was interrupted here; start with --restore-from again, or empty the directory", .0.display())]
+    Interrupted(PathBuf),
+    /// The system refused.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+/// Restores this node's replicas into its empty data directory. One that was restored from that very backup is left as
+/// it is, so that the flag may stay set.
+///
+/// # Errors
+/// When the backup or the directory is refused. What was begun is begun anew at the next call.
+pub async fn restore(options: &NodeOptions, from: &Path) -> Result<(), NodeError> {
+    let dir = &options.data_dir;
+    let backup = Backup::open(from).map_err(RestoreError::from)?;
+    let id = &backup.manifest().id;
+    if fs::read_to_string(dir.join(DONE)).is_ok_and(|done| done.trim() == id) {
+        tracing::info!(backup = id, "the data directory was restored from this backup before; going on with it");
+        return Ok(());
+    }
+    begin(dir, id)?;
+    let map = shard_map(stored_config::latest(dir, options.cluster_config.clone())?, &options.node_id)?;
+    let store = NodeStore::open(dir, &options.identity())?;
+    let restored = seed_all(&map, &options.node_id, &backup, &store).await;
+    store.close().await;
+    let replicas = restored?;
+    let (pending, done) = (dir.join(PENDING), dir.join(DONE));
+    fs::rename(&pending, &done).and_then(|()| File::open(dir)?.sync_all()).map_err(failed(&done))?;
+    tracing::info!(backup = id, made_at = backup.manifest().made_at, replicas, "restored");
+    Ok(())
+}
+
+/// The backup that the data came from, if any.
+///
+/// # Errors
+/// When a restore was begun and did not end.
+pub(crate) fn restored_from(dir: &Path) -> Result<Option<String>, RestoreError> {
+    if dir.join(PENDING).exists() {
+        return Err(RestoreError::Interrupted(dir.to_owned()));
+    }
+    match fs::read_to_string(dir.join(DONE)) {
+        Ok(id) => Ok(Some(id.trim().to_owned())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed(&dir.join(DONE))(error)),
+    }
+}
+
+/// Marks the directory, which is empty or has what an interrupted restore left.
+fn begin(dir: &Path, id: &str) -> Result<(), RestoreError> {
+    fs::create_dir_all(dir).map_err(failed(dir))?;
+    let pending = dir.join(PENDING);
+    let entries = || fs::read_dir(dir).map_err(failed(dir));
+    if pending.exists() {
+        for entry in entries()? {
+            let path = entry.map_err(failed(dir))?.path();
+            if path.is_file() && path != pending {
+                fs::remove_file(&path).map_err(failed(&path))?;
+            }
+        }
+    }
+    for entry in entries()? {
+        let path = entry.map_err(failed(dir))?.path();
+        // A file system of its own has this directory.
+        if path != pending && path.file_name().is_none_or(|name| name != "lost+found") {
+            return Err(RestoreError::NotEmpty(dir.to_owned()));
+        }
+    }
+    let write = || -> io::Result<()> {
+        let mut file = File::create(&pending)?;
+        writeln!(file, "{id}")?;
+        file.sync_all()?;
+        File::open(dir)?.sync_all()
+    };
+    write().map_err(failed(&pending))
+}
+
+async fn seed_all(map: &ShardMap, node: &str, backup: &Backup, store: &NodeStore) -> Result<usize, NodeError> {
+    let places = map.replicas_of_node(node);
+    for place in &places {
+        let about = backup.about(&place.shard.id).map_err(RestoreError::from)?;
+        let (theirs, ours) =
+            ((about.lower_bound, about.upper_bound), (place.shard.lower_bound, place.shard.upper_bound));
+        if theirs != ours {
+            let keys = |(lower, upper): (u32, u32)| format!("{lower:08x} to {upper:08x}");
+            let shard = place.shard.id.clone();
+            return Err(RestoreError::OtherShard { shard, backup: keys(theirs), config: keys(ours) }.into());
+        }
+        let chunks = backup.chunks(about).map_err(RestoreError::from)?;
+        let seeded = Seed {
+            shard: place.shard.id.clone(),
+            replica: place.replica.id,
+            members: place.shard.replicas.iter().map(|replica| replica.id).collect(),
+            term: about.term,
+            index: about.index,
+            chunks: raised(place, &chunks)?,
+        };
+        seed(&store.replica(place.replica.id), seeded).await?;
+        tracing::info!(shard = place.shard.id, bytes = about.bytes, "a shard is restored");
+    }
+    Ok(places.len())
+}
+
+/// The state from which the shard goes on: what is numbered goes on far above what can have been given.
+fn raised(place: &ReplicaPlace<'_>, chunks: &[Bytes]) -> Result<Vec<Bytes>, RestoreError> {
+    let shard = &place.shard.id;
+    let unreadable = |reason: String| RestoreError::Unreadable { shard: shard.clone(), reason };
+    let core = ShardCore::restore(core_application(place.application), shard, chunks);
+    let mut core = core.map_err(|error| unreadable(error.to_string()))?;
+    core.go_on_after_restore().map_err(|error| unreadable(error.to_string()))?;
+    Ok(core.snapshot().into_iter().map(Bytes::from).collect())
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> RestoreError {
+    let path = path.to_owned();
+    move |source| RestoreError::Io { path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_empty_directory_is_taken_and_an_interrupted_restore_begins_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("000001.sst");
+        fs::write(&file, "data").unwrap();
+        let refusal = begin(dir.path(), "one").unwrap_err().to_string();
+        assert!(refusal.contains("not empty") && refusal.contains("move it away"), "{refusal}");
+        assert!(file.exists());
+        fs::remove_file(&file).unwrap();
+        begin(dir.path(), "one").unwrap();
+        let refusal = restored_from(dir.path()).unwrap_err().to_string();
+        assert!(refusal.contains("interrupted"), "{refusal}");
+        fs::write(&file, "half of it").unwrap();
+        begin(dir.path(), "two").unwrap();
+        assert!(!file.exists());
+        fs::rename(dir.path().join(PENDING), dir.path().join(DONE)).unwrap();
+        assert_eq!(restored_from(dir.path()).unwrap().as_deref(), Some("two"));
+    }
+}

@@ -1,0 +1,206 @@
+//! Another cluster config while the node runs: replicas come and go, and nobody notices.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use holdfast_cluster::{Application, ClusterConfig, ConfigError, ReplicaPlace, Shard, ShardMap};
+use holdfast_proto::internal::ReplicaStatus;
+use holdfast_replication::{Group, GroupOptions, Reads, ReplicationError, Timing, WallClock};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use crate::machine::{Observer, ShardMachine};
+use crate::node::{Shared, peers, replica_ids};
+use crate::options::NodeOptions;
+use crate::replica::Replica;
+use crate::stored_config;
+
+/// How often a replica that left the config looks whether its group goes on without it.
+const RETIRE_LOOK: Duration = Duration::from_secs(1);
+/// How long the other nodes may take to say so.
+const LOOK_WITHIN: Duration = Duration::from_secs(2);
+
+/// How replicas are started.
+pub(crate) struct Starting {
+    timing: Timing,
+    reads: Reads,
+    snapshot_after: u64,
+    keep_entries: u64,
+    wall_clock: WallClock,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+/// A config that the node does not take.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigRefused {
+    #[error(
+        "node {node} has cluster config version {current}, and version {offered} is {what}; make the change again, to \
+         the config that it has"
+    )]
+    NotLater { node: String, current: u64, offered: u64, what: &'static str },
+    #[error(transparent)]
+    Invalid(#[from] ConfigError),
+    #[error("the config can't be kept: {0}")]
+    NotKept(#[from] crate::NodeError),
+    #[error("the node is starting or stopping; try again")]
+    NotRunning,
+    #[error(transparent)]
+    Replica(#[from] ReplicationError),
+}
+
+impl Starting {
+    pub(crate) fn new(options: &NodeOptions, observer: Option<Arc<dyn Observer>>) -> Self {
+        Self {
+            timing: options.timing,
+            reads: options.reads,
+            snapshot_after: options.snapshot_after,
+            keep_entries: options.keep_entries,
+            wall_clock: options.wall_clock.clone(),
+            observer,
+        }
+    }
+}
+
+impl Shared {
+    /// Starts a replica from what the store holds.
+    pub(crate) async fn start_replica(
+        &self,
+        starting: &Starting,
+        place: ReplicaPlace<'_>,
+    ) -> Result<Group, ReplicationError> {
+        let application = core_application(place.application);
+        let machine = Arc::new(ShardMachine::new(application, &place.shard.id, starting.observer.clone()));
+        let options = GroupOptions {
+            shard: place.shard.id.clone(),
+            replica: place.replica.id,
+            members: members(place.shard),
+            timing: starting.timing,
+            snapshot_after: starting.snapshot_after,
+            keep_entries: starting.keep_entries,
+            wall_clock: starting.wall_clock.clone(),
+        };
+        let group = self.host.start_group(options, machine.clone()).await?;
+        let replica = Replica::start(application, group.clone(), machine, starting.reads, self.delivery.clone());
+        self.replicas.write().insert(place.replica.id, Arc::new(replica));
+        Ok(group)
+    }
+
+    /// Goes over to the next config: durable first, then in effect. The same one again changes nothing.
+    pub(crate) async fn reconfigure(self: &Arc<Self>, next: ClusterConfig) -> Result<u64, ConfigRefused> {
+        let _turn = self.changing.lock().await;
+        let starting = self.starting.get().filter(|_| !self.is_stopping()).ok_or(ConfigRefused::NotRunning)?;
+        let current = self.map();
+        let (before, offered) = (current.config().version, next.version);
+        if *current.config() == next {
+            return Ok(before);
+        }
+        if offered <= before {
+            let what = if offered == before { "another one" } else { "an earlier one" };
+            return Err(ConfigRefused::NotLater { node: self.node_id.clone(), current: before, offered, what });
+        }
+        current.config().check_successor(&next)?;
+        let map = Arc::new(ShardMap::new(next)?);
+        if let Some(data_dir) = &self.data_dir {
+            stored_config::keep(data_dir.clone(), map.config().clone()).await?;
+        }
+        self.host.reconfigure(replica_ids(&map, &self.node_id), &peers(&map, &self.node_id)).await;
+        self.delivery.router().reconfigure(map.as_ref().clone());
+        self.map.send_replace(Arc::clone(&map));
+        for replica in self.replicas() {
+            if let Some(shard) = map.shard(replica.group.shard()) {
+                replica.group.set_members(members(shard));
+            }
+            if map.replica(replica.group.replica()).is_none() && !replica.is_retiring() {
+                replica.retire();
+                tokio::spawn(retire(Arc::downgrade(self), replica.group.replica()));
+            }
+        }
+        for place in map.replicas_of_node(&self.node_id) {
+            // The groups of new replicas were formed long ago: their leaders take these in.
+            if self.replica(place.replica.id).is_none() {
+                self.start_replica(starting, place).await?;
+            }
+        }
+        tracing::info!(version = offered, before, "the cluster config has changed");
+        Ok(offered)
+    }
+
+    /// Data of replicas that left the config while this node was down is removed as well, in the background.
+    pub(crate) fn retire_leftovers(self: &Arc<Self>) {
+        let map = self.map();
+        for &replica in self.store.found_replicas() {
+            if map.replica(replica).is_none() {
+                tokio::spawn(retire(Arc::downgrade(self), replica));
+            }
+        }
+    }
+
+    /// Whether every shard has a leader whose group is as configured, so that none counts on that replica.
+    async fn is_out_of_use(&self, replica: u64) -> bool {
+        let looks = self.delivery.router().look_at_nodes(Instant::now() + LOOK_WITHIN).await;
+        let said = looks.iter().filter_map(|(_, said)| said.as_ref().ok());
+        let replicas: Vec<&ReplicaStatus> = said.flat_map(|said| &said.replicas).collect();
+        let map = self.map();
+        let mut shards = map.config().applications.iter().flat_map(|application| &application.shards);
+        map.replica(replica).is_none()
+            && shards.all(|shard| {
+                let leaders = replicas.iter().filter(|one| one.shard == shard.id && one.leader == one.replica);
+                leaders.max_by_key(|one| one.term).is_some_and(|leader| is_as_configured(leader, shard))
+            })
+    }
+}
+
+fn is_as_configured(leader: &ReplicaStatus, shard: &Shard) -> bool {
+    let mut voters = leader.voters.clone();
+    voters.sort_unstable();
+    let configured: Vec<u64> = members(shard).into_keys().collect();
+    voters == configured && leader.learners.is_empty()
+}
+
+/// Once its group goes on without it, a replica is stopped and its data removed. Its id never comes back.
+async fn retire(shared: Weak<Shared>, id: u64) {
+    let shared = loop {
+        sleep(RETIRE_LOOK).await;
+        let Some(shared) = shared.upgrade().filter(|shared| !shared.is_stopping()) else { return };
+        if shared.is_out_of_use(id).await {
+            break shared;
+        }
+    };
+    let replica = shared.replicas.write().remove(&id);
+    if let Some(replica) = replica {
+        replica.end_duties();
+        shared.host.stop_group(id).await;
+    }
+    match shared.store.replica(id).destroy().await {
+        Ok(()) => tracing::info!(replica = id, "the replica has left its group; its data is removed"),
+        Err(error) => tracing::error!(replica = id, %error, "the data of a replica that has left can't be removed"),
+    }
+}
+
+/// Takes what other nodes tell of.
+pub(crate) async fn follow_news(shared: Weak<Shared>, mut later: watch::Receiver<Option<Arc<ClusterConfig>>>) {
+    while later.changed().await.is_ok() {
+        let Some(next) = later.borrow_and_update().clone() else { continue };
+        let Some(shared) = shared.upgrade() else { return };
+        if next.version <= shared.map().config().version {
+            continue;
+        }
+        if let Err(error) = shared.reconfigure(next.as_ref().clone()).await {
+            tracing::error!(version = next.version, %error, "a later cluster config is not taken");
+        }
+    }
+}
+
+fn members(shard: &Shard) -> BTreeMap<u64, String> {
+    shard.replicas.iter().map(|replica| (replica.id, replica.node_id.clone())).collect()
+}
+
+pub(crate) fn core_application(application: Application) -> holdfast_core::shard::Application {
+    use holdfast_core::shard::Application as Core;
+    match application {
+        Application::Accounts => Core::Accounts,
+        Application::Namespaces => Core::Namespaces,
+        Application::Locks => Core::Locks,
+    }
+}

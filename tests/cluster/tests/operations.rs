@@ -1,0 +1,169 @@
+//! What is done to a running cluster in every week of its life, under a constant load: no request fails, and few wait.
+
+use std::time::Duration;
+
+use holdfast_cluster_tests::history::{History, Outcome};
+use holdfast_cluster_tests::{
+    Cluster, Figures, Load, LoadPlan, Process, Setup, Tenant, assert_right, eventually, look_at_all, print_summary,
+};
+
+const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
+/// What may be exceeded by one call of a hundred at most.
+const P99: Duration = Duration::from_millis(100);
+const CLIENTS: usize = 20;
+
+/// A loaded cluster, and how the calls of each step went.
+struct Watched {
+    cluster: Cluster,
+    tenant: Tenant,
+    history: History,
+    load: Load,
+    seen: usize,
+    too_slow: Vec<String>,
+}
+
+impl Watched {
+    async fn start(name: &str) -> Self {
+        let cluster = Cluster::start(Setup { gateways: 2, spare_nodes: 1, ..Setup::default() }).await;
+        let tenant = cluster.tenant(name, &NAMESPACES).await;
+        let locks = cluster.locks(&tenant, &NAMESPACES, 20);
+        let gateways = vec![cluster.api(0, &tenant.key), cluster.api(1, &tenant.key)];
+        let history = History::default();
+        let plan = LoadPlan { clients: CLIENTS, locks, gateways, some_are_impatient: false };
+        let load = Load::start_paced(&plan, &history);
+        let mut watched = Self { cluster, tenant, history, load, seen: 0, too_slow: Vec::new() };
+        watched.wait_for_calls(500).await;
+        watched.ends("before anything is done").await;
+        watched
+    }
+
+    async fn wait_for_calls(&self, more: usize) {
+        let calls = self.history.len();
+        eventually("the clients go on", async || {
+            if self.history.len() > calls + more { Ok(()) } else { Err(format!("{} calls", self.history.len())) }
+        })
+        .await;
+    }
+
+    /// Sums a step up: the calls since the last one.
+    async fn ends(&mut self, what: &str) {
+        self.wait_for_calls(200).await;
+        let times: Vec<Duration> = self.history.with(|records| {
+            records[self.seen..].iter().map(|record| record.end.saturating_sub(record.start)).collect()
+        });
+        self.seen += times.len();
+        let figures = Figures::of(times);
+        println!("{what}: {figures}");
+        if figures.percentile(99) > P99 {
+            self.too_slow.push(format!("{what}: {figures}"));
+        }
+    }
+
+    async fn operate(&self, words: &[&str]) -> String {
+        let said = self.cluster.operate(words).await.unwrap_or_else(|error| panic!("{error}"));
+        println!("dev {}: {said}", words.join(" "));
+        said
+    }
+
+    async fn stop(self) {
+        let Self { cluster, tenant, history, load, too_slow, .. } = self;
+        load.stop().await;
+        let locks = cluster.locks(&tenant, &NAMESPACES, 20);
+        look_at_all(&cluster.api(0, &tenant.key), &locks, &history).await;
+        print_summary(&history);
+        assert_right(&history);
+        let answered = |records: &[holdfast_cluster_tests::history::Record]| {
+            records.iter().all(|record| matches!(record.outcome, Outcome::Answered(_)))
+        };
+        assert!(history.with(answered), "requests failed: {:?}", history.troubles());
+        // Programs that are not optimised, on a machine that builds meanwhile, say nothing about time.
+        if !cfg!(debug_assertions) {
+            assert_eq!(too_slow, [""; 0]);
+        }
+    }
+}
+
+async fn restart(process: &mut Process) {
+    let status = process.terminate().await;
+    assert!(status.success(), "{} ended with {status}", process.name());
+    process.start();
+    process.wait_ready().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_replicas_and_leaders_change_under_load_and_no_request_fails() {
+    let mut watched = Watched::start("operations").await;
+    watched.operate(&["transfer-leaders", "--all"]).await;
+    watched.ends("every leadership was transferred").await;
+
+    // A node more. It is there before it runs, and a second one of its name is not let in.
+    let address = watched.cluster.spare_nodes[0].address().to_string();
+    watched.operate(&["add-node", "--node-id", "nd_4", "--address", &address]).await;
+    watched.cluster.spare_nodes[0].start();
+    watched.cluster.spare_nodes[0].wait_ready().await;
+    watched.ends("a node was added").await;
+
+    // A move that is cut short, undone, and made again.
+    let shard = watched.cluster.locks_shard(&watched.tenant, "orders");
+    let there = ["move-replica", "--shard", &shard, "--from", "nd_1", "--to", "nd_4"];
+    let back = ["move-replica", "--shard", &shard, "--from", "nd_4", "--to", "nd_1"];
+    let cut = watched.cluster.operate(&[&there[..], &["--within", "0"]].concat()).await;
+    println!("cut short: {cut:?}");
+    watched.operate(&back).await;
+    watched.operate(&there).await;
+    watched.ends("a replica was moved, after a move that was cut short and undone").await;
+
+    // A node goes, and its data with it.
+    watched.operate(&["replace-node", "--node-id", "nd_2", "--with", "nd_4"]).await;
+    watched.ends("a node was replaced").await;
+    let status = watched.cluster.nodes[1].terminate().await;
+    assert!(status.success(), "{status}");
+    let refusal = watched.cluster.operate(&["remove-node", "--node-id", "nd_4"]).await.unwrap_err();
+    assert!(refusal.contains("still keeps replicas") && refusal.contains("move them"), "{refusal}");
+
+    // Every process once, with whatever config its file has.
+    for node in [0, 2] {
+        restart(&mut watched.cluster.nodes[node]).await;
+    }
+    restart(&mut watched.cluster.spare_nodes[0]).await;
+    watched.ends("every node was restarted").await;
+    for gateway in 0..2 {
+        restart(&mut watched.cluster.gateways[gateway]).await;
+    }
+    watched.ends("every gateway was restarted").await;
+    watched.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_config_that_goes_back_or_names_used_ids_is_refused_and_an_old_file_changes_nothing() {
+    let mut cluster = Cluster::start(Setup { spare_nodes: 1, ..Setup::default() }).await;
+    let old = std::fs::read_to_string(cluster.config_file()).unwrap();
+    let address = cluster.spare_nodes[0].address().to_string();
+    cluster.operate(&["add-node", "--node-id", "nd_4", "--address", &address]).await.unwrap();
+    cluster.spare_nodes[0].start();
+    cluster.spare_nodes[0].wait_ready().await;
+    let twice = cluster.operate(&["add-node", "--node-id", "nd_4", "--address", "127.0.0.1:1"]).await.unwrap_err();
+    assert!(twice.contains("nd_4"), "{twice}");
+
+    // A node that starts with the file of before goes on with what it had.
+    let new = std::fs::read_to_string(cluster.config_file()).unwrap();
+    std::fs::write(cluster.config_file(), &old).unwrap();
+    restart(&mut cluster.nodes[0]).await;
+    assert!(cluster.nodes[0].log().contains("an earlier one than the node had"));
+    assert_eq!(cluster.status(0, false).await.unwrap().config_version, 2);
+    let shown = cluster.operate(&["show-config"]).await.unwrap();
+    assert_eq!(shown.trim(), new.trim());
+    std::fs::write(cluster.config_file(), &new).unwrap();
+
+    // Another data directory under the same name: a second node with an id in use.
+    let data = cluster.dir().join("second").display().to_string();
+    cluster.nodes[1].kill().await;
+    cluster.nodes[1].set_argument("--data-dir", &data);
+    cluster.nodes[1].start();
+    eventually("it is refused, with what to do", async || {
+        let log = cluster.nodes[0].log();
+        if log.contains("or two processes run as nd_2: stop one") { Ok(()) } else { Err("it is not".to_owned()) }
+    })
+    .await;
+    assert!(cluster.nodes[1].readiness().await.is_err());
+}
