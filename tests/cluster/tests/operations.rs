@@ -23,6 +23,8 @@ struct Watched {
     load: Load,
     seen: usize,
     too_slow: Vec<String>,
+    /// Whether calls were fast before anything was done: elsewhere their times say nothing.
+    is_quiet: bool,
 }
 
 impl Watched {
@@ -33,9 +35,10 @@ impl Watched {
         let history = History::default();
         let plan = LoadPlan { clients: CLIENTS, locks, gateways, some_are_impatient: false };
         let load = Load::start_paced(&plan, &history);
-        let mut watched = Self { cluster, tenant, history, load, seen: 0, too_slow: Vec::new() };
+        let mut watched = Self { cluster, tenant, history, load, seen: 0, too_slow: Vec::new(), is_quiet: false };
         watched.wait_for_calls(500).await;
-        watched.ends("before anything is done").await;
+        let figures = watched.ends("before anything is done").await;
+        watched.is_quiet = figures.percentile(99) < P99 / 2;
         watched
     }
 
@@ -48,7 +51,7 @@ impl Watched {
     }
 
     /// Sums a step up: the calls since the last one.
-    async fn ends(&mut self, what: &str) {
+    async fn ends(&mut self, what: &str) -> Figures {
         self.wait_for_calls(200).await;
         let times: Vec<Duration> = self.history.with(|records| {
             records[self.seen..].iter().map(|record| record.end.saturating_sub(record.start)).collect()
@@ -59,6 +62,7 @@ impl Watched {
         if figures.percentile(99) > P99 {
             self.too_slow.push(format!("{what}: {figures}"));
         }
+        figures
     }
 
     async fn operate(&self, words: &[&str]) -> String {
@@ -68,7 +72,7 @@ impl Watched {
     }
 
     async fn stop(self) {
-        let Self { cluster, tenant, history, load, too_slow, .. } = self;
+        let Self { cluster, tenant, history, load, too_slow, is_quiet, .. } = self;
         load.stop().await;
         let locks = cluster.locks(&tenant, &NAMESPACES, 20);
         look_at_all(&cluster.api(0, &tenant.key), &locks, &history).await;
@@ -78,9 +82,10 @@ impl Watched {
             records.iter().all(|record| matches!(record.outcome, Outcome::Answered(_)))
         };
         assert!(history.with(answered), "requests failed: {:?}", history.troubles());
-        // Programs that are not optimised, on a machine that builds meanwhile, say nothing about time.
-        if !cfg!(debug_assertions) {
+        if is_quiet {
             assert_eq!(too_slow, [""; 0]);
+        } else {
+            println!("times are not judged: calls took long before anything was done");
         }
     }
 }
