@@ -154,3 +154,47 @@ fn a_node_that_lost_its_data_gets_new_replica_ids_and_its_operator_is_told_what_
     let unknown = dev(directory.path(), &["rebuild-node", "--node-id", "nd_9"]);
     assert!(!unknown.status.success() && String::from_utf8_lossy(&unknown.stderr).contains("name one of nd_1, nd_2"));
 }
+
+#[test]
+fn secrets_are_made_once_and_never_overwritten() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = dev(directory.path(), &["secrets"]);
+    assert!(first.status.success(), "{}", String::from_utf8_lossy(&first.stderr));
+    let read = |name: &str| std::fs::read_to_string(directory.path().join("secrets").join(name)).unwrap();
+    let (secret, token) = (read("cluster.secret"), read("operator.token"));
+    assert!(secret.trim().len() == 64 && token.starts_with("hfop_"));
+    let again = dev(directory.path(), &["secrets"]);
+    let said = String::from_utf8_lossy(&again.stderr);
+    assert!(!again.status.success() && said.contains("is not overwritten"), "{said}");
+    assert_eq!((read("cluster.secret"), read("operator.token")), (secret, token));
+}
+
+#[test]
+fn what_is_no_backup_is_refused_before_anything_is_done() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("backup")).unwrap();
+    let output = dev(directory.path(), &["restore", "--from", "backup", "--data-dir", "data"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && said.contains("no manifest.json") && said.contains("use another one"),
+        "{said}"
+    );
+    assert!(!directory.path().join("data").exists());
+}
+
+#[test]
+fn a_cluster_that_does_not_answer_is_said_with_every_node_and_nothing_is_written() {
+    let directory = tempfile::tempdir().unwrap();
+    assert!(dev(directory.path(), &["secrets"]).status.success());
+    let config = printed(&["seed-cluster-config", "--base-port", "1"]);
+    let file = directory.path().join("cluster_config.json");
+    std::fs::write(&file, &config).unwrap();
+    let flags = ["--cluster-config", "cluster_config.json", "--cluster-secret-file", "secrets/cluster.secret"];
+    for words in [&["add-node", "--node-id", "nd_4", "--address", "127.0.0.1:9"][..], &["backup", "--out", "b"]] {
+        let output = dev(directory.path(), &[words, &flags[..]].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("no node of") && said.contains("nd_3"), "{said}");
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), config);
+    assert!(!directory.path().join("b").exists());
+}

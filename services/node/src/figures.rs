@@ -45,10 +45,27 @@ fn take(replica: &Replica) {
     of_shard("holdfast_apply_lag_entries", status.committed_index.saturating_sub(status.applied_index) as f64);
     of_shard("holdfast_snapshot_lag_entries", status.applied_index.saturating_sub(status.snapshot_index) as f64);
     of_shard("holdfast_snapshot_age_seconds", status.snapshot_age.as_secs_f64());
-    for (id, node) in replica.group.members().iter().filter(|(id, _)| **id != replica.group.replica()) {
+    for (id, node) in replica.group.places().iter().filter(|(id, _)| **id != replica.group.replica()) {
         let behind = status.followers.iter().find(|(follower, _)| leads && follower == id);
         let behind = behind.map_or(0, |(_, entries)| *entries) as f64;
         gauge!("holdfast_replica_lag_entries", "shard" => shard.clone(), "node" => node.clone()).set(behind);
+    }
+}
+
+/// This node has no replica of the shard any more.
+pub(crate) fn forget(shard: &str) {
+    let names = [
+        "holdfast_shard_leader",
+        "holdfast_holds",
+        "holdfast_waiting_requests",
+        "holdfast_sessions",
+        "holdfast_queued_commands",
+        "holdfast_apply_lag_entries",
+        "holdfast_snapshot_lag_entries",
+        "holdfast_snapshot_age_seconds",
+    ];
+    for name in names {
+        gauge!(name, "shard" => shard.to_owned()).set(0.0);
     }
 }
 

@@ -14,7 +14,7 @@ use crate::machine::{Observer, ShardMachine};
 use crate::node::{Shared, peers, replica_ids};
 use crate::options::NodeOptions;
 use crate::replica::Replica;
-use crate::stored_config;
+use crate::{figures, stored_config};
 
 /// How often a replica that left the config looks whether its group goes on without it.
 const RETIRE_LOOK: Duration = Duration::from_secs(1);
@@ -171,6 +171,7 @@ async fn retire(shared: Weak<Shared>, id: u64) {
     if let Some(replica) = replica {
         replica.end_duties();
         shared.host.stop_group(id).await;
+        figures::forget(replica.group.shard());
     }
     match shared.store.replica(id).destroy().await {
         Ok(()) => tracing::info!(replica = id, "the replica has left its group; its data is removed"),

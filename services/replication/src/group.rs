@@ -187,8 +187,8 @@ impl Group {
         });
     }
 
-    /// Where replicas are, those included that are leaving.
-    pub(crate) fn places(&self) -> Arc<BTreeMap<u64, String>> {
+    /// Where replicas are, those included that are leaving or have left.
+    pub fn places(&self) -> Arc<BTreeMap<u64, String>> {
         Arc::clone(&self.inner.placement.borrow().known)
     }
 

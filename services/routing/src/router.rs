@@ -118,9 +118,16 @@ impl Router {
         }
         tracing::info!(version = next.config().version, "the cluster config in use");
         *map = Arc::new(next);
+        let gone: Vec<_> = before.into_iter().map(|(id, link)| (map.node(&id).is_none(), id, link)).collect();
         drop((map, links));
-        for (_, link) in before {
-            tokio::spawn(async move { link.shutdown().await });
+        for (is_removed, node, link) in gone {
+            tokio::spawn(async move {
+                link.shutdown().await;
+                if is_removed {
+                    // Neither connected nor missing: there is no such node any more.
+                    metrics::gauge!("holdfast_gateway_node_connected", "node" => node).set(f64::NAN);
+                }
+            });
         }
     }
 

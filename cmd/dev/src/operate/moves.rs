@@ -99,7 +99,7 @@ impl Cluster {
             }
             let old = self.places(some, from, |shard| shard.replica_on(from).is_some());
             if !old.is_empty() {
-                self.settled(some, within).await?;
+                self.need_no_more(some, from, within).await?;
                 self.lead_elsewhere(some, from, Some(to)).await?;
                 let next = self.config.without_replicas(&old)?;
                 self.push(next).await?;

@@ -58,6 +58,24 @@ impl Cluster {
 
     /// Waits until the groups of these shards have the replicas that the config says.
     pub(super) async fn settled(&self, shards: &[String], within: Duration) -> Result<()> {
+        self.wait_for(shards, within, Leader::is_as_configured).await
+    }
+
+    /// Waits until these shards can do without their replicas on that node: all others are voters, with all data.
+    pub(super) async fn need_no_more(&self, shards: &[String], node: &str, within: Duration) -> Result<()> {
+        self.wait_for(shards, within, |leader, shard| {
+            let mut others = shard.replicas.iter().filter(|replica| replica.node_id != node);
+            others.all(|replica| leader.voters.contains(&replica.id))
+        })
+        .await
+    }
+
+    async fn wait_for(
+        &self,
+        shards: &[String],
+        within: Duration,
+        is_so: impl Fn(&Leader, &Shard) -> bool,
+    ) -> Result<()> {
         let deadline = Instant::now() + within;
         let mut looks = interval(LOOK_EVERY);
         let mut told = String::new();
@@ -67,7 +85,7 @@ impl Cluster {
             let open: Vec<String> = leaders
                 .iter()
                 .filter(|(shard, _)| shards.contains(&shard.id))
-                .filter(|(shard, leader)| !leader.as_ref().is_some_and(|leader| leader.is_as_configured(shard)))
+                .filter(|(shard, leader)| !leader.as_ref().is_some_and(|leader| is_so(leader, shard)))
                 .map(|(shard, leader)| describe(&self.config, shard, leader.as_ref()))
                 .collect();
             if open.is_empty() {
