@@ -1,8 +1,9 @@
 //! Replicas that move to other nodes, while the service goes on.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use holdfast_cluster::Shard;
 
@@ -73,9 +74,9 @@ pub(crate) async fn replace_node(args: &ReplaceNodeArgs) -> Result<()> {
     let (from, to) = (&args.node_id, &args.with);
     cluster.node(to)?;
     if cluster.config.node(from).is_some() {
-        let keeps = |shard: &&Shard| shard.replica_on(from).is_some();
-        let shards: Vec<String> = cluster.config.shards().filter(keeps).map(|shard| shard.id.clone()).collect();
-        cluster.move_all(&shards, from, to, &args.pace).await?;
+        for (target, shards) in cluster.targets(from, to)? {
+            cluster.move_all(&shards, from, &target, &args.pace).await?;
+        }
         let next = cluster.config.remove_node(from)?;
         cluster.push(next).await?;
     }
@@ -83,6 +84,28 @@ pub(crate) async fn replace_node(args: &ReplaceNodeArgs) -> Result<()> {
 }
 
 impl Cluster {
+    /// Where the replicas of a node go: all to that one, but of shards that it has a replica of already; these go to the
+    /// node that keeps fewest. A shard with one replica more is in the midst of a move.
+    fn targets(&self, from: &str, to: &str) -> Result<BTreeMap<String, Vec<String>>> {
+        let mut targets: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let keeps = |node: &str| self.config.shards().filter(|shard| shard.replica_on(node).is_some()).count();
+        for application in &self.config.applications {
+            for shard in application.shards.iter().filter(|shard| shard.replica_on(from).is_some()) {
+                let is_moving = shard.replicas.len() > application.replication_factor as usize;
+                let target = if is_moving || shard.replica_on(to).is_none() {
+                    to
+                } else {
+                    let free = self.config.nodes.iter().filter(|node| shard.replica_on(&node.id).is_none());
+                    let free = free.min_by_key(|node| keeps(&node.id));
+                    let problem = || format!("{to} has a replica of {} already, and no other node is free", shard.id);
+                    free.with_context(|| format!("{}: add a node (`dev add-node`)", problem()))?.id.as_str()
+                };
+                targets.entry(target.to_owned()).or_default().push(shard.id.clone());
+            }
+        }
+        Ok(targets)
+    }
+
     /// Moves a few shards at a time. Every step looks at the config as it is, so that it goes on where an earlier run
     /// ended, and swapping the nodes undoes what was begun.
     async fn move_all(&mut self, shards: &[String], from: &str, to: &str, pace: &PaceArgs) -> Result<()> {
