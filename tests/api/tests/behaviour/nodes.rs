@@ -139,7 +139,7 @@ fn a_missing_or_damaged_secret_is_named() {
 #[test]
 fn an_address_that_others_can_reach_is_refused_without_encryption() {
     let mut cluster = Cluster::new();
-    cluster.config["nodes"][0]["address"] = json!("0.0.0.0:7000");
+    cluster.config["nodes"][0]["address"] = json!("192.0.2.7:7000");
     let data_dir = scratch();
     let ended = cluster.start("nd_1", &data_dir);
     assert!(
