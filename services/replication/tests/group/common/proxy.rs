@@ -91,7 +91,8 @@ async fn copy(
     let mut buffer = vec![0; 64 * 1024];
     loop {
         let Ok(length @ 1..) = from.read(&mut buffer).await else { return };
-        if modes.wait_for(|mode| *mode != Mode::Silent).await.is_err() {
+        // What is read after a cut is not passed on, though this task has not been told to end yet.
+        if !modes.wait_for(|mode| *mode != Mode::Silent).await.is_ok_and(|mode| *mode == Mode::Open) {
             return;
         }
         if to.write_all(&buffer[..length]).await.is_err() {
