@@ -22,11 +22,13 @@ const PACKAGES: [(&str, &[&str]); 3] = [
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let root = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../../proto");
+    // Relative, as cargo runs this in the folder of the package: cargo keeps the name of what it has to watch, and checkouts
+    // share a build cache.
+    let root = Path::new("../../proto");
     let out = env::var("OUT_DIR")?;
     println!("cargo:rerun-if-changed={}", root.display());
     for (name, files) in PACKAGES {
-        let descriptors = protox::compile(files, [&root])?;
+        let descriptors = protox::compile(files, [root])?;
         let mut encoded = Vec::new();
         prost::Message::encode(&descriptors, &mut encoded)?;
         fs::write(Path::new(&out).join(format!("{name}.bin")), encoded)?;

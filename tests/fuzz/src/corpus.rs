@@ -1,13 +1,13 @@
 //! Inputs that are kept: one a line, as text or in hex.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::targets::{Target, credential_samples, snapshot_sample};
 
-/// The file of a target.
+/// The file of a target, from the folder of this package, where cargo runs tests.
 pub fn file(target: &Target) -> PathBuf {
     let extension = if target.is_text { "txt" } else { "hex" };
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("corpus").join(format!("{}.{extension}", target.name))
+    Path::new("corpus").join(format!("{}.{extension}", target.name))
 }
 
 /// Its inputs, and those that the code makes itself. Panics when the file can't be read.

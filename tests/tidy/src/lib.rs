@@ -13,10 +13,15 @@ pub mod tree;
 
 use std::path::{Path, PathBuf};
 
-/// The root of the workspace.
+/// The root of the workspace that tests run in: cargo runs them in the folder of their package. A path of the time of
+/// compiling could be that of another checkout, since checkouts share a build cache.
+///
+/// # Panics
+/// When that is not two folders up from here.
 pub fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.ancestors().nth(2).unwrap_or(here).to_owned()
+    let root = Path::new("../..").canonicalize().expect("a test runs in the folder of its package");
+    assert!(root.join("Cargo.lock").is_file(), "{} is not the root of the workspace", root.display());
+    root
 }
 
 /// Fails with every finding on a line of its own.
