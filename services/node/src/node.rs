@@ -215,6 +215,15 @@ impl Node {
         replicas.iter().filter_map(|replica| Some((replica.group.replica(), term(replica)?))).collect()
     }
 
+    /// Shards whose state this node would answer from under its lease just now, and in which term.
+    pub fn leases(&self) -> Vec<(String, u64)> {
+        let replicas = self.shared.replicas();
+        let groups = replicas.iter().map(|replica| &replica.group);
+        let term = |group: &holdfast_replication::Group| group.leadership().borrow().map(|leads| leads.term);
+        let held = groups.filter_map(|group| Some((group, term(group).filter(|term| group.has_lease(*term))?)));
+        held.map(|(group, term)| (group.shard().to_owned(), term)).collect()
+    }
+
     /// Becomes `Some` when the store has failed for good and the node must stop.
     pub fn store_failure(&self) -> watch::Receiver<Option<StorageError>> {
         self.shared.store.failed()

@@ -67,6 +67,7 @@ struct Inner {
     queue: mpsc::Sender<Proposal>,
     leadership: watch::Receiver<Option<Leadership>>,
     given_away: watch::Sender<u64>,
+    lesser_candidates: watch::Sender<u64>,
     acks: Arc<Acks>,
     heard: HeardClock,
     snapshot_age: SnapshotAge,
@@ -123,6 +124,7 @@ impl Group {
             queue,
             leadership,
             given_away,
+            lesser_candidates: watch::Sender::new(0),
             acks,
             heard,
             snapshot_age,
@@ -323,6 +325,20 @@ impl Group {
     /// This replica's leadership now.
     pub(crate) fn leads(&self) -> Option<Leadership> {
         *self.inner.leadership.borrow()
+    }
+
+    /// A candidate of that term was refused, since this replica has more of the log.
+    pub(crate) fn note_lesser_candidate(&self, term: u64) {
+        self.inner.lesser_candidates.send_if_modified(|latest| {
+            let is_later = term > *latest;
+            *latest = term.max(*latest);
+            is_later
+        });
+    }
+
+    /// The latest term in which a candidate was refused, since this replica has more of the log.
+    pub(crate) fn lesser_candidates(&self) -> watch::Receiver<u64> {
+        self.inner.lesser_candidates.subscribe()
     }
 
     /// Ends the leadership of a term for good, before another replica takes over.

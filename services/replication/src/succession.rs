@@ -12,21 +12,30 @@ use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::raft::TransferLeaderRequest;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::group::Group;
 use crate::types::Vote;
 
-/// How long the next survivor waits for the one before it: a vote takes a few milliseconds, and fails when that one has
-/// less of the log. Two that stand at the same time may keep each other from winning.
+/// How long the next survivor waits for the one before it: a vote takes a few milliseconds.
 const TURN: Duration = Duration::from_millis(60);
+
+/// How often a survivor that was not elected stands again before it leaves it to the ordinary election.
+const MORE_TRIES: u32 = 4;
 
 impl Group {
     /// The process that hosts that replica refused a connection at that time: if it led, a survivor takes over.
     pub(crate) async fn succeed(&self, gone: u64, refused_at: Instant) {
         // A replica that is only being taken in has no vote to win with.
         let Some(vote) = self.led_by(gone).filter(|_| self.is_member()) else { return };
-        sleep(TURN * self.turn(gone)).await;
+        let turn = self.turn(gone);
+        let mut lesser = self.lesser_candidates();
+        tokio::select! {
+            () = sleep(TURN * turn) => {}
+            // The one before it was refused, for it has less of the log: nobody else is to be waited for.
+            _ = lesser.wait_for(|term| *term > vote.leader_id.term) => {}
+        }
         // A replica that was started again does not lead within a lease, so that within half of one it is still the
         // process that is gone which led.
         if refused_at.elapsed() > self.timing().lease() / 2 || self.led_by(gone).as_ref() != Some(&vote) {
@@ -37,6 +46,35 @@ impl Group {
         let request = TransferLeaderRequest::new(vote, self.replica(), None);
         // It fails only when the replica has stopped.
         let _ = self.raft().handle_transfer_leader(request).await;
+        self.stand_again(turn, refused_at, lesser).await;
+    }
+
+    /// Two survivors that stood in the same term keep each other from winning, also when one of them has less of the log
+    /// and was refused. So whoever is still a candidate stands in a later term, in turns as before, or at once when it
+    /// has refused another one for its log. These are ordinary votes: a lease of anybody elected meanwhile protects that
+    /// one, and candidates have none to protect.
+    async fn stand_again(&self, turn: u32, refused_at: Instant, mut lesser: watch::Receiver<u64>) {
+        for _ in 0..MORE_TRIES {
+            let Some(term) = self.stands_in().await else { return };
+            tokio::select! {
+                () = sleep(TURN * (turn + 1)) => {}
+                _ = lesser.wait_for(|other| *other >= term) => {}
+            }
+            let is_late = refused_at.elapsed() > self.timing().lease() / 2;
+            if is_late || !self.may_vote() || self.stands_in().await != Some(term) {
+                return;
+            }
+            tracing::info!(shard = self.shard(), replica = self.replica(), term, "not elected yet; standing again");
+            let _ = self.raft().trigger().elect(false).await;
+        }
+    }
+
+    /// The term in which this replica is a candidate that was not elected yet.
+    async fn stands_in(&self) -> Option<u64> {
+        // Asked for, since what is watched may be a little older than what was begun just now.
+        let vote = self.raft().with_raft_state(|state| *state.vote_ref()).await.ok()?;
+        let is_candidate = vote.leader_id.voted_for == self.replica() && !vote.is_committed();
+        is_candidate.then_some(vote.leader_id.term)
     }
 
     /// The vote by which that replica leads, as far as this one knows.

@@ -48,7 +48,12 @@ async fn vote(group: &Group, body: &[u8]) -> Result<Bytes, String> {
     if !group.may_vote() && !request.leadership_transfer {
         return Err(HOLDS_BACK.into());
     }
-    group.raft().vote(request).await.map(|response| encode(&response)).map_err(|error| error.to_string())
+    let (term, log) = (request.vote.leader_id.term, request.last_log_id);
+    let response = group.raft().vote(request).await.map_err(|error| error.to_string())?;
+    if !response.vote_granted && response.last_log_id > log {
+        group.note_lesser_candidate(term);
+    }
+    Ok(encode(&response))
 }
 
 async fn pre_vote(group: &Group, body: &[u8]) -> Result<Bytes, String> {

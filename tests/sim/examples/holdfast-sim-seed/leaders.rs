@@ -1,6 +1,10 @@
-//! Who leads a shard in a term: one replica, and no other one ever.
+//! Who leads a shard: in a term one replica, and no other one ever; under a lease one replica at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// What a process told of its leases holds for so long: it tells every 5 ms.
+const HOLDS_FOR: Duration = Duration::from_millis(10);
 
 /// The leaders of all terms that were seen.
 #[derive(Default)]
@@ -22,9 +26,53 @@ impl Leaders {
     }
 }
 
+/// Pairs of terms of a shard whose leases were held at one time when that was last looked at. One look may be right
+/// about one of them and late about the other; two are not.
+#[derive(Default)]
+pub(crate) struct Leases(BTreeSet<(String, u64, u64)>);
+
+impl Leases {
+    /// Takes what each node told of its leases, and when. Answers what must not be.
+    pub(crate) fn look(
+        &mut self,
+        at: Duration,
+        told: impl Iterator<Item = (Duration, Vec<(String, u64)>)>,
+    ) -> Vec<String> {
+        let mut held: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        for (shard, term) in told.filter(|(when, _)| *when + HOLDS_FOR >= at).flat_map(|(_, leases)| leases) {
+            held.entry(shard).or_default().push(term);
+        }
+        let mut both = BTreeSet::new();
+        for (shard, mut terms) in held {
+            terms.sort_unstable();
+            both.extend(terms.windows(2).map(|pair| (shard.clone(), pair[0], pair[1])));
+        }
+        let again: Vec<String> = both
+            .intersection(&self.0)
+            .map(|(shard, one, other)| {
+                format!("[one lease at a time] {shard}: the leaders of terms {one} and {other} both hold one")
+            })
+            .collect();
+        self.0 = both;
+        again
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_leases_at_a_time_are_found_unless_one_look_was_late() {
+        let ms = Duration::from_millis;
+        let lease = |at, term| (at, vec![("locks_00".to_owned(), term)]);
+        let mut leases = Leases::default();
+        assert!(leases.look(ms(10), [lease(ms(10), 3), lease(ms(9), 4)].into_iter()).is_empty());
+        assert!(leases.look(ms(15), [lease(ms(15), 4), (ms(14), Vec::new())].into_iter()).is_empty());
+        assert!(leases.look(ms(40), [lease(ms(15), 3), lease(ms(39), 4)].into_iter()).is_empty(), "one is paused");
+        assert!(leases.look(ms(50), [lease(ms(50), 3), lease(ms(49), 4)].into_iter()).is_empty());
+        assert_eq!(leases.look(ms(55), [lease(ms(55), 3), lease(ms(54), 4)].into_iter()).len(), 1);
+    }
 
     #[test]
     fn a_second_leader_of_a_term_is_found() {

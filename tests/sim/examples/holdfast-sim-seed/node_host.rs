@@ -49,6 +49,7 @@ async fn serve(world: &Arc<World>, number: usize) -> anyhow::Result<String> {
     options.wall_clock = wall_clock(&slot.wall_skew_ms);
     tokio::spawn(drift(plan.drift_ppm[number]));
     tokio::task::spawn_local(pauses(Arc::clone(world), number));
+    tokio::task::spawn_local(leases(Arc::clone(world), number));
     let listener = SimListener::bind().await?;
     let store = NodeStore::in_memory(&slot.disk, &options.identity())?;
     let observer = NodeObserver { node: number, ledger: Arc::clone(&world.ledger) };
@@ -96,6 +97,17 @@ async fn pauses(world: Arc<World>, number: usize) {
         if pause_ms > 0 && !pause::this_process(pause_ms).await {
             world.violation(format!("[simulation] {} went on while it was paused", node_name(number)));
         }
+    }
+}
+
+/// Tells again and again which leases this process holds by its own clock, which only itself can read. One that is paused
+/// or gone tells nothing.
+async fn leases(world: Arc<World>, number: usize) {
+    let slot = &world.nodes[number];
+    loop {
+        sleep(LOOK).await;
+        let held = slot.node.lock().as_ref().map(|node| node.leases()).unwrap_or_default();
+        *slot.leases.lock() = (now().unwrap_or_default(), held);
     }
 }
 

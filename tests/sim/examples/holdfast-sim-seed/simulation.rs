@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use turmoil::{Builder, Sim};
 
 use crate::faults::Faults;
-use crate::leaders::Leaders;
+use crate::leaders::{Leaders, Leases};
 use crate::plan::Plan;
 use crate::world::{Stage, World, gateway_name, node_name};
 use crate::{check, gateway_host, node_host};
@@ -67,7 +67,8 @@ pub(crate) fn run(plan: Plan) -> Result<Report> {
     watch_panics(&world);
     let sim = build(&world)?;
     let faults = Faults::new(&world);
-    let mut running = Running { world: Arc::clone(&world), sim, faults, steps: 0, leaders: Leaders::default() };
+    let (leaders, leases) = (Leaders::default(), Leases::default());
+    let mut running = Running { world: Arc::clone(&world), sim, faults, steps: 0, leaders, leases };
     let healed_after = running.all_stages()?;
     let (simulated, injected) = (running.sim.elapsed(), running.faults.injected());
     if world.violations().is_empty() {
@@ -136,6 +137,7 @@ struct Running {
     faults: Faults,
     steps: u64,
     leaders: Leaders,
+    leases: Leases,
 }
 
 impl Running {
@@ -207,8 +209,17 @@ impl Running {
         self.faults.step(&mut self.sim, at);
         if self.steps.is_multiple_of(LOOK_STEPS) {
             self.look_at_leaders(at);
+            self.look_at_leases(at);
         }
         Ok(self.world.violations().is_empty())
+    }
+
+    /// One lease at a time: what one leader answers from memory another one cannot change meanwhile.
+    fn look_at_leases(&mut self, at: Duration) {
+        let told = self.world.nodes.iter().map(|slot| slot.leases.lock().clone());
+        for what in self.leases.look(at, told) {
+            self.world.violation(what);
+        }
     }
 
     /// One leader a term.

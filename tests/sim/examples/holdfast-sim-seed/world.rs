@@ -56,6 +56,8 @@ pub(crate) struct NodeSlot {
     pub(crate) pause_ms: AtomicU64,
     /// How often it was started.
     pub(crate) starts: AtomicU64,
+    /// Shards that its process held the lease of when it last looked, with the term, and when that was.
+    pub(crate) leases: Mutex<(Duration, Vec<(String, u64)>)>,
     /// How far its wall clock is ahead of the others', in milliseconds.
     pub(crate) wall_skew_ms: Arc<AtomicI64>,
 }
@@ -97,6 +99,7 @@ impl World {
             stop: Mutex::default(),
             pause_ms: AtomicU64::new(0),
             starts: AtomicU64::new(0),
+            leases: Mutex::default(),
             wall_skew_ms: Arc::default(),
         };
         Ok(Arc::new(Self {

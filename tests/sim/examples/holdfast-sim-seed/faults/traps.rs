@@ -101,7 +101,9 @@ impl Traps {
                 (Duration::from_millis(2_500), Act::End),
             ],
             Trap::Vote => vec![
-                now(Act::Cut(leader, one)),
+                // All have the same log then, so that anybody may vote for anybody.
+                now(Act::CutFromGateways(leader)),
+                (Duration::from_millis(200), Act::Cut(leader, one)),
                 now(Act::Cut(leader, other)),
                 now(Act::Cut(one, other)),
                 now(Act::SlowDisk(leader)),
