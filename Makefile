@@ -31,7 +31,9 @@ run: setup ## Build and start one process with everything in it; flags in ARGS="
 cluster: build ## Build and start three nodes and a gateway; flags in ARGS="...".
 	@exec bin/dev cluster up $(ARGS)
 
+# `cargo test` makes no program of an example that has tests of its own: the one of the simulation would be missing, or old.
 test: build ## Run all tests.
+	cargo build --release --workspace --examples
 	cargo test --release --workspace
 
 console-shots: build ## Take pictures of the console with live data; where Chromium is missing, it says so.

@@ -113,7 +113,7 @@ fn program() -> Result<PathBuf> {
 
 fn found(program: &Path) -> Result<PathBuf> {
     program.canonicalize().with_context(|| {
-        format!("{} is not there; `cargo build -p holdfast-sim-tests --examples` builds it", program.display())
+        format!("{} is not there; `cargo build --release --workspace --examples` builds it", program.display())
     })
 }
 
