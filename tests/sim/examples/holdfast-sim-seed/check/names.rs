@@ -30,7 +30,7 @@ pub(crate) struct Names {
 impl Names {
     /// Runs a command.
     pub(crate) fn apply(&mut self, command: &Command) -> Option<Expected> {
-        let command = match command {
+        let command = match command.inner() {
             Command::Namespaces(command) => command,
             Command::OutboxConfirm { .. } => return Some(Expected::Done),
             _ => return None,

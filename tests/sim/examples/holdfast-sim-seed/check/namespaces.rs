@@ -40,7 +40,7 @@ pub(crate) fn replay(shard: &str, entries: &[Entry], findings: &mut Vec<String>)
                 findings
                     .push(format!("{shard}: [names] entry {at} {command:?} was answered {reply:?}, not {expected:?}"));
             }
-            let (Command::Namespaces(command), Some(seen)) = (&command, seen) else { continue };
+            let (Command::Namespaces(command), Some(seen)) = (command.inner(), seen) else { continue };
             replayed.index(at, command, &mut names, seen, &mut |what| {
                 findings.push(format!("{shard}: [names] entry {at} {what}"));
             });

@@ -126,7 +126,7 @@ pub(crate) fn replay(shard: &str, entries: &[Entry], restores: Vec<Restore>, fin
                 find(format!("[model] {command:?} was answered {:?}, not {reply:?}", codec::decode::<Reply>(recorded)));
             }
             let mut granted = None;
-            if let Command::Locks(command) = &command {
+            if let Command::Locks(command) = command.inner() {
                 replayed.command(at, command, &reply);
                 granted = invariants::direct_grant(command, &reply);
             }
