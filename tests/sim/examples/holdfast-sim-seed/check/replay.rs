@@ -87,6 +87,16 @@ pub(crate) struct Replayed {
     pub(crate) expiries: Vec<Expiry>,
     /// Calls that wait, by their place in the queue.
     waits: BTreeMap<WaitId, Vec<usize>>,
+    /// Waits that the present entry has ended so far.
+    settled: Vec<Settled>,
+}
+
+/// A wait that is over.
+struct Settled {
+    calls: Vec<usize>,
+    outcome: Result<u64, Reason>,
+    life: NamespaceRef,
+    paths: Vec<Path>,
 }
 
 /// How a shard looks, from step to step.
@@ -133,6 +143,7 @@ pub(crate) fn replay(shard: &str, entries: &[Entry], restores: Vec<Restore>, fin
             watching.step(&mut replayed, &mut core, (at, entry), granted, &mut find);
         }
         replayed.revisions.push(core.revision());
+        replayed.tell_settled(at);
         let restores = restores.iter_mut().filter(|(restore, _)| restore.places.contains(&(at + 1)));
         for (restore, is_right) in restores {
             *is_right |= restore.state == digest(&core);
@@ -180,12 +191,13 @@ impl Replayed {
     pub(crate) fn view(&self, place: usize, life: &NamespaceRef, path: &Path) -> SeenLock {
         let changes = self.views.get(&(life.clone(), path.clone())).map(Vec::as_slice).unwrap_or_default();
         let last = changes[..changes.partition_point(|(from, _)| *from <= place)].last();
-        last.and_then(|(_, view)| view.clone()).unwrap_or_else(|| SeenLock {
-            path: path.clone(),
-            state: LockState::Unlocked,
-            revision: self.revisions[place],
-            holders: Vec::new(),
-        })
+        last.and_then(|(_, view)| view.clone()).unwrap_or_else(|| self.free(place, path))
+    }
+
+    /// A lock that nobody holds.
+    fn free(&self, place: usize, path: &Path) -> SeenLock {
+        let (path, revision) = (path.clone(), self.revisions[place]);
+        SeenLock { path, state: LockState::Unlocked, revision, holders: Vec::new() }
     }
 
     /// The open life of a name at a place.
@@ -237,14 +249,25 @@ impl Replayed {
         self.writes.entry(key).or_default().push((at, came(reply)));
     }
 
+    /// Whoever waited is told after the entry, with the locks as they are then.
+    fn tell_settled(&mut self, at: usize) {
+        for Settled { calls, outcome, life, paths } in std::mem::take(&mut self.settled) {
+            let is_open = self.open_life(at + 1, life.account, &life.name).as_ref() == Some(&life);
+            let view = |path: &Path| if is_open { self.view(at + 1, &life, path) } else { self.free(at + 1, path) };
+            let locks: Vec<SeenLock> = paths.iter().map(view).collect();
+            for call in calls {
+                let came = Came::Acquired { outcome, locks: locks.clone() };
+                self.acquires.entry(call).or_default().push((at, came));
+            }
+        }
+    }
+
     fn effect(&mut self, at: usize, applied_at: Duration, effect: &Effect) {
         match effect {
-            Effect::Settled { wait, outcome, locks, .. } => {
-                let locks: Vec<SeenLock> = locks.iter().map(seen).collect();
-                for call in self.waits.remove(wait).unwrap_or_default() {
-                    let came = Came::Acquired { outcome: outcome_of(outcome), locks: locks.clone() };
-                    self.acquires.entry(call).or_default().push((at, came));
-                }
+            Effect::Settled { namespace, wait, outcome, locks, .. } => {
+                let paths = locks.iter().map(|lock| lock.path.clone()).collect();
+                let calls = self.waits.remove(wait).unwrap_or_default();
+                self.settled.push(Settled { calls, outcome: outcome_of(outcome), life: namespace.clone(), paths });
             }
             Effect::SessionOpened { session_id, .. } => {
                 let life = SessionLife { opened: at, ended: None };
