@@ -27,8 +27,9 @@ const MORE_TRIES: u32 = 4;
 impl Group {
     /// The process that hosts that replica refused a connection at that time: if it led, a survivor takes over.
     pub(crate) async fn succeed(&self, gone: u64, refused_at: Instant) {
-        // A replica that is only being taken in has no vote to win with.
-        let Some(vote) = self.led_by(gone).filter(|_| self.is_member()) else { return };
+        // A replica that is only being taken in has no vote to win with. One that restarted just now would most likely have
+        // less of the log, and could not help the others to an ordinary vote after it had given its own to itself.
+        let Some(vote) = self.led_by(gone).filter(|_| self.is_member() && self.may_vote()) else { return };
         let turn = self.turn(gone);
         let mut lesser = self.lesser_candidates();
         tokio::select! {
