@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::group::Group;
 
@@ -17,15 +17,31 @@ impl Group {
     /// From the beginning of the hand-over it neither proposes nor reads: the next leader's voters do not wait for the
     /// end of this one's lease.
     pub async fn hand_over(&self, within: Duration) -> bool {
-        self.hand_over_among(|_| true, within).await
+        let Some(leads) = self.leads() else { return true };
+        let Some((target, _)) = self.successor(leads.term, |_| true) else { return false };
+        self.hand_over_to(target, leads.term, Instant::now() + within).await
     }
 
-    /// The same, to a voter that is suitable.
+    /// The same, to a voter that is suitable. One that lives may lack a fresh acknowledgement for a moment,
+    /// above all when it became a voter just now, so it is waited for.
     pub async fn hand_over_among(&self, is_suitable: impl Fn(u64) -> bool, within: Duration) -> bool {
         let deadline = Instant::now() + within;
-        let Some(leads) = self.leads() else { return true };
-        let Some((target, _)) = self.successor(leads.term, is_suitable) else { return false };
-        self.give_away(leads.term);
+        // Whoever lives acknowledges several heartbeats within a lease.
+        let heard_by = deadline.min(Instant::now() + 2 * self.timing().lease());
+        loop {
+            let Some(leads) = self.leads() else { return true };
+            if let Some((target, _)) = self.successor(leads.term, &is_suitable) {
+                return self.hand_over_to(target, leads.term, deadline).await;
+            }
+            if Instant::now() >= heard_by {
+                return false;
+            }
+            sleep_until(heard_by.min(Instant::now() + self.timing().heartbeat)).await;
+        }
+    }
+
+    async fn hand_over_to(&self, target: u64, term: u64, deadline: Instant) -> bool {
+        self.give_away(term);
         let mut leadership = self.leadership();
         let withdrawn = leadership.wait_for(|leads| leads.is_none());
         if !matches!(timeout_at(deadline, withdrawn).await, Ok(Ok(_))) {

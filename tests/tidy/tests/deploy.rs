@@ -89,6 +89,24 @@ fn alerts_ask_for_figures_that_exist_and_say_what_to_do() {
     assert_none(&findings);
 }
 
+/// Whoever is woken looks there.
+#[test]
+fn every_alert_is_in_the_guide_with_what_to_do() {
+    let guide = fs::read_to_string(root().join("docs/running.md")).unwrap();
+    let rows: Vec<Vec<&str>> = guide.lines().map(|line| line.split('|').map(str::trim).collect()).collect();
+    let is_told = |name: &str, is_critical: bool| {
+        let first = format!("`{name}`{}", if is_critical { " (critical)" } else { "" });
+        rows.iter().any(|row| matches!(row[..], ["", alert, means, act, ""] if alert == first && !means.is_empty() && !act.is_empty()))
+    };
+    let rules = rules();
+    let alerts =
+        rules.iter().filter_map(|rule| Some((rule["alert"].as_str()?, rule["labels"]["severity"] == "critical")));
+    let missing = alerts.filter(|(name, is_critical)| !is_told(name, *is_critical));
+    let findings: Vec<String> =
+        missing.map(|(name, _)| format!("docs/running.md: nothing to do about {name}")).collect();
+    assert_none(&findings);
+}
+
 #[test]
 fn dashboards_ask_for_figures_that_exist() {
     let (counted, boards) = (counted(), dashboards());

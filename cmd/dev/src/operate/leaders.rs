@@ -1,10 +1,12 @@
 //! Leaderships that move to other replicas.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use holdfast_cluster::Shard;
 
-use super::watch::Leader;
+use super::watch::{Leader, Wait};
 use super::{Cluster, ClusterArgs};
 use crate::output;
 
@@ -101,15 +103,30 @@ impl Cluster {
         Ok(true)
     }
 
-    /// Whatever the node leads of these shards is led by another one, at best by that one.
-    pub(super) async fn lead_elsewhere(&self, shards: &[String], node: &str, to: Option<&str>) -> Result<()> {
-        for (shard, leader) in self.leaders().await {
-            let Some(leader) = leader.filter(|leader| leader.node == node && shards.contains(&shard.id)) else {
-                continue;
-            };
-            let successor = to.map_or(Successor::Anyone, Successor::On);
-            self.transfer(&shard, &leader, successor).await.with_context(|| shard.id.clone())?;
+    /// Waits until the node leads none of these shards. That one is to lead what it led, or whoever can when that one
+    /// does not: where leadership goes matters less than that the shard goes on.
+    pub(super) async fn lead_elsewhere(&self, shards: &[String], node: &str, to: &str, within: Duration) -> Result<()> {
+        let mut successor = Successor::On(to);
+        let mut wait = Wait::begin(within);
+        loop {
+            wait.look().await;
+            let mut open = Vec::new();
+            for (shard, leader) in self.leaders().await.into_iter().filter(|(shard, _)| shards.contains(&shard.id)) {
+                match leader {
+                    None => open.push(format!("{}: it has no leader", shard.id)),
+                    Some(leader) if leader.node == node => {
+                        if let Err(error) = self.transfer(&shard, &leader, successor).await {
+                            open.push(format!("{}: {error:#}", shard.id));
+                        }
+                    }
+                    Some(_) => {}
+                }
+            }
+            if open.is_empty() {
+                return Ok(());
+            }
+            wait.is_open(format!("not every leadership has left {node} yet: {}", open.join("; ")))?;
+            successor = Successor::Anyone;
         }
-        Ok(())
     }
 }

@@ -123,7 +123,7 @@ impl Cluster {
             let old = self.places(some, from, |shard| shard.replica_on(from).is_some());
             if !old.is_empty() {
                 self.need_no_more(some, from, within).await?;
-                self.lead_elsewhere(some, from, Some(to)).await?;
+                self.lead_elsewhere(some, from, to, within).await?;
                 let next = self.config.without_replicas(&old)?;
                 self.push(next).await?;
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use holdfast_cluster::{ClusterConfig, Shard};
 use holdfast_proto::internal::ReplicaStatus;
-use tokio::time::{Instant, interval};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 use super::Cluster;
 use crate::output;
@@ -76,11 +76,9 @@ impl Cluster {
         within: Duration,
         is_so: impl Fn(&Leader, &Shard) -> bool,
     ) -> Result<()> {
-        let deadline = Instant::now() + within;
-        let mut looks = interval(LOOK_EVERY);
-        let mut told = String::new();
+        let mut wait = Wait::begin(within);
         loop {
-            looks.tick().await;
+            wait.look().await;
             let leaders = self.leaders().await;
             let open: Vec<String> = leaders
                 .iter()
@@ -91,17 +89,48 @@ impl Cluster {
             if open.is_empty() {
                 return Ok(());
             }
-            let line = format!("{} of {} shards to go: {}", open.len(), shards.len(), open.join("; "));
-            if line != told {
-                output::note(&line);
-                told = line;
-            }
-            ensure!(
-                Instant::now() < deadline,
-                "not finished within {} s: {told}. What is done stays; run the same again to go on",
-                within.as_secs()
-            );
+            wait.is_open(format!("{} of {} shards to go: {}", open.len(), shards.len(), open.join("; ")))?;
         }
+    }
+}
+
+/// A bounded wait that says what it waits for.
+pub(super) struct Wait {
+    within: Duration,
+    deadline: Instant,
+    looks: Interval,
+    told: String,
+}
+
+impl Wait {
+    pub(super) fn begin(within: Duration) -> Self {
+        let deadline = Instant::now() + within;
+        let mut looks = interval(LOOK_EVERY);
+        // A look may take longer than the time between two.
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self { within, deadline, looks, told: String::new() }
+    }
+
+    /// Waits until it is time for the next look.
+    pub(super) async fn look(&mut self) {
+        self.looks.tick().await;
+    }
+
+    /// It is not over yet, for that reason, which is said once.
+    ///
+    /// # Errors
+    /// When its time is up.
+    pub(super) fn is_open(&mut self, reason: String) -> Result<()> {
+        ensure!(
+            Instant::now() < self.deadline,
+            "not finished within {} s: {reason}. What is done stays; run the same command again to go on",
+            self.within.as_secs()
+        );
+        if reason != self.told {
+            output::note(&reason);
+            self.told = reason;
+        }
+        Ok(())
     }
 }
 

@@ -244,6 +244,36 @@ async fn a_leader_without_followers_keeps_its_leadership_when_asked_to_hand_over
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handing_over_to_one_waits_until_that_one_may_lead() {
+    let cluster = Cluster::formed(Setup::default()).await;
+    let (leader, _) = cluster.leader().await;
+    let target = replica_id((leader + 1) % 3);
+    let (may_lead, asked) = (AtomicBool::new(false), AtomicBool::new(false));
+    let is_suitable = |replica| {
+        asked.store(true, Ordering::Release);
+        replica == target && may_lead.load(Ordering::Acquire)
+    };
+    let becoming_suitable = eventually("somebody to lead is looked for in vain", || async {
+        let was_asked = asked.load(Ordering::Acquire);
+        was_asked.then(|| may_lead.store(true, Ordering::Release))
+    });
+    let group = cluster.group(leader);
+    let (is_over, ()) = tokio::join!(group.hand_over_among(is_suitable, Duration::from_secs(5)), becoming_suitable);
+    assert!(is_over);
+    eventually("that one leads", || async { (group.status().leader == Some(target)).then_some(()) }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handing_over_to_nobody_that_may_lead_ends_in_time_and_changes_nothing() {
+    let cluster = Cluster::formed(Setup::default()).await;
+    let (leader, leads) = cluster.leader().await;
+    let began = Instant::now();
+    assert!(!cluster.group(leader).hand_over_among(|_| false, PATIENCE).await);
+    assert!(began.elapsed() < PATIENCE);
+    propose_to(cluster.group(leader), leads.term, &command("still served")).await.expect("answered");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_groups_share_the_connections_and_all_of_them_survive_a_kill() {
     let setup = Setup { groups: 16, rocks: true, snapshot_after: 200, keep_entries: 20, ..Setup::default() };
     let mut cluster = Cluster::formed(setup).await;
