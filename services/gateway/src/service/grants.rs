@@ -15,19 +15,21 @@ use crate::error::ApiResult;
 const SESSION_GRANT_LIFE: Duration = Duration::from_secs(60);
 
 impl Service {
-    /// A signed grant for each of the locks that the owner holds, in their order.
+    /// A signed grant for each of the locks that the owner holds, in their order. After a wait nobody knows how old what
+    /// was said of them is, so each is asked about: a grant is not to outlive its hold.
     pub(super) async fn sign_grants(
         &self,
         tenant: Tenant<'_>,
         context: &CallContext,
         owner: &Owner,
         locks: &[LockInfo],
+        waited: bool,
     ) -> ApiResult<Vec<String>> {
         let mut grants = Vec::with_capacity(locks.len());
         for lock in locks {
             let hold = match hold_of(owner, lock) {
-                Some(hold) => hold.clone(),
-                None => match self.hold_among_all(tenant, context, owner, lock).await? {
+                Some(hold) if !waited => hold.clone(),
+                _ => match self.hold_as_it_is(tenant, context, owner, lock).await? {
                     Some(hold) => hold,
                     // It has ended by now, and there is nothing to be said for it.
                     None => continue,
@@ -38,8 +40,8 @@ impl Service {
         Ok(grants)
     }
 
-    /// An acquire shows some readers only, and the owner may not be among them.
-    async fn hold_among_all(
+    /// Also for a reader in a crowd: an acquire shows some of them only.
+    async fn hold_as_it_is(
         &self,
         tenant: Tenant<'_>,
         context: &CallContext,
@@ -48,8 +50,9 @@ impl Service {
     ) -> ApiResult<Option<Holder>> {
         let path = Path(lock.path.clone());
         let make = |namespace| Ask::from(Query::Lock { namespace, path: path.clone() });
+        let asked = Timestamp::now();
         let reply = self.ask_locks(tenant, &lock.namespace, context, make).await?;
-        let shown = Shown::new(&lock.namespace, reply.clock_ms);
+        let shown = Shown::new(&lock.namespace, reply.clock_ms, asked);
         let whole = expect_answer!(reply.outcome?, Answer::Lock(lock) => shown.lock(lock))?;
         Ok(hold_of(owner, &whole).cloned())
     }
