@@ -11,7 +11,7 @@ use super::tokens::unsigned;
 use super::{CallContext, Holder, LockInfo, Service, Tenant, Timestamp, mode_name};
 use crate::error::ApiResult;
 
-/// How long the signed grant of a session's hold is good, which ends with its session and at no known time.
+/// Longest life of the signed grant of a session's hold: the session may be closed any time.
 const SESSION_GRANT_LIFE: Duration = Duration::from_secs(60);
 
 impl Service {
@@ -25,6 +25,10 @@ impl Service {
         locks: &[LockInfo],
         waited: bool,
     ) -> ApiResult<Vec<String>> {
+        let session_end = match owner {
+            Owner::Process(_) => None,
+            Owner::Session { session_id, .. } => Some(self.end_of_session(tenant, context, locks, session_id).await?),
+        };
         let mut grants = Vec::with_capacity(locks.len());
         for lock in locks {
             let hold = match hold_of(owner, lock) {
@@ -35,9 +39,26 @@ impl Service {
                     None => continue,
                 },
             };
-            grants.push(self.sign_grant(tenant, lock, hold)?);
+            // That of a process has an end of its own.
+            let Some(end) = hold.expires_at.or(session_end) else { continue };
+            grants.push(self.sign_grant(tenant, lock, hold, end)?);
         }
         Ok(grants)
+    }
+
+    /// Until when a session lives whatever becomes of it, or for as long as a grant of its holds is good.
+    async fn end_of_session(
+        &self,
+        tenant: Tenant<'_>,
+        context: &CallContext,
+        locks: &[LockInfo],
+        session_id: &str,
+    ) -> ApiResult<Timestamp> {
+        let Some(lock) = locks.first() else { return Ok(Timestamp::now()) };
+        let asked = Timestamp::now();
+        let left_ms = self.read_session(tenant, context, &lock.namespace, session_id).await?.remaining_ms;
+        let life_ms = u64::try_from(SESSION_GRANT_LIFE.as_millis()).unwrap_or(u64::MAX);
+        Ok(Timestamp(asked.0.saturating_add(left_ms.min(life_ms))))
     }
 
     /// Also for a reader in a crowd: an acquire shows some of them only.
@@ -57,19 +78,17 @@ impl Service {
         Ok(hold_of(owner, &whole).cloned())
     }
 
-    fn sign_grant(&self, tenant: Tenant<'_>, lock: &LockInfo, hold: Holder) -> ApiResult<String> {
-        let now = Timestamp::now().0;
-        let life_ms = u64::try_from(SESSION_GRANT_LIFE.as_millis()).unwrap_or(u64::MAX);
+    fn sign_grant(&self, tenant: Tenant<'_>, lock: &LockInfo, hold: Holder, end: Timestamp) -> ApiResult<String> {
         let grant = GrantToSign {
             account: tenant.account.id,
             namespace: lock.namespace.clone(),
             path: lock.path.clone(),
             mode: mode_name(hold.mode),
             fencing_token: hold.fencing_token,
-            expires_at_ms: hold.expires_at.map_or(now.saturating_add(life_ms), |expires_at| expires_at.0),
+            expires_at_ms: end.0,
             owner: GrantOwner { process_id: hold.process_id, session_id: hold.session_id, holder: hold.holder },
         };
-        self.inner.tokens.keys.sign_grant(grant, now).map_err(unsigned)
+        self.inner.tokens.keys.sign_grant(grant, Timestamp::now().0).map_err(unsigned)
     }
 }
 

@@ -57,6 +57,23 @@ async fn an_answer_that_comes_late_makes_nothing_end_later() {
 }
 
 #[tokio::test]
+async fn the_grant_of_a_session_ends_with_what_is_left_of_it_and_after_a_minute_at_most() {
+    let (world, tenant) = late().await;
+    for (number, ttl_ms) in [5_000, 600_000].into_iter().enumerate() {
+        let request = CreateSession { namespace: "demo".into(), process_id: "p".into(), ttl_ms, metadata: [].into() };
+        let session = world.service.create_session(&tenant, &context(), request).await.unwrap();
+        let owner = OwnerFields { session_id: Some(session.session_id), ..OwnerFields::default() };
+        let terms = Terms { signed: true, ..Terms::default() };
+        let request = AcquireLock { owner, terms, ..acquire(&format!("l{number}"), "", Mode::Write) };
+        let answer = world.service.acquire_lock(&tenant, &context(), request).await.unwrap();
+        let asked_by = Timestamp::now().0 - LATE_MS;
+        let exp_ms = exp_ms(answer.signed_grant.as_ref());
+        assert!(exp_ms <= asked_by + ttl_ms.min(60_000), "{} ms too late", exp_ms - asked_by - ttl_ms.min(60_000));
+        assert!(exp_ms > asked_by + ttl_ms.min(60_000) - 5_000);
+    }
+}
+
+#[tokio::test]
 async fn what_was_waited_for_is_looked_at_before_it_is_signed() {
     let (world, tenant) = late().await;
     let mut request = signed(None);
