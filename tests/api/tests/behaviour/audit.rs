@@ -102,3 +102,24 @@ async fn an_account_sees_its_own_and_the_operator_all() {
     let last = &log(&operator, &format!("?account={}", other.account)).await[0];
     assert_eq!(last["action"], "ACCOUNT_DELETED", "also of accounts that are gone");
 }
+
+#[tokio::test]
+async fn a_key_for_some_namespaces_sees_nothing_of_others() {
+    let tenant = tenant(server()).await;
+    let key = json!({"namespaces": ["own"], "scopes": ["account:admin"]});
+    let made = tenant.rest.json("POST /v1/api-keys", key).await.ok();
+    let narrow = tenant.rest.with_key(made["api_key"].as_str().unwrap());
+    for name in ["own", "secret"] {
+        tenant.namespace(name).await;
+    }
+    let told = |entries: Vec<Value>| {
+        let mut told: Vec<_> = entries.iter().map(|entry| entry["namespace"].as_str().map(str::to_owned)).collect();
+        told.sort_unstable();
+        told
+    };
+    // The account itself and its two keys come first.
+    let [own, secret] = ["own", "secret"].map(|name| Some(name.to_owned()));
+    let whole = [None, None, None, own, secret];
+    assert_eq!(told(log(&narrow, "").await), whole[..4]);
+    assert_eq!(told(log(&tenant.rest, "").await), whole);
+}
