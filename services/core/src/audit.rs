@@ -31,9 +31,14 @@ struct Act {
 }
 
 impl AuditLog {
-    /// Notes a command that was not refused. A repeat of the same call, which changed nothing, is noted once.
-    pub(crate) fn note(&mut self, context: &Context, audited: &Audited, answer: &Answer) {
+    /// Notes a command that was not refused. A repeat of the same call, which changed nothing, is noted once; and what
+    /// is forced on nobody is not: else whoever may force could push the record of it out by forcing what is free.
+    /// `rose` says whether the shard's revision rose, as it does with every end of a hold or a session.
+    pub(crate) fn note(&mut self, context: &Context, audited: &Audited, answer: &Answer, rose: bool) {
         let Some(act) = act_of(&audited.command, answer) else { return };
+        if is_forced(act.action) && !rose && !ends_waits(answer) {
+            return;
+        }
         let last = self.records.last_key_value().map(|(_, record)| (record.number, record.at_ms));
         let (last_number, last_ms) = last.unwrap_or_default();
         let record = AuditRecord {
@@ -55,7 +60,7 @@ impl AuditLog {
 
     /// What is done once however often it is sent is noted once, too. Forced deletions and resets are never sent again.
     fn has_noted(&self, record: &AuditRecord) -> bool {
-        if matches!(record.action, AuditAction::LockDeleted | AuditAction::NamespaceReset) {
+        if is_forced(record.action) {
             return false;
         }
         let numbers = self.of_account.get(&record.account).into_iter().flatten().rev().take(REPEATS_WITHIN);
@@ -114,6 +119,15 @@ impl AuditLog {
         };
         Answer::AuditRecords { records, more }
     }
+}
+
+fn is_forced(action: AuditAction) -> bool {
+    matches!(action, AuditAction::LockDeleted | AuditAction::NamespaceReset)
+}
+
+/// Waits end without a revision.
+fn ends_waits(answer: &Answer) -> bool {
+    matches!(answer, Answer::Reset { removed_waiters: 1.., .. })
 }
 
 fn act_of(command: &Command, answer: &Answer) -> Option<Act> {

@@ -109,9 +109,11 @@ impl ShardCore {
     }
 
     fn apply_audited(&mut self, context: &Context, audited: &Audited) -> Reply {
+        let before = self.state().revision;
         let reply = self.apply(context, &audited.command);
         if let Ok(answer) = &reply.outcome {
-            self.state_mut().audit.note(context, audited, answer);
+            let state = self.state_mut();
+            state.audit.note(context, audited, answer, state.revision > before);
         }
         reply
     }

@@ -41,13 +41,14 @@ async fn the_loss_of_a_node_is_seen_and_loses_neither_counts_nor_records() {
     for number in 0..20 {
         api.acquire("orders", &format!("l-{number}"), "p").await.unwrap();
     }
+    api.acquire("orders", "another", "q").await.unwrap();
     let _: Value = api
         .json(Method::POST, "/v1/namespaces/orders/reset", Some(json!({"live_owners": ["p"]})))
         .await
         .unwrap_or_else(|error| panic!("{error}"));
     let usage = get(&api, "/v1/usage").await;
     let audit = get(&api, "/v1/audit").await;
-    assert_eq!((&usage["total"]["grants"], &usage["total"]["holds"]), (&json!(20), &json!(20)));
+    assert_eq!((&usage["total"]["grants"], &usage["total"]["holds"]), (&json!(21), &json!(20)));
     assert_eq!(audit["entries"][0]["action"], "NAMESPACE_RESET");
     let seen = eventually("all replicas are up to date", async || whole(&operator, 3).await).await;
     assert!(seen["nodes"].as_array().unwrap().iter().all(|node| node["ready"] == true), "{seen}");

@@ -85,6 +85,7 @@ fn pages_go_back_in_time_and_the_oldest_records_of_an_account_are_forgotten() {
     let mut shard = Shard::new();
     let total = MAX_AUDIT_RECORDS_PER_ACCOUNT as u64 + 5;
     for number in 0..total {
+        shard.granted(want("p1", Mode::Write));
         shard.apply(&by_key(&format!("r{number}"), delete("l")));
     }
     let (first, more) = page(&shard.core, Some(ACCOUNT), None, 600);
@@ -96,6 +97,24 @@ fn pages_go_back_in_time_and_the_oldest_records_of_an_account_are_forgotten() {
     assert_eq!(first.len() + rest.len(), MAX_AUDIT_RECORDS_PER_ACCOUNT);
     let numbers: Vec<u64> = first.iter().chain(&rest).map(|record| record.number).collect();
     assert_eq!(numbers, (6..=total).rev().collect::<Vec<_>>());
+}
+
+#[test]
+fn what_is_forced_on_nobody_is_not_noted_and_pushes_nothing_out() {
+    let mut shard = Shard::new();
+    shard.granted(want("p1", Mode::Write));
+    shard.apply(&by_key("forced", delete("l")));
+    let reset = || LocksCommand::Reset(Reset { namespace: orders(), live_owners: vec![], before_revision: None });
+    for number in 0..MAX_AUDIT_RECORDS_PER_ACCOUNT {
+        assert_eq!(shard.apply(&by_key(&format!("d{number}"), delete("l"))).outcome, Ok(Answer::Done));
+        assert!(shard.apply(&by_key(&format!("r{number}"), reset())).outcome.is_ok());
+    }
+    let (records, _) = page(&shard.core, Some(ACCOUNT), None, 10);
+    assert_eq!(records.iter().map(|record| record.request_id.as_str()).collect::<Vec<_>>(), ["forced"]);
+    // A session that holds nothing is something to end.
+    shard.open_session("se_1");
+    shard.apply(&by_key("ended", reset()));
+    assert_eq!(page(&shard.core, Some(ACCOUNT), None, 10).0[0].request_id, "ended");
 }
 
 #[test]

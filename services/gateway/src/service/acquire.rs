@@ -10,7 +10,7 @@ use super::instant::wall_now;
 use super::show::Shown;
 use super::{
     AcquireAnswer, AcquireLock, AcquireLocks, AcquireLocksAnswer, CallContext, Caller, LockInfo, Service, Standing,
-    Terms,
+    Terms, Timestamp,
 };
 use crate::error::{ApiError, ApiResult};
 use crate::validate::{self, Waiting};
@@ -108,21 +108,25 @@ impl Service {
             }
         };
         let context = longer.as_ref().unwrap_or(context);
+        let asked = Timestamp::now();
         let answered = self.ask_locks(tenant, checked.namespace, context, make);
-        let reply = match checked.waiting {
-            None => answered.await?,
+        let (reply, asked) = match checked.waiting {
+            None => (answered.await?, asked),
             // Whoever is no longer let in waits no longer: dropped, the call gives its place up.
             Some(_) => tokio::select! {
-                reply = answered => reply?,
+                // How long ago the grant was nobody says. Before the wait there was none.
+                reply = answered => (reply?, Timestamp::now()),
                 error = Standing::new(self.clone(), caller.clone()).refused() => return Err(error),
             },
         };
-        let shown = Shown::new(checked.namespace, reply.clock_ms);
+        let shown = Shown::new(checked.namespace, reply.clock_ms, asked);
         let acquired =
             expect_answer!(reply.outcome?, Answer::Acquired { outcome, locks } => shown.acquired(outcome, locks));
         let mut answer = acquired?;
         if checked.terms.signed && answer.success {
-            answer.signed_grants = Some(self.sign_grants(tenant, context, &checked.owner, &answer.locks).await?);
+            let waited = checked.waiting.is_some();
+            let grants = self.sign_grants(tenant, context, &checked.owner, &answer.locks, waited).await?;
+            answer.signed_grants = Some(grants);
         }
         Ok(answer)
     }

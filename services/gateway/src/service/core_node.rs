@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use holdfast_auth::{ClusterSecret, OperatorToken};
 use holdfast_cluster::{ClusterConfig, ShardMap};
@@ -53,6 +54,22 @@ impl World {
     pub(super) fn pass(&self, ms: u64) {
         self.clock_ms.fetch_add(ms, Ordering::SeqCst);
         self.shards.lock().advance_all();
+    }
+
+    /// From now on every answer about locks comes so much later than it was made, and the shards' clocks go on
+    /// meanwhile.
+    pub(super) fn answer_late(&self, by: Duration) {
+        let (running, clock_ms) = (self.shards.clone(), self.clock_ms.clone());
+        let by_ms = u64::try_from(by.as_millis()).unwrap();
+        self.node.on_call(move |call| {
+            let mut shards = running.lock();
+            let act = shards.serve(call);
+            if shards.map.replica(call.replica).unwrap().application == holdfast_cluster::Application::Locks {
+                std::thread::sleep(by);
+                clock_ms.fetch_add(by_ms, Ordering::SeqCst);
+            }
+            act
+        });
     }
 
     pub(super) async fn operator(&self) -> Caller {

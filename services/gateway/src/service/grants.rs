@@ -11,35 +11,58 @@ use super::tokens::unsigned;
 use super::{CallContext, Holder, LockInfo, Service, Tenant, Timestamp, mode_name};
 use crate::error::ApiResult;
 
-/// How long the signed grant of a session's hold is good, which ends with its session and at no known time.
+/// Longest life of the signed grant of a session's hold: the session may be closed any time.
 const SESSION_GRANT_LIFE: Duration = Duration::from_secs(60);
 
 impl Service {
-    /// A signed grant for each of the locks that the owner holds, in their order.
+    /// A signed grant for each of the locks that the owner holds, in their order. After a wait nobody knows how old what
+    /// was said of them is, so each is asked about: a grant is not to outlive its hold.
     pub(super) async fn sign_grants(
         &self,
         tenant: Tenant<'_>,
         context: &CallContext,
         owner: &Owner,
         locks: &[LockInfo],
+        waited: bool,
     ) -> ApiResult<Vec<String>> {
+        let session_end = match owner {
+            Owner::Process(_) => None,
+            Owner::Session { session_id, .. } => Some(self.end_of_session(tenant, context, locks, session_id).await?),
+        };
         let mut grants = Vec::with_capacity(locks.len());
         for lock in locks {
             let hold = match hold_of(owner, lock) {
-                Some(hold) => hold.clone(),
-                None => match self.hold_among_all(tenant, context, owner, lock).await? {
+                Some(hold) if !waited => hold.clone(),
+                _ => match self.hold_as_it_is(tenant, context, owner, lock).await? {
                     Some(hold) => hold,
                     // It has ended by now, and there is nothing to be said for it.
                     None => continue,
                 },
             };
-            grants.push(self.sign_grant(tenant, lock, hold)?);
+            // That of a process has an end of its own.
+            let Some(end) = hold.expires_at.or(session_end) else { continue };
+            grants.push(self.sign_grant(tenant, lock, hold, end)?);
         }
         Ok(grants)
     }
 
-    /// An acquire shows some readers only, and the owner may not be among them.
-    async fn hold_among_all(
+    /// Until when a session lives whatever becomes of it, or for as long as a grant of its holds is good.
+    async fn end_of_session(
+        &self,
+        tenant: Tenant<'_>,
+        context: &CallContext,
+        locks: &[LockInfo],
+        session_id: &str,
+    ) -> ApiResult<Timestamp> {
+        let Some(lock) = locks.first() else { return Ok(Timestamp::now()) };
+        let asked = Timestamp::now();
+        let left_ms = self.read_session(tenant, context, &lock.namespace, session_id).await?.remaining_ms;
+        let life_ms = u64::try_from(SESSION_GRANT_LIFE.as_millis()).unwrap_or(u64::MAX);
+        Ok(Timestamp(asked.0.saturating_add(left_ms.min(life_ms))))
+    }
+
+    /// Also for a reader in a crowd: an acquire shows some of them only.
+    async fn hold_as_it_is(
         &self,
         tenant: Tenant<'_>,
         context: &CallContext,
@@ -48,25 +71,24 @@ impl Service {
     ) -> ApiResult<Option<Holder>> {
         let path = Path(lock.path.clone());
         let make = |namespace| Ask::from(Query::Lock { namespace, path: path.clone() });
+        let asked = Timestamp::now();
         let reply = self.ask_locks(tenant, &lock.namespace, context, make).await?;
-        let shown = Shown::new(&lock.namespace, reply.clock_ms);
+        let shown = Shown::new(&lock.namespace, reply.clock_ms, asked);
         let whole = expect_answer!(reply.outcome?, Answer::Lock(lock) => shown.lock(lock))?;
         Ok(hold_of(owner, &whole).cloned())
     }
 
-    fn sign_grant(&self, tenant: Tenant<'_>, lock: &LockInfo, hold: Holder) -> ApiResult<String> {
-        let now = Timestamp::now().0;
-        let life_ms = u64::try_from(SESSION_GRANT_LIFE.as_millis()).unwrap_or(u64::MAX);
+    fn sign_grant(&self, tenant: Tenant<'_>, lock: &LockInfo, hold: Holder, end: Timestamp) -> ApiResult<String> {
         let grant = GrantToSign {
             account: tenant.account.id,
             namespace: lock.namespace.clone(),
             path: lock.path.clone(),
             mode: mode_name(hold.mode),
             fencing_token: hold.fencing_token,
-            expires_at_ms: hold.expires_at.map_or(now.saturating_add(life_ms), |expires_at| expires_at.0),
+            expires_at_ms: end.0,
             owner: GrantOwner { process_id: hold.process_id, session_id: hold.session_id, holder: hold.holder },
         };
-        self.inner.tokens.keys.sign_grant(grant, now).map_err(unsigned)
+        self.inner.tokens.keys.sign_grant(grant, Timestamp::now().0).map_err(unsigned)
     }
 }
 

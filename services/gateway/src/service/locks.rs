@@ -5,7 +5,7 @@ use holdfast_core::{Answer, Command, LocksCommand, NamespaceRef, Path, Query, Re
 use super::ask::{Ask, expect_answer};
 use super::caller::Tenant;
 use super::show::Shown;
-use super::{CallContext, Caller, CheckAnswer, ListLocks, LockInfo, LockName, Page, Service};
+use super::{CallContext, Caller, CheckAnswer, ListLocks, LockInfo, LockName, Page, Service, Timestamp};
 use crate::error::ApiResult;
 use crate::{page_token, validate};
 use holdfast_routing::Repeat;
@@ -25,8 +25,9 @@ impl Service {
         let tenant = caller.require(Scopes::LOCKS_READ)?;
         let path = validate::known_lock(lock, tenant.limits())?;
         let make = |namespace| Ask::from(Query::Lock { namespace, path: path.clone() });
+        let asked = Timestamp::now();
         let reply = self.read_locks(tenant, context, namespace, make).await?;
-        let shown = Shown::new(namespace, reply.clock_ms);
+        let shown = Shown::new(namespace, reply.clock_ms, asked);
         expect_answer!(reply.outcome?, Answer::Lock(lock) => shown.lock(lock))
     }
 
@@ -70,8 +71,9 @@ impl Service {
         let tenant = caller.require(Scopes::LOCKS_READ)?;
         let path = validate::known_lock(lock, tenant.limits())?;
         let make = |namespace| Ask::from(Query::Check { namespace, path: path.clone(), fencing_token });
+        let asked = Timestamp::now();
         let reply = self.read_locks(tenant, context, namespace, make).await?;
-        let shown = Shown::new(namespace, reply.clock_ms);
+        let shown = Shown::new(namespace, reply.clock_ms, asked);
         let (current, lock) = expect_answer!(reply.outcome?, Answer::Checked { current, lock } => (current, lock))?;
         Ok(CheckAnswer { current, lock: shown.lock(lock) })
     }
@@ -93,8 +95,9 @@ impl Service {
         let after: Option<Path> = page_token::decode(&list, request.page.page_token.as_deref())?;
         let make =
             |namespace| Ask::from(Query::Locks { namespace, prefix: prefix.clone(), after: after.clone(), limit });
+        let asked = Timestamp::now();
         let reply = self.read_locks(tenant, context, &request.namespace, make).await?;
-        let shown = Shown::new(&request.namespace, reply.clock_ms);
+        let shown = Shown::new(&request.namespace, reply.clock_ms, asked);
         let (locks, more) = expect_answer!(reply.outcome?, Answer::Locks { locks, more } => (locks, more))?;
         let last = locks.last().map(|lock| &lock.path);
         let next_page_token = last.filter(|_| more).map(|last| page_token::encode(&list, last));

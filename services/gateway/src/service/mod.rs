@@ -118,4 +118,6 @@ impl Service {
 #[cfg(test)]
 mod core_node;
 #[cfg(test)]
+mod grants_tests;
+#[cfg(test)]
 mod tests;

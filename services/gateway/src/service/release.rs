@@ -6,7 +6,7 @@ use super::acquire::one;
 use super::ask::{Ask, expect_answer};
 use super::caller::Tenant;
 use super::show::Shown;
-use super::{CallContext, Caller, ReleaseAnswer, ReleaseLock, ReleaseLocks, ReleaseLocksAnswer, Service};
+use super::{CallContext, Caller, ReleaseAnswer, ReleaseLock, ReleaseLocks, ReleaseLocksAnswer, Service, Timestamp};
 use crate::error::{ApiError, ApiResult};
 use crate::validate;
 
@@ -69,8 +69,9 @@ impl Service {
             let release = Release { namespace, owner: owner.clone(), what: what.clone(), message: None };
             Ask::from(Command::Locks(LocksCommand::Release(release)))
         };
+        let asked = Timestamp::now();
         let reply = self.ask_locks(tenant, namespace, context, make).await?;
-        let shown = Shown::new(namespace, reply.clock_ms);
+        let shown = Shown::new(namespace, reply.clock_ms, asked);
         let (released, locks) =
             expect_answer!(reply.outcome?, Answer::Released { released, locks } => (released, locks))?;
         Ok(ReleaseLocksAnswer { released, locks: shown.locks(locks) })

@@ -266,7 +266,7 @@ impl Service {
         found.map(drop).ok_or_else(|| ApiError::namespace_not_found(namespace))
     }
 
-    async fn read_session(
+    pub(super) async fn read_session(
         &self,
         tenant: Tenant<'_>,
         context: &CallContext,

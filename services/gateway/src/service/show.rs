@@ -9,13 +9,15 @@ pub(crate) struct Shown<'a> {
     namespace: &'a str,
     /// The shard clock that the reply is of.
     clock_ms: u64,
-    /// The wall clock that `expires_at` is computed from.
-    now: Timestamp,
+    /// When its question was about to be sent, by this gateway's wall clock; of what nobody asked for, when it came.
+    asked: Timestamp,
 }
 
 impl<'a> Shown<'a> {
-    pub(crate) fn new(namespace: &'a str, clock_ms: u64) -> Self {
-        Self { namespace, clock_ms, now: Timestamp::now() }
+    /// Instants are counted from before the question: the shard's clock was read after it, so that however late the
+    /// reply comes, none is shown as later than it is.
+    pub(crate) fn new(namespace: &'a str, clock_ms: u64, asked: Timestamp) -> Self {
+        Self { namespace, clock_ms, asked }
     }
 
     pub(super) fn acquired(&self, outcome: AcquireOutcome, locks: Vec<LockView>) -> AcquireLocksAnswer {
@@ -83,10 +85,10 @@ impl<'a> Shown<'a> {
         }
     }
 
-    /// How long it is until a deadline of the shard's clock, and which instant that will be.
+    /// How long it is until a deadline of the shard's clock, and which instant that is.
     pub(super) fn until(&self, deadline_ms: Option<u64>) -> (Option<u64>, Option<Timestamp>) {
         let remaining_ms = deadline_ms.map(|deadline_ms| deadline_ms.saturating_sub(self.clock_ms));
-        (remaining_ms, remaining_ms.map(|remaining_ms| Timestamp(self.now.0.saturating_add(remaining_ms))))
+        (remaining_ms, remaining_ms.map(|remaining_ms| Timestamp(self.asked.0.saturating_add(remaining_ms))))
     }
 }
 

@@ -69,8 +69,9 @@ impl Service {
         let after: Option<WaitId> = page_token::decode(&list, page.page_token.as_deref())?;
         self.inner.rates.admit(tenant.account)?;
         let make = |namespace| Ask::from(Query::Queue { namespace, after, limit });
+        let asked = Timestamp::now();
         let reply = self.ask_locks(tenant, namespace, context, make).await?;
-        let shown = Shown::new(namespace, reply.clock_ms);
+        let shown = Shown::new(namespace, reply.clock_ms, asked);
         let (waits, more) = expect_answer!(reply.outcome?, Answer::Queue { waits, more } => (waits, more))?;
         let last = waits.last().map(|queued| queued.wait.wait);
         let next_page_token = last.filter(|_| more).map(|last| page_token::encode(&list, &last));

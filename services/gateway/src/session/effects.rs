@@ -8,6 +8,7 @@ use super::follow::Heard;
 use super::ledger::Standing;
 use super::live::Live;
 use super::message::{EndReason, ServerMessage};
+use crate::service::Timestamp;
 use crate::service::show::Shown;
 
 impl Live<'_> {
@@ -48,7 +49,7 @@ impl Live<'_> {
             Effect::Revoked { path, fencing_token, reason, current_owner, .. } => {
                 self.ledger.lost(&path, fencing_token);
                 let namespace = self.place.namespace.name.clone();
-                let shown = Shown::new(&namespace, clock_ms);
+                let shown = Shown::new(&namespace, clock_ms, Timestamp::now());
                 let current_owner = current_owner.map(|holder| shown.holder(holder));
                 self.tell(ServerMessage::Revoked { path: path.0, reason, current_owner }).await
             }

@@ -34,7 +34,7 @@ impl Service {
     /// session then lives on for its time to live, unless it was closed.
     pub(crate) fn connect(&self, caller: Caller, rules: Rules) -> (ToSession, FromSession) {
         let (door, (incoming, outgoing)) = queues();
-        let opening = Opening { service: self.clone(), standing: Standing::new(self.clone(), caller), rules };
+        let opening = Opening { service: self.clone(), caller, rules };
         tokio::spawn(async move {
             gauge!("holdfast_session_connections").increment(1.0);
             let ending = opening.run(incoming, &outgoing).await;
@@ -45,56 +45,76 @@ impl Service {
     }
 }
 
+/// Where the session is, the caller when it was opened, and whether it was resumed.
+type Opened = (Place, Caller, bool);
+
 /// A connection whose session is not open.
 struct Opening {
     service: Service,
-    standing: Standing,
+    caller: Caller,
     rules: Rules,
 }
 
 impl Opening {
     async fn run(self, mut incoming: mpsc::Receiver<Incoming>, outgoing: &Outgoing) -> Ending {
-        let open_by = Instant::now() + OPEN_WITHIN;
         let stopping = self.service.stopping();
+        let opened = tokio::select! {
+            () = stopping.cancelled() => Err(Ending::Failed(stopped())),
+            error = self.standing().refused() => Err(Ending::Failed(error)),
+            opened = self.until_open(&mut incoming, outgoing) => opened,
+        };
+        let ((place, caller, resumed), seq) = match opened {
+            Ok(opened) => opened,
+            Err(ending) => return ending,
+        };
+        let opened = ServerMessage::Opened {
+            session_id: place.session_id.clone(),
+            epoch: place.epoch,
+            ttl_ms: place.ttl_ms,
+            resumed,
+        };
+        let order = Order::after_open(seq, resumed);
+        let live = Live::new(Arc::new(place), self.standing(), caller, self.rules, order, incoming, outgoing);
+        live.run(opened).await
+    }
+
+    /// What is noticed of the caller from now on.
+    fn standing(&self) -> Standing {
+        Standing::new(self.service.clone(), self.caller.clone())
+    }
+
+    /// The session, with the number of the message that opened it.
+    async fn until_open(
+        &self,
+        incoming: &mut mpsc::Receiver<Incoming>,
+        outgoing: &Outgoing,
+    ) -> Result<(Opened, u64), Ending> {
+        let open_by = Instant::now() + OPEN_WITHIN;
         loop {
-            let received = tokio::select! {
-                () = stopping.cancelled() => return Ending::Failed(stopped()),
-                received = timeout_at(open_by, incoming.recv()) => received,
-            };
-            let message = match received {
-                Err(_) => return Ending::Failed(no_session()),
-                Ok(None) => return Ending::Done,
-                Ok(Some(Incoming::Malformed(error))) => return Ending::Malformed(error),
+            let message = match timeout_at(open_by, incoming.recv()).await {
+                Err(_) => return Err(Ending::Failed(no_session())),
+                Ok(None) => return Err(Ending::Done),
+                Ok(Some(Incoming::Malformed(error))) => return Err(Ending::Malformed(error)),
                 Ok(Some(Incoming::Message(message))) => message,
             };
             let ClientSays::Open(open) = message.said else {
-                return Ending::Malformed(malformed("open has to come first"));
+                return Err(Ending::Malformed(malformed("open has to come first")));
             };
             match self.open(&open).await {
-                Ok((place, caller, resumed)) => {
-                    let opened = ServerMessage::Opened {
-                        session_id: place.session_id.clone(),
-                        epoch: place.epoch,
-                        ttl_ms: place.ttl_ms,
-                        resumed,
-                    };
-                    let order = Order::after_open(message.seq, resumed);
-                    let live = Live::new(Arc::new(place), self.standing, caller, self.rules, order, incoming, outgoing);
-                    return live.run(opened).await;
-                }
-                Err(error) if is_definite(&error) => return Ending::Failed(error),
+                Ok(opened) => return Ok((opened, message.seq)),
+                Err(error) if is_definite(&error) => return Err(Ending::Failed(error)),
                 // The client may open another one.
                 Err(error) => {
                     if !outgoing.send(ServerMessage::Error { error, request_id: None }).await {
-                        return Ending::Done;
+                        return Err(Ending::Done);
                     }
                 }
             }
         }
     }
 
-    async fn open(&self, open: &Open) -> ApiResult<(Place, Caller, bool)> {
-        let caller = self.standing.look().await?;
+    async fn open(&self, open: &Open) -> ApiResult<Opened> {
+        let caller = self.standing().look().await?;
         let tenant = caller.require(Scopes::LOCKS_WRITE)?;
         tenant.check_namespace("namespace", &open.namespace)?;
         let request = CreateSession {

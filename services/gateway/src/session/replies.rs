@@ -12,6 +12,7 @@ use super::ledger::Standing;
 use super::live::Live;
 use super::message::{EndReason, Lock, RefusedFor, ServerMessage};
 use crate::error::{ApiError, ApiResult, Code};
+use crate::service::Timestamp;
 use crate::service::ask::unexpected;
 use crate::service::show::Shown;
 
@@ -115,7 +116,7 @@ impl Live<'_> {
                     return Ok(());
                 }
                 let namespace = self.place.namespace.name.clone();
-                let shown = Shown::new(&namespace, clock_ms).reason(enqueued.not_granted);
+                let shown = Shown::new(&namespace, clock_ms, Timestamp::now()).reason(enqueued.not_granted);
                 let (queue_position, blockers) = (shown.queue_position, shown.blockers);
                 self.tell(ServerMessage::Enqueued { request_id, queue_position, blockers }).await
             }
@@ -141,7 +142,7 @@ impl Live<'_> {
         clock_ms: u64,
     ) -> Result<(), Ending> {
         let namespace = self.place.namespace.name.clone();
-        let why = RefusedFor::Reason(Shown::new(&namespace, clock_ms).reason(refusal));
+        let why = RefusedFor::Reason(Shown::new(&namespace, clock_ms, Timestamp::now()).reason(refusal));
         self.tell(ServerMessage::Refused { request_id, why }).await
     }
 
@@ -163,7 +164,7 @@ impl Live<'_> {
                 continue;
             }
             let namespace = self.place.namespace.name.clone();
-            let shown = Shown::new(&namespace, clock_ms);
+            let shown = Shown::new(&namespace, clock_ms, Timestamp::now());
             let current_owner = hold.current_owner.map(|holder| shown.holder(holder));
             let reason = RevokedReason::Duplicate;
             self.tell(ServerMessage::Revoked { path: hold.path.0, reason, current_owner }).await?;

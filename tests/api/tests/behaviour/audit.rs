@@ -20,8 +20,10 @@ async fn changes_and_forced_locks_are_told_with_who_did_them_and_in_which_call()
     };
     call("POST /v1/namespaces", "call-1", Some(json!({"name": "ns"}))).await;
     let acquire = json!({"process_id": "p", "ttl_ms": 60_000});
-    call("POST /v1/namespaces/ns/locks/a%2Fb/acquire", "call-2", Some(acquire)).await;
+    let take = async || call("POST /v1/namespaces/ns/locks/a%2Fb/acquire", "call-2", Some(acquire.clone())).await;
+    take().await;
     call("DELETE /v1/namespaces/ns/locks/a%2Fb", "call-3", None).await;
+    take().await;
     call("POST /v1/namespaces/ns/reset", "call-4", Some(json!({"live_owners": []}))).await;
     let made = call("POST /v1/api-keys", "call-5", Some(json!({"scopes": ["locks:read"]}))).await;
     let key_id = made["key_id"].as_str().unwrap();
@@ -63,7 +65,9 @@ async fn pages_go_back_in_time_over_all_shards() {
     let tenant = tenant(server()).await;
     for number in 0..7 {
         tenant.namespace(&format!("ns-{number}")).await;
-        tenant.rest.call(&format!("DELETE /v1/namespaces/ns-{number}/locks/l")).await.ok();
+        let lock = format!("/v1/namespaces/ns-{number}/locks/l");
+        tenant.rest.json(&format!("POST {lock}/acquire"), json!({"process_id": "p", "ttl_ms": 60_000})).await.ok();
+        tenant.rest.call(&format!("DELETE {lock}")).await.ok();
     }
     let whole = log(&tenant.rest, "").await;
     assert_eq!(whole.len(), 16);
@@ -97,4 +101,25 @@ async fn an_account_sees_its_own_and_the_operator_all() {
     operator.call(&format!("DELETE /v1/accounts/{}", other.account)).await.ok();
     let last = &log(&operator, &format!("?account={}", other.account)).await[0];
     assert_eq!(last["action"], "ACCOUNT_DELETED", "also of accounts that are gone");
+}
+
+#[tokio::test]
+async fn a_key_for_some_namespaces_sees_nothing_of_others() {
+    let tenant = tenant(server()).await;
+    let key = json!({"namespaces": ["own"], "scopes": ["account:admin"]});
+    let made = tenant.rest.json("POST /v1/api-keys", key).await.ok();
+    let narrow = tenant.rest.with_key(made["api_key"].as_str().unwrap());
+    for name in ["own", "secret"] {
+        tenant.namespace(name).await;
+    }
+    let told = |entries: Vec<Value>| {
+        let mut told: Vec<_> = entries.iter().map(|entry| entry["namespace"].as_str().map(str::to_owned)).collect();
+        told.sort_unstable();
+        told
+    };
+    // The account itself and its two keys come first.
+    let [own, secret] = ["own", "secret"].map(|name| Some(name.to_owned()));
+    let whole = [None, None, None, own, secret];
+    assert_eq!(told(log(&narrow, "").await), whole[..4]);
+    assert_eq!(told(log(&tenant.rest, "").await), whole);
 }

@@ -173,15 +173,20 @@ async fn a_revoked_key_and_a_suspended_account_end_open_connections() {
     let (other, mut kept) =
         (account.rest.with_key(key["api_key"].as_str().unwrap()), Socket::connect(&account.rest).await);
     let mut ended = Socket::connect(&other).await;
+    let (unopened, kept_unopened) = (Socket::connect(&other).await, Socket::connect(&account.rest).await);
     kept.open(30_000).await;
     ended.open(30_000).await;
     account.rest.call(&format!("DELETE /v1/api-keys/{}", key["key_id"].as_str().unwrap())).await.ok();
-    assert_eq!(ended.hear().await["code"], "UNAUTHENTICATED");
-    assert_eq!(ended.closed().await, 1_008);
+    for mut ended in [ended, unopened] {
+        assert_eq!(ended.hear().await["code"], "UNAUTHENTICATED");
+        assert_eq!(ended.closed().await, 1_008);
+    }
     kept.hears_nothing_else().await;
     account.change(server(), json!({"status": "SUSPENDED"})).await;
-    assert_eq!(kept.hear().await["code"], "PERMISSION_DENIED");
-    assert_eq!(kept.closed().await, 1_008);
+    for mut ended in [kept, kept_unopened] {
+        assert_eq!(ended.hear().await["code"], "PERMISSION_DENIED");
+        assert_eq!(ended.closed().await, 1_008);
+    }
 }
 
 #[tokio::test]
