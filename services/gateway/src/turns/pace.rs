@@ -11,7 +11,7 @@ const EVERY: Duration = Duration::from_millis(100);
 const MOST: usize = 1_024;
 const LEAST: usize = 64;
 /// Of one account, however slow they are.
-const LEAST_SHARE: usize = 8;
+const LEAST_SHARE: usize = 2;
 /// Calls that take longer on average are too slow to be of use.
 const SLOW: Duration = Duration::from_millis(200);
 /// Beside one that calls little, calls may take so many halves of the usual time, and a little.
