@@ -249,7 +249,7 @@ async fn handing_over_to_one_waits_until_that_one_may_lead() {
     let (leader, _) = cluster.leader().await;
     let target = replica_id((leader + 1) % 3);
     let (may_lead, asked) = (AtomicBool::new(false), AtomicBool::new(false));
-    let is_suitable = |replica| {
+    let is_suitable = |replica: u64| {
         asked.store(true, Ordering::Release);
         replica == target && may_lead.load(Ordering::Acquire)
     };
