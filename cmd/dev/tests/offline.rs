@@ -198,3 +198,24 @@ fn a_cluster_that_does_not_answer_is_said_with_every_node_and_nothing_is_written
     assert_eq!(std::fs::read_to_string(&file).unwrap(), config);
     assert!(!directory.path().join("b").exists());
 }
+
+/// Says once why a file is refused, whatever it is wrapped in.
+#[test]
+fn a_file_that_is_missing_is_named_with_its_reason_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let refusal =
+        || String::from_utf8(dev(directory.path(), &["show-config", "--cluster-config", "c.json"]).stderr).unwrap();
+    let config = refusal();
+    assert!(config.contains("c.json") && config.matches("No such file").count() == 1, "{config}");
+    std::fs::write(directory.path().join("c.json"), printed(&["seed-cluster-config"])).unwrap();
+    let secret = refusal();
+    assert!(secret.contains("cluster.secret") && secret.matches("No such file").count() == 1, "{secret}");
+}
+
+#[test]
+fn a_node_does_not_take_its_own_place() {
+    let replacing = refused(&["replace-node", "--node-id", "nd_1", "--with", "nd_1"]);
+    assert!(replacing.contains("--node-id and --with are the same node"), "{replacing}");
+    let moving = refused(&["move-replica", "--shard", "locks_03", "--from", "nd_1", "--to", "nd_1"]);
+    assert!(moving.contains("--from and --to are the same node"), "{moving}");
+}

@@ -34,14 +34,14 @@ pub enum SecretFileError {
     #[error("secret file {}: is not a short text; it should hold one secret and nothing else", .0.display())]
     NotASecret(PathBuf),
     /// The system refused.
-    #[error("secret file {}: cannot be {action}: {source}", path.display())]
+    #[error("secret file {}: cannot be {action}: {reason}", path.display())]
     Io {
         /// Which file.
         path: PathBuf,
         /// What was tried: `read` or `written`.
         action: &'static str,
         /// What the system said.
-        source: io::Error,
+        reason: io::Error,
     },
 }
 
@@ -51,7 +51,7 @@ pub enum SecretFileError {
 /// # Errors
 /// When the file exists (it stays as it is) or cannot be written.
 pub fn create_secret_file(path: &Path, content: &Secret) -> Result<(), SecretFileError> {
-    let failed = |source| SecretFileError::Io { path: path.to_owned(), action: "written", source };
+    let failed = |reason| SecretFileError::Io { path: path.to_owned(), action: "written", reason };
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -75,7 +75,7 @@ pub fn create_secret_file(path: &Path, content: &Secret) -> Result<(), SecretFil
 /// # Errors
 /// When it cannot be read, is empty, or is not a short text.
 pub fn read_secret_file(path: &Path) -> Result<SecretFile, SecretFileError> {
-    let failed = |source| SecretFileError::Io { path: path.to_owned(), action: "read", source };
+    let failed = |reason| SecretFileError::Io { path: path.to_owned(), action: "read", reason };
     let file = File::open(path).map_err(failed)?;
     let is_exposed = file.metadata().map_err(failed)?.permissions().mode() & OTHERS != 0;
     let mut bytes = Vec::new();

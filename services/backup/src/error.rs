@@ -47,21 +47,21 @@ pub enum BackupError {
         shard: String,
     },
     /// The system refused.
-    #[error("{}: cannot be {action}: {source}", path.display())]
+    #[error("{}: cannot be {action}: {reason}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
         /// What was tried.
         action: &'static str,
         /// What the system said.
-        source: io::Error,
+        reason: io::Error,
     },
 }
 
 impl BackupError {
     pub(crate) fn io(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
-        move |source| Self::Io { path, action, source }
+        move |reason| Self::Io { path, action, reason }
     }
 
     pub(crate) fn damaged(path: &Path, what: impl Into<String>) -> Self {

@@ -9,12 +9,12 @@ use holdfast_auth::{MalformedClusterSecret, MalformedOperatorToken, RandomError,
 #[derive(Debug, thiserror::Error)]
 pub enum BootstrapError {
     /// The data directory can't be made or written.
-    #[error("can't write {path}: {source}")]
+    #[error("can't write {path}: {reason}")]
     Directory {
         /// Which.
         path: PathBuf,
         /// The system's reason.
-        source: io::Error,
+        reason: io::Error,
     },
     /// A secret's file.
     #[error(transparent)]
@@ -23,20 +23,20 @@ pub enum BootstrapError {
     #[error(transparent)]
     Random(#[from] RandomError),
     /// The file holds something else.
-    #[error("{path}: {source}")]
+    #[error("{path}: {reason}")]
     ClusterSecret {
         /// Which file.
         path: PathBuf,
         /// What is wrong.
-        source: MalformedClusterSecret,
+        reason: MalformedClusterSecret,
     },
     /// The file holds something else.
-    #[error("{path}: {source}")]
+    #[error("{path}: {reason}")]
     OperatorToken {
         /// Which file.
         path: PathBuf,
         /// What is wrong.
-        source: MalformedOperatorToken,
+        reason: MalformedOperatorToken,
     },
     /// The service can't be reached or answers with something that is not JSON.
     #[error("making the demo account: {0}")]

@@ -23,7 +23,7 @@ impl Secrets {
     /// # Errors
     /// When the directory can't be written or a file holds something else.
     pub fn prepare(dir: &Path) -> Result<Self, BootstrapError> {
-        let writing = |source| BootstrapError::Directory { path: dir.to_owned(), source };
+        let writing = |reason| BootstrapError::Directory { path: dir.to_owned(), reason };
         std::fs::create_dir_all(dir).map_err(writing)?;
         let dir = dir.canonicalize().map_err(writing)?;
         let cluster_file = dir.join("cluster.secret");
@@ -31,7 +31,7 @@ impl Secrets {
         if !cluster_file.exists() {
             // Before the secrets: an interrupted first start must be known as one.
             let pending = dir.join(PENDING);
-            std::fs::write(&pending, "").map_err(|source| BootstrapError::Directory { path: pending, source })?;
+            std::fs::write(&pending, "").map_err(|reason| BootstrapError::Directory { path: pending, reason })?;
             create_secret_file(&cluster_file, &ClusterSecret::generate()?.to_hex())?;
         }
         if !operator_file.exists() {
@@ -39,10 +39,10 @@ impl Secrets {
         }
         let text = read_secret_file(&cluster_file)?.secret;
         let cluster_secret = ClusterSecret::from_hex(text.expose())
-            .map_err(|source| BootstrapError::ClusterSecret { path: cluster_file, source })?;
+            .map_err(|reason| BootstrapError::ClusterSecret { path: cluster_file, reason })?;
         let text = read_secret_file(&operator_file)?.secret;
         let operator_token = OperatorToken::parse(text.expose())
-            .map_err(|source| BootstrapError::OperatorToken { path: operator_file, source })?;
+            .map_err(|reason| BootstrapError::OperatorToken { path: operator_file, reason })?;
         Ok(Self { dir, cluster_secret, operator_token })
     }
 
@@ -91,7 +91,7 @@ impl Secrets {
             if !self.demo_key_file().exists() {
                 create_secret_file(&self.demo_key_file(), &Secret::new(key))?;
             }
-            std::fs::remove_file(&pending).map_err(|source| BootstrapError::Directory { path: pending, source })?;
+            std::fs::remove_file(&pending).map_err(|reason| BootstrapError::Directory { path: pending, reason })?;
         }
         Ok(self.welcome(url))
     }

@@ -80,8 +80,8 @@ impl ClusterConfig {
     pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         let path = path.as_ref();
         let text =
-            fs::read_to_string(path).map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
-        Self::from_json(&text).map_err(|source| ConfigError::File { path: path.to_owned(), source: Box::new(source) })
+            fs::read_to_string(path).map_err(|reason| ConfigError::Unreadable { path: path.to_owned(), reason })?;
+        Self::from_json(&text).map_err(|reason| ConfigError::File { path: path.to_owned(), reason: Box::new(reason) })
     }
 
     /// Reads and validates a config.

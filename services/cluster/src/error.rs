@@ -7,20 +7,20 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("cluster config {}: cannot be read: {source}", path.display())]
+    #[error("cluster config {}: cannot be read: {reason}", path.display())]
     Unreadable {
         /// Which file.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        reason: io::Error,
     },
     /// The file was read, and what it says is refused.
-    #[error("cluster config {}: {source}", path.display())]
+    #[error("cluster config {}: {reason}", path.display())]
     File {
         /// Which file.
         path: PathBuf,
         /// What is wrong in it.
-        source: Box<ConfigError>,
+        reason: Box<ConfigError>,
     },
     /// The text is not JSON of the right shape.
     #[error("{place}: {problem}")]
@@ -52,7 +52,7 @@ impl ConfigError {
     pub fn place(&self) -> Option<&str> {
         match self {
             Self::Unreadable { .. } => None,
-            Self::File { source, .. } => source.place(),
+            Self::File { reason, .. } => reason.place(),
             Self::Shape { place, .. } | Self::Invalid { place, .. } => Some(place),
         }
     }

@@ -24,23 +24,23 @@ pub enum NodeError {
         known: String,
     },
     /// A config that came while the node ran can't be kept.
-    #[error("can't write {}: {source}; free some space or correct its permissions", path.display())]
+    #[error("can't write {}: {reason}; free some space or correct its permissions", path.display())]
     ConfigNotKept {
         /// Where.
         path: PathBuf,
         /// The system's reason.
-        source: io::Error,
+        reason: io::Error,
     },
     /// A backup can't be restored, or was not restored to the end.
     #[error(transparent)]
     Restore(#[from] RestoreError),
     /// The address can't be listened on.
-    #[error("can't listen on {address}: {source}; stop the process that uses it, or change the address of the node")]
+    #[error("can't listen on {address}: {reason}; stop the process that uses it, or change the address of the node")]
     Listen {
         /// The address.
         address: String,
         /// The system's reason.
-        source: io::Error,
+        reason: io::Error,
     },
     /// The data directory is refused.
     #[error(transparent)]

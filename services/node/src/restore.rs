@@ -33,8 +33,8 @@ pub enum RestoreError {
     Backup(#[from] BackupError),
     /// The directory has something in it.
     #[error(
-        "{}: is not empty, and a backup is restored into an empty directory only; move it away, or start without \
-         --restore-from to go on with what it has", .0.display()
+        "{}: is not empty, and a backup is restored into an empty directory only; move it away, or start the \
+         node without a restore to go on with what it has", .0.display()
     )]
     NotEmpty(PathBuf),
     /// The cluster config is of other shards.
@@ -59,15 +59,15 @@ pub enum RestoreError {
         reason: String,
     },
     /// An earlier restore did not end.
-    #[error("{}: a restore was interrupted here; start with --restore-from again, or empty the directory", .0.display())]
+    #[error("{}: a restore was interrupted here; restore again, which begins anew, or empty the directory", .0.display())]
     Interrupted(PathBuf),
     /// The system refused.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {reason}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
         /// The system's reason.
-        source: io::Error,
+        reason: io::Error,
     },
 }
 
@@ -178,7 +178,7 @@ fn raised(place: &ReplicaPlace<'_>, chunks: &[Bytes]) -> Result<Vec<Bytes>, Rest
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> RestoreError {
     let path = path.to_owned();
-    move |source| RestoreError::Io { path, source }
+    move |reason| RestoreError::Io { path, reason }
 }
 
 #[cfg(test)]

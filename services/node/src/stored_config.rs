@@ -33,7 +33,7 @@ pub(crate) fn latest(data_dir: &Path, given: ClusterConfig) -> Result<ClusterCon
     }
     if kept != given {
         kept.check_successor(&given)
-            .map_err(|error| ConfigError::File { path: path.clone(), source: Box::new(error) })?;
+            .map_err(|error| ConfigError::File { path: path.clone(), reason: Box::new(error) })?;
     }
     Ok(given)
 }
@@ -41,11 +41,11 @@ pub(crate) fn latest(data_dir: &Path, given: ClusterConfig) -> Result<ClusterCon
 /// Keeps a config. Durable when it returns.
 pub(crate) async fn keep(data_dir: PathBuf, config: ClusterConfig) -> Result<(), NodeError> {
     let writing = tokio::task::spawn_blocking(move || {
-        let failed = |source: io::Error| NodeError::ConfigNotKept { path: data_dir.join(FILE), source };
+        let failed = |reason: io::Error| NodeError::ConfigNotKept { path: data_dir.join(FILE), reason };
         write(&data_dir, &config.to_json()).map_err(failed)
     });
     writing.await.unwrap_or_else(|error| {
-        Err(NodeError::ConfigNotKept { path: PathBuf::from(FILE), source: io::Error::other(error.to_string()) })
+        Err(NodeError::ConfigNotKept { path: PathBuf::from(FILE), reason: io::Error::other(error.to_string()) })
     })
 }
 

@@ -35,10 +35,10 @@ pub(crate) struct Starting {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigRefused {
     #[error(
-        "node {node} has cluster config version {current}, and version {offered} is {what}; make the change again, to \
-         the config that it has"
+        "it has cluster config version {current}, and version {offered} is {what}; make the change again, to the \
+         config that it has"
     )]
-    NotLater { node: String, current: u64, offered: u64, what: &'static str },
+    NotLater { current: u64, offered: u64, what: &'static str },
     #[error(transparent)]
     Invalid(#[from] ConfigError),
     #[error("the config can't be kept: {0}")]
@@ -97,7 +97,7 @@ impl Shared {
         }
         if offered <= before {
             let what = if offered == before { "another one" } else { "an earlier one" };
-            return Err(ConfigRefused::NotLater { node: self.node_id.clone(), current: before, offered, what });
+            return Err(ConfigRefused::NotLater { current: before, offered, what });
         }
         current.config().check_successor(&next)?;
         let map = Arc::new(ShardMap::new(next)?);

@@ -32,7 +32,7 @@ pub enum ListenError {
     NotHere(SocketAddr),
     /// Something else.
     #[error("cannot listen on {0}: {1}")]
-    Other(SocketAddr, #[source] io::Error),
+    Other(SocketAddr, io::Error),
 }
 
 /// Refuses an address that other machines can reach, unless it is encrypted or the operator insists. `tls_flag` is what

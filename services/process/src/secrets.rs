@@ -25,20 +25,20 @@ pub enum SecretsError {
     #[error(transparent)]
     File(#[from] SecretFileError),
     /// The file holds something else.
-    #[error("{path}: {source}")]
+    #[error("{path}: {reason}")]
     ClusterSecret {
         /// Which file.
         path: PathBuf,
         /// What is wrong.
-        source: MalformedClusterSecret,
+        reason: MalformedClusterSecret,
     },
     /// The file holds something else.
-    #[error("{path}: {source}")]
+    #[error("{path}: {reason}")]
     OperatorToken {
         /// Which file.
         path: PathBuf,
         /// What is wrong.
-        source: MalformedOperatorToken,
+        reason: MalformedOperatorToken,
     },
 }
 
@@ -50,10 +50,10 @@ impl SecretsArgs {
     pub fn read(&self) -> Result<(ClusterSecret, OperatorToken), SecretsError> {
         let cluster = read(&self.cluster_secret_file)?;
         let cluster = ClusterSecret::from_hex(&cluster)
-            .map_err(|source| SecretsError::ClusterSecret { path: self.cluster_secret_file.clone(), source })?;
+            .map_err(|reason| SecretsError::ClusterSecret { path: self.cluster_secret_file.clone(), reason })?;
         let operator = read(&self.operator_token_file)?;
         let operator = OperatorToken::parse(&operator)
-            .map_err(|source| SecretsError::OperatorToken { path: self.operator_token_file.clone(), source })?;
+            .map_err(|reason| SecretsError::OperatorToken { path: self.operator_token_file.clone(), reason })?;
         Ok((cluster, operator))
     }
 }

@@ -107,13 +107,42 @@ fn was_refused(error: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
-/// An error with all that caused it: the transport says the useful part last.
+/// An error with all that caused it: the transport says the useful part last. What repeats its cause is said once.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        text = format!("{text}: {error}");
+        let deeper = error.to_string();
+        if !text.ends_with(&deeper) {
+            text = format!("{text}: {deeper}");
+        }
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Layer {
+        text: &'static str,
+        #[source]
+        cause: Option<Box<Layer>>,
+    }
+
+    #[test]
+    fn what_a_cause_repeats_is_said_once() {
+        let layers = [
+            "BadSignature",
+            "invalid certificate: BadSignature",
+            "invalid certificate: BadSignature",
+            "transport error",
+        ];
+        let wrap = |cause: Option<Box<Layer>>, text| Some(Box::new(Layer { text, cause }));
+        let error = layers.into_iter().fold(None, wrap).unwrap();
+        assert_eq!(chain(&*error), "transport error: invalid certificate: BadSignature");
+    }
 }

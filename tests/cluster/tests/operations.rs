@@ -152,6 +152,8 @@ async fn a_config_that_goes_back_or_names_used_ids_is_refused_and_an_old_file_ch
     cluster.spare_nodes[0].wait_ready().await;
     let twice = cluster.operate(&["add-node", "--node-id", "nd_4", "--address", "127.0.0.1:1"]).await.unwrap_err();
     assert!(twice.contains("nd_4"), "{twice}");
+    let unknown = cluster.operate(&["remove-node", "--node-id", "nd_9"]).await.unwrap_err();
+    assert!(unknown.contains("there is no node \"nd_9\"; there are nd_1"), "{unknown}");
 
     // A node that starts with the file of before goes on with what it had.
     let new = std::fs::read_to_string(cluster.config_file()).unwrap();

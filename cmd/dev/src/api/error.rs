@@ -26,12 +26,12 @@ pub(crate) enum CallError {
         status: u16,
     },
     /// No answer came.
-    #[error("{}", no_answer(url, source))]
+    #[error("{}", no_answer(url, reason))]
     Unreachable {
         /// What was called.
         url: BaseUrl,
         /// Why, and whether a connection was made at all. It is part of the message.
-        source: reqwest::Error,
+        reason: reqwest::Error,
     },
 }
 

@@ -112,7 +112,7 @@ impl Client {
     }
 
     async fn send(&self, request: RequestBuilder) -> Result<Value, CallError> {
-        let unreachable = |source| CallError::Unreachable { url: self.url.clone(), source };
+        let unreachable = |reason| CallError::Unreachable { url: self.url.clone(), reason };
         let response = request.send().await.map_err(unreachable)?;
         let status = response.status();
         let text = response.text().await.map_err(unreachable)?;

@@ -72,10 +72,9 @@ pub(crate) async fn add_node(args: &AddNodeArgs) -> Result<()> {
 pub(crate) async fn remove_node(args: &RemoveNodeArgs) -> Result<()> {
     let mut cluster = args.cluster.connect().await?;
     let id = &args.node_id;
-    if cluster.config.node(id).is_some() {
-        let next = cluster.config.remove_node(id)?;
-        cluster.push(next).await?;
-    }
+    cluster.node(id)?;
+    let next = cluster.config.remove_node(id)?;
+    cluster.push(next).await?;
     output::print(format_args!("{id} does not belong to the cluster any more: stop it, and remove its data"))
 }
 

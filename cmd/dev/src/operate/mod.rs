@@ -12,12 +12,12 @@ mod watch;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use clap::Args;
 use holdfast_auth::{ClusterSecret, ServiceSigner, read_secret_file};
 use holdfast_cluster::{ClusterConfig, Node};
 use holdfast_process::ClusterTlsArgs;
-use holdfast_routing::{Connector, Operations, TcpConnector, TlsConnector};
+use holdfast_routing::{Connector, OperationError, Operations, TcpConnector, TlsConnector};
 
 pub(crate) use backup::{BackupArgs, back_up};
 pub(crate) use config::{
@@ -28,6 +28,10 @@ pub(crate) use moves::{MoveReplicaArgs, ReplaceNodeArgs, move_replica, replace_n
 pub(crate) use restore::{RestoreArgs, restore};
 
 use crate::output;
+
+/// Said when no node answers a caller without certificates: nodes that encrypt answer it with nothing that tells why.
+const NOT_ENCRYPTED: &str = "\nIf the nodes want TLS, give --cluster-tls-cert-file, --cluster-tls-key-file and \
+                             --cluster-tls-ca-file";
 
 /// Which cluster, and the proof of belonging to it.
 #[derive(Debug, Args)]
@@ -59,6 +63,7 @@ pub(crate) struct Cluster {
     /// The latest config that a node has.
     config: ClusterConfig,
     file: PathBuf,
+    is_encrypted: bool,
 }
 
 impl ClusterArgs {
@@ -72,12 +77,14 @@ impl ClusterArgs {
     pub(crate) async fn connect(&self) -> Result<Cluster> {
         let config = ClusterConfig::load(&self.cluster_config)?;
         let signer = ServiceSigner::new(&self.secret()?, "dev");
-        let connector: Arc<dyn Connector> = match self.cluster_tls.load_client()? {
+        let tls = self.cluster_tls.load_client()?;
+        let is_encrypted = tls.is_some();
+        let connector: Arc<dyn Connector> = match tls {
             Some(tls) => Arc::new(TlsConnector::new(tls)),
             None => Arc::new(TcpConnector),
         };
         let operations = Operations::new(signer, connector);
-        let mut cluster = Cluster { operations, config, file: self.cluster_config.clone() };
+        let mut cluster = Cluster { operations, config, file: self.cluster_config.clone(), is_encrypted };
         cluster.catch_up().await?;
         Ok(cluster)
     }
@@ -98,7 +105,8 @@ impl Cluster {
                 }
             }
             let Some(latest) = latest else {
-                bail!("no node of {} answers:\n  {}", self.file.display(), problems.join("\n  "))
+                let hint = if self.is_encrypted { "" } else { NOT_ENCRYPTED };
+                bail!("no node of {} answers:\n  {}{hint}", self.file.display(), problems.join("\n  "))
             };
             let is_later = latest.version > self.config.version;
             ensure!(
@@ -127,7 +135,7 @@ impl Cluster {
             match self.operations.set_config(node, &next).await {
                 Ok(()) => taken += usize::from(self.config.node(&node.id).is_some()),
                 Err(error) if error.is_unreachable => output::note(format_args!("{error}; it gets the config later")),
-                Err(error) => bail!("{error}"),
+                Err(error) => return Err(self.refusal(node, &next, error).await),
             }
         }
         let majority = self.config.nodes.len() / 2 + 1;
@@ -146,6 +154,18 @@ impl Cluster {
         }
         self.config = next;
         Ok(())
+    }
+
+    /// Why a node does not take the next config: most likely it has got another one meanwhile.
+    async fn refusal(&self, node: &Node, next: &ClusterConfig, error: OperationError) -> Error {
+        match self.operations.config(node).await {
+            Ok(config) if config.version >= next.version => anyhow!(
+                "another change came in between: node {} has config version {} already. Run the same command again",
+                node.id,
+                config.version
+            ),
+            _ => error.into(),
+        }
     }
 
     fn node(&self, id: &str) -> Result<&Node> {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use holdfast_cluster::Shard;
+use holdfast_cluster::{ApplicationConfig, ClusterConfig, Shard};
 
 use super::{Cluster, ClusterArgs};
 use crate::output;
@@ -56,13 +56,11 @@ pub(crate) struct ReplaceNodeArgs {
 
 /// Moves replicas of the shards named from one node to another.
 pub(crate) async fn move_replica(args: &MoveReplicaArgs) -> Result<()> {
-    let mut cluster = args.cluster.connect().await?;
     let (from, to) = (&args.from, &args.to);
+    ensure!(from != to, "--from and --to are the same node");
+    let mut cluster = args.cluster.connect().await?;
     for wanted in &args.shards {
-        let shard = cluster.config.shards().find(|shard| shard.id == *wanted);
-        ensure!(shard.is_some(), "there is no shard {wanted:?}; `dev inspect` lists them");
-        let is_somewhere = shard.is_some_and(|shard| shard.replica_on(from).or(shard.replica_on(to)).is_some());
-        ensure!(is_somewhere, "shard {wanted} has a replica neither on {from} nor on {to}");
+        check_move(&cluster.config, wanted, from, to)?;
     }
     cluster.move_all(&args.shards, from, to, &args.pace).await?;
     output::print(format_args!("{} moved from {from} to {to}", args.shards.join(", ")))
@@ -70,8 +68,9 @@ pub(crate) async fn move_replica(args: &MoveReplicaArgs) -> Result<()> {
 
 /// Moves everything from one node to another, and takes the first out of the cluster.
 pub(crate) async fn replace_node(args: &ReplaceNodeArgs) -> Result<()> {
-    let mut cluster = args.cluster.connect().await?;
     let (from, to) = (&args.node_id, &args.with);
+    ensure!(from != to, "--node-id and --with are the same node; name another one that takes its replicas");
+    let mut cluster = args.cluster.connect().await?;
     cluster.node(to)?;
     if cluster.config.node(from).is_some() {
         for (target, shards) in cluster.targets(from, to)? {
@@ -81,6 +80,26 @@ pub(crate) async fn replace_node(args: &ReplaceNodeArgs) -> Result<()> {
         cluster.push(next).await?;
     }
     output::print(format_args!("{to} has taken the place of {from}: stop {from}, and remove its data"))
+}
+
+/// A replica goes where there is none, unless a move is begun: then its shard has one more than it should.
+fn check_move(config: &ClusterConfig, wanted: &str, from: &str, to: &str) -> Result<()> {
+    let find = |application: &ApplicationConfig| {
+        let shard = application.shards.iter().find(|shard| shard.id == wanted)?.clone();
+        let is_moving = shard.replicas.len() > application.replication_factor as usize;
+        Some((shard, is_moving))
+    };
+    let found = config.applications.iter().find_map(find);
+    let (shard, is_moving) =
+        found.with_context(|| format!("there is no shard {wanted:?}; `dev inspect` lists them"))?;
+    match (shard.replica_on(from).is_some(), shard.replica_on(to).is_some()) {
+        (false, false) => bail!("shard {wanted} has a replica neither on {from} nor on {to}"),
+        (true, true) if !is_moving => {
+            let keeps = shard.replicas.iter().map(|replica| replica.node_id.as_str()).collect::<Vec<_>>().join(", ");
+            bail!("{to} has a replica of shard {wanted} already; choose a node that has none (it is on {keeps})")
+        }
+        _ => Ok(()),
+    }
 }
 
 impl Cluster {
@@ -111,7 +130,6 @@ impl Cluster {
     async fn move_all(&mut self, shards: &[String], from: &str, to: &str, pace: &PaceArgs) -> Result<()> {
         self.node(from)?;
         self.node(to)?;
-        ensure!(from != to, "--from and --to are the same node");
         let within = Duration::from_secs(pace.within);
         let mut moved = 0;
         for some in shards.chunks(usize::from(pace.at_a_time)) {
@@ -138,5 +156,26 @@ impl Cluster {
     fn places(&self, shards: &[String], node: &str, wanted: impl Fn(&Shard) -> bool) -> Vec<(String, String)> {
         let those = self.config.shards().filter(|shard| shards.contains(&shard.id) && wanted(shard));
         those.map(|shard| (shard.id.clone(), node.to_owned())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_move_to_a_node_that_has_a_replica_is_refused_unless_it_was_begun() {
+        let nodes = (1..=5).map(|number| (format!("nd_{number}"), format!("127.0.0.1:{}", 6999 + number)));
+        let config = ClusterConfig::generate(nodes.collect(), 2, 3).unwrap();
+        let refusal = |from, to| check_move(&config, "accounts_00", from, to).unwrap_err().to_string();
+        assert!(refusal("nd_1", "nd_2").contains("nd_2 has a replica of shard accounts_00 already"));
+        assert!(refusal("nd_4", "nd_5").contains("neither on nd_4 nor on nd_5"));
+        check_move(&config, "accounts_00", "nd_1", "nd_4").unwrap();
+        let begun = config.add_replica("accounts_00", "nd_4").unwrap();
+        check_move(&begun, "accounts_00", "nd_1", "nd_4").unwrap();
+        check_move(&begun, "accounts_00", "nd_4", "nd_1").unwrap();
+        let ended = begun.remove_replica("accounts_00", "nd_1").unwrap();
+        check_move(&ended, "accounts_00", "nd_1", "nd_4").unwrap();
+        assert!(check_move(&config, "locks_99", "nd_1", "nd_4").unwrap_err().to_string().contains("locks_99"));
     }
 }

@@ -37,7 +37,13 @@ impl Leader {
 impl Cluster {
     /// The leader of each shard of the config, in its order; nothing for a shard without one.
     pub(super) async fn leaders(&self) -> Vec<(Shard, Option<Leader>)> {
+        self.look().await.0
+    }
+
+    /// The leaders, and the ids of the nodes that do not answer.
+    async fn look(&self) -> (Vec<(Shard, Option<Leader>)>, Vec<String>) {
         let looks = self.operations.look(&self.config).await;
+        let silent = looks.iter().filter(|(_, said)| said.is_err()).map(|(node, _)| node.id.clone()).collect();
         let said: Vec<(String, ReplicaStatus)> = looks
             .into_iter()
             .filter_map(|(node, said)| Some((node.id, said.ok()?)))
@@ -53,7 +59,7 @@ impl Cluster {
                 followers: one.followers.iter().map(|other| (other.replica, other.entries_behind)).collect(),
             })
         };
-        self.config.shards().map(|shard| (shard.clone(), leader_of(shard))).collect()
+        (self.config.shards().map(|shard| (shard.clone(), leader_of(shard))).collect(), silent)
     }
 
     /// Waits until the groups of these shards have the replicas that the config says.
@@ -79,12 +85,12 @@ impl Cluster {
         let mut wait = Wait::begin(within);
         loop {
             wait.look().await;
-            let leaders = self.leaders().await;
+            let (leaders, silent) = self.look().await;
             let open: Vec<String> = leaders
                 .iter()
                 .filter(|(shard, _)| shards.contains(&shard.id))
                 .filter(|(shard, leader)| !leader.as_ref().is_some_and(|leader| is_so(leader, shard)))
-                .map(|(shard, leader)| describe(&self.config, shard, leader.as_ref()))
+                .map(|(shard, leader)| describe(&self.config, shard, leader.as_ref(), &silent))
                 .collect();
             if open.is_empty() {
                 return Ok(());
@@ -134,7 +140,7 @@ impl Wait {
     }
 }
 
-fn describe(config: &ClusterConfig, shard: &Shard, leader: Option<&Leader>) -> String {
+fn describe(config: &ClusterConfig, shard: &Shard, leader: Option<&Leader>, silent: &[String]) -> String {
     let Some(leader) = leader else { return format!("{} has no leader", shard.id) };
     let node_of = |id: u64| {
         let place = shard.replicas.iter().find(|replica| replica.id == id);
@@ -143,6 +149,7 @@ fn describe(config: &ClusterConfig, shard: &Shard, leader: Option<&Leader>) -> S
     let joining = shard.replicas.iter().filter(|replica| !leader.voters.contains(&replica.id));
     let joining: Vec<String> = joining
         .map(|replica| match leader.followers.iter().find(|(id, _)| *id == replica.id) {
+            _ if silent.contains(&replica.node_id) => format!("{} does not answer; is it started?", replica.node_id),
             Some((_, behind)) => format!("{} is {behind} entries behind", replica.node_id),
             None => format!("{} is not taken in yet", replica.node_id),
         })
@@ -153,5 +160,24 @@ fn describe(config: &ClusterConfig, shard: &Shard, leader: Option<&Leader>) -> S
         (false, _) => format!("{}: {}", shard.id, joining.join(", ")),
         (true, 0) => format!("{}: its members are changing", shard.id),
         (true, _) => format!("{}: a replica is leaving, led by {led}", shard.id),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replica_that_is_not_there_is_told_from_one_on_a_node_that_does_not_answer() {
+        let nodes = (1..=4).map(|number| (format!("nd_{number}"), format!("127.0.0.1:{}", 6999 + number)));
+        let config = ClusterConfig::generate(nodes.collect(), 1, 3).unwrap();
+        let config = config.add_replica("accounts_00", "nd_4").unwrap();
+        let shard = config.shards().find(|shard| shard.id == "accounts_00").unwrap();
+        let voters: Vec<u64> = shard.replicas[..3].iter().map(|replica| replica.id).collect();
+        let (learners, followers) = (Vec::new(), Vec::new());
+        let leader = Leader { replica: voters[0], node: "nd_1".to_owned(), voters, learners, followers };
+        let said = |silent: &[String]| describe(&config, shard, Some(&leader), silent);
+        assert_eq!(said(&[]), "accounts_00: nd_4 is not taken in yet");
+        assert_eq!(said(&["nd_4".to_owned()]), "accounts_00: nd_4 does not answer; is it started?");
     }
 }
