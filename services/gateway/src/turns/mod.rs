@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::error::{ApiError, ApiResult, Code};
-use pace::{Lane as Seen, Pace};
+use pace::{FEW, Lane as Seen, Pace};
 
 /// Calls of one account that wait for their turn.
 const MAX_WAITING: usize = 4_096;
@@ -69,8 +69,8 @@ pub(crate) struct Turn {
     turns: Arc<Turns>,
     account: AccountId,
     begun: Instant,
-    /// How many calls were under way when it began, itself included.
-    company: usize,
+    /// Whether few calls were under way when it began, itself included, and none waited.
+    is_easy: bool,
     end: End,
 }
 
@@ -144,7 +144,8 @@ impl State {
         let lane = self.lanes.entry(account).or_default();
         lane.under_way += 1;
         lane.note();
-        Turn { turns: Arc::clone(turns), account, begun: now, company: self.under_way, end: End::Done }
+        let is_easy = self.under_way <= FEW && self.ring.is_empty();
+        Turn { turns: Arc::clone(turns), account, begun: now, is_easy, end: End::Done }
     }
 
     /// A place in the account's own queue, unless that is full.
@@ -249,7 +250,7 @@ impl Drop for Turn {
         state.give_back(self.account);
         match self.end {
             End::Late => state.pace.took_long(),
-            _ => state.pace.took(now - self.begun, self.company),
+            _ => state.pace.took(now - self.begun, self.is_easy),
         }
         state.roll(now);
         state.hand_out(&turns, now);

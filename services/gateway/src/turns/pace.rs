@@ -11,14 +11,16 @@ const EVERY: Duration = Duration::from_millis(100);
 const MOST: usize = 1_024;
 const LEAST: usize = 64;
 /// Of one account, however slow they are.
-const LEAST_SHARE: usize = 2;
+const LEAST_SHARE: usize = 1;
 /// Calls that take longer on average are too slow to be of use.
 const SLOW: Duration = Duration::from_millis(200);
 /// Beside one that calls little, calls may take so many halves of the usual time, and a little.
 const TIMES_IN_HALVES: u32 = 3;
 const A_LITTLE: Duration = Duration::from_micros(200);
+/// By one of so many parts calls may become slower with each look, when no less can be under way: twofold in a minute.
+const FORGIVES: u32 = 1_024;
 /// With so few calls under way there is little to do.
-const FEW: usize = 4;
+pub(super) const FEW: usize = 4;
 /// An account that called is remembered for so many looks.
 const REMEMBERED: u32 = 300;
 /// A part of the greatest number of calls is forgotten with each look: after half a minute little of it is left.
@@ -88,11 +90,12 @@ impl Pace {
         self.share
     }
 
-    /// A call was answered, with so many under way when it began.
-    pub(super) fn took(&mut self, time: Duration, company: usize) {
+    /// A call was answered. Those that began while there was little to do say how long one takes then: not those that began
+    /// while others were kept waiting, or what is slow would soon be taken for usual.
+    pub(super) fn took(&mut self, time: Duration, is_easy: bool) {
         self.sum += time;
         self.count += 1;
-        if company <= FEW {
+        if is_easy {
             self.usual = Some(self.usual.map_or(time, |usual| (usual * 15 + time) / 16));
         }
     }
@@ -135,7 +138,7 @@ impl Pace {
             self.share = less(self.share.min(most), LEAST_SHARE);
         } else {
             // With so little under way it is not the company that makes them slow.
-            self.usual = Some(usual + usual / 64);
+            self.usual = Some(usual + usual / FORGIVES);
         }
     }
 }
@@ -154,14 +157,14 @@ mod tests {
 
     /// A look after calls that took so long.
     fn look(pace: &mut Pace, lanes: &mut [Lane], millis: u64) {
-        pace.took(Duration::from_millis(millis), FEW + 1);
+        pace.took(Duration::from_millis(millis), false);
         let now = pace.due_at.unwrap_or_else(Instant::now);
         pace.roll(now, lanes.iter_mut());
     }
 
     fn with_usual(millis: u64) -> Pace {
         let mut pace = Pace::default();
-        pace.took(Duration::from_millis(millis), 1);
+        pace.took(Duration::from_millis(millis), true);
         pace
     }
 
