@@ -82,6 +82,11 @@ async fn whoever_looks_sees_owners_come_and_go_in_order(backend: Backend) {
     first.stop().await.unwrap();
     eventually("the second is seen", async || looking.after_owner().is_owner(second.contender_id())).await;
     assert_eq!(looking.after_owner().fencing_token(), second.after_owner().fencing_token());
+    // What was not told yet when it stops is told no more.
+    let second_id = second.contender_id();
+    let mut told = looker.states.subscribe();
+    let told = told.wait_for(|states| states.last().is_some_and(|state| state.after().is_owner(second_id)));
+    soon("the second", told).await.unwrap();
     looking.stop().await.unwrap();
     assert_eq!((looking.status(), looking.after_owner()), (Status::Initial, MutexOwner::NONE));
     second.stop().await.unwrap();

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// What a process told of its leases holds for so long: it tells every 5 ms.
-const HOLDS_FOR: Duration = Duration::from_millis(10);
+/// What a process told of its leases holds for less than so long: it tells every 5 ms, and is looked at as often. So what
+/// one that is gone told last is seen once at most.
+const HOLDS_FOR: Duration = Duration::from_millis(5);
 
 /// The leaders of all terms that were seen.
 #[derive(Default)]
@@ -39,7 +40,7 @@ impl Leases {
         told: impl Iterator<Item = (Duration, Vec<(String, u64)>)>,
     ) -> Vec<String> {
         let mut held: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-        for (shard, term) in told.filter(|(when, _)| *when + HOLDS_FOR >= at).flat_map(|(_, leases)| leases) {
+        for (shard, term) in told.filter(|(when, _)| *when + HOLDS_FOR > at).flat_map(|(_, leases)| leases) {
             held.entry(shard).or_default().push(term);
         }
         let mut both = BTreeSet::new();
