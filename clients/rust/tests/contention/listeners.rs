@@ -81,6 +81,7 @@ async fn whoever_looks_sees_owners_come_and_go_in_order(backend: Backend) {
     eventually("the first is known to the second", async || second.after_owner().is_owner(first.contender_id())).await;
     first.stop().await.unwrap();
     eventually("the second is seen", async || looking.after_owner().is_owner(second.contender_id())).await;
+    eventually("the second knows it", async || second.is_owner()).await;
     assert_eq!(looking.after_owner().fencing_token(), second.after_owner().fencing_token());
     // What was not told yet when it stops is told no more.
     let second_id = second.contender_id();
