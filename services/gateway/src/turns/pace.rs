@@ -144,7 +144,7 @@ impl Pace {
 }
 
 fn less(count: usize, least: usize) -> usize {
-    (count - count / 4).max(least)
+    (count - (count / 4).max(1)).max(least)
 }
 
 fn more(count: usize) -> usize {
