@@ -65,7 +65,7 @@ impl World {
             let mut shards = running.lock();
             let act = shards.serve(call);
             if shards.map.replica(call.replica).unwrap().application == holdfast_cluster::Application::Locks {
-                std::thread::sleep(by);
+                wait_as_a_slow_node_does(by);
                 clock_ms.fetch_add(by_ms, Ordering::SeqCst);
             }
             act
@@ -175,4 +175,9 @@ impl Shards {
 /// The same application as the cluster config names it.
 fn known(application: Application) -> holdfast_cluster::Application {
     application.name().parse().unwrap()
+}
+
+/// The delay itself is what is tried.
+fn wait_as_a_slow_node_does(by: Duration) {
+    std::thread::sleep(by);
 }
