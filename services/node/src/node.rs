@@ -210,18 +210,18 @@ impl Node {
 
     /// The replicas of this node that lead now, with their terms.
     pub fn leads(&self) -> Vec<(u64, u64)> {
-        let term = |replica: &Arc<Replica>| replica.group.leadership().borrow().map(|leads| leads.term);
-        let replicas = self.shared.replicas();
-        replicas.iter().filter_map(|replica| Some((replica.group.replica(), term(replica)?))).collect()
+        self.led().map(|(replica, term)| (replica.group.replica(), term)).collect()
     }
 
     /// Shards whose state this node would answer from under its lease just now, and in which term.
     pub fn leases(&self) -> Vec<(String, u64)> {
-        let replicas = self.shared.replicas();
-        let groups = replicas.iter().map(|replica| &replica.group);
-        let term = |group: &holdfast_replication::Group| group.leadership().borrow().map(|leads| leads.term);
-        let held = groups.filter_map(|group| Some((group, term(group).filter(|term| group.has_lease(*term))?)));
-        held.map(|(group, term)| (group.shard().to_owned(), term)).collect()
+        let held = self.led().filter(|(replica, term)| replica.group.has_lease(*term));
+        held.map(|(replica, term)| (replica.group.shard().to_owned(), term)).collect()
+    }
+
+    fn led(&self) -> impl Iterator<Item = (Arc<Replica>, u64)> {
+        let term = |replica: &Arc<Replica>| replica.group.leadership().borrow().map(|leads| leads.term);
+        self.shared.replicas().into_iter().filter_map(move |replica| term(&replica).map(|term| (replica, term)))
     }
 
     /// Becomes `Some` when the store has failed for good and the node must stop.

@@ -186,3 +186,10 @@ impl Latest for Option<ClusterConfig> {
         }
     }
 }
+
+/// Of so many nodes, for tests: `nd_1` and so on, with three replicas of each shard.
+#[cfg(test)]
+fn config_of(nodes: u16) -> ClusterConfig {
+    let place = |number| (format!("nd_{number}"), format!("127.0.0.1:{}", 6999 + number));
+    ClusterConfig::generate((1..=nodes).map(place).collect(), 2, 3).unwrap()
+}

@@ -161,12 +161,12 @@ impl Cluster {
 
 #[cfg(test)]
 mod tests {
+    use super::super::config_of;
     use super::*;
 
     #[test]
     fn a_move_to_a_node_that_has_a_replica_is_refused_unless_it_was_begun() {
-        let nodes = (1..=5).map(|number| (format!("nd_{number}"), format!("127.0.0.1:{}", 6999 + number)));
-        let config = ClusterConfig::generate(nodes.collect(), 2, 3).unwrap();
+        let config = config_of(5);
         let refusal = |from, to| check_move(&config, "accounts_00", from, to).unwrap_err().to_string();
         assert!(refusal("nd_1", "nd_2").contains("nd_2 has a replica of shard accounts_00 already"));
         assert!(refusal("nd_4", "nd_5").contains("neither on nd_4 nor on nd_5"));

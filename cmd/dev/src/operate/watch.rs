@@ -165,12 +165,12 @@ fn describe(config: &ClusterConfig, shard: &Shard, leader: Option<&Leader>, sile
 
 #[cfg(test)]
 mod tests {
+    use super::super::config_of;
     use super::*;
 
     #[test]
     fn a_replica_that_is_not_there_is_told_from_one_on_a_node_that_does_not_answer() {
-        let nodes = (1..=4).map(|number| (format!("nd_{number}"), format!("127.0.0.1:{}", 6999 + number)));
-        let config = ClusterConfig::generate(nodes.collect(), 1, 3).unwrap();
+        let config = config_of(4);
         let config = config.add_replica("accounts_00", "nd_4").unwrap();
         let shard = config.shards().find(|shard| shard.id == "accounts_00").unwrap();
         let voters: Vec<u64> = shard.replicas[..3].iter().map(|replica| replica.id).collect();
