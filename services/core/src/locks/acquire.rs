@@ -63,9 +63,9 @@ impl Work<'_> {
         if !waits {
             return Ok(refused(not_granted));
         }
-        if let Some((behind, step)) = self.ns.closes_cycle(&asked) {
+        if let Some(step) = self.ns.closes_cycle(&asked) {
             not_granted.reason = Reason::Deadlock;
-            not_granted.cycle = self.ns.cycle(owner, &behind, step);
+            not_granted.cycle = self.ns.cycle(owner, step);
             return Ok(refused(not_granted));
         }
         self.check_room_to_wait(&asked)?;

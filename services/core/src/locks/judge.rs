@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use super::namespace::Namespace;
 use super::owner::{NOBODY, OwnerId};
 use super::queue::Place;
-use super::reach::{Behind, Step};
+use super::reach::{Behind, Order, Step};
 use super::tree::Spot;
 use super::waiting::Watch;
 use crate::{Claim, FencingToken, Mode, Reason};
@@ -263,7 +263,7 @@ impl Namespace {
     /// The first hold in the way whose owner waits, directly or through others, for the owner of the request: waiting
     /// for it would close a cycle. Only holds count. A place in the queue closes none: of a circle of waits that goes
     /// through one, whoever stands there overtakes, since the one before it waits for it.
-    pub(super) fn closes_cycle(&self, asked: &Asked<'_>) -> Option<(Behind, Step)> {
+    pub(super) fn closes_cycle(&self, asked: &Asked<'_>) -> Option<Step> {
         if !self.may_be_awaited(asked.owner, Place::LAST) {
             return None;
         }
@@ -279,8 +279,8 @@ impl Namespace {
         if few.is_continue() && !self.may_reach(&some, asked.owner, Place::LAST) {
             return None;
         }
-        let behind = self.behind_by_holds(asked.owner);
-        let found = claims().find_map(|(claim, spot)| {
+        let behind = self.behind_by_holds(asked.owner, Order::Any);
+        claims().find_map(|(claim, spot)| {
             let conflict = self.look_at_conflicts((asked.owner, claim.mode, spot), usize::MAX, |node, hold| {
                 if !behind.contains(hold.owner) {
                     return ControlFlow::Continue(());
@@ -288,8 +288,7 @@ impl Namespace {
                 ControlFlow::Break(Step { to: hold.owner, node, waiting: false })
             });
             conflict.break_value()
-        });
-        found.map(|step| (behind, step))
+        })
     }
 }
 

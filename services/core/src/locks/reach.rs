@@ -43,6 +43,16 @@ pub(super) struct Step {
     pub(super) waiting: bool,
 }
 
+/// In which order the holds of an owner are gone through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Whichever is quick. It is another one in a replica that was restored from a snapshot, so nothing that is shown may
+    /// depend on it: who is reached does not, by which way does.
+    Any,
+    /// By path.
+    Paths,
+}
+
 impl Behind {
     pub(super) fn contains(&self, owner: OwnerId) -> bool {
         self.owners.contains_key(&owner)
@@ -104,19 +114,20 @@ impl Namespace {
     }
 
     /// Who waits for the owner, directly or through others, because of what is held alone.
-    pub(super) fn behind_by_holds(&self, owner: OwnerId) -> Behind {
-        self.sweep(owner, Place::FIRST, &BTreeMap::new())
+    pub(super) fn behind_by_holds(&self, owner: OwnerId, order: Order) -> Behind {
+        let all = self.sweep_some(owner, Place::FIRST, (&BTreeMap::new(), order), usize::MAX);
+        all.expect("nobody has so many waiting claims")
     }
 
     /// Goes from the owner to those who wait for it, from them to those who wait for them, and so on. `decided` knows
     /// who waits for the owner of a request; without it a request overtakes nobody.
     fn sweep(&self, target: OwnerId, limit: Place, decided: &BTreeMap<Place, Behind>) -> Behind {
-        self.sweep_some(target, limit, decided, usize::MAX).expect("nobody has so many waiting claims")
+        self.sweep_some(target, limit, (decided, Order::Any), usize::MAX).expect("nobody has so many waiting claims")
     }
 
     /// Whoever may wait for the owner, if they are few; somebody who overtakes may be among them.
     pub(super) fn few_behind(&self, owner: OwnerId, limit: Place) -> Option<Behind> {
-        self.sweep_some(owner, limit, &BTreeMap::new(), FEW_STEPS)
+        self.sweep_some(owner, limit, (&BTreeMap::new(), Order::Any), FEW_STEPS)
     }
 
     /// As `sweep`; nothing when it takes more than `max` steps.
@@ -124,7 +135,7 @@ impl Namespace {
         &self,
         target: OwnerId,
         limit: Place,
-        decided: &BTreeMap<Place, Behind>,
+        (decided, order): (&BTreeMap<Place, Behind>, Order),
         max: usize,
     ) -> Option<Behind> {
         let open = VecDeque::from([target]);
@@ -133,7 +144,11 @@ impl Namespace {
         let unswept = || Swept { all: false, from: limit, overtaking: Vec::new() };
         while let Some(owner) = search.open.pop_front() {
             let record = self.owners.get(owner);
-            for node in record.holds.iter() {
+            let mut holds: Vec<NodeId> = record.holds.iter().collect();
+            if order == Order::Paths {
+                holds.sort_by_cached_key(|node| self.tree.path_of(*node));
+            }
+            for node in holds {
                 search.step(1)?;
                 let Some(hold) = self.hold(node, owner) else { continue };
                 for (key, line) in self.lines_of(node, hold.mode) {

@@ -6,7 +6,7 @@ use super::judge::{Asked, Standing, Waiters};
 use super::namespace::Namespace;
 use super::owner::OwnerId;
 use super::queue::Place;
-use super::reach::{Behind, Step};
+use super::reach::{Order, Step};
 use crate::{Blocker, CycleStep, MAX_BLOCKERS_SHOWN, MAX_CYCLE_SHOWN, MAX_QUEUE_POSITION_SHOWN, NotGranted, Reason};
 
 impl Namespace {
@@ -68,7 +68,8 @@ impl Namespace {
     }
 
     /// Who waits for whom, from the first one that the request would wait for back to its own owner.
-    pub(super) fn cycle(&self, owner: OwnerId, behind: &Behind, first: Step) -> Vec<CycleStep> {
+    pub(super) fn cycle(&self, owner: OwnerId, first: Step) -> Vec<CycleStep> {
+        let behind = self.behind_by_holds(owner, Order::Paths);
         let mut cycle = vec![self.cycle_step(first)];
         let mut at = first.to;
         while at != owner && cycle.len() < MAX_CYCLE_SHOWN {

@@ -53,6 +53,20 @@ fn three_through_a_tree_and_a_set() {
     assert_eq!(paths, ["a/x", "c", "d/1/2"]);
 }
 
+/// Replicas number their paths in the order in which they came, one that was restored in another one.
+#[test]
+fn a_restored_replica_names_the_same_cycle() {
+    let mut shard = Shard::new();
+    shard.granted(asks("p1", &[write("z")]));
+    shard.granted(asks("p1", &[write("a")]));
+    shard.granted(asks("p2", &[write("b")]));
+    shard.queued(waits("p2", &[write("a"), write("z")]), Reason::Held);
+    let mut restored = shard.restored();
+    let why = deadlock(&mut shard, waits("p1", &[write("b")]));
+    assert_eq!(why.cycle[1].path.0, ["a"]);
+    assert_eq!(deadlock(&mut restored, waits("p1", &[write("b")])), why);
+}
+
 #[test]
 fn a_hundred_in_a_ring() {
     let mut shard = Shard::new();

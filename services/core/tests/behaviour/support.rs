@@ -84,6 +84,12 @@ impl Shard {
         Self::with_limits(Limits::default())
     }
 
+    /// Another one, from a snapshot of this one.
+    pub(crate) fn restored(&self) -> Self {
+        let core = ShardCore::restore(Application::Locks, "locks_00", &self.core.snapshot()).unwrap();
+        Self { core, now_ms: self.now_ms }
+    }
+
     pub(crate) fn with_limits(limits: Limits) -> Self {
         let mut shard = Self { core: ShardCore::new(Application::Locks, "locks_00"), now_ms: 1_000 };
         assert_eq!(shard.apply(&open(1, orders(), limits)).outcome, Ok(Answer::Done));
