@@ -10,16 +10,15 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderMap, Request, Response, Version};
+use axum::http::header::{CONNECTION, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
 use holdfast_tls::ServerTls;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
@@ -60,6 +59,9 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_WITHIN: Duration = Duration::from_secs(20);
 /// How long calls in flight may take to end when the process stops: a call's usual deadline and a little.
 const DRAIN_WITHIN: Duration = Duration::from_secs(12);
+/// How long HTTP/1.1 connections of a process that stops take one more call, which is told that it is the last. One that is
+/// idle could only be closed without a word, and the call that is on its way at that moment would be lost.
+const LAST_CALL_WITHIN: Duration = Duration::from_secs(1);
 /// How long a connection that is told to end may take when nothing is in flight on it.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 /// How long one may take that has to make room for another.
@@ -150,7 +152,7 @@ async fn serve_front(
     service.end_streams();
     stopping.cancel();
     tasks.close();
-    if timeout(DRAIN_WITHIN + CLOSE_WITHIN, tasks.wait()).await.is_err() {
+    if timeout(LAST_CALL_WITHIN + DRAIN_WITHIN + CLOSE_WITHIN, tasks.wait()).await.is_err() {
         warn!(connections = tasks.len(), "connections were cut off: they did not end in time");
     }
 }
@@ -247,14 +249,15 @@ async fn serve_http<S>(stream: S, peer: SocketAddr, front: Front, place: Place, 
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let asked = Arc::new(AtomicBool::new(false));
-    let (seen, taken) = (Arc::clone(&asked), place.clone());
+    let spoken = Arc::<OnceLock<Version>>::default();
+    let (speaks, taken, ending) = (Arc::clone(&spoken), place.clone(), stopping.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
-        seen.store(true, Ordering::Relaxed);
+        let version = *speaks.get_or_init(|| request.version());
         let stay = taken.stay();
         request.extensions_mut().insert(ConnectInfo(peer));
         request.extensions_mut().insert(stay.clone());
-        front.clone().answer(request, stay)
+        let (answer, ending) = (front.clone().answer(request, stay), ending.clone());
+        async move { answer.await.map(|answer| if ending.is_cancelled() { last(answer, version) } else { answer }) }
     });
     let builder = builder();
     let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
@@ -264,8 +267,14 @@ where
         () = stopping.cancelled() => DRAIN_WITHIN,
         () = place.gives_way() => GIVE_WAY_WITHIN,
         // Also those that never say which protocol they speak end here.
-        () = silent(first_request_by, &asked) => CLOSE_WITHIN,
+        () = silent(first_request_by, &spoken) => CLOSE_WITHIN,
     };
+    if stopping.is_cancelled() && spoken.get() != Some(&Version::HTTP_2) {
+        tokio::select! {
+            ended = connection.as_mut() => return ended_with(peer, ended),
+            () = sleep(LAST_CALL_WITHIN) => {}
+        }
+    }
     connection.as_mut().graceful_shutdown();
     match timeout(close_within, connection).await {
         Ok(ended) => ended_with(peer, ended),
@@ -274,11 +283,20 @@ where
 }
 
 /// Ends when no request came in time; never, when one did.
-async fn silent(deadline: Instant, asked: &AtomicBool) {
+async fn silent(deadline: Instant, spoken: &OnceLock<Version>) {
     tokio::time::sleep_until(deadline).await;
-    if asked.load(Ordering::Relaxed) {
+    if spoken.get().is_some() {
         std::future::pending::<()>().await;
     }
+}
+
+/// Says that the connection ends with this answer, where its protocol has no other way to say so.
+fn last(mut answer: Response<Body>, version: Version) -> Response<Body> {
+    // What becomes a WebSocket is no HTTP any more, and says there that it ends.
+    if version != Version::HTTP_2 && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    answer
 }
 
 fn ended_with(peer: SocketAddr, ended: Result<(), Box<dyn std::error::Error + Send + Sync>>) {

@@ -1,4 +1,4 @@
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::StreamExt;
 use holdfast_proto::dlocks::locks_service_api_client::LocksServiceApiClient;
@@ -300,6 +300,29 @@ async fn calls_in_flight_are_answered_before_a_stop() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    drop(running.channel);
+    running.served.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_call_that_comes_as_the_process_stops_is_answered_and_told_that_it_is_the_last() {
+    let running = Running::start(false).await;
+    let mut stream = TcpStream::connect(running.address).await.unwrap();
+    let call = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
+    stream.write_all(call).await.unwrap();
+    let mut seen = [0; 1_024];
+    let read = stream.read(&mut seen).await.unwrap();
+    let first = String::from_utf8_lossy(&seen[..read]).to_lowercase();
+    assert!(first.starts_with("http/1.1 200") && !first.contains("connection: close"), "{first}");
+    running.stop.send(()).unwrap();
+    while TcpStream::connect(running.address).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    stream.write_all(call).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let answer = answer.to_lowercase();
+    assert!(answer.starts_with("http/1.1 200") && answer.contains("connection: close"), "{answer}");
     drop(running.channel);
     running.served.await.unwrap().unwrap();
 }

@@ -36,6 +36,15 @@ pub(crate) fn not_ready(shared: &Shared) -> Option<String> {
     if let Some(first) = leaderless.first() {
         return Some(format!("{} of {} shards have no leader, {first} first", leaderless.len(), replicas.len()));
     }
+    let apart: Vec<&str> =
+        replicas.iter().filter(|replica| !replica.group.is_in_touch()).map(|replica| replica.group.shard()).collect();
+    if let Some(first) = apart.first() {
+        let (apart, all) = (apart.len(), replicas.len());
+        return Some(format!(
+            "replicas of {apart} of {all} shards hear nothing of their leader or, where they lead, of the others, \
+             {first} first: the log says why"
+        ));
+    }
     let outside: Vec<&str> =
         replicas.iter().filter(|replica| !replica.group.is_member()).map(|replica| replica.group.shard()).collect();
     let first = outside.first()?;

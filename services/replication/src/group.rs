@@ -32,6 +32,9 @@ const MAX_COMMAND_BYTES: usize = 1024 * 1024;
 /// Why a node takes in no data.
 pub(crate) const DISK_IS_FULL: &str = "the disk of the shard's node is nearly full; free some space on it";
 
+/// For how long a replica may hear nothing of its leader, or a leader of its quorum, until it says so: a few elections.
+const SILENCE: Duration = Duration::from_secs(5);
+
 /// How often a command that waits for its answer looks whether its leader still has a quorum.
 const QUORUM_LOOK: Duration = Duration::from_millis(500);
 
@@ -108,7 +111,7 @@ impl Group {
             .await
             .map_err(|error| stopped(error.to_string()))?;
         let (queue, proposals) = mpsc::channel(QUEUE);
-        let heard = HeardClock::default();
+        let heard = HeardClock::silent();
         let (given_away, given) = watch::channel(0);
         let base = ClockBase { machine, heard: heard.clone() };
         tokio::spawn(leadership::follow(raft.clone(), base, established, given, leadership_sender));
@@ -266,6 +269,15 @@ impl Group {
     /// Whether this leader still hears of a quorum, if late: a group under much load is no group that is cut off.
     pub fn hears_quorum(&self, term: u64) -> bool {
         self.inner.acks.heard(term).is_some_and(|heard| heard.elapsed() < 2 * self.timing().lease())
+    }
+
+    /// Whether this replica and its leader have heard of each other lately: a leader of a quorum, any other replica of
+    /// the leader.
+    pub fn is_in_touch(&self) -> bool {
+        match self.leads() {
+            Some(leads) => self.hears_quorum(leads.term),
+            None => self.inner.heard.is_within(SILENCE),
+        }
     }
 
     /// Writes an entry without commands: its stamp moves the clock, and with it ends what is due.

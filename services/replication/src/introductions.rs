@@ -75,6 +75,11 @@ impl Introductions {
         })
     }
 
+    /// Whether the disk of this node has room for data.
+    pub(crate) fn has_room(&self) -> bool {
+        self.store.has_room()
+    }
+
     /// Checks a peer's introduction, and remembers which data directory its replicas live in: a replica that comes
     /// back with another one has forgotten its votes and must not take part under its old id.
     pub(crate) async fn check(&self, theirs: &Hello, expected: Option<&str>) -> Result<(), String> {

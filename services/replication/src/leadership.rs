@@ -29,19 +29,36 @@ pub struct Leadership {
 ///
 /// Clocks of different leaders can't be compared: one that was cut off ran on while the shard stood still, and going
 /// on from it would cut short the leases that its successor granted meanwhile. So only the latest term counts.
-#[derive(Clone, Default)]
-pub(crate) struct HeardClock(Arc<Mutex<(u64, u64)>>);
+#[derive(Clone)]
+pub(crate) struct HeardClock(Arc<Mutex<Heard>>);
+
+struct Heard {
+    /// Term and clock.
+    furthest: (u64, u64),
+    last: Instant,
+}
 
 impl HeardClock {
+    /// Nothing was heard yet.
+    pub(crate) fn silent() -> Self {
+        Self(Arc::new(Mutex::new(Heard { furthest: (0, 0), last: Instant::now() })))
+    }
+
     /// The leader of a term was heard running at that clock.
     pub(crate) fn hear(&self, term: u64, clock_ms: u64) {
         let mut heard = self.0.lock();
-        *heard = (*heard).max((term, clock_ms));
+        heard.furthest = heard.furthest.max((term, clock_ms));
+        heard.last = Instant::now();
+    }
+
+    /// Whether a leader was heard within that time, or the replica began within it.
+    pub(crate) fn is_within(&self, time: Duration) -> bool {
+        self.0.lock().last.elapsed() < time
     }
 
     /// What was heard, unless a later leader than that one wrote entries: theirs is the clock to go on from then.
     fn since(&self, last_entry_term: u64) -> Option<u64> {
-        let (term, clock_ms) = *self.0.lock();
+        let (term, clock_ms) = self.0.lock().furthest;
         (term >= last_entry_term).then_some(clock_ms)
     }
 }
@@ -129,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_clock_of_an_earlier_leader_is_forgotten_once_a_later_one_was_heard() {
-        let heard = HeardClock::default();
+        let heard = HeardClock::silent();
         heard.hear(4, 9_000);
         heard.hear(5, 7_000);
         heard.hear(4, 9_500);
@@ -138,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_clock_of_an_earlier_leader_does_not_count_after_entries_of_a_later_one() {
-        let heard = HeardClock::default();
+        let heard = HeardClock::silent();
         heard.hear(4, 9_000);
         assert_eq!(heard.since(4), Some(9_000));
         assert_eq!(heard.since(5), None);

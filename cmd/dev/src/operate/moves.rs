@@ -72,13 +72,17 @@ pub(crate) async fn replace_node(args: &ReplaceNodeArgs) -> Result<()> {
     ensure!(from != to, "--node-id and --with are the same node; name another one that takes its replicas");
     let mut cluster = args.cluster.connect().await?;
     cluster.node(to)?;
-    if cluster.config.node(from).is_some() {
-        for (target, shards) in cluster.targets(from, to)? {
-            cluster.move_all(&shards, from, &target, &args.pace).await?;
-        }
-        let next = cluster.config.remove_node(from)?;
-        cluster.push(next).await?;
+    if cluster.config.node(from).is_none() {
+        // Carried on after it was interrupted at its very end, or a slip of the pen.
+        return output::print(format_args!(
+            "{from} is not in the cluster config (any more): nothing was moved; if it was there, stop it and remove its data"
+        ));
     }
+    for (target, shards) in cluster.targets(from, to)? {
+        cluster.move_all(&shards, from, &target, &args.pace).await?;
+    }
+    let next = cluster.config.remove_node(from)?;
+    cluster.push(next).await?;
     output::print(format_args!("{to} has taken the place of {from}: stop {from}, and remove its data"))
 }
 

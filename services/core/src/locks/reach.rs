@@ -144,7 +144,8 @@ impl Namespace {
         let unswept = || Swept { all: false, from: limit, overtaking: Vec::new() };
         while let Some(owner) = search.open.pop_front() {
             let record = self.owners.get(owner);
-            let mut holds: Vec<NodeId> = record.holds.iter().collect();
+            // Of one with very many no more than are looked at, and one, at which the search ends.
+            let mut holds: Vec<NodeId> = record.holds.iter().take(search.left.saturating_add(1)).collect();
             if order == Order::Paths {
                 holds.sort_by_cached_key(|node| self.tree.path_of(*node));
             }

@@ -14,6 +14,7 @@ use tokio::time::{Instant, interval};
 use tonic::Streaming;
 
 use super::link::LinkError;
+use crate::introductions::Introductions;
 
 /// Messages in one frame.
 const FRAME_MESSAGES: usize = 128;
@@ -99,6 +100,7 @@ impl Pending {
 /// Sends questions and hands out answers until either direction ends or the peer falls silent.
 pub(crate) async fn exchange(
     node: &str,
+    own: &Introductions,
     is_full: &AtomicBool,
     questions: &mut mpsc::Receiver<Asked>,
     frames: mpsc::Sender<RaftFrame>,
@@ -106,7 +108,7 @@ pub(crate) async fn exchange(
 ) {
     let pending = Mutex::new(Pending { calls: BTreeMap::new(), heard: Instant::now(), sweep_at: SWEEP_AT });
     tokio::select! {
-        () = send_questions(questions, &frames, &pending) => {}
+        () = send_questions(own, questions, &frames, &pending) => {}
         () = receive_answers(node, is_full, &mut answers, &pending) => {}
         () = silence(&pending) => tracing::warn!(node, "the peer does not answer; connecting again"),
     }
@@ -127,6 +129,7 @@ async fn silence(pending: &Mutex<Pending>) {
 }
 
 async fn send_questions(
+    own: &Introductions,
     questions: &mut mpsc::Receiver<Asked>,
     frames: &mpsc::Sender<RaftFrame>,
     pending: &Mutex<Pending>,
@@ -142,13 +145,13 @@ async fn send_questions(
             frame_bytes += question.body.len();
             messages.push(message(question, number));
             if frame_bytes > FRAME_BYTES {
-                if send(frames, std::mem::take(&mut messages)).await.is_err() {
+                if send(own, frames, std::mem::take(&mut messages)).await.is_err() {
                     return;
                 }
                 frame_bytes = 0;
             }
         }
-        if !messages.is_empty() && send(frames, messages).await.is_err() {
+        if !messages.is_empty() && send(own, frames, messages).await.is_err() {
             return;
         }
     }
@@ -166,11 +169,9 @@ fn message(question: Question, call: u64) -> RaftMessage {
     }
 }
 
-async fn send(frames: &mpsc::Sender<RaftFrame>, messages: Vec<RaftMessage>) -> Result<(), ()> {
-    frames
-        .send(RaftFrame { body: Some(Body::Messages(RaftMessages { messages, disk_is_full: false })) })
-        .await
-        .map_err(|_| ())
+async fn send(own: &Introductions, frames: &mpsc::Sender<RaftFrame>, messages: Vec<RaftMessage>) -> Result<(), ()> {
+    let messages = RaftMessages { messages, disk_is_full: !own.has_room() };
+    frames.send(RaftFrame { body: Some(Body::Messages(messages)) }).await.map_err(|_| ())
 }
 
 async fn receive_answers(

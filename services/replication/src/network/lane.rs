@@ -15,6 +15,9 @@ use crate::types::{Entry, TypeConfig, decode, encode};
 /// Appends that wait for the follower's log. The leader keeps fewer under way.
 const DEPTH: usize = 128;
 
+/// Committed entries that a node without room takes in at most. Those that were under way as the disks filled up are fewer.
+const LAST_FEW: u64 = 256;
+
 /// The append stream that is open between two replicas on this connection, if any.
 #[derive(Default)]
 pub(crate) struct Lane {
@@ -25,6 +28,7 @@ pub(crate) struct Lane {
 
 impl Lane {
     /// Queues an append; its answer goes to `answers`. A new stream number begins a new stream, whose predecessor ends.
+    /// A leader whose own disk is full takes in no commands: what it has, it had before, and may need to go on.
     ///
     /// # Errors
     /// The reason to refuse this append; the leader begins a new stream then.
@@ -32,10 +36,13 @@ impl Lane {
         &mut self,
         group: &Group,
         message: &RaftMessage,
+        leader_is_full: bool,
         answers: &mpsc::Sender<RaftMessage>,
     ) -> Result<(), &'static str> {
         let request = decode(&message.body).map_err(|_| "the append can't be read")?;
-        if !group.has_room() && brings_data(&request, group.last_log_index()) {
+        let last = group.last_log_index();
+        let may_come = group.has_room() || (leader_is_full && is_nearly_level(&request, last));
+        if !may_come && brings_data(&request, last) {
             return Err(DISK_IS_FULL);
         }
         if self.stream != message.stream {
@@ -61,6 +68,12 @@ impl Lane {
 fn brings_data(request: &AppendEntriesRequest<TypeConfig>, last: Option<u64>) -> bool {
     let is_new = |entry: &&Entry| Some(entry.log_id().index()) > last;
     request.entries.iter().filter(is_new).any(|entry| matches!(entry.payload, EntryPayload::Normal(_)))
+}
+
+/// Whether it lacks so little of what is committed that the reserve has room for that.
+fn is_nearly_level(request: &AppendEntriesRequest<TypeConfig>, last: Option<u64>) -> bool {
+    let committed = request.leader_commit.map_or(0, |id| id.index());
+    committed.saturating_sub(last.unwrap_or(0)) <= LAST_FEW
 }
 
 async fn answer_in_order<S, E>(results: S, mut calls: mpsc::Receiver<u64>, answers: mpsc::Sender<RaftMessage>)

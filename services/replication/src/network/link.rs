@@ -233,8 +233,9 @@ async fn keep_up(
                 last_error.clear();
                 *store.lock() = Some(connection.store_id);
                 connected.send_replace(Some(connection.channel));
+                let (own, frames) = (&options.introductions, connection.frames);
                 tokio::select! {
-                    () = exchange(&options.node, is_full, &mut questions, connection.frames, connection.answers) => {}
+                    () = exchange(&options.node, own, is_full, &mut questions, frames, connection.answers) => {}
                     () = options.introductions.until_refused(&options.node) => {}
                 }
                 connected.send_replace(None);

@@ -111,13 +111,13 @@ async fn serve(
     while let Ok(Some(frame)) = frames.message().await {
         let Some(Body::Messages(messages)) = frame.body else { continue };
         for message in messages.messages {
-            connection.dispatch(message).await;
+            connection.dispatch(message, messages.disk_is_full).await;
         }
     }
 }
 
 impl Connection {
-    async fn dispatch(&mut self, message: RaftMessage) {
+    async fn dispatch(&mut self, message: RaftMessage, peer_is_full: bool) {
         // The replica must be one that the peer introduced, and one that the configuration gives to that node.
         let known = self.peer.replicas.iter().any(|replica| replica.id == message.from)
             || self.host.introductions().meet(message.from, &self.peer.node_id, &self.peer.store_id).await;
@@ -130,7 +130,7 @@ impl Connection {
         };
         if message.kind() == Kind::Append {
             let lane = self.lanes.entry((message.from, message.to)).or_default();
-            if let Err(reason) = lane.append(&group, &message, &self.answers) {
+            if let Err(reason) = lane.append(&group, &message, peer_is_full, &self.answers) {
                 self.refuse(&message, reason).await;
             }
             return;
