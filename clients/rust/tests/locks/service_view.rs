@@ -41,6 +41,9 @@ async fn three_members_get_three_locks_in_the_order_in_which_they_came() {
         for name in &names {
             members[at].eventually(name, Holding).await;
             assert!(members[at + 1..].iter().all(|later| later.locks.status(name.as_str()) == Waiting));
+        }
+        // It is told of all three before it unlocks the first: what it is told and what it does are in one order then.
+        for name in &names {
             members[at].locks.unlock(name.as_str()).await;
             assert_eq!(members[at].locks.status(name.as_str()), Nothing);
         }
