@@ -44,7 +44,7 @@ explore: build ## Let a generator of calls (schemathesis) look for answers that 
 
 deploy: build ## Let Prometheus (promtool) check the rules, the alerts that they raise, and the figures of a running process.
 	promtool="$$(tools/promtool)" && HOLDFAST_PROMTOOL="$$promtool" \
-		cargo test --release -p holdfast-tidy -p holdfast-api-tests --test deploy --test behaviour -- prometheus_itself
+		cargo test --release --workspace --test deploy --test behaviour -- prometheus_itself
 
 tenants: build ## Measure what a loud tenant does to a quiet one, and ten times as many clients as do best; flags in ARGS="...".
 	bin/dev bench --workloads neighbours,overload --seconds 10 --warm-up 2 $(ARGS)
@@ -60,18 +60,18 @@ bench-core: setup ## Measure the core, the codec, the committer and a replica wi
 
 chaos: build ## Break a loaded cluster at random for MINUTES=n (5), from SEED=n on; says how to repeat what it finds.
 	HOLDFAST_CHAOS_SECONDS=$$(( $(or $(MINUTES),5) * 60 )) $(if $(SEED),HOLDFAST_CHAOS_SEED=$(SEED)) \
-		cargo test --release -p holdfast-cluster-tests --test chaos -- --ignored --nocapture
+		cargo test --release --workspace --test chaos -- --ignored --nocapture
 
 faults: build ## Damage the files of a node one by one, fill disks, let one fail, slow the network down, set clocks.
-	cargo test --release -p holdfast-cluster-tests --test damage --test lost_data --test full_disk --test slow_network \
+	cargo test --release --workspace --test damage --test lost_data --test full_disk --test slow_network \
 		--test wall_clock -- --include-ignored --nocapture
 
 failover: build ## Kill leaders KILLS=n (100) times, idle and loaded, and print how soon locks are granted again.
 	HOLDFAST_FAILOVER_KILLS=$(or $(KILLS),100) \
-		cargo test --release -p holdfast-cluster-tests --test failover -- --nocapture
+		cargo test --release --workspace --test failover -- --nocapture after_the_death_of_a_leader
 
 backup-of-a-million: build ## Back up and restore a cluster with 1,000,000 holds, and print time and size.
-	cargo test --release -p holdfast-cluster-tests --test backup -- --ignored --nocapture
+	cargo test --release --workspace --test backup -- --ignored --nocapture
 
 fuzz: setup ## Feed damaged bytes to everything that reads any, for SECONDS=n (60) each, with SEED=n.
 	HOLDFAST_FUZZ_SECONDS=$(or $(SECONDS),60) $(if $(SEED),HOLDFAST_FUZZ_SEED=$(SEED)) \
