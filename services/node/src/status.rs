@@ -45,6 +45,11 @@ pub(crate) fn not_ready(shared: &Shared) -> Option<String> {
              {first} first: the log says why"
         ));
     }
+    if replicas.iter().any(|replica| !replica.group.may_vote()) {
+        return Some(
+            "started less than a lease ago: its replicas don't vote yet, so no other node may stop now".into(),
+        );
+    }
     let outside: Vec<&str> =
         replicas.iter().filter(|replica| !replica.group.is_member()).map(|replica| replica.group.shard()).collect();
     let first = outside.first()?;

@@ -22,7 +22,10 @@ pub enum ListenError {
     )]
     NotEncrypted(SocketAddr, &'static str),
     /// Another process listens there.
-    #[error("{0} is already in use: stop the process that listens there, or choose another address with --listen")]
+    #[error(
+        "{0} is already in use: stop the process that listens there, or choose another address (--listen; that of a node \
+         is in the cluster config)"
+    )]
     InUse(SocketAddr),
     /// The system does not allow it.
     #[error("listening on {0} is not permitted: ports below 1024 need a privilege; choose another with --listen")]

@@ -324,8 +324,8 @@ impl Group {
         }
     }
 
-    /// Whether this replica may answer a candidate.
-    pub(crate) fn may_vote(&self) -> bool {
+    /// Whether this replica may answer a candidate: not for a lease after it was started again.
+    pub fn may_vote(&self) -> bool {
         Instant::now() >= self.inner.votes_from
     }
 
