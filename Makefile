@@ -8,7 +8,7 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)
 export ROCKSDB_STATIC ?= 1
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup build run cluster test console-shots explore deploy deploy-check backup-of-a-million bench tenants bench-core sim plants chaos faults failover fuzz verify fix clean clean-all
+.PHONY: help setup build run cluster test console-shots explore deploy deploy-check backup-of-a-million bench tenants bench-core sim plants chaos faults failover fuzz fuzz-guided verify fix clean clean-all
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -76,6 +76,9 @@ backup-of-a-million: build ## Back up and restore a cluster with 1,000,000 holds
 fuzz: setup ## Feed damaged bytes to everything that reads any, for SECONDS=n (60) each, with SEED=n.
 	HOLDFAST_FUZZ_SECONDS=$(or $(SECONDS),60) $(if $(SEED),HOLDFAST_FUZZ_SEED=$(SEED)) \
 		cargo test --release -p holdfast-fuzz-tests -- --nocapture
+
+fuzz-guided: setup ## Let libFuzzer do so, led by coverage, for SECONDS=n (60) each, of all or TARGET="name ...".
+	@tools/fuzz-guided $(or $(SECONDS),60) $(TARGET)
 
 sim: setup ## Simulate whole clusters with faults: SEEDS=n of them, from FIRST=n on, or one again with SEED=n.
 	cargo build --release --workspace --examples
