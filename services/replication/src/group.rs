@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -76,8 +77,8 @@ struct Inner {
     snapshot_age: SnapshotAge,
     store: ReplicaStore,
     links: Links,
-    /// Before this the replica neither votes nor stands.
-    votes_from: Instant,
+    /// Until it does, the replica does not stand either.
+    votes: Arc<AtomicBool>,
     was_pristine: bool,
 }
 
@@ -96,7 +97,7 @@ impl Group {
         };
         let was_pristine = store.is_pristine()?;
         let hold_back = leadership::hold_back(was_pristine, options.members.len(), options.timing.lease());
-        let votes_from = Instant::now() + hold_back.unwrap_or(Duration::ZERO);
+        let votes = Arc::new(AtomicBool::new(hold_back.is_none()));
         let log = LogStore::open(store.clone()).map_err(|error| stopped(error.to_string()))?;
         let (driver, established) =
             Driver::new(Arc::clone(&machine), store.clone()).map_err(|error| stopped(error.to_string()))?;
@@ -117,8 +118,8 @@ impl Group {
         tokio::spawn(leadership::follow(raft.clone(), base, established, given, leadership_sender));
         let proposer = Proposer::new(raft.clone(), proposals, leadership.clone(), options.wall_clock.clone());
         tokio::spawn(proposer.run());
-        if hold_back.is_some() {
-            tokio::spawn(leadership::stand_from(raft.clone(), votes_from));
+        if let Some(lease) = hold_back {
+            tokio::spawn(leadership::vote_after(raft.clone(), lease, Arc::clone(&votes)));
         }
         let inner = Inner {
             options,
@@ -133,7 +134,7 @@ impl Group {
             snapshot_age,
             store,
             links,
-            votes_from,
+            votes,
             was_pristine,
         };
         let group = Self { inner: Arc::new(inner) };
@@ -326,7 +327,7 @@ impl Group {
 
     /// Whether this replica may answer a candidate: not for a lease after it was started again.
     pub fn may_vote(&self) -> bool {
-        Instant::now() >= self.inner.votes_from
+        self.inner.votes.load(Ordering::Relaxed)
     }
 
     /// The running clock of the leader of a term, as heard in an accepted heartbeat.

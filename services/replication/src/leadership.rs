@@ -1,6 +1,7 @@
 //! Who leads, and by which clock.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use holdfast_plant::{Plant, is_planted};
@@ -118,9 +119,10 @@ pub(crate) async fn follow(
     base.machine.lead(None);
 }
 
-/// Lets a restarted replica stand for election once the lease that it may have granted has run out.
-pub(crate) async fn stand_from(raft: Raft, from: Instant) {
-    tokio::time::sleep_until(from).await;
+/// Lets a restarted replica vote and stand for election once the lease that it may have granted has run out.
+pub(crate) async fn vote_after(raft: Raft, lease: Duration, votes: Arc<AtomicBool>) {
+    tokio::time::sleep(lease).await;
+    votes.store(true, Ordering::Relaxed);
     raft.runtime_config().elect(true);
 }
 
