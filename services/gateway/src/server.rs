@@ -166,11 +166,6 @@ fn describe() {
     describe_counter!("holdfast_connections_given_way_total", "Connections that ended to make room for others.");
     describe_gauge!("holdfast_session_connections", "Connections of sessions that are open.");
     describe_counter!("holdfast_gateway_cache_lookups_total", "Look-ups of keys, accounts and namespaces, by outcome.");
-    describe_counter!("holdfast_gateway_leader_changes_total", "Leaders of shards that this process heard of anew.");
-    describe_counter!("holdfast_gateway_not_leader_total", "Calls that a node sent on to another leader.");
-    describe_counter!("holdfast_gateway_node_connections_total", "Connections to nodes, by what became of them.");
-    describe_gauge!("holdfast_gateway_node_connected", "1 while this process is connected to the node.");
-    describe_counter!("holdfast_gateway_route_attempts_total", "Attempts at a shard that had to be repeated, by why.");
 }
 
 fn probes(doors: &Doors) -> Probes {

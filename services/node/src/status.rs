@@ -1,6 +1,9 @@
 //! A look at the node: readiness and every replica.
 
+use std::sync::Arc;
+
 use holdfast_proto::internal::{Follower, ReplicaStatus, StatusAnswer};
+use holdfast_replication::Group;
 
 use crate::node::Shared;
 use crate::replica::Replica;
@@ -28,32 +31,31 @@ pub(crate) fn not_ready(shared: &Shared) -> Option<String> {
     if let Some((replica, failure)) = replicas.iter().find_map(|replica| Some((replica, replica.group.failure()?))) {
         return Some(format!("replica {} of {}: {failure}", replica.group.replica(), replica.group.shard()));
     }
-    let leaderless: Vec<&str> = replicas
-        .iter()
-        .filter(|replica| replica.group.status().leader.is_none())
-        .map(|replica| replica.group.shard())
-        .collect();
-    if let Some(first) = leaderless.first() {
-        return Some(format!("{} of {} shards have no leader, {first} first", leaderless.len(), replicas.len()));
+    let all = replicas.len();
+    let failing = |fails: fn(&Group) -> bool| failing(&replicas, fails);
+    if let Some((count, first)) = failing(|group| group.status().leader.is_none()) {
+        return Some(format!("{count} of {all} shards have no leader, {first} first"));
     }
-    let apart: Vec<&str> =
-        replicas.iter().filter(|replica| !replica.group.is_in_touch()).map(|replica| replica.group.shard()).collect();
-    if let Some(first) = apart.first() {
-        let (apart, all) = (apart.len(), replicas.len());
+    if let Some((count, first)) = failing(|group| !group.is_in_touch()) {
         return Some(format!(
-            "replicas of {apart} of {all} shards hear nothing of their leader or, where they lead, of the others, \
+            "replicas of {count} of {all} shards hear nothing of their leader or, where they lead, of the others, \
              {first} first: the log says why"
         ));
     }
-    if replicas.iter().any(|replica| !replica.group.may_vote()) {
+    if failing(|group| !group.may_vote()).is_some() {
         return Some(
             "started less than a lease ago: its replicas don't vote yet, so no other node may stop now".into(),
         );
     }
-    let outside: Vec<&str> =
-        replicas.iter().filter(|replica| !replica.group.is_member()).map(|replica| replica.group.shard()).collect();
-    let first = outside.first()?;
-    Some(format!("{} of {} replicas are being rebuilt from their peers, {first} first", outside.len(), replicas.len()))
+    let (count, first) = failing(|group| !group.is_member())?;
+    Some(format!("{count} of {all} replicas are being rebuilt from their peers, {first} first"))
+}
+
+/// How many replicas fail, and the shard of the first that does.
+fn failing(replicas: &[Arc<Replica>], fails: impl Fn(&Group) -> bool) -> Option<(usize, &str)> {
+    let mut failing = replicas.iter().filter(|replica| fails(&replica.group)).map(|replica| replica.group.shard());
+    let first = failing.next()?;
+    Some((1 + failing.count(), first))
 }
 
 /// The answer to a status call.

@@ -33,7 +33,7 @@ const MAX_COMMAND_BYTES: usize = 1024 * 1024;
 /// Why a node takes in no data.
 pub(crate) const DISK_IS_FULL: &str = "the disk of the shard's node is nearly full; free some space on it";
 
-/// For how long a replica may hear nothing of its leader, or a leader of its quorum, until it says so: a few elections.
+/// For how long a replica may hear nothing of its leader until it says so: a few elections.
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// How often a command that waits for its answer looks whether its leader still has a quorum.

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use holdfast_auth::ServiceSigner;
 use holdfast_cluster::{Application, ClusterConfig, Node, ShardMap};
 use holdfast_core::{Acquire, Command, Follow, LocksCommand, Query, Reply, codec};
+use metrics::{describe_counter, describe_gauge};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
@@ -47,6 +48,7 @@ impl Router {
         connector: Arc<dyn Connector>,
         options: RoutingOptions,
     ) -> Self {
+        describe();
         let caller = Arc::new(Caller { connector, id: caller_id, signer, connections: AtomicU64::new(1) });
         let start = |node: &Node| {
             (node.id.clone(), Arc::new(NodeLink::start(&node.id, &node.address, caller.clone(), &options)))
@@ -295,6 +297,15 @@ impl Course<'_> {
             End::Following(_) => Err(unexpected(self.shard_id())),
         }
     }
+}
+
+/// What the figures mean: of gateways, and of nodes, which call each other's shards.
+fn describe() {
+    describe_counter!("holdfast_gateway_leader_changes_total", "Leaders of shards that this process heard of anew.");
+    describe_counter!("holdfast_gateway_not_leader_total", "Calls that a node sent on to another leader.");
+    describe_counter!("holdfast_gateway_node_connections_total", "Connections to nodes, by what became of them.");
+    describe_gauge!("holdfast_gateway_node_connected", "1 while this process is connected to the node.");
+    describe_counter!("holdfast_gateway_route_attempts_total", "Attempts at shards, by what came of them.");
 }
 
 /// Notices are for those who follow only.

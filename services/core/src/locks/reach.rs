@@ -94,7 +94,7 @@ impl Namespace {
     /// Who waits for the owner, directly or through others; of the requests behind another one only those before
     /// `limit` count.
     pub(super) fn behind(&self, owner: OwnerId, limit: Place) -> Behind {
-        let loose = self.sweep(owner, limit, &BTreeMap::new());
+        let loose = self.sweep(owner, limit, (&BTreeMap::new(), Order::Any));
         let deciding = |other: OwnerId| {
             let before = self.owners.get(other).places().filter(move |place| *place < limit);
             before.filter(move |place| self.may_be_awaited(other, *place)).map(move |place| (place, other))
@@ -107,22 +107,21 @@ impl Namespace {
         deciding_ones.sort_unstable();
         let mut decided = BTreeMap::new();
         for (place, other) in deciding_ones {
-            let behind = self.sweep(other, place, &decided);
+            let behind = self.sweep(other, place, (&decided, Order::Any));
             decided.insert(place, behind);
         }
-        self.sweep(owner, limit, &decided)
+        self.sweep(owner, limit, (&decided, Order::Any))
     }
 
     /// Who waits for the owner, directly or through others, because of what is held alone.
     pub(super) fn behind_by_holds(&self, owner: OwnerId, order: Order) -> Behind {
-        let all = self.sweep_some(owner, Place::FIRST, (&BTreeMap::new(), order), usize::MAX);
-        all.expect("nobody has so many waiting claims")
+        self.sweep(owner, Place::FIRST, (&BTreeMap::new(), order))
     }
 
     /// Goes from the owner to those who wait for it, from them to those who wait for them, and so on. `decided` knows
     /// who waits for the owner of a request; without it a request overtakes nobody.
-    fn sweep(&self, target: OwnerId, limit: Place, decided: &BTreeMap<Place, Behind>) -> Behind {
-        self.sweep_some(target, limit, (decided, Order::Any), usize::MAX).expect("nobody has so many waiting claims")
+    fn sweep(&self, target: OwnerId, limit: Place, decided: (&BTreeMap<Place, Behind>, Order)) -> Behind {
+        self.sweep_some(target, limit, decided, usize::MAX).expect("nobody has so many waiting claims")
     }
 
     /// Whoever may wait for the owner, if they are few; somebody who overtakes may be among them.
