@@ -69,7 +69,9 @@ impl Work<'_> {
             self.ns.granted.get_mut(request).token = token;
         }
         self.end_contradicted(owner, &nodes);
-        if self.ns.owners.get(owner).waits() > 0 {
+        // Whoever waits for what is new waits from now on for all that its owner waits for.
+        let is_awaited = |(node, mode): &(NodeId, Mode)| self.ns.is_awaited(*node, *mode, owner);
+        if self.ns.owners.get(owner).waits() > 0 && new.iter().any(is_awaited) {
             self.reconsider(owner);
         }
         token

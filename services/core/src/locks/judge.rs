@@ -237,7 +237,8 @@ impl Namespace {
         if asked.owner == NOBODY || self.owners.get(asked.owner).waits() <= usize::from(asked.is_waiting) {
             return None;
         }
-        let ahead = self.ahead_of([asked.owner], usize::MAX);
+        // Found out when somebody is behind this one at all.
+        let mut ahead = None;
         for (index, claim) in asked.claims.iter().enumerate() {
             let spot = &asked.spots[index];
             let counts = match self.standing(asked, index) {
@@ -247,10 +248,13 @@ impl Namespace {
             };
             let lines = self.tree.lines(spot.line.iter().copied(), spot.node(), claim.mode).filter(|_| counts);
             let behind = lines.flat_map(|(_, line)| line.range(asked.place..));
-            let others = behind.filter(|(_, entry)| {
-                entry.owner != asked.owner && ahead.as_ref().is_none_or(|ahead| ahead.contains(&entry.owner))
-            });
-            let others: BTreeMap<Place, OwnerId> = others.map(|(place, entry)| (*place, entry.owner)).collect();
+            let others = behind.filter(|(_, entry)| entry.owner != asked.owner);
+            let mut others: BTreeMap<Place, OwnerId> = others.map(|(place, entry)| (*place, entry.owner)).collect();
+            if others.is_empty() {
+                continue;
+            }
+            let ahead = ahead.get_or_insert_with(|| self.ahead_of([asked.owner], usize::MAX));
+            others.retain(|_, other| ahead.as_ref().is_none_or(|ahead| ahead.contains(other)));
             let mut first = others.into_iter();
             let first = first.find(|(_, other)| self.behind(*other, Place::LAST).contains(asked.owner));
             if let Some((place, _)) = first {

@@ -82,8 +82,13 @@ impl Namespace {
         }
         record.holds.iter().any(|node| {
             let Some(hold) = self.hold(node, owner) else { return false };
-            self.lines_of(node, hold.mode).any(|(_, line)| line.values().any(|entry| entry.owner != owner))
+            self.is_awaited(node, hold.mode, owner)
         })
+    }
+
+    /// Whether others wait for a hold of the owner.
+    pub(super) fn is_awaited(&self, node: NodeId, mode: Mode, owner: OwnerId) -> bool {
+        self.lines_of(node, mode).any(|(_, line)| line.values().any(|entry| entry.owner != owner))
     }
 
     /// The lines of claims that conflict with a hold or a claim at a path of the tree.
