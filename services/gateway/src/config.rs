@@ -8,7 +8,7 @@ use holdfast_auth::{
 use holdfast_cluster::{ClusterConfig, ConfigError, ShardMap};
 
 use crate::directory::{Directory, RateLimits};
-use crate::events::Places;
+use crate::events::{Places, Questions};
 use crate::service::{Inner, Service, Tokens};
 use holdfast_routing::{Connector, Router, RoutingOptions, TcpConnector};
 use tokio_util::sync::CancellationToken;
@@ -89,6 +89,7 @@ impl Gateway {
             tokens,
             cluster_secret: options.cluster_secret,
             watchers: Places::default(),
+            questions: Questions::default(),
             stopping: CancellationToken::new(),
         }))
     }

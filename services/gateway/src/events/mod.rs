@@ -5,6 +5,7 @@
 
 mod pages;
 mod places;
+mod questions;
 mod stream;
 mod view;
 
@@ -16,6 +17,7 @@ use crate::validate;
 
 use pages::Pages;
 pub(crate) use places::Places;
+pub(crate) use questions::Questions;
 pub use stream::EventStream;
 pub use view::{ClaimInfo, EventInfo};
 

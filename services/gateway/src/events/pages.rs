@@ -9,14 +9,10 @@ use tokio::time::{Instant, sleep};
 use super::EventPage;
 use super::stream::Source;
 use crate::error::{ApiError, ApiResult};
-use crate::service::{CallContext, Service};
+use crate::service::{CallContext, Inner, Service};
 
 /// Events of one page.
 const PAGE: u32 = 256;
-/// How long the shard keeps a question to which there is no answer yet.
-const HOLD: Duration = Duration::from_secs(10);
-/// How much longer an answer may take.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// How long the shard may be silent before the stream ends: longer than any failover should take.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Between two attempts to reach a shard that cannot be reached.
@@ -60,7 +56,7 @@ impl Pages {
                 before = Some(incarnation);
                 continue;
             }
-            let first = read(reply, name)?;
+            let first = read(&reply, name)?;
             let next_revision = first.next_revision;
             let start = from_revision.unwrap_or(next_revision);
             return Ok(Self { service, key, namespace, prefix, next_revision, start, first: Some(first) });
@@ -82,11 +78,10 @@ impl Source for Pages {
         let give_up_at = Instant::now() + PATIENCE;
         loop {
             let query = question(&self.namespace, &self.prefix, Some(self.next_revision));
-            let deadline = Instant::now() + HOLD + ANSWER_WITHIN;
-            let router = &self.service.inner.router;
-            match router.watch(Application::Locks, self.key, &query, HOLD, deadline).await {
+            let Inner { router, questions, .. } = &*self.service.inner;
+            match questions.ask(router, self.key, query).await {
                 Ok(reply) => {
-                    let page = read(reply, &self.namespace.name)?;
+                    let page = read(&reply, &self.namespace.name)?;
                     self.next_revision = page.next_revision;
                     return Ok(page);
                 }
@@ -105,8 +100,8 @@ fn question(namespace: &NamespaceRef, prefix: &Path, from_revision: Option<Revis
     Query::Events { namespace: namespace.clone(), from_revision, prefix: prefix.clone(), limit: PAGE }
 }
 
-fn read(reply: Reply, name: &str) -> ApiResult<EventPage> {
-    match reply.outcome {
+fn read(reply: &Reply, name: &str) -> ApiResult<EventPage> {
+    match reply.outcome.clone() {
         Ok(Answer::Events { events, next_revision, .. }) => {
             Ok(EventPage { events: events.into_iter().map(Into::into).collect(), next_revision })
         }

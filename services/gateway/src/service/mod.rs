@@ -33,7 +33,7 @@ use std::sync::Arc;
 use holdfast_auth::{ClusterSecret, OperatorVerifier};
 
 use crate::directory::{Directory, RateLimits};
-use crate::events::Places;
+use crate::events::{Places, Questions};
 use crate::turns::Turns;
 use holdfast_routing::Router;
 use tokio_util::sync::CancellationToken;
@@ -80,6 +80,7 @@ pub(crate) struct Inner {
     pub(crate) tokens: Tokens,
     pub(crate) cluster_secret: ClusterSecret,
     pub(crate) watchers: Places,
+    pub(crate) questions: Questions,
     /// Cancelled when the process begins to stop: streams end then, calls go on.
     pub(crate) stopping: CancellationToken,
 }
