@@ -106,10 +106,10 @@ impl Turns {
         let waiting = {
             let mut state = self.state.lock();
             state.roll(now);
+            let (share, limit) = (state.pace.share(), state.pace.limit());
             let lane = state.lanes.entry(account).or_default();
             let nobody_waits = lane.urgent.is_empty() && lane.usual.is_empty();
-            let (own, all) = (lane.under_way, state.under_way);
-            if nobody_waits && all < state.pace.limit() && own < state.pace.share() {
+            if nobody_waits && lane.has_room(share) && state.under_way < limit {
                 return Ok(state.begin(self, account, now));
             }
             state.queue(account, urgency).ok_or_else(shed)?
@@ -180,7 +180,7 @@ impl State {
             let Some(account) = self.ring.pop_front() else { return };
             let share = self.pace.share();
             let Some(lane) = self.lanes.get_mut(&account) else { continue };
-            if lane.under_way >= share {
+            if !lane.has_room(share) {
                 self.ring.push_back(account);
                 passed_over += 1;
                 continue;
@@ -228,6 +228,11 @@ impl State {
 }
 
 impl Lane {
+    /// Whether another call of it may be under way. Who calls little is not held back for the sake of others like it.
+    fn has_room(&self, share: usize) -> bool {
+        self.under_way < share || self.seen.calls_little()
+    }
+
     /// The next call whose caller still waits.
     fn next(&mut self) -> Option<oneshot::Sender<Turn>> {
         let waiting = [&mut self.urgent, &mut self.usual];

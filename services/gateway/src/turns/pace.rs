@@ -19,6 +19,10 @@ const TIMES_IN_HALVES: u32 = 3;
 const A_LITTLE: Duration = Duration::from_micros(200);
 /// By one of so many parts calls may become slower with each look, when no less can be under way: twofold in a minute.
 const FORGIVES: u32 = 1_024;
+/// With each look calls may become usual that are faster by one of so many parts of the difference, or slower by one of
+/// so many parts.
+const FALLS: u32 = 8;
+const RISES: u32 = 256;
 /// With so few calls under way there is little to do.
 pub(super) const FEW: usize = 4;
 /// An account that called is remembered for so many looks.
@@ -45,13 +49,18 @@ pub(super) struct Pace {
     usual: Option<Duration>,
     sum: Duration,
     count: u32,
+    /// Of those that began while there was little to do.
+    easy_sum: Duration,
+    easy_count: u32,
     late: u32,
     due_at: Option<Instant>,
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { limit: MOST, share: MOST, usual: None, sum: Duration::ZERO, count: 0, late: 0, due_at: None }
+        let (sum, easy_sum) = (Duration::ZERO, Duration::ZERO);
+        let (limit, share, usual, due_at) = (MOST, MOST, None, None);
+        Self { limit, share, usual, sum, count: 0, easy_sum, easy_count: 0, late: 0, due_at }
     }
 }
 
@@ -74,7 +83,7 @@ impl Lane {
     }
 
     /// Whether it calls so little that it is to be protected.
-    fn calls_little(&self) -> bool {
+    pub(super) fn calls_little(&self) -> bool {
         self.lately <= FEW as f64
     }
 }
@@ -96,7 +105,8 @@ impl Pace {
         self.sum += time;
         self.count += 1;
         if is_easy {
-            self.usual = Some(self.usual.map_or(time, |usual| (usual * 15 + time) / 16));
+            self.easy_sum += time;
+            self.easy_count += 1;
         }
     }
 
@@ -121,12 +131,17 @@ impl Pace {
         let mean = (self.count > 0).then(|| self.sum / self.count);
         // What waits for a leader says nothing of the others; when nothing at all is answered, all are slow.
         let is_slow = mean.map_or(self.late > 0, |mean| mean > SLOW);
+        if self.easy_count > 0 {
+            let easy = self.easy_sum / self.easy_count;
+            self.usual = Some(self.usual.map_or(easy, |usual| nearer(usual, easy)));
+        }
         self.limit = if is_slow { less(self.limit, LEAST) } else { more(self.limit) };
         if let Some(mean) = mean {
             let is_crowded = any_little && most > FEW;
             self.fit_share(is_crowded, mean, most);
         }
         (self.sum, self.count, self.late) = (Duration::ZERO, 0, 0);
+        (self.easy_sum, self.easy_count) = (Duration::ZERO, 0);
     }
 
     fn fit_share(&mut self, is_crowded: bool, mean: Duration, most: usize) {
@@ -141,6 +156,12 @@ impl Pace {
             self.usual = Some(usual + usual / FORGIVES);
         }
     }
+}
+
+/// What calls usually take, after a look at some: soon less, but only slowly more. What takes no turns, as connections
+/// that are made, keeps processors busy as well, and easy calls are slow then.
+fn nearer(usual: Duration, easy: Duration) -> Duration {
+    if easy < usual { usual - (usual - easy) / FALLS } else { easy.min(usual + usual / RISES) }
 }
 
 fn less(count: usize, least: usize) -> usize {
@@ -164,8 +185,32 @@ mod tests {
 
     fn with_usual(millis: u64) -> Pace {
         let mut pace = Pace::default();
-        pace.took(Duration::from_millis(millis), true);
+        look_at_easy(&mut pace, millis);
         pace
+    }
+
+    /// A look after a call that took so long although there was little to do.
+    fn look_at_easy(pace: &mut Pace, millis: u64) {
+        pace.took(Duration::from_millis(millis), true);
+        pace.roll(Instant::now(), std::iter::empty());
+    }
+
+    #[test]
+    fn what_is_slow_for_a_while_is_not_taken_for_usual() {
+        let mut pace = with_usual(8);
+        for _ in 0..40 {
+            look_at_easy(&mut pace, 1);
+        }
+        let usual = pace.usual.unwrap();
+        assert!(usual < Duration::from_micros(1_100), "{usual:?} after four seconds");
+        for _ in 0..20 {
+            look_at_easy(&mut pace, 8);
+        }
+        assert!(pace.usual.unwrap() < usual * 11 / 10, "two seconds are no reason to think otherwise");
+        for _ in 0..1_000 {
+            look_at_easy(&mut pace, 8);
+        }
+        assert_eq!(pace.usual, Some(Duration::from_millis(8)), "what stays is usual");
     }
 
     #[test]
