@@ -5,6 +5,9 @@ use serde::{Serialize, de::DeserializeOwned};
 /// The version that this code writes. Raised when a type of the wire changes in any but an appending way.
 pub const VERSION: u8 = 1;
 
+/// Room for most values, so that few have to be moved as they are written.
+const TYPICAL_BYTES: usize = 192;
+
 /// The bytes can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
@@ -27,7 +30,9 @@ pub enum DecodeError {
 
 /// Encodes a value. The types of this crate always encode: none of them has a length that is not known beforehand.
 pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    postcard::to_extend(value, vec![VERSION]).expect("types of the wire have known lengths and never fail to encode")
+    let mut bytes = Vec::with_capacity(TYPICAL_BYTES);
+    bytes.push(VERSION);
+    postcard::to_extend(value, bytes).expect("types of the wire have known lengths and never fail to encode")
 }
 
 /// Decodes a value.

@@ -64,9 +64,12 @@ pub(crate) type Snapshot = openraft::type_config::alias::SnapshotOf<TypeConfig, 
 /// Version of everything this crate writes to disk or wire.
 const FORMAT: u8 = 1;
 
+/// Room for an entry with a few commands, so that few values have to be moved as they are written.
+const TYPICAL_BYTES: usize = 512;
+
 /// Encodes a value: a version byte, then postcard.
 pub(crate) fn encode<T: Serialize>(value: &T) -> Bytes {
-    let bytes = postcard::to_stdvec(&(FORMAT, value));
+    let bytes = postcard::to_extend(&(FORMAT, value), Vec::with_capacity(TYPICAL_BYTES));
     Bytes::from(bytes.expect("Raft's types have known lengths and never fail to encode"))
 }
 
