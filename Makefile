@@ -50,7 +50,7 @@ tenants: build ## Measure what a loud tenant does to a quiet one, and ten times 
 	bin/dev bench --workloads neighbours,overload --seconds 10 --warm-up 2 $(ARGS)
 
 # What `make bench` measures; the workloads between tenants have a target of their own.
-WORKLOADS ?= pairs,pairs-one-namespace,contended,readers-writers,extend,get,holds,growth,failover,watchers
+WORKLOADS ?= pairs,pairs-one-namespace,contended,readers-writers,extend,get,holds,idle,growth,failover,watchers
 
 bench: build ## Measure beside etcd and Redis (about half an hour) and write the results to docs/bench; flags in ARGS="...".
 	bin/dev bench --workloads $(WORKLOADS) --holds 1000000 --compare etcd,redis --out docs/bench $(ARGS)

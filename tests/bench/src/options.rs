@@ -23,6 +23,8 @@ pub enum WorkloadName {
     Get,
     /// Many holds at once: memory, disk, restart.
     Holds,
+    /// A cluster that nobody calls: CPU, memory.
+    Idle,
     /// Nodes are killed.
     Failover,
     /// More shards busy, and more locks held.

@@ -39,6 +39,10 @@ pub async fn run(options: &Options) -> Result<()> {
         eprintln!("holds: {}", options.holds);
         report.holds = Some(scenarios::holds(&setup, options.holds).await?);
     }
+    if options.workloads.contains(&WorkloadName::Idle) {
+        eprintln!("idle");
+        report.idle = Some(scenarios::idle(&setup).await?);
+    }
     if options.workloads.contains(&WorkloadName::Growth) {
         let length = Duration::from_secs_f64(options.seconds);
         report.growth = Some(scenarios::growth(&setup, options.holds, length).await?);
@@ -97,6 +101,7 @@ fn cases(options: &Options) -> Vec<Case> {
             WorkloadName::Extend => cases.push(closed(Kind::Extend, other, many)),
             WorkloadName::Get => cases.push(closed(Kind::Look, other, many)),
             WorkloadName::Holds
+            | WorkloadName::Idle
             | WorkloadName::Growth
             | WorkloadName::Failover
             | WorkloadName::Watchers

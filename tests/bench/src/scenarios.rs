@@ -3,6 +3,7 @@
 mod failover;
 mod growth;
 mod holds;
+mod idle;
 mod neighbours;
 mod overload;
 mod watchers;
@@ -10,6 +11,7 @@ mod watchers;
 pub use failover::{Failover, failover};
 pub use growth::{Growth, Step, growth};
 pub use holds::{Holds, holds};
+pub use idle::{Idle, idle};
 pub use neighbours::{Loudness, Neighbours, neighbours};
 pub use overload::{Overload, overload};
 pub use watchers::{Watchers, watchers};

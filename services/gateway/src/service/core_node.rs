@@ -72,6 +72,21 @@ impl World {
         });
     }
 
+    /// Counts the questions about events from now on.
+    pub(super) fn count_event_questions(&self) -> Arc<AtomicU64> {
+        let (running, count) = (self.shards.clone(), Arc::<AtomicU64>::default());
+        let counting = count.clone();
+        self.node.on_call(move |call| {
+            if let Some(call::Body::Query(bytes)) = &call.body
+                && matches!(codec::decode(bytes), Ok(Query::Events { .. }))
+            {
+                counting.fetch_add(1, Ordering::SeqCst);
+            }
+            running.lock().serve(call)
+        });
+        count
+    }
+
     pub(super) async fn operator(&self) -> Caller {
         self.service.authenticate(Some(self.operator_token.reveal().expose()), &context()).await.unwrap()
     }

@@ -122,3 +122,5 @@ mod core_node;
 mod grants_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod watch_tests;

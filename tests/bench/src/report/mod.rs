@@ -12,7 +12,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::scenarios::{Failover, Growth, Holds, Neighbours, Overload, Watchers};
+use crate::scenarios::{Failover, Growth, Holds, Idle, Neighbours, Overload, Watchers};
 
 pub use machine::Machine;
 pub use measurement::{Measurement, Quantiles};
@@ -35,6 +35,8 @@ pub struct Report {
     pub measurements: Vec<Measurement>,
     /// Many holds at once.
     pub holds: Option<Holds>,
+    /// Nothing to do.
+    pub idle: Option<Idle>,
     /// Killed nodes.
     pub failover: Option<Failover>,
     /// More shards, more holds.
@@ -64,6 +66,7 @@ impl Report {
             machine,
             measurements: Vec::new(),
             holds: None,
+            idle: None,
             failover: None,
             growth: None,
             watchers: None,

@@ -41,6 +41,9 @@ fn sections(report: &Report, preset: &str) -> String {
     if report.holds.is_some() {
         add("Many holds", holds(report, preset));
     }
+    if report.idle.is_some() {
+        add("Nothing to do", idle(report, preset));
+    }
     if report.growth.is_some() {
         add("Growth, pairs through the stream", growth(report, preset));
     }
@@ -225,6 +228,20 @@ fn failover(report: &Report, preset: &str) -> Table {
         }
     }
     align(table, &[1])
+}
+
+fn idle(report: &Report, preset: &str) -> Table {
+    let header = ["replicas on each node", "CPU of three nodes, % of a core", "CPU of the gateway, %", "RSS MiB/node"];
+    let mut table = table(preset, &header);
+    if let Some(idle) = &report.idle {
+        table.add_row([
+            idle.replicas.to_string(),
+            format!("{:.1}", idle.nodes_cpu_percent),
+            format!("{:.1}", idle.gateway_cpu_percent),
+            format!("{:.0}", idle.rss_mib),
+        ]);
+    }
+    align(table, &[])
 }
 
 fn watchers(report: &Report, preset: &str) -> Table {
