@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::{BoxFuture, WeakShared};
 use holdfast_cluster::Application;
-use holdfast_core::{Answer as Told, Query, Reply, codec};
+use holdfast_core::{Answer as Told, Claim, Event, Path, Query, Reply, codec};
 use holdfast_routing::{RouteError, Router};
 use moka::sync::Cache;
 use parking_lot::Mutex;
@@ -23,8 +23,8 @@ const HOLD: Duration = Duration::from_secs(10);
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// How long an answer is kept.
 const KEPT_FOR: Duration = Duration::from_secs(1);
-/// Events in all answers that are kept.
-const KEPT_EVENTS: u64 = 32_768;
+/// Bytes of all answers that are kept, roughly.
+const KEPT_BYTES: u64 = 16 * 1024 * 1024;
 
 type Answer = Result<Arc<Reply>, RouteError>;
 type Awaited = WeakShared<BoxFuture<'static, Answer>>;
@@ -38,17 +38,25 @@ pub(crate) struct Questions {
 
 impl Default for Questions {
     fn default() -> Self {
-        let events = |_: &Vec<u8>, reply: &Arc<Reply>| u32::try_from(events_in(reply)).unwrap_or(u32::MAX);
-        let answered = Cache::builder().max_capacity(KEPT_EVENTS).weigher(events).time_to_live(KEPT_FOR).build();
+        let bytes =
+            |_: &Vec<u8>, reply: &Arc<Reply>| events_in(reply).iter().map(size_of_event).fold(0, u32::saturating_add);
+        let answered = Cache::builder().max_capacity(KEPT_BYTES).weigher(bytes).time_to_live(KEPT_FOR).build();
         Self { asked: Arc::default(), answered }
     }
 }
 
-fn events_in(reply: &Reply) -> usize {
+fn events_in(reply: &Reply) -> &[Event] {
     match &reply.outcome {
-        Ok(Told::Events { events, .. }) => events.len(),
-        _ => 0,
+        Ok(Told::Events { events, .. }) => events,
+        _ => &[],
     }
+}
+
+/// What an event takes in memory, roughly.
+fn size_of_event(event: &Event) -> u32 {
+    let of_path = |path: &Path| path.0.iter().map(|segment| size_of::<String>() + segment.len()).sum::<usize>();
+    let claims = event.claims.iter().map(|claim| size_of::<Claim>() + of_path(&claim.path));
+    u32::try_from(2 * size_of::<Event>() + claims.sum::<usize>()).unwrap_or(u32::MAX)
 }
 
 /// Forgets a question once it is answered, or nobody asks any more.
@@ -89,7 +97,7 @@ impl Asked {
         let deadline = Instant::now() + HOLD + ANSWER_WITHIN;
         let reply = router.watch(Application::Locks, key, &query, HOLD, deadline).await.map(Arc::new);
         // Without events there may be some the next moment.
-        if let Some(reply) = reply.as_ref().ok().filter(|reply| events_in(reply) > 0) {
+        if let Some(reply) = reply.as_ref().ok().filter(|reply| !events_in(reply).is_empty()) {
             self.questions.answered.insert(self.question.clone(), Arc::clone(reply));
         }
         // Before anybody hears of it: who asks again wants to hear of more.

@@ -165,7 +165,8 @@ impl Service {
             return self.ask(application, key, ask, context).await;
         }
         let turn = self.inner.turns.take(account, ask.urgency(), context.deadline).await?;
-        Turns::during(turn, self.ask(application, key, ask, context)).await
+        let is_command = matches!(ask, Ask::Command(..));
+        Turns::during(turn, is_command, self.ask(application, key, ask, context)).await
     }
 
     async fn ask(&self, application: Application, key: u32, ask: Ask, context: &CallContext) -> ApiResult<Routed> {

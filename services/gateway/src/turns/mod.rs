@@ -69,6 +69,8 @@ pub(crate) struct Turn {
     turns: Arc<Turns>,
     account: AccountId,
     begun: Instant,
+    /// Whether it was for a command, and that was done.
+    is_done: bool,
     /// Whether few calls were under way when it began, itself included, and none waited.
     is_easy: bool,
     end: End,
@@ -77,7 +79,7 @@ pub(crate) struct Turn {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     /// Its call was answered, or its caller went away.
-    Done,
+    Over,
     /// Its call takes long.
     Late,
     /// It was never taken.
@@ -122,10 +124,15 @@ impl Turns {
     }
 
     /// Does the work of a call in its turn, and gives that back when it takes long.
-    pub(crate) async fn during<T>(mut turn: Turn, work: impl Future<Output = T>) -> T {
+    pub(crate) async fn during<T>(
+        mut turn: Turn,
+        is_command: bool,
+        work: impl Future<Output = ApiResult<T>>,
+    ) -> ApiResult<T> {
         let mut work = pin!(work);
-        if let Ok(done) = timeout(KEEPS_FOR, &mut work).await {
-            return done;
+        if let Ok(answered) = timeout(KEEPS_FOR, &mut work).await {
+            turn.is_done = is_command && answered.is_ok();
+            return answered;
         }
         turn.end = End::Late;
         drop(turn);
@@ -145,7 +152,7 @@ impl State {
         lane.under_way += 1;
         lane.note();
         let is_easy = self.under_way <= FEW && self.ring.is_empty();
-        Turn { turns: Arc::clone(turns), account, begun: now, is_easy, end: End::Done }
+        Turn { turns: Arc::clone(turns), account, begun: now, is_done: false, is_easy, end: End::Over }
     }
 
     /// A place in the account's own queue, unless that is full.
@@ -230,7 +237,7 @@ impl State {
 impl Lane {
     /// Whether another call of it may be under way. Who calls little is not held back for the sake of others like it.
     fn has_room(&self, share: usize) -> bool {
-        self.under_way < share || self.seen.calls_little()
+        self.under_way < share || (self.under_way < FEW && self.seen.calls_little())
     }
 
     /// The next call whose caller still waits.
@@ -255,7 +262,7 @@ impl Drop for Turn {
         state.give_back(self.account);
         match self.end {
             End::Late => state.pace.took_long(),
-            _ => state.pace.took(now - self.begun, self.is_easy),
+            _ => state.pace.took(now - self.begun, self.is_done, self.is_easy),
         }
         state.roll(now);
         state.hand_out(&turns, now);

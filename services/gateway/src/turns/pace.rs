@@ -23,6 +23,8 @@ const FORGIVES: u32 = 1_024;
 /// so many parts.
 const FALLS: u32 = 8;
 const RISES: u32 = 256;
+/// No command is done faster: it is on a disk and a network first.
+const LEAST_USUAL: Duration = Duration::from_micros(100);
 /// With so few calls under way there is little to do.
 pub(super) const FEW: usize = 4;
 /// An account that called is remembered for so many looks.
@@ -45,22 +47,41 @@ pub(super) struct Lane {
 pub(super) struct Pace {
     limit: usize,
     share: usize,
-    /// How long a call takes when there is little to do.
+    /// How long a command takes when there is little to do.
     usual: Option<Duration>,
-    sum: Duration,
-    count: u32,
-    /// Of those that began while there was little to do.
-    easy_sum: Duration,
-    easy_count: u32,
+    /// How long calls took since the last look: all of them, commands that were done, and those of them that began while
+    /// there was little to do.
+    all: Times,
+    done: Times,
+    easy: Times,
     late: u32,
     due_at: Option<Instant>,
 }
 
+/// Times of which the mean is wanted.
+#[derive(Default)]
+struct Times {
+    sum: Duration,
+    count: u32,
+}
+
+impl Times {
+    fn add(&mut self, time: Duration) {
+        self.sum += time;
+        self.count += 1;
+    }
+
+    /// The mean, after which it begins anew.
+    fn take_mean(&mut self) -> Option<Duration> {
+        let Self { sum, count } = std::mem::take(self);
+        (count > 0).then(|| sum / count)
+    }
+}
+
 impl Default for Pace {
     fn default() -> Self {
-        let (sum, easy_sum) = (Duration::ZERO, Duration::ZERO);
-        let (limit, share, usual, due_at) = (MOST, MOST, None, None);
-        Self { limit, share, usual, sum, count: 0, easy_sum, easy_count: 0, late: 0, due_at }
+        let (all, done, easy) = Default::default();
+        Self { limit: MOST, share: MOST, usual: None, all, done, easy, late: 0, due_at: None }
     }
 }
 
@@ -99,14 +120,16 @@ impl Pace {
         self.share
     }
 
-    /// A call was answered. Those that began while there was little to do say how long one takes then: not those that began
-    /// while others were kept waiting, or what is slow would soon be taken for usual.
-    pub(super) fn took(&mut self, time: Duration, is_easy: bool) {
-        self.sum += time;
-        self.count += 1;
-        if is_easy {
-            self.easy_sum += time;
-            self.easy_count += 1;
+    /// A call has ended. Commands that were done and began while there was little to do say how long one takes then: not
+    /// those that began while others were kept waiting, or what is slow would soon be taken for usual; nor what is only
+    /// looked up or refused, which is quick however much there is to do.
+    pub(super) fn took(&mut self, time: Duration, is_done: bool, is_easy: bool) {
+        self.all.add(time);
+        if is_done {
+            self.done.add(time);
+        }
+        if is_done && is_easy {
+            self.easy.add(time);
         }
     }
 
@@ -128,27 +151,28 @@ impl Pace {
             lane.roll();
             any_little |= lane.calls_little();
         }
-        let mean = (self.count > 0).then(|| self.sum / self.count);
+        let mean = self.all.take_mean();
         // What waits for a leader says nothing of the others; when nothing at all is answered, all are slow.
         let is_slow = mean.map_or(self.late > 0, |mean| mean > SLOW);
-        if self.easy_count > 0 {
-            let easy = self.easy_sum / self.easy_count;
-            self.usual = Some(self.usual.map_or(easy, |usual| nearer(usual, easy)));
-        }
         self.limit = if is_slow { less(self.limit, LEAST) } else { more(self.limit) };
-        if let Some(mean) = mean {
-            let is_crowded = any_little && most > FEW;
-            self.fit_share(is_crowded, mean, most);
+        if let Some(easy) = self.easy.take_mean() {
+            let usual = self.usual.map_or(easy, |usual| nearer(usual, easy));
+            self.usual = Some(usual.max(LEAST_USUAL));
         }
-        (self.sum, self.count, self.late) = (Duration::ZERO, 0, 0);
-        (self.easy_sum, self.easy_count) = (Duration::ZERO, 0);
+        let is_crowded = any_little && most > FEW;
+        let mean = self.done.take_mean().filter(|_| is_crowded);
+        self.fit_share(mean, most);
+        self.late = 0;
     }
 
-    fn fit_share(&mut self, is_crowded: bool, mean: Duration, most: usize) {
-        let Some(usual) = self.usual else { return };
-        if !is_crowded || mean <= usual * TIMES_IN_HALVES / 2 + A_LITTLE {
+    /// `mean` is of commands that were done beside an account that calls little.
+    fn fit_share(&mut self, mean: Option<Duration>, most: usize) {
+        let slow = mean.zip(self.usual).filter(|(mean, usual)| *mean > *usual * TIMES_IN_HALVES / 2 + A_LITTLE);
+        let Some((_, usual)) = slow else {
             self.share = more(self.share);
-        } else if self.share > LEAST_SHARE {
+            return;
+        };
+        if self.share > LEAST_SHARE {
             // From what is really used on: what was allowed beyond that changes nothing.
             self.share = less(self.share.min(most), LEAST_SHARE);
         } else {
@@ -178,7 +202,7 @@ mod tests {
 
     /// A look after calls that took so long.
     fn look(pace: &mut Pace, lanes: &mut [Lane], millis: u64) {
-        pace.took(Duration::from_millis(millis), false);
+        pace.took(Duration::from_millis(millis), true, false);
         let now = pace.due_at.unwrap_or_else(Instant::now);
         pace.roll(now, lanes.iter_mut());
     }
@@ -191,7 +215,7 @@ mod tests {
 
     /// A look after a call that took so long although there was little to do.
     fn look_at_easy(pace: &mut Pace, millis: u64) {
-        pace.took(Duration::from_millis(millis), true);
+        pace.took(Duration::from_millis(millis), true, true);
         pace.roll(Instant::now(), std::iter::empty());
     }
 
@@ -211,6 +235,21 @@ mod tests {
             look_at_easy(&mut pace, 8);
         }
         assert_eq!(pace.usual, Some(Duration::from_millis(8)), "what stays is usual");
+    }
+
+    #[test]
+    fn what_is_looked_up_or_refused_says_nothing_of_what_is_usual() {
+        let mut pace = with_usual(3);
+        for _ in 0..100 {
+            pace.took(Duration::from_nanos(50), false, true);
+            pace.roll(Instant::now(), std::iter::empty());
+        }
+        assert_eq!(pace.usual, Some(Duration::from_millis(3)));
+        for _ in 0..100 {
+            pace.took(Duration::from_nanos(50), true, true);
+            pace.roll(Instant::now(), std::iter::empty());
+        }
+        assert_eq!(pace.usual, Some(LEAST_USUAL));
     }
 
     #[test]

@@ -101,7 +101,7 @@ async fn who_goes_away_leaves_its_turn_to_the_next() {
 async fn a_call_that_takes_long_gives_its_turn_back() {
     let turns = Arc::<Turns>::default();
     let turn = turns.take(AccountId(1), Urgency::Usual, soon()).await.unwrap();
-    let stuck = tokio::spawn(Turns::during(turn, pending::<()>()));
+    let stuck = tokio::spawn(Turns::during(turn, true, pending::<ApiResult<()>>()));
     wait_for(KEEPS_FOR * 2).await;
     assert_eq!(turns.state.lock().under_way, 0);
     assert!(!stuck.is_finished());
