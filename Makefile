@@ -55,7 +55,8 @@ WORKLOADS ?= pairs,pairs-one-namespace,contended,readers-writers,extend,get,hold
 bench: build ## Measure beside etcd and Redis (about half an hour) and write the results to docs/bench; flags in ARGS="...".
 	bin/dev bench --workloads $(WORKLOADS) --holds 1000000 --compare etcd,redis --out docs/bench $(ARGS)
 
-bench-core: setup ## Measure the core, the codec, the committer and a replica without network.
+bench-core: setup ## Measure the core (queues of 100,000 too), the codec, the committer and a replica without network.
+	cargo test --release --workspace --test measure -- --ignored --nocapture
 	cargo bench --package holdfast-bench
 
 chaos: build ## Break a loaded cluster at random for MINUTES=n (5), from SEED=n on; says how to repeat what it finds.

@@ -3,10 +3,11 @@
 mod common;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use holdfast_core::Path;
 use holdfast_core::shard::{Application, ShardCore};
 use std::hint::black_box;
 
-use common::{HOUR_MS, SHARD, acquire, at, look, release, shard_with};
+use common::{HOUR_MS, SHARD, acquire, acquire_all, at, look, release, release_all, shard_with};
 
 /// An acquire and a release, each in an entry of its own, beside so many other holds.
 fn pairs(criterion: &mut Criterion) {
@@ -16,6 +17,27 @@ fn pairs(criterion: &mut Criterion) {
         let (take, give) = (acquire("mine", "me", HOUR_MS), release("mine", "me"));
         group.throughput(Throughput::Elements(1));
         group.bench_function(BenchmarkId::from_parameter(format!("{holds} other holds")), |bencher| {
+            bencher.iter(|| {
+                for command in [&take, &give] {
+                    core.advance(&at(2));
+                    black_box(core.apply(&at(2), command));
+                }
+            });
+        });
+    }
+    group.finish();
+}
+
+/// A set of eight paths, and a path of eight segments: all or nothing, taken and released.
+fn sets_and_depth(criterion: &mut Criterion) {
+    let set: Vec<Path> = (0..8).map(|number| Path::flat(format!("one-of-{number}"))).collect();
+    let deep = vec![Path((0..8).map(|level| format!("level-{level}")).collect())];
+    let mut group = criterion.benchmark_group("core/acquire + release");
+    for (name, paths) in [("a set of 8", set), ("8 deep", deep)] {
+        let mut core = shard_with(1_000, HOUR_MS);
+        let (take, give) = (acquire_all(&paths, "me", HOUR_MS), release_all(&paths, "me"));
+        group.throughput(Throughput::Elements(1));
+        group.bench_function(name, |bencher| {
             bencher.iter(|| {
                 for command in [&take, &give] {
                     core.advance(&at(2));
@@ -70,5 +92,5 @@ fn snapshots(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, pairs, looks, expiry, snapshots);
+criterion_group!(benches, pairs, sets_and_depth, looks, expiry, snapshots);
 criterion_main!(benches);

@@ -29,10 +29,14 @@ pub(crate) fn open() -> Command {
 }
 
 pub(crate) fn acquire(name: &str, owner: &str, ttl_ms: u64) -> Command {
+    acquire_all(&[Path::flat(name)], owner, ttl_ms)
+}
+
+pub(crate) fn acquire_all(paths: &[Path], owner: &str, ttl_ms: u64) -> Command {
     Command::Locks(LocksCommand::Acquire(Acquire {
         namespace: namespace(),
         owner: Owner::Process(owner.to_owned()),
-        claims: vec![Claim { path: Path::flat(name), mode: Mode::Write }],
+        claims: paths.iter().map(|path| Claim { path: path.clone(), mode: Mode::Write }).collect(),
         ttl_ms: Some(ttl_ms),
         transition_ms: 0,
         metadata: Metadata::new(),
@@ -47,10 +51,14 @@ pub(crate) fn acquire(name: &str, owner: &str, ttl_ms: u64) -> Command {
 }
 
 pub(crate) fn release(name: &str, owner: &str) -> Command {
+    release_all(&[Path::flat(name)], owner)
+}
+
+pub(crate) fn release_all(paths: &[Path], owner: &str) -> Command {
     Command::Locks(LocksCommand::Release(Release {
         namespace: namespace(),
         owner: Owner::Process(owner.to_owned()),
-        what: ToRelease::Paths { paths: vec![Path::flat(name)], fencing_token: None },
+        what: ToRelease::Paths { paths: paths.to_vec(), fencing_token: None },
         message: None,
     }))
 }
