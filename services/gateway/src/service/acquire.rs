@@ -80,9 +80,12 @@ impl Service {
         checked: Checked<'_>,
     ) -> ApiResult<AcquireLocksAnswer> {
         let tenant = caller.tenant()?;
-        if checked.terms.fencing_token.is_none() {
-            // An extension is never limited: its owner would lose what it holds.
-            self.inner.rates.admit(tenant.account)?;
+        // An extension is never limited: its owner would lose what it holds.
+        if checked.terms.fencing_token.is_none()
+            && let Err(limited) = self.inner.rates.admit(tenant.account)
+            && !self.extends(tenant, context, &checked).await?
+        {
+            return Err(limited);
         }
         let longer = checked.waiting.map(|waiting| context.waiting(Duration::from_millis(waiting.wait_ms)));
         let make = |namespace| {
@@ -129,6 +132,20 @@ impl Service {
             answer.signed_grants = Some(grants);
         }
         Ok(answer)
+    }
+}
+
+impl Service {
+    /// Whether the owner has all of it already, so that its holds would only last longer.
+    async fn extends(&self, tenant: Tenant<'_>, context: &CallContext, checked: &Checked<'_>) -> ApiResult<bool> {
+        for claim in &checked.claims {
+            let at = (checked.namespace, &claim.path);
+            let hold = self.hold_as_it_is(tenant, context, at, &checked.owner).await?;
+            if hold.is_none_or(|hold| hold.mode != claim.mode) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 

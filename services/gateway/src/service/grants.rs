@@ -33,7 +33,10 @@ impl Service {
         for lock in locks {
             let hold = match hold_of(owner, lock) {
                 Some(hold) if !waited => hold.clone(),
-                _ => match self.hold_as_it_is(tenant, context, owner, lock).await? {
+                _ => match self
+                    .hold_as_it_is(tenant, context, (&lock.namespace, &Path(lock.path.clone())), owner)
+                    .await?
+                {
                     Some(hold) => hold,
                     // It has ended by now, and there is nothing to be said for it.
                     None => continue,
@@ -61,19 +64,18 @@ impl Service {
         Ok(Timestamp(asked.0.saturating_add(left_ms.min(life_ms))))
     }
 
-    /// Also for a reader in a crowd: an acquire shows some of them only.
-    async fn hold_as_it_is(
+    /// The owner's hold of a path; also of a reader in a crowd: an acquire shows some of them only.
+    pub(super) async fn hold_as_it_is(
         &self,
         tenant: Tenant<'_>,
         context: &CallContext,
+        (namespace, path): (&str, &Path),
         owner: &Owner,
-        lock: &LockInfo,
     ) -> ApiResult<Option<Holder>> {
-        let path = Path(lock.path.clone());
         let make = |namespace| Ask::from(Query::Lock { namespace, path: path.clone() });
         let asked = Timestamp::now();
-        let reply = self.ask_locks(tenant, &lock.namespace, context, make).await?;
-        let shown = Shown::new(&lock.namespace, reply.clock_ms, asked);
+        let reply = self.ask_locks(tenant, namespace, context, make).await?;
+        let shown = Shown::new(namespace, reply.clock_ms, asked);
         let whole = expect_answer!(reply.outcome?, Answer::Lock(lock) => shown.lock(lock))?;
         Ok(hold_of(owner, &whole).cloned())
     }

@@ -380,11 +380,14 @@ async fn limits_are_changed_one_by_one_and_count_at_once() {
     let short = || with_terms(acquire("l", "p", Mode::Write), |terms| terms.ttl_ms = Some(1_000));
     let first = service.acquire_lock(&fresh, &context(), short()).await.unwrap();
     service.acquire_lock(&fresh, &context(), short()).await.unwrap();
-    let limited = service.acquire_lock(&fresh, &context(), short()).await.unwrap_err();
+    let other = || AcquireLock { lock: "m".into(), ..short() };
+    let limited = service.acquire_lock(&fresh, &context(), other()).await.unwrap_err();
     assert_eq!((limited.code, limited.retry_after_seconds()), (Code::RateLimited, Some(1)));
-    assert_eq!(code(service.acquire_locks(&fresh, &context(), acquire_set("p")).await), Code::RateLimited);
+    assert_eq!(code(service.acquire_locks(&fresh, &context(), acquire_set("q")).await), Code::RateLimited);
     assert_eq!(code(service.reset_namespace(&fresh, &context(), reset()).await), Code::RateLimited);
-    // Extensions and releases pass all the same.
+    // Extensions and releases pass all the same, whether the token is named or not.
+    let again = service.acquire_lock(&fresh, &context(), short()).await.unwrap();
+    assert_eq!(again.fencing_token, first.fencing_token);
     let extend = with_terms(short(), |terms| terms.fencing_token = first.fencing_token);
     assert!(service.acquire_lock(&fresh, &context(), extend).await.unwrap().success);
     let mut extend = acquire_set("p");
