@@ -132,11 +132,11 @@ async fn restart(cluster: &mut Cluster, node: usize, kills: bool) -> Result<f64>
 }
 
 /// Of the nodes, without the gateway.
-fn mean_rss(cluster: &Cluster) -> Result<f64> {
+pub(super) fn mean_rss(cluster: &Cluster) -> Result<f64> {
     let nodes = cluster.pids().into_iter().take(NODES);
     Ok(nodes.map(|(_, pid)| rss_bytes(pid)).sum::<Result<f64>>()? / NODES as f64)
 }
 
-fn mib(bytes: f64) -> f64 {
+pub(super) fn mib(bytes: f64) -> f64 {
     bytes / 1_048_576.0
 }

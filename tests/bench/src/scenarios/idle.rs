@@ -5,9 +5,10 @@ use std::time::Duration;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
+use super::holds::{mean_rss, mib};
 use super::wait_for;
 use crate::cluster::{Cluster, NODES, Setup};
-use crate::measure::{Sample, rss_bytes};
+use crate::measure::Sample;
 
 /// How long it is left alone before it is looked at, and while.
 const SETTLES: Duration = Duration::from_secs(5);
@@ -41,11 +42,10 @@ pub async fn idle(setup: &Setup) -> Result<Idle> {
     let percent = |seconds: f64| 100.0 * seconds / LOOKED_AT.as_secs_f64();
     let of_nodes: f64 = pids.iter().take(NODES).filter_map(|(name, _)| used.get(name)).sum();
     let of_all: f64 = used.values().sum();
-    let memory = pids.iter().take(NODES).map(|(_, pid)| rss_bytes(*pid)).sum::<Result<f64>>()?;
     Ok(Idle {
         replicas: cluster.map.replicas_of_node(&pids[0].0).len(),
         nodes_cpu_percent: percent(of_nodes),
         gateway_cpu_percent: percent(of_all - of_nodes),
-        rss_mib: memory / NODES as f64 / 1_048_576.0,
+        rss_mib: mib(mean_rss(&cluster)?),
     })
 }
