@@ -18,6 +18,7 @@ use crate::introductions::Introductions;
 use crate::machine::Machine;
 use crate::membership;
 use crate::network::{Connections, Credentials, Dialer, Link, LinkOptions, Links, PeerService};
+use crate::ticks;
 
 /// How often a node looks whether its disk is so full that another one should lead.
 const LOOK_AT_DISK: Duration = Duration::from_secs(1);
@@ -71,6 +72,8 @@ struct Inner {
     credentials: Arc<dyn Credentials>,
     dialer: Dialer,
     store: NodeStore,
+    /// What the ticks of all groups are counted from.
+    started: ticks::Instant,
 }
 
 impl Host {
@@ -91,6 +94,7 @@ impl Host {
             credentials: options.credentials,
             dialer: options.dialer,
             store: options.store,
+            started: ticks::now(),
         });
         for peer in &options.peers {
             inner.connect(peer);
@@ -116,7 +120,8 @@ impl Host {
         machine: Arc<dyn Machine>,
     ) -> Result<Group, ReplicationError> {
         let store = self.inner.store.replica(options.replica);
-        let group = Group::start(options, store, machine, self.inner.links.clone()).await?;
+        let starting = Group::start(options, store, machine, self.inner.links.clone());
+        let group = ticks::together(self.inner.started, starting).await?;
         self.inner.groups.write().insert(group.replica(), group.clone());
         let weak = Arc::downgrade(&self.inner);
         let keeping = membership::keep_as_configured(group.clone(), weak);

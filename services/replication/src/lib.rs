@@ -33,6 +33,7 @@ mod reading;
 mod seed;
 mod status;
 mod succession;
+mod ticks;
 mod timing;
 mod types;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// (which equals `election_max`) sets the time of a failover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// Between heartbeats.
+    /// Between heartbeats, at least: the first tick after it sends the next one. So it is a little less than two ticks.
     pub heartbeat: Duration,
     /// Shortest wait before an election, counted from the end of the lease.
     pub election_min: Duration,
@@ -17,9 +17,9 @@ pub struct Timing {
 impl Default for Timing {
     fn default() -> Self {
         Self {
-            heartbeat: Duration::from_millis(150),
-            election_min: Duration::from_millis(500),
-            election_max: Duration::from_millis(1_000),
+            heartbeat: Duration::from_millis(140),
+            election_min: Duration::from_millis(450),
+            election_max: Duration::from_millis(900),
         }
     }
 }
