@@ -64,7 +64,8 @@ impl Process {
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"HOLDFAST_")) {
             command.env_remove(name);
         }
-        command.env("NO_COLOR", "1").stdin(Stdio::piped()).stdout(log).stderr(errors).kill_on_drop(true);
+        command.env("NO_COLOR", "1").env("TOKIO_WORKER_THREADS", worker_threads().to_string());
+        command.stdin(Stdio::piped()).stdout(log).stderr(errors).kill_on_drop(true);
         self.child = Some(command.spawn().with_context(|| format!("{} can't be started", self.name))?);
         Ok(())
     }
@@ -101,4 +102,11 @@ impl Process {
         timeout(STOPS_WITHIN, child.wait()).await.with_context(|| format!("{} does not stop", self.name))??;
         Ok(())
     }
+}
+
+/// Threads of a server that serve calls: all servers of a cluster share this machine, and threads that outnumber its
+/// processors only wake one another. Whoever runs one process on a machine leaves it at one for each processor.
+fn worker_threads() -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    (processors / (super::NODES + 1)).max(1)
 }

@@ -8,7 +8,7 @@ use super::picture::{Area, label};
 use crate::scenarios::Step;
 
 const SIZE: (u32, u32) = (1_280, 480);
-const FOOT: u32 = 36;
+const FOOT: u32 = 52;
 
 /// Draws it; nothing when growth was not measured.
 pub(super) fn svg(report: &Report) -> Result<Option<String>> {
@@ -21,8 +21,10 @@ pub(super) fn svg(report: &Report) -> Result<Option<String>> {
         let (left, right) = plots.split_horizontally(SIZE.0 / 2);
         chart(&left, "shards busy, 16 clients each", &growth.shards)?;
         chart(&right, "locks held, 64 clients", &growth.holds)?;
-        let line = format!("{} · {} · {}", report.machine, report.made_at, report.command);
-        foot.draw(&Text::new(line, (12, 4), ("sans-serif", 15))).map_err(|error| error.to_string())?;
+        let lines = [format!("{} · {}", report.machine, report.made_at), report.command.clone()];
+        for (line, top) in lines.into_iter().zip([4, 24]) {
+            foot.draw(&Text::new(line, (12, top), ("sans-serif", 15))).map_err(|error| error.to_string())?;
+        }
         root.present().map_err(|error| error.to_string())
     };
     draw(&mut text).map_err(|error| anyhow!("the picture of growth can't be drawn: {error}"))?;
