@@ -106,13 +106,16 @@ fn headers(operation: &Operation) -> Vec<Parameter> {
     let number = ObjectBuilder::new()
         .schema_type(Type::Integer)
         .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))
-        .minimum(Some(1))
-        .maximum(Some(660_000));
+        .minimum(Some(1));
     let text = || ObjectBuilder::new().schema_type(Type::String).min_length(Some(1));
     let id = text().max_length(Some(128)).pattern(Some("^[A-Za-z0-9._-]+$"));
     let mut headers = vec![
         header("Holdfast-Request-Id", "Names the call in logs and in the answer.", id),
-        header(TIMEOUT_MS, "How long the caller waits for the answer.", number),
+        header(
+            TIMEOUT_MS,
+            "How long the caller waits for the answer, in milliseconds. Beyond 660,000 it waits that long.",
+            number,
+        ),
     ];
     if operation.responses.responses.contains_key("201") {
         let key = text().max_length(Some(255)).pattern(Some("^[A-Za-z0-9._-]+$"));
