@@ -18,7 +18,7 @@ use crate::introductions::Introductions;
 use crate::machine::Machine;
 use crate::membership;
 use crate::network::{Connections, Credentials, Dialer, Link, LinkOptions, Links, PeerService};
-use crate::ticks;
+use crate::ticks::Moments;
 
 /// How often a node looks whether its disk is so full that another one should lead.
 const LOOK_AT_DISK: Duration = Duration::from_secs(1);
@@ -72,8 +72,7 @@ struct Inner {
     credentials: Arc<dyn Credentials>,
     dialer: Dialer,
     store: NodeStore,
-    /// What the ticks of all groups are counted from.
-    started: ticks::Instant,
+    moments: Moments,
 }
 
 impl Host {
@@ -94,7 +93,7 @@ impl Host {
             credentials: options.credentials,
             dialer: options.dialer,
             store: options.store,
-            started: ticks::now(),
+            moments: Moments::of(&options.node),
         });
         for peer in &options.peers {
             inner.connect(peer);
@@ -121,7 +120,7 @@ impl Host {
     ) -> Result<Group, ReplicationError> {
         let store = self.inner.store.replica(options.replica);
         let starting = Group::start(options, store, machine, self.inner.links.clone());
-        let group = ticks::together(self.inner.started, starting).await?;
+        let group = self.inner.moments.start(starting).await?;
         self.inner.groups.write().insert(group.replica(), group.clone());
         let weak = Arc::downgrade(&self.inner);
         let keeping = membership::keep_as_configured(group.clone(), weak);

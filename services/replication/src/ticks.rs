@@ -3,9 +3,11 @@
 //! Every group has a tick of its own, some thirty times a second, at a phase that openraft chooses at random. So a node
 //! with 33 idle groups would be woken a thousand times a second, and would do little else. Here the ticks of one node
 //! are put off to common moments, which are no more than its heartbeats need. An election starts that much later, which
-//! is far below what its timeouts differ by at random.
+//! is far below what its timeouts differ by at random. Each node has a period of its own, so that no two of them stay in
+//! step, and stand for the same elections at the same moments again and again.
 
 use std::future::Future;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use openraft::OptionalSend;
@@ -15,31 +17,46 @@ type Tokio = openraft::impls::TokioRuntime;
 /// A point in time of openraft's.
 pub(crate) type Instant = <Tokio as AsyncRuntime>::Instant;
 
-/// Ticks happen at multiples of this.
-const EVERY: Duration = Duration::from_millis(75);
+/// The shortest period. Two of them are longer than the time between heartbeats, see `Timing`.
+const SHORTEST: Duration = Duration::from_millis(73);
 
-/// Whatever is nearer than this is no tick, and is not put off.
-const SOON: Duration = Duration::from_millis(2);
+/// How much longer the periods of some nodes are, in microseconds.
+const LONGER_US: u64 = 4_000;
+
+/// What is as near as this is no tick, and is not put off: openraft waits for a microsecond elsewhere.
+const SOON: Duration = Duration::from_micros(10);
 
 tokio::task_local! {
-    /// What the moments are counted from: the start of the node.
-    static SINCE: Instant;
+    static MOMENTS: Moments;
 }
 
-/// The present moment.
-pub(crate) fn now() -> Instant {
-    Instant::now()
+/// When the groups of a node tick.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moments {
+    /// What they are counted from.
+    since: Instant,
+    every: Duration,
 }
 
-/// Runs something whose groups tick together with all others since the same moment.
-pub(crate) async fn together<F: Future>(since: Instant, future: F) -> F::Output {
-    SINCE.scope(since, future).await
-}
+impl Moments {
+    /// From now on, with the period of a node.
+    pub(crate) fn of(node: &str) -> Self {
+        let mut hasher = DefaultHasher::new();
+        node.hash(&mut hasher);
+        let longer = Duration::from_micros(hasher.finish() % LONGER_US);
+        Self { since: Instant::now(), every: SHORTEST + longer }
+    }
 
-/// The next common moment.
-fn put_off(deadline: Instant, since: Instant) -> Instant {
-    let (step, passed) = (EVERY.as_micros() as u64, (deadline - since).as_micros() as u64);
-    since + Duration::from_micros(passed.div_ceil(step) * step)
+    /// Starts something whose groups tick at these moments.
+    pub(crate) async fn start<F: Future>(self, future: F) -> F::Output {
+        MOMENTS.scope(self, future).await
+    }
+
+    /// The first one from a deadline on.
+    fn put_off(self, deadline: Instant) -> Instant {
+        let (every, passed) = (self.every.as_micros() as u64, (deadline - self.since).as_micros() as u64);
+        self.since + Duration::from_micros(passed.div_ceil(every) * every)
+    }
 }
 
 /// tokio, but for when it wakes a tick.
@@ -65,8 +82,8 @@ impl AsyncRuntime for Runtime {
         T: Future + OptionalSend + 'static,
         T::Output: OptionalSend + 'static,
     {
-        match SINCE.try_with(|since| *since) {
-            Ok(since) => Tokio::spawn(SINCE.scope(since, future)),
+        match MOMENTS.try_with(|moments| *moments) {
+            Ok(moments) => Tokio::spawn(MOMENTS.scope(moments, future)),
             Err(_) => Tokio::spawn(future),
         }
     }
@@ -77,7 +94,7 @@ impl AsyncRuntime for Runtime {
 
     fn sleep_until(deadline: Instant) -> Self::Sleep {
         let is_soon = deadline <= Instant::now() + SOON;
-        let at = SINCE.try_with(|since| if is_soon { deadline } else { put_off(deadline, *since) });
+        let at = MOMENTS.try_with(|moments| if is_soon { deadline } else { moments.put_off(deadline) });
         Tokio::sleep_until(at.unwrap_or(deadline))
     }
 
@@ -115,28 +132,37 @@ mod tests {
         openraft::testing::runtime::Suite::<Runtime>::test_all();
     }
 
+    const MS: Duration = Duration::from_millis(1);
+
     #[tokio::test(start_paused = true)]
     async fn what_is_spawned_wakes_at_common_moments() {
-        let since = Instant::now();
-        let woken = together(since, async move {
+        let moments = Moments { since: Instant::now(), every: 75 * MS };
+        let woken = moments.start(async {
             let sleepers = [10, 74, 75, 80].map(|ms| {
                 Runtime::spawn(async move {
-                    Runtime::sleep_until(since + Duration::from_millis(ms)).await;
-                    Instant::now() - since
+                    Runtime::sleep_until(moments.since + ms * MS).await;
+                    Instant::now() - moments.since
                 })
             });
             futures::future::try_join_all(sleepers).await
         });
-        let woken = woken.await.expect("nobody panics");
-        assert_eq!(woken, [75, 75, 75, 150].map(Duration::from_millis));
+        assert_eq!(woken.await.expect("nobody panics"), [75, 75, 75, 150].map(|ms| ms * MS));
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_soon_or_belongs_to_no_group_is_not_put_off() {
-        let since = Instant::now();
-        together(since, Runtime::sleep_until(since + Duration::from_millis(1))).await;
-        assert_eq!(Instant::now() - since, Duration::from_millis(1));
-        Runtime::sleep_until(since + Duration::from_millis(22)).await;
-        assert_eq!(Instant::now() - since, Duration::from_millis(22));
+        let moments = Moments { since: Instant::now(), every: 75 * MS };
+        moments.start(Runtime::sleep_until(moments.since + SOON)).await;
+        assert!(Instant::now() - moments.since <= MS, "tokio's timers are as coarse as that");
+        Runtime::sleep_until(moments.since + 22 * MS).await;
+        assert_eq!(Instant::now() - moments.since, 22 * MS);
+    }
+
+    #[tokio::test]
+    async fn two_ticks_of_any_node_are_longer_than_a_heartbeat_and_nodes_differ() {
+        let every = |node: usize| Moments::of(&format!("nd_{node}")).every;
+        let heartbeat = crate::timing::Timing::default().heartbeat;
+        assert!((1..=100).all(|node| 2 * every(node) > heartbeat + 5 * MS && every(node) < heartbeat));
+        assert!(every(1) != every(2) && every(2) != every(3) && every(3) != every(1));
     }
 }

@@ -13,7 +13,7 @@ use crate::leaders::{Leader, Place, ShardRoute};
 use crate::link::{Attempt, Body, Outcome};
 use crate::{Repeat, RouteError, RoutingOptions};
 
-/// How often the other replicas are asked while a leader is doubted but its answer still awaited.
+/// How often replicas are asked while a leader is doubted but its answer still awaited, or one of them is silent.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// One call on its way.
@@ -314,12 +314,27 @@ impl<'a> Course<'a> {
 
     /// Sends the call to every replica, addressed to no term: a command is then never done, and answered with who
     /// leads; a query is answered by the one that leads. Ends when a quorum agrees; with `thorough` only when the
-    /// leader itself is among them, which shows that the shard is being served.
+    /// leader itself is among them, which shows that the shard is being served. While one is silent those that answered
+    /// are asked again: it may be the leader that is gone, and they elect another one meanwhile.
     async fn ask_all(&self, thorough: bool) -> Option<Bytes> {
         let places = self.route.places();
-        let mut asked: FuturesUnordered<_> = places.iter().map(|place| self.ask(place)).collect();
+        let until = (Instant::now() + self.options.probe_timeout).min(self.deadline);
+        let mut asked: FuturesUnordered<_> = places.iter().map(|place| self.ask(place, until)).collect();
+        let mut again = tokio::time::interval_at(Instant::now() + ASK_AGAIN, ASK_AGAIN);
+        let mut answered: Vec<&Place> = Vec::new();
         let mut named: Vec<(u64, Leader)> = Vec::new();
-        while let Some((replica, outcome)) = asked.next().await {
+        loop {
+            let (place, outcome) = tokio::select! {
+                biased;
+                next = asked.next() => next?,
+                _ = again.tick() => {
+                    asked.extend(answered.drain(..).map(|place| self.ask(place, until)));
+                    continue;
+                }
+            };
+            let replica = place.replica;
+            answered.push(place);
+            named.retain(|(other, _)| *other != replica);
             match outcome {
                 Outcome::Reply(bytes, _) => {
                     self.route.learn(Leader { replica, term: 0 });
@@ -340,17 +355,15 @@ impl<'a> Course<'a> {
                 _ => {}
             }
         }
-        None
     }
 
-    async fn ask(&self, place: &Place) -> (u64, Outcome) {
-        let deadline = (Instant::now() + self.options.probe_timeout).min(self.deadline);
+    async fn ask<'p>(&self, place: &'p Place, deadline: Instant) -> (&'p Place, Outcome) {
         let to = Leader { replica: place.replica, term: 0 };
         let mut attempt = place.link.send(to, self.body.at_once(), deadline);
         let outcome = match tokio::time::timeout_at(deadline, attempt.outcome()).await {
             Ok(outcome) => outcome,
             Err(_) => attempt.give_up("in time who leads"),
         };
-        (place.replica, outcome)
+        (place, outcome)
     }
 }

@@ -158,6 +158,12 @@ pub(crate) fn unreachable(error: LinkError) -> RPCError<TypeConfig> {
     RPCError::Unreachable(Unreachable::new(&error))
 }
 
+/// Longest wait for the answer to a heartbeat: nearly all that openraft gives it, since one that comes later counts for
+/// no lease, and idle groups of nodes far apart have nothing else.
+fn heartbeat_within(option: &RPCOption) -> Duration {
+    option.hard_ttl().mul_f64(0.9)
+}
+
 impl RaftNetworkV2<TypeConfig> for Peer {
     type SnapshotData = Chunks;
 
@@ -166,7 +172,7 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         request: AppendEntriesRequest<TypeConfig>,
         option: RPCOption,
     ) -> RpcResult<AppendEntriesResponse<TypeConfig>> {
-        self.call(Kind::Heartbeat, &request, option.soft_ttl()).await
+        self.call(Kind::Heartbeat, &request, heartbeat_within(&option)).await
     }
 
     fn stream_append<'s, S>(&'s mut self, input: S, option: RPCOption) -> BoxFuture<'s, RpcResult<AppendStream<'s>>>
@@ -176,7 +182,7 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         Box::pin(async move {
             let peer: &'s Peer = self;
             let within = match peer.append_kind {
-                Kind::Heartbeat => option.soft_ttl(),
+                Kind::Heartbeat => heartbeat_within(&option),
                 _ => APPEND_TIMEOUT.max(option.soft_ttl()),
             };
             let stream = peer.link().map_err(unreachable)?.new_stream();

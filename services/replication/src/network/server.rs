@@ -23,8 +23,9 @@ const ANSWERS: usize = 1_024;
 const FRAME_ANSWERS: usize = 128;
 /// Frames handed to the transport ahead of what it has sent.
 const FRAMES_AHEAD: usize = 16;
-/// Votes, heartbeats and transfers that are being answered on one connection.
-const SINGLE_CALLS: usize = 1_024;
+/// Votes, heartbeats and transfers that are being answered on one connection. The heartbeats of all groups that a node
+/// leads come together.
+const SINGLE_CALLS: usize = 4_096;
 const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The service that a node offers its peers.
