@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::fake_node::{
     Act, FakeCluster, FakeNode, Seen, done, done_reply, leads, not_leader, not_proposed, quick, router_to, unknown,
 };
-use crate::{Repeat, RouteError, Routed};
+use crate::{Repeat, RouteError, Routed, RoutingOptions};
 
 fn command() -> Command {
     Command::Accounts(AccountsCommand::Delete { id: AccountId(1) })
@@ -191,6 +191,24 @@ async fn a_hung_leader_is_left_for_one_of_a_later_term() {
     assert!(routed.maybe_done_before);
     assert_eq!(cluster.nodes[0].addressed(), [command_in(1, 1), command_in(1, 1)]);
     assert_eq!(cluster.nodes[2].addressed(), [command_in(3, 2)]);
+}
+
+#[tokio::test]
+async fn a_silent_replica_does_not_hide_whom_the_others_elect_meanwhile() {
+    // So long that the call would be given up before the silent one is.
+    let probe_timeout = Duration::from_secs(5);
+    let cluster = FakeCluster::start(RoutingOptions { probe_timeout, ..quick() }).await;
+    let questions = Arc::new(AtomicUsize::new(0));
+    for (node, replica) in [(1, 2), (2, 3)] {
+        let questions = questions.clone();
+        cluster.nodes[node].on_call(move |call| match questions.fetch_add(1, Ordering::SeqCst) {
+            0..4 => not_leader(0, 1),
+            _ if replica == 2 => leads(call, 2, 2),
+            _ => not_leader(2, 2),
+        });
+    }
+    send(&cluster).await.unwrap();
+    assert_eq!(cluster.nodes[1].addressed(), [command_in(2, 2)]);
 }
 
 #[tokio::test]
