@@ -65,8 +65,12 @@ impl Waiting<'_> {
         let machine = &self.replica.machine;
         let told = match machine.as_leader(self.term, |_, table| table.waits.attach(wait, acquire.attempt)).flatten() {
             Some(Attached::Settled(reply)) => return Some(Outcome::Reply(reply)),
-            // It was settled by a leader that is none any more, or another one leads by now: the caller asks again.
-            None => return Some(not_leader(self.replica)),
+            // It was settled by a leader that is none any more, or another one leads by now: the caller asks again. It is
+            // told first that the request has its place: without another leader in time it must not be taken for undone.
+            None => {
+                self.caller.held().await;
+                return Some(not_leader(self.replica));
+            }
             Some(Attached::Waits(told)) => told,
         };
         self.caller.held().await;
