@@ -4,6 +4,7 @@
 //! much does not push out what others did before the shard as a whole is full.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use crate::{
     AccountId, AccountStatus, AccountsCommand, Answer, AuditAction, AuditPlace, AuditRecord, Audited, Command, Context,
@@ -15,7 +16,7 @@ const REPEATS_WITHIN: usize = 16;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AuditLog {
-    records: BTreeMap<u64, AuditRecord>,
+    records: BTreeMap<u64, Arc<AuditRecord>>,
     /// The numbers of each account's records.
     of_account: BTreeMap<AccountId, VecDeque<u64>>,
 }
@@ -67,7 +68,7 @@ impl AuditLog {
         let mut noted = numbers.filter_map(|number| self.records.get(number));
         noted.any(|noted| {
             let same = AuditRecord { number: noted.number, at_ms: noted.at_ms, ..record.clone() };
-            *noted == same
+            **noted == same
         })
     }
 
@@ -79,7 +80,7 @@ impl AuditLog {
         {
             self.records.remove(&oldest);
         }
-        self.records.insert(record.number, record);
+        self.records.insert(record.number, Arc::new(record));
         if self.records.len() > MAX_AUDIT_RECORDS
             && let Some((number, oldest)) = self.records.pop_first()
             && let Some(of_account) = self.of_account.get_mut(&oldest.account)
@@ -101,7 +102,7 @@ impl AuditLog {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &AuditRecord> {
-        self.records.values()
+        self.records.values().map(Arc::as_ref)
     }
 
     /// The latest records before a place, the latest first; of one account or of all.
@@ -110,10 +111,12 @@ impl AuditLog {
             before.is_none_or(|before| AuditPlace { at_ms: record.at_ms, number: record.number } < before)
         };
         let (records, more) = match account {
-            None => page::cut(self.records.values().rev().filter(is_before), limit, AuditRecord::clone),
+            None => {
+                page::cut(self.records.values().rev().map(Arc::as_ref).filter(is_before), limit, AuditRecord::clone)
+            }
             Some(account) => {
                 let numbers = self.of_account.get(&account).into_iter().flatten().rev();
-                let records = numbers.filter_map(|number| self.records.get(number));
+                let records = numbers.filter_map(|number| self.records.get(number)).map(Arc::as_ref);
                 page::cut(records.filter(is_before), limit, AuditRecord::clone)
             }
         };

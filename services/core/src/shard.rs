@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::accounts::AccountsCore;
 use crate::codec::DecodeError;
-use crate::locks::{Footprint, LocksCore};
+use crate::locks::{Footprint, FrozenLocks, LocksCore};
 use crate::namespaces::NamespacesCore;
 use crate::outbox::Outbox;
 use crate::shard_state::ShardState;
@@ -55,6 +55,26 @@ pub enum ShardCore {
     Namespaces(NamespacesCore),
     /// Of the locks application.
     Locks(LocksCore),
+}
+
+/// The state of a shard at one entry.
+#[derive(Debug)]
+pub struct Frozen(FrozenCore);
+
+#[derive(Debug)]
+enum FrozenCore {
+    Encoded(Vec<Vec<u8>>),
+    Locks(FrozenLocks),
+}
+
+impl Frozen {
+    /// As chunks of at most 1 MiB, byte for byte equal on every replica that applied the same entries.
+    pub fn encode(self) -> Vec<Vec<u8>> {
+        match self.0 {
+            FrozenCore::Encoded(chunks) => chunks,
+            FrozenCore::Locks(frozen) => frozen.encode(),
+        }
+    }
 }
 
 impl ShardCore {
@@ -211,16 +231,22 @@ impl ShardCore {
         &self.state().outbox
     }
 
-    /// The state as chunks of at most 1 MiB, byte for byte equal on every replica that applied the same entries.
-    pub fn snapshot(&self) -> Vec<Vec<u8>> {
-        match self {
-            Self::Accounts(core) => core.snapshot(),
-            Self::Namespaces(core) => core.snapshot(),
-            Self::Locks(core) => core.snapshot(),
-        }
+    /// The state as it is now, to be encoded while the shard goes on. Quick for locks, however many are held; the other
+    /// applications, which have little, are encoded at once.
+    pub fn freeze(&self) -> Frozen {
+        Frozen(match self {
+            Self::Accounts(core) => FrozenCore::Encoded(core.snapshot()),
+            Self::Namespaces(core) => FrozenCore::Encoded(core.snapshot()),
+            Self::Locks(core) => FrozenCore::Locks(core.freeze()),
+        })
     }
 
-    /// The state that [`Self::snapshot`] was taken of.
+    /// The state as [`Frozen::encode`] gives it.
+    pub fn snapshot(&self) -> Vec<Vec<u8>> {
+        self.freeze().encode()
+    }
+
+    /// The state that [`Self::snapshot`] or [`Frozen::encode`] is of.
     ///
     /// # Errors
     /// When the chunks are damaged, incomplete, out of order, or of another shard.

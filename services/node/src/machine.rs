@@ -7,7 +7,7 @@ use holdfast_core::locks::Footprint;
 use holdfast_core::outbox::Outgoing;
 use holdfast_core::shard::{Application, ShardCore};
 use holdfast_core::{Command, Context, Query, Refusal, Reply, codec};
-use holdfast_replication::{Machine, MachineError, Replies, Stamp};
+use holdfast_replication::{Frozen, Machine, MachineError, Replies, Stamp};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::sync::{Notify, watch};
@@ -118,7 +118,8 @@ impl ShardMachine {
     /// SHA-256 over the snapshot that the state would give now.
     pub fn digest(&self) -> [u8; 32] {
         let mut hasher = Sha256::new();
-        for chunk in self.inner.lock().core.snapshot() {
+        let frozen = self.inner.lock().core.freeze();
+        for chunk in frozen.encode() {
             hasher.update(&chunk);
         }
         hasher.finalize().into()
@@ -193,9 +194,9 @@ impl Machine for ShardMachine {
         self.inner.lock().core.clock_ms()
     }
 
-    fn snapshot(&self) -> Vec<Bytes> {
-        let chunks = planted::to_save(&self.inner.lock().core).snapshot();
-        chunks.into_iter().map(Bytes::from).collect()
+    fn freeze(&self) -> Frozen {
+        let frozen = planted::to_save(&self.inner.lock().core).freeze();
+        Box::new(move || frozen.encode().into_iter().map(Bytes::from).collect())
     }
 
     fn restore(&self, chunks: &[Bytes]) -> Result<(), MachineError> {

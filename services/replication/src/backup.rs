@@ -20,7 +20,7 @@ pub struct Backup {
     pub term: u64,
     /// Its index.
     pub index: u64,
-    /// As [`crate::Machine::snapshot`] gives it.
+    /// As [`crate::Machine::freeze`] gives it.
     pub chunks: Vec<Bytes>,
 }
 

@@ -12,11 +12,13 @@ use metrics::histogram;
 use openraft::entry::RaftEntry;
 use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Mutex, watch};
+use tokio::task::block_in_place;
 use tokio::time::Instant;
 
 use crate::error::to_io;
-use crate::machine::{Machine, Replies, Stamp};
+use crate::machine::{Frozen, Machine, Replies, Stamp};
 use crate::types::{Chunks, LogId, Snapshot, SnapshotMeta, StoredMembership, TypeConfig, decode, encode};
 
 /// Applies committed entries, makes and installs snapshots.
@@ -62,11 +64,11 @@ impl SnapshotAge {
     }
 }
 
-/// A snapshot taken from the machine, to be saved outside of the apply loop.
+/// A state taken from the machine, to be encoded and saved outside of the apply loop.
 pub struct Builder {
     snapshots: Snapshots,
     meta: SnapshotMeta,
-    chunks: Chunks,
+    frozen: Option<Frozen>,
 }
 
 impl Driver {
@@ -152,8 +154,19 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
     type SnapshotData = Chunks;
 
     async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
-        self.snapshots.save(&self.meta, self.chunks.clone()).await?;
-        Ok(Snapshot { meta: self.meta.clone(), snapshot: std::mem::take(&mut self.chunks) })
+        let frozen = self.frozen.take().ok_or_else(|| io::Error::other("a builder makes one snapshot"))?;
+        let chunks = aside(frozen);
+        self.snapshots.save(&self.meta, chunks.clone()).await?;
+        Ok(Snapshot { meta: self.meta.clone(), snapshot: chunks })
+    }
+}
+
+/// Does what may take a second without holding up the other tasks of the thread, where there can be others to go on: a
+/// runtime of one thread has none.
+fn aside<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => block_in_place(work),
+        _ => work(),
     }
 }
 
@@ -177,7 +190,7 @@ impl RaftStateMachine<TypeConfig> for Driver {
 
     async fn get_snapshot_builder(&mut self) -> Builder {
         let meta = SnapshotMeta { last_log_id: self.applied, last_membership: self.membership.clone() };
-        Builder { snapshots: self.snapshots.clone(), meta, chunks: self.machine.snapshot() }
+        Builder { snapshots: self.snapshots.clone(), meta, frozen: Some(self.machine.freeze()) }
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: Chunks) -> Result<(), io::Error> {

@@ -44,7 +44,7 @@ pub use group::{Group, GroupOptions};
 pub use host::{Host, HostOptions, Peer};
 pub use leadership::Leadership;
 pub use lease::{ReadPermit, Reads};
-pub use machine::{Machine, MachineError, Replies, Stamp};
+pub use machine::{Frozen, Machine, MachineError, Replies, Stamp};
 pub use network::{Credentials, DialError, Dialer};
 pub use seed::{Seed, seed};
 pub use status::GroupStatus;

@@ -25,6 +25,10 @@ pub enum Replies {
 #[error("{0}")]
 pub struct MachineError(pub String);
 
+/// A state that was taken at one entry. Called once, it gives the whole of it in pieces of at most 1 MiB: equal bytes on
+/// every replica at the same index.
+pub type Frozen = Box<dyn FnOnce() -> Vec<Bytes> + Send + Sync>;
+
 /// A deterministic state machine in memory. Shared between the group, which applies, and the node, which asks.
 pub trait Machine: Send + Sync + 'static {
     /// Applies one entry: moves the clock to the stamp, ends what is due, then runs the commands in order. One reply
@@ -39,8 +43,9 @@ pub trait Machine: Send + Sync + 'static {
     /// The clock of the last applied entry, in milliseconds.
     fn clock_ms(&self) -> u64;
 
-    /// The whole state, in pieces of at most 1 MiB; equal bytes on every replica at the same index.
-    fn snapshot(&self) -> Vec<Bytes>;
+    /// Takes the state as it is now. Nothing is applied meanwhile, so this is quick; what takes long is left to the call
+    /// of what it returns, which goes on beside the next entries.
+    fn freeze(&self) -> Frozen;
 
     /// Replaces the whole state.
     ///

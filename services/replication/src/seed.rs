@@ -22,7 +22,7 @@ pub struct Seed {
     pub term: u64,
     /// See `term`.
     pub index: u64,
-    /// As [`crate::Machine::snapshot`] gives it.
+    /// As [`crate::Machine::freeze`] gives it.
     pub chunks: Vec<Bytes>,
 }
 

@@ -6,6 +6,7 @@ use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, 
 use holdfast_core::Path;
 use holdfast_core::shard::{Application, ShardCore};
 use std::hint::black_box;
+use std::time::{Duration, Instant};
 
 use common::{HOUR_MS, SHARD, acquire, acquire_all, at, look, release, release_all, shard_with};
 
@@ -75,6 +76,37 @@ fn expiry(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// How long a snapshot holds up its shard: while the state is frozen, and then by the copies of what the next commands
+/// change. What was frozen is dropped outside of the measurement, as the task that saves it does.
+fn freezing(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("core/snapshot");
+    group.sample_size(10);
+    for holds in [1_000, 100_000, 1_000_000] {
+        let mut core = shard_with(holds, HOUR_MS);
+        let (take, give) = (acquire("mine", "me", HOUR_MS), release("mine", "me"));
+        let mut timed = |times_freeze: bool, rounds: u64| {
+            let mut taken = Duration::ZERO;
+            for _ in 0..rounds {
+                let began = Instant::now();
+                let frozen = black_box(core.freeze());
+                let froze = began.elapsed();
+                for command in [&take, &give] {
+                    core.advance(&at(2));
+                    black_box(core.apply(&at(2), command));
+                }
+                taken += if times_freeze { froze } else { began.elapsed() - froze };
+                drop(frozen);
+            }
+            taken
+        };
+        group.bench_function(format!("freeze, {holds} holds"), |bencher| bencher.iter_custom(|n| timed(true, n)));
+        group.bench_function(format!("the pair after it, {holds} holds"), |bencher| {
+            bencher.iter_custom(|n| timed(false, n));
+        });
+    }
+    group.finish();
+}
+
 /// A snapshot of a shard, and starting from it.
 fn snapshots(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("core/snapshot");
@@ -92,5 +124,5 @@ fn snapshots(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, pairs, sets_and_depth, looks, expiry, snapshots);
+criterion_group!(benches, pairs, sets_and_depth, looks, expiry, freezing, snapshots);
 criterion_main!(benches);

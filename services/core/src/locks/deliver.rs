@@ -57,7 +57,7 @@ impl LocksCore {
             let settled = Settled {
                 wait: place.wait(),
                 attempt: waiting.attempt,
-                owner: namespace.owners.get(waiting.owner).to_owner(),
+                owner: namespace.owners.name(waiting.owner).to_owner(),
                 request_id: waiting.request_id.clone(),
                 claims: waiting.claims.clone(),
                 outcome: Err(Reason::Ended),

@@ -86,7 +86,7 @@ impl Work<'_> {
 
     /// A session hears of a hold that it loses.
     fn note_revoked(&mut self, node: NodeId, owner: OwnerId, reason: RevokedReason) {
-        let Some(session) = self.ns.owners.get(owner).session() else { return };
+        let Some(session) = self.ns.owners.name(owner).session() else { return };
         let token = self.ns.hold(node, owner).map_or(0, |hold| hold.token);
         self.notes.revoked(&self.ns.id, &session.session_id, self.ns.tree.path_of(node), token, reason);
     }
@@ -99,7 +99,7 @@ impl Work<'_> {
             return;
         }
         let granted = self.ns.granted.remove(request);
-        if let Some(session) = self.ns.sessions.get_mut(&granted.session_id)
+        if let Some(session) = self.ns.session_mut(&granted.session_id)
             && session.requests.get(&granted.request_id) == Some(&Named::Granted(request))
         {
             session.requests.remove(&granted.request_id);

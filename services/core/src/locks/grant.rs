@@ -151,7 +151,7 @@ impl Work<'_> {
     /// A record of a request of a session that has an id.
     fn begin_request(&mut self, owner: OwnerId, claimed: usize, call: Call<'_>) -> Option<u32> {
         let request_id = call.request_id?;
-        let session_id = self.ns.owners.get(owner).session()?.session_id.clone();
+        let session_id = self.ns.owners.name(owner).session()?.session_id.clone();
         let granted = Granted {
             session_id: session_id.clone(),
             request_id: request_id.into(),
@@ -162,7 +162,7 @@ impl Work<'_> {
             live: Default::default(),
         };
         let request = self.ns.granted.insert(granted);
-        let session = self.ns.sessions.get_mut(&session_id)?;
+        let session = self.ns.session_mut(&session_id)?;
         session.requests.insert(request_id.into(), Named::Granted(request));
         Some(request)
     }

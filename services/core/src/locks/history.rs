@@ -1,6 +1,7 @@
 //! The events of a namespace that are remembered.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -28,12 +29,38 @@ pub(super) struct WrittenClaim<'a> {
     pub(super) mode: Mode,
 }
 
-/// The latest events, in order of revision. They are kept as bytes: few are ever read.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// So many events make a block.
+const BLOCK: usize = 64;
+
+/// The latest events, in order of revision. They are kept as bytes: few are ever read. A clone shares the blocks.
+#[derive(Clone, Debug, Default)]
 pub(super) struct History {
-    events: VecDeque<(Revision, Box<[u8]>)>,
+    /// All but the last are full, and none is empty.
+    blocks: VecDeque<Arc<Block>>,
+    /// How many events of the first block are forgotten.
+    skipped: usize,
+    len: usize,
     /// The last one that was forgotten; 0 when none was.
     forgotten: Revision,
+}
+
+/// Events one behind the other.
+#[derive(Clone, Debug, Default)]
+struct Block {
+    bytes: Vec<u8>,
+    /// The revision of each event, and where its bytes end.
+    ends: Vec<(Revision, usize)>,
+}
+
+impl Block {
+    fn last(&self) -> Revision {
+        self.ends.last().map_or(0, |(revision, _)| *revision)
+    }
+
+    fn events(&self) -> impl Iterator<Item = (Revision, &[u8])> {
+        let begins = std::iter::once(0).chain(self.ends.iter().map(|(_, end)| *end));
+        begins.zip(&self.ends).map(|(begin, (revision, end))| (*revision, &self.bytes[begin..*end]))
+    }
 }
 
 /// A page of events.
@@ -45,23 +72,41 @@ pub(super) struct EventPage {
 
 impl History {
     pub(super) fn push(&mut self, event: &Written<'_>) {
-        self.push_bytes(event.revision, codec::encode(event).into_boxed_slice());
+        self.push_bytes(event.revision, &codec::encode(event));
     }
 
-    pub(super) fn push_bytes(&mut self, revision: Revision, bytes: Box<[u8]>) {
-        self.events.push_back((revision, bytes));
-        if self.events.len() > MAX_REMEMBERED_EVENTS
-            && let Some((revision, _)) = self.events.pop_front()
-        {
-            self.forgotten = revision;
+    fn push_bytes(&mut self, revision: Revision, bytes: &[u8]) {
+        if self.blocks.back().is_none_or(|last| last.ends.len() == BLOCK) {
+            self.blocks.push_back(Arc::default());
+        }
+        let block = self.blocks.back_mut().map(Arc::make_mut).expect("it was just made");
+        block.bytes.extend_from_slice(bytes);
+        block.ends.push((revision, block.bytes.len()));
+        if block.ends.len() == BLOCK {
+            block.bytes.shrink_to_fit();
+        }
+        self.len += 1;
+        if self.len > MAX_REMEMBERED_EVENTS {
+            self.forget_first();
+        }
+    }
+
+    fn forget_first(&mut self) {
+        let Some(first) = self.blocks.front() else { return };
+        self.forgotten = first.ends[self.skipped].0;
+        self.skipped += 1;
+        self.len -= 1;
+        if self.skipped == first.ends.len() {
+            self.blocks.pop_front();
+            self.skipped = 0;
         }
     }
 
     /// Takes an event of a snapshot; false when it is out of order, one too many, or no event.
-    pub(super) fn restore(&mut self, revision: Revision, bytes: Box<[u8]>) -> bool {
-        let last = self.events.back().map_or(self.forgotten, |(revision, _)| *revision);
-        let is_event = || codec::decode::<Event>(&bytes).is_ok_and(|event| event.revision == revision);
-        let fits = revision > last && self.events.len() < MAX_REMEMBERED_EVENTS && is_event();
+    pub(super) fn restore(&mut self, revision: Revision, bytes: &[u8]) -> bool {
+        let last = self.blocks.back().map_or(self.forgotten, |block| block.last());
+        let is_event = || codec::decode::<Event>(bytes).is_ok_and(|event| event.revision == revision);
+        let fits = revision > last && self.len < MAX_REMEMBERED_EVENTS && is_event();
         if fits {
             self.push_bytes(revision, bytes);
         }
@@ -76,8 +121,8 @@ impl History {
         self.forgotten
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &(Revision, Box<[u8]>)> {
-        self.events.iter()
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Revision, &[u8])> {
+        self.blocks.iter().flat_map(|block| block.events()).skip(self.skipped)
     }
 
     /// Events from a revision on that concern the prefix. `now` is the shard's revision.
@@ -94,16 +139,18 @@ impl History {
         if from <= self.forgotten && self.forgotten > 0 {
             return Err(Refusal::RevisionCompacted { oldest: self.forgotten + 1 });
         }
-        let start = self.events.partition_point(|(revision, _)| *revision < from);
+        let start = self.blocks.partition_point(|block| block.last() < from);
+        let events = self.blocks.range(start..).flat_map(|block| block.events());
         let mut page = EventPage { events: vec![], next_revision: from.max(now + 1), more: false };
         let mut room = Room::of(limit);
-        for (revision, bytes) in self.events.range(start..) {
+        // What is forgotten of the first block comes before `from`, too.
+        for (revision, bytes) in events.skip_while(|(revision, _)| *revision < from) {
             let event: Event = codec::decode(bytes).expect("events are written by `push` or checked by `restore`");
             if !concerns(&event.claims, prefix) {
                 continue;
             }
             if !room.take(bytes.len()) {
-                page.next_revision = *revision;
+                page.next_revision = revision;
                 page.more = true;
                 break;
             }
@@ -141,5 +188,42 @@ mod tests {
             claims: vec![Claim { path: Path(vec!["a".into(), "b".into()]), mode: Mode::Read }],
         };
         assert_eq!(codec::encode(&written), codec::encode(&read));
+    }
+    #[test]
+    fn the_latest_events_are_remembered_and_none_before_them() {
+        let mut history = History::default();
+        let all = MAX_REMEMBERED_EVENTS as u64 + BLOCK as u64 + 7;
+        for number in 1..=all {
+            let owner = Owner::Process("p".into());
+            let (kind, process_id) = (EventKind::Deleted, "p");
+            let written = Written {
+                revision: 2 * number,
+                at_ms: 0,
+                kind,
+                owner,
+                process_id,
+                fencing_token: None,
+                claims: vec![],
+            };
+            history.push(&written);
+        }
+        let forgotten = all - MAX_REMEMBERED_EVENTS as u64;
+        let revisions: Vec<Revision> = history.iter().map(|(revision, _)| revision).collect();
+        assert_eq!(revisions, (forgotten + 1..=all).map(|number| 2 * number).collect::<Vec<_>>());
+        assert_eq!(history.forgotten(), 2 * forgotten);
+        assert_eq!(history.blocks.len(), (all as usize).div_ceil(BLOCK) - 1);
+        let page = |from: Revision| {
+            let page = history.page(Some(from), &Path::default(), 3, 2 * all).map_err(|_| ());
+            page.map(|page| page.events.iter().map(|event| event.revision).collect::<Vec<_>>())
+        };
+        assert_eq!(page(2 * forgotten), Err(()));
+        let first = 2 * (forgotten + 1);
+        for from in [first - 1, first] {
+            assert_eq!(page(from), Ok(vec![first, first + 2, first + 4]));
+        }
+        let next_block = 2 * BLOCK as u64 * 3;
+        assert_eq!(page(next_block - 1), Ok(vec![next_block, next_block + 2, next_block + 4]));
+        assert_eq!(page(2 * all), Ok(vec![2 * all]));
+        assert_eq!(page(2 * all + 1), Ok(vec![]));
     }
 }

@@ -56,6 +56,7 @@ use namespace::Namespace;
 use slab::Slab;
 use work::{Deadline, WaitEnd, Work};
 
+pub(crate) use snapshot::FrozenLocks;
 pub use verify::Footprint;
 
 /// The state of a locks shard.
@@ -88,7 +89,7 @@ struct NamespaceKey {
 /// Two shards are equal when their snapshots are: the rest is found from it.
 impl PartialEq for LocksCore {
     fn eq(&self, other: &Self) -> bool {
-        self.snapshot() == other.snapshot()
+        self.freeze().encode() == other.freeze().encode()
     }
 }
 

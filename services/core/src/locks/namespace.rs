@@ -23,7 +23,7 @@ pub(super) struct Namespace {
     /// How many holds there are.
     pub(super) holds: u64,
     /// The queue.
-    pub(super) waits: BTreeMap<Place, Box<Waiting>>,
+    pub(super) waits: BTreeMap<Place, Arc<Waiting>>,
     /// How many claims the waiting requests have together.
     pub(super) claims_waiting: u64,
     /// Who watches what.
@@ -34,7 +34,7 @@ pub(super) struct Namespace {
     pub(super) overtaking: BTreeSet<Place>,
     /// Somebody waits for less than when these were last looked at; false between commands.
     pub(super) waits_less: bool,
-    pub(super) sessions: BTreeMap<Arc<str>, Session>,
+    pub(super) sessions: BTreeMap<Arc<str>, Arc<Session>>,
     pub(super) granted: Slab<Granted>,
     pub(super) history: History,
     /// How many waiting requests were looked at since the start of the process. Not part of the state.
@@ -91,7 +91,7 @@ impl Namespace {
                     holder: holder.as_deref().map(Into::into),
                 };
                 let id = self.owners.find_or_add(OwnerName::Session(Box::new(name)));
-                if let Some(session) = self.sessions.get_mut(session_id_of(owner)) {
+                if let Some(session) = self.session_mut(session_id_of(owner)) {
                     session.owners.insert(id);
                 }
                 id
@@ -104,10 +104,11 @@ impl Namespace {
         if !self.owners.contains(owner) {
             return;
         }
-        let session = self.owners.get(owner).session().map(|session| (Arc::clone(&session.session_id), session.number));
+        let session =
+            self.owners.name(owner).session().map(|session| (Arc::clone(&session.session_id), session.number));
         if self.owners.forget_idle(owner)
             && let Some((session_id, number)) = session
-            && let Some(session) = self.sessions.get_mut(&session_id)
+            && let Some(session) = self.session_mut(&session_id)
             && session.number == number
         {
             session.owners.remove(&owner);
@@ -136,6 +137,14 @@ impl Namespace {
         self.waits.get(&place).expect("places are kept only while somebody waits there")
     }
 
+    pub(super) fn waiting_mut(&mut self, place: Place) -> &mut Waiting {
+        Arc::make_mut(self.waits.get_mut(&place).expect("places are kept only while somebody waits there"))
+    }
+
+    pub(super) fn session_mut(&mut self, session_id: &str) -> Option<&mut Session> {
+        self.sessions.get_mut(session_id).map(Arc::make_mut)
+    }
+
     /// Puts a request into the queue, watching nothing yet.
     pub(super) fn add_waiting(&mut self, place: Place, waiting: Waiting) {
         let session = self.session_of(waiting.owner);
@@ -147,7 +156,7 @@ impl Namespace {
         }
         match (&waiting.request_id, session) {
             (Some(request_id), Some(session_id)) => {
-                if let Some(session) = self.sessions.get_mut(&session_id) {
+                if let Some(session) = self.sessions.get_mut(&session_id).map(Arc::make_mut) {
                     session.requests.insert(request_id.clone(), Named::Waiting(place));
                 }
             }
@@ -155,13 +164,13 @@ impl Namespace {
         }
         self.claims_waiting += waiting.claims.len() as u64;
         self.watchers.insert((waiting.watch, place));
-        self.waits.insert(place, Box::new(waiting));
+        self.waits.insert(place, Arc::new(waiting));
         self.usage.waits += 1;
         self.usage.peak_waiting = self.usage.peak_waiting.max(self.waits.len() as u64);
     }
 
     /// Takes a request out of the queue. The owner stays until it is forgotten.
-    pub(super) fn remove_waiting(&mut self, place: Place) -> Box<Waiting> {
+    pub(super) fn remove_waiting(&mut self, place: Place) -> Waiting {
         let waiting = self.waits.remove(&place).expect("places are kept only while somebody waits there");
         self.watchers.remove(&(waiting.watch, place));
         self.woken.remove(&place);
@@ -176,7 +185,7 @@ impl Namespace {
         }
         match (&waiting.request_id, session) {
             (Some(request_id), Some(session_id)) => {
-                if let Some(session) = self.sessions.get_mut(&session_id) {
+                if let Some(session) = self.sessions.get_mut(&session_id).map(Arc::make_mut) {
                     session.requests.remove(request_id);
                 }
             }
@@ -188,13 +197,12 @@ impl Namespace {
         for (node, claim) in waiting.nodes.iter().zip(&waiting.claims) {
             self.tree.remove_claim(*node, claim.mode, place);
         }
-        waiting
+        Arc::unwrap_or_clone(waiting)
     }
 
     pub(super) fn set_watch(&mut self, place: Place, watch: Watch) {
-        let waiting = self.waits.get_mut(&place).expect("places are kept only while somebody waits there");
-        self.watchers.remove(&(waiting.watch, place));
-        waiting.watch = watch;
+        let before = std::mem::replace(&mut self.waiting_mut(place).watch, watch);
+        self.watchers.remove(&(before, place));
         self.watchers.insert((watch, place));
     }
 
@@ -205,7 +213,7 @@ impl Namespace {
     }
 
     fn session_of(&self, owner: OwnerId) -> Option<Arc<str>> {
-        self.owners.get(owner).session().map(|session| Arc::clone(&session.session_id))
+        self.owners.name(owner).session().map(|session| Arc::clone(&session.session_id))
     }
 
     /// The waiting request that a repeat is about.

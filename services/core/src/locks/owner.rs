@@ -40,9 +40,9 @@ pub(super) enum OwnerKey<'a> {
     Session(SessionNumber, Option<&'a str>),
 }
 
-#[derive(Clone, Debug)]
+/// What an owner has.
+#[derive(Clone, Debug, Default)]
 pub(super) struct OwnerRecord {
-    pub(super) name: OwnerName,
     pub(super) holds: NodeSet,
     pub(super) awaits: Option<Box<Awaits>>,
 }
@@ -127,18 +127,20 @@ impl OwnerRecord {
     pub(super) fn waits(&self) -> usize {
         self.awaits.as_ref().map_or(0, |awaits| awaits.places.len())
     }
+}
 
+impl OwnerName {
     pub(super) fn session(&self) -> Option<&SessionOwner> {
-        match &self.name {
-            OwnerName::Process(_) => None,
-            OwnerName::Session(session) => Some(session),
+        match self {
+            Self::Process(_) => None,
+            Self::Session(session) => Some(session),
         }
     }
 
     pub(super) fn to_owner(&self) -> Owner {
-        match &self.name {
-            OwnerName::Process(process_id) => Owner::Process(process_id.to_string()),
-            OwnerName::Session(session) => Owner::Session {
+        match self {
+            Self::Process(process_id) => Owner::Process(process_id.to_string()),
+            Self::Session(session) => Owner::Session {
                 session_id: session.session_id.to_string(),
                 holder: session.holder.as_deref().map(str::to_owned),
             },
@@ -146,14 +148,12 @@ impl OwnerRecord {
     }
 
     pub(super) fn process_id(&self) -> &str {
-        match &self.name {
-            OwnerName::Process(process_id) => process_id,
-            OwnerName::Session(session) => &session.process_id,
+        match self {
+            Self::Process(process_id) => process_id,
+            Self::Session(session) => &session.process_id,
         }
     }
-}
 
-impl OwnerName {
     fn key(&self) -> OwnerKey<'_> {
         match self {
             Self::Process(process_id) => OwnerKey::Process(process_id),
@@ -162,11 +162,14 @@ impl OwnerName {
     }
 }
 
-/// The owners of a namespace. They are found by a hash, whose order is never seen: names come once, in their record.
+/// The owners of a namespace. They are found by a hash, whose order is never seen: names come once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Owners {
+    /// Apart from what they have, since a snapshot needs no more.
+    names: Slab<OwnerName>,
+    /// By the same numbers.
     records: Slab<OwnerRecord>,
-    by_hash: BTreeSet<(u64, OwnerId)>,
+    by_hash: BTreeSet<(u32, OwnerId)>,
 }
 
 impl Owners {
@@ -177,7 +180,7 @@ impl Owners {
     pub(super) fn find(&self, key: OwnerKey<'_>) -> Option<OwnerId> {
         let hash = hash_of(key);
         let alike = self.by_hash.range((hash, OwnerId(0))..=(hash, OwnerId(u32::MAX)));
-        alike.map(|(_, id)| *id).find(|id| self.get(*id).name.key() == key)
+        alike.map(|(_, id)| *id).find(|id| self.name(*id).key() == key)
     }
 
     pub(super) fn find_or_add(&mut self, name: OwnerName) -> OwnerId {
@@ -186,9 +189,23 @@ impl Owners {
             return id;
         }
         let hash = hash_of(key);
-        let id = OwnerId(self.records.insert(OwnerRecord { name, holds: NodeSet::None, awaits: None }));
+        let id = OwnerId(self.names.insert(name));
+        assert_eq!(self.records.insert(OwnerRecord::default()), id.0, "names and records come and go together");
         self.by_hash.insert((hash, id));
         id
+    }
+
+    /// The names as they are now; a clone is cheap and stays as it is.
+    pub(super) fn names(&self) -> &Slab<OwnerName> {
+        &self.names
+    }
+
+    pub(super) fn name(&self, id: OwnerId) -> &OwnerName {
+        self.names.get(id.0)
+    }
+
+    pub(super) fn name_mut(&mut self, id: OwnerId) -> &mut OwnerName {
+        self.names.get_mut(id.0)
     }
 
     pub(super) fn get(&self, id: OwnerId) -> &OwnerRecord {
@@ -209,8 +226,9 @@ impl Owners {
         if record.holds.len() > 0 || record.awaits.is_some() {
             return false;
         }
-        let hash = hash_of(record.name.key());
+        let hash = hash_of(self.name(id).key());
         self.by_hash.remove(&(hash, id));
+        self.names.remove(id.0);
         self.records.remove(id.0);
         true
     }
@@ -220,10 +238,11 @@ impl Owners {
     }
 }
 
-fn hash_of(key: OwnerKey<'_>) -> u64 {
+/// Half of a hash: where many are looked for, a few bytes for each count more than a second look now and then.
+fn hash_of(key: OwnerKey<'_>) -> u32 {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
-    hasher.finish()
+    hasher.finish() as u32
 }
 
 #[cfg(test)]
@@ -252,6 +271,7 @@ mod tests {
 
     #[test]
     fn an_owner_takes_little_memory() {
-        assert!(size_of::<OwnerRecord>() <= 40, "an owner takes {} bytes", size_of::<OwnerRecord>());
+        let (name, record) = (size_of::<Option<OwnerName>>(), size_of::<Option<OwnerRecord>>());
+        assert!(name + record <= 48, "an owner takes {name} and {record} bytes");
     }
 }

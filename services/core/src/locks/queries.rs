@@ -1,6 +1,7 @@
 //! What can be asked of a locks shard.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 use super::LocksCore;
 use super::namespace::Namespace;
@@ -112,7 +113,8 @@ impl LocksCore {
 
 impl Namespace {
     fn session(&self, session_id: &str) -> Result<&Session, Refusal> {
-        self.sessions.get(session_id).ok_or_else(|| Refusal::SessionNotFound(session_id.to_owned()))
+        let session = self.sessions.get(session_id).map(Arc::as_ref);
+        session.ok_or_else(|| Refusal::SessionNotFound(session_id.to_owned()))
     }
 
     /// A request in the queue, as it would be told of its place now.

@@ -81,7 +81,7 @@ impl Namespace {
     }
 
     fn cycle_step(&self, step: Step) -> CycleStep {
-        let owner = self.owners.get(step.to);
+        let owner = self.owners.name(step.to);
         CycleStep {
             owner: owner.to_owner(),
             process_id: owner.process_id().to_owned(),

@@ -73,7 +73,7 @@ impl Work<'_> {
     fn repeat_wait(&mut self, request: &Acquire, place: Place, is_new: bool) -> AcquireOutcome {
         let waits = !matches!(request.wait, Wait::No | Wait::For(0));
         let ends_at_ms = self.ends_at_ms(request.wait);
-        let waiting = self.ns.waits.get_mut(&place).expect("the place was just found");
+        let waiting = self.ns.waiting_mut(place);
         if is_new && (!waits || request.attempt >= waiting.attempt) {
             waiting.terms = Terms::of(request);
         }

@@ -15,7 +15,7 @@ impl Work<'_> {
         let live: BTreeSet<&str> = reset.live_owners.iter().map(String::as_str).collect();
         let is_old = |born: Revision| reset.before_revision.is_none_or(|before| born < before);
         let goes = |owner: OwnerId| {
-            let name: &str = match &self.ns.owners.get(owner).name {
+            let name: &str = match self.ns.owners.name(owner) {
                 OwnerName::Process(process_id) => process_id,
                 OwnerName::Session(session) => &session.session_id,
             };
@@ -39,10 +39,10 @@ impl Work<'_> {
 
     /// A session is as old as its first opening, a process as the oldest of what it holds and awaits.
     fn born(&self, owner: OwnerId) -> Revision {
-        let record = self.ns.owners.get(owner);
-        if let Some(session) = record.session() {
+        if let Some(session) = self.ns.owners.name(owner).session() {
             return session.number;
         }
+        let record = self.ns.owners.get(owner);
         let holds = record.holds.iter().filter_map(|node| Some(self.ns.hold(node, owner)?.token));
         let waits = record.places().map(|place| place.wait().0);
         holds.chain(waits).min().unwrap_or(self.state.revision)

@@ -76,7 +76,7 @@ impl Restoring {
             Item::Wait(wait) => self.wait(wait),
             Item::Event { revision, bytes } => {
                 let now = self.core.state.revision;
-                let fits = self.namespace()?.history.restore(revision, bytes.into_boxed_slice());
+                let fits = self.namespace()?.history.restore(revision, &bytes);
                 ensure(fits && revision <= now, "an event is out of order")
             }
             Item::Usage(usage) => {
@@ -111,7 +111,7 @@ impl Restoring {
             owners: BTreeSet::new(),
             requests: BTreeMap::new(),
         };
-        let is_new = self.namespace()?.sessions.insert(Arc::clone(&session_id), session).is_none();
+        let is_new = self.namespace()?.sessions.insert(Arc::clone(&session_id), Arc::new(session)).is_none();
         let slot = self.slot.ok_or(DecodeError::Snapshot("a session has no namespace"))?;
         let is_only = self.core.sessions.insert(item.number, (slot, session_id)).is_none();
         ensure(is_new && is_only, "a session comes twice")
@@ -173,7 +173,7 @@ impl Restoring {
             live,
         });
         nodes.into_iter().for_each(|node| namespace.tree.change_hold(node, owner, |hold| hold.claim_by(request)));
-        let session = namespace.sessions.get_mut(item.session_id.as_str());
+        let session = namespace.session_mut(item.session_id.as_str());
         let before = session.and_then(|session| session.requests.insert(request_id, Named::Granted(request)));
         ensure(before.is_none(), "a request comes twice")
     }
@@ -262,7 +262,7 @@ fn owner_of(namespace: &mut Namespace, item: OwnerItem<String>, may_be_gone: boo
     };
     let id = namespace.owners.find_or_add(name);
     if let Some((session_id, number)) = session {
-        match namespace.sessions.get_mut(&session_id).filter(|session| session.number == number) {
+        match namespace.session_mut(&session_id).filter(|session| session.number == number) {
             Some(session) => drop(session.owners.insert(id)),
             None => ensure(may_be_gone, "an owner has no session")?,
         }

@@ -28,7 +28,7 @@ impl Work<'_> {
         let waiting = self.leave_queue(place);
         let call = Call { attempt: waiting.attempt, request_id: waiting.request_id.as_deref() };
         let token = self.grant(waiting.owner, &waiting.claims, &waiting.terms, call);
-        let owner = self.ns.owners.get(waiting.owner).to_owner();
+        let owner = self.ns.owners.name(waiting.owner).to_owner();
         let settled = Settled {
             wait: place.wait(),
             attempt: waiting.attempt,
@@ -46,7 +46,7 @@ impl Work<'_> {
         let settled = Settled {
             wait: place.wait(),
             attempt: waiting.attempt,
-            owner: self.ns.owners.get(waiting.owner).to_owner(),
+            owner: self.ns.owners.name(waiting.owner).to_owner(),
             request_id: waiting.request_id,
             claims: waiting.claims,
             outcome: Err(reason),
@@ -56,7 +56,7 @@ impl Work<'_> {
         self.ns.forget_idle(waiting.owner);
     }
 
-    fn leave_queue(&mut self, place: Place) -> Box<Waiting> {
+    fn leave_queue(&mut self, place: Place) -> Waiting {
         let waiting = self.ns.remove_waiting(place);
         if let Some(end) = self.wait_end(place, waiting.ends_at_ms) {
             self.wait_ends.remove(&end);

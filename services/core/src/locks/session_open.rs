@@ -48,7 +48,7 @@ impl Work<'_> {
         };
         self.sessions.insert(number, (self.slot, Arc::clone(&session_id)));
         self.notes.opened(&self.ns.id, &session_id, (number, number, open.ttl_ms));
-        self.ns.sessions.insert(session_id, session);
+        self.ns.sessions.insert(session_id, Arc::new(session));
         let (usage, sessions) = (&mut self.ns.usage, self.ns.sessions.len() as u64);
         usage.sessions_opened += 1;
         usage.peak_sessions = usage.peak_sessions.max(sessions);
@@ -58,7 +58,7 @@ impl Work<'_> {
         let epoch = self.state.next_revision();
         let Some((session_id, _)) = self.ns.sessions.get_key_value(open.session_id.as_str()) else { return };
         let session_id = Arc::clone(session_id);
-        let Some(session) = self.ns.sessions.get_mut(&session_id) else { return };
+        let Some(session) = self.ns.session_mut(&session_id) else { return };
         session.epoch = epoch;
         session.seq = 0;
         session.opening = open.request_id;
@@ -69,13 +69,13 @@ impl Work<'_> {
         if *session.process_id != *open.process_id {
             session.process_id = open.process_id.as_str().into();
         }
-        self.notes.opened(&self.ns.id, &session_id, (session.number, epoch, session.ttl_ms));
-        let process_id = Arc::clone(&session.process_id);
+        let (number, ttl_ms, process_id) = (session.number, session.ttl_ms, Arc::clone(&session.process_id));
         let owners: Vec<OwnerId> = session.owners.iter().copied().collect();
         for owner in owners {
-            if let OwnerName::Session(name) = &mut self.ns.owners.get_mut(owner).name {
+            if let OwnerName::Session(name) = self.ns.owners.name_mut(owner) {
                 name.process_id = Arc::clone(&process_id);
             }
         }
+        self.notes.opened(&self.ns.id, &session_id, (number, epoch, ttl_ms));
     }
 }

@@ -1,15 +1,19 @@
 //! Things found by small numbers that are used again.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// So many things make a piece. A piece that empties gives its memory back, and no piece is ever moved to make room.
-const PIECE: usize = 256;
+/// Pieces are small, since one that a clone shares is copied before it is changed.
+const PIECE: usize = 64;
 
 /// Things by number. Numbers say nothing about order, and differ between replicas that came to the same state in
 /// different ways.
+///
+/// A clone shares all pieces, so that it is cheap and keeps what was there while the other one is changed.
 #[derive(Clone, Debug)]
 pub(super) struct Slab<T> {
-    pieces: Vec<Piece<T>>,
+    pieces: Vec<Arc<Piece<T>>>,
     /// Pieces with a free place.
     with_room: BTreeSet<u32>,
     len: usize,
@@ -22,25 +26,27 @@ struct Piece<T> {
     used: usize,
 }
 
+impl<T> Default for Piece<T> {
+    fn default() -> Self {
+        Self { places: Vec::new(), free: Vec::new(), used: 0 }
+    }
+}
+
 impl<T> Default for Slab<T> {
     fn default() -> Self {
         Self { pieces: Vec::new(), with_room: BTreeSet::new(), len: 0 }
     }
 }
 
-impl<T> Slab<T> {
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
+impl<T: Clone> Slab<T> {
     pub(super) fn insert(&mut self, thing: T) -> u32 {
         let index = self.with_room.first().copied().unwrap_or_else(|| {
-            self.pieces.push(Piece { places: Vec::new(), free: Vec::new(), used: 0 });
+            self.pieces.push(Arc::default());
             let index = u32::try_from(self.pieces.len() - 1).expect("memory ends before 2^32 pieces");
             self.with_room.insert(index);
             index
         });
-        let piece = &mut self.pieces[index as usize];
+        let piece = Arc::make_mut(&mut self.pieces[index as usize]);
         let place = match piece.free.pop() {
             Some(place) => {
                 piece.places[place as usize] = Some(thing);
@@ -62,13 +68,13 @@ impl<T> Slab<T> {
 
     pub(super) fn remove(&mut self, number: u32) -> T {
         let (index, place) = split(number);
-        let piece = &mut self.pieces[index];
+        let piece = Arc::make_mut(&mut self.pieces[index]);
         let thing = piece.places[place].take().expect("a number that is removed is in use");
         piece.used -= 1;
         if piece.used == 0 {
-            *piece = Piece { places: Vec::new(), free: Vec::new(), used: 0 };
+            *piece = Piece::default();
         } else {
-            piece.free.push(u8::try_from(place).expect("a piece has 256 places"));
+            piece.free.push(u8::try_from(place).expect("a piece has 64 places"));
         }
         self.with_room.insert(index as u32);
         while self.pieces.last().is_some_and(|last| last.used == 0) {
@@ -79,6 +85,18 @@ impl<T> Slab<T> {
         thing
     }
 
+    pub(super) fn get_mut(&mut self, number: u32) -> &mut T {
+        let (index, place) = split(number);
+        let piece = Arc::make_mut(&mut self.pieces[index]);
+        piece.places[place].as_mut().expect("numbers are kept only while they are in use")
+    }
+}
+
+impl<T> Slab<T> {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
     pub(super) fn find(&self, number: u32) -> Option<&T> {
         let (index, place) = split(number);
         self.pieces.get(index)?.places.get(place)?.as_ref()
@@ -86,11 +104,6 @@ impl<T> Slab<T> {
 
     pub(super) fn get(&self, number: u32) -> &T {
         self.find(number).expect("numbers are kept only while they are in use")
-    }
-
-    pub(super) fn get_mut(&mut self, number: u32) -> &mut T {
-        let (index, place) = split(number);
-        self.pieces[index].places[place].as_mut().expect("numbers are kept only while they are in use")
     }
 
     /// All of them, in no order that means anything.
@@ -118,7 +131,7 @@ mod tests {
         for number in &numbers[300..] {
             slab.remove(*number);
         }
-        assert_eq!((slab.len(), slab.pieces.len()), (300, 2));
+        assert_eq!((slab.len(), slab.pieces.len()), (300, 5));
         slab.remove(numbers[7]);
         assert_eq!(slab.insert(7_777), numbers[7]);
         assert_eq!(slab.iter().count(), 300);
@@ -126,5 +139,18 @@ mod tests {
             slab.remove(*number);
         }
         assert_eq!((slab.len(), slab.pieces.len(), slab.with_room.len()), (0, 0, 0));
+    }
+    #[test]
+    fn a_clone_keeps_what_was_there() {
+        let mut slab = Slab::default();
+        let numbers: Vec<u32> = (0..300).map(|thing| slab.insert(thing)).collect();
+        let before = slab.clone();
+        *slab.get_mut(numbers[1]) = 7_777;
+        slab.remove(numbers[2]);
+        slab.insert(8_888);
+        assert_eq!((*before.get(numbers[1]), *before.get(numbers[2]), before.len()), (1, 2, 300));
+        assert_eq!(*slab.get(numbers[1]), 7_777);
+        let shared = before.pieces.iter().zip(&slab.pieces).filter(|(one, other)| Arc::ptr_eq(one, other));
+        assert_eq!(shared.count(), 4, "what was not touched is kept once");
     }
 }

@@ -1,21 +1,28 @@
 //! Snapshots of a locks shard. What can be counted or indexed again is not in them, and nothing of them depends on how
 //! the state came to be.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::LocksCore;
+use super::history::History;
 use super::hold::{Hold, Rare, Terms};
 use super::namespace::Namespace;
 use super::owner::{OwnerId, OwnerName};
 use super::queue::Place;
-use super::sessions::{Named, Session};
+use super::sessions::{Granted, Named, Session};
+use super::slab::Slab;
+use super::tree::{Node, NodeId, Paths};
+use super::waiting::Waiting;
 use crate::chunks::ChunkWriter;
 use crate::shard::Application;
-use crate::shard_state::StateItem;
+use crate::shard_state::{ShardState, StateItem};
 use crate::{
-    AccountId, FencingToken, Incarnation, Limits, Metadata, Mode, Path, Phase, RequestId, Revision, UsageTotals,
+    AccountId, FencingToken, Incarnation, Limits, Metadata, Mode, NamespaceRef, Path, Phase, RequestId, Revision,
+    UsageTotals,
 };
 
 /// A piece of a snapshot; written from references, read as values. Variants are only ever added at the end.
@@ -110,8 +117,41 @@ pub(super) struct WaitItem<S> {
     pub(super) since_ms: u64,
 }
 
+/// The state at one entry. Taking it is quick, however much there is, and it stays as it is while the shard goes on:
+/// what is large is shared in pieces, of which the shard copies those that it changes.
+#[derive(Debug)]
+pub(crate) struct FrozenLocks {
+    state: ShardState,
+    ended_usage: BTreeMap<AccountId, UsageTotals>,
+    namespaces: Vec<FrozenNamespace>,
+}
+
+#[derive(Debug)]
+struct FrozenNamespace {
+    id: Arc<NamespaceRef>,
+    limits: Limits,
+    paths: Paths,
+    owners: Slab<OwnerName>,
+    sessions: Vec<(Arc<str>, Arc<Session>)>,
+    granted: Slab<Granted>,
+    waits: Vec<(Place, Arc<Waiting>)>,
+    history: History,
+    usage: UsageTotals,
+}
+
 impl LocksCore {
-    pub(crate) fn snapshot(&self) -> Vec<Vec<u8>> {
+    pub(crate) fn freeze(&self) -> FrozenLocks {
+        let namespaces = self.slots.values().map(|slot| self.namespaces.get(*slot).freeze());
+        FrozenLocks {
+            state: self.state.clone(),
+            ended_usage: self.ended_usage.clone(),
+            namespaces: namespaces.collect(),
+        }
+    }
+}
+
+impl FrozenLocks {
+    pub(crate) fn encode(&self) -> Vec<Vec<u8>> {
         let mut writer: ChunkWriter<Item<&str>> = ChunkWriter::new();
         for item in self.state.items(Application::Locks) {
             writer.push(&Item::State(item));
@@ -119,15 +159,7 @@ impl LocksCore {
         for (account, usage) in &self.ended_usage {
             writer.push(&Item::EndedUsage(*account, *usage));
         }
-        for (key, slot) in &self.slots {
-            let namespace = self.namespaces.get(*slot);
-            writer.push(&Item::Namespace {
-                account: key.account,
-                name: namespace.id.name.clone(),
-                incarnation: key.incarnation,
-                limits: namespace.limits.clone(),
-                forgotten: namespace.history.forgotten(),
-            });
+        for namespace in &self.namespaces {
             namespace.write(&mut writer);
         }
         writer.finish()
@@ -135,15 +167,36 @@ impl LocksCore {
 }
 
 impl Namespace {
+    fn freeze(&self) -> FrozenNamespace {
+        FrozenNamespace {
+            id: Arc::clone(&self.id),
+            limits: self.limits.clone(),
+            paths: self.tree.paths().clone(),
+            owners: self.owners.names().clone(),
+            sessions: self.sessions.iter().map(|(id, session)| (Arc::clone(id), Arc::clone(session))).collect(),
+            granted: self.granted.clone(),
+            waits: self.waits.iter().map(|(place, waiting)| (*place, Arc::clone(waiting))).collect(),
+            history: self.history.clone(),
+            usage: self.usage,
+        }
+    }
+}
+
+impl FrozenNamespace {
     fn write<'a>(&'a self, writer: &mut ChunkWriter<Item<&'a str>>) {
+        writer.push(&Item::Namespace {
+            account: self.id.account,
+            name: self.id.name.clone(),
+            incarnation: self.id.incarnation,
+            limits: self.limits.clone(),
+            forgotten: self.history.forgotten(),
+        });
         for (session_id, session) in &self.sessions {
             writer.push(&Item::Session(session_item(session_id, session)));
         }
-        for node in self.under(&Path::default(), None) {
-            let lock = self.tree.get(node);
-            if !lock.holds.is_empty() {
-                writer.push(&Item::Lock { path: self.tree.segments(node), revision: lock.revision });
-            }
+        for node in self.held() {
+            let lock = self.paths.get(node);
+            writer.push(&Item::Lock { path: self.paths.segments(node), revision: lock.revision });
             for hold in lock.holds.as_slice() {
                 writer.push(&Item::Hold(self.hold_item(hold)));
             }
@@ -155,11 +208,11 @@ impl Namespace {
                 }
             }
         }
-        for place in self.waits.keys() {
-            writer.push(&Item::Wait(self.wait_item(*place)));
+        for (place, waiting) in &self.waits {
+            writer.push(&Item::Wait(self.wait_item(*place, waiting)));
         }
         for (revision, bytes) in self.history.iter() {
-            writer.push(&Item::Event { revision: *revision, bytes: bytes.to_vec() });
+            writer.push(&Item::Event { revision, bytes: bytes.to_vec() });
         }
         // Last, since what comes before it is counted anew while it is restored.
         if self.usage != UsageTotals::default() {
@@ -167,8 +220,20 @@ impl Namespace {
         }
     }
 
+    /// What is held, in order of token; the paths of a set, which have the same, in order of path. Numbers of paths
+    /// differ between replicas.
+    fn held(&self) -> Vec<NodeId> {
+        let first = |(node, lock): (NodeId, &Node)| Some((lock.holds.as_slice().first()?.token, node));
+        let mut held: Vec<(FencingToken, NodeId)> = self.paths.iter().filter_map(first).collect();
+        held.sort_unstable_by(|(token, node), (other_token, other)| {
+            let by_path = || self.paths.segments(*node).cmp(&self.paths.segments(*other));
+            token.cmp(other_token).then_with(by_path)
+        });
+        held.into_iter().map(|(_, node)| node).collect()
+    }
+
     fn owner_item(&self, owner: OwnerId) -> OwnerItem<&str> {
-        match &self.owners.get(owner).name {
+        match self.owners.get(owner.0) {
             OwnerName::Process(process_id) => OwnerItem::Process(process_id),
             OwnerName::Session(session) => OwnerItem::Session {
                 number: session.number,
@@ -200,16 +265,15 @@ impl Namespace {
 
     fn granted_item<'a>(&'a self, session_id: &'a str, request_id: &'a str, granted: u32) -> GrantedItem<&'a str> {
         let granted = self.granted.get(granted);
-        let live = granted.live.iter().map(|(node, mode)| (self.tree.segments(*node), *mode));
+        let live = granted.live.iter().map(|(node, mode)| (self.paths.segments(*node), *mode));
         let mut live: Vec<_> = live.collect();
         live.sort_unstable();
-        let holder = self.owners.get(granted.owner).session().and_then(|session| session.holder.as_deref());
+        let holder = self.owners.get(granted.owner.0).session().and_then(|session| session.holder.as_deref());
         let claimed = u32::try_from(granted.claimed).unwrap_or(u32::MAX);
         GrantedItem { session_id, request_id, holder, token: granted.token, attempt: granted.attempt, claimed, live }
     }
 
-    fn wait_item(&self, place: Place) -> WaitItem<&str> {
-        let waiting = self.waiting(place);
+    fn wait_item<'a>(&'a self, place: Place, waiting: &'a Waiting) -> WaitItem<&'a str> {
         let claims = waiting.claims.iter().map(|claim| (segments(&claim.path), claim.mode)).collect();
         WaitItem {
             wait: place.wait().0,

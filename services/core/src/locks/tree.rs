@@ -26,10 +26,14 @@ pub(super) struct Node {
     /// The last change of what is held here.
     pub(super) revision: Revision,
     pub(super) holds: Holds,
-    side: Option<Box<Side>>,
+    /// The number of what is beside it, or [`NO_SIDE`].
+    side: u32,
 }
 
-/// What most paths, which have nothing under them and nobody waiting, do without.
+const NO_SIDE: u32 = u32::MAX;
+
+/// What most paths, which have nothing under them and nobody waiting, do without. It is kept aside, since what is under
+/// a path may be much, and all of it can be found from the paths again.
 #[derive(Clone, Debug, Default)]
 struct Side {
     children: BTreeMap<Arc<str>, NodeId>,
@@ -65,30 +69,80 @@ impl Spot {
     }
 }
 
+/// The paths alone: what a snapshot needs. A clone is cheap and stays as it is.
+#[derive(Clone, Debug)]
+pub(super) struct Paths(Slab<Node>);
+
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
-    nodes: Slab<Node>,
+    paths: Paths,
+    sides: Slab<Side>,
+}
+
+impl Paths {
+    pub(super) fn get(&self, node: NodeId) -> &Node {
+        self.0.get(node.0)
+    }
+
+    /// The path itself and its ancestors, the root last.
+    fn upward(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
+        std::iter::successors(Some(node), |at| (*at != ROOT).then(|| self.get(*at).parent))
+    }
+
+    pub(super) fn segments(&self, node: NodeId) -> Vec<&str> {
+        let mut segments: Vec<&str> = Vec::new();
+        segments.extend(self.upward(node).filter(|at| *at != ROOT).map(|at| &*self.get(at).name));
+        segments.reverse();
+        segments
+    }
+
+    /// All paths, in no order that means anything.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (NodeId, &Node)> {
+        self.0.iter().map(|(number, node)| (NodeId(number), node))
+    }
 }
 
 impl Tree {
     pub(super) fn new() -> Self {
         let mut nodes = Slab::default();
-        let root = Node { name: "".into(), parent: ROOT, revision: 0, holds: Holds::None, side: None };
+        let root = Node { name: "".into(), parent: ROOT, revision: 0, holds: Holds::None, side: NO_SIDE };
         assert_eq!(nodes.insert(root), ROOT.0, "the first number is that of the root");
-        Self { nodes }
+        Self { paths: Paths(nodes), sides: Slab::default() }
+    }
+
+    /// The paths as they are now.
+    pub(super) fn paths(&self) -> &Paths {
+        &self.paths
     }
 
     /// How many paths there are, the root included.
     pub(super) fn len(&self) -> usize {
-        self.nodes.len()
+        self.paths.0.len()
     }
 
     pub(super) fn get(&self, node: NodeId) -> &Node {
-        self.nodes.get(node.0)
+        self.paths.get(node)
     }
 
     fn get_mut(&mut self, node: NodeId) -> &mut Node {
-        self.nodes.get_mut(node.0)
+        self.paths.0.get_mut(node.0)
+    }
+
+    fn side(&self, node: NodeId) -> Option<&Side> {
+        let side = self.get(node).side;
+        (side != NO_SIDE).then(|| self.sides.get(side))
+    }
+
+    /// What is beside a path that has something under it, or somebody who waits.
+    fn side_mut(&mut self, node: NodeId) -> &mut Side {
+        self.sides.get_mut(self.get(node).side)
+    }
+
+    fn side_or_new(&mut self, node: NodeId) -> &mut Side {
+        if self.get(node).side == NO_SIDE {
+            self.get_mut(node).side = self.sides.insert(Side::default());
+        }
+        self.side_mut(node)
     }
 
     pub(super) fn walk(&self, path: &Path) -> Spot {
@@ -96,7 +150,7 @@ impl Tree {
         line.push(ROOT);
         let mut at = ROOT;
         for segment in &path.0 {
-            let side = self.get(at).side.as_deref();
+            let side = self.side(at);
             let Some(child) = side.and_then(|side| side.children.get(segment.as_str())) else {
                 return Spot { line, exact: false };
             };
@@ -118,7 +172,7 @@ impl Tree {
 
     /// The path itself and its ancestors, the root last.
     pub(super) fn upward(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
-        std::iter::successors(Some(node), |at| (*at != ROOT).then(|| self.get(*at).parent))
+        self.paths.upward(node)
     }
 
     /// The path, made where it is missing. It stays while somebody holds or awaits it or something under it.
@@ -128,9 +182,9 @@ impl Tree {
         let mut at = *spot.line.last().expect("every path begins with the root");
         for segment in &path.0[known..] {
             let name: Arc<str> = segment.as_str().into();
-            let node = Node { name: Arc::clone(&name), parent: at, revision: 0, holds: Holds::None, side: None };
-            let child = NodeId(self.nodes.insert(node));
-            self.get_mut(at).side.get_or_insert_default().children.insert(name, child);
+            let node = Node { name: Arc::clone(&name), parent: at, revision: 0, holds: Holds::None, side: NO_SIDE };
+            let child = NodeId(self.paths.0.insert(node));
+            self.side_or_new(at).children.insert(name, child);
             at = child;
         }
         at
@@ -140,31 +194,27 @@ impl Tree {
     pub(super) fn prune(&mut self, node: NodeId) {
         let mut at = node;
         loop {
-            let here = self.get_mut(at);
-            if here.side.as_deref().is_some_and(Side::is_empty) {
-                here.side = None;
+            if self.side(at).is_some_and(Side::is_empty) {
+                let side = std::mem::replace(&mut self.get_mut(at).side, NO_SIDE);
+                self.sides.remove(side);
             }
-            if at == ROOT || !here.holds.is_empty() || here.side.is_some() {
+            let here = self.get(at);
+            if at == ROOT || !here.holds.is_empty() || here.side != NO_SIDE {
                 return;
             }
-            let gone = self.nodes.remove(at.0);
+            let gone = self.paths.0.remove(at.0);
             at = gone.parent;
-            let side = self.get_mut(at).side.as_mut().expect("a parent has its children");
-            side.children.remove(&gone.name);
+            self.side_mut(at).children.remove(&gone.name);
         }
     }
 
     /// Whether nobody holds or awaits the path or something under it.
     pub(super) fn is_bare(&self, node: NodeId) -> bool {
-        let here = self.get(node);
-        node != ROOT && here.holds.is_empty() && here.side.as_deref().is_none_or(Side::is_empty)
+        node != ROOT && self.get(node).holds.is_empty() && self.side(node).is_none_or(Side::is_empty)
     }
 
     pub(super) fn segments(&self, node: NodeId) -> Vec<&str> {
-        let mut segments: Vec<&str> = Vec::new();
-        segments.extend(self.upward(node).filter(|at| *at != ROOT).map(|at| &*self.get(at).name));
-        segments.reverse();
-        segments
+        self.paths.segments(node)
     }
 
     pub(super) fn path_of(&self, node: NodeId) -> Path {
@@ -173,23 +223,22 @@ impl Tree {
 
     /// The next paths under it, in order.
     pub(super) fn children(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
-        self.get(node).side.iter().flat_map(|side| side.children.values().copied())
+        self.side(node).into_iter().flat_map(|side| side.children.values().copied())
     }
 
     /// The next paths under it whose name comes after the given one, or is it, in order.
     pub(super) fn children_from<'a>(&'a self, node: NodeId, name: &str) -> impl Iterator<Item = (&'a str, NodeId)> {
         let from = std::ops::Bound::Included(name);
-        let side = self.get(node).side.as_deref();
-        let children = side.map(|side| side.children.range::<str, _>((from, std::ops::Bound::Unbounded)));
+        let children = self.side(node).map(|side| side.children.range::<str, _>((from, std::ops::Bound::Unbounded)));
         children.into_iter().flatten().map(|(name, child)| (&**name, *child))
     }
 
     pub(super) fn below(&self, node: NodeId) -> Option<&Below> {
-        self.get(node).side.as_deref().map(|side| &side.below)
+        self.side(node).map(|side| &side.below)
     }
 
     pub(super) fn queue(&self, node: NodeId) -> Option<&Queue> {
-        self.get(node).side.as_deref().map(|side| &side.queue)
+        self.side(node).map(|side| &side.queue)
     }
 
     pub(super) fn add_hold(&mut self, node: NodeId, hold: Hold) {
@@ -229,7 +278,7 @@ impl Tree {
         let mut at = node;
         while at != ROOT {
             at = self.get(at).parent;
-            let below = &mut self.get_mut(at).side.as_mut().expect("a parent has its children").below;
+            let below = &mut self.side_mut(at).below;
             let (any, held) = match mode {
                 Mode::Read => (&mut below.reads, &mut below.reads_held),
                 Mode::Write => (&mut below.writes, &mut below.writes_held),
@@ -242,23 +291,20 @@ impl Tree {
     }
 
     pub(super) fn add_claim(&mut self, node: NodeId, mode: Mode, place: Place, owner: OwnerId) {
-        self.get_mut(node).side.get_or_insert_default().queue.here.add(mode, place, owner);
+        self.side_or_new(node).queue.here.add(mode, place, owner);
         let mut at = node;
         while at != ROOT {
             at = self.get(at).parent;
-            let side = self.get_mut(at).side.as_mut().expect("a parent has its children");
-            side.queue.beneath.add(mode, place, owner);
+            self.side_mut(at).queue.beneath.add(mode, place, owner);
         }
     }
 
     pub(super) fn remove_claim(&mut self, node: NodeId, mode: Mode, place: Place) {
-        let side = self.get_mut(node).side.as_mut().expect("a waiting claim is in its lines");
-        side.queue.here.remove(mode, place);
+        self.side_mut(node).queue.here.remove(mode, place);
         let mut at = node;
         while at != ROOT {
             at = self.get(at).parent;
-            let side = self.get_mut(at).side.as_mut().expect("a parent has its children");
-            side.queue.beneath.remove(mode, place);
+            self.side_mut(at).queue.beneath.remove(mode, place);
         }
         self.prune(node);
     }
@@ -281,7 +327,7 @@ impl Tree {
 
     /// All paths, in no order that means anything.
     pub(super) fn iter(&self) -> impl Iterator<Item = (NodeId, &Node)> {
-        self.nodes.iter().map(|(number, node)| (NodeId(number), node))
+        self.paths.iter()
     }
 }
 
@@ -297,7 +343,7 @@ mod tests {
 
     #[test]
     fn a_path_takes_little_memory() {
-        assert!(size_of::<Node>() <= 96, "a path takes {} bytes", size_of::<Node>());
+        assert!(size_of::<Node>() <= 88, "a path takes {} bytes", size_of::<Node>());
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl Namespace {
     }
 
     pub(super) fn holder(&self, hold: &Hold) -> HolderView {
-        let owner = self.owners.get(hold.owner);
+        let owner = self.owners.name(hold.owner);
         let rare = hold.rare.as_deref();
         HolderView {
             owner: owner.to_owner(),
@@ -75,7 +75,7 @@ impl Namespace {
         let conflicts =
             |other: &&Claim| (other.mode == Mode::Write || claim.mode == Mode::Write) && related(&other.path);
         let in_the_way = waiting.claims.iter().find(conflicts)?;
-        let owner = self.owners.get(waiting.owner);
+        let owner = self.owners.name(waiting.owner);
         let holder = HolderView {
             owner: owner.to_owner(),
             process_id: owner.process_id().to_owned(),
@@ -94,7 +94,7 @@ impl Namespace {
         let waiting = self.waiting(place);
         WaitView {
             wait: place.wait(),
-            owner: self.owners.get(waiting.owner).to_owner(),
+            owner: self.owners.name(waiting.owner).to_owner(),
             request_id: waiting.request_id.as_deref().map(str::to_owned),
             claims: waiting.claims.clone(),
             upgrade: place.is_upgrade(),
@@ -108,7 +108,7 @@ impl Namespace {
         let waiting = self.waiting(place);
         QueuedView {
             wait: self.wait_view(place),
-            process_id: self.owners.get(waiting.owner).process_id().to_owned(),
+            process_id: self.owners.name(waiting.owner).process_id().to_owned(),
             since_ms: waiting.since_ms,
             not_granted: self.standing_in_queue(place),
         }

@@ -95,14 +95,14 @@ impl Work<'_> {
         token: FencingToken,
         claims: &[(NodeId, Mode)],
     ) {
-        let record = self.ns.owners.get(owner);
+        let name = self.ns.owners.name(owner);
         let claims = claims.iter().map(|(node, mode)| WrittenClaim { path: self.ns.tree.segments(*node), mode: *mode });
         self.ns.history.push(&Written {
             revision,
             at_ms: self.wall_ms,
             kind,
-            owner: record.to_owner(),
-            process_id: record.process_id(),
+            owner: name.to_owner(),
+            process_id: name.process_id(),
             fencing_token: Some(token),
             claims: claims.collect(),
         });
@@ -127,7 +127,7 @@ impl Work<'_> {
 
     /// Whether a message of a session, or a call that names one, may go on; false when it is an old message.
     pub(super) fn admit(&mut self, session_id: &str, message: Option<MessageStamp>) -> Result<bool, Refusal> {
-        let session = self.ns.sessions.get_mut(session_id);
+        let session = self.ns.session_mut(session_id);
         let session = session.ok_or_else(|| Refusal::SessionNotFound(session_id.to_owned()))?;
         let Some(message) = message else { return Ok(true) };
         session.check_epoch(message.epoch)?;

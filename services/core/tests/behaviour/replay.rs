@@ -100,15 +100,16 @@ fn check(application: Application, entries: &[(u64, Command)], cut: usize) -> Re
     let cut = cut.min(entries.len());
     let (mut whole, mut now_ms) = (ShardCore::new(application, "shard_00"), 0);
     run(&mut whole, &mut now_ms, &entries[..cut]);
-    let chunks = whole.snapshot();
+    let (chunks, frozen) = (whole.snapshot(), whole.freeze());
     let mut restored = ShardCore::restore(application, "shard_00", &chunks).expect("a snapshot can be restored");
     prop_assert_eq!(&restored, &whole);
-    prop_assert_eq!(restored.snapshot(), chunks);
+    prop_assert_eq!(&restored.snapshot(), &chunks);
     let mut restored_now_ms = now_ms;
     let replies = run(&mut whole, &mut now_ms, &entries[cut..]);
     prop_assert_eq!(run(&mut restored, &mut restored_now_ms, &entries[cut..]), replies);
     prop_assert_eq!(&restored, &whole);
     prop_assert_eq!(restored.snapshot(), whole.snapshot());
+    prop_assert_eq!(frozen.encode(), chunks, "what was frozen stays as it was");
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use holdfast_replication::testing::{Driver, LogStore, TypeConfig};
-use holdfast_replication::{Machine, MachineError, Replies, Stamp};
+use holdfast_replication::{Frozen, Machine, MachineError, Replies, Stamp};
 use holdfast_storage::{Identity, MemoryDisk, NodeStore};
 use openraft::StorageError;
 use openraft::testing::log::{StoreBuilder, Suite};
@@ -29,9 +29,10 @@ impl Machine for Journal {
         self.entries.lock().iter().map(|(now_ms, _)| *now_ms).max().unwrap_or(0)
     }
 
-    fn snapshot(&self) -> Vec<Bytes> {
-        let entries = self.entries.lock();
-        entries.iter().map(|(now_ms, command)| [&now_ms.to_be_bytes()[..], command].concat().into()).collect()
+    fn freeze(&self) -> Frozen {
+        let entries = self.entries.lock().clone();
+        let piece = |(now_ms, command): &(u64, Bytes)| [&now_ms.to_be_bytes()[..], command].concat().into();
+        Box::new(move || entries.iter().map(piece).collect())
     }
 
     fn restore(&self, chunks: &[Bytes]) -> Result<(), MachineError> {

@@ -57,10 +57,18 @@ pub(crate) fn families() -> Vec<ColumnFamilyDescriptor> {
     let cache = Cache::new_lru_cache(limits::BLOCK_CACHE_BYTES);
     FAMILIES
         .iter()
-        .map(|(_, name)| {
+        .map(|(family, name)| {
             let mut options = Options::default();
             options.set_write_buffer_size(limits::MEMTABLE_BYTES);
-            options.set_compression_type(DBCompressionType::Lz4);
+            // Entries of the log are gone soon after they leave memory: to compress them, and to merge their files before
+            // most of what is in them is purged, costs more CPU than it saves disk. Snapshots stay.
+            options.set_compression_type(match family {
+                Family::Log | Family::State => DBCompressionType::None,
+                Family::Snapshot => DBCompressionType::Lz4,
+            });
+            if *family == Family::Log {
+                options.set_level_zero_file_num_compaction_trigger(8);
+            }
             let mut table = BlockBasedOptions::default();
             table.set_block_cache(&cache);
             // Newer than the default, with a checksum that also notices a block in the wrong place.

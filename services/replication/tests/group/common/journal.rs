@@ -1,7 +1,7 @@
 //! A small real machine: it appends every command to a list.
 
 use bytes::Bytes;
-use holdfast_replication::{Machine, MachineError, Replies, Stamp};
+use holdfast_replication::{Frozen, Machine, MachineError, Replies, Stamp};
 use parking_lot::Mutex;
 
 const CHUNK: usize = 1024 * 1024;
@@ -74,7 +74,7 @@ impl Machine for Journal {
         self.state.lock().clock_ms
     }
 
-    fn snapshot(&self) -> Vec<Bytes> {
+    fn freeze(&self) -> Frozen {
         let state = self.state.lock();
         let mut bytes = state.clock_ms.to_be_bytes().to_vec();
         for (clock_ms, command) in &state.commands {
@@ -82,7 +82,7 @@ impl Machine for Journal {
             bytes.extend_from_slice(&(command.len() as u64).to_be_bytes());
             bytes.extend_from_slice(command);
         }
-        bytes.chunks(CHUNK).map(Bytes::copy_from_slice).collect()
+        Box::new(move || bytes.chunks(CHUNK).map(Bytes::copy_from_slice).collect())
     }
 
     fn restore(&self, chunks: &[Bytes]) -> Result<(), MachineError> {
