@@ -231,8 +231,8 @@ impl ShardCore {
         &self.state().outbox
     }
 
-    /// The state as it is now, to be encoded while the shard goes on. Quick for locks, however many are held; the other
-    /// applications, which have little, are encoded at once.
+    /// The state as it is now, to be encoded while the shard goes on. For locks that takes some milliseconds for a million
+    /// holds; the other applications, which have little, are encoded at once.
     pub fn freeze(&self) -> Frozen {
         Frozen(match self {
             Self::Accounts(core) => FrozenCore::Encoded(core.snapshot()),

@@ -9,7 +9,6 @@ use holdfast_core::shard::{Application, ShardCore};
 use holdfast_core::{Command, Context, Query, Refusal, Reply, codec};
 use holdfast_replication::{Frozen, Machine, MachineError, Replies, Stamp};
 use parking_lot::Mutex;
-use sha2::{Digest, Sha256};
 use tokio::sync::{Notify, watch};
 
 use crate::leader::Table;
@@ -113,16 +112,6 @@ impl ShardMachine {
     /// Whether a reply that awaits this message may be given.
     pub fn is_settled(&self, number: u64) -> bool {
         self.inner.lock().core.outbox().is_settled(number)
-    }
-
-    /// SHA-256 over the snapshot that the state would give now.
-    pub fn digest(&self) -> [u8; 32] {
-        let mut hasher = Sha256::new();
-        let frozen = self.inner.lock().core.freeze();
-        for chunk in frozen.encode() {
-            hasher.update(&chunk);
-        }
-        hasher.finalize().into()
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use holdfast_proto::internal::{Follower, ReplicaStatus, StatusAnswer};
-use holdfast_replication::Group;
+use holdfast_replication::{Group, Machine};
+use sha2::{Digest, Sha256};
 
 use crate::node::Shared;
 use crate::replica::Replica;
@@ -69,16 +71,23 @@ pub(crate) fn answer(shared: &Shared, with_digests: bool) -> StatusAnswer {
     }
 }
 
+/// SHA-256 over a snapshot.
+fn digest_of(chunks: &[Bytes]) -> Vec<u8> {
+    let mut hasher = Sha256::new();
+    chunks.iter().for_each(|chunk| hasher.update(chunk));
+    hasher.finalize().to_vec()
+}
+
 fn status(replica: &Replica, with_digest: bool) -> ReplicaStatus {
     let mut status = replica.group.status();
     let mut digest = Vec::new();
     if with_digest {
         for _ in 0..DIGEST_TRIES {
             let before = replica.group.status();
-            let seen = replica.machine.digest();
+            let frozen = replica.machine.freeze();
             status = replica.group.status();
             if before.applied_index == status.applied_index {
-                digest = seen.to_vec();
+                digest = digest_of(&frozen());
                 break;
             }
         }

@@ -1,6 +1,7 @@
 //! openraft's state machine, over a [`Machine`] in memory and snapshots in the store.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -155,7 +156,10 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
 
     async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
         let frozen = self.frozen.take().ok_or_else(|| io::Error::other("a builder makes one snapshot"))?;
-        let chunks = aside(frozen);
+        // openraft would not learn of a panic of this task, and never make a snapshot again; an error stops the replica.
+        let chunks = catch_unwind(AssertUnwindSafe(|| aside(frozen)));
+        let chunks =
+            chunks.map_err(|_| io::Error::other("the state can't be encoded; the panic before this says why"))?;
         self.snapshots.save(&self.meta, chunks.clone()).await?;
         Ok(Snapshot { meta: self.meta.clone(), snapshot: chunks })
     }

@@ -68,8 +68,8 @@ impl LocksCore {
             }
         }
         for (session_id, session) in &namespace.sessions {
-            self.sessions.remove(&session.number);
-            self.notes.ended(&namespace.id, session_id, session.number, SessionEnd::NamespaceDeleted);
+            self.sessions.remove(&session.facts.number);
+            self.notes.ended(&namespace.id, session_id, session.facts.number, SessionEnd::NamespaceDeleted);
         }
         for (node, lock) in namespace.tree.iter() {
             for hold in lock.holds.as_slice() {

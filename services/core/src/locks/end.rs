@@ -99,7 +99,7 @@ impl Work<'_> {
             return;
         }
         let granted = self.ns.granted.remove(request);
-        if let Some(session) = self.ns.session_mut(&granted.session_id)
+        if let Some(session) = self.ns.sessions.get_mut(&granted.session_id)
             && session.requests.get(&granted.request_id) == Some(&Named::Granted(request))
         {
             session.requests.remove(&granted.request_id);

@@ -162,7 +162,7 @@ impl Work<'_> {
             live: Default::default(),
         };
         let request = self.ns.granted.insert(granted);
-        let session = self.ns.session_mut(&session_id)?;
+        let session = self.ns.sessions.get_mut(&session_id)?;
         session.requests.insert(request_id.into(), Named::Granted(request));
         Some(request)
     }

@@ -1,6 +1,7 @@
 //! One hold of one path.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -96,7 +97,8 @@ pub(super) enum Holds {
     None,
     /// Most locks never have a second holder.
     One(Hold),
-    Many(Vec<Hold>),
+    /// Shared with a snapshot under way; apart, since there may be very many.
+    Many(Arc<Vec<Hold>>),
 }
 
 impl Holds {
@@ -120,7 +122,7 @@ impl Holds {
         let holds = match self {
             Self::None => &mut [],
             Self::One(hold) => std::slice::from_mut(hold),
-            Self::Many(holds) => holds.as_mut_slice(),
+            Self::Many(holds) => Arc::make_mut(holds).as_mut_slice(),
         };
         holds.iter_mut().find(|hold| hold.owner == owner)
     }
@@ -133,9 +135,9 @@ impl Holds {
     pub(super) fn push(&mut self, hold: Hold) {
         *self = match std::mem::take(self) {
             Self::None => Self::One(hold),
-            Self::One(first) => Self::Many(vec![first, hold]),
+            Self::One(first) => Self::Many(Arc::new(vec![first, hold])),
             Self::Many(mut holds) => {
-                holds.push(hold);
+                Arc::make_mut(&mut holds).push(hold);
                 Self::Many(holds)
             }
         };
@@ -149,13 +151,14 @@ impl Holds {
                 *self = Self::One(hold);
                 None
             }
-            Self::Many(mut holds) => {
+            Self::Many(mut shared) => {
+                let holds = Arc::make_mut(&mut shared);
                 let index = holds.iter().position(|hold| hold.owner == owner);
                 let removed = index.map(|index| holds.remove(index));
                 if holds.len().saturating_mul(4) <= holds.capacity() {
                     holds.shrink_to(holds.len().saturating_mul(2));
                 }
-                *self = if holds.len() == 1 { holds.pop().map_or(Self::None, Self::One) } else { Self::Many(holds) };
+                *self = if holds.len() == 1 { holds.pop().map_or(Self::None, Self::One) } else { Self::Many(shared) };
                 removed
             }
         }

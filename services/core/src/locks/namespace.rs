@@ -34,7 +34,7 @@ pub(super) struct Namespace {
     pub(super) overtaking: BTreeSet<Place>,
     /// Somebody waits for less than when these were last looked at; false between commands.
     pub(super) waits_less: bool,
-    pub(super) sessions: BTreeMap<Arc<str>, Arc<Session>>,
+    pub(super) sessions: BTreeMap<Arc<str>, Session>,
     pub(super) granted: Slab<Granted>,
     pub(super) history: History,
     /// How many waiting requests were looked at since the start of the process. Not part of the state.
@@ -71,7 +71,7 @@ impl Namespace {
             Owner::Process(process_id) => Some(OwnerKey::Process(process_id)),
             Owner::Session { session_id, holder } => {
                 let session = self.sessions.get(session_id.as_str());
-                session.map(|session| OwnerKey::Session(session.number, holder.as_deref()))
+                session.map(|session| OwnerKey::Session(session.facts.number, holder.as_deref()))
             }
         };
         key.and_then(|key| self.owners.find(key)).unwrap_or(NOBODY)
@@ -85,13 +85,13 @@ impl Namespace {
                 let (session_id, session) =
                     self.sessions.get_key_value(session_id.as_str()).expect("the session was just found");
                 let name = SessionOwner {
-                    number: session.number,
+                    number: session.facts.number,
                     session_id: Arc::clone(session_id),
-                    process_id: Arc::clone(&session.process_id),
+                    process_id: Arc::clone(&session.facts.process_id),
                     holder: holder.as_deref().map(Into::into),
                 };
                 let id = self.owners.find_or_add(OwnerName::Session(Box::new(name)));
-                if let Some(session) = self.session_mut(session_id_of(owner)) {
+                if let Some(session) = self.sessions.get_mut(session_id_of(owner)) {
                     session.owners.insert(id);
                 }
                 id
@@ -108,8 +108,8 @@ impl Namespace {
             self.owners.name(owner).session().map(|session| (Arc::clone(&session.session_id), session.number));
         if self.owners.forget_idle(owner)
             && let Some((session_id, number)) = session
-            && let Some(session) = self.session_mut(&session_id)
-            && session.number == number
+            && let Some(session) = self.sessions.get_mut(&session_id)
+            && session.facts.number == number
         {
             session.owners.remove(&owner);
         }
@@ -141,10 +141,6 @@ impl Namespace {
         Arc::make_mut(self.waits.get_mut(&place).expect("places are kept only while somebody waits there"))
     }
 
-    pub(super) fn session_mut(&mut self, session_id: &str) -> Option<&mut Session> {
-        self.sessions.get_mut(session_id).map(Arc::make_mut)
-    }
-
     /// Puts a request into the queue, watching nothing yet.
     pub(super) fn add_waiting(&mut self, place: Place, waiting: Waiting) {
         let session = self.session_of(waiting.owner);
@@ -156,7 +152,7 @@ impl Namespace {
         }
         match (&waiting.request_id, session) {
             (Some(request_id), Some(session_id)) => {
-                if let Some(session) = self.sessions.get_mut(&session_id).map(Arc::make_mut) {
+                if let Some(session) = self.sessions.get_mut(&session_id) {
                     session.requests.insert(request_id.clone(), Named::Waiting(place));
                 }
             }
@@ -185,7 +181,7 @@ impl Namespace {
         }
         match (&waiting.request_id, session) {
             (Some(request_id), Some(session_id)) => {
-                if let Some(session) = self.sessions.get_mut(&session_id).map(Arc::make_mut) {
+                if let Some(session) = self.sessions.get_mut(&session_id) {
                     session.requests.remove(request_id);
                 }
             }

@@ -169,7 +169,7 @@ pub(super) struct Owners {
     names: Slab<OwnerName>,
     /// By the same numbers.
     records: Slab<OwnerRecord>,
-    by_hash: BTreeSet<(u32, OwnerId)>,
+    by_hash: BTreeSet<(HashBytes, OwnerId)>,
 }
 
 impl Owners {
@@ -238,11 +238,14 @@ impl Owners {
     }
 }
 
-/// Half of a hash: where many are looked for, a few bytes for each count more than a second look now and then.
-fn hash_of(key: OwnerKey<'_>) -> u32 {
+/// A whole hash, aligned so that it takes twelve bytes with the number of an owner and not sixteen.
+type HashBytes = [u32; 2];
+
+fn hash_of(key: OwnerKey<'_>) -> HashBytes {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
-    hasher.finish() as u32
+    let hash = hasher.finish();
+    [(hash >> 32) as u32, hash as u32]
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! What can be asked of a locks shard.
 
 use std::ops::Bound;
-use std::sync::Arc;
 
 use super::LocksCore;
 use super::namespace::Namespace;
@@ -93,8 +92,8 @@ impl LocksCore {
                 namespace: NamespaceRef::clone(&namespace.id),
                 session_id: session_id.to_string(),
                 number: *number,
-                epoch: session.epoch,
-                ttl_ms: session.ttl_ms,
+                epoch: session.facts.epoch,
+                ttl_ms: session.facts.ttl_ms,
             }
         })
     }
@@ -113,8 +112,7 @@ impl LocksCore {
 
 impl Namespace {
     fn session(&self, session_id: &str) -> Result<&Session, Refusal> {
-        let session = self.sessions.get(session_id).map(Arc::as_ref);
-        session.ok_or_else(|| Refusal::SessionNotFound(session_id.to_owned()))
+        self.sessions.get(session_id).ok_or_else(|| Refusal::SessionNotFound(session_id.to_owned()))
     }
 
     /// A request in the queue, as it would be told of its place now.

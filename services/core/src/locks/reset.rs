@@ -23,7 +23,7 @@ impl Work<'_> {
         };
         let owners: Vec<OwnerId> = self.ns.owners.iter().map(|(id, _)| id).filter(|id| goes(*id)).collect();
         let sessions = self.ns.sessions.iter();
-        let sessions = sessions.filter(|(id, session)| !live.contains(&***id) && is_old(session.number));
+        let sessions = sessions.filter(|(id, session)| !live.contains(&***id) && is_old(session.facts.number));
         let sessions: Vec<Arc<str>> = sessions.map(|(id, _)| Arc::clone(id)).collect();
         let removed_waiters = self.end_waits(&owners);
         let holds = self.holds_of(&owners);

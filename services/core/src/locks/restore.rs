@@ -8,7 +8,7 @@ use super::hold::{Hold, Rare};
 use super::namespace::Namespace;
 use super::owner::{OwnerId, OwnerKey, OwnerName, SessionOwner};
 use super::queue::Place;
-use super::sessions::{Granted, Named, Session};
+use super::sessions::{Granted, Named, Session, SessionFacts};
 use super::snapshot::{GrantedItem, HoldItem, Item, OwnerItem, SessionItem, WaitItem};
 use super::tree::NodeId;
 use super::waiting::{Waiting, Watch};
@@ -99,7 +99,7 @@ impl Restoring {
         let now = self.core.state.revision;
         ensure(item.epoch <= now && item.number <= item.epoch, "a session is from the future")?;
         let session_id: Arc<str> = item.session_id.into();
-        let session = Session {
+        let facts = SessionFacts {
             number: item.number,
             epoch: item.epoch,
             seq: item.seq,
@@ -108,10 +108,9 @@ impl Restoring {
             ttl_ms: item.ttl_ms,
             metadata: item.metadata,
             opened_at_ms: item.opened_at_ms,
-            owners: BTreeSet::new(),
-            requests: BTreeMap::new(),
         };
-        let is_new = self.namespace()?.sessions.insert(Arc::clone(&session_id), Arc::new(session)).is_none();
+        let session = Session { facts: Arc::new(facts), owners: BTreeSet::new(), requests: BTreeMap::new() };
+        let is_new = self.namespace()?.sessions.insert(Arc::clone(&session_id), session).is_none();
         let slot = self.slot.ok_or(DecodeError::Snapshot("a session has no namespace"))?;
         let is_only = self.core.sessions.insert(item.number, (slot, session_id)).is_none();
         ensure(is_new && is_only, "a session comes twice")
@@ -152,7 +151,7 @@ impl Restoring {
     fn granted(&mut self, item: GrantedItem<String>) -> Restored {
         let namespace = self.namespace()?;
         let session = namespace.sessions.get(item.session_id.as_str());
-        let number = session.ok_or(DecodeError::Snapshot("a request has no session"))?.number;
+        let number = session.ok_or(DecodeError::Snapshot("a request has no session"))?.facts.number;
         let owner = namespace.owners.find(OwnerKey::Session(number, item.holder.as_deref()));
         let owner = owner.ok_or(DecodeError::Snapshot("a granted request has no holds"))?;
         let mut live = BTreeMap::new();
@@ -173,7 +172,7 @@ impl Restoring {
             live,
         });
         nodes.into_iter().for_each(|node| namespace.tree.change_hold(node, owner, |hold| hold.claim_by(request)));
-        let session = namespace.session_mut(item.session_id.as_str());
+        let session = namespace.sessions.get_mut(item.session_id.as_str());
         let before = session.and_then(|session| session.requests.insert(request_id, Named::Granted(request)));
         ensure(before.is_none(), "a request comes twice")
     }
@@ -262,7 +261,7 @@ fn owner_of(namespace: &mut Namespace, item: OwnerItem<String>, may_be_gone: boo
     };
     let id = namespace.owners.find_or_add(name);
     if let Some((session_id, number)) = session {
-        match namespace.session_mut(&session_id).filter(|session| session.number == number) {
+        match namespace.sessions.get_mut(&session_id).filter(|session| session.facts.number == number) {
             Some(session) => drop(session.owners.insert(id)),
             None => ensure(may_be_gone, "an owner has no session")?,
         }

@@ -16,7 +16,7 @@ impl LocksCore {
         for number in ids {
             let Some((slot, session_id)) = self.sessions.get(number).cloned() else { continue };
             let mut work = self.work_in(slot, wall_ms);
-            if work.ns.sessions[&session_id].epoch > seen {
+            if work.ns.sessions[&session_id].facts.epoch > seen {
                 continue;
             }
             work.end_session(&session_id, SessionEnd::Expired);
@@ -75,8 +75,9 @@ impl Work<'_> {
     /// Takes a session out that has nothing left but holds in transition.
     pub(super) fn forget_session(&mut self, session_id: &str, why: SessionEnd) {
         let Some((session_id, session)) = self.ns.sessions.remove_entry(session_id) else { return };
-        self.sessions.remove(&session.number);
-        self.tell_of_session(EventKind::SessionEnded, &session_id, &session.process_id);
-        self.notes.ended(&self.ns.id, &session_id, session.number, why);
+        let facts = &session.facts;
+        self.sessions.remove(&facts.number);
+        self.tell_of_session(EventKind::SessionEnded, &session_id, &facts.process_id);
+        self.notes.ended(&self.ns.id, &session_id, facts.number, why);
     }
 }

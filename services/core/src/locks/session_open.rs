@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::owner::{OwnerId, OwnerName};
-use super::sessions::Session;
+use super::sessions::{Session, SessionFacts};
 use super::work::Work;
 use crate::{Answer, EventKind, OpenSession, Refusal};
 
 impl Work<'_> {
     /// Every opening gives a new epoch: whatever another connection still sends is refused from then on.
     pub(super) fn open_session(&mut self, open: &OpenSession) -> Result<Answer, Refusal> {
-        let is_repeat =
-            self.ns.sessions.get(open.session_id.as_str()).map(|session| session.opening == open.request_id);
+        let session = self.ns.sessions.get(open.session_id.as_str());
+        let is_repeat = session.map(|session| session.facts.opening == open.request_id);
         match (is_repeat, open.resume) {
             (Some(true), _) => {}
             (Some(false), true) => self.resume_session(open),
@@ -34,7 +34,7 @@ impl Work<'_> {
     fn begin_session(&mut self, open: &OpenSession) {
         let session_id: Arc<str> = open.session_id.as_str().into();
         let number = self.tell_of_session(EventKind::SessionOpened, &session_id, &open.process_id);
-        let session = Session {
+        let facts = SessionFacts {
             number,
             epoch: number,
             seq: 0,
@@ -43,12 +43,11 @@ impl Work<'_> {
             ttl_ms: open.ttl_ms,
             metadata: open.metadata.clone(),
             opened_at_ms: self.wall_ms,
-            owners: BTreeSet::new(),
-            requests: BTreeMap::new(),
         };
+        let session = Session { facts: Arc::new(facts), owners: BTreeSet::new(), requests: BTreeMap::new() };
         self.sessions.insert(number, (self.slot, Arc::clone(&session_id)));
         self.notes.opened(&self.ns.id, &session_id, (number, number, open.ttl_ms));
-        self.ns.sessions.insert(session_id, Arc::new(session));
+        self.ns.sessions.insert(session_id, session);
         let (usage, sessions) = (&mut self.ns.usage, self.ns.sessions.len() as u64);
         usage.sessions_opened += 1;
         usage.peak_sessions = usage.peak_sessions.max(sessions);
@@ -58,18 +57,19 @@ impl Work<'_> {
         let epoch = self.state.next_revision();
         let Some((session_id, _)) = self.ns.sessions.get_key_value(open.session_id.as_str()) else { return };
         let session_id = Arc::clone(session_id);
-        let Some(session) = self.ns.session_mut(&session_id) else { return };
-        session.epoch = epoch;
-        session.seq = 0;
-        session.opening = open.request_id;
+        let Some(session) = self.ns.sessions.get_mut(&session_id) else { return };
+        let facts = Arc::make_mut(&mut session.facts);
+        facts.epoch = epoch;
+        facts.seq = 0;
+        facts.opening = open.request_id;
         if open.ttl_ms > 0 {
-            session.ttl_ms = open.ttl_ms;
+            facts.ttl_ms = open.ttl_ms;
         }
-        session.metadata.clone_from(&open.metadata);
-        if *session.process_id != *open.process_id {
-            session.process_id = open.process_id.as_str().into();
+        facts.metadata.clone_from(&open.metadata);
+        if *facts.process_id != *open.process_id {
+            facts.process_id = open.process_id.as_str().into();
         }
-        let (number, ttl_ms, process_id) = (session.number, session.ttl_ms, Arc::clone(&session.process_id));
+        let (number, ttl_ms, process_id) = (facts.number, facts.ttl_ms, Arc::clone(&facts.process_id));
         let owners: Vec<OwnerId> = session.owners.iter().copied().collect();
         for owner in owners {
             if let OwnerName::Session(name) = self.ns.owners.name_mut(owner) {

@@ -12,6 +12,17 @@ use crate::{FencingToken, Metadata, Mode, Refusal, RequestId, SessionNumber};
 /// A session of a namespace.
 #[derive(Clone, Debug)]
 pub(super) struct Session {
+    /// Shared with a snapshot under way, which needs no more of it.
+    pub(super) facts: Arc<SessionFacts>,
+    /// Its holders that hold or await something.
+    pub(super) owners: BTreeSet<OwnerId>,
+    /// Its unreleased requests by id.
+    pub(super) requests: BTreeMap<Box<str>, Named>,
+}
+
+/// What a session is, apart from what it has.
+#[derive(Clone, Debug)]
+pub(super) struct SessionFacts {
     pub(super) number: SessionNumber,
     pub(super) epoch: u64,
     /// The last message of the epoch.
@@ -23,17 +34,13 @@ pub(super) struct Session {
     pub(super) metadata: Metadata,
     /// The leader's wall clock at the first opening.
     pub(super) opened_at_ms: u64,
-    /// Its holders that hold or await something.
-    pub(super) owners: BTreeSet<OwnerId>,
-    /// Its unreleased requests by id.
-    pub(super) requests: BTreeMap<Box<str>, Named>,
 }
 
 impl Session {
     /// What comes by a connection that another one superseded is refused.
     pub(super) fn check_epoch(&self, epoch: u64) -> Result<(), Refusal> {
-        match epoch.cmp(&self.epoch) {
-            Ordering::Less => Err(Refusal::Superseded { epoch: self.epoch }),
+        match epoch.cmp(&self.facts.epoch) {
+            Ordering::Less => Err(Refusal::Superseded { epoch: self.facts.epoch }),
             Ordering::Equal => Ok(()),
             Ordering::Greater => Err(Refusal::Malformed(format!("the epoch {epoch} was never given out"))),
         }

@@ -13,7 +13,7 @@ use super::hold::{Hold, Rare, Terms};
 use super::namespace::Namespace;
 use super::owner::{OwnerId, OwnerName};
 use super::queue::Place;
-use super::sessions::{Granted, Named, Session};
+use super::sessions::{Granted, SessionFacts};
 use super::slab::Slab;
 use super::tree::{Node, NodeId, Paths};
 use super::waiting::Waiting;
@@ -117,8 +117,9 @@ pub(super) struct WaitItem<S> {
     pub(super) since_ms: u64,
 }
 
-/// The state at one entry. Taking it is quick, however much there is, and it stays as it is while the shard goes on:
-/// what is large is shared in pieces, of which the shard copies those that it changes.
+/// The state at one entry. It stays as it is while the shard goes on: what is large is shared in pieces, of which the
+/// shard copies those that it changes. Taking it costs a count for each piece of 64 paths, owners or events, and for each
+/// session and each request that waits.
 #[derive(Debug)]
 pub(crate) struct FrozenLocks {
     state: ShardState,
@@ -132,7 +133,7 @@ struct FrozenNamespace {
     limits: Limits,
     paths: Paths,
     owners: Slab<OwnerName>,
-    sessions: Vec<(Arc<str>, Arc<Session>)>,
+    sessions: Vec<(Arc<str>, Arc<SessionFacts>)>,
     granted: Slab<Granted>,
     waits: Vec<(Place, Arc<Waiting>)>,
     history: History,
@@ -168,12 +169,13 @@ impl FrozenLocks {
 
 impl Namespace {
     fn freeze(&self) -> FrozenNamespace {
+        let sessions = self.sessions.iter().map(|(id, session)| (Arc::clone(id), Arc::clone(&session.facts)));
         FrozenNamespace {
             id: Arc::clone(&self.id),
             limits: self.limits.clone(),
             paths: self.tree.paths().clone(),
             owners: self.owners.names().clone(),
-            sessions: self.sessions.iter().map(|(id, session)| (Arc::clone(id), Arc::clone(session))).collect(),
+            sessions: sessions.collect(),
             granted: self.granted.clone(),
             waits: self.waits.iter().map(|(place, waiting)| (*place, Arc::clone(waiting))).collect(),
             history: self.history.clone(),
@@ -191,8 +193,8 @@ impl FrozenNamespace {
             limits: self.limits.clone(),
             forgotten: self.history.forgotten(),
         });
-        for (session_id, session) in &self.sessions {
-            writer.push(&Item::Session(session_item(session_id, session)));
+        for (session_id, facts) in &self.sessions {
+            writer.push(&Item::Session(session_item(session_id, facts)));
         }
         for node in self.held() {
             let lock = self.paths.get(node);
@@ -201,12 +203,10 @@ impl FrozenNamespace {
                 writer.push(&Item::Hold(self.hold_item(hold)));
             }
         }
-        for (session_id, session) in &self.sessions {
-            for (request_id, named) in &session.requests {
-                if let Named::Granted(granted) = named {
-                    writer.push(&Item::Granted(self.granted_item(session_id, request_id, *granted)));
-                }
-            }
+        let mut granted: Vec<&Granted> = self.granted.iter().map(|(_, granted)| granted).collect();
+        granted.sort_unstable_by_key(|granted| (&granted.session_id, &granted.request_id));
+        for granted in granted {
+            writer.push(&Item::Granted(self.granted_item(granted)));
         }
         for (place, waiting) in &self.waits {
             writer.push(&Item::Wait(self.wait_item(*place, waiting)));
@@ -263,14 +263,21 @@ impl FrozenNamespace {
         }
     }
 
-    fn granted_item<'a>(&'a self, session_id: &'a str, request_id: &'a str, granted: u32) -> GrantedItem<&'a str> {
-        let granted = self.granted.get(granted);
+    fn granted_item<'a>(&'a self, granted: &'a Granted) -> GrantedItem<&'a str> {
         let live = granted.live.iter().map(|(node, mode)| (self.paths.segments(*node), *mode));
         let mut live: Vec<_> = live.collect();
         live.sort_unstable();
         let holder = self.owners.get(granted.owner.0).session().and_then(|session| session.holder.as_deref());
         let claimed = u32::try_from(granted.claimed).unwrap_or(u32::MAX);
-        GrantedItem { session_id, request_id, holder, token: granted.token, attempt: granted.attempt, claimed, live }
+        GrantedItem {
+            session_id: &granted.session_id,
+            request_id: &granted.request_id,
+            holder,
+            token: granted.token,
+            attempt: granted.attempt,
+            claimed,
+            live,
+        }
     }
 
     fn wait_item<'a>(&'a self, place: Place, waiting: &'a Waiting) -> WaitItem<&'a str> {
@@ -293,16 +300,16 @@ fn segments(path: &Path) -> Vec<&str> {
     path.0.iter().map(String::as_str).collect()
 }
 
-fn session_item<'a>(session_id: &'a str, session: &'a Session) -> SessionItem<&'a str> {
+fn session_item<'a>(session_id: &'a str, facts: &'a SessionFacts) -> SessionItem<&'a str> {
     SessionItem {
         session_id,
-        number: session.number,
-        epoch: session.epoch,
-        seq: session.seq,
-        opening: session.opening,
-        process_id: &session.process_id,
-        ttl_ms: session.ttl_ms,
-        metadata: session.metadata.clone(),
-        opened_at_ms: session.opened_at_ms,
+        number: facts.number,
+        epoch: facts.epoch,
+        seq: facts.seq,
+        opening: facts.opening,
+        process_id: &facts.process_id,
+        ttl_ms: facts.ttl_ms,
+        metadata: facts.metadata.clone(),
+        opened_at_ms: facts.opened_at_ms,
     }
 }

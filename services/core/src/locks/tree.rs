@@ -264,6 +264,15 @@ impl Tree {
         }
     }
 
+    /// Panics when a side is of no path, or of two. For tests.
+    pub(super) fn verify_sides(&self) {
+        let mut sides: Vec<u32> = self.iter().map(|(_, node)| node.side).filter(|side| *side != NO_SIDE).collect();
+        sides.sort_unstable();
+        sides.dedup();
+        assert!(sides.iter().all(|side| self.sides.find(*side).is_some()));
+        assert_eq!(sides.len(), self.sides.len(), "a side belongs to one path");
+    }
+
     pub(super) fn set_revision(&mut self, node: NodeId, revision: Revision) {
         self.get_mut(node).revision = revision;
     }

@@ -64,7 +64,7 @@ impl LocksCore {
             }
             wait_ends += namespace.waits.values().filter(|waiting| waiting.ends_at_ms.is_some()).count();
             for (session_id, session) in &namespace.sessions {
-                assert_eq!(self.sessions.get(&session.number), Some(&(*slot, session_id.clone())));
+                assert_eq!(self.sessions.get(&session.facts.number), Some(&(*slot, session_id.clone())));
                 sessions += 1;
             }
         }
@@ -93,6 +93,7 @@ impl Namespace {
             self.verify_below(node);
         }
         assert_eq!(holds, self.holds);
+        self.tree.verify_sides();
         for (owner, record) in self.owners.iter() {
             let mut nodes: Vec<NodeId> = record.holds.iter().collect();
             nodes.sort_unstable();

@@ -118,13 +118,13 @@ impl Namespace {
         let owners = || session.owners.iter().map(|owner| self.owners.get(*owner));
         SessionView {
             session_id: session_id.to_owned(),
-            number: session.number,
-            epoch: session.epoch,
-            process_id: session.process_id.to_string(),
-            ttl_ms: session.ttl_ms,
-            remaining_ms: session.ttl_ms,
-            metadata: session.metadata.clone(),
-            opened_at_ms: session.opened_at_ms,
+            number: session.facts.number,
+            epoch: session.facts.epoch,
+            process_id: session.facts.process_id.to_string(),
+            ttl_ms: session.facts.ttl_ms,
+            remaining_ms: session.facts.ttl_ms,
+            metadata: session.facts.metadata.clone(),
+            opened_at_ms: session.facts.opened_at_ms,
             holds: owners().map(|owner| owner.holds.len() as u64).sum(),
             waiting: owners().map(|owner| owner.waits() as u64).sum(),
         }

@@ -127,14 +127,14 @@ impl Work<'_> {
 
     /// Whether a message of a session, or a call that names one, may go on; false when it is an old message.
     pub(super) fn admit(&mut self, session_id: &str, message: Option<MessageStamp>) -> Result<bool, Refusal> {
-        let session = self.ns.session_mut(session_id);
+        let session = self.ns.sessions.get_mut(session_id);
         let session = session.ok_or_else(|| Refusal::SessionNotFound(session_id.to_owned()))?;
         let Some(message) = message else { return Ok(true) };
         session.check_epoch(message.epoch)?;
-        if message.seq <= session.seq {
+        if message.seq <= session.facts.seq {
             return Ok(false);
         }
-        session.seq = message.seq;
+        Arc::make_mut(&mut session.facts).seq = message.seq;
         Ok(true)
     }
 }

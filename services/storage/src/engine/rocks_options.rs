@@ -60,8 +60,8 @@ pub(crate) fn families() -> Vec<ColumnFamilyDescriptor> {
         .map(|(family, name)| {
             let mut options = Options::default();
             options.set_write_buffer_size(limits::MEMTABLE_BYTES);
-            // Entries of the log are gone soon after they leave memory: to compress them, and to merge their files before
-            // most of what is in them is purged, costs more CPU than it saves disk. Snapshots stay.
+            // Entries of a busy log are purged soon after they leave memory: to compress them, and to merge their files
+            // before that, costs more CPU than it saves disk. The state is a few short values. Snapshots are long and stay.
             options.set_compression_type(match family {
                 Family::Log | Family::State => DBCompressionType::None,
                 Family::Snapshot => DBCompressionType::Lz4,
