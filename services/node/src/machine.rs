@@ -98,6 +98,11 @@ impl ShardMachine {
         planted::query(&self.inner.lock().core, clock_ms, query)
     }
 
+    /// The state as it is now, to look at.
+    pub(crate) fn as_it_is(&self) -> holdfast_core::shard::Frozen {
+        self.inner.lock().core.freeze()
+    }
+
     /// How much the state keeps.
     pub fn footprint(&self) -> Footprint {
         self.inner.lock().core.footprint()

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use holdfast_proto::internal::{Follower, ReplicaStatus, StatusAnswer};
-use holdfast_replication::{Group, Machine};
+use holdfast_replication::Group;
 use sha2::{Digest, Sha256};
 
 use crate::node::Shared;
@@ -72,7 +71,7 @@ pub(crate) fn answer(shared: &Shared, with_digests: bool) -> StatusAnswer {
 }
 
 /// SHA-256 over a snapshot.
-fn digest_of(chunks: &[Bytes]) -> Vec<u8> {
+fn digest_of(chunks: &[Vec<u8>]) -> Vec<u8> {
     let mut hasher = Sha256::new();
     chunks.iter().for_each(|chunk| hasher.update(chunk));
     hasher.finalize().to_vec()
@@ -83,11 +82,13 @@ fn status(replica: &Replica, with_digest: bool) -> ReplicaStatus {
     let mut digest = Vec::new();
     if with_digest {
         for _ in 0..DIGEST_TRIES {
-            let before = replica.group.status();
-            let frozen = replica.machine.freeze();
-            status = replica.group.status();
-            if before.applied_index == status.applied_index {
-                digest = digest_of(&frozen());
+            let before = replica.group.applied_index();
+            let frozen = replica.machine.as_it_is();
+            let after = replica.group.applied_index();
+            if let Some(index) = before.filter(|_| before == after) {
+                status = replica.group.status();
+                status.applied_index = index;
+                digest = digest_of(&frozen.encode());
                 break;
             }
         }

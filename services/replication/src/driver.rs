@@ -18,6 +18,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::block_in_place;
 use tokio::time::Instant;
 
+use crate::applied::AppliedIndex;
 use crate::error::to_io;
 use crate::machine::{Frozen, Machine, Replies, Stamp};
 use crate::types::{Chunks, LogId, Snapshot, SnapshotMeta, StoredMembership, TypeConfig, decode, encode};
@@ -27,6 +28,7 @@ pub struct Driver {
     machine: Arc<dyn Machine>,
     snapshots: Snapshots,
     applied: Option<LogId>,
+    applied_index: AppliedIndex,
     membership: StoredMembership,
     established: watch::Sender<Established>,
 }
@@ -90,10 +92,16 @@ impl Driver {
             machine,
             snapshots: Snapshots { store, newest, age: SnapshotAge::starts_now() },
             applied: None,
+            applied_index: AppliedIndex::default(),
             membership: StoredMembership::default(),
             established,
         };
         Ok((driver, receiver))
+    }
+
+    /// Follows of which index the machine's state is.
+    pub(crate) fn applied_index(&self) -> AppliedIndex {
+        self.applied_index.clone()
     }
 
     /// Follows how old the snapshot is.
@@ -103,6 +111,7 @@ impl Driver {
 
     fn apply_one(&mut self, (entry, responder): EntryResponder<TypeConfig>) {
         let id = entry.log_id();
+        self.applied_index.begin(id.index);
         let replies = match entry.payload {
             EntryPayload::Blank => Vec::new(),
             EntryPayload::Membership(membership) => {
@@ -123,6 +132,7 @@ impl Driver {
         };
         let term_before = self.applied.map_or(0, |before| before.leader_id.term);
         self.applied = Some(id);
+        self.applied_index.end(id.index);
         let term = id.leader_id.term;
         // Only ever rises: each new leader's first entry.
         self.established.send_if_modified(|highest| {
@@ -198,9 +208,12 @@ impl RaftStateMachine<TypeConfig> for Driver {
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: Chunks) -> Result<(), io::Error> {
+        let index = meta.last_log_id.map_or(0, |id| id.index);
+        self.applied_index.begin(index);
         self.machine.restore(&snapshot).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         self.snapshots.save(meta, snapshot).await?;
         self.applied = meta.last_log_id;
+        self.applied_index.end(index);
         self.membership = meta.last_membership.clone();
         Ok(())
     }

@@ -11,6 +11,7 @@ use openraft::async_runtime::watch::WatchReceiver;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
+use crate::applied::AppliedIndex;
 use crate::clock::WallClock;
 use crate::config::raft_config;
 use crate::driver::{Driver, SnapshotAge};
@@ -75,6 +76,7 @@ struct Inner {
     acks: Arc<Acks>,
     heard: HeardClock,
     snapshot_age: SnapshotAge,
+    applied_index: AppliedIndex,
     store: ReplicaStore,
     links: Links,
     /// Until it does, the replica does not stand either.
@@ -101,7 +103,7 @@ impl Group {
         let log = LogStore::open(store.clone()).map_err(|error| stopped(error.to_string()))?;
         let (driver, established) =
             Driver::new(Arc::clone(&machine), store.clone()).map_err(|error| stopped(error.to_string()))?;
-        let snapshot_age = driver.snapshot_age();
+        let (snapshot_age, applied_index) = (driver.snapshot_age(), driver.applied_index());
         let config = raft_config(&options, hold_back.is_none()).map_err(|error| stopped(error.to_string()))?;
         let (leadership_sender, leadership) = watch::channel(None);
         let acks = Arc::new(Acks::new(options.replica, options.members.keys().copied().collect()));
@@ -132,6 +134,7 @@ impl Group {
             acks,
             heard,
             snapshot_age,
+            applied_index,
             store,
             links,
             votes,
@@ -362,6 +365,12 @@ impl Group {
     /// Commands that wait for their entry.
     pub(crate) fn queued_commands(&self) -> usize {
         QUEUE.saturating_sub(self.inner.queue.capacity())
+    }
+
+    /// The index that the machine's state is of, unless it is changing: what is read of the machine between two calls
+    /// that gave the same is of that index.
+    pub fn applied_index(&self) -> Option<u64> {
+        self.inner.applied_index.get()
     }
 
     pub(crate) fn snapshot_age(&self) -> Duration {

@@ -12,6 +12,7 @@
 //! Deliberately unknown here: what commands mean, tenants, HTTP, where nodes come from. openraft's types do not leave
 //! this crate.
 
+mod applied;
 mod backup;
 mod clock;
 mod config;

@@ -267,10 +267,11 @@ impl Tree {
     /// Panics when a side is of no path, or of two. For tests.
     pub(super) fn verify_sides(&self) {
         let mut sides: Vec<u32> = self.iter().map(|(_, node)| node.side).filter(|side| *side != NO_SIDE).collect();
+        assert!(sides.iter().all(|side| self.sides.find(*side).is_some()));
+        let with_sides = sides.len();
         sides.sort_unstable();
         sides.dedup();
-        assert!(sides.iter().all(|side| self.sides.find(*side).is_some()));
-        assert_eq!(sides.len(), self.sides.len(), "a side belongs to one path");
+        assert_eq!((sides.len(), self.sides.len()), (with_sides, with_sides), "a side belongs to one path");
     }
 
     pub(super) fn set_revision(&mut self, node: NodeId, revision: Revision) {

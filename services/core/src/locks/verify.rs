@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::LocksCore;
 use super::namespace::Namespace;
 use super::owner::OwnerId;
+use super::sessions::Named;
 use super::tree::{NodeId, ROOT};
 use super::waiting::Watch;
 use crate::Mode;
@@ -102,7 +103,20 @@ impl Namespace {
             assert_eq!(nodes, expected);
             assert!(!nodes.is_empty() || record.waits() > 0, "no owner is kept for nothing");
         }
+        self.verify_granted();
         self.verify_waits();
+    }
+
+    /// A snapshot takes granted requests from where they are, and a restored state finds them by their sessions.
+    fn verify_granted(&self) {
+        for (number, granted) in self.granted.iter() {
+            let named = self.sessions[&granted.session_id].requests.get(&granted.request_id);
+            assert_eq!(named, Some(&Named::Granted(number)), "a granted request is found by its name");
+            assert!(!granted.live.is_empty(), "a granted request claims something");
+        }
+        let named = self.sessions.values().flat_map(|session| session.requests.values());
+        let granted = named.filter(|named| matches!(named, Named::Granted(_))).count();
+        assert_eq!(granted, self.granted.len());
     }
 
     fn verify_below(&self, node: NodeId) {
