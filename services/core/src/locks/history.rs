@@ -189,6 +189,7 @@ mod tests {
         };
         assert_eq!(codec::encode(&written), codec::encode(&read));
     }
+
     #[test]
     fn the_latest_events_are_remembered_and_none_before_them() {
         let mut history = History::default();

@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn an_owner_takes_little_memory() {
-        let (name, record) = (size_of::<Option<OwnerName>>(), size_of::<Option<OwnerRecord>>());
-        assert!(name + record <= 48, "an owner takes {name} and {record} bytes");
+        let (name, record) = (size_of::<OwnerName>(), size_of::<OwnerRecord>());
+        assert!(name + record <= 40, "an owner takes {name} and {record} bytes");
     }
 }

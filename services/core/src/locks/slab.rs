@@ -140,6 +140,7 @@ mod tests {
         }
         assert_eq!((slab.len(), slab.pieces.len(), slab.with_room.len()), (0, 0, 0));
     }
+
     #[test]
     fn a_clone_keeps_what_was_there() {
         let mut slab = Slab::default();
