@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_proto::internal::{Answer, AnswerFrame, Call, CallFrame};
+use holdfast_replication::gather;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -114,6 +115,7 @@ async fn answer_held(shared: Arc<Shared>, call: Call, caller: Caller, held: Held
 async fn send_answers(mut collected: mpsc::Receiver<Answer>, out: mpsc::Sender<Result<AnswerFrame, Status>>) {
     let mut ready = Vec::with_capacity(FRAME_ANSWERS);
     while collected.recv_many(&mut ready, FRAME_ANSWERS).await > 0 {
+        gather(&mut collected, &mut ready, FRAME_ANSWERS).await;
         let mut answers = Vec::with_capacity(ready.len());
         let mut bytes = 0;
         for answer in ready.drain(..).map(fitting) {

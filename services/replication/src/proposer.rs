@@ -1,7 +1,7 @@
 //! The queue of a shard: commands wait here while earlier batches are under way, and form the next log entry.
 //!
 //! Self-clocking: nothing waits for a timer. An idle shard proposes a command as it comes; a busy one proposes all
-//! that arrived since the last batch.
+//! that arrived since the last batch, and what tasks that are ready to run are about to add.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use crate::clock::WallClock;
 use crate::error::{NotLeader, ProposeError};
+use crate::gather::gather;
 use crate::group::Raft;
 use crate::leadership::{Leadership, known_leader};
 use crate::types::{EntryData, TypeConfig};
@@ -97,6 +98,7 @@ impl Proposer {
                     if count == 0 {
                         return;
                     }
+                    gather(&mut self.queue, &mut batch, BATCH_COMMANDS).await;
                     self.propose(&mut batch).await;
                 }
                 changed = self.leadership.changed() => {

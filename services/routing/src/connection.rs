@@ -112,7 +112,7 @@ async fn open(
 ) -> Result<Streaming<AnswerFrame>, ConnectError> {
     let channel = caller.connector.connect(address).await?;
     let mut client = NodeServiceClient::new(channel).max_decoding_message_size(MAX_ANSWER_FRAME);
-    let mut request = Request::new(Outgoing { shared: shared.clone(), gate });
+    let mut request = Request::new(Outgoing::new(shared.clone(), gate));
     caller.introduce(request.metadata_mut())?;
     let response = client.connect(request).await.map_err(|status| ConnectError::new(status.to_string()))?;
     Ok(response.into_inner())

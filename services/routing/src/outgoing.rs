@@ -52,17 +52,26 @@ impl Gate {
 
 /// The stream of frames of one connection.
 pub(super) struct Outgoing {
-    pub(super) shared: Arc<Shared>,
-    pub(super) gate: Arc<Gate>,
+    shared: Arc<Shared>,
+    gate: Arc<Gate>,
+    /// Tasks that were ready when the first call came have run since.
+    others_ran: bool,
+}
+
+impl Outgoing {
+    pub(super) fn new(shared: Arc<Shared>, gate: Arc<Gate>) -> Self {
+        Self { shared, gate, others_ran: false }
+    }
 }
 
 impl Stream for Outgoing {
     type Item = CallFrame;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<CallFrame>> {
-        let mut waiting = self.shared.waiting.lock();
+        let Self { shared, gate, others_ran } = self.get_mut();
+        let mut waiting = shared.waiting.lock();
         {
-            let mut gate = self.gate.0.lock();
+            let mut gate = gate.0.lock();
             if gate.is_closed {
                 return Poll::Ready(None);
             }
@@ -72,13 +81,20 @@ impl Stream for Outgoing {
                 return Poll::Pending;
             }
         }
-        let given_up = take_given_up(&self.shared, context);
+        // Just woken, this runs before all other tasks; those that are ready may be about to call as well, and a frame
+        // costs much the same with one call as with many.
+        if !std::mem::take(others_ran) && !waiting.is_empty() {
+            *others_ran = true;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let given_up = take_given_up(shared, context);
         let mut calls = Vec::new();
         let mut bytes = 0;
         while calls.len() < MAX_CALLS && bytes < FULL_FRAME_BYTES {
             match waiting.poll_recv(context) {
                 Poll::Ready(Some(queued)) => {
-                    if let Some(call) = take(&self.shared, queued) {
+                    if let Some(call) = take(shared, queued) {
                         bytes += body_len(&call);
                         calls.push(call);
                     }

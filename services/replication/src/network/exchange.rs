@@ -14,6 +14,7 @@ use tokio::time::{Instant, interval};
 use tonic::Streaming;
 
 use super::link::LinkError;
+use crate::gather::gather;
 use crate::introductions::Introductions;
 
 /// Messages in one frame.
@@ -137,6 +138,7 @@ async fn send_questions(
     let mut number = 0;
     let mut batch = Vec::with_capacity(FRAME_MESSAGES);
     while questions.recv_many(&mut batch, FRAME_MESSAGES).await > 0 {
+        gather(questions, &mut batch, FRAME_MESSAGES).await;
         let mut frame_bytes = 0;
         let mut messages = Vec::with_capacity(batch.len());
         for Asked { question, answer, room } in batch.drain(..) {

@@ -14,6 +14,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::lane::Lane;
 use super::{MAX_FRAME_BYTES, answer, snapshot};
+use crate::gather::gather;
 use crate::group::Group;
 use crate::host::Host;
 
@@ -162,6 +163,7 @@ async fn send_answers(
 ) {
     let mut messages = Vec::with_capacity(FRAME_ANSWERS);
     while collected.recv_many(&mut messages, FRAME_ANSWERS).await > 0 {
+        gather(&mut collected, &mut messages, FRAME_ANSWERS).await;
         let messages = std::mem::take(&mut messages);
         let frame = RaftFrame { body: Some(Body::Messages(RaftMessages { messages, disk_is_full: !host.has_room() })) };
         if out.send(Ok(frame)).await.is_err() {
