@@ -1,20 +1,23 @@
 //! Filling batches without a timer.
 
+use futures::FutureExt;
 use tokio::sync::mpsc;
 use tokio::task::yield_now;
 
-/// Lets every other task that is ready run, and adds what they have queued by then, up to `most` in all.
+/// Goes behind the other tasks of this thread that are ready, and adds what is queued by then, up to `most` in all. A
+/// batch that is full is left as it is. Whoever cancels it keeps what is in the batch.
 ///
-/// The runtime runs a task that was just woken before all others. So whoever takes the first of a burst from a queue would
-/// go on with that one alone, while the rest of it is about to be queued; and an entry or a frame costs much the same with
-/// one in it as with many. With nothing else to run, the pause is a look at the sockets: one or two microseconds.
+/// A thread of tokio's runtime runs the task that another one has just woken before those that were ready already. So
+/// whoever takes the first of a burst from a queue would go on with that one alone, while the rest of it is about to be
+/// queued; and an entry or a frame costs much the same with one in it as with many. It goes on once the thread has
+/// nothing else to run, or after some sixty other tasks; no timer is involved.
 pub async fn gather<T>(queue: &mut mpsc::Receiver<T>, batch: &mut Vec<T>, most: usize) {
-    yield_now().await;
-    while batch.len() < most
-        && let Ok(next) = queue.try_recv()
-    {
-        batch.push(next);
+    if batch.len() >= most {
+        return;
     }
+    yield_now().await;
+    // One look. `try_recv` would block the thread while a send on another one is half done.
+    let _ = queue.recv_many(batch, most - batch.len()).now_or_never();
 }
 
 #[cfg(test)]

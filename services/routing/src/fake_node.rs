@@ -51,6 +51,8 @@ pub struct FakeNode {
     script: Arc<Mutex<Script>>,
     on_given_up: Arc<Mutex<OnGivenUp>>,
     seen: Arc<Mutex<Vec<Seen>>>,
+    /// How many calls came in each frame.
+    pub frames: Arc<Mutex<Vec<usize>>>,
     /// Caller and number of each connection.
     pub connections: Arc<Mutex<Vec<(String, u64)>>>,
     verifier: Arc<ServiceVerifier>,
@@ -68,6 +70,7 @@ impl FakeNode {
             script: Arc::new(Mutex::new(Arc::new(|_: &Call| Act::Silent))),
             on_given_up: Arc::new(Mutex::new(Arc::new(|_| None))),
             seen: Arc::default(),
+            frames: Arc::default(),
             connections: Arc::default(),
             verifier: Arc::new(ServiceVerifier::new(secret)),
         };
@@ -112,6 +115,7 @@ impl NodeService for FakeNode {
         tokio::spawn(async move {
             let mut frames = request.into_inner();
             while let Some(Ok(frame)) = frames.next().await {
+                node.frames.lock().push(frame.calls.len());
                 for call in frame.calls {
                     let is_command = matches!(call.body, Some(call::Body::Command(_)));
                     let seen = Seen { replica: call.replica, term: call.term, is_command };

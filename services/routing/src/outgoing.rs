@@ -1,6 +1,7 @@
 //! The frames that go to a node: whatever waits when the transport has room goes into one.
 
-use std::pin::Pin;
+use std::future::Future;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use futures::Stream;
 use holdfast_proto::internal::{Call, CallFrame, call};
 use parking_lot::Mutex;
+use tokio::task::yield_now;
 use tokio::time::Instant;
 
 use crate::link::{Body, Outcome, Queued, Shared};
@@ -54,7 +56,7 @@ impl Gate {
 pub(super) struct Outgoing {
     shared: Arc<Shared>,
     gate: Arc<Gate>,
-    /// Tasks that were ready when the first call came have run since.
+    /// Tasks that were ready when it was woken have run since.
     others_ran: bool,
 }
 
@@ -81,11 +83,8 @@ impl Stream for Outgoing {
                 return Poll::Pending;
             }
         }
-        // Just woken, this runs before all other tasks; those that are ready may be about to call as well, and a frame
-        // costs much the same with one call as with many.
-        if !std::mem::take(others_ran) && !waiting.is_empty() {
+        if !std::mem::take(others_ran) && (1..MAX_CALLS).contains(&waiting.len()) && steps_back(context) {
             *others_ran = true;
-            context.waker().wake_by_ref();
             return Poll::Pending;
         }
         let given_up = take_given_up(shared, context);
@@ -110,6 +109,13 @@ impl Stream for Outgoing {
             Poll::Ready(Some(CallFrame { calls, given_up }))
         }
     }
+}
+
+/// Goes behind the other tasks of this thread that are ready: they may be about to call as well, and a frame costs much
+/// the same with one call as with many. Once they have run the task is woken.
+fn steps_back(context: &mut Context<'_>) -> bool {
+    // The runtime has the waker after the first poll, so the future need not be kept.
+    pin!(yield_now()).poll(context).is_pending()
 }
 
 /// The calls to give up; more of them wake the stream.

@@ -276,3 +276,24 @@ async fn many_calls_at_once_each_get_their_own_answer() {
     }
     assert_eq!(cluster.nodes[1].addressed().len(), 500);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn calls_of_tasks_that_are_ready_together_go_in_one_frame() {
+    let cluster = Arc::new(FakeCluster::start(quick()).await);
+    elect(&cluster, 1, 1);
+    send(&cluster).await.unwrap();
+    cluster.nodes[0].frames.lock().clear();
+
+    let callers = Arc::clone(&cluster);
+    let burst = tokio::spawn(async move {
+        let call = |_| {
+            let cluster = Arc::clone(&callers);
+            tokio::spawn(async move { send(&cluster).await.unwrap() })
+        };
+        (0..6).map(call).collect::<Vec<_>>()
+    });
+    for answered in burst.await.unwrap() {
+        answered.await.unwrap();
+    }
+    assert_eq!(*cluster.nodes[0].frames.lock(), [6]);
+}
