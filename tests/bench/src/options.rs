@@ -17,7 +17,7 @@ pub enum WorkloadName {
     ReadersWriters,
     /// One lock that all clients wait for.
     Contended,
-    /// Extension of locks that are held; through the stream, signs of life of a session.
+    /// Extension of locks that are held, and signs of life of sessions.
     Extend,
     /// Linearizable reads of locks that are held.
     Get,

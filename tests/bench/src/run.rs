@@ -98,7 +98,9 @@ fn cases(options: &Options) -> Vec<Case> {
                 cases.extend(options.fighters.iter().map(|clients| closed(Kind::Contended, *clients, 1)));
             }
             WorkloadName::ReadersWriters => cases.push(closed(Kind::ReadersWriters, other, many)),
-            WorkloadName::Extend => cases.push(closed(Kind::Extend, other, many)),
+            WorkloadName::Extend => {
+                cases.extend([Kind::Extend, Kind::KeepAlive].map(|kind| closed(kind, other, many)));
+            }
             WorkloadName::Get => cases.push(closed(Kind::Look, other, many)),
             WorkloadName::Holds
             | WorkloadName::Idle

@@ -126,5 +126,5 @@ fn when_created_at(revision: i64, key: Vec<u8>, op: Op) -> TxnRequest {
 }
 
 fn key(lock: &LockName) -> Vec<u8> {
-    format!("{}/{}", lock.namespace, lock.name).into_bytes()
+    format!("{}/{}", lock.namespace, lock.path.join("/")).into_bytes()
 }

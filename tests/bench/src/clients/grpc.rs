@@ -53,7 +53,8 @@ impl GrpcClient {
         let mode = if mode == Mode::Read { v1::Mode::Read } else { v1::Mode::Write };
         let message = v1::AcquireLockRequest {
             namespace: lock.namespace.clone(),
-            name: Some(lock.name.clone()),
+            name: lock.name().map(str::to_owned),
+            path: path(lock),
             process_id: Some(self.owner.clone()),
             mode: mode.into(),
             ttl_ms: Some(TTL_MS),
@@ -72,7 +73,8 @@ impl GrpcClient {
     pub(crate) async fn release(&mut self, lock: &LockName, token: u64) -> Result<bool> {
         let message = v1::ReleaseLockRequest {
             namespace: lock.namespace.clone(),
-            name: Some(lock.name.clone()),
+            name: lock.name().map(str::to_owned),
+            path: path(lock),
             process_id: Some(self.owner.clone()),
             fencing_token: Some(token),
             ..Default::default()
@@ -84,7 +86,8 @@ impl GrpcClient {
     pub(crate) async fn look(&mut self, lock: &LockName) -> Result<bool> {
         let message = v1::GetLockRequest {
             namespace: lock.namespace.clone(),
-            name: Some(lock.name.clone()),
+            name: lock.name().map(str::to_owned),
+            path: path(lock),
             ..Default::default()
         };
         let request = self.signed(message);
@@ -97,4 +100,9 @@ impl GrpcClient {
         request.metadata_mut().insert("authorization", self.connection.authorization.clone());
         request
     }
+}
+
+/// The path of a lock in a tree; one with a name has none.
+fn path(lock: &LockName) -> Vec<String> {
+    if lock.name().is_some() { Vec::new() } else { lock.path.clone() }
 }

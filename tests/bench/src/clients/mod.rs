@@ -65,8 +65,34 @@ impl fmt::Display for Door {
 pub struct LockName {
     /// Its namespace.
     pub namespace: String,
-    /// Its name in it.
-    pub name: String,
+    /// Where it is in it.
+    path: Vec<String>,
+}
+
+impl LockName {
+    /// A lock that is named, and neither below nor above another.
+    pub fn flat(namespace: &str, name: String) -> Self {
+        Self { namespace: namespace.to_owned(), path: vec![name] }
+    }
+
+    /// A lock in a tree.
+    pub fn in_tree(namespace: &str, path: Vec<String>) -> Self {
+        Self { namespace: namespace.to_owned(), path }
+    }
+
+    /// The one above it.
+    pub fn above(&self) -> Self {
+        let above = &self.path[..self.path.len().saturating_sub(1)];
+        Self { namespace: self.namespace.clone(), path: above.to_vec() }
+    }
+
+    /// Its name, unless it is in a tree.
+    fn name(&self) -> Option<&str> {
+        match self.path.as_slice() {
+            [name] => Some(name),
+            _ => None,
+        }
+    }
 }
 
 /// How a lock is taken.

@@ -59,5 +59,5 @@ impl RedisClient {
 }
 
 fn key(lock: &LockName) -> String {
-    format!("{}/{}", lock.namespace, lock.name)
+    format!("{}/{}", lock.namespace, lock.path.join("/"))
 }

@@ -60,8 +60,12 @@ impl RestClient {
             Asks::Waits => format!(",\"wait_ms\":{WAIT_MS}"),
             Asks::Extends(token) => format!(",\"fencing_token\":{token}"),
         };
-        let body = format!("{{\"process_id\":\"{owner}\",\"mode\":\"{mode}\",\"ttl_ms\":{TTL_MS}{more}}}");
-        let answer: Acquired = self.send(Method::POST, path(lock, "/acquire"), body).await?;
+        let what = match lock.name() {
+            Some(_) => format!("\"mode\":\"{mode}\""),
+            None => format!("\"resources\":[{{\"path\":{:?},\"mode\":\"{mode}\"}}]", lock.path),
+        };
+        let body = format!("{{\"process_id\":\"{owner}\",{what},\"ttl_ms\":{TTL_MS}{more}}}");
+        let answer: Acquired = self.send(Method::POST, path(lock, "acquire"), body).await?;
         if !answer.success {
             return Ok(None);
         }
@@ -69,8 +73,12 @@ impl RestClient {
     }
 
     pub(crate) async fn release(&mut self, lock: &LockName, token: u64) -> Result<bool> {
-        let body = format!("{{\"process_id\":\"{}\",\"fencing_token\":{token}}}", self.owner);
-        let answer: Released = self.send(Method::POST, path(lock, "/release"), body).await?;
+        let what = match lock.name() {
+            Some(_) => format!("\"fencing_token\":{token}"),
+            None => format!("\"resources\":[{{\"path\":{:?}}}]", lock.path),
+        };
+        let body = format!("{{\"process_id\":\"{}\",{what}}}", self.owner);
+        let answer: Released = self.send(Method::POST, path(lock, "release"), body).await?;
         Ok(answer.released)
     }
 
@@ -102,8 +110,14 @@ impl RestClient {
     }
 }
 
+/// Where a call on a lock goes: to the lock when it has a name, to the sets when it is in a tree.
 fn path(lock: &LockName, verb: &str) -> String {
-    format!("/v1/namespaces/{}/locks/{}{verb}", lock.namespace, lock.name)
+    let LockName { namespace, .. } = lock;
+    match (lock.name(), verb) {
+        (Some(name), "") => format!("/v1/namespaces/{namespace}/locks/{name}"),
+        (Some(name), verb) => format!("/v1/namespaces/{namespace}/locks/{name}/{verb}"),
+        (None, verb) => format!("/v1/namespaces/{namespace}/lock-sets/{verb}"),
+    }
 }
 
 async fn connect(gateway: SocketAddr) -> Result<SendRequest<Full<Bytes>>> {

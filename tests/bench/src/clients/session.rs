@@ -152,7 +152,7 @@ impl SessionClient {
         let mode = if mode == Mode::Read { v1::Mode::Read } else { v1::Mode::Write };
         let message = Lock {
             request_id: request_id.clone(),
-            resources: vec![v1::Resource { path: vec![lock.name.clone()], mode: mode.into() }],
+            resources: vec![v1::Resource { path: lock.path.clone(), mode: mode.into() }],
             holder: Some(self.owner.clone()),
             r#try: !waits,
             ..Default::default()

@@ -88,7 +88,7 @@ pub async fn run(system: &System, workers: Vec<Worker>, pace: Pace, window: Wind
     let usage = Sample::take(&pids)?.since(&before);
     let storage = difference(system.storage().await?, storage_before);
     stop.store(true, Ordering::Relaxed);
-    // In an open loop the queue says how many were left.
+    // In an open loop each that is cut off says so itself.
     if !finish(tasks).await && pace == Pace::Closed {
         recorder.error("operations were cut off: they were not answered");
     }
@@ -108,9 +108,23 @@ async fn closed_loop(mut worker: Worker, recorder: Arc<Recorder>, stop: Arc<Atom
 
 async fn open_loop(mut worker: Worker, recorder: Arc<Recorder>, arrivals: async_channel::Receiver<Instant>) -> Worker {
     while let Ok(due) = arrivals.recv().await {
+        let unanswered = Unanswered { due, recorder: &recorder };
         step(&mut worker, due, &recorder).await;
+        std::mem::forget(unanswered);
     }
     worker
+}
+
+/// An operation of an open loop. Dropped before its end, it is charged for the time that it has waited.
+struct Unanswered<'a> {
+    due: Instant,
+    recorder: &'a Recorder,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        self.recorder.unserved(self.due.elapsed());
+    }
 }
 
 async fn step(worker: &mut Worker, due: Instant, recorder: &Recorder) {
@@ -129,6 +143,7 @@ async fn finish(mut tasks: JoinSet<Worker>) -> bool {
         }
     };
     let is_whole = tokio::time::timeout(GRACE, gather).await.is_ok();
+    tasks.shutdown().await;
     // What is left behind bothers nobody: every measurement has locks of its own.
     let _ = tokio::time::timeout(TIDIED_WITHIN, join_all(workers.iter_mut().map(Worker::finish))).await;
     is_whole

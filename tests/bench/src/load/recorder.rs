@@ -24,7 +24,7 @@ pub struct Recorded {
     pub errors: u64,
     /// What the first of these said.
     pub first_error: Option<String>,
-    /// Operations of an open loop that nobody had time for.
+    /// Operations of an open loop that nobody had time for, or that were not answered in time.
     pub unserved: u64,
 }
 
@@ -55,7 +55,7 @@ impl Recorder {
         recorded.first_error.get_or_insert_with(|| error.to_owned());
     }
 
-    /// An operation was due so long ago and has not begun: every phase would have taken at least that.
+    /// An operation was due so long ago and has not ended: every phase would have taken at least that.
     pub fn unserved(&self, waited: Duration) {
         let mut recorded = self.recorded.lock();
         recorded.unserved += 1;

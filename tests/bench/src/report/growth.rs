@@ -1,4 +1,5 @@
-//! The picture of growth: CPU of an operation over the shards that are busy, and over the locks that are held.
+//! The picture of growth: CPU of an operation over the shards that are busy, over the shards that the same clients are
+//! spread over, and over the locks that are held.
 
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;
@@ -18,9 +19,14 @@ pub(super) fn svg(report: &Report) -> Result<Option<String>> {
         let root = SVGBackend::with_string(text, SIZE).into_drawing_area();
         root.fill(&WHITE).map_err(|error| error.to_string())?;
         let (plots, foot) = root.split_vertically(SIZE.1 - FOOT);
-        let (left, right) = plots.split_horizontally(SIZE.0 / 2);
-        chart(&left, "shards busy, 16 clients each", &growth.shards)?;
-        chart(&right, "locks held, 64 clients", &growth.holds)?;
+        let charts = [
+            ("shards busy, 16 clients each", &growth.shards),
+            ("shards, 256 clients in all", &growth.spread),
+            ("locks held, 64 clients", &growth.holds),
+        ];
+        for (area, (what, steps)) in plots.split_evenly((1, charts.len())).iter().zip(charts) {
+            chart(area, what, steps)?;
+        }
         let lines = [format!("{} · {}", report.machine, report.made_at), report.command.clone()];
         for (line, top) in lines.into_iter().zip([4, 24]) {
             foot.draw(&Text::new(line, (12, top), ("sans-serif", 15))).map_err(|error| error.to_string())?;
@@ -34,13 +40,14 @@ pub(super) fn svg(report: &Report) -> Result<Option<String>> {
 fn chart(area: &Area<'_>, what: &str, steps: &[Step]) -> Result<(), String> {
     let points: Vec<(f64, f64)> = steps.iter().map(|step| (step.size as f64, step.server_cpu_us)).collect();
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return Ok(()) };
+    let sizes = points.iter().map(|point| point.0).collect::<Vec<_>>();
     let high = points.iter().map(|point| point.1).fold(0.0, f64::max);
     let mut chart = ChartBuilder::on(area)
-        .caption("server CPU for acquire + release through the stream, µs", ("sans-serif", 18))
+        .caption("server CPU of a pair through the stream, µs", ("sans-serif", 18))
         .margin(12)
         .x_label_area_size(36)
         .y_label_area_size(56)
-        .build_cartesian_2d((first.0 * 0.9..last.0 * 1.1).log_scale(), 0.0..high * 1.3)
+        .build_cartesian_2d((first.0 * 0.9..last.0 * 1.1).log_scale().with_key_points(sizes), 0.0..high * 1.3)
         .map_err(|error| error.to_string())?;
     let mut mesh = chart.configure_mesh();
     mesh.max_light_lines(1).x_desc(what).x_label_formatter(&label).draw().map_err(|error| error.to_string())?;

@@ -192,7 +192,9 @@ fn growth(report: &Report, preset: &str) -> Table {
     let mut table = table(preset, &header);
     if let Some(growth) = &report.growth {
         let shards = growth.shards.iter().map(|step| ("shards busy", step));
-        for (what, step) in shards.chain(growth.holds.iter().map(|step| ("locks held", step))) {
+        let spread = growth.spread.iter().map(|step| ("shards, the same clients", step));
+        let holds = growth.holds.iter().map(|step| ("locks held", step));
+        for (what, step) in shards.chain(spread).chain(holds) {
             table.add_row([
                 what.to_owned(),
                 step.size.to_string(),

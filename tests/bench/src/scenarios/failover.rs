@@ -75,7 +75,7 @@ pub async fn failover(setup: &Setup, kills: usize) -> Result<Failover> {
 fn probes(cluster: &Cluster, tenant: &Tenant) -> BTreeMap<String, LockName> {
     let probe = |namespace: &String| {
         let shard = cluster.map.shard_of(Application::Locks, tenant.account, namespace).id.clone();
-        (shard, LockName { namespace: namespace.clone(), name: "probe".to_owned() })
+        (shard, LockName::flat(namespace, "probe".to_owned()))
     };
     tenant.namespaces.iter().map(probe).collect()
 }

@@ -17,6 +17,8 @@ use crate::workloads::{Kind, Worker};
 const SHARDS: [u32; 5] = [1, 2, 4, 8, 16];
 /// Clients for each of them, so that every shard has the same to do.
 const CLIENTS_PER_SHARD: usize = 16;
+/// Clients that are spread over more and more shards.
+const SPREAD_CLIENTS: usize = 256;
 /// Clients while locks are held.
 const CLIENTS: usize = 64;
 const NAMESPACES: usize = 64;
@@ -25,8 +27,10 @@ const FEWEST_HOLDS: usize = 1_000;
 /// What came of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Growth {
-    /// By shards that are busy.
+    /// By shards that are busy, each as much as the others.
     pub shards: Vec<Step>,
+    /// By shards over which the same clients are spread.
+    pub spread: Vec<Step>,
     /// By locks that are held.
     pub holds: Vec<Step>,
 }
@@ -52,14 +56,18 @@ pub struct Step {
 /// When a cluster fails, or refuses a lock.
 pub async fn growth(setup: &Setup, most_holds: usize, length: Duration) -> Result<Growth> {
     let mut shards = Vec::new();
+    let mut spread = Vec::new();
     for count in SHARDS {
+        let busy = usize::try_from(count)?;
         let setup = Setup { shards: count, ..setup.clone() };
-        let cluster = Cluster::start(&setup).await?;
-        let tenant = cluster.tenant(NAMESPACES).await?;
-        let clients = CLIENTS_PER_SHARD * usize::try_from(count)?;
-        let (step, _) = pairs((cluster, tenant), usize::try_from(count)?, clients, length).await?;
-        eprintln!("growth: {count} shards busy: {:.0} pairs/s, {:.0} µs of CPU", step.rate, step.server_cpu_us);
-        shards.push(step);
+        for (steps, clients) in [(&mut shards, CLIENTS_PER_SHARD * busy), (&mut spread, SPREAD_CLIENTS)] {
+            let cluster = Cluster::start(&setup).await?;
+            let tenant = cluster.tenant(NAMESPACES).await?;
+            let (step, _) = pairs((cluster, tenant), busy, clients, length).await?;
+            let Step { rate, server_cpu_us, .. } = step;
+            eprintln!("growth: {count} shards, {clients} clients: {rate:.0} pairs/s, {server_cpu_us:.0} µs of CPU");
+            steps.push(step);
+        }
     }
     let cluster = Cluster::start(setup).await?;
     let tenant = cluster.tenant(NAMESPACES).await?;
@@ -73,7 +81,7 @@ pub async fn growth(setup: &Setup, most_holds: usize, length: Duration) -> Resul
         eprintln!("growth: {size} holds: {:.0} pairs/s, {:.0} µs of CPU", step.rate, step.server_cpu_us);
         holds.push(step);
     }
-    Ok(Growth { shards, holds })
+    Ok(Growth { shards, spread, holds })
 }
 
 async fn pairs(

@@ -108,8 +108,7 @@ async fn take(
         if number >= end {
             return Ok(());
         }
-        let lock =
-            LockName { namespace: namespaces[number % namespaces.len()].clone(), name: format!("hold-{number}") };
+        let lock = LockName::flat(&namespaces[number % namespaces.len()], format!("hold-{number}"));
         let begun = Instant::now();
         client.acquire(&lock, Mode::Write).await?.context("a lock that nobody wants is refused")?;
         recorder.answered(&[("acquire", begun.elapsed())]);

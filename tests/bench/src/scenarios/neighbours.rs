@@ -140,7 +140,7 @@ async fn quiet_load(cluster: &Cluster, tenant: &Tenant, length: Duration, record
     let end = Instant::now() + length;
     let period = Duration::from_secs(1) / QUIET_PAIRS;
     let each = clients.into_iter().enumerate().map(|(number, mut client)| async move {
-        let lock = LockName { namespace: tenant.namespaces[number].clone(), name: "quiet".to_owned() };
+        let lock = LockName::flat(&tenant.namespaces[number], "quiet".to_owned());
         let mut due = Instant::now() + period * u32::try_from(number).unwrap_or(0) / QUIET_CLIENTS as u32;
         while due < end {
             tokio::time::sleep_until(due.into()).await;
@@ -171,11 +171,11 @@ async fn loud_load(
     let names = &tenant.namespaces;
     let clients = System::connect_own(cluster, tenant, Door::Rest, LOUD_CLIENTS, names).await?;
     for (number, client) in clients.into_iter().enumerate() {
-        let lock = LockName { namespace: names[number % names.len()].clone(), name: format!("loud-{number}") };
+        let lock = LockName::flat(&names[number % names.len()], format!("loud-{number}"));
         tasks.spawn(hammer(client, lock, Arc::clone(counts)));
     }
     let waiting = System::connect_own(cluster, tenant, Door::Grpc, loudness.waiting, names).await?;
-    let wanted = LockName { namespace: names[0].clone(), name: "wanted".to_owned() };
+    let wanted = LockName::flat(&names[0], "wanted".to_owned());
     for client in waiting {
         tasks.spawn(queue_up(client, wanted.clone(), Arc::clone(counts)));
     }

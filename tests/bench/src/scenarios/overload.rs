@@ -99,7 +99,7 @@ async fn crowd(cluster: &Cluster, tenants: &[Tenant], clients: usize, length: Du
         let own = System::connect_own(cluster, tenant, Door::Rest, clients / tenants.len(), &tenant.namespaces).await?;
         all.extend(own.into_iter().enumerate().map(|(number, client)| {
             let namespace = tenant.namespaces[number % tenant.namespaces.len()].clone();
-            (client, LockName { namespace, name: format!("crowd-{clients}-{number}") })
+            (client, LockName::flat(&namespace, format!("crowd-{clients}-{number}")))
         }));
     }
     // Nothing counts until the window begins.

@@ -53,7 +53,7 @@ pub async fn watchers(setup: &Setup, watchers: usize, length: Duration) -> Resul
     let mut tasks = listen(&cluster, &tenant, watchers, &ears).await?;
     let mut clients = System::connect_own(&cluster, &tenant, Door::Grpc, 1, &tenant.namespaces).await?;
     let client = clients.first_mut().context("a client was asked for")?;
-    let lock = LockName { namespace: tenant.namespaces[0].clone(), name: "watched".to_owned() };
+    let lock = LockName::flat(&tenant.namespaces[0], "watched".to_owned());
     let (mut events, per_event) = (0, watchers as u64);
     let recorder = Recorder::default();
     while events < WARM_UP {

@@ -21,8 +21,10 @@ use crate::systems::System;
 
 /// Locks that each client takes in turns.
 const LOCKS_PER_CLIENT: usize = 16;
-/// Locks that all readers and writers share.
-const SHARED_LOCKS: usize = 64;
+/// Trees that all readers and writers share, each in a namespace, with so many inner nodes and leaves below each.
+const TREES: usize = 16;
+const INNER: usize = 4;
+const LEAVES: usize = 4;
 
 /// Counts the measurements: each has locks of its own, so that what one leaves behind does not disturb the next.
 static PREPARED: AtomicUsize = AtomicUsize::new(0);
@@ -32,12 +34,15 @@ static PREPARED: AtomicUsize = AtomicUsize::new(0);
 pub enum Kind {
     /// Takes a lock that nobody else wants, and gives it back.
     Pairs,
-    /// Takes a shared lock, nine times of ten for reading, and gives it back; a refusal is an operation too.
+    /// Takes a leaf of a shared tree for reading, or, one time of ten, the node above it for writing, and gives it
+    /// back; a refusal is an operation too.
     ReadersWriters,
     /// Waits for the one lock that all want, and gives it back.
     Contended,
     /// Holds a lock for longer.
     Extend,
+    /// Gives a sign of life for everything that it holds.
+    KeepAlive,
     /// Looks who holds a lock.
     Look,
 }
@@ -47,9 +52,10 @@ impl Kind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Pairs => "acquire + release",
-            Self::ReadersWriters => "readers and writers 9:1",
+            Self::ReadersWriters => "readers and writers 9:1 on a tree",
             Self::Contended => "hand-off of one lock",
             Self::Extend => "extend",
+            Self::KeepAlive => "sign of life",
             Self::Look => "get",
         }
     }
@@ -59,7 +65,7 @@ impl Kind {
         match self {
             Self::Pairs | Self::ReadersWriters => "acquire",
             Self::Contended => "wait",
-            Self::Extend => "extend",
+            Self::Extend | Self::KeepAlive => "extend",
             Self::Look => "get",
         }
     }
@@ -67,10 +73,11 @@ impl Kind {
     /// Whether it can be done through a door.
     pub fn runs_on(self, door: Door) -> bool {
         match self {
-            Self::Pairs | Self::Extend => true,
-            Self::Look => door != Door::Stream,
+            Self::Pairs => true,
+            Self::Extend | Self::Look => door != Door::Stream,
+            Self::KeepAlive => matches!(door, Door::Stream | Door::Etcd),
             Self::Contended => door != Door::Redis,
-            Self::ReadersWriters => door.is_own() && door != Door::Stream,
+            Self::ReadersWriters => door.is_own(),
         }
     }
 }
@@ -97,31 +104,29 @@ impl Worker {
         let turn = PREPARED.fetch_add(1, Ordering::Relaxed);
         let workers = clients.into_iter().enumerate().map(|(number, client)| {
             let lock = |at: usize| match kind {
-                Kind::ReadersWriters => (at, format!("shared-{turn}-{at}")),
-                Kind::Contended => (0, format!("wanted-{turn}")),
-                // A session is of one namespace.
-                _ if door == Door::Stream => (number / CLIENTS_PER_CONNECTION, format!("client-{turn}-{number}-{at}")),
-                _ => (number + at, format!("client-{turn}-{number}-{at}")),
+                Kind::ReadersWriters => leaf(names, turn, at),
+                Kind::Contended => LockName::flat(&names[0], format!("wanted-{turn}")),
+                _ => {
+                    // A session is of one namespace.
+                    let spread = if door == Door::Stream { number / CLIENTS_PER_CONNECTION } else { number + at };
+                    LockName::flat(&names[spread % names.len()], format!("client-{turn}-{number}-{at}"))
+                }
             };
             let locks = match kind {
-                Kind::ReadersWriters => SHARED_LOCKS,
+                Kind::ReadersWriters => TREES * INNER * LEAVES,
                 Kind::Contended => 1,
                 _ => LOCKS_PER_CLIENT,
-            };
-            let named = |at| {
-                let (spread, name) = lock(at);
-                LockName { namespace: names[spread % names.len()].clone(), name }
             };
             let mut worker = Self {
                 client,
                 kind,
-                locks: (0..locks).map(named).collect(),
+                locks: (0..locks).map(lock).collect(),
                 tokens: Vec::new(),
                 next: number,
                 random: SmallRng::seed_from_u64(number as u64),
             };
             async move {
-                if matches!(kind, Kind::Extend | Kind::Look) {
+                if matches!(kind, Kind::Extend | Kind::KeepAlive | Kind::Look) {
                     extend::take_all(&mut worker).await?;
                 }
                 Ok(worker)
@@ -139,7 +144,7 @@ impl Worker {
             Kind::Pairs => pairs::step(self, due, recorder).await,
             Kind::Contended => contended::step(self, due, recorder).await,
             Kind::ReadersWriters => readers_writers::step(self, due, recorder).await,
-            Kind::Extend => extend::step(self, due, recorder).await,
+            Kind::Extend | Kind::KeepAlive => extend::step(self, due, recorder).await,
             Kind::Look => look::step(self, due, recorder).await,
         }
     }
@@ -157,4 +162,11 @@ impl Worker {
         self.next += 1;
         self.next % self.locks.len()
     }
+}
+
+/// A leaf of the trees of a measurement, by its number among all.
+fn leaf(names: &[String], turn: usize, at: usize) -> LockName {
+    let (tree, inner, leaf) = (at / (INNER * LEAVES), at / LEAVES % INNER, at % LEAVES);
+    let path = vec![format!("shared-{turn}"), format!("inner-{inner}"), format!("leaf-{leaf}")];
+    LockName::in_tree(&names[tree % names.len()], path)
 }

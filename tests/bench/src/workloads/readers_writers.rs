@@ -1,4 +1,5 @@
-//! Readers and writers on the same few locks, nine to one. Nobody waits: a refusal is an answer.
+//! Readers and writers on the same few trees, nine to one: readers take leaves, writers what is above some of them. Nobody
+//! waits: a refusal is an answer.
 
 use std::time::Instant;
 
@@ -12,8 +13,11 @@ use crate::load::Recorder;
 const WRITERS: f64 = 0.1;
 
 pub(super) async fn step(worker: &mut Worker, due: Instant, recorder: &Recorder) -> Result<()> {
-    let lock = &worker.locks[worker.random.random_range(0..worker.locks.len())];
-    let mode = if worker.random.random_bool(WRITERS) { Mode::Write } else { Mode::Read };
+    let leaf = &worker.locks[worker.random.random_range(0..worker.locks.len())];
+    let (lock, mode) = match worker.random.random_bool(WRITERS) {
+        true => (&leaf.above(), Mode::Write),
+        false => (leaf, Mode::Read),
+    };
     let token = worker.client.acquire(lock, mode).await?;
     let answered = Instant::now();
     let Some(token) = token else {
