@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 use holdfast_core::{Reply, SessionEnd};
 use holdfast_routing::Notice;
 use tokio::sync::mpsc;
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -165,7 +166,10 @@ impl<'a> Live<'a> {
                 self.looking = Some(self.standing.look().boxed());
                 Ok(())
             }
-            Next::Said(Some(incoming)) => self.said(incoming),
+            Next::Said(Some(incoming)) => {
+                self.said(incoming)?;
+                self.hear_more().await
+            }
             Next::Said(None) => {
                 self.incoming = None;
                 self.client_is_gone();
@@ -207,6 +211,21 @@ impl<'a> Live<'a> {
             ClientSays::Close | ClientSays::Open(_) => Job::Close,
         };
         self.queue.push_back(job);
+        Ok(())
+    }
+
+    /// Before the next command begins: what the client has said with it goes along. That is the release of one thread and
+    /// the next request of another, when both were told at once: two commands would be two rounds, one after the other.
+    async fn hear_more(&mut self) -> Result<(), Ending> {
+        if self.running.is_some() || self.queue.is_empty() {
+            return Ok(());
+        }
+        yield_now().await;
+        while self.queue.len() < QUEUE
+            && let Some(Some(incoming)) = receive(&mut self.incoming).now_or_never()
+        {
+            self.said(incoming)?;
+        }
         Ok(())
     }
 
