@@ -53,7 +53,7 @@ tenants: build ## Measure what a loud tenant does to a quiet one, and ten times 
 WORKLOADS ?= pairs,pairs-one-namespace,contended,readers-writers,extend,get,holds,idle,growth,failover,watchers
 
 bench: build ## Measure beside etcd and Redis (about half an hour) and write the results to docs/bench; flags in ARGS="...".
-	bin/dev bench --workloads $(WORKLOADS) --holds 1000000 --compare etcd,redis --out docs/bench $(ARGS)
+	bin/dev bench --workloads $(WORKLOADS) --holds 1000000 --rates 400 --compare etcd,redis --out docs/bench $(ARGS)
 
 bench-core: setup ## Measure the core (queues of 100,000 too), the codec, the committer and a replica without network.
 	cargo test --release --workspace --test measure -- --ignored --nocapture
