@@ -165,6 +165,7 @@ impl Worker {
 }
 
 /// A leaf of the trees of a measurement, by its number among all.
+/// A session is of one namespace, so that through the stream all are leaves of the one tree of the session.
 fn leaf(names: &[String], turn: usize, at: usize) -> LockName {
     let (tree, inner, leaf) = (at / (INNER * LEAVES), at / LEAVES % INNER, at % LEAVES);
     let path = vec![format!("shared-{turn}"), format!("inner-{inner}"), format!("leaf-{leaf}")];
