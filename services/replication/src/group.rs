@@ -22,7 +22,7 @@ use crate::log_store::LogStore;
 use crate::machine::Machine;
 use crate::membership;
 use crate::network::{Links, Members, Network, Placement};
-use crate::proposer::{self, Progress, Proposal, Proposer, QUEUE};
+use crate::proposer::{self, Progress, Proposal, Proposer, QUEUE, UnderWay};
 use crate::timing::Timing;
 use crate::types::TypeConfig;
 
@@ -91,6 +91,7 @@ impl Group {
         store: ReplicaStore,
         machine: Arc<dyn Machine>,
         links: Links,
+        under_way: UnderWay,
     ) -> Result<Self, ReplicationError> {
         let stopped = |reason: String| ReplicationError::Stopped {
             shard: options.shard.clone(),
@@ -118,7 +119,8 @@ impl Group {
         let (given_away, given) = watch::channel(0);
         let base = ClockBase { machine, heard: heard.clone() };
         tokio::spawn(leadership::follow(raft.clone(), base, established, given, leadership_sender));
-        let proposer = Proposer::new(raft.clone(), proposals, leadership.clone(), options.wall_clock.clone());
+        let wall = options.wall_clock.clone();
+        let proposer = Proposer::new(raft.clone(), proposals, leadership.clone(), wall, under_way);
         tokio::spawn(proposer.run());
         if let Some(lease) = hold_back {
             tokio::spawn(leadership::vote_after(raft.clone(), lease, Arc::clone(&votes)));

@@ -18,6 +18,7 @@ use crate::introductions::Introductions;
 use crate::machine::Machine;
 use crate::membership;
 use crate::network::{Connections, Credentials, Dialer, Link, LinkOptions, Links, PeerService};
+use crate::proposer::UnderWay;
 use crate::ticks::Moments;
 
 /// How often a node looks whether its disk is so full that another one should lead.
@@ -73,6 +74,7 @@ struct Inner {
     dialer: Dialer,
     store: NodeStore,
     moments: Moments,
+    under_way: UnderWay,
 }
 
 impl Host {
@@ -94,6 +96,7 @@ impl Host {
             dialer: options.dialer,
             store: options.store,
             moments: Moments::of(&options.node),
+            under_way: UnderWay::default(),
         });
         for peer in &options.peers {
             inner.connect(peer);
@@ -119,7 +122,7 @@ impl Host {
         machine: Arc<dyn Machine>,
     ) -> Result<Group, ReplicationError> {
         let store = self.inner.store.replica(options.replica);
-        let starting = Group::start(options, store, machine, self.inner.links.clone());
+        let starting = Group::start(options, store, machine, self.inner.links.clone(), self.inner.under_way.clone());
         let group = self.inner.moments.start(starting).await?;
         self.inner.groups.write().insert(group.replica(), group.clone());
         let weak = Arc::downgrade(&self.inner);

@@ -4,7 +4,7 @@
 //! that arrived since the last batch, and what tasks that are ready to run are about to add.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -23,9 +23,13 @@ use crate::group::Raft;
 use crate::leadership::{Leadership, known_leader};
 use crate::types::{EntryData, TypeConfig};
 
-/// Entries of a shard under way at a time. With one, whatever arrives meanwhile forms the next: a round of the group
-/// costs much more than what is in it, and a second one under way would halve what each carries.
+/// Entries of a shard under way at a time, while other shards of the node have some too. With one, whatever arrives
+/// meanwhile forms the next: a round of the group costs much more than what is in it, and a second one under way would
+/// halve what each carries.
 const DEPTH: usize = 1;
+/// The same while the node has nothing else under way than one command of that shard. A lock that is fought over is
+/// handed on by rounds that follow from one another, and what comes from others need not delay the next of them.
+const DEPTH_ALONE: usize = 2;
 /// Commands in one entry.
 const BATCH_COMMANDS: usize = 512;
 /// Bytes in one entry, as soon as it has one command.
@@ -64,6 +68,30 @@ pub(crate) struct Proposal {
     pub(crate) answer: oneshot::Sender<Answer>,
 }
 
+/// Entries of all shards of a node that are under way. Clones count together.
+#[derive(Clone, Default)]
+pub(crate) struct UnderWay(Arc<AtomicUsize>);
+
+/// One of them, until it is dropped.
+struct OnItsWay(Arc<AtomicUsize>);
+
+impl UnderWay {
+    fn one_more(&self) -> OnItsWay {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        OnItsWay(Arc::clone(&self.0))
+    }
+
+    fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for OnItsWay {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 type Written = Result<ClientWriteResult<TypeConfig>, oneshot::error::RecvError>;
 
 pub(crate) struct Proposer {
@@ -71,7 +99,10 @@ pub(crate) struct Proposer {
     queue: mpsc::Receiver<Proposal>,
     leadership: watch::Receiver<Option<Leadership>>,
     wall: WallClock,
+    of_node: UnderWay,
     under_way: FuturesUnordered<BoxFuture<'static, ()>>,
+    /// Commands in the last entry.
+    last: usize,
 }
 
 impl Proposer {
@@ -80,8 +111,9 @@ impl Proposer {
         queue: mpsc::Receiver<Proposal>,
         leadership: watch::Receiver<Option<Leadership>>,
         wall: WallClock,
+        of_node: UnderWay,
     ) -> Self {
-        Self { raft, queue, leadership, wall, under_way: FuturesUnordered::new() }
+        Self { raft, queue, leadership, wall, of_node, under_way: FuturesUnordered::new(), last: 0 }
     }
 
     /// Runs until the last handle of the group is gone.
@@ -90,7 +122,7 @@ impl Proposer {
         loop {
             // A replica that does not lead answers at once, also while entries of an earlier term are undecided.
             let leads = self.leadership.borrow_and_update().is_some();
-            let takes = self.under_way.len() < DEPTH || !leads;
+            let takes = self.under_way.len() < depth(self.of_node.count(), self.under_way.len(), self.last) || !leads;
             tokio::select! {
                 biased;
                 Some(()) = self.under_way.next(), if !self.under_way.is_empty() => {}
@@ -139,6 +171,8 @@ impl Proposer {
 
     async fn write(&mut self, leads: Leadership, commands: Vec<Bytes>, answers: Vec<oneshot::Sender<Answer>>) {
         histogram!("holdfast_entry_commands").record(commands.len() as f64);
+        self.last = commands.len();
+        let on_its_way = self.of_node.one_more();
         let began = Instant::now();
         match write(&self.raft, leads, &self.wall, commands).await {
             Ok(written) => self.under_way.push(Box::pin(async move {
@@ -146,6 +180,7 @@ impl Proposer {
                 if replies.is_ok() {
                     histogram!("holdfast_commit_seconds").record(began.elapsed().as_secs_f64());
                 }
+                drop(on_its_way);
                 answer_all(answers, &replies);
             })),
             Err(error) => answer_all(answers, &Err(error)),
@@ -158,6 +193,11 @@ impl Proposer {
             None => known_leader(&self.raft),
         }
     }
+}
+
+/// How many entries may be under way, by how many are on the whole node and of this shard, and what the last one has.
+fn depth(of_node: usize, of_shard: usize, last: usize) -> usize {
+    if of_node <= of_shard && last <= 1 { DEPTH_ALONE } else { DEPTH }
 }
 
 /// Stamps an entry and hands it to openraft. The receiver gets openraft's answer once the entry is applied here.
@@ -195,5 +235,28 @@ fn answer_all(answers: Vec<oneshot::Sender<Answer>>, result: &Result<Vec<Bytes>,
         };
         // A caller that gave up no longer listens.
         let _ = answer.send(reply);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_entry_goes_beside_a_single_command_of_a_node_that_has_nothing_else_to_do() {
+        assert_eq!(depth(1, 1, 1), DEPTH_ALONE);
+        assert_eq!(depth(1, 1, 2), DEPTH, "more arrives than one by one");
+        assert_eq!(depth(2, 1, 1), DEPTH, "another shard is at work");
+    }
+
+    #[test]
+    fn what_is_under_way_counts_until_it_ends() {
+        let of_node = UnderWay::default();
+        let (first, second) = (of_node.one_more(), of_node.clone().one_more());
+        assert_eq!(of_node.count(), 2);
+        drop(first);
+        assert_eq!(of_node.count(), 1);
+        drop(second);
+        assert_eq!(of_node.count(), 0);
     }
 }

@@ -1,10 +1,10 @@
 //! The runtime that openraft runs on: tokio's, with the ticks of all groups of a node at the same moments.
 //!
-//! Every group has a tick of its own, some thirty times a second, at a phase that openraft chooses at random. So a node
-//! with 33 idle groups would be woken a thousand times a second, and would do little else. Here the ticks of one node
-//! are put off to common moments, which are no more than its heartbeats need. An election starts that much later, which
-//! is far below what its timeouts differ by at random. Each node has a period of its own, so that no two of them stay in
-//! step, and stand for the same elections at the same moments again and again.
+//! Every group has a tick of its own, some twenty times a second, at a phase that openraft chooses at random. So a node
+//! with 33 idle groups would be woken hundreds of times a second, and would do little else. Here the ticks of one node are
+//! put off to common moments, which are no more than its heartbeats need. An election starts that much later, a third of
+//! a second at most, which is less than its timeouts differ by at random. Each node has a period of its own, so that no
+//! two of them stay in step, and stand for the same elections at the same moments again and again.
 
 use std::future::Future;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -17,11 +17,11 @@ type Tokio = openraft::impls::TokioRuntime;
 /// A point in time of openraft's.
 pub(crate) type Instant = <Tokio as AsyncRuntime>::Instant;
 
-/// The shortest period. Two of them are longer than the time between heartbeats, see `Timing`.
-const SHORTEST: Duration = Duration::from_millis(73);
+/// The shortest period. Each tick sends a heartbeat, see `Timing`; two of them are well within a lease.
+const SHORTEST: Duration = Duration::from_millis(290);
 
 /// How much longer the periods of some nodes are, in microseconds.
-const LONGER_US: u64 = 4_000;
+const LONGER_US: u64 = 12_000;
 
 /// What is as near as this is no tick, and is not put off: openraft waits for a microsecond elsewhere.
 const SOON: Duration = Duration::from_micros(10);
@@ -159,10 +159,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn two_ticks_of_any_node_are_longer_than_a_heartbeat_and_nodes_differ() {
+    async fn each_tick_of_any_node_sends_a_heartbeat_two_are_within_a_lease_and_nodes_differ() {
         let every = |node: usize| Moments::of(&format!("nd_{node}")).every;
-        let heartbeat = crate::timing::Timing::default().heartbeat;
-        assert!((1..=100).all(|node| 2 * every(node) > heartbeat + 5 * MS && every(node) < heartbeat));
+        let timing = crate::timing::Timing::default();
+        assert!((1..=100).all(|node| every(node) > timing.heartbeat + 80 * MS));
+        assert!((1..=100).all(|node| 2 * every(node) + 100 * MS < timing.usable_lease()));
         assert!(every(1) != every(2) && every(2) != every(3) && every(3) != every(1));
     }
 }

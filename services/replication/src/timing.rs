@@ -6,7 +6,8 @@ use std::time::Duration;
 /// (which equals `election_max`) sets the time of a failover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// Between heartbeats, at least: the first tick after it sends the next one. So it is a little less than two ticks.
+    /// Between heartbeats, at least: the first tick after it sends the next one. It is so much less than the time between
+    /// ticks that each of them sends one, also when the one before was late.
     pub heartbeat: Duration,
     /// Shortest wait before an election, counted from the end of the lease.
     pub election_min: Duration,
@@ -17,9 +18,9 @@ pub struct Timing {
 impl Default for Timing {
     fn default() -> Self {
         Self {
-            heartbeat: Duration::from_millis(140),
-            election_min: Duration::from_millis(450),
-            election_max: Duration::from_millis(900),
+            heartbeat: Duration::from_millis(200),
+            election_min: Duration::from_millis(400),
+            election_max: Duration::from_millis(850),
         }
     }
 }

@@ -41,7 +41,10 @@ pub async fn run(options: &Options) -> Result<()> {
     }
     if options.workloads.contains(&WorkloadName::Idle) {
         eprintln!("idle");
-        report.idle = Some(scenarios::idle(&setup).await?);
+        report.idle.push(scenarios::idle(&setup).await?);
+        if options.compare.contains(&Peer::Etcd) {
+            report.idle.push(scenarios::idle_etcd(&options.data_dir).await?);
+        }
     }
     if options.workloads.contains(&WorkloadName::Growth) {
         let length = Duration::from_secs_f64(options.seconds);

@@ -11,7 +11,7 @@ mod watchers;
 pub use failover::{Failover, failover};
 pub use growth::{Growth, Step, growth};
 pub use holds::{Holds, holds};
-pub use idle::{Idle, idle};
+pub use idle::{Idle, idle, idle_etcd};
 pub use neighbours::{Loudness, Neighbours, neighbours};
 pub use overload::{Overload, overload};
 pub use watchers::{Watchers, watchers};

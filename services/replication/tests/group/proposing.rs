@@ -1,5 +1,6 @@
 //! Commands: batched, applied in one order everywhere, answered each with its own reply, or definitely not done.
 
+use crate::common::proxy::Mode;
 use crate::common::{Cluster, PATIENCE, Setup, command, eventually, propose_to};
 use futures::future::join_all;
 use holdfast_replication::{ProposeError, Reads};
@@ -41,6 +42,32 @@ async fn concurrent_commands_share_entries_and_each_gets_its_own_reply() {
     let entries = group.status().last_log_index - before;
     println!("in {entries} entries");
     assert!(entries < 500, "{entries} entries");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_does_not_wait_for_the_one_before_it_and_those_after_it_do() {
+    let cluster = Cluster::formed(Setup::default()).await;
+    let (leader, leads) = cluster.leader().await;
+    cluster.propose(&command("first of the term")).await.expect("answered");
+    let group = cluster.group(leader);
+    let before = group.status().last_log_index;
+    // Nothing that is proposed from now on is decided, so that every entry stays under way.
+    cluster.cut_off(leader, Mode::Silent);
+    let within = |ms| Instant::now() + Duration::from_millis(ms);
+    let [first, second] = ["first", "second"].map(|text| group.propose(leads.term, command(text), within(400)));
+    let later = async {
+        eventually("two entries", || async { (group.status().last_log_index == before + 2).then_some(()) }).await;
+        group.propose(leads.term, command("third"), within(100)).await
+    };
+    let second = async {
+        eventually("an entry", || async { (group.status().last_log_index == before + 1).then_some(()) }).await;
+        second.await
+    };
+    let (first, second, third) = tokio::join!(first, second, later);
+    assert!(matches!(first, Err(ProposeError::Unknown(_))), "{first:?}");
+    assert!(matches!(second, Err(ProposeError::Unknown(_))), "{second:?}");
+    assert!(matches!(third, Err(ProposeError::NotProposed(_))), "{third:?}");
+    assert_eq!(group.status().last_log_index, before + 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -36,7 +36,7 @@ pub struct Report {
     /// Many holds at once.
     pub holds: Option<Holds>,
     /// Nothing to do.
-    pub idle: Option<Idle>,
+    pub idle: Vec<Idle>,
     /// Killed nodes.
     pub failover: Option<Failover>,
     /// More shards, more holds.
@@ -66,7 +66,7 @@ impl Report {
             machine,
             measurements: Vec::new(),
             holds: None,
-            idle: None,
+            idle: Vec::new(),
             failover: None,
             growth: None,
             watchers: None,

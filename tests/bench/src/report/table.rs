@@ -41,7 +41,7 @@ fn sections(report: &Report, preset: &str) -> String {
     if report.holds.is_some() {
         add("Many holds", holds(report, preset));
     }
-    if report.idle.is_some() {
+    if !report.idle.is_empty() {
         add("Nothing to do", idle(report, preset));
     }
     if report.growth.is_some() {
@@ -233,17 +233,19 @@ fn failover(report: &Report, preset: &str) -> Table {
 }
 
 fn idle(report: &Report, preset: &str) -> Table {
-    let header = ["replicas on each node", "CPU of three nodes, % of a core", "CPU of the gateway, %", "RSS MiB/node"];
+    let header =
+        ["system", "groups on each node", "CPU of three nodes, % of a core", "CPU of the gateway, %", "RSS MiB/node"];
     let mut table = table(preset, &header);
-    if let Some(idle) = &report.idle {
+    for idle in &report.idle {
         table.add_row([
-            idle.replicas.to_string(),
+            idle.system.clone(),
+            idle.groups.to_string(),
             format!("{:.1}", idle.nodes_cpu_percent),
-            format!("{:.1}", idle.gateway_cpu_percent),
+            idle.gateway_cpu_percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1}")),
             format!("{:.0}", idle.rss_mib),
         ]);
     }
-    align(table, &[])
+    align(table, &[0])
 }
 
 fn watchers(report: &Report, preset: &str) -> Table {

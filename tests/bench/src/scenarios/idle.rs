@@ -1,28 +1,32 @@
-//! A cluster that nobody calls: what it costs to be there.
+//! Servers that nobody calls: what it costs to be there.
 
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use super::holds::{mean_rss, mib};
+use super::holds::mib;
 use super::wait_for;
 use crate::cluster::{Cluster, NODES, Setup};
-use crate::measure::Sample;
+use crate::measure::{Sample, rss_bytes};
+use crate::systems::Etcd;
 
-/// How long it is left alone before it is looked at, and while.
+/// How long they are left alone before they are looked at, and while.
 const SETTLES: Duration = Duration::from_secs(5);
 const LOOKED_AT: Duration = Duration::from_secs(20);
 
 /// What came of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Idle {
-    /// Replicas on each node.
-    pub replicas: usize,
+    /// Whose servers they are.
+    pub system: String,
+    /// Raft groups that each node is a member of.
+    pub groups: usize,
     /// CPU of all nodes together, in percent of one core.
     pub nodes_cpu_percent: f64,
-    /// CPU of the gateway, in percent of one core.
-    pub gateway_cpu_percent: f64,
+    /// CPU of the gateway, in percent of one core, where there is one.
+    pub gateway_cpu_percent: Option<f64>,
     /// Resident memory of a node, as a mean over the nodes.
     pub rss_mib: f64,
 }
@@ -34,18 +38,37 @@ pub struct Idle {
 pub async fn idle(setup: &Setup) -> Result<Idle> {
     let cluster = Cluster::start(setup).await?;
     cluster.wait_leaders().await?;
-    wait_for(SETTLES).await;
     let pids = cluster.pids();
-    let before = Sample::take(&pids)?;
+    let groups = cluster.map.replicas_of_node(&pids[0].0).len();
+    look("Holdfast", groups, &pids).await
+}
+
+/// The same with an etcd of as many nodes, which is one group.
+///
+/// # Errors
+/// When it can't be started or fails.
+pub async fn idle_etcd(data_dir: &Path) -> Result<Idle> {
+    let etcd = Etcd::start(data_dir).await?;
+    look("etcd", 1, &etcd.pids()).await
+}
+
+/// Looks at processes, the nodes first.
+async fn look(system: &str, groups: usize, pids: &[(String, i32)]) -> Result<Idle> {
+    wait_for(SETTLES).await;
+    let (began, before) = (Instant::now(), Sample::take(pids)?);
     wait_for(LOOKED_AT).await;
-    let used = Sample::take(&pids)?.since(&before).cpu_seconds;
-    let percent = |seconds: f64| 100.0 * seconds / LOOKED_AT.as_secs_f64();
-    let of_nodes: f64 = pids.iter().take(NODES).filter_map(|(name, _)| used.get(name)).sum();
-    let of_all: f64 = used.values().sum();
+    let (used, passed) = (Sample::take(pids)?.since(&before).cpu_seconds, began.elapsed());
+    let percent = |pids: &[(String, i32)]| {
+        let seconds: f64 = pids.iter().filter_map(|(name, _)| used.get(name)).sum();
+        100.0 * seconds / passed.as_secs_f64()
+    };
+    let (nodes, others) = pids.split_at(NODES);
+    let rss = nodes.iter().map(|(_, pid)| rss_bytes(*pid)).sum::<Result<f64>>()?;
     Ok(Idle {
-        replicas: cluster.map.replicas_of_node(&pids[0].0).len(),
-        nodes_cpu_percent: percent(of_nodes),
-        gateway_cpu_percent: percent(of_all - of_nodes),
-        rss_mib: mib(mean_rss(&cluster)?),
+        system: system.to_owned(),
+        groups,
+        nodes_cpu_percent: percent(nodes),
+        gateway_cpu_percent: (!others.is_empty()).then(|| percent(others)),
+        rss_mib: mib(rss / NODES as f64),
     })
 }
