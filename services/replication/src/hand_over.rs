@@ -7,6 +7,9 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::group::Group;
 
+/// How often it is looked whether a follower was heard.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
 /// How long a hand-over for want of room may take.
 const YIELD_WITHIN: Duration = Duration::from_secs(3);
 
@@ -17,26 +20,34 @@ impl Group {
     /// From the beginning of the hand-over it neither proposes nor reads: the next leader's voters do not wait for the
     /// end of this one's lease.
     pub async fn hand_over(&self, within: Duration) -> bool {
-        let Some(leads) = self.leads() else { return true };
-        let Some((target, _)) = self.successor(leads.term, |_| true) else { return false };
-        self.hand_over_to(target, leads.term, Instant::now() + within).await
+        // All others may be gone, so it is not waited for longer than the next heartbeat takes.
+        self.hand_over_when_heard(|_| true, self.timing().lease() / 2, within).await
     }
 
     /// The same, to a voter that is suitable. One that lives may lack a fresh acknowledgement for a moment,
     /// above all when it became a voter just now, so it is waited for.
     pub async fn hand_over_among(&self, is_suitable: impl Fn(u64) -> bool, within: Duration) -> bool {
+        // Whoever lives acknowledges two heartbeats within a lease.
+        self.hand_over_when_heard(is_suitable, 2 * self.timing().lease(), within).await
+    }
+
+    async fn hand_over_when_heard(
+        &self,
+        is_suitable: impl Fn(u64) -> bool,
+        heard_within: Duration,
+        within: Duration,
+    ) -> bool {
         let deadline = Instant::now() + within;
-        // Whoever lives acknowledges several heartbeats within a lease.
-        let heard_by = deadline.min(Instant::now() + 2 * self.timing().lease());
+        let heard_by = deadline.min(Instant::now() + heard_within);
         loop {
             let Some(leads) = self.leads() else { return true };
             if let Some((target, _)) = self.successor(leads.term, &is_suitable) {
                 return self.hand_over_to(target, leads.term, deadline).await;
             }
-            if Instant::now() >= heard_by {
+            if Instant::now() >= heard_by || self.members().len() == 1 {
                 return false;
             }
-            sleep_until(heard_by.min(Instant::now() + self.timing().heartbeat)).await;
+            sleep_until(heard_by.min(Instant::now() + LOOK_AGAIN)).await;
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
     /// Between heartbeats, at least: the first tick after it sends the next one. It is so much less than the time between
-    /// ticks that each of them sends one, also when the one before was late.
+    /// ticks that each of them sends one, also when the one before was late by some tens of milliseconds.
     pub heartbeat: Duration,
     /// Shortest wait before an election, counted from the end of the lease.
     pub election_min: Duration,

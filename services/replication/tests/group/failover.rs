@@ -105,7 +105,8 @@ async fn the_clock_goes_on_near_the_old_leaders_after_a_quiet_time_and_never_run
         let (next, next_leads) = cluster.leader().await;
         let begins = next_leads.clock.now_ms();
         println!("the old clock showed {last_shown} at the kill, the new one begins near {begins}");
-        assert!(begins + 450 >= last_shown, "heartbeats carry the clock: {begins} after {last_shown}");
+        // Two heartbeats, when one of them is late, and what they take.
+        assert!(begins + 700 >= last_shown, "heartbeats carry the clock: {begins} after {last_shown}");
         assert!(begins <= old.now_ms(), "the shard clock stands still while nobody leads");
         let real = u64::try_from(started.0.elapsed().as_millis()).expect("it fits");
         assert!(next_leads.clock.now_ms() <= started.1 + real + 1, "the clock ran ahead of real time");

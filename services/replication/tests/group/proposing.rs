@@ -54,7 +54,7 @@ async fn a_command_does_not_wait_for_the_one_before_it_and_those_after_it_do() {
     // Nothing that is proposed from now on is decided, so that every entry stays under way.
     cluster.cut_off(leader, Mode::Silent);
     let within = |ms| Instant::now() + Duration::from_millis(ms);
-    let [first, second] = ["first", "second"].map(|text| group.propose(leads.term, command(text), within(400)));
+    let [first, second] = ["first", "second"].map(|text| group.propose(leads.term, command(text), within(1_000)));
     let later = async {
         eventually("two entries", || async { (group.status().last_log_index == before + 2).then_some(()) }).await;
         group.propose(leads.term, command("third"), within(100)).await

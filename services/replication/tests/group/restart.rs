@@ -51,7 +51,7 @@ async fn a_restarted_replica_neither_votes_nor_stands_for_one_lease() {
     // The other one's lease and election timeout have passed long ago; only the restarted one is missing.
     cluster.kill(leader).await;
     cluster.kill(restarted).await;
-    sleep(Duration::from_millis(2_200)).await;
+    sleep(Duration::from_millis(2_600)).await;
     assert_eq!(cluster.group(other).status().term, leads.term, "a pre-vote does not raise the term");
     let started = Instant::now();
     cluster.start(restarted).await;
