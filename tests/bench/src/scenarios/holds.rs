@@ -58,13 +58,13 @@ pub async fn holds(setup: &Setup, count: usize) -> Result<Holds> {
     load::run(&system, workers, Pace::Closed, WARM_UP).await?;
     let System::Holdfast(mut cluster, tenant) = system else { anyhow::bail!("the system is this service") };
     cluster.wait_leaders().await?;
-    let before = mean_rss(&cluster)?;
+    let before = mean_rss(&cluster.pids())?;
 
     let begun = Instant::now();
     let recorder = fill(&cluster, &tenant, 0..count).await?;
     let seconds = begun.elapsed().as_secs_f64();
     cluster.wait_leaders().await?;
-    let after = mean_rss(&cluster)?;
+    let after = mean_rss(&cluster.pids())?;
     let data = (0..NODES).map(|node| folder_bytes(&cluster.node_dir(node))).sum::<Result<f64>>()? / NODES as f64;
     let recorded = recorder.take();
     let acquire = recorded.phases.get("acquire").context("locks were taken")?;
@@ -130,10 +130,10 @@ async fn restart(cluster: &mut Cluster, node: usize, kills: bool) -> Result<f64>
     Ok(seconds)
 }
 
-/// Of the nodes, without the gateway.
-pub(super) fn mean_rss(cluster: &Cluster) -> Result<f64> {
-    let nodes = cluster.pids().into_iter().take(NODES);
-    Ok(nodes.map(|(_, pid)| rss_bytes(pid)).sum::<Result<f64>>()? / NODES as f64)
+/// Of the nodes, which come first, without the gateway.
+pub(super) fn mean_rss(pids: &[(String, i32)]) -> Result<f64> {
+    let nodes = pids.iter().take(NODES);
+    Ok(nodes.map(|(_, pid)| rss_bytes(*pid)).sum::<Result<f64>>()? / NODES as f64)
 }
 
 pub(super) fn mib(bytes: f64) -> f64 {

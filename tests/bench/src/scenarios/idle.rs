@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use super::holds::mib;
+use super::holds::{mean_rss, mib};
 use super::wait_for;
 use crate::cluster::{Cluster, NODES, Setup};
-use crate::measure::{Sample, rss_bytes};
+use crate::measure::Sample;
 use crate::systems::Etcd;
 
 /// How long they are left alone before they are looked at, and while.
@@ -63,12 +63,11 @@ async fn look(system: &str, groups: usize, pids: &[(String, i32)]) -> Result<Idl
         100.0 * seconds / passed.as_secs_f64()
     };
     let (nodes, others) = pids.split_at(NODES);
-    let rss = nodes.iter().map(|(_, pid)| rss_bytes(*pid)).sum::<Result<f64>>()?;
     Ok(Idle {
         system: system.to_owned(),
         groups,
         nodes_cpu_percent: percent(nodes),
         gateway_cpu_percent: (!others.is_empty()).then(|| percent(others)),
-        rss_mib: mib(rss / NODES as f64),
+        rss_mib: mib(mean_rss(pids)?),
     })
 }
