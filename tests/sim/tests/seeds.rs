@@ -7,11 +7,12 @@ use holdfast_sim_tests::Run;
 /// Seeds that are always run.
 const FIXED: std::ops::Range<u64> = 10..14;
 /// Seeds that once found something, and what that was.
-const ONCE_FOUND: [(u64, &str); 4] = [
+const ONCE_FOUND: [(u64, &str); 5] = [
     (700_002, "an owner with two waiting requests was passed, rightly, by one whom it awaits with the other"),
     (10_190, "a refusal named another cycle of waits on a replica that was restored from a snapshot"),
     (10_402, "a lease that was told last by a process that is gone was taken for a second one"),
     (40_396, "a request that had its place was answered as if it had none, when its leader stopped before telling so"),
+    (80_011, "a namespace that was made again was not found before its locks shard had heard of it"),
 ];
 /// Seeds that are others every time.
 const FRESH: u64 = 3;

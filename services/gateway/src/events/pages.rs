@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use holdfast_cluster::{Application, shard_key};
+use holdfast_cluster::Application;
 use holdfast_core::{AccountId, Answer, NamespaceRef, Path, Query, Refusal, Reply, Revision};
 use tokio::time::{Instant, sleep};
 
 use super::EventPage;
 use super::stream::Source;
 use crate::error::{ApiError, ApiResult};
+use crate::service::ask::HasReply;
 use crate::service::{CallContext, Inner, Service};
 
 /// Events of one page.
@@ -30,6 +31,19 @@ pub(super) struct Pages {
     first: Option<EventPage>,
 }
 
+/// What a locks shard answered first, and where it was asked.
+struct Opening {
+    key: u32,
+    namespace: NamespaceRef,
+    reply: Reply,
+}
+
+impl HasReply for Opening {
+    fn reply(&self) -> &Reply {
+        &self.reply
+    }
+}
+
 impl Pages {
     /// Finds the start, so that one that is too old is refused before the stream begins.
     pub(super) async fn open(
@@ -40,27 +54,19 @@ impl Pages {
         from_revision: Option<Revision>,
         context: &CallContext,
     ) -> ApiResult<Self> {
-        let key = shard_key(Application::Locks, account.0, name);
-        let (router, directory) = (&service.inner.router, &service.inner.directory);
-        let mut before = None;
-        loop {
-            let found = directory.namespace(account, name, context.deadline).await?;
-            // The shard did not know this very incarnation: it has not opened it yet, or has already purged it.
-            let incarnation = found.filter(|found| before != Some(*found));
-            let Some(incarnation) = incarnation else { return Err(ApiError::namespace_not_found(name)) };
-            let namespace = NamespaceRef { account, name: name.to_owned(), incarnation };
+        let router = &service.inner.router;
+        let call = |key, namespace: NamespaceRef| {
             let query = question(&namespace, &prefix, from_revision);
-            let reply = router.query(Application::Locks, key, &query, context.deadline).await?;
-            if reply.outcome == Err(Refusal::NamespaceNotFound) {
-                directory.forget_namespace(account, name);
-                before = Some(incarnation);
-                continue;
+            async move {
+                let reply = router.query(Application::Locks, key, &query, context.deadline).await?;
+                Ok(Opening { key, namespace, reply })
             }
-            let first = read(&reply, name)?;
-            let next_revision = first.next_revision;
-            let start = from_revision.unwrap_or(next_revision);
-            return Ok(Self { service, key, namespace, prefix, next_revision, start, first: Some(first) });
-        }
+        };
+        let Opening { key, namespace, reply } = service.in_namespace(account, name, context.deadline, call).await?;
+        let first = read(&reply, name)?;
+        let next_revision = first.next_revision;
+        let start = from_revision.unwrap_or(next_revision);
+        Ok(Self { service, key, namespace, prefix, next_revision, start, first: Some(first) })
     }
 
     /// From where to go on when nothing of what is still to come was taken.

@@ -117,18 +117,18 @@ async fn connect(
 /// A namespace is made when it is first used. One that another client is just making is waited for.
 async fn make_sure_of(door: &Door, caller: &Caller, context: &CallContext, name: &str) -> ApiResult<()> {
     loop {
+        let is_in_time = Instant::now() < context.deadline;
         match usage(door, caller, context, name).await {
-            Err(error) if error.code == Code::NamespaceNotFound && Instant::now() < context.deadline => {}
+            Err(error) if error.code == Code::NamespaceNotFound && is_in_time => {
+                let description = Some("made for Locktopus clients".to_owned());
+                let request = CreateNamespace { name: name.to_owned(), description };
+                match door.service.create_namespace(caller, context, request).await {
+                    Err(error) if error.code == Code::AlreadyExists => {}
+                    made => return made.map(drop),
+                }
+            }
+            Err(error) if error.code == Code::Unavailable && is_in_time => sleep(LOOK_AGAIN_AFTER).await,
             looked => return looked.map(drop),
-        }
-        let description = Some("made for Locktopus clients".to_owned());
-        match door
-            .service
-            .create_namespace(caller, context, CreateNamespace { name: name.to_owned(), description })
-            .await
-        {
-            Err(error) if error.code == Code::AlreadyExists => sleep(LOOK_AGAIN_AFTER).await,
-            made => made.map(drop)?,
         }
     }
 }

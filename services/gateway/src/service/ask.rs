@@ -118,37 +118,34 @@ impl Service {
             let ask = make(namespace);
             async move { Ok(self.ask_in_turn(account, Application::Locks, key, ask, context).await?.reply) }
         };
-        self.in_namespace(tenant, name, context.deadline, call).await
+        self.in_namespace(account, name, context.deadline, call).await
     }
 
     /// Calls the locks shard that owns the key, about a namespace by its name. The incarnation comes from the cache;
     /// when the shard does not know that one, it is looked up once more.
     pub(crate) async fn in_namespace<T: HasReply, F: Future<Output = ApiResult<T>>>(
         &self,
-        tenant: Tenant<'_>,
+        account: AccountId,
         name: &str,
         deadline: Instant,
         call: impl Fn(u32, NamespaceRef) -> F,
     ) -> ApiResult<T> {
-        let account = tenant.account.id;
         let key = shard_key(Application::Locks, account.0, name);
         let directory = &self.inner.directory;
-        let not_found = || ApiError::namespace_not_found(name);
-        let is_unknown = |answered: &T| answered.reply().outcome == Err(Refusal::NamespaceNotFound);
-        let reference = |incarnation| NamespaceRef { account, name: name.to_owned(), incarnation };
-        let first = directory.namespace(account, name, deadline).await?.ok_or_else(not_found)?;
-        let answered = call(key, reference(first)).await?;
-        if !is_unknown(&answered) {
-            return Ok(answered);
+        let mut unknown = None;
+        loop {
+            let found = directory.namespace(account, name, deadline).await?;
+            let incarnation = found.ok_or_else(|| ApiError::namespace_not_found(name))?;
+            if unknown == Some(incarnation) {
+                return Err(not_opened(name));
+            }
+            let answered = call(key, NamespaceRef { account, name: name.to_owned(), incarnation }).await?;
+            if answered.reply().outcome != Err(Refusal::NamespaceNotFound) {
+                return Ok(answered);
+            }
+            directory.forget_namespace(account, name);
+            unknown = Some(incarnation);
         }
-        directory.forget_namespace(account, name);
-        let second = directory.namespace(account, name, deadline).await?.ok_or_else(not_found)?;
-        if second == first {
-            // It exists by name, and its locks shard has not opened it yet, or has already purged it.
-            return Err(not_found());
-        }
-        let answered = call(key, reference(second)).await?;
-        if is_unknown(&answered) { Err(not_found()) } else { Ok(answered) }
     }
 
     /// Asks for an account when it is its turn.
@@ -217,6 +214,13 @@ impl Service {
         id.copy_from_slice(&digest[..16]);
         Ok(RequestId(id))
     }
+}
+
+/// The namespace exists, and its locks shard has not heard of it yet: what its namespaces shard tells to others is on
+/// the way. It was not purged there, since then it would exist no more.
+fn not_opened(name: &str) -> ApiError {
+    let detail = "the namespace was just made and has no locks yet; repeat the call";
+    ApiError::new(Code::Unavailable, detail).with("namespace", name)
 }
 
 /// A repeat answers as the first did: an answer about something else means that the caller used its idempotency key for

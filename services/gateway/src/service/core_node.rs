@@ -72,6 +72,13 @@ impl World {
         });
     }
 
+    /// From now on the outboxes of shards keep what is in them, or are emptied again.
+    pub(super) fn keep_outboxes(&self, are_kept: bool) {
+        let mut shards = self.shards.lock();
+        shards.keeps_outboxes = are_kept;
+        shards.deliver_all();
+    }
+
     /// Counts the questions about events from now on.
     pub(super) fn count_event_questions(&self) -> Arc<AtomicU64> {
         let (running, count) = (self.shards.clone(), Arc::<AtomicU64>::default());
@@ -123,6 +130,7 @@ struct Shards {
     map: ShardMap,
     cores: HashMap<String, ShardCore>,
     clock_ms: Arc<AtomicU64>,
+    keeps_outboxes: bool,
 }
 
 impl Shards {
@@ -133,7 +141,7 @@ impl Shards {
                 cores.insert(shard.id.clone(), ShardCore::new(application, &shard.id));
             }
         }
-        Self { map, cores, clock_ms }
+        Self { map, cores, clock_ms, keeps_outboxes: false }
     }
 
     fn serve(&mut self, call: &Call) -> Act {
@@ -168,7 +176,7 @@ impl Shards {
 
     /// Empties the outboxes, as the nodes of leaders do.
     fn deliver_all(&mut self) {
-        loop {
+        while !self.keeps_outboxes {
             let mut pending = Vec::new();
             for (shard, core) in &self.cores {
                 for (number, message) in core.outbox().messages() {

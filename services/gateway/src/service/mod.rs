@@ -121,6 +121,8 @@ mod core_node;
 #[cfg(test)]
 mod grants_tests;
 #[cfg(test)]
+mod namespaces_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod watch_tests;

@@ -294,7 +294,7 @@ impl Service {
                 Ok(Placed { key, namespace, routed })
             }
         };
-        self.in_namespace(tenant, name, context.deadline, call).await
+        self.in_namespace(account, name, context.deadline, call).await
     }
 }
 

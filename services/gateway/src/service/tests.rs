@@ -62,7 +62,7 @@ pub(super) async fn with_demo(world: &World) -> Caller {
     tenant
 }
 
-async fn make(world: &World, caller: &Caller, name: &str) -> ApiResult<NamespaceView> {
+pub(super) async fn make(world: &World, caller: &Caller, name: &str) -> ApiResult<NamespaceView> {
     let request = CreateNamespace { name: name.into(), description: None };
     world.service.create_namespace(caller, &context(), request).await
 }
@@ -162,22 +162,6 @@ async fn another_tenants_namespace_looks_exactly_like_an_unknown_one() {
     assert_eq!(unknown.ids.len(), theirs.ids.len());
     let theirs = world.service.get_namespace(&other, &context(), "demo").await.unwrap_err();
     assert_eq!((theirs.code, theirs.detail.as_str()), (Code::NamespaceNotFound, "namespace not found"));
-}
-
-#[tokio::test]
-async fn a_namespace_made_again_is_found_empty_by_a_gateway_that_remembers_the_old_one() {
-    let world = World::start().await;
-    let tenant = with_demo(&world).await;
-    world.service.acquire_lock(&tenant, &context(), acquire("l", "p1", Mode::Write)).await.unwrap();
-    let other = world.another_gateway();
-    let old = other.get_namespace(&tenant, &context(), "demo").await.unwrap();
-    other.delete_namespace(&tenant, &context(), "demo", Some(&old.id)).await.unwrap();
-    assert_eq!(code(world.service.get_lock(&tenant, &context(), "demo", &"l".into()).await), Code::NamespaceNotFound);
-    make(&world, &tenant, "demo").await.unwrap();
-    let seen = world.service.get_lock(&tenant, &context(), "demo", &"l".into()).await.unwrap();
-    assert_eq!(seen.state, LockState::Unlocked);
-    let stale = other.delete_namespace(&tenant, &context(), "demo", Some(&old.id)).await;
-    assert_eq!(code(stale), Code::NamespaceNotFound);
 }
 
 #[tokio::test]

@@ -225,7 +225,8 @@ impl Grounds<'_> {
         lives.collect::<std::collections::BTreeSet<_>>().len() > 1
     }
 
-    /// A call about a lock may be told that there is no such namespace only while there is none, at either shard.
+    /// A call about a lock may be told that there is no such namespace only while its namespaces shard has none: before
+    /// its locks shard opens it, it is unavailable.
     fn not_found(&self, call: &Call, returned: &Return) -> Result<Placed, String> {
         if STABLE_NAMESPACES.contains(&call.namespace.as_str()) {
             return Err("a namespace that nobody deletes was not found".to_owned());
@@ -233,11 +234,6 @@ impl Grounds<'_> {
         let (shard, names) = self.names_shard(call);
         let absent = |place: usize| names.states[place].get(call.account, &call.namespace).is_none();
         if self.window(&shard, call, returned).any(absent) {
-            return Ok(Placed::Nowhere);
-        }
-        let (shard, locks) = self.locks_shard(call);
-        let closed = |place: usize| locks.open_life(place, call.account, &call.namespace).is_none();
-        if self.window(&shard, call, returned).any(closed) {
             return Ok(Placed::Nowhere);
         }
         Err("was told that the namespace does not exist while it existed all the time".to_owned())
