@@ -92,8 +92,8 @@ impl Figures {
 
     /// The time that so many of a hundred do not exceed.
     pub fn percentile(&self, of_a_hundred: usize) -> Duration {
-        let at = (self.sorted.len() * of_a_hundred / 100).min(self.sorted.len().saturating_sub(1));
-        self.sorted.get(at).copied().unwrap_or_default()
+        let not_more = (self.sorted.len() * of_a_hundred).div_ceil(100);
+        self.sorted.get(not_more.saturating_sub(1)).copied().unwrap_or_default()
     }
 }
 

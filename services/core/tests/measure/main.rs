@@ -5,6 +5,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "time is what is measured here")]
 
+mod allocations;
 mod memory;
 mod shard;
 mod speed;

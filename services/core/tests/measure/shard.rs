@@ -3,7 +3,7 @@
 use holdfast_core::shard::{Application, ShardCore};
 use holdfast_core::{
     AccountId, Acquire, AcquireOutcome, Answer, Claim, Command, Context, Incarnation, Limits, LocksCommand, Metadata,
-    Mode, NamespaceMessage, NamespaceRef, OpenSession, Owner, Path, Release, RequestId, ToRelease, Wait,
+    Mode, NamespaceMessage, NamespaceRef, OpenSession, Owner, Path, Release, Reply, RequestId, ToRelease, Wait,
 };
 
 pub(crate) struct Shard {
@@ -41,9 +41,23 @@ impl Shard {
     }
 
     pub(crate) fn apply(&mut self, command: LocksCommand) -> Answer {
+        self.reply_to(&Command::Locks(command)).outcome.expect("it is not refused")
+    }
+
+    pub(crate) fn reply_to(&mut self, command: &Command) -> Reply {
         let context = Context { now_ms: self.now_ms, wall_ms: self.now_ms };
         self.core.advance(&context);
-        self.core.apply(&context, &Command::Locks(command)).outcome.expect("it is not refused")
+        self.core.apply(&context, command)
+    }
+
+    pub(crate) fn acquisition(owner: &str, segments: &[&str]) -> LocksCommand {
+        LocksCommand::Acquire(Self::request(Owner::Process(owner.to_owned()), segments, Mode::Write))
+    }
+
+    pub(crate) fn giving_back(owner: &str, segments: &[&str]) -> LocksCommand {
+        let what = ToRelease::Paths { paths: vec![path(segments)], fencing_token: None };
+        let owner = Owner::Process(owner.to_owned());
+        LocksCommand::Release(Release { namespace: namespace(), owner, what, message: None })
     }
 
     fn request(owner: Owner, segments: &[&str], mode: Mode) -> Acquire {
@@ -87,9 +101,7 @@ impl Shard {
     }
 
     pub(crate) fn release(&mut self, owner: &str, segments: &[&str]) {
-        let what = ToRelease::Paths { paths: vec![path(segments)], fencing_token: None };
-        let owner = Owner::Process(owner.to_owned());
-        self.apply(LocksCommand::Release(Release { namespace: namespace(), owner, what, message: None }));
+        self.apply(Self::giving_back(owner, segments));
     }
 
     pub(crate) fn open_session(&mut self, session_id: &str) {

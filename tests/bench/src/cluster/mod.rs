@@ -10,13 +10,14 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use futures::future::try_join_all;
 use holdfast_auth::ServiceSigner;
 use holdfast_bootstrap::Secrets;
 use holdfast_cluster::{ClusterConfig, ShardMap};
 use tempfile::TempDir;
 
+use crate::measure::folder_bytes;
 pub(crate) use ports::free_address;
 pub use process::Process;
 pub(crate) use programs::installed;
@@ -25,6 +26,7 @@ pub use tenant::Tenant;
 
 /// How many nodes there are, and replicas of each shard.
 pub const NODES: usize = 3;
+const CONFIG_FILE: &str = "cluster_config.json";
 const READY_WITHIN: Duration = Duration::from_secs(120);
 const ASK_EVERY: Duration = Duration::from_millis(20);
 
@@ -62,7 +64,7 @@ impl Cluster {
         let named = |at: usize| format!("nd_{}", at + 1);
         let nodes = addresses[..NODES].iter().enumerate().map(|(at, address)| (named(at), address.to_string()));
         let config = ClusterConfig::generate(nodes.collect(), setup.shards, u32::try_from(NODES)?)?;
-        let config_file = dir.path().join("cluster_config.json");
+        let config_file = dir.path().join(CONFIG_FILE);
         std::fs::write(&config_file, config.to_json())?;
         let text = |path: PathBuf| path.display().to_string();
         let common = [
@@ -148,6 +150,28 @@ impl Cluster {
             }
             tokio::time::sleep(ASK_EVERY).await;
         }
+    }
+
+    /// Has every leader make a snapshot of its shard, and keeps them all: how long that took, and their bytes.
+    ///
+    /// # Errors
+    /// When a snapshot can't be had.
+    pub async fn back_up(&self) -> Result<(Duration, f64)> {
+        let folder = self.dir.path().join("backup");
+        let begun = Instant::now();
+        let made = tokio::process::Command::new(program("dev")?)
+            .args(["backup", "--out"])
+            .arg(&folder)
+            .arg("--cluster-config")
+            .arg(self.dir.path().join(CONFIG_FILE))
+            .arg("--cluster-secret-file")
+            .arg(self.secrets.cluster_secret_file())
+            .kill_on_drop(true)
+            .output()
+            .await?;
+        let took = begun.elapsed();
+        ensure!(made.status.success(), "no backup was made: {}", String::from_utf8_lossy(&made.stderr));
+        Ok((took, folder_bytes(&folder)?))
     }
 
     /// The sum over all nodes of a counter in `/metrics`.

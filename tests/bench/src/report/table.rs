@@ -164,6 +164,8 @@ fn holds(report: &Report, preset: &str) -> Table {
         "with all",
         "bytes/hold",
         "data MiB/node",
+        "snapshots s",
+        "their MiB",
         "restart after kill s",
         "after stop s",
     ];
@@ -180,6 +182,8 @@ fn holds(report: &Report, preset: &str) -> Table {
             format!("{:.0}", holds.rss_mib),
             format!("{:.0}", holds.bytes_per_hold),
             format!("{:.1}", holds.data_mib),
+            format!("{:.2}", holds.snapshots_seconds),
+            format!("{:.1}", holds.snapshots_mib),
             format!("{:.2}", holds.restart_after_kill_seconds),
             format!("{:.2}", holds.restart_after_stop_seconds),
         ]);

@@ -1,4 +1,5 @@
-//! Many holds at once: what each takes in memory and on the disk, and how long a node with them takes to start.
+//! Many holds at once: what each takes in memory and on the disk, how long snapshots of them take, and how long a node
+//! with them takes to start.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -39,6 +40,10 @@ pub struct Holds {
     pub bytes_per_hold: f64,
     /// Size of the data directory with all of them.
     pub data_mib: f64,
+    /// Until every shard has made a snapshot with all of them, and they are fetched.
+    pub snapshots_seconds: f64,
+    /// The size of those snapshots together.
+    pub snapshots_mib: f64,
     /// From the start of a node that was killed until it says that it can serve.
     pub restart_after_kill_seconds: f64,
     /// The same for a node that was stopped.
@@ -66,6 +71,10 @@ pub async fn holds(setup: &Setup, count: usize) -> Result<Holds> {
     cluster.wait_leaders().await?;
     let after = mean_rss(&cluster.pids())?;
     let data = (0..NODES).map(|node| folder_bytes(&cluster.node_dir(node))).sum::<Result<f64>>()? / NODES as f64;
+    let restart_after_kill_seconds = restart(&mut cluster, 0, true).await?;
+    let restart_after_stop_seconds = restart(&mut cluster, 1, false).await?;
+    // Last, since snapshots make a start shorter.
+    let (snapshots, snapshot_bytes) = cluster.back_up().await?;
     let recorded = recorder.take();
     let acquire = recorded.phases.get("acquire").context("locks were taken")?;
     Ok(Holds {
@@ -76,8 +85,10 @@ pub async fn holds(setup: &Setup, count: usize) -> Result<Holds> {
         rss_mib: mib(after),
         bytes_per_hold: (after - before) / count as f64,
         data_mib: mib(data),
-        restart_after_kill_seconds: restart(&mut cluster, 0, true).await?,
-        restart_after_stop_seconds: restart(&mut cluster, 1, false).await?,
+        snapshots_seconds: snapshots.as_secs_f64(),
+        snapshots_mib: mib(snapshot_bytes),
+        restart_after_kill_seconds,
+        restart_after_stop_seconds,
     })
 }
 
