@@ -4,6 +4,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
+use moka::ops::compute::Op;
 use moka::sync::Cache;
 use tokio::sync::OnceCell;
 
@@ -38,8 +39,9 @@ where
     }
 
     /// The value from memory, or from `look_up`, which runs once for all who wait. They share its failure too: were each
-    /// to try after the other, the last would wait for as many time limits as there are callers.
-    pub(super) async fn get<F>(&self, key: &K, look_up: impl FnOnce() -> F) -> Result<Option<V>, E>
+    /// to try after the other, the last would wait for as many time limits as there are callers. "No such thing" they
+    /// share only where it is remembered: the thing may have been made since that look-up began, and before the call.
+    pub(super) async fn get<F>(&self, key: &K, look_up: impl Fn() -> F) -> Result<Option<V>, E>
     where
         F: Future<Output = Result<Option<V>, E>>,
     {
@@ -47,21 +49,42 @@ where
             self.count("missing");
             return Ok(None);
         }
+        let (outcome, is_own) = self.find(key, &look_up).await;
+        if is_own || self.missing.is_some() || !matches!(outcome, Ok(None)) {
+            return outcome;
+        }
+        // Whatever look-up this one joins, it began after the other had ended, and so after the call.
+        self.find(key, &look_up).await.0
+    }
+
+    /// What memory or a look-up says, and whether the look-up was begun for this call.
+    async fn find<F>(&self, key: &K, look_up: impl Fn() -> F) -> (Result<Option<V>, E>, bool)
+    where
+        F: Future<Output = Result<Option<V>, E>>,
+    {
         let cell = self.found.get_with_by_ref(key, Arc::default);
         if let Some(Ok(Some(value))) = cell.get() {
             self.count("hit");
-            return Ok(Some(value.clone()));
+            return (Ok(Some(value.clone())), false);
         }
         self.count("miss");
-        let outcome = cell.get_or_init(look_up).await;
+        let mut is_own = false;
+        let begin = || {
+            is_own = true;
+            look_up()
+        };
+        let outcome = cell.get_or_init(begin).await.clone();
         if !matches!(outcome, Ok(Some(_))) {
-            // Only what was found is kept here; the next caller looks up afresh.
-            self.found.invalidate(key);
+            // Only what was found is kept here; the next caller looks up afresh, or joins one who does already.
+            self.found.entry_by_ref(key).and_compute_with(|present| match present {
+                Some(present) if Arc::ptr_eq(present.value(), &cell) => Op::Remove,
+                _ => Op::Nop,
+            });
         }
-        if let (Ok(None), Some(missing)) = (outcome, &self.missing) {
+        if let (Ok(None), Some(missing)) = (&outcome, &self.missing) {
             missing.insert(key.clone(), ());
         }
-        outcome.clone()
+        (outcome, is_own)
     }
 
     pub(super) fn forget(&self, key: &K) {
@@ -136,6 +159,21 @@ mod tests {
         });
         assert_eq!(stale.await.unwrap(), Some(1));
         assert_eq!(cache.get(&1, || async { Ok::<_, Infallible>(Some(2)) }).await.unwrap(), Some(2));
+    }
+
+    #[tokio::test]
+    async fn who_joins_a_lookup_that_finds_nothing_looks_afresh() {
+        let cache = LookupCache::<u64, u64, Infallible>::new("test", 10, false);
+        let lookups = AtomicUsize::new(0);
+        // It is made while the first look-up, which does not see it, is under way.
+        let look_up = || async {
+            let is_made = lookups.fetch_add(1, Ordering::SeqCst) > 0;
+            tokio::task::yield_now().await;
+            Ok::<_, Infallible>(is_made.then_some(1))
+        };
+        let outcomes = tokio::join!(cache.get(&1, look_up), cache.get(&1, look_up), cache.get(&1, look_up));
+        assert_eq!(outcomes, (Ok(None), Ok(Some(1)), Ok(Some(1))));
+        assert_eq!(lookups.load(Ordering::SeqCst), 2);
     }
 
     #[tokio::test]

@@ -21,7 +21,7 @@ use super::connection::Connection;
 use crate::error::{ApiError, ApiResult, Code};
 use crate::rest::MAX_BODY_BYTES;
 use crate::server::Stay;
-use crate::service::ask::{Ask, unexpected};
+use crate::service::ask::{Ask, is_not_opened, unexpected};
 use crate::service::{CallContext, Caller, CreateNamespace, PageRequest};
 
 /// How long the locks of a lost connection stay when its client does not say, in milliseconds.
@@ -127,7 +127,7 @@ async fn make_sure_of(door: &Door, caller: &Caller, context: &CallContext, name:
                     made => return made.map(drop),
                 }
             }
-            Err(error) if error.code == Code::Unavailable && is_in_time => sleep(LOOK_AGAIN_AFTER).await,
+            Err(error) if is_not_opened(&error) && is_in_time => sleep(LOOK_AGAIN_AFTER).await,
             looked => return looked.map(drop),
         }
     }

@@ -12,7 +12,7 @@ use super::{
     AcquireAnswer, AcquireLock, AcquireLocks, AcquireLocksAnswer, CallContext, Caller, LockInfo, Service, Standing,
     Terms, Timestamp,
 };
-use crate::error::{ApiError, ApiResult};
+use crate::error::{ApiError, ApiResult, Code};
 use crate::validate::{self, Waiting};
 
 /// An acquire that was checked.
@@ -128,8 +128,8 @@ impl Service {
         let mut answer = acquired?;
         if checked.terms.signed && answer.success {
             let waited = checked.waiting.is_some();
-            let grants = self.sign_grants(tenant, context, &checked.owner, &answer.locks, waited).await?;
-            answer.signed_grants = Some(grants);
+            let grants = self.sign_grants(tenant, context, &checked.owner, &answer.locks, waited).await;
+            answer.signed_grants = Some(grants.map_err(granted_all_the_same)?);
         }
         Ok(answer)
     }
@@ -164,6 +164,15 @@ fn check<'a>(
     validate::metadata(&terms.metadata, limits)?;
     validate::combination(terms, claims.len())?;
     Ok(Checked { namespace, owner, claims, ttl_ms, waiting, request_id: None, terms })
+}
+
+/// What was to be signed can't be asked about. The locks are held, so the caller must not hear that nothing was done.
+fn granted_all_the_same(error: ApiError) -> ApiError {
+    if error.code != Code::Unavailable {
+        return error;
+    }
+    let detail = format!("granted, but not signed: {}; acquire again for the signature, or release", error.detail);
+    ApiError::new(Code::DeadlineExceeded, detail)
 }
 
 /// The one lock of an answer about one lock.

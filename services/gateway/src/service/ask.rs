@@ -21,6 +21,8 @@ use holdfast_routing::{Repeat, Routed};
 /// How far a shard's idea of the deadline of a waiting call is beyond the caller's.
 const UNTIL_GIVEN_UP: Duration = Duration::from_secs(1);
 
+const NOT_OPENED: &str = "the namespace was just made and has no locks yet; repeat the call";
+
 /// What a call sends to a shard.
 pub(crate) enum Ask {
     /// Through the log.
@@ -122,7 +124,10 @@ impl Service {
     }
 
     /// Calls the locks shard that owns the key, about a namespace by its name. The incarnation comes from the cache;
-    /// when the shard does not know that one, it is looked up once more.
+    /// when the shard does not know that one, it is looked up afresh, and asked about when it is another.
+    ///
+    /// # Errors
+    /// `NAMESPACE_NOT_FOUND`; `UNAVAILABLE` when it was just made and its locks shard has not heard of it yet.
     pub(crate) async fn in_namespace<T: HasReply, F: Future<Output = ApiResult<T>>>(
         &self,
         account: AccountId,
@@ -219,8 +224,12 @@ impl Service {
 /// The namespace exists, and its locks shard has not heard of it yet: what its namespaces shard tells to others is on
 /// the way. It was not purged there, since then it would exist no more.
 fn not_opened(name: &str) -> ApiError {
-    let detail = "the namespace was just made and has no locks yet; repeat the call";
-    ApiError::new(Code::Unavailable, detail).with("namespace", name)
+    ApiError::new(Code::Unavailable, NOT_OPENED).with("namespace", name)
+}
+
+/// Whether all that a call lacked was a moment, until the locks of a new namespace can be taken.
+pub(crate) fn is_not_opened(error: &ApiError) -> bool {
+    error.code == Code::Unavailable && error.detail == NOT_OPENED
 }
 
 /// A repeat answers as the first did: an answer about something else means that the caller used its idempotency key for

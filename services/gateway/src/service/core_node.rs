@@ -79,6 +79,15 @@ impl World {
         shards.deliver_all();
     }
 
+    /// From now on no question is answered; commands are.
+    pub(super) fn answer_no_questions(&self) {
+        let running = self.shards.clone();
+        self.node.on_call(move |call| match call.body {
+            Some(call::Body::Query(_)) => Act::Silent,
+            _ => running.lock().serve(call),
+        });
+    }
+
     /// Counts the questions about events from now on.
     pub(super) fn count_event_questions(&self) -> Arc<AtomicU64> {
         let (running, count) = (self.shards.clone(), Arc::<AtomicU64>::default());

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::core_node::{World, context};
 use super::tests::{acquire, with_demo};
 use super::*;
+use crate::error::Code;
 
 /// How late answers come; twice that is more than the second that a grant's end is rounded down to.
 const LATE: Duration = Duration::from_millis(600);
@@ -82,4 +83,20 @@ async fn what_was_waited_for_is_looked_at_before_it_is_signed() {
     // The answer to the acquire was late, and so was the one to the look.
     let granted_by = Timestamp::now().0 - 2 * LATE_MS;
     assert!(exp_ms(answer.signed_grant.as_ref()) <= granted_by + TTL_MS);
+}
+
+#[tokio::test]
+async fn a_grant_that_cannot_be_signed_is_not_said_to_be_none() {
+    let world = World::start().await;
+    let tenant = with_demo(&world).await;
+    world.service.acquire_lock(&tenant, &context(), acquire("first", "p", Mode::Write)).await.unwrap();
+    world.answer_no_questions();
+    let mut request = signed(None);
+    request.terms.wait_ms = 100;
+    let short = context().with_timeout(Duration::from_millis(400));
+    let error = world.service.acquire_lock(&tenant, &short, request).await.unwrap_err();
+    assert_eq!(error.code, Code::DeadlineExceeded, "{error:?}");
+    // It is held: nobody else gets it.
+    let other = world.service.acquire_lock(&tenant, &context(), acquire("l", "other", Mode::Write)).await.unwrap();
+    assert!(!other.success);
 }

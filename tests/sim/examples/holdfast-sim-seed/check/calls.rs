@@ -53,7 +53,8 @@ impl Grounds<'_> {
         let is_of_names = matches!(call.op, Op::CreateNamespace | Op::GetNamespace | Op::DeleteNamespace { .. });
         match &returned.answer {
             Answer::Unknown => Ok(Placed::Nowhere),
-            Answer::Unavailable => self.nothing_was_done(call, 0),
+            // What ended with an earlier life of the namespace is as good as never done.
+            Answer::Unavailable => self.nothing_was_done(call, self.present_life(call, returned)),
             Answer::Refused(code) if is_of_names => self.refused_name(call, returned, *code),
             // What a call was granted while it waited may have ended with its session or namespace before it heard of it.
             Answer::Refused(Code::NamespaceNotFound) => {
@@ -89,6 +90,12 @@ impl Grounds<'_> {
     fn applied(&self, call: &Call, returned: &Return) -> usize {
         let (shard, _) = self.locks_shard(call);
         *self.window(&shard, call, returned).end()
+    }
+
+    /// Since which entry its namespace had been as it was when the call was answered: open, or not there.
+    fn present_life(&self, call: &Call, returned: &Return) -> usize {
+        let (_, replayed) = self.locks_shard(call);
+        replayed.life_since(self.applied(call, returned), call.account, &call.namespace)
     }
 
     /// Nothing was granted to the call in that entry or later.

@@ -202,9 +202,18 @@ impl Replayed {
 
     /// The open life of a name at a place.
     pub(crate) fn open_life(&self, place: usize, account: AccountId, name: &str) -> Option<NamespaceRef> {
-        let changes = self.lives.get(&(account, name.to_owned()))?;
-        let (_, life) = changes[..changes.partition_point(|(from, _)| *from <= place)].last()?;
+        let (_, life) = self.change_before(place, account, name)?;
         life.map(|incarnation| NamespaceRef { account, name: name.to_owned(), incarnation })
+    }
+
+    /// From which place on the life that a name has at a place is open, or none is.
+    pub(crate) fn life_since(&self, place: usize, account: AccountId, name: &str) -> usize {
+        self.change_before(place, account, name).map_or(0, |(from, _)| from)
+    }
+
+    fn change_before(&self, place: usize, account: AccountId, name: &str) -> Option<(usize, Option<Incarnation>)> {
+        let changes = self.lives.get(&(account, name.to_owned()))?;
+        changes[..changes.partition_point(|(from, _)| *from <= place)].last().copied()
     }
 
     fn open_now(&self) -> impl Iterator<Item = NamespaceRef> {
