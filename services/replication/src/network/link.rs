@@ -229,7 +229,7 @@ async fn keep_up(
         match timeout(CONNECT_TIMEOUT, connect(&options)).await {
             Ok(Ok(connection)) => {
                 tracing::info!(node = options.node, address = options.address, "connected to peer");
-                pause = RETRY_FIRST;
+                let since = Instant::now();
                 last_error.clear();
                 *store.lock() = Some(connection.store_id);
                 connected.send_replace(Some(connection.channel));
@@ -242,6 +242,9 @@ async fn keep_up(
                 *store.lock() = None;
                 tracing::info!(node = options.node, "connection to peer ended");
                 was_met = true;
+                // Whether the peer's process is gone is to be known at once. One that ends connections as soon as they are
+                // there is not asked again and again.
+                pause = if since.elapsed() >= RETRY_MOST { Duration::ZERO } else { RETRY_FIRST };
             }
             Ok(Err(error)) => {
                 if error.is_refused && was_met {
@@ -255,7 +258,7 @@ async fn keep_up(
         // A peer that has come back introduces itself, and need not be waited for then.
         met.mark_unchanged();
         tokio::select! {
-            () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_MOST),
+            () = tokio::time::sleep(pause) => pause = (pause * 2).clamp(RETRY_FIRST, RETRY_MOST),
             _ = met.changed() => {}
         }
     }
