@@ -4,7 +4,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-use moka::ops::compute::Op;
+use moka::ops::compute::{CompResult, Op};
 use moka::sync::Cache;
 use tokio::sync::OnceCell;
 
@@ -75,14 +75,19 @@ where
         };
         let outcome = cell.get_or_init(begin).await.clone();
         if !matches!(outcome, Ok(Some(_))) {
+            let missing = self.missing.as_ref().filter(|_| is_own && matches!(outcome, Ok(None)));
+            if let Some(missing) = missing {
+                missing.insert(key.clone(), ());
+            }
             // Only what was found is kept here; the next caller looks up afresh, or joins one who does already.
-            self.found.entry_by_ref(key).and_compute_with(|present| match present {
+            let present = self.found.entry_by_ref(key).and_compute_with(|present| match present {
                 Some(present) if Arc::ptr_eq(present.value(), &cell) => Op::Remove,
                 _ => Op::Nop,
             });
-        }
-        if let (Ok(None), Some(missing)) = (&outcome, &self.missing) {
-            missing.insert(key.clone(), ());
+            // It was forgotten meanwhile: what was missing may have been made since.
+            if let (Some(missing), false) = (missing, matches!(present, CompResult::Removed(_))) {
+                missing.invalidate(key);
+            }
         }
         (outcome, is_own)
     }
@@ -158,6 +163,17 @@ mod tests {
             Ok::<_, Infallible>(Some(1))
         });
         assert_eq!(stale.await.unwrap(), Some(1));
+        assert_eq!(cache.get(&1, || async { Ok::<_, Infallible>(Some(2)) }).await.unwrap(), Some(2));
+    }
+
+    #[tokio::test]
+    async fn what_was_forgotten_during_its_lookup_is_not_remembered_as_missing() {
+        let cache = LookupCache::<u64, u64, Infallible>::new("test", 10, true);
+        let before = cache.get(&1, || async {
+            cache.forget(&1);
+            Ok::<_, Infallible>(None)
+        });
+        assert_eq!(before.await.unwrap(), None);
         assert_eq!(cache.get(&1, || async { Ok::<_, Infallible>(Some(2)) }).await.unwrap(), Some(2));
     }
 

@@ -119,7 +119,10 @@ impl Service {
             Some(_) => tokio::select! {
                 // How long ago the grant was nobody says. Before the wait there was none.
                 reply = answered => (reply?, Timestamp::now()),
-                error = Standing::new(self.clone(), caller.clone()).refused() => return Err(error),
+                error = Standing::new(self.clone(), caller.clone()).refused() => {
+                    let what = "who calls can't be checked any more, so that the wait is given up; it may have been granted";
+                    return Err(after_a_grant(error, what));
+                }
             },
         };
         let shown = Shown::new(checked.namespace, reply.clock_ms, asked);
@@ -129,7 +132,9 @@ impl Service {
         if checked.terms.signed && answer.success {
             let waited = checked.waiting.is_some();
             let grants = self.sign_grants(tenant, context, &checked.owner, &answer.locks, waited).await;
-            answer.signed_grants = Some(grants.map_err(granted_all_the_same)?);
+            let what =
+                "granted, but what was granted can't be asked about to sign it; acquire again for that, or release";
+            answer.signed_grants = Some(grants.map_err(|error| after_a_grant(error, what))?);
         }
         Ok(answer)
     }
@@ -166,13 +171,9 @@ fn check<'a>(
     Ok(Checked { namespace, owner, claims, ttl_ms, waiting, request_id: None, terms })
 }
 
-/// What was to be signed can't be asked about. The locks are held, so the caller must not hear that nothing was done.
-fn granted_all_the_same(error: ApiError) -> ApiError {
-    if error.code != Code::Unavailable {
-        return error;
-    }
-    let detail = format!("granted, but not signed: {}; acquire again for the signature, or release", error.detail);
-    ApiError::new(Code::DeadlineExceeded, detail)
+/// An error that comes after the locks were granted, or may have been: the caller must not hear that nothing was done.
+fn after_a_grant(error: ApiError, what: &str) -> ApiError {
+    if error.code == Code::Unavailable { ApiError::new(Code::DeadlineExceeded, what) } else { error }
 }
 
 /// The one lock of an answer about one lock.
