@@ -9,7 +9,7 @@ use holdfast_proto::internal::raft_service_server::RaftServiceServer;
 use holdfast_storage::NodeStore;
 use parking_lot::RwLock;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::ReplicationError;
@@ -25,6 +25,8 @@ use crate::ticks::Moments;
 const LOOK_AT_DISK: Duration = Duration::from_secs(1);
 /// Snapshots taken in at a time.
 const SNAPSHOTS: usize = 4;
+/// How long the connection that a node made may outlive the port that it listened at.
+const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// Another node of the cluster.
 #[derive(Debug, Clone)]
@@ -67,7 +69,7 @@ struct Inner {
     groups: RwLock<HashMap<u64, Group>>,
     links: Links,
     introductions: Arc<Introductions>,
-    connections: Connections,
+    connections: Arc<Connections>,
     snapshots: Semaphore,
     closing: CancellationToken,
     credentials: Arc<dyn Credentials>,
@@ -89,7 +91,7 @@ impl Host {
             groups: RwLock::default(),
             links: Links::default(),
             introductions,
-            connections: Connections::new(closing.clone()),
+            connections: Arc::new(Connections::new(closing.clone())),
             snapshots: Semaphore::new(SNAPSHOTS),
             closing,
             credentials: options.credentials,
@@ -261,7 +263,8 @@ impl Inner {
         let welcoming = welcome(Arc::downgrade(self), peer.node.clone(), link.connections().boxed());
         let closing = self.closing.clone();
         tokio::spawn(async move { closing.run_until_cancelled(welcoming).await });
-        let succeeding = succeed(Arc::downgrade(self), peer.node.clone(), link.refusals().boxed());
+        let connections = Arc::clone(&self.connections);
+        let succeeding = succeed(Arc::downgrade(self), connections, peer.node.clone(), link.refusals().boxed());
         let closing = self.closing.clone();
         tokio::spawn(async move { closing.run_until_cancelled(succeeding).await });
         drop(self.links.insert(&peer.node, link));
@@ -301,14 +304,25 @@ async fn yield_when_full(inner: Weak<Inner>) {
 }
 
 /// Takes over from the leaders of a node whenever its process is found gone.
-async fn succeed(inner: Weak<Inner>, node: String, mut refusals: BoxStream<'static, Instant>) {
+async fn succeed(
+    inner: Weak<Inner>,
+    connections: Arc<Connections>,
+    node: String,
+    mut refusals: BoxStream<'static, Instant>,
+) {
     while let Some(refused_at) = refusals.next().await {
+        // The last words of a process that was killed just now may not have been read yet.
+        if timeout(LAST_WORDS, connections.until_none(&node)).await.is_err() {
+            tracing::warn!(node, "its address refuses connections, but one that it made is there: it lives");
+            continue;
+        }
         let Some(inner) = inner.upgrade() else { return };
         let groups: Vec<Group> = inner.groups.read().values().cloned().collect();
         drop(inner);
+        let is_gone = || !connections.is_connected(&node);
         let successions = groups.iter().filter_map(|group| {
             let gone = group.places().iter().find(|(_, place)| **place == node).map(|(replica, _)| *replica)?;
-            Some(group.succeed(gone, refused_at))
+            Some(group.succeed(gone, refused_at, is_gone))
         });
         futures::future::join_all(successions).await;
     }

@@ -23,7 +23,7 @@ pub(crate) struct Introductions {
     /// Replicas of peers that have introduced themselves since this process started.
     seen: Mutex<BTreeMap<u64, Seen>>,
     met: watch::Sender<u64>,
-    /// Nodes with data that is older than what they had acknowledged.
+    /// Data directories that are older than what was acknowledged from them.
     refused: watch::Sender<BTreeSet<String>>,
 }
 
@@ -99,6 +99,9 @@ impl Introductions {
         if let Some(expected) = expected.filter(|expected| *expected != theirs.node_id) {
             return Err(format!("the address of node {expected} is answered by node {}", theirs.node_id));
         }
+        if self.refused.borrow().contains(&theirs.store_id) {
+            return Err(came_back_without(&theirs.node_id, "its replicas need new ids and an empty data directory"));
+        }
         let Some(configured) = self.configured.read().peers.get(&theirs.node_id).cloned() else {
             return Err(format!(
                 "node {} is not in the cluster config of node {}; add it there (`dev add-node`)",
@@ -117,10 +120,9 @@ impl Introductions {
     async fn check_pin(&self, replica: u64, node: &str, store_id: &str) -> Result<(), String> {
         match self.store.peer_pin(replica).map_err(|error| error.to_string())? {
             Some(pinned) if pinned == store_id => Ok(()),
-            Some(pinned) if pinned == ROLLED_BACK => Err(format!(
-                "node {node} came back without data that it had acknowledged (an older copy, or a log that was cut \
-                 off): replica {replica} needs a new id (`dev rebuild-node` makes the config for that)"
-            )),
+            Some(pinned) if pinned == ROLLED_BACK => {
+                Err(came_back_without(node, &format!("replica {replica} needs a new id")))
+            }
             Some(_) => Err(format!(
                 "node {node} came back with another data directory: replica {replica} has lost its data and needs a \
                  new id (`dev rebuild-node` makes the config for that); or two processes run as {node}: stop one"
@@ -130,21 +132,23 @@ impl Introductions {
     }
 
     /// A replica of that node no longer has an entry that it had acknowledged. Like one with another data directory it
-    /// has forgotten its votes as well, for all that is known. Remembered for ever; its connections end.
+    /// has forgotten its votes as well, for all that is known. Remembered for ever. Connections with that data directory
+    /// end, and no others begin; with new replicas in another directory the node is welcome.
     pub(crate) async fn refuse_rolled_back(&self, node: &str, replica: u64, index: u64) {
         tracing::error!(node, replica, index, "the replica has lost an entry that it had acknowledged: it is refused");
         if let Err(error) = self.store.pin_peer(replica, ROLLED_BACK).await {
             // A store that can't be written takes this node out.
             tracing::error!(node, replica, %error, "that can't be remembered");
         }
-        self.refused.send_modify(|refused| _ = refused.insert(node.to_owned()));
+        let Some(store_id) = self.seen.lock().get(&replica).map(|seen| seen.store_id.clone()) else { return };
+        self.refused.send_modify(|refused| _ = refused.insert(store_id));
     }
 
-    /// Until that node is found with data older than what it had acknowledged.
-    pub(crate) async fn until_refused(&self, node: &str) {
+    /// Until that data directory is found to be older than what was acknowledged from it.
+    pub(crate) async fn until_refused(&self, store_id: &str) {
         let mut refused = self.refused.subscribe();
         // The sender lives as long as this value.
-        let _ = refused.wait_for(|refused| refused.contains(node)).await;
+        let _ = refused.wait_for(|refused| refused.contains(store_id)).await;
     }
 
     /// Takes a later configuration. Nodes that are connected need not introduce the replicas that they get with it:
@@ -195,4 +199,11 @@ impl Introductions {
         let seen = self.seen.lock();
         others.keys().filter_map(|id| seen.get(id).map(|seen| (*id, seen.pristine))).collect()
     }
+}
+
+fn came_back_without(node: &str, what_to_do: &str) -> String {
+    format!(
+        "node {node} came back without data that it had acknowledged (an older copy, or a log that was cut off): \
+         {what_to_do} (`dev rebuild-node` makes the config for that)"
+    )
 }

@@ -1,9 +1,10 @@
 //! Taking over from a leader whose process is known to be gone.
 //!
 //! A leader's lease protects what it answers from memory, so nobody else is elected before it ends. A process that is
-//! gone answers nothing. That it is gone is known when its address refuses a new connection after the old one broke:
-//! the host is there, and nobody listens. A broken connection alone says nothing, nor does silence. (A firewall that
-//! *rejects* connections between nodes, rather than dropping them, would pretend as much; see ARCHITECTURE.md.)
+//! gone answers nothing. That it is gone is known when its address refuses a new connection after the old one broke, and
+//! no connection that it made is there any more: the host is there, and nobody listens. A broken connection alone says
+//! nothing, nor does silence. (A firewall that *resets* all connections between two nodes, rather than dropping what they
+//! send, would pretend as much; see ARCHITECTURE.md.)
 //!
 //! openraft's transfer of leadership is what makes voters overlook the lease. It is meant for a leader that names its
 //! successor; here the survivors agree on one without asking each other, since all know the same members.
@@ -25,8 +26,9 @@ const TURN: Duration = Duration::from_millis(60);
 const MORE_TRIES: u32 = 4;
 
 impl Group {
-    /// The process that hosts that replica refused a connection at that time: if it led, a survivor takes over.
-    pub(crate) async fn succeed(&self, gone: u64, refused_at: Instant) {
+    /// The process that hosts that replica refused a connection at that time: if it led, a survivor takes over, unless the
+    /// process is found not to be gone when its turn comes.
+    pub(crate) async fn succeed(&self, gone: u64, refused_at: Instant, is_gone: impl Fn() -> bool) {
         // A replica that is only being taken in has no vote to win with. One that restarted just now would most likely have
         // less of the log, and could not help the others to an ordinary vote after it had given its own to itself.
         let Some(vote) = self.led_by(gone).filter(|_| self.is_member() && self.may_vote()) else { return };
@@ -39,7 +41,8 @@ impl Group {
         }
         // A replica that was started again does not lead within a lease, so that within half of one it is still the
         // process that is gone which led.
-        if refused_at.elapsed() > self.timing().lease() / 2 || self.led_by(gone).as_ref() != Some(&vote) {
+        let is_late = refused_at.elapsed() > self.timing().lease() / 2;
+        if is_late || !is_gone() || self.led_by(gone).as_ref() != Some(&vote) {
             return;
         }
         tracing::info!(shard = self.shard(), replica = self.replica(), gone, "the leader's process is gone; standing");

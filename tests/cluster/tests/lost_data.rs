@@ -4,7 +4,7 @@ use std::path::Path;
 
 use holdfast_auth::ClusterSecret;
 use holdfast_bootstrap::Secrets;
-use holdfast_cluster_tests::{Cluster, NodeApi, Setup, Tenant, eventually};
+use holdfast_cluster_tests::{Cluster, NodeApi, Setup, Tenant, eventually, run_dev};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_lost_its_data_is_refused_under_its_old_replica_ids_and_the_others_go_on() {
@@ -130,6 +130,27 @@ async fn is_refused_without_what_it_acknowledged(
     assert!(next > token);
     let view = api.get("orders", "two").await.unwrap();
     assert_eq!(view.holds.iter().map(|hold| hold.token).collect::<Vec<_>>(), [token]);
+
+    // Nobody else is restarted for it.
+    rebuild(cluster, node).await;
+    let log = cluster.nodes[leader].log();
+    let connections = log.lines().filter(|line| line.contains("connected to peer")).count();
+    assert!(connections < 100, "it connected {connections} times");
+    cluster.wait_equal_states().await;
+}
+
+/// Does what the refusal says, as the guide has it: new replica ids, an empty data directory.
+async fn rebuild(cluster: &mut Cluster, node: usize) {
+    cluster.nodes[node].kill().await;
+    let data = cluster.data_dir(node);
+    std::fs::rename(&data, data.with_extension("refused")).expect("the data can be moved away");
+    let (config, name) = (cluster.config_file().display().to_string(), cluster.nodes[node].name().to_owned());
+    let next = run_dev(&["rebuild-node", "--node-id", &name, "--cluster-config", &config]);
+    let file = cluster.dir().join("next.json");
+    std::fs::write(&file, next.expect("the next config is made")).expect("it can be written");
+    cluster.operate(&["apply-config", "--next", &file.display().to_string()]).await.expect("the nodes take it");
+    cluster.nodes[node].start();
+    cluster.wait_ready().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

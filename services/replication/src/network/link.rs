@@ -231,12 +231,12 @@ async fn keep_up(
                 tracing::info!(node = options.node, address = options.address, "connected to peer");
                 let since = Instant::now();
                 last_error.clear();
-                *store.lock() = Some(connection.store_id);
+                *store.lock() = Some(connection.store_id.clone());
                 connected.send_replace(Some(connection.channel));
                 let (own, frames) = (&options.introductions, connection.frames);
                 tokio::select! {
                     () = exchange(&options.node, own, is_full, &mut questions, frames, connection.answers) => {}
-                    () = options.introductions.until_refused(&options.node) => {}
+                    () = options.introductions.until_refused(&connection.store_id) => {}
                 }
                 connected.send_replace(None);
                 *store.lock() = None;

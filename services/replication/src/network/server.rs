@@ -71,12 +71,13 @@ impl RaftService for PeerService {
         let ended = self.host.connections().register(&theirs.node_id);
         let host = self.host.clone();
         tokio::spawn(async move {
-            // Everything of the connection is dropped with the future.
-            let node = theirs.node_id.clone();
+            // Everything of the connection is dropped with the future, and then it counts as ended.
+            let _ending = ended.clone().drop_guard();
+            let store_id = theirs.store_id.clone();
             let serving = serve(host.clone(), theirs, frames, out);
             tokio::select! {
                 _ = ended.run_until_cancelled(serving) => {}
-                () = host.introductions().until_refused(&node) => {}
+                () = host.introductions().until_refused(&store_id) => {}
             }
         });
         Ok(Response::new(ReceiverStream::new(stream)))

@@ -192,6 +192,24 @@ async fn a_leader_that_is_cut_off_stops_reading_in_time_and_never_answers_succes
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_whose_address_refuses_one_follower_goes_on_when_its_own_connection_to_it_is_there() {
+    let cluster = Cluster::formed(Setup::default()).await;
+    let (leader, leads) = cluster.leader().await;
+    cluster.propose(&command("first")).await.expect("answered");
+    let follower = (leader + 1) % cluster.setup.nodes;
+    cluster.refuse(follower, leader);
+    // The follower tries again every half second at the latest, and would stand each time.
+    let began = leads.clock.now_ms();
+    eventually("two seconds under the same leader", || async {
+        assert_eq!(cluster.group(follower).status().leader, Some(replica_id(leader)), "it does not follow any more");
+        (leads.clock.now_ms() >= began + 2_000).then_some(())
+    })
+    .await;
+    propose_to(cluster.group(leader), leads.term, &command("second")).await.expect("answered in the same term");
+    cluster.all_applied().await;
+}
+
 async fn propose_at(cluster: &Cluster, index: usize) -> Reply {
     let term = cluster.group(index).leadership().borrow().expect("it leads").term;
     propose_to(cluster.group(index), term, &command("served by the majority")).await.expect("answered")

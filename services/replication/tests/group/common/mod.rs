@@ -186,6 +186,11 @@ impl Cluster {
         }
     }
 
+    /// Connections from one node to the other end, and new ones are refused; those from the other one stay.
+    pub(crate) fn refuse(&self, from: usize, to: usize) {
+        self.proxies[&(from, to)].refuse();
+    }
+
     /// Cuts a node off from all others, both ways.
     pub(crate) fn cut_off(&self, index: usize, mode: Mode) {
         for ((from, to), proxy) in &self.proxies {

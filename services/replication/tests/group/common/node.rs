@@ -85,8 +85,19 @@ pub(crate) fn dialer() -> Dialer {
         Box::pin(async move {
             let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|error| error.to_string())?;
             let endpoint = endpoint.tcp_nodelay(true);
-            endpoint.connect().await.map_err(|error| DialError::from(error.to_string()))
+            endpoint
+                .connect()
+                .await
+                .map_err(|error| DialError { is_refused: is_refused(&error), reason: error.to_string() })
         })
+    })
+}
+
+fn is_refused(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    causes.any(|cause| {
+        let io = cause.downcast_ref::<std::io::Error>();
+        io.is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused)
     })
 }
 

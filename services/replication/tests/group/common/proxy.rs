@@ -47,6 +47,12 @@ impl Proxy {
         self.target.send_replace(target);
     }
 
+    /// Ends what goes through, and lets nobody listen here any more.
+    pub(crate) fn refuse(&self) {
+        self.set_mode(Mode::Closed);
+        self.task.abort();
+    }
+
     pub(crate) fn set_mode(&self, mode: Mode) {
         self.mode.send_replace(mode);
     }
