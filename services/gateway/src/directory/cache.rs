@@ -76,12 +76,14 @@ where
         let outcome = cell.get_or_init(begin).await.clone();
         if !matches!(outcome, Ok(Some(_))) {
             let missing = self.missing.as_ref().filter(|_| is_own && matches!(outcome, Ok(None)));
-            if let Some(missing) = missing {
-                missing.insert(key.clone(), ());
-            }
             // Only what was found is kept here; the next caller looks up afresh, or joins one who does already.
             let present = self.found.entry_by_ref(key).and_compute_with(|present| match present {
-                Some(present) if Arc::ptr_eq(present.value(), &cell) => Op::Remove,
+                Some(present) if Arc::ptr_eq(present.value(), &cell) => {
+                    if let Some(missing) = missing {
+                        missing.insert(key.clone(), ());
+                    }
+                    Op::Remove
+                }
                 _ => Op::Nop,
             });
             // It was forgotten meanwhile: what was missing may have been made since.
