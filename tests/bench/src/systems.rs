@@ -4,13 +4,12 @@ mod etcd;
 mod redis;
 
 use std::process::Command;
-use std::sync::Arc;
 
 use anyhow::Result;
 
 use crate::clients::{
     CLIENTS_PER_CONNECTION, Client, Door, EtcdClient, GrpcClient, GrpcConnection, RestClient, SessionClient,
-    SessionConnection,
+    SessionConnection, sessions,
 };
 use crate::cluster::{Cluster, Tenant, installed};
 use crate::measure::Storage;
@@ -124,15 +123,16 @@ impl System {
             }
             return Ok(clients);
         }
-        for first in (0..count).step_by(CLIENTS_PER_CONNECTION) {
-            if door == Door::Stream {
-                let namespace = &names[(first / CLIENTS_PER_CONNECTION) % names.len()];
-                let connection = SessionConnection::connect(cluster.gateway(), &tenant.key, namespace).await?;
-                let numbers = first..count.min(first + CLIENTS_PER_CONNECTION);
-                clients
-                    .extend(numbers.map(|it| Client::Stream(SessionClient::new(Arc::clone(&connection), owner(it)))));
-                continue;
+        if door == Door::Stream {
+            let mut connections = Vec::new();
+            for session in 0..sessions(count, names.len()) {
+                let namespace = &names[session % names.len()];
+                connections.push(SessionConnection::connect(cluster.gateway(), &tenant.key, namespace).await?);
             }
+            let client = |(number, connection)| Client::Stream(SessionClient::new(connection, owner(number)));
+            return Ok((0..count).zip(connections.into_iter().cycle()).map(client).collect());
+        }
+        for first in (0..count).step_by(CLIENTS_PER_CONNECTION) {
             let connection = GrpcConnection::connect(cluster.gateway(), &tenant.key).await?;
             for number in first..count.min(first + CLIENTS_PER_CONNECTION) {
                 clients.push(Client::Grpc(GrpcClient::new(connection.clone(), owner(number))));

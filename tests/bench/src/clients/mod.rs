@@ -25,6 +25,13 @@ pub(crate) const WAIT_MS: u64 = 60_000;
 /// Clients that share a connection, where the protocol carries many calls on one (gRPC). Each has its own otherwise.
 pub(crate) const CLIENTS_PER_CONNECTION: usize = 16;
 
+/// Over how many sessions clients are spread, in turns. A session is of one namespace, and all of these are to be at
+/// work: as many sessions as there are namespaces, or one for each client where there are fewer, and more where too many
+/// clients would share a connection.
+pub(crate) fn sessions(clients: usize, namespaces: usize) -> usize {
+    clients.min(namespaces).max(clients.div_ceil(CLIENTS_PER_CONNECTION))
+}
+
 /// What is measured: the service through one of its doors, or a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]

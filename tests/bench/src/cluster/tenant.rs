@@ -1,8 +1,10 @@
 //! The account that the load belongs to.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use holdfast_cluster::Application;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -52,6 +54,12 @@ impl Cluster {
             names.push(name);
         }
         Ok(Tenant { account: u64::from_str_radix(&id, 16)?, key, namespaces: names })
+    }
+
+    /// One of the namespaces in every shard of locks that has any, by shard id.
+    pub(crate) fn one_in_each_shard(&self, tenant: &Tenant) -> BTreeMap<String, String> {
+        let shard = |namespace: &str| self.map.shard_of(Application::Locks, tenant.account, namespace).id.clone();
+        tenant.namespaces.iter().map(|namespace| (shard(namespace), namespace.clone())).collect()
     }
 
     /// Changes limits of an account.

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use futures::future::try_join_all;
-use holdfast_cluster::Application;
 use serde::{Deserialize, Serialize};
 
 use crate::clients::{Client, Door, LockName, Mode};
@@ -73,11 +72,8 @@ pub async fn failover(setup: &Setup, kills: usize) -> Result<Failover> {
 
 /// A lock in every shard that has a namespace, by shard id.
 fn probes(cluster: &Cluster, tenant: &Tenant) -> BTreeMap<String, LockName> {
-    let probe = |namespace: &String| {
-        let shard = cluster.map.shard_of(Application::Locks, tenant.account, namespace).id.clone();
-        (shard, LockName::flat(namespace, "probe".to_owned()))
-    };
-    tenant.namespaces.iter().map(probe).collect()
+    let probe = |namespace: String| LockName::flat(&namespace, "probe".to_owned());
+    cluster.one_in_each_shard(tenant).into_iter().map(|(shard, namespace)| (shard, probe(namespace))).collect()
 }
 
 async fn pair(client: &mut Client, lock: &LockName) -> Result<()> {

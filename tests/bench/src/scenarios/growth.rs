@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::holds::fill;
@@ -22,6 +22,8 @@ const SPREAD_CLIENTS: usize = 256;
 /// Clients while locks are held.
 const CLIENTS: usize = 64;
 const NAMESPACES: usize = 64;
+/// Enough that every shard has one of them.
+const NAMESPACES_PER_SHARD: usize = 12;
 const FEWEST_HOLDS: usize = 1_000;
 
 /// What came of it.
@@ -62,8 +64,10 @@ pub async fn growth(setup: &Setup, most_holds: usize, length: Duration) -> Resul
         let setup = Setup { shards: count, ..setup.clone() };
         for (steps, clients) in [(&mut shards, CLIENTS_PER_SHARD * busy), (&mut spread, SPREAD_CLIENTS)] {
             let cluster = Cluster::start(&setup).await?;
-            let tenant = cluster.tenant(NAMESPACES).await?;
-            let (step, _) = pairs((cluster, tenant), busy, clients, length).await?;
+            let tenant = cluster.tenant(NAMESPACES_PER_SHARD * busy).await?;
+            let namespaces: Vec<String> = cluster.one_in_each_shard(&tenant).into_values().collect();
+            ensure!(namespaces.len() == busy, "of {count} shards {} have a namespace", namespaces.len());
+            let (step, _) = pairs((cluster, tenant), &namespaces, busy, clients, length).await?;
             let Step { rate, server_cpu_us, .. } = step;
             eprintln!("growth: {count} shards, {clients} clients: {rate:.0} pairs/s, {server_cpu_us:.0} µs of CPU");
             steps.push(step);
@@ -71,12 +75,13 @@ pub async fn growth(setup: &Setup, most_holds: usize, length: Duration) -> Resul
     }
     let cluster = Cluster::start(setup).await?;
     let tenant = cluster.tenant(NAMESPACES).await?;
+    let namespaces = tenant.namespaces.clone();
     let (mut own, mut held, mut holds) = ((cluster, tenant), 0, Vec::new());
     let sizes = std::iter::successors(Some(FEWEST_HOLDS), |size| size.checked_mul(10));
     for size in sizes.take_while(|size| *size <= most_holds) {
         fill(&own.0, &own.1, held..size).await?;
         held = size;
-        let (step, back) = pairs(own, size, CLIENTS, length).await?;
+        let (step, back) = pairs(own, &namespaces, size, CLIENTS, length).await?;
         own = back;
         eprintln!("growth: {size} holds: {:.0} pairs/s, {:.0} µs of CPU", step.rate, step.server_cpu_us);
         holds.push(step);
@@ -86,13 +91,13 @@ pub async fn growth(setup: &Setup, most_holds: usize, length: Duration) -> Resul
 
 async fn pairs(
     (cluster, tenant): (Cluster, Tenant),
+    namespaces: &[String],
     size: usize,
     clients: usize,
     length: Duration,
 ) -> Result<(Step, (Cluster, Tenant))> {
-    let namespaces = tenant.namespaces.clone();
     let system = System::Holdfast(Box::new(cluster), tenant);
-    let workers = Worker::prepare(&system, Door::Stream, Kind::Pairs, clients, &namespaces).await?;
+    let workers = Worker::prepare(&system, Door::Stream, Kind::Pairs, clients, namespaces).await?;
     let window = Window { warm_up: Duration::from_secs(1), measured: length };
     let outcome = load::run(&system, workers, Pace::Closed, window).await?;
     let measured = Measurement::new(Kind::Pairs, Door::Stream, clients, namespaces.len(), Pace::Closed, outcome);

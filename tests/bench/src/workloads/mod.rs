@@ -15,7 +15,7 @@ use futures::future::try_join_all;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
-use crate::clients::{CLIENTS_PER_CONNECTION, Client, Door, LockName};
+use crate::clients::{Client, Door, LockName, sessions};
 use crate::load::Recorder;
 use crate::systems::System;
 
@@ -100,15 +100,17 @@ impl Worker {
     /// # Errors
     /// When a client can't connect, or a lock is not free.
     pub async fn prepare(system: &System, door: Door, kind: Kind, count: usize, names: &[String]) -> Result<Vec<Self>> {
+        // Trees are shared through sessions as through the other doors: no more namespaces than there are trees.
+        let names = if kind == Kind::ReadersWriters { &names[..names.len().min(TREES)] } else { names };
         let clients = system.connect(door, count, names).await?;
+        let sessions = sessions(count, names.len());
         let turn = PREPARED.fetch_add(1, Ordering::Relaxed);
         let workers = clients.into_iter().enumerate().map(|(number, client)| {
             let lock = |at: usize| match kind {
                 Kind::ReadersWriters => leaf(names, turn, at),
                 Kind::Contended => LockName::flat(&names[0], format!("wanted-{turn}")),
                 _ => {
-                    // A session is of one namespace.
-                    let spread = if door == Door::Stream { number / CLIENTS_PER_CONNECTION } else { number + at };
+                    let spread = if door == Door::Stream { number % sessions } else { number + at };
                     LockName::flat(&names[spread % names.len()], format!("client-{turn}-{number}-{at}"))
                 }
             };
