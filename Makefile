@@ -8,7 +8,7 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)
 export ROCKSDB_STATIC ?= 1
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup build run cluster test console-shots explore deploy deploy-check backup-of-a-million bench tenants bench-core sim plants chaos faults failover fuzz fuzz-guided verify fix clean clean-all
+.PHONY: help setup build run cluster test console-shots explore deploy deploy-check backup-of-a-million bench profile tenants bench-core sim plants chaos faults failover fuzz fuzz-guided verify fix clean clean-all
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -54,6 +54,9 @@ WORKLOADS ?= pairs,pairs-one-namespace,contended,readers-writers,extend,get,hold
 
 bench: build ## Measure beside etcd and Redis (about half an hour) and write the results to docs/bench; flags in ARGS="...".
 	bin/dev bench --workloads $(WORKLOADS) --holds 1000000 --rates 400 --compare etcd,redis --out docs/bench $(ARGS)
+
+profile: build ## Show where the CPU of servers goes under load: flame graphs and a table in docs/bench. Needs perf.
+	@tools/profile docs/bench
 
 bench-core: setup ## Measure the core (queues of 100,000 too), the codec, the committer and a replica without network.
 	cargo test --release --workspace --test measure -- --ignored --nocapture

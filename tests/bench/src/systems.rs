@@ -8,8 +8,8 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::clients::{
-    CLIENTS_PER_CONNECTION, Client, Door, EtcdClient, GrpcClient, GrpcConnection, RestClient, SessionClient,
-    SessionConnection, sessions,
+    CLIENTS_PER_CONNECTION, Client, Door, EtcdClient, GrpcClient, GrpcConnection, RestClient, Session, SessionClient,
+    channel, sessions,
 };
 use crate::cluster::{Cluster, Tenant, installed};
 use crate::measure::Storage;
@@ -124,13 +124,17 @@ impl System {
             return Ok(clients);
         }
         if door == Door::Stream {
-            let mut connections = Vec::new();
-            for session in 0..sessions(count, names.len()) {
-                let namespace = &names[session % names.len()];
-                connections.push(SessionConnection::connect(cluster.gateway(), &tenant.key, namespace).await?);
+            let mut channels = Vec::new();
+            for _ in (0..count).step_by(CLIENTS_PER_CONNECTION) {
+                channels.push(channel(cluster.gateway()).await?);
             }
-            let client = |(number, connection)| Client::Stream(SessionClient::new(connection, owner(number)));
-            return Ok((0..count).zip(connections.into_iter().cycle()).map(client).collect());
+            let mut opened = Vec::new();
+            for session in 0..sessions(count, names.len()) {
+                let (channel, namespace) = (&channels[session % channels.len()], &names[session % names.len()]);
+                opened.push(Session::open(channel.clone(), &tenant.key, namespace).await?);
+            }
+            let client = |(number, session)| Client::Stream(SessionClient::new(session, owner(number)));
+            return Ok((0..count).zip(opened.into_iter().cycle()).map(client).collect());
         }
         for first in (0..count).step_by(CLIENTS_PER_CONNECTION) {
             let connection = GrpcConnection::connect(cluster.gateway(), &tenant.key).await?;

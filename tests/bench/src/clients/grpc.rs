@@ -19,12 +19,19 @@ pub(crate) struct GrpcConnection {
     authorization: MetadataValue<Ascii>,
 }
 
+/// Connects, once.
+pub(crate) async fn channel(gateway: SocketAddr) -> Result<Channel> {
+    let endpoint = Endpoint::from_shared(format!("http://{gateway}"))?.tcp_nodelay(true);
+    Ok(endpoint.connect_timeout(Duration::from_secs(5)).connect().await?)
+}
+
 impl GrpcConnection {
     /// Connects.
     pub(crate) async fn connect(gateway: SocketAddr, key: &str) -> Result<Self> {
-        let endpoint = Endpoint::from_shared(format!("http://{gateway}"))?.tcp_nodelay(true);
-        let channel = endpoint.connect_timeout(Duration::from_secs(5)).connect().await?;
-        Ok(Self { client: LocksServiceClient::new(channel), authorization: format!("Bearer {key}").parse()? })
+        Ok(Self {
+            client: LocksServiceClient::new(channel(gateway).await?),
+            authorization: format!("Bearer {key}").parse()?,
+        })
     }
 }
 

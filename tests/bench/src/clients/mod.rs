@@ -13,10 +13,10 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use etcd::{EtcdClient, EtcdConnection};
-pub(crate) use grpc::{GrpcClient, GrpcConnection};
+pub(crate) use grpc::{GrpcClient, GrpcConnection, channel};
 pub(crate) use redis::RedisClient;
 pub(crate) use rest::RestClient;
-pub(crate) use session::{SessionClient, SessionConnection};
+pub(crate) use session::{Session, SessionClient};
 
 /// Long enough that nothing expires while it is measured.
 pub(crate) const TTL_MS: u64 = 3_600_000;
@@ -27,7 +27,7 @@ pub(crate) const CLIENTS_PER_CONNECTION: usize = 16;
 
 /// Over how many sessions clients are spread, in turns. A session is of one namespace, and all of these are to be at
 /// work: as many sessions as there are namespaces, or one for each client where there are fewer, and more where too many
-/// clients would share a connection.
+/// clients would share one. As many sessions share a connection as have as many clients as may share it.
 pub(crate) fn sessions(clients: usize, namespaces: usize) -> usize {
     clients.min(namespaces).max(clients.div_ceil(CLIENTS_PER_CONNECTION))
 }
@@ -40,7 +40,7 @@ pub enum Door {
     Rest,
     /// Holdfast, unary gRPC.
     Grpc,
-    /// Holdfast, the session stream over gRPC: clients that share a connection share its session.
+    /// Holdfast, the session stream over gRPC: clients that share a connection share its sessions.
     Stream,
     /// etcd, its v3 API.
     Etcd,

@@ -1,7 +1,7 @@
-//! The session stream: one connection that several clients share, each a `holder` of the session.
+//! The session stream: sessions over connections that several of them share, and clients that share a session, each a
+//! `holder` of it.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Endpoint;
+use tonic::transport::Channel;
 use tonic::{Request, Streaming};
 
 use super::{LockName, Mode};
@@ -26,8 +26,8 @@ const TTL_MS: u64 = 60_000;
 /// Nothing is waited for any longer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
-/// A connection with its session.
-pub(crate) struct SessionConnection {
+/// A session: a stream of a connection.
+pub(crate) struct Session {
     out: Mutex<Out>,
     waiting: Mutex<Waiting>,
 }
@@ -45,11 +45,9 @@ struct Waiting {
     ended: Option<String>,
 }
 
-impl SessionConnection {
-    /// Connects, and opens a session in a namespace.
-    pub(crate) async fn connect(gateway: SocketAddr, key: &str, namespace: &str) -> Result<Arc<Self>> {
-        let endpoint = Endpoint::from_shared(format!("http://{gateway}"))?.tcp_nodelay(true);
-        let channel = endpoint.connect_timeout(Duration::from_secs(5)).connect().await?;
+impl Session {
+    /// Opens a session in a namespace.
+    pub(crate) async fn open(channel: Channel, key: &str, namespace: &str) -> Result<Arc<Self>> {
         let (messages, outgoing) = mpsc::channel(QUEUE);
         let mut request = Request::new(ReceiverStream::new(outgoing));
         request.metadata_mut().insert("authorization", format!("Bearer {key}").parse()?);
@@ -118,7 +116,7 @@ impl SessionConnection {
     }
 }
 
-async fn read(told: &mut Streaming<ServerMessage>, connection: &std::sync::Weak<SessionConnection>) -> String {
+async fn read(told: &mut Streaming<ServerMessage>, connection: &std::sync::Weak<Session>) -> String {
     loop {
         match told.message().await {
             Ok(Some(message)) => match connection.upgrade() {
@@ -133,7 +131,7 @@ async fn read(told: &mut Streaming<ServerMessage>, connection: &std::sync::Weak<
 
 /// A client on a session's connection.
 pub struct SessionClient {
-    connection: Arc<SessionConnection>,
+    connection: Arc<Session>,
     owner: String,
     asked: u64,
     /// The names of the requests that hold something, by token.
@@ -141,7 +139,7 @@ pub struct SessionClient {
 }
 
 impl SessionClient {
-    pub(crate) fn new(connection: Arc<SessionConnection>, owner: String) -> Self {
+    pub(crate) fn new(connection: Arc<Session>, owner: String) -> Self {
         Self { connection, owner, asked: 0, held: HashMap::new() }
     }
 
