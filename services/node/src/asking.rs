@@ -20,14 +20,14 @@ type Look = Option<Reply>;
 /// Answers a query.
 pub(crate) async fn ask(replica: &Replica, query: &Query, deadline: Instant) -> Outcome {
     loop {
-        // Before the look, so that no change after it is missed.
-        let mut changed = std::pin::pin!(replica.machine.table_changed().notified());
-        changed.as_mut().enable();
+        // Before the look, so that no outcome after it is missed.
+        let mut judged = std::pin::pin!(replica.machine.judged().notified());
+        judged.as_mut().enable();
         match look(replica, query, deadline).await {
             Ok(Some(reply)) => return Outcome::Reply(Bytes::from(codec::encode(&reply))),
             Err(error) => return redirect(error),
             Ok(None) => {
-                if timeout_at(deadline, changed).await.is_err() {
+                if timeout_at(deadline, judged).await.is_err() {
                     return Outcome::NotProposed("the session is being judged".into());
                 }
             }

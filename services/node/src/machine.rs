@@ -43,6 +43,8 @@ pub struct ShardMachine {
     signals: watch::Sender<Signals>,
     /// The table of the leader has something new to wait for.
     table_changed: Notify,
+    /// What became of sessions that were judged is known.
+    judged: Notify,
 }
 
 /// The state and, while this replica leads, what a leader keeps besides. One lock, so that they are never apart.
@@ -60,7 +62,7 @@ impl ShardMachine {
             observer.began(shard, &core);
         }
         let inner = Mutex::new(Inner { core, table: None });
-        Self { shard: shard.to_owned(), observer, inner, signals, table_changed: Notify::new() }
+        Self { shard: shard.to_owned(), observer, inner, signals, table_changed: Notify::new(), judged: Notify::new() }
     }
 
     /// Works with the state and the table of the leader of that term; nothing when it no longer leads. Duties are woken
@@ -86,6 +88,12 @@ impl ShardMachine {
     /// Wakes the duties that wait for something in the table.
     pub(crate) fn table_changed(&self) -> &Notify {
         &self.table_changed
+    }
+
+    /// Wakes those who wait for what becomes of a session that is being judged. Not the same as a change of the table: a
+    /// look at it may wake duties, and whoever looks again whenever it changed would wake itself without end.
+    pub(crate) fn judged(&self) -> &Notify {
+        &self.judged
     }
 
     /// Follows what the duties wait for.
@@ -182,6 +190,7 @@ impl Machine for ShardMachine {
         inner.table = term.map(|term| Table::begin(term, &inner.core));
         drop(inner);
         self.table_changed.notify_waiters();
+        self.judged.notify_waiters();
     }
 
     fn clock_ms(&self) -> u64 {

@@ -40,7 +40,7 @@ pub(super) async fn run(group: &Group, machine: &ShardMachine, leads: Leadership
         tracing::info!(shard = group.shard(), sessions = ids.len(), "sessions were silent for too long");
         end(group, leads, ids.clone(), seen).await;
         machine.as_leader(leads.term, |_, table| table.sessions.judged(&ids, Instant::now()));
-        machine.table_changed().notify_waiters();
+        machine.judged().notify_waiters();
     }
 }
 
