@@ -13,6 +13,10 @@ use anyhow::{Context, Result};
 
 /// The program that runs one seed.
 const PROGRAM: &str = "holdfast-sim-seed";
+/// In real time; a run takes seconds.
+const ENDS_WITHIN: Duration = Duration::from_secs(300);
+/// What `timeout` answers when the time was over.
+const TIMED_OUT: i32 = 124;
 
 /// How a seed is run.
 #[derive(Debug, Clone, Default)]
@@ -43,7 +47,9 @@ impl Run {
     /// When the program can't be run.
     pub fn carry_out(&self) -> Result<Found> {
         let program = program()?;
-        let mut command = Command::new(&program);
+        // Simulated time stands still while anything goes round without waiting, so the real one has to end such a run.
+        let mut command = Command::new("timeout");
+        command.arg(ENDS_WITHIN.as_secs().to_string()).arg(&program);
         // Whoever runs this may have set a seed for something else.
         command.env_remove("SEED").arg("--seed").arg(self.seed.to_string());
         for (flag, is_set) in [("--calm", self.calm), ("--packets", self.packets)] {
@@ -61,7 +67,12 @@ impl Run {
         let Output { status, stdout, stderr } =
             command.output().with_context(|| format!("{} can't be run", program.display()))?;
         let text = String::from_utf8_lossy(&stdout).into_owned();
-        Ok(Found { is_nothing: status.success(), text, errors: String::from_utf8_lossy(&stderr).into_owned() })
+        let mut errors = String::from_utf8_lossy(&stderr).into_owned();
+        if status.code() == Some(TIMED_OUT) {
+            errors +=
+                &format!("seed {} did not end within {ENDS_WITHIN:?}: something goes round for ever\n", self.seed);
+        }
+        Ok(Found { is_nothing: status.success(), text, errors })
     }
 }
 
