@@ -22,6 +22,7 @@ pub(crate) use ports::free_address;
 pub use process::Process;
 pub(crate) use programs::installed;
 use programs::program;
+pub(crate) use tenant::NAMESPACES_PER_SHARD;
 pub use tenant::Tenant;
 
 /// How many nodes there are, and replicas of each shard.

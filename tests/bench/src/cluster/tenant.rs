@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 
 use super::Cluster;
 
+/// Namespaces for each shard of locks, so that every shard has one of them.
+pub(crate) const NAMESPACES_PER_SHARD: usize = 12;
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An account with a key and no limit of rate.

@@ -8,13 +8,11 @@ use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
 
 use crate::clients::{Client, Door, LockName, Mode};
-use crate::cluster::{Cluster, NODES, Setup, Tenant};
+use crate::cluster::{Cluster, NAMESPACES_PER_SHARD, NODES, Setup, Tenant};
 use crate::load::Recorder;
 use crate::report::Quantiles;
 use crate::systems::System;
 
-/// Enough that every shard has one of them.
-const NAMESPACES_PER_SHARD: u32 = 12;
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(1);
 const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
 
@@ -39,7 +37,7 @@ pub struct Failover {
 /// When the cluster does not come back.
 pub async fn failover(setup: &Setup, kills: usize) -> Result<Failover> {
     let mut cluster = Cluster::start(setup).await?;
-    let tenant = cluster.tenant((setup.shards * NAMESPACES_PER_SHARD) as usize).await?;
+    let tenant = cluster.tenant(setup.shards as usize * NAMESPACES_PER_SHARD).await?;
     let probes = probes(&cluster, &tenant);
     let recorder = Recorder::default();
     for _ in 0..kills {

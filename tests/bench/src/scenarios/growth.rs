@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::holds::fill;
 use crate::clients::Door;
-use crate::cluster::{Cluster, Setup, Tenant};
+use crate::cluster::{Cluster, NAMESPACES_PER_SHARD, Setup, Tenant};
 use crate::load::{self, Pace, Window};
 use crate::report::{Measurement, Quantiles};
 use crate::systems::System;
@@ -22,8 +22,6 @@ const SPREAD_CLIENTS: usize = 256;
 /// Clients while locks are held.
 const CLIENTS: usize = 64;
 const NAMESPACES: usize = 64;
-/// Enough that every shard has one of them.
-const NAMESPACES_PER_SHARD: usize = 12;
 const FEWEST_HOLDS: usize = 1_000;
 
 /// What came of it.
