@@ -1,14 +1,16 @@
 //! Growth: what an operation costs with more shards busy, and with more locks held.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::holds::fill;
+use super::wait_for;
 use crate::clients::Door;
 use crate::cluster::{Cluster, NAMESPACES_PER_SHARD, Setup, Tenant};
 use crate::load::{self, Pace, Window};
+use crate::measure::Sample;
 use crate::report::{Measurement, Quantiles};
 use crate::systems::System;
 use crate::workloads::{Kind, Worker};
@@ -21,6 +23,10 @@ const CLIENTS_PER_SHARD: usize = 16;
 const SPREAD_CLIENTS: usize = 256;
 /// Clients while locks are held.
 const CLIENTS: usize = 64;
+/// Processors that servers may use at rest.
+const RESTING: f64 = 0.1;
+const LOOKED_AT: Duration = Duration::from_secs(1);
+const SETTLES_WITHIN: Duration = Duration::from_secs(120);
 const NAMESPACES: usize = 64;
 const FEWEST_HOLDS: usize = 1_000;
 
@@ -79,12 +85,28 @@ pub async fn growth(setup: &Setup, most_holds: usize, length: Duration) -> Resul
     for size in sizes.take_while(|size| *size <= most_holds) {
         fill(&own.0, &own.1, held..size).await?;
         held = size;
+        settle(&own.0).await?;
         let (step, back) = pairs(own, &namespaces, size, CLIENTS, length).await?;
         own = back;
         eprintln!("growth: {size} holds: {:.0} pairs/s, {:.0} µs of CPU", step.rate, step.server_cpu_us);
         holds.push(step);
     }
     Ok(Growth { shards, spread, holds })
+}
+
+/// Waits until the servers take hardly more than they do when nobody calls: many locks at once leave snapshots and
+/// compactions behind that would be counted as the cost of a pair.
+async fn settle(cluster: &Cluster) -> Result<()> {
+    let (begun, pids) = (Instant::now(), cluster.pids());
+    loop {
+        let before = Sample::take(&pids)?;
+        wait_for(LOOKED_AT).await;
+        let used: f64 = Sample::take(&pids)?.since(&before).cpu_seconds.values().sum();
+        if used < RESTING * LOOKED_AT.as_secs_f64() {
+            return Ok(());
+        }
+        ensure!(begun.elapsed() < SETTLES_WITHIN, "servers that nobody calls still use {used} s of CPU a second");
+    }
 }
 
 async fn pairs(
