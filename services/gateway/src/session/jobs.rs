@@ -67,7 +67,7 @@ impl Running {
 
 impl Job {
     /// The request that it asks for.
-    fn asks_for(&self) -> Option<&str> {
+    pub(super) fn asks_for(&self) -> Option<&str> {
         match self {
             Self::Lock(lock) => Some(&lock.request_id),
             Self::Again(request_id) => Some(request_id),
@@ -75,12 +75,18 @@ impl Job {
         }
     }
 
-    fn ends(&self, request_id: &str) -> bool {
+    /// Whether it ends the request.
+    pub(super) fn ends(&self, request_id: &str) -> bool {
         match self {
             Self::Release(release) => release.request_id == request_id,
             Self::ReleaseAll | Self::Close => true,
             _ => false,
         }
+    }
+
+    /// Whether its answer says more than that it was done.
+    pub(super) fn needs_answer(&self) -> bool {
+        !matches!(self, Self::Release(_) | Self::ReleaseAll)
     }
 
     /// Whether others like it may go to the shard in the same command.

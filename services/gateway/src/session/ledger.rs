@@ -140,6 +140,21 @@ impl Ledger {
         }
     }
 
+    /// A request was released, and what is held now was not told: holds end that no other request of its thread claims.
+    pub(super) fn released_unseen(&mut self, request_id: &str) {
+        let Some(released) = self.requests.remove(request_id) else { return };
+        let claimed = released.lock.resources.iter().map(|claim| Path(claim.path.clone()));
+        for path in claimed.collect::<Vec<_>>() {
+            if self.is_last_claim(&path, Some(&released)) {
+                let is_of_thread = |hold: &Hold| hold.holder.as_ref() == Some(&released.lock.holder);
+                let of_thread = self.at(&path).filter(|(_, hold)| is_of_thread(hold));
+                for token in of_thread.map(|(token, _)| token).collect::<Vec<_>>() {
+                    self.holds.remove(&(path.clone(), token));
+                }
+            }
+        }
+    }
+
     /// Everything was released; the requests that it ends.
     pub(super) fn released_all(&mut self) -> Vec<String> {
         self.holds.clear();

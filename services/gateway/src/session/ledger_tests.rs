@@ -87,6 +87,29 @@ fn among_more_readers_than_are_shown_the_requests_of_this_connection_decide() {
 }
 
 #[test]
+fn a_release_whose_answer_was_lost_ends_what_no_other_request_of_the_same_thread_claims() {
+    let mut ledger = Ledger::new("se_1");
+    let of = |request_id: &str, holder: &str, paths: &[&str]| {
+        let lock = Lock::clone(&lock(request_id, paths, Mode::Read));
+        Arc::new(Lock { holder: Some(holder.to_owned()), ..lock })
+    };
+    let held = |holder: &str, token| {
+        let owner = Owner::Session { session_id: "se_1".to_owned(), holder: Some(holder.to_owned()) };
+        HolderView { owner, ..held_by("se_1", Mode::Read, token) }
+    };
+    let both = || vec![held("t1", 5), held("t2", 6)];
+    ledger.granted(&of("a", "t1", &["x"]), 5, &[view("x", vec![held("t1", 5)], 1)]);
+    ledger.granted(&of("b", "t2", &["x"]), 6, &[view("x", both(), 2)]);
+    ledger.granted(&of("c", "t1", &["x", "y"]), 7, &[view("x", both(), 2), view("y", vec![held("t1", 7)], 1)]);
+    ledger.released_unseen("a");
+    assert_eq!(believed(&ledger).len(), 3, "another request of the thread claims it");
+    ledger.released_unseen("c");
+    assert_eq!(believed(&ledger), [("x".into(), Mode::Read, 6)]);
+    ledger.released_unseen("b");
+    assert!(believed(&ledger).is_empty() && ledger.standing("b").is_none());
+}
+
+#[test]
 fn what_was_listed_after_a_resume_is_believed_until_it_is_lost_or_released() {
     let mut ledger = Ledger::new("se_1");
     for (path, token) in [("x", 3), ("y", 4)] {

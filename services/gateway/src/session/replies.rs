@@ -44,23 +44,29 @@ impl Live<'_> {
 
     async fn all_answered(
         &mut self,
-        mut jobs: Vec<Job>,
+        jobs: Vec<Job>,
         tries: u8,
         outcomes: Vec<Result<Answer, Refusal>>,
         clock_ms: u64,
     ) -> Result<(), Ending> {
-        let is_release = |job: &Job| matches!(job, Job::Release(_) | Job::ReleaseAll);
-        for (at, outcome) in outcomes.into_iter().enumerate() {
-            let Some(job) = jobs.get(at) else { return Ok(()) };
+        let mut again = Vec::new();
+        for (at, (job, outcome)) in jobs.iter().zip(outcomes).enumerate() {
             match outcome {
                 Err(refusal) => self.refused(job, refusal).await?,
-                // A copy came first, and nothing is left to tell what it came to. What follows depends on it.
-                Ok(Answer::Ignored) if !is_release(job) && tries < TRIES => {
-                    return self.start(jobs.split_off(at), tries + 1).await;
+                // A copy came first, and what it came to was lost with the answer to it.
+                Ok(Answer::Ignored) if job.needs_answer() => {
+                    if !is_over(job, &jobs[at + 1..]) {
+                        again.push(job.clone());
+                    }
                 }
-                Ok(Answer::Ignored) if !is_release(job) => self.failed(job, unknown()).await?,
                 Ok(answer) => self.done(job, answer, clock_ms).await?,
             }
+        }
+        if tries < TRIES && !again.is_empty() {
+            return self.start(again, tries + 1).await;
+        }
+        for job in &again {
+            self.failed(job, unknown()).await?;
         }
         Ok(())
     }
@@ -78,7 +84,7 @@ impl Live<'_> {
             (Job::Release(release), answer) => {
                 match answer {
                     Answer::Released { locks, .. } => self.ledger.released(&release.request_id, &locks),
-                    _ => self.ledger.forget(&release.request_id),
+                    _ => self.ledger.released_unseen(&release.request_id),
                 }
                 self.tell(ServerMessage::Ready { request_id: Some(release.request_id.clone()) }).await
             }
@@ -240,6 +246,12 @@ impl Live<'_> {
             other => Err(Ending::Failed(ApiError::from(other))),
         }
     }
+}
+
+/// Whether jobs that went to the shard with it and were done after it ended what it asked for. To ask for that again would
+/// be to do it a second time: its caller is told of the end only.
+fn is_over(job: &Job, later: &[Job]) -> bool {
+    job.asks_for().is_some_and(|request_id| later.iter().any(|other| other.ends(request_id)))
 }
 
 fn unknown() -> ApiError {
