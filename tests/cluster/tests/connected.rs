@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use futures::future::join_all;
 use futures::{SinkExt, StreamExt};
 use holdfast_cluster_tests::{Cluster, Setup, eventually};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
@@ -18,6 +21,8 @@ const CLIENTS: usize = 16;
 const KILLS: usize = 5;
 /// Of each client, before the next leader is killed.
 const ROUNDS: u64 = 50;
+/// Far longer than a failover takes.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(30);
 const LAST: &str = "the last to hold anything";
 
 /// A session and its connection.
@@ -50,35 +55,49 @@ impl Client {
     }
 
     async fn hear(&mut self) -> Value {
-        let frame = self.socket.next().await.expect("the connection stays").expect("the connection stays");
-        serde_json::from_slice(&frame.into_data()).expect("messages are JSON")
+        timeout(ANSWERED_WITHIN, self.next_text()).await.expect("an answer comes")
     }
 
-    /// Waits for what becomes of a request. What is heard on the way may only be of requests.
-    async fn until(&mut self, request_id: &str, state: &str) {
+    async fn next_text(&mut self) -> Value {
         loop {
-            let heard = self.hear().await;
-            assert_eq!(heard["type"], "state", "while {request_id} was to be {state}: {heard}");
-            if heard["request_id"] == request_id && heard["state"] == state {
-                return;
+            let frame = self.socket.next().await.expect("the connection stays").expect("the connection stays");
+            if let Message::Text(text) = frame {
+                return serde_json::from_str(&text).expect("messages are JSON");
             }
+        }
+    }
+
+    /// Waits until all these requests are in that state. What is heard on the way may only be of requests.
+    async fn until(&mut self, state: &str, mut requests: Vec<&str>) {
+        while !requests.is_empty() {
+            let heard = self.hear().await;
+            assert_eq!(heard["type"], "state", "while {requests:?} were to be {state}: {heard}");
+            requests.retain(|request_id| heard["request_id"] != *request_id || heard["state"] != state);
         }
     }
 
     /// Takes a lock and gives it back; in every other round it hands it on within the session first, all in one piece.
     async fn round(&mut self, path: &str, number: u64) {
-        let (first, second) = (format!("first-{number}"), format!("second-{number}"));
+        let [first, second, third] = ["first", "second", "third"].map(|which| format!("{which}-{number}"));
         let resources = json!([{"path": [path], "mode": "WRITE"}]);
         let lock = |id: &str| json!({"type": "lock", "request_id": id, "holder": id, "resources": resources});
         let release = |id: &str| json!({"type": "release", "request_id": id});
         self.say([lock(&first)]).await;
-        self.until(&first, "ACQUIRED").await;
-        if number.is_multiple_of(2) {
-            self.say([release(&first)]).await;
-            return self.until(&first, "READY").await;
+        self.until("ACQUIRED", vec![&first]).await;
+        match number % 4 {
+            0 | 2 => {
+                self.say([release(&first)]).await;
+                self.until("READY", vec![&first]).await;
+            }
+            1 => {
+                self.say([lock(&second), release(&first), release(&second)]).await;
+                self.until("READY", vec![&first, &second]).await;
+            }
+            _ => {
+                self.say([lock(&second), release(&first), lock(&third), json!({"type": "release_all"})]).await;
+                self.until("READY", vec![&first, &second, &third]).await;
+            }
         }
-        self.say([lock(&second), release(&first), release(&second)]).await;
-        self.until(&second, "READY").await;
     }
 }
 

@@ -184,8 +184,12 @@ impl Live<'_> {
     }
 
     fn ask_believed(&self, held: &[BelievedHold]) -> BoxFuture<'static, ApiResult<Reply>> {
-        let still = held.iter().filter(|hold| self.ledger.holds(&hold.path, hold.fencing_token));
-        let held: Vec<BelievedHold> = still.cloned().collect();
+        // As they are now: since they were listed some were released, or are held in another mode.
+        let still = |hold: &BelievedHold| {
+            let mode = self.ledger.mode(&hold.path, hold.fencing_token)?;
+            Some(BelievedHold { mode, ..hold.clone() })
+        };
+        let held: Vec<BelievedHold> = held.iter().filter_map(still).collect();
         let (namespace, session_id) = (self.place.namespace.clone(), self.place.session_id.clone());
         Arc::clone(&self.place).query(Query::Believed { namespace, session_id, held }).boxed()
     }

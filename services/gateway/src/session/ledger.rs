@@ -69,9 +69,14 @@ impl Ledger {
     }
 
     pub(super) fn holds(&self, path: &Path, token: FencingToken) -> bool {
+        self.mode(path, token).is_some()
+    }
+
+    /// The mode of a hold, if it is there.
+    pub(super) fn mode(&self, path: &Path, token: FencingToken) -> Option<Mode> {
         // The key owns its path, so it is looked for from its place on.
         let from = (path.clone(), token);
-        self.holds.contains_key(&from)
+        self.holds.get(&from).map(|hold| hold.mode)
     }
 
     /// The client of a resumed session holds this.

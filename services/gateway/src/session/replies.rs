@@ -49,17 +49,22 @@ impl Live<'_> {
         outcomes: Vec<Result<Answer, Refusal>>,
         clock_ms: u64,
     ) -> Result<(), Ending> {
+        // A copy came first, and what it came to was lost with the answer to it.
+        let is_copy = outcomes.contains(&Ok(Answer::Ignored));
         let mut again = Vec::new();
         for (at, (job, outcome)) in jobs.iter().zip(outcomes).enumerate() {
-            match outcome {
-                Err(refusal) => self.refused(job, refusal).await?,
-                // A copy came first, and what it came to was lost with the answer to it.
-                Ok(Answer::Ignored) if job.needs_answer() => {
-                    if !is_over(job, &jobs[at + 1..]) {
-                        again.push(job.clone());
+            let end = if is_copy { end_of(job, &jobs[at + 1..]) } else { None };
+            match (end, outcome) {
+                (Some(Job::ReleaseAll), _) => {
+                    // Of requests that are known it is told when the answer to that has its turn.
+                    if let Some(request_id) = job.asks_for().filter(|id| self.ledger.standing(id).is_none()) {
+                        self.tell(ServerMessage::Ready { request_id: Some(request_id.to_owned()) }).await?;
                     }
                 }
-                Ok(answer) => self.done(job, answer, clock_ms).await?,
+                (Some(_), _) => {}
+                (None, Err(refusal)) => self.refused(job, refusal).await?,
+                (None, Ok(Answer::Ignored)) if job.needs_answer() => again.push(job.clone()),
+                (None, Ok(answer)) => self.done(job, answer, clock_ms).await?,
             }
         }
         if tries < TRIES && !again.is_empty() {
@@ -83,7 +88,7 @@ impl Live<'_> {
             }
             (Job::Release(release), answer) => {
                 match answer {
-                    Answer::Released { locks, .. } => self.ledger.released(&release.request_id, &locks),
+                    Answer::Released { locks, released: true } => self.ledger.released(&release.request_id, &locks),
                     _ => self.ledger.released_unseen(&release.request_id),
                 }
                 self.tell(ServerMessage::Ready { request_id: Some(release.request_id.clone()) }).await
@@ -248,10 +253,12 @@ impl Live<'_> {
     }
 }
 
-/// Whether jobs that went to the shard with it and were done after it ended what it asked for. To ask for that again would
-/// be to do it a second time: its caller is told of the end only.
-fn is_over(job: &Job, later: &[Job]) -> bool {
-    job.asks_for().is_some_and(|request_id| later.iter().any(|other| other.ends(request_id)))
+/// What ended a job's request, of those that went to the shard with it and were done after it. To ask for the request
+/// again would be to do it a second time: its caller is told of the end only, by the release of that name if there is one.
+fn end_of<'a>(job: &Job, later: &'a [Job]) -> Option<&'a Job> {
+    let request_id = job.asks_for()?;
+    let is_its_release = |other: &&Job| matches!(other, Job::Release(release) if release.request_id == request_id);
+    later.iter().find(is_its_release).or_else(|| later.iter().find(|other| other.ends(request_id)))
 }
 
 fn unknown() -> ApiError {
