@@ -117,7 +117,8 @@ fn cases(options: &Options) -> Vec<Case> {
     cases
 }
 
-/// Rounds over all cases; in each case all systems, one after the other.
+/// Rounds over all cases; in each case all systems, one after the other, and in every other round the other way round:
+/// what one leaves behind is not always left to the same.
 async fn measure(options: &Options, cases: &[Case], report: &mut Report) -> Result<()> {
     let systems = start(options).await?;
     for system in &systems {
@@ -130,7 +131,11 @@ async fn measure(options: &Options, cases: &[Case], report: &mut Report) -> Resu
     };
     for round in 0..options.rounds {
         for case in cases {
-            for (system, door) in targets(options, &systems).filter(|(_, door)| case.kind.runs_on(*door)) {
+            let mut targets: Vec<_> = targets(options, &systems).filter(|(_, door)| case.kind.runs_on(*door)).collect();
+            if round % 2 == 1 {
+                targets.reverse();
+            }
+            for (system, door) in targets {
                 let names = &names[..case.namespaces];
                 let workers = Worker::prepare(system, door, case.kind, case.clients, names).await;
                 let workers = workers.with_context(|| format!("preparing {} on {door}", case.kind.name()))?;

@@ -25,7 +25,7 @@ pub struct Report {
     pub made_at: String,
     /// The command that makes it again.
     pub command: String,
-    /// Version of this service.
+    /// Version of this service, and the commit of the checkout that it was measured in.
     pub version: String,
     /// Versions of the peers.
     pub servers: Vec<String>,
@@ -61,7 +61,7 @@ impl Report {
         Self {
             made_at,
             command,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: version(),
             servers: Vec::new(),
             machine,
             measurements: Vec::new(),
@@ -103,4 +103,11 @@ impl Report {
         }
         Ok(())
     }
+}
+
+fn version() -> String {
+    let commit = std::process::Command::new("git").args(["describe", "--always", "--dirty"]).output();
+    let commit = commit.ok().filter(|said| said.status.success()).and_then(|said| String::from_utf8(said.stdout).ok());
+    let commit = commit.map(|commit| format!(" at {}", commit.trim()));
+    format!("{}{}", env!("CARGO_PKG_VERSION"), commit.unwrap_or_default())
 }
