@@ -47,7 +47,11 @@ impl Live<'_> {
                 self.settled(request_id, wait, outcome, &locks, clock_ms).await
             }
             Effect::Revoked { path, fencing_token, reason, current_owner, .. } => {
-                self.ledger.lost(&path, fencing_token);
+                let was_told = self.ledger.lost(&path, fencing_token);
+                if !was_told && self.ledger.holds_later(&path, fencing_token) {
+                    // The client would take it for the loss of what it was granted since.
+                    return Ok(());
+                }
                 let namespace = self.place.namespace.name.clone();
                 let shown = Shown::new(&namespace, clock_ms, Timestamp::now());
                 let current_owner = current_owner.map(|holder| shown.holder(holder));

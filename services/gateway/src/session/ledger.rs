@@ -19,6 +19,16 @@ pub(super) enum Standing {
 struct Request {
     lock: Arc<Lock>,
     standing: Standing,
+    /// What it claimed and lost: it is not it that has these if its thread holds them again.
+    lost: Vec<Path>,
+}
+
+impl Request {
+    /// Whether it claims the path and holds it.
+    fn has(&self, path: &Path) -> bool {
+        let claims = || self.lock.resources.iter().any(|claim| claim.path == path.0);
+        self.standing == Standing::Holds && claims() && !self.lost.contains(path)
+    }
 }
 
 #[derive(Debug)]
@@ -26,6 +36,8 @@ struct Hold {
     mode: Mode,
     /// Which thread of the session has it; not known of what the client listed after a resume.
     holder: Option<Option<String>>,
+    /// The client listed it after a resume: requests from before, which are not known here, may claim it too.
+    is_listed: bool,
 }
 
 /// As large as what the session holds and awaits, which its account's limits bound.
@@ -81,18 +93,18 @@ impl Ledger {
 
     /// The client of a resumed session holds this.
     pub(super) fn remember(&mut self, held: BelievedHold) {
-        self.holds.insert((held.path, held.fencing_token), Hold { mode: held.mode, holder: None });
+        self.holds.insert((held.path, held.fencing_token), Hold { mode: held.mode, holder: None, is_listed: true });
     }
 
     pub(super) fn enqueued(&mut self, lock: &Arc<Lock>, wait: WaitId) {
-        let request = Request { lock: Arc::clone(lock), standing: Standing::Waits(wait) };
+        let request = Request { lock: Arc::clone(lock), standing: Standing::Waits(wait), lost: Vec::new() };
         self.requests.insert(lock.request_id.clone(), request);
     }
 
     /// A request holds all its claims. `locks` are those claimed, as they are after the grant; claims that were held
     /// before keep their tokens, which are read from there.
     pub(super) fn granted(&mut self, lock: &Arc<Lock>, token: FencingToken, locks: &[LockView]) {
-        let request = Request { lock: Arc::clone(lock), standing: Standing::Holds };
+        let request = Request { lock: Arc::clone(lock), standing: Standing::Holds, lost: Vec::new() };
         self.requests.insert(lock.request_id.clone(), request);
         let owner = Owner::Session { session_id: self.session_id.clone(), holder: lock.holder.clone() };
         for claim in &lock.resources {
@@ -111,7 +123,9 @@ impl Ledger {
             for old in replaced {
                 self.holds.remove(&(path.clone(), old));
             }
-            self.holds.insert((path, token), Hold { mode, holder: Some(lock.holder.clone()) });
+            let key = (path, token);
+            let is_listed = self.holds.get(&key).is_some_and(|hold| hold.is_listed);
+            self.holds.insert(key, Hold { mode, holder: Some(lock.holder.clone()), is_listed });
         }
     }
 
@@ -122,23 +136,38 @@ impl Ledger {
 
     /// Whether the client had been told of that hold.
     pub(super) fn lost(&mut self, path: &Path, token: FencingToken) -> bool {
-        self.holds.remove(&(path.clone(), token)).is_some()
+        let Some(hold) = self.holds.remove(&(path.clone(), token)) else { return false };
+        let of_thread = self.requests.values_mut().filter(|it| hold.holder.as_ref() == Some(&it.lock.holder));
+        for request in of_thread.filter(|it| it.has(path)) {
+            request.lost.push(path.clone());
+        }
+        true
+    }
+
+    /// Whether the client was told of a later hold of the path than that.
+    pub(super) fn holds_later(&self, path: &Path, token: FencingToken) -> bool {
+        self.at(path).any(|(held, _)| held > token)
+    }
+
+    /// Whether a request that waits would change a hold that its thread has.
+    pub(super) fn awaits_upgrade(&self, request_id: &str) -> bool {
+        let Some(lock) = self.waiting(request_id).filter(|lock| lock.allow_upgrade) else { return false };
+        let is_held = |path| self.at(&path).any(|(_, hold)| hold.holder.as_ref().is_none_or(|it| *it == lock.holder));
+        lock.resources.iter().any(|claim| is_held(Path(claim.path.clone())))
     }
 
     /// A request was released. `locks` are those that it claimed, as they are now.
     pub(super) fn released(&mut self, request_id: &str, locks: &[LockView]) {
         let released = self.requests.remove(request_id);
         for view in locks {
-            let tokens: Vec<FencingToken> = self.at(&view.path).map(|(token, _)| token).collect();
             let is_complete = shown(view).count() as u64 == view.holders_total;
-            for token in tokens {
-                let is_shown = shown(view).any(|hold| hold.fencing_token == token && self.is_mine(&hold.owner));
-                let has_ended = if is_complete {
-                    !is_shown
-                } else {
-                    !is_shown && self.is_last_claim(&view.path, released.as_ref())
-                };
-                if has_ended {
+            let ended = match &released {
+                _ if is_complete => self.at(&view.path).map(|(token, _)| token).collect(),
+                Some(released) => self.only_of(released, &view.path),
+                None => Vec::new(),
+            };
+            for token in ended {
+                if !shown(view).any(|hold| hold.fencing_token == token && self.is_mine(&hold.owner)) {
                     self.holds.remove(&(view.path.clone(), token));
                 }
             }
@@ -148,14 +177,10 @@ impl Ledger {
     /// A request was released, and what is held now was not told: holds end that no other request of its thread claims.
     pub(super) fn released_unseen(&mut self, request_id: &str) {
         let Some(released) = self.requests.remove(request_id) else { return };
-        let claimed = released.lock.resources.iter().map(|claim| Path(claim.path.clone()));
-        for path in claimed.collect::<Vec<_>>() {
-            if self.is_last_claim(&path, Some(&released)) {
-                let is_of_thread = |hold: &Hold| hold.holder.as_ref() == Some(&released.lock.holder);
-                let of_thread = self.at(&path).filter(|(_, hold)| is_of_thread(hold));
-                for token in of_thread.map(|(token, _)| token).collect::<Vec<_>>() {
-                    self.holds.remove(&(path.clone(), token));
-                }
+        for claim in &released.lock.resources {
+            let path = Path(claim.path.clone());
+            for token in self.only_of(&released, &path) {
+                self.holds.remove(&(path.clone(), token));
             }
         }
     }
@@ -166,14 +191,15 @@ impl Ledger {
         std::mem::take(&mut self.requests).into_keys().collect()
     }
 
-    /// Whether no other request of the same thread claims the path.
-    fn is_last_claim(&self, path: &Path, released: Option<&Request>) -> bool {
-        let Some(released) = released.filter(|request| request.standing == Standing::Holds) else { return false };
-        !self.requests.values().any(|request| {
-            let is_same_thread = request.lock.holder == released.lock.holder;
-            let claims = || request.lock.resources.iter().any(|claim| claim.path == path.0);
-            request.standing == Standing::Holds && is_same_thread && claims()
-        })
+    /// Holds of the path that nothing claims any more after the release of that request.
+    fn only_of(&self, released: &Request, path: &Path) -> Vec<FencingToken> {
+        let thread = &released.lock.holder;
+        let others = || self.requests.values().filter(|request| request.lock.holder == *thread);
+        if released.standing != Standing::Holds || others().any(|request| request.has(path)) {
+            return Vec::new();
+        }
+        let is_its = |hold: &Hold| !hold.is_listed && hold.holder.as_ref() == Some(thread);
+        self.at(path).filter(|(_, hold)| is_its(hold)).map(|(token, _)| token).collect()
     }
 
     fn is_mine(&self, owner: &Owner) -> bool {

@@ -82,7 +82,11 @@ fn among_more_readers_than_are_shown_the_requests_of_this_connection_decide() {
     assert_eq!(believed(&ledger), [("x".into(), Mode::Read, 5)]);
     ledger.released("a", &[crowd()]);
     assert_eq!(believed(&ledger).len(), 1);
+    let of_another_thread = Lock { holder: Some("t2".to_owned()), ..Lock::clone(&lock("c", &["x"], Mode::Read)) };
+    ledger.granted(&Arc::new(of_another_thread), 6, &[crowd()]);
     ledger.released("b", &[crowd()]);
+    assert_eq!(believed(&ledger), [("x".into(), Mode::Read, 6)], "that of the other thread stays");
+    ledger.released("c", &[crowd()]);
     assert!(believed(&ledger).is_empty());
 }
 
@@ -107,6 +111,46 @@ fn a_release_whose_answer_was_lost_ends_what_no_other_request_of_the_same_thread
     assert_eq!(believed(&ledger), [("x".into(), Mode::Read, 6)]);
     ledger.released_unseen("b");
     assert!(believed(&ledger).is_empty() && ledger.standing("b").is_none());
+}
+
+#[test]
+fn a_request_whose_hold_was_lost_has_no_part_in_what_its_thread_holds_there_later() {
+    let mut ledger = Ledger::new("se_1");
+    let mine = |token| vec![held_by("se_1", Mode::Write, token)];
+    ledger.granted(&lock("a", &["x", "y"], Mode::Write), 5, &[view("x", mine(5), 1), view("y", mine(5), 1)]);
+    assert!(ledger.lost(&Path::flat("x"), 5));
+    ledger.granted(&lock("b", &["x"], Mode::Write), 9, &[view("x", mine(9), 1)]);
+    assert!(ledger.holds_later(&Path::flat("x"), 5) && !ledger.holds_later(&Path::flat("x"), 9));
+    ledger.released_unseen("b");
+    assert_eq!(believed(&ledger), [("y".into(), Mode::Write, 5)]);
+    ledger.released_unseen("a");
+    assert!(believed(&ledger).is_empty());
+}
+
+#[test]
+fn what_was_listed_after_a_resume_outlasts_a_later_request_for_it_whose_release_was_not_seen() {
+    let mut ledger = Ledger::new("se_1");
+    ledger.remember(BelievedHold { path: Path::flat("x"), mode: Mode::Write, fencing_token: 3 });
+    let request = lock("a", &["x"], Mode::Write);
+    ledger.granted(&request, 3, &[view("x", vec![held_by("se_1", Mode::Write, 3)], 1)]);
+    ledger.released_unseen("a");
+    assert_eq!(believed(&ledger), [("x".into(), Mode::Write, 3)], "a request of the earlier connection has it still");
+}
+
+#[test]
+fn a_request_awaits_an_upgrade_if_it_may_change_what_its_thread_holds() {
+    let mut ledger = Ledger::new("se_1");
+    let upgrade = |holder: &str, allow_upgrade| {
+        let lock = Lock::clone(&lock("b", &["x"], Mode::Write));
+        Arc::new(Lock { holder: Some(holder.to_owned()), allow_upgrade, ..lock })
+    };
+    ledger.granted(&upgrade("t1", false), 5, &[view("x", Vec::new(), 40)]);
+    for (request, awaits) in [(upgrade("t1", true), true), (upgrade("t1", false), false), (upgrade("t2", true), false)]
+    {
+        ledger.enqueued(&request, WaitId(4));
+        assert_eq!(ledger.awaits_upgrade("b"), awaits, "{request:?}");
+    }
+    assert!(!ledger.awaits_upgrade("c"));
 }
 
 #[test]
