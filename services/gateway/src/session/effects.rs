@@ -35,7 +35,9 @@ impl Live<'_> {
         let Some(running) = &self.running else { return false };
         match effect {
             Effect::Settled { request_id: Some(request_id), .. } => running.asks_for(request_id),
-            Effect::Revoked { path, fencing_token, .. } => running.asks() && !self.ledger.holds(path, *fencing_token),
+            Effect::Revoked { path, fencing_token, .. } => {
+                running.brings_holds() && !self.ledger.holds(path, *fencing_token)
+            }
             _ => false,
         }
     }
@@ -47,11 +49,7 @@ impl Live<'_> {
                 self.settled(request_id, wait, outcome, &locks, clock_ms).await
             }
             Effect::Revoked { path, fencing_token, reason, current_owner, .. } => {
-                let was_told = self.ledger.lost(&path, fencing_token);
-                if !was_told && self.ledger.holds_later(&path, fencing_token) {
-                    // The client would take it for the loss of what it was granted since.
-                    return Ok(());
-                }
+                self.ledger.lost(&path, fencing_token);
                 let namespace = self.place.namespace.name.clone();
                 let shown = Shown::new(&namespace, clock_ms, Timestamp::now());
                 let current_owner = current_owner.map(|holder| shown.holder(holder));

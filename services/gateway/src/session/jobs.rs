@@ -54,9 +54,9 @@ impl Running {
         self.jobs.iter().any(|job| job.asks_for() == Some(request_id))
     }
 
-    /// Whether it asks for any request.
-    pub(super) fn asks(&self) -> bool {
-        self.jobs.iter().any(|job| job.asks_for().is_some())
+    /// Whether it may bring holds that are not known yet: it asks for some, or lists those of before a resume.
+    pub(super) fn brings_holds(&self) -> bool {
+        self.jobs.iter().any(|job| job.asks_for().is_some() || matches!(job, Job::LockInfo(_)))
     }
 
     /// Whether it ends the request.
@@ -196,15 +196,11 @@ impl Live<'_> {
 
     /// After a change of leader: what became of all that the client waits for and believes to hold.
     pub(super) fn ask_what_changed(&mut self) {
-        let waiting = self.ledger.all_waiting().into_iter();
-        // A hold that was upgraded is not the one believed in any more, but neither is it lost: that is found out first.
-        let (upgrades, others) = waiting.partition::<Vec<_>, _>(|request_id| self.ledger.awaits_upgrade(request_id));
-        let believed = self.ledger.believed();
-        let believed = believed.chunks(BELIEVED_AT_ONCE).map(|held| Job::Believed(held.to_vec()));
-        let upgrades = upgrades.into_iter().map(Job::Again);
-        let to_ask = upgrades.chain(believed).chain(others.into_iter().map(Job::Again)).collect::<Vec<_>>();
-        for job in to_ask.into_iter().rev() {
-            self.queue.push_front(job);
+        for request_id in self.ledger.all_waiting().into_iter().rev() {
+            self.queue.push_front(Job::Again(request_id));
+        }
+        for held in self.ledger.believed().chunks(BELIEVED_AT_ONCE) {
+            self.queue.push_front(Job::Believed(held.to_vec()));
         }
     }
 

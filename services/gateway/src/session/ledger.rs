@@ -144,25 +144,20 @@ impl Ledger {
         true
     }
 
-    /// Whether the client was told of a later hold of the path than that.
-    pub(super) fn holds_later(&self, path: &Path, token: FencingToken) -> bool {
-        self.at(path).any(|(held, _)| held > token)
-    }
-
-    /// Whether a request that waits would change a hold that its thread has.
-    pub(super) fn awaits_upgrade(&self, request_id: &str) -> bool {
-        let Some(lock) = self.waiting(request_id).filter(|lock| lock.allow_upgrade) else { return false };
-        let is_held = |path| self.at(&path).any(|(_, hold)| hold.holder.as_ref().is_none_or(|it| *it == lock.holder));
-        lock.resources.iter().any(|claim| is_held(Path(claim.path.clone())))
-    }
-
     /// A request was released. `locks` are those that it claimed, as they are now.
     pub(super) fn released(&mut self, request_id: &str, locks: &[LockView]) {
         let released = self.requests.remove(request_id);
         for view in locks {
             let is_complete = shown(view).count() as u64 == view.holders_total;
+            // Those of other threads were lost, which is told by whoever says how.
+            let is_its = |hold: &Hold| match &released {
+                Some(released) => hold.holder.as_ref().is_none_or(|holder| *holder == released.lock.holder),
+                None => hold.is_listed,
+            };
             let ended = match &released {
-                _ if is_complete => self.at(&view.path).map(|(token, _)| token).collect(),
+                _ if is_complete => {
+                    self.at(&view.path).filter(|(_, hold)| is_its(hold)).map(|(token, _)| token).collect()
+                }
                 Some(released) => self.only_of(released, &view.path),
                 None => Vec::new(),
             };
