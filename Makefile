@@ -60,7 +60,7 @@ profile: build ## Show where the CPU of servers goes under load: flame graphs an
 
 bench-core: setup ## Measure the core (queues of 100,000 too), the codec, the committer and a replica without network.
 	cargo test --release --workspace --test measure -- --ignored --nocapture
-	cargo bench --package holdfast-bench
+	cargo bench --workspace --bench core --bench codec --bench committer --bench replica
 
 chaos: build ## Break a loaded cluster at random for MINUTES=n (5), from SEED=n on; says how to repeat what it finds.
 	HOLDFAST_CHAOS_SECONDS=$$(( $(or $(MINUTES),5) * 60 )) $(if $(SEED),HOLDFAST_CHAOS_SEED=$(SEED)) \
