@@ -6,7 +6,7 @@ use bytes::Bytes;
 use holdfast_core::locks::Footprint;
 use holdfast_core::outbox::Outgoing;
 use holdfast_core::shard::{Application, ShardCore};
-use holdfast_core::{Command, Context, Query, Refusal, Reply, codec};
+use holdfast_core::{Command, Context, Query, Refusal, Reply, Rules, codec};
 use holdfast_replication::{Frozen, Machine, MachineError, Replies, Stamp};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -139,7 +139,7 @@ fn signals_of(core: &ShardCore) -> Signals {
 impl Machine for ShardMachine {
     fn apply(&self, stamp: Stamp, commands: &[Bytes], replies: Replies) -> Vec<Bytes> {
         let encodes = replies == Replies::Wanted || self.observer.is_some();
-        let context = Context { now_ms: stamp.now_ms, wall_ms: stamp.wall_ms };
+        let context = Context { now_ms: stamp.now_ms, wall_ms: stamp.wall_ms, rules: Rules::ONE };
         let mut inner = self.inner.lock();
         let Inner { core, table } = &mut *inner;
         core.advance(&context);

@@ -4,7 +4,9 @@
 use std::borrow::Cow;
 
 use holdfast_core::shard::ShardCore;
-use holdfast_core::{Cancel, Claim, Command, Context, Limits, LocksCommand, NamespaceMessage, Query, Reply, WaitLease};
+use holdfast_core::{
+    Cancel, Claim, Command, Context, Limits, LocksCommand, NamespaceMessage, Query, Reply, Rules, WaitLease,
+};
 use holdfast_plant::{Plant, is_planted};
 
 /// The command that is carried out instead.
@@ -28,7 +30,7 @@ pub(crate) fn command(core: &ShardCore, mut command: Command) -> Command {
 pub(crate) fn query(core: &ShardCore, clock_ms: u64, query: &Query) -> Reply {
     if is_planted(Plant::RunningClock) {
         let mut ahead = core.clone();
-        ahead.advance(&Context { now_ms: clock_ms, wall_ms: 0 });
+        ahead.advance(&Context { now_ms: clock_ms, wall_ms: 0, rules: Rules::ONE });
         return ahead.query(clock_ms, query);
     }
     core.query(clock_ms, query)
@@ -44,7 +46,7 @@ pub(crate) fn to_save(core: &ShardCore) -> Cow<'_, ShardCore> {
     for WaitLease { namespace, wait } in leases {
         let (owner, request_id, claims, attempt) = (wait.owner, wait.request_id, wait.claims, wait.attempt);
         let cancel = Cancel { namespace, owner, request_id, claims, attempt };
-        let context = Context { now_ms: without.clock_ms(), wall_ms: 0 };
+        let context = Context { now_ms: without.clock_ms(), wall_ms: 0, rules: Rules::ONE };
         without.apply(&context, &Command::Locks(LocksCommand::Cancel(cancel)));
     }
     Cow::Owned(without)

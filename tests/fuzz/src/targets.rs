@@ -4,7 +4,7 @@ use bytes::Bytes;
 use holdfast_auth::{ApiKeySecret, ClusterSecret, Credential, OperatorToken, ServiceSigner, ServiceVerifier};
 use holdfast_cluster::ClusterConfig;
 use holdfast_core::shard::{Application, ShardCore};
-use holdfast_core::{AccountId, Command, Context, Event, Query, Reply, codec};
+use holdfast_core::{AccountId, Command, Context, Event, Query, Reply, Rules, codec};
 use holdfast_gateway::testing::{read_body, read_locktopus_message, read_session_message};
 use holdfast_proto::{internal, v1};
 use prost::Message;
@@ -98,7 +98,7 @@ const OPEN: &str = "0102000d6e616d657370616365735f3030010007066f7264657273018008
                     cf24c0843da08d06a08d06a08d06904e";
 
 fn context(now_ms: u64) -> Context {
-    Context { now_ms, wall_ms: now_ms }
+    Context { now_ms, wall_ms: now_ms, rules: Rules::HIGHEST }
 }
 
 /// A command is read, and carried out by a shard of each kind: what is in a log is applied, whatever it is.

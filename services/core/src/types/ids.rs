@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::Rules;
+
 /// A tenant. A random u64, shown as 16 lower-case hex digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct AccountId(pub u64);
@@ -64,10 +66,12 @@ pub type FencingToken = u64;
 pub struct RequestId(pub [u8; 16]);
 
 /// What an entry brings besides its commands. Stamped by the leader that proposed it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context {
     /// The shard clock, in milliseconds. Applying takes the maximum with what was applied before.
     pub now_ms: u64,
     /// The leader's wall clock in milliseconds since 1970, stored with grants for display and used for nothing else.
     pub wall_ms: u64,
+    /// By which rules it is applied. They never go back from one entry to the next.
+    pub rules: Rules,
 }

@@ -13,6 +13,7 @@ mod lock_command;
 mod namespace;
 mod query;
 mod refusal;
+mod rules;
 mod session;
 mod usage;
 
@@ -29,5 +30,6 @@ pub use lock_command::*;
 pub use namespace::*;
 pub use query::*;
 pub use refusal::*;
+pub use rules::*;
 pub use session::*;
 pub use usage::*;

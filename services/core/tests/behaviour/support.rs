@@ -6,7 +6,7 @@ use holdfast_core::shard::{Application, ShardCore};
 use holdfast_core::{
     AccountId, Acquire, AcquireOutcome, Answer, Claim, Command, Context, FencingToken, HolderView, Incarnation, Limits,
     LockView, LocksCommand, Metadata, Mode, NamespaceMessage, NamespaceRef, NotGranted, Owner, Path, Query, Refusal,
-    Release, Reply, RequestId, ToRelease, Wait,
+    Release, Reply, RequestId, Rules, ToRelease, Wait,
 };
 
 /// The wall clock is this much ahead of the shard clock.
@@ -14,7 +14,7 @@ pub(crate) const WALL_AHEAD_MS: u64 = 1_700_000_000_000;
 pub(crate) const ACCOUNT: AccountId = AccountId(7);
 
 pub(crate) fn at(now_ms: u64) -> Context {
-    Context { now_ms, wall_ms: WALL_AHEAD_MS.saturating_add(now_ms) }
+    Context { now_ms, wall_ms: WALL_AHEAD_MS.saturating_add(now_ms), rules: Rules::ONE }
 }
 
 pub(crate) fn request_id(number: u64) -> RequestId {

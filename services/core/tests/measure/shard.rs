@@ -3,7 +3,7 @@
 use holdfast_core::shard::{Application, ShardCore};
 use holdfast_core::{
     AccountId, Acquire, AcquireOutcome, Answer, Claim, Command, Context, Incarnation, Limits, LocksCommand, Metadata,
-    Mode, NamespaceMessage, NamespaceRef, OpenSession, Owner, Path, Release, Reply, RequestId, ToRelease, Wait,
+    Mode, NamespaceMessage, NamespaceRef, OpenSession, Owner, Path, Release, Reply, RequestId, Rules, ToRelease, Wait,
 };
 
 pub(crate) struct Shard {
@@ -37,7 +37,7 @@ impl Shard {
 
     pub(crate) fn advance(&mut self, ms: u64) {
         self.now_ms += ms;
-        self.core.advance(&Context { now_ms: self.now_ms, wall_ms: self.now_ms });
+        self.core.advance(&Context { now_ms: self.now_ms, wall_ms: self.now_ms, rules: Rules::HIGHEST });
     }
 
     pub(crate) fn apply(&mut self, command: LocksCommand) -> Answer {
@@ -45,7 +45,7 @@ impl Shard {
     }
 
     pub(crate) fn reply_to(&mut self, command: &Command) -> Reply {
-        let context = Context { now_ms: self.now_ms, wall_ms: self.now_ms };
+        let context = Context { now_ms: self.now_ms, wall_ms: self.now_ms, rules: Rules::HIGHEST };
         self.core.advance(&context);
         self.core.apply(&context, command)
     }

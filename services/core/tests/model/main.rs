@@ -14,7 +14,7 @@ mod sessions;
 mod state;
 
 use holdfast_core::shard::{Application, ShardCore};
-use holdfast_core::{Answer, Command, Context, Effect, LocksCommand, NamespaceMessage, Refusal};
+use holdfast_core::{Answer, Command, Context, Effect, LocksCommand, NamespaceMessage, Refusal, Rules};
 
 use compare::check_cycle;
 use random::{Dice, Style, namespace};
@@ -24,7 +24,7 @@ const WALL_AHEAD_MS: u64 = 1_700_000_000_000;
 const STEPS_IN_A_RUN: u64 = 150;
 
 fn context(now_ms: u64) -> Context {
-    Context { now_ms, wall_ms: WALL_AHEAD_MS + now_ms }
+    Context { now_ms, wall_ms: WALL_AHEAD_MS + now_ms, rules: Rules::ONE }
 }
 
 /// A shard, the model beside it, and all that was done to both.

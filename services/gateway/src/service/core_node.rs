@@ -8,7 +8,7 @@ use std::time::Duration;
 use holdfast_auth::{ClusterSecret, OperatorToken};
 use holdfast_cluster::{ClusterConfig, ShardMap};
 use holdfast_core::shard::{Application, ShardCore};
-use holdfast_core::{Command, Context, Query, Reply, codec};
+use holdfast_core::{Command, Context, Query, Reply, Rules, codec};
 use holdfast_proto::internal::{Call, answer, call};
 use parking_lot::Mutex;
 
@@ -172,14 +172,14 @@ impl Shards {
     }
 
     fn apply(&mut self, shard: &str, command: &Command) -> Reply {
-        let context = Context { now_ms: self.clock_ms.load(Ordering::SeqCst), wall_ms: WALL_MS };
+        let context = Context { now_ms: self.clock_ms.load(Ordering::SeqCst), wall_ms: WALL_MS, rules: Rules::HIGHEST };
         let core = self.cores.get_mut(shard).unwrap();
         core.advance(&context);
         core.apply(&context, command)
     }
 
     fn advance_all(&mut self) {
-        let context = Context { now_ms: self.clock_ms.load(Ordering::SeqCst), wall_ms: WALL_MS };
+        let context = Context { now_ms: self.clock_ms.load(Ordering::SeqCst), wall_ms: WALL_MS, rules: Rules::HIGHEST };
         self.cores.values_mut().for_each(|core| core.advance(&context));
     }
 

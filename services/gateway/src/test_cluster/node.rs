@@ -13,7 +13,7 @@ use holdfast_cluster::{ClusterConfig, ShardMap};
 use holdfast_core::outbox::Outgoing;
 use holdfast_core::shard::{Application, ShardCore};
 use holdfast_core::{
-    Acquire, AcquireOutcome, Answer as CoreAnswer, Cancel, Command, Context, Effect, LocksCommand, Query, Reply,
+    Acquire, AcquireOutcome, Answer as CoreAnswer, Cancel, Command, Context, Effect, LocksCommand, Query, Reply, Rules,
     WaitId, codec,
 };
 use holdfast_proto::internal::node_service_server::NodeService;
@@ -125,7 +125,7 @@ impl State {
     fn context(&self) -> Context {
         let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap();
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        Context { now_ms, wall_ms: u64::try_from(wall.as_millis()).unwrap() }
+        Context { now_ms, wall_ms: u64::try_from(wall.as_millis()).unwrap(), rules: Rules::HIGHEST }
     }
 
     /// Runs a command, and what it makes the shard tell to others, before it answers.

@@ -5,7 +5,7 @@
 use holdfast_core::shard::{Application, ShardCore};
 use holdfast_core::{
     AccountId, Acquire, AcquireOutcome, Answer, Claim, Command, Context, Incarnation, Limits, LocksCommand, Metadata,
-    Mode, NamespaceMessage, NamespaceRef, Owner, Path, Query, Release, ToRelease, Wait,
+    Mode, NamespaceMessage, NamespaceRef, Owner, Path, Query, Release, Rules, ToRelease, Wait,
 };
 
 pub(crate) const SHARD: &str = "locks_00";
@@ -14,7 +14,7 @@ pub(crate) const HOUR_MS: u64 = 3_600_000;
 const WALL_AHEAD_MS: u64 = 1_700_000_000_000;
 
 pub(crate) fn at(now_ms: u64) -> Context {
-    Context { now_ms, wall_ms: WALL_AHEAD_MS + now_ms }
+    Context { now_ms, wall_ms: WALL_AHEAD_MS + now_ms, rules: Rules::HIGHEST }
 }
 
 fn namespace() -> NamespaceRef {

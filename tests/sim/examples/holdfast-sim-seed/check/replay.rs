@@ -7,8 +7,8 @@ use std::time::Duration;
 use holdfast_core::shard::{Application, ShardCore};
 use holdfast_core::{
     AccountId, AcquireOutcome, Answer, Command, Context, Effect, Event, EventKind, Incarnation, LockState,
-    LocksCommand, NamespaceMessage, NamespaceRef, Owner, Path, Query, Reason, Refusal, Release, Reply, SessionEnd,
-    ToRelease, WaitId, codec,
+    LocksCommand, NamespaceMessage, NamespaceRef, Owner, Path, Query, Reason, Refusal, Release, Reply, Rules,
+    SessionEnd, ToRelease, WaitId, codec,
 };
 
 use super::invariants::{self, Grant, Step};
@@ -120,7 +120,7 @@ pub(crate) fn replay(shard: &str, entries: &[Entry], restores: Vec<Restore>, fin
     let mut watching = Watching::default();
     for (at, entry) in entries.iter().enumerate() {
         let mut find = |what: String| findings.push(format!("{shard}: entry {at}: {what}"));
-        let context = Context { now_ms: entry.stamp.now_ms, wall_ms: entry.stamp.wall_ms };
+        let context = Context { now_ms: entry.stamp.now_ms, wall_ms: entry.stamp.wall_ms, rules: Rules::ONE };
         core.advance(&context);
         for life in watching.look.waits.keys() {
             invariants::nobody_waits_too_long(&look::waits(&core, life), core.clock_ms(), &mut find);
