@@ -8,7 +8,7 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)
 export ROCKSDB_STATIC ?= 1
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup build run cluster test console-shots explore deploy deploy-check backup-of-a-million bench profile tenants bench-core sim plants chaos faults failover fuzz fuzz-guided verify fix clean clean-all
+.PHONY: help setup build run cluster test console-shots explore deploy deploy-check backup-of-a-million bench profile tenants bench-core sim plants models chaos faults failover fuzz fuzz-guided verify fix clean clean-all
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -91,6 +91,13 @@ sim: setup ## Simulate whole clusters with faults: SEEDS=n of them, from FIRST=n
 plants: setup ## Plant faults in simulated clusters, and see after how many seeds which check finds each.
 	cargo build --release -p holdfast-sim-tests --examples --features plant --target-dir "$(CARGO_TARGET_DIR)/planted"
 	@SEEDS=$(or $(SEEDS),200) "$(CARGO_TARGET_DIR)/planted/release/examples/holdfast-sim" --plants $(ARGS)
+
+models: ## Check the models in docs/models with TLC (half an hour; SHORT=1: two minutes), all or ONLY="name ..."; RESUME=1.
+	@if command -v python3 >/dev/null; then \
+		tools/models $(if $(SHORT),--short,--write docs/models/results.md) $(if $(RESUME),--resume) $(ONLY); \
+	else \
+		echo "!! SKIPPED: the models were NOT checked: there is no python3" >&2; \
+	fi
 
 verify: setup ## Check format, lints and documentation; changes nothing.
 	cargo fmt --all --check
