@@ -96,7 +96,9 @@ fn what_is_assumed_of_openraft_was_read_in_the_version_that_is_used() {
 
 #[test]
 fn a_function_that_is_gone_and_an_action_without_a_function_are_noticed() {
-    let row = &rows("### M\n| action | functions |\n|---|---|\n| `A`, `B` | `a.rs: f`, a gateway |\n## Other\n| `C` | |\n")[..];
+    let row = &rows(
+        "### M\n| action | functions |\n|---|---|\n| `A`, `B` | `a.rs: f`, a gateway |\n## Other\n| `C` | |\n",
+    )[..];
     let [row] = row else { panic!("one row is of a model") };
     assert_eq!((row.model.as_str(), row.actions.len(), &row.functions[..]), ("M", 2, &["a.rs: f".to_owned()][..]));
     let module = "A(n) ==\n  TRUE\nB == TRUE\nC == TRUE\nNext ==\n  \\/ B\n  \\/ \\E n \\in Nodes : A(n)\nSpec == C\n";
