@@ -95,16 +95,16 @@ Init ==
 -------------------------------------------------------------------------------
 (* Calls.                                                                       *)
 
-(* The leader gives a call its attempt. At a place it names those that are      *)
-(* attached to it and whose callers are not there any more.                     *)
+(* The leader gives a call its attempt. At a place it may name others as left:  *)
+(* any that are attached to it and whose callers are not there any more.        *)
 Ask(c) ==
   LET there == {call[d].as : d \in {d \in Calls : Is(d, {"waiting"} \cup (IF ExpectsThem THEN {"queued"} ELSE {}))}}
-      left == IF request = "waiting" THEN att \ there ELSE {}
+      absent == IF request = "waiting" THEN att \ there ELSE {}
       as == IF c \in Plain THEN 0 ELSE begun + 1 IN
   /\ leads /\ Is(c, {"idle", "polled", "cut"})
   /\ \A d \in Calls : d < c => ~Is(d, {"idle"})
   /\ as <= MaxAttempts
-  /\ Propose([kind |-> "acquire", by |-> c, as |-> as, left |-> left])
+  /\ \E left \in SUBSET absent : Propose([kind |-> "acquire", by |-> c, as |-> as, left |-> left])
   /\ begun' = Max(begun, as)
   /\ call' = [call EXCEPT ![c] = [at |-> "asking", as |-> as]]
   /\ UNCHANGED <<term, leads, state, table, excused, client>>
