@@ -88,9 +88,13 @@ sim: setup ## Simulate whole clusters with faults: SEEDS=n of them, from FIRST=n
 	cargo build --release --workspace --examples
 	@"$(CARGO_TARGET_DIR)/release/examples/holdfast-sim" $(ARGS)
 
+# What the simulation does not see yet is planted in the tests of replication, in a build that tests/sim arms.
 plants: setup ## Plant faults in simulated clusters, and see after how many seeds which check finds each.
 	cargo build --release -p holdfast-sim-tests --examples --features plant --target-dir "$(CARGO_TARGET_DIR)/planted"
 	@SEEDS=$(or $(SEEDS),200) "$(CARGO_TARGET_DIR)/planted/release/examples/holdfast-sim" --plants $(ARGS)
+	cargo test --release -p holdfast-sim-tests -p holdfast-replication --test group \
+		--features holdfast-sim-tests/plant --target-dir "$(CARGO_TARGET_DIR)/planted" \
+		-- --ignored --nocapture every_planted_fault_breaks_its_test
 
 models: ## Check the models in docs/models with TLC (half an hour; SHORT=1: two minutes), all or ONLY="name ..."; RESUME=1.
 	@if command -v python3 >/dev/null; then \

@@ -4,8 +4,8 @@
 //! Purpose: name the faults, and tell the code at whose place one belongs whether it is planted.
 //!
 //! Invariant: without the feature `armed`, which only the simulation of `tests/sim` can switch on and which is off
-//! by default there too, [`is_planted`] is the constant `false` and the compiler leaves every fault out. With it one
-//! fault can be planted in a process, once, and never taken back.
+//! by default there too, [`is_planted`] is the constant `false` and the compiler leaves every fault out. With it faults
+//! can be planted in a process, and never taken back.
 //!
 //! Deliberately unknown here: how a fault is made. That stands where it does its harm.
 
@@ -40,11 +40,13 @@ pub enum Plant {
     DuplicateApply,
     /// The locks of a namespace outlive its deletion.
     PurgeMissed,
+    /// A survivor that stands again does not look whether it has granted a lease meanwhile.
+    RetryUnchecked,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: &[Self] = &[
         Self::WallClock,
         Self::AnswerBeforeSync,
         Self::VoteNotSynced,
@@ -59,6 +61,7 @@ impl Plant {
         Self::TokensReset,
         Self::DuplicateApply,
         Self::PurgeMissed,
+        Self::RetryUnchecked,
     ];
 
     /// What it is called on a command line.
@@ -78,22 +81,38 @@ impl Plant {
             Self::TokensReset => "tokens-reset",
             Self::DuplicateApply => "duplicate-apply",
             Self::PurgeMissed => "purge-missed",
+            Self::RetryUnchecked => "retry-unchecked",
+        }
+    }
+
+    /// The test of `holdfast-replication` that fails with it, for a fault whose harm lies between events that the
+    /// simulation does not tell apart yet.
+    pub fn unit_test(self) -> Option<&'static str> {
+        match self {
+            Self::RetryUnchecked => Some("leases::an_order_to_stand_again_that_comes_late_breaks_no_lease"),
+            _ => None,
         }
     }
 
     /// The one of that name.
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|plant| plant.name() == name)
+        Self::ALL.iter().copied().find(|plant| plant.name() == name)
     }
 }
 
+/// The planted faults, a bit for each.
 #[cfg(feature = "armed")]
-static PLANTED: std::sync::OnceLock<Plant> = std::sync::OnceLock::new();
+static PLANTED: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
-/// Plants a fault in this process, for good. False when there is one already, or when this build cannot.
+#[cfg(feature = "armed")]
+fn bit(plant: Plant) -> u64 {
+    1 << plant as u32
+}
+
+/// Plants a fault in this process, for good. False when it is planted already, or when this build cannot.
 pub fn plant(plant: Plant) -> bool {
     #[cfg(feature = "armed")]
-    return PLANTED.set(plant).is_ok();
+    return PLANTED.fetch_or(bit(plant), std::sync::atomic::Ordering::SeqCst) & bit(plant) == 0;
     #[cfg(not(feature = "armed"))]
     {
         let _ = plant;
@@ -105,7 +124,7 @@ pub fn plant(plant: Plant) -> bool {
 #[inline]
 pub fn is_planted(plant: Plant) -> bool {
     #[cfg(feature = "armed")]
-    return PLANTED.get() == Some(&plant);
+    return PLANTED.load(std::sync::atomic::Ordering::Relaxed) & bit(plant) != 0;
     #[cfg(not(feature = "armed"))]
     {
         let _ = plant;
@@ -119,16 +138,22 @@ mod tests {
 
     #[test]
     fn every_fault_is_found_by_its_name() {
-        for plant in Plant::ALL {
+        for &plant in Plant::ALL {
             assert_eq!(Plant::from_name(plant.name()), Some(plant));
         }
         assert_eq!(Plant::from_name("none"), None);
     }
 
+    #[test]
+    fn every_fault_has_a_bit_of_its_own() {
+        assert!(Plant::ALL.iter().all(|plant| (*plant as u32) < u64::BITS));
+        assert!(Plant::ALL.windows(2).all(|pair| pair[0] < pair[1]), "in the order of their bits, each once");
+    }
+
     #[cfg(not(feature = "armed"))]
     #[test]
     fn a_build_that_is_not_armed_has_no_faults() {
-        for fault in Plant::ALL {
+        for &fault in Plant::ALL {
             assert!(!plant(fault) && !is_planted(fault));
         }
     }

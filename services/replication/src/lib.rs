@@ -54,10 +54,4 @@ pub use status::GroupStatus;
 pub use timing::Timing;
 
 #[doc(hidden)]
-pub mod testing {
-    //! What openraft's own storage suite needs to see, and what tests feed damaged bytes to.
-    pub use crate::driver::Driver;
-    pub use crate::log_store::LogStore;
-    pub use crate::reading::{read_message, read_stored, stored_samples};
-    pub use crate::types::TypeConfig;
-}
+pub mod testing;

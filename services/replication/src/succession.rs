@@ -11,6 +11,7 @@
 
 use std::time::Duration;
 
+use holdfast_plant::{Plant, is_planted};
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::raft::TransferLeaderRequest;
 use tokio::sync::watch;
@@ -55,8 +56,8 @@ impl Group {
 
     /// Two survivors that stood in the same term keep each other from winning, also when one of them has less of the log
     /// and was refused. So whoever is still a candidate stands in a later term, in turns as before, or at once when it
-    /// has refused another one for its log. These are ordinary votes: a lease of anybody elected meanwhile protects that
-    /// one, and candidates have none to protect.
+    /// has refused another one for its log. These are ordinary elections: a lease of anybody elected meanwhile protects
+    /// that one, and candidates have none to protect.
     async fn stand_again(&self, turn: u32, refused_at: Instant, mut lesser: watch::Receiver<u64>) {
         for _ in 0..MORE_TRIES {
             let Some(term) = self.stands_in().await else { return };
@@ -69,8 +70,17 @@ impl Group {
                 return;
             }
             tracing::info!(shard = self.shard(), replica = self.replica(), term, "not elected yet; standing again");
-            let _ = self.raft().trigger().elect(false).await;
+            self.order_again().await;
         }
+    }
+
+    /// Asks the others whether they would vote for this replica, and stands when a majority would. Since the look at the
+    /// term another candidate may have been elected with this replica's vote, and its lease may rest on this one. A round
+    /// that asks first ends with the next append of a leader, and does not begin within a lease; standing at once would
+    /// break the lease.
+    pub(crate) async fn order_again(&self) {
+        // It fails only when the replica has stopped.
+        let _ = self.raft().trigger().elect(!is_planted(Plant::RetryUnchecked)).await;
     }
 
     /// The term in which this replica is a candidate that was not elected yet.

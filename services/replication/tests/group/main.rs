@@ -6,6 +6,8 @@ mod common;
 mod failover;
 mod forming;
 mod handshake;
+mod leases;
+mod planted;
 mod proposing;
 mod replaced;
 mod restart;

@@ -92,6 +92,7 @@ impl Cluster {
             .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
             .with_test_writer()
             .try_init();
+        crate::planted::plant_as_told();
         let mut proxies = BTreeMap::new();
         for from in 0..setup.nodes {
             for to in (0..setup.nodes).filter(|to| *to != from) {
