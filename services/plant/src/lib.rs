@@ -42,6 +42,11 @@ pub enum Plant {
     PurgeMissed,
     /// A survivor that stands again does not look whether it has granted a lease meanwhile.
     RetryUnchecked,
+    /// A leader that has voted for another one goes on reading while its acknowledgements are fresh.
+    VoteUntied,
+    /// It is known some time after a leadership has ended that it has. No fault where reads are tied to the own vote: it
+    /// only shows what happens where they are not.
+    LeadershipWithdrawnLate,
 }
 
 impl Plant {
@@ -62,6 +67,8 @@ impl Plant {
         Self::DuplicateApply,
         Self::PurgeMissed,
         Self::RetryUnchecked,
+        Self::VoteUntied,
+        Self::LeadershipWithdrawnLate,
     ];
 
     /// What it is called on a command line.
@@ -82,6 +89,8 @@ impl Plant {
             Self::DuplicateApply => "duplicate-apply",
             Self::PurgeMissed => "purge-missed",
             Self::RetryUnchecked => "retry-unchecked",
+            Self::VoteUntied => "vote-untied",
+            Self::LeadershipWithdrawnLate => "leadership-withdrawn-late",
         }
     }
 
@@ -90,6 +99,10 @@ impl Plant {
     pub fn unit_test(self) -> Option<&'static str> {
         match self {
             Self::RetryUnchecked => Some("leases::an_order_to_stand_again_that_comes_late_breaks_no_lease"),
+            Self::VoteUntied => Some("leases::an_answer_that_comes_after_a_vote_for_another_revives_no_lease"),
+            Self::LeadershipWithdrawnLate => Some(
+                "leases::a_leader_that_voted_for_another_reads_no_more_however_late_it_is_known_that_it_leads_no_more",
+            ),
             _ => None,
         }
     }

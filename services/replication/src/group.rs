@@ -18,7 +18,7 @@ use crate::driver::{Driver, SnapshotAge};
 use crate::error::{NotLeader, ProposeError, ReplicationError};
 use crate::leadership::{self, ClockBase, HeardClock, Leadership};
 use crate::lease::Acks;
-use crate::log_store::LogStore;
+use crate::log_store::{LogStore, VotedTerm};
 use crate::machine::Machine;
 use crate::membership;
 use crate::network::{Links, Members, Network, Placement};
@@ -74,6 +74,7 @@ struct Inner {
     given_away: watch::Sender<u64>,
     lesser_candidates: watch::Sender<u64>,
     acks: Arc<Acks>,
+    voted: VotedTerm,
     heard: HeardClock,
     snapshot_age: SnapshotAge,
     applied_index: AppliedIndex,
@@ -102,6 +103,7 @@ impl Group {
         let hold_back = leadership::hold_back(was_pristine, options.members.len(), options.timing.lease());
         let votes = Arc::new(AtomicBool::new(hold_back.is_none()));
         let log = LogStore::open(store.clone()).map_err(|error| stopped(error.to_string()))?;
+        let voted = log.voted();
         let (driver, established) =
             Driver::new(Arc::clone(&machine), store.clone()).map_err(|error| stopped(error.to_string()))?;
         let (snapshot_age, applied_index) = (driver.snapshot_age(), driver.applied_index());
@@ -134,6 +136,7 @@ impl Group {
             given_away,
             lesser_candidates: watch::Sender::new(0),
             acks,
+            voted,
             heard,
             snapshot_age,
             applied_index,
@@ -397,6 +400,11 @@ impl Group {
 
     pub(crate) fn acks(&self) -> &Acks {
         &self.inner.acks
+    }
+
+    /// Whether this replica has given no vote of a later term than that one, in which it leads.
+    pub(crate) fn has_not_voted_since(&self, term: u64) -> bool {
+        self.inner.voted.is_still(term)
     }
 
     pub(crate) fn timing(&self) -> &Timing {

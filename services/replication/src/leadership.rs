@@ -98,6 +98,7 @@ pub(crate) async fn follow(
         let applied = *established.borrow_and_update();
         let given = *given_away.borrow_and_update();
         let term = leading.filter(|term| *term == applied.term && *term > given);
+        planted_delay(&leadership, term).await;
         leadership.send_if_modified(|current| {
             if current.map(|leads| leads.term) == term {
                 return false;
@@ -117,6 +118,15 @@ pub(crate) async fn follow(
     }
     leadership.send_replace(None);
     base.machine.lead(None);
+}
+
+/// Where that fault is planted, a leadership is withdrawn some time after it has ended.
+async fn planted_delay(published: &watch::Sender<Option<Leadership>>, term: Option<u64>) {
+    let withdraws = published.borrow().is_some() && term.is_none();
+    if withdraws && is_planted(Plant::LeadershipWithdrawnLate) {
+        let drawn = getrandom::u32().unwrap_or_default() % 40;
+        tokio::time::sleep(Duration::from_millis(10 + u64::from(drawn))).await;
+    }
 }
 
 /// Lets a restarted replica vote and stand for election once the lease that it may have granted has run out.

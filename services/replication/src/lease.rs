@@ -147,7 +147,7 @@ impl Group {
     }
 
     /// Reads the state as the latest. Under a lease it is judged after the reading, at the time of answering: a process
-    /// that was paused in between finds its lease gone, and what it read is dropped.
+    /// that was paused or has voted for another leader in between finds its lease gone, and what it read is dropped.
     ///
     /// # Errors
     /// As [`Self::read_permit`].
@@ -168,16 +168,19 @@ impl Group {
     /// As [`Self::read_permit`], under the leader lease.
     fn lease_permit(&self) -> Result<ReadPermit, NotLeader> {
         let Some(leads) = self.leads() else { return Err(self.not_leader()) };
-        if self.has_quorum(leads.term, self.timing().usable_lease()) || is_planted(Plant::StaleReads) {
+        if self.has_lease(leads.term) || is_planted(Plant::StaleReads) {
             Ok(permit(leads))
         } else {
             Err(NotLeader { leader: None, term: 0 })
         }
     }
 
-    /// Whether a read would be answered under the lease of that term just now.
+    /// Whether a read would be answered under the lease of that term just now. A vote for another ends the lease at once,
+    /// since its voters promised nothing for the case that the leader itself gives way: an acknowledgement that comes
+    /// later does not revive it, nor does it matter how soon it is known here that this replica leads no more.
     pub fn has_lease(&self, term: u64) -> bool {
-        self.has_quorum(term, self.timing().usable_lease())
+        let is_tied = self.has_not_voted_since(term) || is_planted(Plant::VoteUntied);
+        is_tied && self.has_quorum(term, self.timing().usable_lease())
     }
 
     /// Whether a quorum has acknowledged the leader of that term lately. The age is taken now, so a process that was

@@ -7,6 +7,7 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use holdfast_plant::{Plant, is_planted};
 use holdfast_storage::{ReplicaStore, StorageError};
@@ -28,6 +29,24 @@ const READ_BYTES: usize = 1024 * 1024;
 pub struct LogStore {
     store: ReplicaStore,
     tail: Arc<Mutex<Tail>>,
+    voted: VotedTerm,
+}
+
+/// The term of the latest vote, published before it is written: no vote leaves this node earlier. So what a leader reads
+/// before it finds its own term here still, it has read before it could help anybody else to lead.
+#[derive(Clone, Default)]
+pub(crate) struct VotedTerm(Arc<AtomicU64>);
+
+impl VotedTerm {
+    fn publish(&self, term: u64) {
+        self.0.fetch_max(term, Ordering::SeqCst);
+    }
+
+    /// Whether no vote of a later term was given so far. What the caller has read before was read before that moment.
+    pub(crate) fn is_still(&self, term: u64) -> bool {
+        fence(Ordering::SeqCst);
+        self.0.load(Ordering::SeqCst) == term
+    }
 }
 
 impl LogStore {
@@ -40,8 +59,15 @@ impl LogStore {
         let vote: Option<Vote> = store.vote().map_err(to_io)?.map(|bytes| decode(&bytes)).transpose()?;
         let last_entry: Option<Entry> = store.last().map_err(to_io)?.map(|(_, bytes)| decode(&bytes)).transpose()?;
         let last = last_entry.map(|entry| entry.log_id()).or(purged);
+        let voted = VotedTerm::default();
+        voted.publish(vote.map_or(0, |vote| vote.leader_id.term));
         let tail = Tail::new(purged, last, vote);
-        Ok(Self { store, tail: Arc::new(Mutex::new(tail)) })
+        Ok(Self { store, tail: Arc::new(Mutex::new(tail)), voted })
+    }
+
+    /// Follows the term of the latest vote.
+    pub(crate) fn voted(&self) -> VotedTerm {
+        self.voted.clone()
     }
 
     fn read(&self, from: u64, to: u64, max_bytes: usize) -> Result<Vec<Entry>, io::Error> {
@@ -134,6 +160,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     }
 
     async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
+        self.voted.publish(vote.leader_id.term);
         let (done, saved) = oneshot::channel();
         let report = Box::new(move |result| {
             // The receiver is gone only when the replica is stopping.

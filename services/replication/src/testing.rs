@@ -1,13 +1,32 @@
 //! What tests see and do beyond the public face: openraft's own storage suite, damaged bytes, and orders and answers that
 //! come later than the moment that they were meant for.
 
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::raft::VoteRequest;
+use tokio::time::Instant;
+
 pub use crate::driver::Driver;
 use crate::group::Group;
 pub use crate::log_store::LogStore;
 pub use crate::reading::{read_message, read_stored, stored_samples};
 pub use crate::types::TypeConfig;
+use crate::types::Vote;
 
 /// The order to stand again arrives, however long ago its replica looked whether it is still a candidate.
 pub async fn late_order_to_stand(group: &Group) {
     group.order_again().await;
+}
+
+/// That replica, with the same log as this one, asks for its vote in the next term. Whether it got it.
+pub async fn ask_for_vote(group: &Group, candidate: u64) -> bool {
+    let known = group.raft().with_raft_state(|state| state.vote_ref().leader_id.term);
+    let Ok(term) = known.await else { return false };
+    let last = group.raft().data_metrics().borrow_watched().last_log;
+    let request = VoteRequest::new(Vote::new(term + 1, candidate), last);
+    group.raft().vote(request).await.is_ok_and(|response| response.vote_granted)
+}
+
+/// The answer of a follower to something that this replica, as the leader of that term, sent it just before.
+pub fn late_answer(group: &Group, term: u64, follower: u64) {
+    group.acks().record(term, follower, Instant::now(), None);
 }

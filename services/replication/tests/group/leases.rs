@@ -1,7 +1,8 @@
 //! That no two replicas ever answer from memory: the rare orders of events in which a lease could be broken.
 
+use crate::common::proxy::Mode;
 use crate::common::{Cluster, Setup, command, eventually, propose_to, replica_id};
-use holdfast_replication::{Reads, testing};
+use holdfast_replication::{Group, Reads, testing};
 use tokio::time::{Duration, Instant};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -21,4 +22,51 @@ async fn an_order_to_stand_again_that_comes_late_breaks_no_lease() {
     eventually("it follows on", || async { (cluster.node(late).machine.len() == 2).then_some(()) }).await;
     assert_eq!(group.status().term, leads.term, "it broke the lease that it had granted");
     assert_eq!(cluster.leader().await.1.term, leads.term);
+}
+
+/// Cuts the leader off until its lease is over. Which one, and its term.
+async fn cut_off_leader(cluster: &Cluster) -> (usize, u64) {
+    let (leader, leads) = cluster.leader().await;
+    cluster.propose(&command("first")).await.expect("answered");
+    cluster.all_applied().await;
+    cluster.cut_off(leader, Mode::Silent);
+    eventually("its lease is over", || async { (!cluster.group(leader).has_lease(leads.term)).then_some(()) }).await;
+    (leader, leads.term)
+}
+
+/// Until it has voted for that one: openraft refuses while its own figure is fresh.
+async fn vote(group: Group, candidate: u64) {
+    eventually("it votes for another", || async { testing::ask_for_vote(&group, candidate).await.then_some(()) }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_comes_after_a_vote_for_another_revives_no_lease() {
+    let cluster = Cluster::formed(Setup::default()).await;
+    let (leader, term) = cut_off_leader(&cluster).await;
+    let group = cluster.group(leader).clone();
+    // A slow disk: between the vote and the moment at which it is known that this replica leads no more, there is time.
+    cluster.disks[leader].memory().set_sync_delay(Duration::from_secs(3));
+    let asked = Instant::now();
+    let voting = tokio::spawn(vote(group.clone(), replica_id((leader + 1) % 3)));
+    let leads = || group.leadership().borrow().is_some();
+    eventually("the vote is being saved", || async {
+        testing::late_answer(&group, term, replica_id((leader + 2) % 3));
+        let read = group.read(Reads::Lease, Instant::now(), |_| ()).await;
+        read.is_err().then_some(())
+    })
+    .await;
+    assert!(leads(), "it read until its leadership was withdrawn, {:?} after it was asked", asked.elapsed());
+    voting.await.expect("it does not panic");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_voted_for_another_reads_no_more_however_late_it_is_known_that_it_leads_no_more() {
+    let cluster = Cluster::formed(Setup::default()).await;
+    let (leader, term) = cut_off_leader(&cluster).await;
+    let group = cluster.group(leader);
+    vote(group.clone(), replica_id((leader + 1) % 3)).await;
+    // From here on the other one may lead and write.
+    testing::late_answer(group, term, replica_id((leader + 2) % 3));
+    let read = group.read(Reads::Lease, Instant::now(), |_| ()).await;
+    assert!(read.is_err(), "it read after another could lead");
 }
