@@ -135,6 +135,7 @@ impl Node {
             store: store.clone(),
             dialer: dialer(Arc::clone(&connector)),
             credentials: credentials.clone(),
+            timing: options.timing,
         })?;
         let signer = ServiceSigner::new(&options.cluster_secret, process);
         let caller = uuid::Uuid::new_v4().to_string();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use holdfast_cluster::{Application, ClusterConfig, ConfigError, ReplicaPlace, Shard, ShardMap};
 use holdfast_proto::internal::ReplicaStatus;
-use holdfast_replication::{Group, GroupOptions, Reads, ReplicationError, Timing, WallClock};
+use holdfast_replication::{Group, GroupOptions, Reads, ReplicationError, WallClock};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
@@ -23,7 +23,6 @@ const LOOK_WITHIN: Duration = Duration::from_secs(2);
 
 /// How replicas are started.
 pub(crate) struct Starting {
-    timing: Timing,
     reads: Reads,
     snapshot_after: u64,
     keep_entries: u64,
@@ -52,7 +51,6 @@ pub(crate) enum ConfigRefused {
 impl Starting {
     pub(crate) fn new(options: &NodeOptions, observer: Option<Arc<dyn Observer>>) -> Self {
         Self {
-            timing: options.timing,
             reads: options.reads,
             snapshot_after: options.snapshot_after,
             keep_entries: options.keep_entries,
@@ -75,7 +73,6 @@ impl Shared {
             shard: place.shard.id.clone(),
             replica: place.replica.id,
             members: members(place.shard),
-            timing: starting.timing,
             snapshot_after: starting.snapshot_after,
             keep_entries: starting.keep_entries,
             wall_clock: starting.wall_clock.clone(),

@@ -47,6 +47,8 @@ pub enum Plant {
     /// It is known some time after a leadership has ended that it has. No fault where reads are tied to the own vote: it
     /// only shows what happens where they are not.
     LeadershipWithdrawnLate,
+    /// A leader takes its own release's lease for that of its voters.
+    LeaseByRelease,
 }
 
 impl Plant {
@@ -69,6 +71,7 @@ impl Plant {
         Self::RetryUnchecked,
         Self::VoteUntied,
         Self::LeadershipWithdrawnLate,
+        Self::LeaseByRelease,
     ];
 
     /// What it is called on a command line.
@@ -91,6 +94,7 @@ impl Plant {
             Self::RetryUnchecked => "retry-unchecked",
             Self::VoteUntied => "vote-untied",
             Self::LeadershipWithdrawnLate => "leadership-withdrawn-late",
+            Self::LeaseByRelease => "lease-by-release",
         }
     }
 
@@ -103,6 +107,7 @@ impl Plant {
             Self::LeadershipWithdrawnLate => Some(
                 "leases::a_leader_that_voted_for_another_reads_no_more_however_late_it_is_known_that_it_leads_no_more",
             ),
+            Self::LeaseByRelease => Some("leases::a_leader_with_a_longer_lease_than_its_voters_keeps_to_theirs"),
             _ => None,
         }
     }

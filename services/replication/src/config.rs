@@ -6,15 +6,16 @@ use holdfast_plant::{Plant, is_planted};
 use openraft::{Config, ConfigError, SnapshotPolicy};
 
 use crate::group::GroupOptions;
+use crate::timing::Timing;
 
 /// openraft's configuration of a replica. `elect` says whether it may stand for election from the start.
-pub(crate) fn raft_config(options: &GroupOptions, elect: bool) -> Result<Config, ConfigError> {
+pub(crate) fn raft_config(options: &GroupOptions, timing: Timing, elect: bool) -> Result<Config, ConfigError> {
     let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     Config {
         cluster_name: options.shard.clone(),
-        heartbeat_interval: ms(options.timing.heartbeat),
-        election_timeout_min: ms(options.timing.election_min),
-        election_timeout_max: ms(options.timing.election_max),
+        heartbeat_interval: ms(timing.heartbeat),
+        election_timeout_min: ms(timing.election_min),
+        election_timeout_max: ms(timing.election_max),
         heartbeat_min_interval: Some(0),
         enable_elect: elect,
         enable_pre_vote: Some(true),

@@ -49,14 +49,21 @@ pub struct GroupOptions {
     pub replica: u64,
     /// Every replica of the shard with its node, this one included, at first.
     pub members: BTreeMap<u64, String>,
-    /// Heartbeats and elections.
-    pub timing: Timing,
     /// Entries after which a snapshot is made.
     pub snapshot_after: u64,
     /// Entries kept behind a snapshot for followers that lag a little.
     pub keep_entries: u64,
     /// For display with grants.
     pub wall_clock: WallClock,
+}
+
+/// What the replicas of a node share.
+pub(crate) struct OfNode {
+    pub(crate) timing: Timing,
+    pub(crate) links: Links,
+    pub(crate) under_way: UnderWay,
+    /// The longest lease that the node has met.
+    pub(crate) longest_lease: watch::Receiver<Duration>,
 }
 
 /// A running replica. Clones share it. It runs until [`Group::shutdown`], also when every handle is gone.
@@ -67,6 +74,7 @@ pub struct Group {
 
 struct Inner {
     options: GroupOptions,
+    timing: Timing,
     placement: watch::Sender<Placement>,
     raft: Raft,
     queue: mpsc::Sender<Proposal>,
@@ -91,23 +99,23 @@ impl Group {
         options: GroupOptions,
         store: ReplicaStore,
         machine: Arc<dyn Machine>,
-        links: Links,
-        under_way: UnderWay,
+        node: OfNode,
     ) -> Result<Self, ReplicationError> {
+        let OfNode { timing, links, under_way, longest_lease } = node;
         let stopped = |reason: String| ReplicationError::Stopped {
             shard: options.shard.clone(),
             replica: options.replica,
             reason,
         };
         let was_pristine = store.is_pristine()?;
-        let hold_back = leadership::hold_back(was_pristine, options.members.len(), options.timing.lease());
-        let votes = Arc::new(AtomicBool::new(hold_back.is_none()));
+        let holds_back = leadership::holds_back(was_pristine, options.members.len());
+        let votes = Arc::new(AtomicBool::new(!holds_back));
         let log = LogStore::open(store.clone()).map_err(|error| stopped(error.to_string()))?;
         let voted = log.voted();
         let (driver, established) =
             Driver::new(Arc::clone(&machine), store.clone()).map_err(|error| stopped(error.to_string()))?;
         let (snapshot_age, applied_index) = (driver.snapshot_age(), driver.applied_index());
-        let config = raft_config(&options, hold_back.is_none()).map_err(|error| stopped(error.to_string()))?;
+        let config = raft_config(&options, timing, !holds_back).map_err(|error| stopped(error.to_string()))?;
         let (leadership_sender, leadership) = watch::channel(None);
         let acks = Arc::new(Acks::new(options.replica, options.members.keys().copied().collect()));
         let configured = Arc::new(options.members.clone());
@@ -124,11 +132,12 @@ impl Group {
         let wall = options.wall_clock.clone();
         let proposer = Proposer::new(raft.clone(), proposals, leadership.clone(), wall, under_way);
         tokio::spawn(proposer.run());
-        if let Some(lease) = hold_back {
-            tokio::spawn(leadership::vote_after(raft.clone(), lease, Arc::clone(&votes)));
+        if holds_back {
+            tokio::spawn(leadership::vote_after(raft.clone(), longest_lease, Arc::clone(&votes)));
         }
         let inner = Inner {
             options,
+            timing,
             placement,
             raft,
             queue,
@@ -408,7 +417,7 @@ impl Group {
     }
 
     pub(crate) fn timing(&self) -> &Timing {
-        &self.inner.options.timing
+        &self.inner.timing
     }
 
     pub(crate) fn raft(&self) -> &Raft {

@@ -13,13 +13,14 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::ReplicationError;
-use crate::group::{Group, GroupOptions};
+use crate::group::{Group, GroupOptions, OfNode};
 use crate::introductions::Introductions;
 use crate::machine::Machine;
 use crate::membership;
 use crate::network::{Connections, Credentials, Dialer, Link, LinkOptions, Links, PeerService};
 use crate::proposer::UnderWay;
 use crate::ticks::Moments;
+use crate::timing::Timing;
 
 /// How often a node looks whether its disk is so full that another one should lead.
 const LOOK_AT_DISK: Duration = Duration::from_secs(1);
@@ -57,6 +58,8 @@ pub struct HostOptions {
     pub dialer: Dialer,
     /// Service tokens.
     pub credentials: Arc<dyn Credentials>,
+    /// Heartbeats, elections and leases of all replicas of this node.
+    pub timing: Timing,
 }
 
 /// The replicas of one node. Clones share it.
@@ -77,15 +80,16 @@ struct Inner {
     store: NodeStore,
     moments: Moments,
     under_way: UnderWay,
+    timing: Timing,
 }
 
 impl Host {
     /// Starts connecting to the peers. No replica runs yet.
     ///
     /// # Errors
-    /// When the store can't say which replicas are pristine.
+    /// When the store can't be read.
     pub fn start(options: HostOptions) -> Result<Self, ReplicationError> {
-        let introductions = Arc::new(Introductions::new(&options));
+        let introductions = Arc::new(Introductions::new(&options)?);
         let closing = CancellationToken::new();
         let inner = Arc::new(Inner {
             groups: RwLock::default(),
@@ -99,6 +103,7 @@ impl Host {
             store: options.store,
             moments: Moments::of(&options.node),
             under_way: UnderWay::default(),
+            timing: options.timing,
         });
         for peer in &options.peers {
             inner.connect(peer);
@@ -117,14 +122,22 @@ impl Host {
     /// Starts a replica from what the store holds.
     ///
     /// # Errors
-    /// When its data can't be read.
+    /// When its data can't be read, or the lease that it will promise can't be remembered.
     pub async fn start_group(
         &self,
         options: GroupOptions,
         machine: Arc<dyn Machine>,
     ) -> Result<Group, ReplicationError> {
+        let longest_lease = self.inner.introductions.longest_lease();
+        longest_lease.meet(self.inner.timing.lease()).await?;
         let store = self.inner.store.replica(options.replica);
-        let starting = Group::start(options, store, machine, self.inner.links.clone(), self.inner.under_way.clone());
+        let node = OfNode {
+            timing: self.inner.timing,
+            links: self.inner.links.clone(),
+            under_way: self.inner.under_way.clone(),
+            longest_lease: longest_lease.follow(),
+        };
+        let starting = Group::start(options, store, machine, node);
         let group = self.inner.moments.start(starting).await?;
         self.inner.groups.write().insert(group.replica(), group.clone());
         let weak = Arc::downgrade(&self.inner);

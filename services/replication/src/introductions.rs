@@ -1,13 +1,17 @@
 //! Who this node is and whom it has met. A wrong address must be an error and not a corrupted group.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
 
 use holdfast_proto::internal::{Hello, HelloReplica};
 use holdfast_storage::NodeStore;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
+use crate::error::ReplicationError;
 use crate::host::{HostOptions, Peer};
+use crate::longest_lease::LongestLease;
+use crate::timing::{LONGEST_LEASE, UNSAID_LEASE};
 
 /// The pin of a replica whose data was found to be older than what it had acknowledged: no store has that id.
 const ROLLED_BACK: &str = "rolled back";
@@ -20,6 +24,9 @@ pub(crate) struct Introductions {
     /// What the configuration gives this node and the others.
     configured: RwLock<Configured>,
     store: NodeStore,
+    /// Of this node.
+    lease: Duration,
+    longest_lease: LongestLease,
     /// Replicas of peers that have introduced themselves since this process started.
     seen: Mutex<BTreeMap<u64, Seen>>,
     met: watch::Sender<u64>,
@@ -41,8 +48,10 @@ struct Seen {
 }
 
 impl Introductions {
-    pub(crate) fn new(options: &HostOptions) -> Self {
-        Self {
+    /// # Errors
+    /// When the store can't be read.
+    pub(crate) fn new(options: &HostOptions) -> Result<Self, ReplicationError> {
+        Ok(Self {
             node: options.node.clone(),
             cluster_id: options.cluster_id.clone(),
             restored_from: options.restored_from.clone().unwrap_or_default(),
@@ -51,10 +60,12 @@ impl Introductions {
                 peers: options.peers.iter().map(|peer| (peer.node.clone(), peer.replicas.clone())).collect(),
             }),
             store: options.store.clone(),
+            lease: options.timing.lease(),
+            longest_lease: LongestLease::open(options.store.clone())?,
             seen: Mutex::default(),
             met: watch::Sender::new(0),
             refused: watch::Sender::default(),
-        }
+        })
     }
 
     /// What this node says of itself now. Whether a replica is pristine is looked up each time: it is what tells a
@@ -72,7 +83,13 @@ impl Introductions {
             store_id: self.store.store_id().to_owned(),
             replicas,
             restored_from: self.restored_from.clone(),
+            lease_ms: u32::try_from(self.lease.as_millis()).unwrap_or(u32::MAX),
         })
+    }
+
+    /// The longest lease that this node has met; its own is met before a replica starts.
+    pub(crate) fn longest_lease(&self) -> &LongestLease {
+        &self.longest_lease
     }
 
     /// Whether the disk of this node has room for data.
@@ -99,6 +116,14 @@ impl Introductions {
         if let Some(expected) = expected.filter(|expected| *expected != theirs.node_id) {
             return Err(format!("the address of node {expected} is answered by node {}", theirs.node_id));
         }
+        let lease = lease_of(theirs);
+        if lease > LONGEST_LEASE {
+            return Err(format!(
+                "node {} has leases of {lease:?}, and {LONGEST_LEASE:?} are the most; give it a release whose timing is \
+                 that of the others",
+                theirs.node_id
+            ));
+        }
         if self.refused.borrow().contains(&theirs.store_id) {
             return Err(came_back_without(&theirs.node_id, "its replicas need new ids and an empty data directory"));
         }
@@ -108,6 +133,7 @@ impl Introductions {
                 theirs.node_id, self.node
             ));
         };
+        self.longest_lease.meet(lease).await.map_err(|error| error.to_string())?;
         for replica in theirs.replicas.iter().filter(|replica| configured.contains(&replica.id)) {
             self.check_pin(replica.id, &theirs.node_id, &theirs.store_id).await?;
             let seen = Seen { store_id: theirs.store_id.clone(), pristine: replica.pristine };
@@ -198,6 +224,14 @@ impl Introductions {
     pub(crate) fn seen_replicas(&self, others: &BTreeMap<u64, String>) -> BTreeMap<u64, bool> {
         let seen = self.seen.lock();
         others.keys().filter_map(|id| seen.get(id).map(|seen| (*id, seen.pristine))).collect()
+    }
+}
+
+/// For how long a replica of that node that has acknowledged a leader votes for nobody else.
+pub(crate) fn lease_of(hello: &Hello) -> Duration {
+    match hello.lease_ms {
+        0 => UNSAID_LEASE,
+        ms => Duration::from_millis(ms.into()),
     }
 }
 

@@ -129,17 +129,26 @@ async fn planted_delay(published: &watch::Sender<Option<Leadership>>, term: Opti
     }
 }
 
-/// Lets a restarted replica vote and stand for election once the lease that it may have granted has run out.
-pub(crate) async fn vote_after(raft: Raft, lease: Duration, votes: Arc<AtomicBool>) {
-    tokio::time::sleep(lease).await;
+/// Lets a restarted replica vote and stand for election once the lease that it may have granted has run out: the longest
+/// that is known by then.
+pub(crate) async fn vote_after(raft: Raft, mut longest: watch::Receiver<Duration>, votes: Arc<AtomicBool>) {
+    let started = Instant::now();
+    loop {
+        let lease = *longest.borrow_and_update();
+        tokio::select! {
+            () = tokio::time::sleep_until(started + lease) => break,
+            // The node is going away.
+            changed = longest.changed() => if changed.is_err() { return },
+        }
+    }
     votes.store(true, Ordering::Relaxed);
     raft.runtime_config().elect(true);
 }
 
-/// How long a replica holds back after a start: openraft forgets the lease that this replica granted before it stopped.
+/// Whether a replica holds back after a start: openraft forgets the lease that this replica granted before it stopped.
 /// A replica that never ran has granted none, and one that is alone has nobody to grant one to.
-pub(crate) fn hold_back(was_pristine: bool, members: usize, lease: Duration) -> Option<Duration> {
-    (!was_pristine && members > 1 && !is_planted(Plant::EarlyVote)).then_some(lease)
+pub(crate) fn holds_back(was_pristine: bool, members: usize) -> bool {
+    !was_pristine && members > 1 && !is_planted(Plant::EarlyVote)
 }
 
 /// The leader that a replica knows of.

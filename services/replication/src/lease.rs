@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::error::NotLeader;
 use crate::group::Group;
 use crate::leadership::Leadership;
+use crate::timing::usable;
 
 /// How reads are made linearizable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +51,8 @@ struct Newest {
 
 #[derive(Clone, Copy)]
 struct Ack {
+    /// For how long the follower votes for nobody else after what it acknowledges.
+    lease: Duration,
     /// When the newest message that was acknowledged had been sent.
     sent: Instant,
     /// When the follower was last heard of.
@@ -69,8 +72,9 @@ impl Acks {
         self.newest.lock().voters = voters;
     }
 
-    /// A follower has accepted what the leader of that term sent at that time, and has its log up to that entry.
-    pub(crate) fn record(&self, term: u64, replica: u64, sent: Instant, matched: Option<u64>) {
+    /// A follower with that lease has accepted what the leader of that term sent at that time, and has its log up to that
+    /// entry.
+    pub(crate) fn record(&self, term: u64, replica: u64, lease: Duration, sent: Instant, matched: Option<u64>) {
         let mut newest = self.newest.lock();
         if newest.term < term {
             newest.term = term;
@@ -78,8 +82,8 @@ impl Acks {
         }
         if newest.term == term {
             let heard = Instant::now();
-            let known = newest.acks.entry(replica).or_insert(Ack { sent, heard, matched: None });
-            (known.sent, known.heard) = (sent.max(known.sent), heard);
+            let known = newest.acks.entry(replica).or_insert(Ack { lease, sent, heard, matched: None });
+            (known.lease, known.sent, known.heard) = (lease, sent.max(known.sent), heard);
             if let Some(index) = matched.filter(|index| known.matched.is_none_or(|(last, _)| *index > last)) {
                 known.matched = Some((index, heard));
             }
@@ -97,6 +101,14 @@ impl Acks {
     /// Since when at least a quorum has acknowledged the leader of that term. A replica that is alone is its own.
     pub(crate) fn quorum(&self, term: u64) -> Option<Instant> {
         self.quorum_of(term, |ack| ack.sent)
+    }
+
+    /// The shortest lease among the voters that have acknowledged the leader of that term.
+    pub(crate) fn shortest_lease(&self, term: u64) -> Option<Duration> {
+        let newest = self.newest.lock();
+        let votes = |replica: &u64| newest.voters.iter().any(|voters| voters.contains(replica));
+        let leases = newest.acks.iter().filter(|(replica, _)| newest.term == term && votes(replica));
+        leases.map(|(_, ack)| ack.lease).min()
     }
 
     /// When at least a quorum was last heard of by the leader of that term, however old what it answered was.
@@ -180,7 +192,14 @@ impl Group {
     /// later does not revive it, nor does it matter how soon it is known here that this replica leads no more.
     pub fn has_lease(&self, term: u64) -> bool {
         let is_tied = self.has_not_voted_since(term) || is_planted(Plant::VoteUntied);
-        is_tied && self.has_quorum(term, self.timing().usable_lease())
+        is_tied && self.has_quorum(term, usable(self.shortest_lease(term)))
+    }
+
+    /// The shortest lease among this leader's own and its voters': their releases may differ.
+    fn shortest_lease(&self, term: u64) -> Duration {
+        let own = self.timing().lease();
+        let theirs = self.acks().shortest_lease(term).filter(|_| !is_planted(Plant::LeaseByRelease));
+        theirs.map_or(own, |theirs| theirs.min(own))
     }
 
     /// Whether a quorum has acknowledged the leader of that term lately. The age is taken now, so a process that was
@@ -211,28 +230,30 @@ fn permit(leads: Leadership) -> ReadPermit {
 mod tests {
     use super::*;
 
+    const LEASE: Duration = Duration::from_millis(850);
+
     #[test]
     fn a_lease_is_as_old_as_the_quorum_th_newest_acknowledgement() {
         let (acks, now) = (Acks::new(10, (10..15).collect()), Instant::now());
         let at = |ms| now + Duration::from_millis(ms);
-        acks.record(2, 11, at(40), None);
+        acks.record(2, 11, LEASE, at(40), None);
         assert_eq!(acks.quorum(2), None);
-        acks.record(2, 12, at(10), None);
+        acks.record(2, 12, LEASE, at(10), None);
         assert_eq!(acks.quorum(2), Some(at(10)));
-        acks.record(2, 13, at(30), None);
+        acks.record(2, 13, LEASE, at(30), None);
         assert_eq!(acks.quorum(2), Some(at(30)));
         // An answer that was overtaken does not turn the clock back.
-        acks.record(2, 13, at(5), None);
+        acks.record(2, 13, LEASE, at(5), None);
         assert_eq!(acks.quorum(2), Some(at(30)));
     }
 
     #[test]
     fn acknowledgements_of_another_term_do_not_count() {
         let (acks, now) = (Acks::new(10, (10..13).collect()), Instant::now());
-        acks.record(2, 11, now, None);
+        acks.record(2, 11, LEASE, now, None);
         assert_eq!(acks.quorum(3), None);
-        acks.record(3, 12, now, None);
-        acks.record(2, 11, now, None);
+        acks.record(3, 12, LEASE, now, None);
+        acks.record(2, 11, LEASE, now, None);
         assert_eq!(acks.since(3, now), [12]);
         assert_eq!(acks.quorum(2), None);
     }
@@ -240,14 +261,14 @@ mod tests {
     #[test]
     fn an_entry_is_lost_that_was_there_in_the_same_term_before_it_was_asked_for() {
         let (acks, before) = (Acks::new(10, (10..13).collect()), Instant::now());
-        acks.record(2, 11, before, Some(7));
-        acks.record(2, 11, before, Some(5));
+        acks.record(2, 11, LEASE, before, Some(7));
+        acks.record(2, 11, LEASE, before, Some(5));
         let after = Instant::now() + Duration::from_millis(1);
         assert!(acks.is_lost(2, 11, 7, after));
         assert!(!acks.is_lost(2, 11, 8, after), "it never had that one");
         assert!(!acks.is_lost(2, 11, 7, before), "an answer that was overtaken");
         assert!(!acks.is_lost(2, 12, 7, after), "another replica");
-        acks.record(3, 12, after, Some(9));
+        acks.record(3, 12, LEASE, after, Some(9));
         assert!(!acks.is_lost(2, 11, 7, after), "another leader may have taken it out");
         assert!(!acks.is_lost(3, 11, 7, after));
     }
@@ -261,10 +282,10 @@ mod tests {
     fn only_voters_count_and_while_members_change_a_majority_of_both_sets_does() {
         let (acks, now) = (Acks::new(10, [10, 11, 12].into()), Instant::now());
         let at = |ms| now + Duration::from_millis(ms);
-        acks.record(2, 20, at(50), None);
+        acks.record(2, 20, LEASE, at(50), None);
         assert_eq!(acks.quorum(2), None);
         assert!(acks.since(2, now).is_empty());
-        acks.record(2, 11, at(10), None);
+        acks.record(2, 11, LEASE, at(10), None);
         assert_eq!(acks.quorum(2), Some(at(10)));
         acks.set_voters(vec![[10, 11, 12].into(), [10, 20, 21].into()]);
         assert_eq!(acks.quorum(2), Some(at(10)));
@@ -273,5 +294,20 @@ mod tests {
         // A leader that is no voter any more needs a majority of others.
         acks.set_voters(vec![[11, 20, 21].into()]);
         assert_eq!(acks.quorum(2), Some(at(10)));
+    }
+
+    #[test]
+    fn the_shortest_lease_is_that_of_a_voter_who_acknowledged_this_term() {
+        let (acks, now) = (Acks::new(10, [10, 11, 12].into()), Instant::now());
+        assert_eq!(acks.shortest_lease(2), None);
+        acks.record(2, 11, 2 * LEASE, now, None);
+        acks.record(2, 20, LEASE / 2, now, None);
+        assert_eq!(acks.shortest_lease(2), Some(2 * LEASE), "one that only learns promises nothing");
+        acks.record(2, 12, LEASE, now, None);
+        assert_eq!(acks.shortest_lease(2), Some(LEASE));
+        // It was started again, with another release.
+        acks.record(2, 12, 3 * LEASE, now, None);
+        assert_eq!(acks.shortest_lease(2), Some(2 * LEASE));
+        assert_eq!(acks.shortest_lease(3), None);
     }
 }

@@ -27,6 +27,7 @@ mod leadership;
 mod lease;
 mod log_store;
 mod log_tail;
+mod longest_lease;
 mod machine;
 mod membership;
 mod network;

@@ -28,5 +28,5 @@ pub async fn ask_for_vote(group: &Group, candidate: u64) -> bool {
 
 /// The answer of a follower to something that this replica, as the leader of that term, sent it just before.
 pub fn late_answer(group: &Group, term: u64, follower: u64) {
-    group.acks().record(term, follower, Instant::now(), None);
+    group.acks().record(term, follower, group.timing().lease(), Instant::now(), None);
 }

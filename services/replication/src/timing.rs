@@ -1,4 +1,4 @@
-//! The timing of every group: one measured choice, made once for all.
+//! The timing of every group of a node: one measured choice, made once for all. Nodes of different releases may differ.
 
 use std::time::Duration;
 
@@ -31,9 +31,20 @@ impl Timing {
         self.election_max
     }
 
-    /// How old the quorum's acknowledgement may be for an answer under the lease. A tenth is kept back: for clocks that
-    /// run at different speeds (assumed within 0.1 %) and for the time an answer takes to leave.
+    /// How old the quorum's acknowledgement may be for an answer under the lease, among replicas of the same timing.
     pub fn usable_lease(&self) -> Duration {
-        self.election_max.mul_f64(0.9)
+        usable(self.lease())
     }
 }
+
+/// How much of a lease that followers promised may be used. A tenth is kept back: for clocks that run at different speeds
+/// (assumed within 0.1 %) and for the time an answer takes to leave.
+pub(crate) fn usable(lease: Duration) -> Duration {
+    lease.mul_f64(0.9)
+}
+
+/// The lease of a peer that does not say how long it is: releases before it was said had this one.
+pub(crate) const UNSAID_LEASE: Duration = Duration::from_millis(850);
+
+/// No lease is longer: for so long a restarted replica would not vote.
+pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(60);

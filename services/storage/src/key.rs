@@ -8,6 +8,8 @@ pub(crate) enum Kind {
     Identity = 0x01,
     /// Store id of the node that holds a peer replica.
     PeerPin = 0x02,
+    /// The longest leader lease that the node has met, in milliseconds; one per node.
+    LongestLease = 0x03,
     /// Present from the first write of a replica until its data is destroyed.
     Replica = 0x10,
     Vote = 0x11,

@@ -172,6 +172,29 @@ impl NodeStore {
         self.inner.commit(replica, Operation::PinPeer { store_id: store_id.to_owned() }).await
     }
 
+    /// The longest leader lease that was kept, in milliseconds.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn longest_lease_ms(&self) -> Result<Option<u64>, StorageError> {
+        self.inner.shared.read(|engine| {
+            let Some(stored) = recover::read(engine, &key::of_node(Kind::LongestLease), None)? else { return Ok(None) };
+            let bytes = <[u8; 8]>::try_from(stored.as_ref());
+            let bytes =
+                bytes.map_err(|_| StorageError::corrupt(engine.place(), "damaged record of the longest lease"))?;
+            Ok(Some(u64::from_be_bytes(bytes)))
+        })
+    }
+
+    /// Remembers the longest leader lease that this node has met, in milliseconds. Durable when it returns.
+    ///
+    /// # Errors
+    /// When it could not be made durable.
+    pub async fn keep_longest_lease_ms(&self, ms: u64) -> Result<(), StorageError> {
+        // It belongs to no replica.
+        self.inner.commit(0, Operation::KeepLease { ms }).await
+    }
+
     /// The store of one replica; it need not have data yet.
     pub fn replica(&self, replica_id: u64) -> ReplicaStore {
         ReplicaStore::new(self.inner.clone(), replica_id)

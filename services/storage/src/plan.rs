@@ -29,6 +29,9 @@ impl Plan {
             Operation::PinPeer { store_id } => {
                 return batch.put(key::of_replica(Kind::PeerPin, replica), &[store_id.as_bytes()]);
             }
+            Operation::KeepLease { ms } => {
+                return batch.put(key::of_node(Kind::LongestLease), &[&ms.to_be_bytes()]);
+            }
             Operation::Destroy => return self.destroy(batch, replica),
             _ => {}
         }
@@ -57,7 +60,7 @@ impl Plan {
                 let old = key::of_generation(replica, 0);
                 batch.delete_range(old, key::of_generation(replica, *generation));
             }
-            Operation::PinPeer { .. } | Operation::Destroy => {}
+            Operation::PinPeer { .. } | Operation::KeepLease { .. } | Operation::Destroy => {}
         }
     }
 

@@ -30,6 +30,7 @@ pub(crate) enum Operation {
     SwitchSnapshot { generation: u64, pieces: u32, meta: Bytes },
     Destroy,
     PinPeer { store_id: String },
+    KeepLease { ms: u64 },
 }
 
 impl Operation {
@@ -41,7 +42,7 @@ impl Operation {
             Self::SaveMeta { value, .. } => value.len(),
             Self::SavePieces { pieces, .. } => pieces.iter().map(|piece| piece.bytes.len()).sum(),
             Self::PinPeer { store_id } => store_id.len(),
-            Self::Truncate { .. } | Self::Destroy => 0,
+            Self::Truncate { .. } | Self::Destroy | Self::KeepLease { .. } => 0,
         };
         payload + OPERATION_OVERHEAD
     }

@@ -129,6 +129,21 @@ async fn a_replica_is_pristine_until_its_first_write_and_after_its_destruction()
 }
 
 #[tokio::test]
+async fn the_longest_lease_of_the_node_is_kept_and_makes_no_replica() {
+    for disk in Disk::both() {
+        let store = disk.open();
+        assert_eq!(store.longest_lease_ms().unwrap(), None);
+        store.keep_longest_lease_ms(1_500).await.unwrap();
+        store.keep_longest_lease_ms(2_000).await.unwrap();
+        assert_eq!(store.longest_lease_ms().unwrap(), Some(2_000));
+        assert!(store.replica(0).is_pristine().unwrap());
+        store.close().await;
+        drop(store);
+        assert_eq!(disk.open().longest_lease_ms().unwrap(), Some(2_000));
+    }
+}
+
+#[tokio::test]
 async fn a_snapshot_comes_back_in_its_chunks_and_replaces_the_one_before() {
     for disk in Disk::both() {
         let store = disk.open();

@@ -54,13 +54,13 @@ async fn start(store: NodeStore) -> (Host, Group, u64) {
             Box::pin(async { Err(DialError::from("there is no peer".to_owned())) })
         }),
         credentials: Arc::new(Nobody),
+        timing: Timing::default(),
     })
     .expect("the host starts");
     let options = GroupOptions {
         shard: SHARD.to_owned(),
         replica: REPLICA,
         members: BTreeMap::from([(REPLICA, identity.node_id)]),
-        timing: Timing::default(),
         snapshot_after: 10_000,
         keep_entries: 2_000,
         wall_clock: WallClock::default(),

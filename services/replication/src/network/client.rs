@@ -25,6 +25,7 @@ use super::link::{Link, LinkError};
 use super::{Links, Members, snapshot};
 use crate::leadership::Leadership;
 use crate::lease::Acks;
+use crate::timing::UNSAID_LEASE;
 use crate::types::{Chunks, Snapshot, TypeConfig, Vote, decode, encode};
 
 /// Longest wait for the answer to an append. openraft's own figure is the heartbeat's, which a busy disk exceeds.
@@ -104,7 +105,10 @@ impl Peer {
 
     /// The peer has accepted what the leader of that term sent at that time, and has its log up to that entry.
     pub(crate) fn acknowledged(&self, term: u64, sent: Instant, matched: Option<u64>) {
-        self.acks.record(term, self.to, sent, matched);
+        // The lease of the process that is there now. If it is not the one that acknowledged, that one's successor holds
+        // back for longer than any lease.
+        let lease = self.link().map_or(UNSAID_LEASE, |link| link.lease());
+        self.acks.record(term, self.to, lease, sent, matched);
     }
 
     /// Whether the peer has lost an entry: see [`Acks::is_lost`].

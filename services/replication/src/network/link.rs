@@ -20,7 +20,8 @@ use tonic::{Request, Streaming};
 
 use super::exchange::{Asked, Question, Room, exchange};
 use super::{Credentials, DialError, Dialer, MAX_FRAME_BYTES};
-use crate::introductions::Introductions;
+use crate::introductions::{Introductions, lease_of};
+use crate::timing::UNSAID_LEASE;
 
 /// Messages that wait to be sent to one peer; more fail at once, and openraft tries again.
 const QUEUE: usize = 4_096;
@@ -72,6 +73,8 @@ pub(crate) struct Link {
     is_full: Arc<AtomicBool>,
     /// The data directory of the peer, while it is connected.
     store: Arc<Mutex<Option<String>>>,
+    /// As the peer said when it was connected last.
+    lease: watch::Receiver<Duration>,
     unanswered: Arc<AtomicUsize>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -90,11 +93,11 @@ impl Link {
         let says_full = Arc::clone(&is_full);
         let store = Arc::<Mutex<Option<String>>>::default();
         let told_store = Arc::clone(&store);
+        let (tell_lease, lease) = watch::channel(UNSAID_LEASE);
+        let told = Told { connected, refused: refuses, is_full: says_full, store: told_store, lease: tell_lease };
         let task = tokio::spawn(async move {
             // What was kept up is dropped with the future, and with it every question that waits.
-            let _ = closing
-                .run_until_cancelled(keep_up(options, questions, connected, refuses, &says_full, &told_store))
-                .await;
+            let _ = closing.run_until_cancelled(keep_up(options, questions, told)).await;
         });
         let (streams, unanswered) = (AtomicU64::new(1), Arc::default());
         Arc::new(Self {
@@ -108,6 +111,7 @@ impl Link {
             streams,
             is_full,
             store,
+            lease,
             unanswered,
             task,
         })
@@ -182,6 +186,11 @@ impl Link {
         self.store.lock().clone()
     }
 
+    /// For how long a replica of the peer that has acknowledged a leader votes for nobody else.
+    pub(crate) fn lease(&self) -> Duration {
+        *self.lease.borrow()
+    }
+
     /// Where the peer is.
     pub(crate) fn address(&self) -> &str {
         &self.address
@@ -213,14 +222,16 @@ fn authorized<T>(message: T, credentials: &dyn Credentials) -> Request<T> {
     request
 }
 
-async fn keep_up(
-    options: LinkOptions,
-    mut questions: mpsc::Receiver<Asked>,
+/// What the one that keeps a link up tells those who use it.
+struct Told {
     connected: watch::Sender<Option<Channel>>,
     refused: watch::Sender<Option<Instant>>,
-    is_full: &AtomicBool,
-    store: &Mutex<Option<String>>,
-) {
+    is_full: Arc<AtomicBool>,
+    store: Arc<Mutex<Option<String>>>,
+    lease: watch::Sender<Duration>,
+}
+
+async fn keep_up(options: LinkOptions, mut questions: mpsc::Receiver<Asked>, told: Told) {
     let mut was_met = false;
     let mut pause = RETRY_FIRST;
     let mut last_error = String::new();
@@ -231,15 +242,17 @@ async fn keep_up(
                 tracing::info!(node = options.node, address = options.address, "connected to peer");
                 let since = Instant::now();
                 last_error.clear();
-                *store.lock() = Some(connection.store_id.clone());
-                connected.send_replace(Some(connection.channel));
+                *told.store.lock() = Some(connection.store_id.clone());
+                // Before anything is asked, so that no answer counts for a lease of an earlier process.
+                told.lease.send_replace(connection.lease);
+                told.connected.send_replace(Some(connection.channel));
                 let (own, frames) = (&options.introductions, connection.frames);
                 tokio::select! {
-                    () = exchange(&options.node, own, is_full, &mut questions, frames, connection.answers) => {}
+                    () = exchange(&options.node, own, &told.is_full, &mut questions, frames, connection.answers) => {}
                     () = options.introductions.until_refused(&connection.store_id) => {}
                 }
-                connected.send_replace(None);
-                *store.lock() = None;
+                told.connected.send_replace(None);
+                *told.store.lock() = None;
                 tracing::info!(node = options.node, "connection to peer ended");
                 was_met = true;
                 // Whether the peer's process is gone is to be known at once. One that ends connections as soon as they are
@@ -248,7 +261,7 @@ async fn keep_up(
             }
             Ok(Err(error)) => {
                 if error.is_refused && was_met {
-                    refused.send_replace(Some(Instant::now()));
+                    told.refused.send_replace(Some(Instant::now()));
                 }
                 report(&options, &mut last_error, error.reason);
             }
@@ -283,6 +296,7 @@ struct Connection {
     channel: Channel,
     /// The data directory of the peer.
     store_id: String,
+    lease: Duration,
     frames: mpsc::Sender<RaftFrame>,
     answers: Streaming<RaftFrame>,
 }
@@ -305,5 +319,6 @@ async fn introduce(options: &LinkOptions, channel: Channel) -> Result<Connection
         _ => return Err("the peer did not introduce itself".into()),
     };
     options.introductions.check(&theirs, Some(&options.node)).await?;
-    Ok(Connection { channel, store_id: theirs.store_id, frames, answers })
+    let lease = lease_of(&theirs);
+    Ok(Connection { channel, store_id: theirs.store_id, lease, frames, answers })
 }

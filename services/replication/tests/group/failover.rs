@@ -219,15 +219,7 @@ async fn propose_at(cluster: &Cluster, index: usize) -> Reply {
 /// leads once.
 async fn all_can_lead(cluster: &Cluster) {
     for index in 0..cluster.setup.nodes {
-        eventually("each node leads once", || async {
-            let (leader, _) = cluster.leader().await;
-            if leader != index {
-                let is_it = |replica| replica == replica_id(index);
-                cluster.group(leader).hand_over_among(is_it, Duration::from_secs(1)).await;
-            }
-            (leader == index).then_some(())
-        })
-        .await;
+        cluster.make_lead(index).await;
     }
 }
 

@@ -21,6 +21,7 @@ fn hello(node: &str, cluster_id: &str, replica: u64) -> Hello {
         store_id: "a store of the test".into(),
         replicas,
         restored_from: String::new(),
+        lease_ms: 0,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::common::proxy::Mode;
 use crate::common::{Cluster, Setup, command, eventually, propose_to, replica_id};
-use holdfast_replication::{Group, Reads, testing};
+use holdfast_replication::{Group, Reads, Timing, testing};
 use tokio::time::{Duration, Instant};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -69,4 +69,67 @@ async fn a_leader_that_voted_for_another_reads_no_more_however_late_it_is_known_
     testing::late_answer(group, term, replica_id((leader + 2) % 3));
     let read = group.read(Reads::Lease, Instant::now(), |_| ()).await;
     assert!(read.is_err(), "it read after another could lead");
+}
+
+/// A lease of that length, and elections soon after it.
+fn with_lease(lease: Duration) -> Timing {
+    Timing { election_min: lease / 2, election_max: lease, ..Timing::default() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_with_a_longer_lease_than_its_voters_keeps_to_theirs() {
+    let mut cluster = Cluster::prepare(Setup::default()).await;
+    // A release with longer leases has come to one node first.
+    cluster.timings[0] = with_lease(Duration::from_secs(20));
+    cluster.form().await;
+    cluster.make_lead(0).await;
+    let (old, leads) = cluster.leader().await;
+    assert_eq!(old, 0);
+    let group = cluster.group(0).clone();
+    eventually("it reads", || async { group.has_lease(leads.term).then_some(()) }).await;
+    cluster.cut_off(0, Mode::Silent);
+    let (_, next) = cluster.leader_but(&[0]).await;
+    assert!(next.term > leads.term);
+    assert!(!group.has_lease(leads.term), "two replicas answer from memory");
+    let read = group.read(Reads::Lease, Instant::now(), |_| ()).await;
+    assert!(read.is_err(), "it read while another led");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_comes_back_with_a_shorter_lease_holds_back_for_the_longer_one_that_it_gave() {
+    let long = Duration::from_secs(4);
+    let mut cluster = Cluster::prepare(Setup { timing: with_lease(long), ..Setup::default() }).await;
+    cluster.form().await;
+    let (leader, leads) = cluster.leader().await;
+    cluster.propose(&command("kept")).await.expect("answered");
+    cluster.all_applied().await;
+    // It may have acknowledged the leader just now, which trusts in that for the longer lease.
+    let restarted = (leader + 1) % 3;
+    cluster.timings[restarted] = Timing::default();
+    cluster.kill(restarted).await;
+    let started = Instant::now();
+    cluster.start(restarted).await;
+    let group = cluster.group(restarted).clone();
+    eventually("it votes again", || async { group.may_vote().then_some(()) }).await;
+    println!("it held back for {:?}", started.elapsed());
+    assert!(started.elapsed() >= long);
+    assert_eq!(cluster.leader().await.1.term, leads.term);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_restarts_holds_back_for_the_longest_lease_that_a_peer_says() {
+    let long = Duration::from_secs(4);
+    let mut cluster = Cluster::formed(Setup::default()).await;
+    cluster.propose(&command("kept")).await.expect("answered");
+    cluster.all_applied().await;
+    cluster.kill(0).await;
+    cluster.kill(1).await;
+    cluster.timings[0] = with_lease(long);
+    cluster.start(0).await;
+    let started = Instant::now();
+    cluster.start(1).await;
+    let group = cluster.group(1).clone();
+    eventually("it votes again", || async { group.may_vote().then_some(()) }).await;
+    println!("it held back for {:?}", started.elapsed());
+    assert!(started.elapsed() >= long);
 }

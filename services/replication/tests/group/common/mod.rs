@@ -45,6 +45,7 @@ pub(crate) struct Setup {
     pub(crate) rocks: bool,
     pub(crate) snapshot_after: u64,
     pub(crate) keep_entries: u64,
+    /// Of every node, unless a test changes that of one before it starts.
     pub(crate) timing: Timing,
 }
 
@@ -67,6 +68,8 @@ pub(crate) struct Cluster {
     pub(crate) disks: Vec<Disk>,
     /// Nodes whose replicas the configuration of the next starts gives new ids.
     pub(crate) renewed: BTreeSet<usize>,
+    /// The timing of each node from its next start on.
+    pub(crate) timings: Vec<Timing>,
     proxies: BTreeMap<(usize, usize), Proxy>,
 }
 
@@ -102,18 +105,24 @@ impl Cluster {
         let disk = |_| if setup.rocks { Disk::rocks() } else { Disk::Memory(MemoryDisk::new()) };
         let disks = (0..setup.nodes).map(disk).collect();
         let nodes = (0..setup.nodes).map(|_| None).collect();
-        Self { setup, nodes, disks, renewed: BTreeSet::new(), proxies }
+        let timings = vec![setup.timing; setup.nodes];
+        Self { setup, nodes, disks, renewed: BTreeSet::new(), timings, proxies }
     }
 
     /// Starts every node and forms the group.
     pub(crate) async fn formed(setup: Setup) -> Self {
         let mut cluster = Self::prepare(setup).await;
-        for index in 0..cluster.setup.nodes {
-            cluster.start(index).await;
-        }
-        let node = cluster.node(0);
-        node.host.form(&node.group).await.expect("the group forms");
+        cluster.form().await;
         cluster
+    }
+
+    /// The same, of what is prepared.
+    pub(crate) async fn form(&mut self) {
+        for index in 0..self.setup.nodes {
+            self.start(index).await;
+        }
+        let node = self.node(0);
+        node.host.form(&node.group).await.expect("the group forms");
     }
 
     /// The replica of a group on a node, as the configuration has it now.
@@ -150,7 +159,6 @@ impl Cluster {
             shard: format!("locks_{group:02}"),
             replica: self.replica(group, index),
             members: (0..self.setup.nodes).map(|index| (self.replica(group, index), node_id(index))).collect(),
-            timing: self.setup.timing,
             snapshot_after: self.setup.snapshot_after,
             keep_entries: self.setup.keep_entries,
             wall_clock: holdfast_replication::WallClock::default(),
@@ -161,7 +169,7 @@ impl Cluster {
     /// Starts a node from its disk.
     pub(crate) async fn start(&mut self, index: usize) {
         let node = {
-            let (disk, claims) = (&self.disks[index], Claims::honest(index));
+            let (disk, claims) = (&self.disks[index], Claims { timing: self.timings[index], ..Claims::honest(index) });
             Node::start_as(claims, disk, self.peers(index), self.group_options(index)).await
         };
         for other in (0..self.setup.nodes).filter(|other| *other != index) {
@@ -218,6 +226,19 @@ impl Cluster {
             leader.filter(|_| leaders.next().is_none())
         })
         .await
+    }
+
+    /// Hands leadership on until that node leads.
+    pub(crate) async fn make_lead(&self, index: usize) {
+        eventually("that one leads", || async {
+            let (leader, _) = self.leader().await;
+            if leader != index {
+                let is_it = |replica| replica == replica_id(index);
+                self.group(leader).hand_over_among(is_it, Duration::from_secs(1)).await;
+            }
+            (leader == index).then_some(())
+        })
+        .await;
     }
 
     /// Proposes to whoever leads until it is answered. `None` when its outcome is unknown.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_replication::{Credentials, DialError, Dialer, Group, GroupOptions, Host, HostOptions, Peer};
+use holdfast_replication::{Credentials, DialError, Dialer, Group, GroupOptions, Host, HostOptions, Peer, Timing};
 use holdfast_storage::{Identity, MemoryDisk, NodeStore, StorageError};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -52,11 +52,13 @@ pub(crate) struct Claims {
     pub(crate) node: String,
     pub(crate) cluster_id: String,
     pub(crate) token: &'static str,
+    /// Of the release that it runs.
+    pub(crate) timing: Timing,
 }
 
 impl Claims {
     pub(crate) fn honest(index: usize) -> Self {
-        Self { node: node_id(index), cluster_id: CLUSTER_ID.into(), token: "secret" }
+        Self { node: node_id(index), cluster_id: CLUSTER_ID.into(), token: "secret", timing: Timing::default() }
     }
 }
 
@@ -176,6 +178,7 @@ async fn start(
         store,
         dialer: dialer(),
         credentials: Arc::new(Token(claims.token)),
+        timing: claims.timing,
     })
     .expect("the host starts");
     let service = host.service();

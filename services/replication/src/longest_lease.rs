@@ -1,0 +1,53 @@
+//! The longest lease that a leader may rest on what a replica of this node promised before it was started again: of this
+//! release, of an earlier one that had a longer lease, or of a peer that leads by its own.
+
+use std::time::Duration;
+
+use holdfast_storage::{NodeStore, StorageError};
+use tokio::sync::{Mutex, watch};
+
+use crate::timing::UNSAID_LEASE;
+
+/// It only grows, and survives the process.
+pub(crate) struct LongestLease {
+    store: NodeStore,
+    known: watch::Sender<Duration>,
+    /// Held while a longer one is written.
+    writing: Mutex<()>,
+}
+
+impl LongestLease {
+    /// As the store has it. One that has none may be of a release that kept none.
+    ///
+    /// # Errors
+    /// When the store can't be read.
+    pub(crate) fn open(store: NodeStore) -> Result<Self, StorageError> {
+        let kept = store.longest_lease_ms()?.map_or(UNSAID_LEASE, Duration::from_millis);
+        Ok(Self { store, known: watch::Sender::new(kept.max(UNSAID_LEASE)), writing: Mutex::default() })
+    }
+
+    /// Somebody has a lease of that length. Durable when it returns.
+    ///
+    /// # Errors
+    /// When it could not be made durable.
+    pub(crate) async fn meet(&self, lease: Duration) -> Result<(), StorageError> {
+        if lease <= self.now() {
+            return Ok(());
+        }
+        let _turn = self.writing.lock().await;
+        if lease > self.now() {
+            self.store.keep_longest_lease_ms(u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)).await?;
+            self.known.send_replace(lease);
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> Duration {
+        *self.known.borrow()
+    }
+
+    /// Follows it.
+    pub(crate) fn follow(&self) -> watch::Receiver<Duration> {
+        self.known.subscribe()
+    }
+}
