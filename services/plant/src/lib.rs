@@ -49,6 +49,10 @@ pub enum Plant {
     LeadershipWithdrawnLate,
     /// A leader takes its own release's lease for that of its voters.
     LeaseByRelease,
+    /// A survivor takes over when it alone has found the leader's process gone.
+    DeathOneWitness,
+    /// That an address refuses is taken for the end of whoever leads there now.
+    DeathByAddress,
 }
 
 impl Plant {
@@ -72,6 +76,8 @@ impl Plant {
         Self::VoteUntied,
         Self::LeadershipWithdrawnLate,
         Self::LeaseByRelease,
+        Self::DeathOneWitness,
+        Self::DeathByAddress,
     ];
 
     /// What it is called on a command line.
@@ -95,6 +101,8 @@ impl Plant {
             Self::VoteUntied => "vote-untied",
             Self::LeadershipWithdrawnLate => "leadership-withdrawn-late",
             Self::LeaseByRelease => "lease-by-release",
+            Self::DeathOneWitness => "death-one-witness",
+            Self::DeathByAddress => "death-by-address",
         }
     }
 
@@ -108,6 +116,8 @@ impl Plant {
                 "leases::a_leader_that_voted_for_another_reads_no_more_however_late_it_is_known_that_it_leads_no_more",
             ),
             Self::LeaseByRelease => Some("leases::a_leader_with_a_longer_lease_than_its_voters_keeps_to_theirs"),
+            Self::DeathOneWitness => Some("deaths::one_replica_whose_leaders_address_refuses_breaks_no_lease"),
+            Self::DeathByAddress => Some("deaths::the_end_of_a_process_is_none_of_the_next_at_its_address"),
             _ => None,
         }
     }

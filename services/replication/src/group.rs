@@ -25,6 +25,7 @@ use crate::network::{Links, Members, Network, Placement};
 use crate::proposer::{self, Progress, Proposal, Proposer, QUEUE, UnderWay};
 use crate::timing::Timing;
 use crate::types::TypeConfig;
+use crate::witness::LeaderRun;
 
 pub(crate) type Raft = openraft::Raft<TypeConfig, Driver>;
 
@@ -82,6 +83,7 @@ struct Inner {
     given_away: watch::Sender<u64>,
     lesser_candidates: watch::Sender<u64>,
     acks: Arc<Acks>,
+    leader_run: LeaderRun,
     voted: VotedTerm,
     heard: HeardClock,
     snapshot_age: SnapshotAge,
@@ -145,6 +147,7 @@ impl Group {
             given_away,
             lesser_candidates: watch::Sender::new(0),
             acks,
+            leader_run: LeaderRun::default(),
             voted,
             heard,
             snapshot_age,
@@ -409,6 +412,16 @@ impl Group {
 
     pub(crate) fn acks(&self) -> &Acks {
         &self.inner.acks
+    }
+
+    /// Which process leads in the latest term.
+    pub(crate) fn leader_run(&self) -> &LeaderRun {
+        &self.inner.leader_run
+    }
+
+    /// The ways to all nodes.
+    pub(crate) fn links(&self) -> &Links {
+        &self.inner.links
     }
 
     /// Whether this replica has given no vote of a later term than that one, in which it leads.

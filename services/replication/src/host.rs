@@ -9,7 +9,7 @@ use holdfast_proto::internal::raft_service_server::RaftServiceServer;
 use holdfast_storage::NodeStore;
 use parking_lot::RwLock;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::ReplicationError;
@@ -239,6 +239,13 @@ impl Host {
         &self.inner.connections
     }
 
+    /// A connection of that run of the node has begun.
+    pub(crate) fn meet_run(&self, node: &str, run: u64) {
+        if let Some(link) = self.inner.links.get(node) {
+            link.meet(run);
+        }
+    }
+
     pub(crate) fn introductions(&self) -> &Introductions {
         &self.inner.introductions
     }
@@ -321,21 +328,27 @@ async fn succeed(
     inner: Weak<Inner>,
     connections: Arc<Connections>,
     node: String,
-    mut refusals: BoxStream<'static, Instant>,
+    mut refusals: BoxStream<'static, u64>,
 ) {
-    while let Some(refused_at) = refusals.next().await {
+    while let Some(run) = refusals.next().await {
         // The last words of a process that was killed just now may not have been read yet.
-        if timeout(LAST_WORDS, connections.until_none(&node)).await.is_err() {
+        if timeout(LAST_WORDS, connections.until_none(&node, run)).await.is_err() {
             tracing::warn!(node, "its address refuses connections, but one that it made is there: it lives");
             continue;
         }
         let Some(inner) = inner.upgrade() else { return };
+        let Some(link) = inner.links.get(&node) else { continue };
+        link.find_gone(run);
+        if connections.is_connected(&node, run) {
+            // It connected meanwhile.
+            link.meet(run);
+            continue;
+        }
         let groups: Vec<Group> = inner.groups.read().values().cloned().collect();
-        drop(inner);
-        let is_gone = || !connections.is_connected(&node);
+        drop((inner, link));
         let successions = groups.iter().filter_map(|group| {
             let gone = group.places().iter().find(|(_, place)| **place == node).map(|(replica, _)| *replica)?;
-            Some(group.succeed(gone, refused_at, is_gone))
+            Some(group.succeed(gone, run))
         });
         futures::future::join_all(successions).await;
     }

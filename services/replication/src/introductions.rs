@@ -19,6 +19,8 @@ const ROLLED_BACK: &str = "rolled back";
 /// What this node says of itself, and what its peers have said.
 pub(crate) struct Introductions {
     node: String,
+    /// Drawn at random at each start. 0 where that failed, which is as if this process said nothing of it.
+    run: u64,
     cluster_id: String,
     restored_from: String,
     /// What the configuration gives this node and the others.
@@ -53,6 +55,7 @@ impl Introductions {
     pub(crate) fn new(options: &HostOptions) -> Result<Self, ReplicationError> {
         Ok(Self {
             node: options.node.clone(),
+            run: getrandom::u64().unwrap_or_default(),
             cluster_id: options.cluster_id.clone(),
             restored_from: options.restored_from.clone().unwrap_or_default(),
             configured: RwLock::new(Configured {
@@ -83,6 +86,7 @@ impl Introductions {
             store_id: self.store.store_id().to_owned(),
             replicas,
             restored_from: self.restored_from.clone(),
+            run: self.run,
             lease_ms: u32::try_from(self.lease.as_millis()).unwrap_or(u32::MAX),
         })
     }

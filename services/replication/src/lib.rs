@@ -39,6 +39,7 @@ mod succession;
 mod ticks;
 mod timing;
 mod types;
+mod witness;
 
 pub use backup::{Backup, BackupError};
 pub use clock::{ShardClock, WallClock};

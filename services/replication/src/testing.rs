@@ -12,6 +12,12 @@ pub use crate::reading::{read_message, read_stored, stored_samples};
 pub use crate::types::TypeConfig;
 use crate::types::Vote;
 
+/// Whether this replica has seen for itself that the process of that one, which may have led, is gone; whichever is there
+/// now.
+pub fn has_found_gone(group: &Group, replica: u64) -> bool {
+    group.link_to(replica).is_some_and(|link| link.found_gone().is_some())
+}
+
 /// The order to stand again arrives, however long ago its replica looked whether it is still a candidate.
 pub async fn late_order_to_stand(group: &Group) {
     group.order_again().await;

@@ -28,10 +28,18 @@ enum End {
 }
 
 /// Ends the leader of a namespace's locks. The time from then to the next lock that is granted there.
-async fn fail_over(cluster: &mut Cluster, tenant: &Tenant, api: &Api, kill: usize, end: End) -> Duration {
+async fn fail_over(
+    cluster: &mut Cluster,
+    tenant: &Tenant,
+    api: &Api,
+    kill: usize,
+    end: End,
+    witnesses: &mut Vec<Duration>,
+) -> Duration {
     let namespace = NAMESPACES[kill % NAMESPACES.len()];
     let (node, ..) = cluster.wait_leader(&cluster.locks_shard(tenant, namespace)).await;
     api.acquire(namespace, &format!("before-{kill}"), "p").await.expect("the service is up");
+    let before = if end == End::Killed { witnessed(cluster).await } else { Vec::new() };
     let killed_at = match end {
         End::Killed => cluster.nodes[node].kill().await,
         End::Silent => {
@@ -45,12 +53,51 @@ async fn fail_over(cluster: &mut Cluster, tenant: &Tenant, api: &Api, kill: usiz
     })
     .await;
     let took = killed_at.elapsed();
+    if end == End::Killed {
+        witnesses.extend(mean(&before, &witnessed(cluster).await));
+    }
     match end {
         End::Killed => cluster.nodes[node].start(),
         End::Silent => cluster.nodes[node].resume(),
     }
     cluster.wait_ready().await;
     took
+}
+
+/// How often each node that runs was told by others that a process is gone, and how many seconds that took altogether.
+async fn witnessed(cluster: &Cluster) -> Vec<Option<(f64, f64)>> {
+    let mut nodes = Vec::new();
+    for node in &cluster.nodes {
+        let Ok(answer) = reqwest::get(format!("http://{}/metrics", node.address())).await else {
+            nodes.push(None);
+            continue;
+        };
+        let metrics = answer.text().await.expect("the answer is text");
+        let figure = |name: &str| -> f64 {
+            let lines = metrics.lines().filter(|line| line.starts_with(name));
+            lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
+        };
+        let name = "holdfast_second_witness_seconds";
+        nodes.push(Some((figure(&format!("{name}_count")), figure(&format!("{name}_sum")))));
+    }
+    nodes
+}
+
+/// The mean time that a question to the other witnesses took between two looks at the nodes, if any was asked.
+fn mean(before: &[Option<(f64, f64)>], after: &[Option<(f64, f64)>]) -> Option<Duration> {
+    let both = before.iter().zip(after).filter_map(|(before, after)| Some(((*before)?, (*after)?)));
+    let (count, seconds) = both.fold((0.0, 0.0), |(count, seconds), (before, after)| {
+        (count + after.0 - before.0, seconds + after.1 - before.1)
+    });
+    (count > 0.0).then(|| Duration::from_secs_f64(seconds / count))
+}
+
+/// The middle and the longest of times that are far below a millisecond.
+fn in_ms(times: &[Duration]) -> String {
+    let mut ms: Vec<f64> = times.iter().map(|time| time.as_secs_f64() * 1_000.0).collect();
+    ms.sort_unstable_by(f64::total_cmp);
+    let (middle, most) = (ms.get(ms.len() / 2).copied().unwrap_or_default(), ms.last().copied().unwrap_or_default());
+    format!("{middle:.3} in the middle, {most:.3} at the most, of {}", ms.len())
 }
 
 /// Prints times, those of several runs to be put together as well.
@@ -66,14 +113,15 @@ async fn after_the_death_of_a_leader_locks_are_granted_soon() {
     let mut cluster = Cluster::start(Setup { gateways: 2, ..Setup::default() }).await;
     let tenant = cluster.tenant("failover", &NAMESPACES).await;
     let api = cluster.api(0, &tenant.key);
-    let mut idle = Vec::new();
+    let (mut idle, mut witnesses) = (Vec::new(), Vec::new());
     for kill in 0..kills() {
-        idle.push(fail_over(&mut cluster, &tenant, &api, kill, End::Killed).await);
+        idle.push(fail_over(&mut cluster, &tenant, &api, kill, End::Killed, &mut witnesses).await);
     }
     let idle = shown("from kill to the next granted lock, idle", idle);
+    println!("the second witness, idle, in ms: {}", in_ms(&witnesses));
     let mut silent = Vec::new();
     for kill in kills()..2 * kills() {
-        silent.push(fail_over(&mut cluster, &tenant, &api, kill, End::Silent).await);
+        silent.push(fail_over(&mut cluster, &tenant, &api, kill, End::Silent, &mut Vec::new()).await);
     }
     let silent = shown("from silence to the next granted lock, idle", silent);
 
@@ -82,13 +130,14 @@ async fn after_the_death_of_a_leader_locks_are_granted_soon() {
     let gateways = vec![api.clone(), cluster.api(1, &tenant.key)];
     let plan = LoadPlan { clients: CLIENTS, locks: locks.clone(), gateways, some_are_impatient: false };
     let load = Load::start(&plan, &history);
-    let mut loaded = Vec::new();
+    let (mut loaded, mut witnesses) = (Vec::new(), Vec::new());
     for kill in 2 * kills()..3 * kills() {
-        loaded.push(fail_over(&mut cluster, &tenant, &api, kill, End::Killed).await);
+        loaded.push(fail_over(&mut cluster, &tenant, &api, kill, End::Killed, &mut witnesses).await);
     }
     let took = history.now().as_secs_f64();
     load.stop().await;
     let loaded = shown("from kill to the next granted lock, loaded", loaded);
+    println!("the second witness, loaded, in ms: {}", in_ms(&witnesses));
     println!("{:.0} calls/s", history.len() as f64 / took);
     look_at_all(&api, &locks, &history).await;
     print_summary(&history);

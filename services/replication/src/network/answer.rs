@@ -7,15 +7,18 @@ use openraft::raft::{AppendEntriesRequest, TransferLeaderRequest, VoteRequest};
 use crate::error::WireError;
 use crate::group::Group;
 use crate::types::{TypeConfig, decode, encode};
+use crate::witness::Death;
 
 /// Asks the replica and makes the answer.
-pub(crate) async fn single(group: &Group, message: RaftMessage) -> RaftMessage {
+/// It came from that run of the asker.
+pub(crate) async fn single(group: &Group, message: RaftMessage, run: u64) -> RaftMessage {
     let call = message.call;
     let result = match message.kind() {
         Kind::Vote => vote(group, &message.body).await,
         Kind::PreVote => pre_vote(group, &message.body).await,
-        Kind::Heartbeat => heartbeat(group, &message.body, message.clock_ms).await,
+        Kind::Heartbeat => heartbeat(group, &message.body, message.clock_ms, run).await,
         Kind::TransferLeader => transfer(group, &message.body).await,
+        Kind::IsGone => is_gone(group, &message.body).await,
         other => Err(format!("{other:?} is not a question")),
     };
     match result {
@@ -64,12 +67,15 @@ async fn pre_vote(group: &Group, body: &[u8]) -> Result<Bytes, String> {
     group.raft().pre_vote(request).await.map(|response| encode(&response)).map_err(|error| error.to_string())
 }
 
-async fn heartbeat(group: &Group, body: &[u8], clock_ms: u64) -> Result<Bytes, String> {
+async fn heartbeat(group: &Group, body: &[u8], clock_ms: u64, run: u64) -> Result<Bytes, String> {
     let request: AppendEntriesRequest<TypeConfig> = decode(body).map_err(damaged)?;
     let term = request.vote.leader_id.term;
     let response = group.raft().append_entries(request).await.map_err(|error| error.to_string())?;
-    if response.is_success() && clock_ms > 0 {
-        group.hear_clock(term, clock_ms);
+    if response.is_success() {
+        group.leader_run().hear(term, run);
+        if clock_ms > 0 {
+            group.hear_clock(term, clock_ms);
+        }
     }
     Ok(encode(&response))
 }
@@ -78,4 +84,9 @@ async fn transfer(group: &Group, body: &[u8]) -> Result<Bytes, String> {
     let request: TransferLeaderRequest<TypeConfig> = decode(body).map_err(damaged)?;
     let response = group.raft().handle_transfer_leader(request).await.map_err(|error| error.to_string())?;
     Ok(encode(&response))
+}
+
+async fn is_gone(group: &Group, body: &[u8]) -> Result<Bytes, String> {
+    let death: Death = decode(body).map_err(damaged)?;
+    Ok(encode(&group.witnesses(&death).await))
 }

@@ -1,4 +1,4 @@
-//! Which connection of a peer node is its latest, and whether it is there still.
+//! Which connection of a peer node is its latest, of which process, and whether it is there still.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,13 @@ use tokio_util::sync::CancellationToken;
 /// earlier one is dead, even where TCP does not know yet.
 pub(crate) struct Connections {
     closing: CancellationToken,
-    latest: Mutex<HashMap<String, CancellationToken>>,
+    latest: Mutex<HashMap<String, Latest>>,
+}
+
+struct Latest {
+    /// The process that made it.
+    run: u64,
+    ended: CancellationToken,
 }
 
 impl Connections {
@@ -20,27 +26,30 @@ impl Connections {
 
     /// A peer that was checked has connected. Ends its earlier connection; the token ends this one, and is to be cancelled
     /// when it has ended by itself.
-    pub(crate) fn register(&self, node: &str) -> CancellationToken {
-        let token = self.closing.child_token();
-        if let Some(earlier) = self.latest.lock().insert(node.to_owned(), token.clone()) {
-            earlier.cancel();
+    pub(crate) fn register(&self, node: &str, run: u64) -> CancellationToken {
+        let ended = self.closing.child_token();
+        let latest = Latest { run, ended: ended.clone() };
+        if let Some(earlier) = self.latest.lock().insert(node.to_owned(), latest) {
+            earlier.ended.cancel();
         }
-        token
+        ended
     }
 
-    /// Whether a connection that the peer made is there, for all that is known: its process lives then.
-    pub(crate) fn is_connected(&self, node: &str) -> bool {
-        self.connected(node).is_some()
+    /// Whether a connection that this run of the peer made is there, for all that is known: it lives then.
+    pub(crate) fn is_connected(&self, node: &str, run: u64) -> bool {
+        self.connected(node, run).is_some()
     }
 
-    /// Until no connection is there that the peer made.
-    pub(crate) async fn until_none(&self, node: &str) {
-        while let Some(ended) = self.connected(node) {
+    /// Until no connection is there that this run of the peer made.
+    pub(crate) async fn until_none(&self, node: &str, run: u64) {
+        while let Some(ended) = self.connected(node, run) {
             ended.cancelled().await;
         }
     }
 
-    fn connected(&self, node: &str) -> Option<CancellationToken> {
-        self.latest.lock().get(node).filter(|ended| !ended.is_cancelled()).cloned()
+    fn connected(&self, node: &str, run: u64) -> Option<CancellationToken> {
+        let latest = self.latest.lock();
+        let latest = latest.get(node).filter(|latest| latest.run == run && !latest.ended.is_cancelled());
+        latest.map(|latest| latest.ended.clone())
     }
 }

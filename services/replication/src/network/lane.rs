@@ -23,11 +23,17 @@ const LAST_FEW: u64 = 256;
 pub(crate) struct Lane {
     stream: u64,
     requests: Option<mpsc::Sender<AppendEntriesRequest<TypeConfig>>>,
-    calls: Option<mpsc::Sender<u64>>,
+    calls: Option<mpsc::Sender<Call>>,
+}
+
+/// An append that is to be answered.
+struct Call {
+    number: u64,
+    term: u64,
 }
 
 impl Lane {
-    /// Queues an append; its answer goes to `answers`. A new stream number begins a new stream, whose predecessor ends.
+    /// Queues an append of that run; its answer goes to `answers`. A new stream number begins a new stream, whose predecessor ends.
     /// A leader whose own disk is full takes in no commands: what it has, it had before, and may need to go on.
     ///
     /// # Errors
@@ -37,28 +43,32 @@ impl Lane {
         group: &Group,
         message: &RaftMessage,
         leader_is_full: bool,
+        run: u64,
         answers: &mpsc::Sender<RaftMessage>,
     ) -> Result<(), &'static str> {
-        let request = decode(&message.body).map_err(|_| "the append can't be read")?;
+        let request: AppendEntriesRequest<TypeConfig> =
+            decode(&message.body).map_err(|_| "the append can't be read")?;
         let last = group.last_log_index();
         let may_come = group.has_room() || (leader_is_full && is_nearly_level(&request, last));
         if !may_come && brings_data(&request, last) {
             return Err(DISK_IS_FULL);
         }
         if self.stream != message.stream {
-            self.begin(group, message.stream, answers);
+            self.begin(group, message.stream, run, answers);
         }
         let (Some(requests), Some(calls)) = (&self.requests, &self.calls) else { return Err("no append stream") };
         // Both channels have the same depth and are filled in step, so the calls never lag behind the requests.
-        calls.try_send(message.call).map_err(|_| "the append stream has ended or is full")?;
+        let call = Call { number: message.call, term: request.vote.leader_id.term };
+        calls.try_send(call).map_err(|_| "the append stream has ended or is full")?;
         requests.try_send(request).map_err(|_| "the append stream has ended or is full")
     }
 
-    fn begin(&mut self, group: &Group, stream: u64, answers: &mpsc::Sender<RaftMessage>) {
+    fn begin(&mut self, group: &Group, stream: u64, run: u64, answers: &mpsc::Sender<RaftMessage>) {
         let (requests, incoming) = mpsc::channel(DEPTH);
         let (calls, numbers) = mpsc::channel(2 * DEPTH);
         let results = group.raft().stream_append(ReceiverStream::new(incoming));
-        tokio::spawn(answer_in_order(results, numbers, answers.clone()));
+        let leader = Leader { group: group.clone(), run };
+        tokio::spawn(answer_in_order(results, numbers, leader, answers.clone()));
         *self = Self { stream, requests: Some(requests), calls: Some(calls) };
     }
 }
@@ -76,14 +86,27 @@ fn is_nearly_level(request: &AppendEntriesRequest<TypeConfig>, last: Option<u64>
     committed.saturating_sub(last.unwrap_or(0)) <= LAST_FEW
 }
 
-async fn answer_in_order<S, E>(results: S, mut calls: mpsc::Receiver<u64>, answers: mpsc::Sender<RaftMessage>)
-where
+/// Whose appends they are.
+struct Leader {
+    group: Group,
+    run: u64,
+}
+
+async fn answer_in_order<S, E>(
+    results: S,
+    mut calls: mpsc::Receiver<Call>,
+    leader: Leader,
+    answers: mpsc::Sender<RaftMessage>,
+) where
     S: futures::Stream<Item = Result<StreamAppendResult<TypeConfig>, E>>,
     E: std::fmt::Display,
 {
     let mut results = std::pin::pin!(results);
     while let Some(result) = results.next().await {
-        let Some(call) = calls.recv().await else { return };
+        let Some(Call { number: call, term }) = calls.recv().await else { return };
+        if matches!(result, Ok(Ok(_))) {
+            leader.group.leader_run().hear(term, leader.run);
+        }
         let message = match result {
             Ok(Ok(_)) => answer::answer(call, encode(&AppendEntriesResponse::<TypeConfig>::Success)),
             Ok(Err(StreamAppendError::Conflict(_))) => {

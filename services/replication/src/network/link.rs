@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{Stream, StreamExt};
+use holdfast_plant::{Plant, is_planted};
 use holdfast_proto::internal::raft_frame::Body;
 use holdfast_proto::internal::raft_service_client::RaftServiceClient;
 use holdfast_proto::internal::{Hello, RaftFrame};
@@ -65,7 +66,9 @@ pub(crate) struct Link {
     address: String,
     queue: mpsc::Sender<Asked>,
     channel: watch::Receiver<Option<Channel>>,
-    refused: watch::Receiver<Option<Instant>>,
+    refused: watch::Receiver<Option<u64>>,
+    /// The latest run of the peer that was found gone.
+    gone: watch::Sender<Option<u64>>,
     credentials: Arc<dyn Credentials>,
     introductions: Arc<Introductions>,
     streams: AtomicU64,
@@ -94,7 +97,15 @@ impl Link {
         let store = Arc::<Mutex<Option<String>>>::default();
         let told_store = Arc::clone(&store);
         let (tell_lease, lease) = watch::channel(UNSAID_LEASE);
-        let told = Told { connected, refused: refuses, is_full: says_full, store: told_store, lease: tell_lease };
+        let gone = watch::Sender::new(None);
+        let told = Told {
+            connected,
+            refused: refuses,
+            is_full: says_full,
+            store: told_store,
+            lease: tell_lease,
+            gone: gone.clone(),
+        };
         let task = tokio::spawn(async move {
             // What was kept up is dropped with the future, and with it every question that waits.
             let _ = closing.run_until_cancelled(keep_up(options, questions, told)).await;
@@ -106,6 +117,7 @@ impl Link {
             queue,
             channel,
             refused,
+            gone,
             credentials,
             introductions,
             streams,
@@ -149,9 +161,35 @@ impl Link {
         WatchStream::new(self.channel.clone()).filter_map(|channel| async move { channel.map(|_| ()) })
     }
 
-    /// When the peer's address refused a connection though the peer had been met before: its process is gone.
-    pub(crate) fn refusals(&self) -> impl Stream<Item = Instant> + Send + 'static {
+    /// Whenever the peer's address refuses a connection: the run that was met there last.
+    pub(crate) fn refusals(&self) -> impl Stream<Item = u64> + Send + 'static {
         WatchStream::new(self.refused.clone()).filter_map(|refused| async move { refused })
+    }
+
+    /// That run of the peer is taken for gone from now on, unless it is met again.
+    pub(crate) fn find_gone(&self, run: u64) {
+        self.gone.send_replace(Some(run));
+    }
+
+    /// That run of the peer lives: it was met.
+    pub(crate) fn meet(&self, run: u64) {
+        meet(&self.gone, run);
+    }
+
+    /// The latest run of the peer that was found gone.
+    pub(crate) fn found_gone(&self) -> Option<u64> {
+        *self.gone.borrow()
+    }
+
+    /// Whether that run of the peer was found gone.
+    pub(crate) fn is_gone(&self, run: u64) -> bool {
+        is_of(self.found_gone(), run)
+    }
+
+    /// Until that run of the peer is found gone.
+    pub(crate) async fn until_gone(&self, run: u64) {
+        // The sender lives as long as this value.
+        let _ = self.gone.subscribe().wait_for(|gone| is_of(*gone, run)).await;
     }
 
     /// The channel of the present connection, for a call of its own (snapshots).
@@ -225,14 +263,16 @@ fn authorized<T>(message: T, credentials: &dyn Credentials) -> Request<T> {
 /// What the one that keeps a link up tells those who use it.
 struct Told {
     connected: watch::Sender<Option<Channel>>,
-    refused: watch::Sender<Option<Instant>>,
+    refused: watch::Sender<Option<u64>>,
+    gone: watch::Sender<Option<u64>>,
     is_full: Arc<AtomicBool>,
     store: Arc<Mutex<Option<String>>>,
     lease: watch::Sender<Duration>,
 }
 
 async fn keep_up(options: LinkOptions, mut questions: mpsc::Receiver<Asked>, told: Told) {
-    let mut was_met = false;
+    // The run that was met last, if its release says so.
+    let mut last_met = None;
     let mut pause = RETRY_FIRST;
     let mut last_error = String::new();
     let mut met = options.introductions.met();
@@ -242,6 +282,8 @@ async fn keep_up(options: LinkOptions, mut questions: mpsc::Receiver<Asked>, tol
                 tracing::info!(node = options.node, address = options.address, "connected to peer");
                 let since = Instant::now();
                 last_error.clear();
+                last_met = Some(connection.run).filter(|run| *run != 0);
+                meet(&told.gone, connection.run);
                 *told.store.lock() = Some(connection.store_id.clone());
                 // Before anything is asked, so that no answer counts for a lease of an earlier process.
                 told.lease.send_replace(connection.lease);
@@ -254,14 +296,13 @@ async fn keep_up(options: LinkOptions, mut questions: mpsc::Receiver<Asked>, tol
                 told.connected.send_replace(None);
                 *told.store.lock() = None;
                 tracing::info!(node = options.node, "connection to peer ended");
-                was_met = true;
                 // Whether the peer's process is gone is to be known at once. One that ends connections as soon as they are
                 // there is not asked again and again.
                 pause = if since.elapsed() >= RETRY_MOST { Duration::ZERO } else { RETRY_FIRST };
             }
             Ok(Err(error)) => {
-                if error.is_refused && was_met {
-                    told.refused.send_replace(Some(Instant::now()));
+                if error.is_refused && last_met.is_some() {
+                    told.refused.send_replace(last_met);
                 }
                 report(&options, &mut last_error, error.reason);
             }
@@ -275,6 +316,22 @@ async fn keep_up(options: LinkOptions, mut questions: mpsc::Receiver<Asked>, tol
             _ = met.changed() => {}
         }
     }
+}
+
+/// What was found out about another run stays: that one is gone.
+fn meet(gone: &watch::Sender<Option<u64>>, run: u64) {
+    gone.send_if_modified(|gone| {
+        let was_wrong = *gone == Some(run);
+        if was_wrong {
+            *gone = None;
+        }
+        was_wrong
+    });
+}
+
+/// Whether what was found out is about that run, and not about another one at the same address.
+fn is_of(gone: Option<u64>, run: u64) -> bool {
+    gone == Some(run) || (gone.is_some() && is_planted(Plant::DeathByAddress))
 }
 
 /// What is asked while there is no connection fails at once.
@@ -297,6 +354,7 @@ struct Connection {
     /// The data directory of the peer.
     store_id: String,
     lease: Duration,
+    run: u64,
     frames: mpsc::Sender<RaftFrame>,
     answers: Streaming<RaftFrame>,
 }
@@ -320,5 +378,6 @@ async fn introduce(options: &LinkOptions, channel: Channel) -> Result<Connection
     };
     options.introductions.check(&theirs, Some(&options.node)).await?;
     let lease = lease_of(&theirs);
-    Ok(Connection { channel, store_id: theirs.store_id, lease, frames, answers })
+    let Hello { store_id, run, .. } = theirs;
+    Ok(Connection { channel, store_id, lease, run, frames, answers })
 }

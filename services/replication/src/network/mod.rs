@@ -20,6 +20,7 @@ use tonic::transport::Channel;
 
 pub(crate) use client::Network;
 pub(crate) use connections::Connections;
+pub(crate) use exchange::Question;
 pub(crate) use link::{Link, LinkOptions};
 pub(crate) use server::PeerService;
 

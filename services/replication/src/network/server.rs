@@ -68,7 +68,8 @@ impl RaftService for PeerService {
         let ours = self.host.introductions().hello().map_err(Status::unavailable)?;
         let hello = RaftFrame { body: Some(Body::Hello(ours)) };
         out.send(Ok(hello)).await.map_err(|_| Status::cancelled("the peer went away"))?;
-        let ended = self.host.connections().register(&theirs.node_id);
+        let ended = self.host.connections().register(&theirs.node_id, theirs.run);
+        self.host.meet_run(&theirs.node_id, theirs.run);
         let host = self.host.clone();
         tokio::spawn(async move {
             // Everything of the connection is dropped with the future, and then it counts as ended.
@@ -133,7 +134,7 @@ impl Connection {
         };
         if message.kind() == Kind::Append {
             let lane = self.lanes.entry((message.from, message.to)).or_default();
-            if let Err(reason) = lane.append(&group, &message, peer_is_full, &self.answers) {
+            if let Err(reason) = lane.append(&group, &message, peer_is_full, self.peer.run, &self.answers) {
                 self.refuse(&message, reason).await;
             }
             return;
@@ -142,9 +143,9 @@ impl Connection {
             self.refuse(&message, "too many calls at a time").await;
             return;
         };
-        let answers = self.answers.clone();
+        let (answers, run) = (self.answers.clone(), self.peer.run);
         tokio::spawn(async move {
-            let answer = answer::single(&group, message).await;
+            let answer = answer::single(&group, message, run).await;
             // The connection may be gone by now; the peer asks again.
             let _ = answers.send(answer).await;
             drop(permit);

@@ -215,18 +215,10 @@ async fn propose_at(cluster: &Cluster, index: usize) -> Reply {
     propose_to(cluster.group(index), term, &command("served by the majority")).await.expect("answered")
 }
 
-/// A node that was started just now may be reached by the others before it reaches them, and is not elected then. So each
-/// leads once.
-async fn all_can_lead(cluster: &Cluster) {
-    for index in 0..cluster.setup.nodes {
-        cluster.make_lead(index).await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handing_over_under_load_moves_leadership_and_leaves_no_proposal_in_doubt() {
     let cluster = Cluster::formed(Setup::default()).await;
-    all_can_lead(&cluster).await;
+    cluster.all_have_led().await;
     let stop = Arc::new(AtomicBool::new(false));
     let groups: Vec<Group> = cluster.running().map(|(_, node)| node.group.clone()).collect();
     let loads: Vec<_> = (0..16).map(|name| tokio::spawn(load(name, groups.clone(), stop.clone()))).collect();
@@ -274,7 +266,7 @@ async fn a_leader_without_followers_keeps_its_leadership_when_asked_to_hand_over
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handing_over_to_one_waits_until_that_one_may_lead() {
     let cluster = Cluster::formed(Setup::default()).await;
-    all_can_lead(&cluster).await;
+    cluster.all_have_led().await;
     let (leader, _) = cluster.leader().await;
     let target = replica_id((leader + 1) % 3);
     let (may_lead, asked) = (AtomicBool::new(false), AtomicBool::new(false));

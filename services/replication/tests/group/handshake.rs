@@ -22,6 +22,7 @@ fn hello(node: &str, cluster_id: &str, replica: u64) -> Hello {
         replicas,
         restored_from: String::new(),
         lease_ms: 0,
+        run: 0,
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod common;
 
+mod deaths;
 mod failover;
 mod forming;
 mod handshake;

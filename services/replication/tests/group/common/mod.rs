@@ -200,6 +200,32 @@ impl Cluster {
         self.proxies[&(from, to)].refuse();
     }
 
+    /// Connections from one node to the other are taken again after they were refused.
+    pub(crate) async fn listen_again(&mut self, from: usize, to: usize) {
+        self.proxies.get_mut(&(from, to)).expect("there is one between any two").listen_again().await;
+    }
+
+    /// Ends the process of a node: its address refuses from then on.
+    pub(crate) async fn end(&mut self, index: usize) {
+        for other in (0..self.setup.nodes).filter(|other| *other != index) {
+            self.refuse(other, index);
+        }
+        self.kill(index).await;
+    }
+
+    /// What happens to the connections that one node makes to another.
+    pub(crate) fn cut(&self, from: usize, to: usize, mode: Mode) {
+        self.proxies[&(from, to)].set_mode(mode);
+    }
+
+    /// Lets each node lead once: then all are connected with one another. One that was started just now may be reached by
+    /// the others before it reaches them, and is not elected then.
+    pub(crate) async fn all_have_led(&self) {
+        for index in 0..self.setup.nodes {
+            self.make_lead(index).await;
+        }
+    }
+
     /// Cuts a node off from all others, both ways.
     pub(crate) fn cut_off(&self, index: usize, mode: Mode) {
         for ((from, to), proxy) in &self.proxies {

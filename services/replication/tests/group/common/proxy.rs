@@ -31,11 +31,7 @@ impl Proxy {
         let address = listener.local_addr().expect("it has an address");
         let (target, targets) = watch::channel(None);
         let (mode, modes) = watch::channel(Mode::Open);
-        let task = tokio::spawn(async move {
-            while let Ok((inbound, _)) = listener.accept().await {
-                tokio::spawn(forward(inbound, targets.clone(), modes.clone()));
-            }
-        });
+        let task = tokio::spawn(accept(listener, targets, modes));
         Self { address, target, mode, task }
     }
 
@@ -53,6 +49,13 @@ impl Proxy {
         self.task.abort();
     }
 
+    /// Listens again after it refused.
+    pub(crate) async fn listen_again(&mut self) {
+        let listener = TcpListener::bind(self.address).await.expect("nobody took the port meanwhile");
+        self.set_mode(Mode::Open);
+        self.task = tokio::spawn(accept(listener, self.target.subscribe(), self.mode.subscribe()));
+    }
+
     pub(crate) fn set_mode(&self, mode: Mode) {
         self.mode.send_replace(mode);
     }
@@ -61,6 +64,12 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.task.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, targets: watch::Receiver<Option<SocketAddr>>, modes: watch::Receiver<Mode>) {
+    while let Ok((inbound, _)) = listener.accept().await {
+        tokio::spawn(forward(inbound, targets.clone(), modes.clone()));
     }
 }
 
