@@ -143,7 +143,7 @@ pub enum Answer {
         sessions: u64,
     },
     /// One for each command of the list, in its order.
-    InOrder(Vec<Result<Answer, Refusal>>),
+    InOrder(#[serde(deserialize_with = "super::flat::answers")] Vec<Result<Answer, Refusal>>),
     /// When an account's keys were last used: key ids, and wall clocks in milliseconds since 1970.
     KeyUse(Vec<(String, u64)>),
     /// A page of the shard's audit log, the latest first.

@@ -12,7 +12,8 @@ pub struct Audited {
     pub actor: Actor,
     /// The id of the call at the gateway.
     pub request_id: String,
-    /// What. Another audited command in here is noted once, as the inner one says.
+    /// What; none that is audited itself, which is not read.
+    #[serde(deserialize_with = "super::flat::command")]
     pub command: Box<Command>,
 }
 

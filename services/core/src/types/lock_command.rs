@@ -60,8 +60,9 @@ pub enum LocksCommand {
     /// What a client knows after a resume. Answers `Reconciled`, or `Ignored`. Refused: `SessionNotFound`, `Superseded`.
     LockInfo(LockInfo),
     /// Several commands, each as if it came alone, one after the other with nothing in between: what a busy connection
-    /// has to say at once. Answers `InOrder`. Refused: `Malformed` when one of them is such a list itself.
-    InOrder(Vec<LocksCommand>),
+    /// has to say at once. Answers `InOrder`. Refused: `Malformed` when one of them is such a list itself,
+    /// which is not read from bytes at all.
+    InOrder(#[serde(deserialize_with = "super::flat::commands")] Vec<LocksCommand>),
 }
 
 /// A request for claims, granted all together or not at all.

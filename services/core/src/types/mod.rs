@@ -6,6 +6,7 @@ mod audit;
 mod command;
 mod effect;
 mod event;
+mod flat;
 mod ids;
 mod limits;
 mod lock;

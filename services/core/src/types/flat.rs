@@ -1,0 +1,117 @@
+//! Reading a value that may be part of one of its own kind, once: bytes in which they nest deeply would overflow the
+//! stack, which ends the process. Nothing that is written nests.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::value::EnumAccessDeserializer;
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, EnumAccess, Error, IntoDeserializer, VariantAccess, Visitor,
+};
+
+use super::{Answer, Command, LocksCommand, Refusal};
+
+/// The numbers of the variants that contain others of their kind.
+const AUDITED: u32 = 4;
+const COMMANDS_IN_ORDER: u32 = 10;
+const ANSWERS_IN_ORDER: u32 = 24;
+
+pub(super) fn command<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Box<Command>, D::Error> {
+    Flat::<_, AUDITED>::deserialize(deserializer).map(|command| Box::new(command.0))
+}
+
+pub(super) fn commands<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<LocksCommand>, D::Error> {
+    let commands = Vec::<Flat<_, COMMANDS_IN_ORDER>>::deserialize(deserializer)?;
+    Ok(commands.into_iter().map(|command| command.0).collect())
+}
+
+pub(super) fn answers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Result<Answer, Refusal>>, D::Error> {
+    let answers = Vec::<Result<Flat<_, ANSWERS_IN_ORDER>, Refusal>>::deserialize(deserializer)?;
+    Ok(answers.into_iter().map(|answer| answer.map(|answer| answer.0)).collect())
+}
+
+/// An enum of which the variant of that number is not read.
+struct Flat<T, const NOT: u32>(T);
+
+impl<'de, T: Deserialize<'de>, const NOT: u32> Deserialize<'de> for Flat<T, NOT> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_enum("", &[], FlatVisitor(PhantomData))
+    }
+}
+
+struct FlatVisitor<T, const NOT: u32>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>, const NOT: u32> Visitor<'de> for FlatVisitor<T, NOT> {
+    type Value = Flat<T, NOT>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value with none of its kind in it")
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, access: A) -> Result<Self::Value, A::Error> {
+        let (number, variant) = access.variant::<u32>()?;
+        if number == NOT {
+            return Err(A::Error::custom("a value is in one of its kind that is in another"));
+        }
+        T::deserialize(EnumAccessDeserializer::new(Known { number, variant })).map(Flat)
+    }
+}
+
+/// A variant whose number was read.
+struct Known<V> {
+    number: u32,
+    variant: V,
+}
+
+impl<'de, V: VariantAccess<'de>> EnumAccess<'de> for Known<V> {
+    type Error = V::Error;
+    type Variant = V;
+
+    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, V), V::Error> {
+        Ok((seed.deserialize(self.number.into_deserializer())?, self.variant))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Actor, Audited};
+    use super::*;
+    use crate::codec::{self, DecodeError};
+
+    fn audited(command: Command) -> Command {
+        Command::Audited(Audited { actor: Actor::Operator, request_id: "r".into(), command: Box::new(command) })
+    }
+
+    #[test]
+    fn what_does_not_nest_is_read_as_it_was_written() {
+        let expire = LocksCommand::ExpireSessions { ids: vec![7], seen: 9 };
+        let list = Command::Locks(LocksCommand::InOrder(vec![expire.clone(), expire]));
+        for command in [audited(list.clone()), list, audited(Command::OutboxConfirm { numbers: vec![1] })] {
+            assert_eq!(codec::decode::<Command>(&codec::encode(&command)).unwrap(), command);
+        }
+        let answers = Answer::InOrder(vec![Ok(Answer::Done), Err(Refusal::NamespaceNotFound)]);
+        assert_eq!(codec::decode::<Answer>(&codec::encode(&answers)).unwrap(), answers);
+    }
+
+    #[test]
+    fn what_nests_is_refused() {
+        let nested = |bytes: Vec<u8>| assert!(matches!(codec::decode::<Command>(&bytes), Err(DecodeError::Damaged(_))));
+        nested(codec::encode(&audited(audited(Command::OutboxConfirm { numbers: vec![] }))));
+        let list = LocksCommand::InOrder(vec![]);
+        nested(codec::encode(&Command::Locks(LocksCommand::InOrder(vec![list]))));
+        let answers = codec::encode(&Answer::InOrder(vec![Ok(Answer::InOrder(vec![]))]));
+        assert!(matches!(codec::decode::<Answer>(&answers), Err(DecodeError::Damaged(_))));
+    }
+
+    /// Some bytes each, and a stack frame for each while it is read.
+    #[test]
+    fn what_nests_without_end_does_not_overflow_the_stack() {
+        let times = 1_000_000;
+        let audited = [codec::VERSION, 4].into_iter().chain([0, 0, 4].repeat(times));
+        assert!(codec::decode::<Command>(&audited.collect::<Vec<u8>>()).is_err());
+        let commands = [codec::VERSION, 2].into_iter().chain([10, 1].repeat(times));
+        assert!(codec::decode::<Command>(&commands.collect::<Vec<u8>>()).is_err());
+        let answers = [codec::VERSION].into_iter().chain([24, 1, 0].repeat(times));
+        assert!(codec::decode::<Answer>(&answers.collect::<Vec<u8>>()).is_err());
+    }
+}
