@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use crate::shard_state::END_OF_REVISIONS;
 use crate::{
-    AccountId, AccountStatus, AccountsCommand, Answer, AuditAction, AuditPlace, AuditRecord, Audited, Command, Context,
-    LocksCommand, MAX_AUDIT_RECORDS, MAX_AUDIT_RECORDS_PER_ACCOUNT, NamespacesCommand, Path, page,
+    AccountId, AccountStatus, AccountsCommand, Answer, AuditAction, AuditPlace, AuditRecord, Audited, Bounds, Command,
+    Context, LocksCommand, NamespacesCommand, Path, page,
 };
 
 /// How far back a repeat of a call is looked for.
@@ -35,7 +36,7 @@ impl AuditLog {
     /// Notes a command that was not refused. A repeat of the same call, which changed nothing, is noted once; and what
     /// is forced on nobody is not: else whoever may force could push the record of it out by forcing what is free.
     /// `rose` says whether the shard's revision rose, as it does with every end of a hold or a session.
-    pub(crate) fn note(&mut self, context: &Context, audited: &Audited, answer: &Answer, rose: bool) {
+    pub(crate) fn note(&mut self, bounds: &Bounds, context: &Context, audited: &Audited, answer: &Answer, rose: bool) {
         let Some(act) = act_of(&audited.command, answer) else { return };
         if is_forced(act.action) && !rose && !ends_waits(answer) {
             return;
@@ -55,7 +56,7 @@ impl AuditLog {
             detail: act.detail,
         };
         if !self.has_noted(&record) {
-            self.push(record);
+            self.push(record, bounds);
         }
     }
 
@@ -72,16 +73,16 @@ impl AuditLog {
         })
     }
 
-    fn push(&mut self, record: AuditRecord) {
+    fn push(&mut self, record: AuditRecord, bounds: &Bounds) {
         let of_account = self.of_account.entry(record.account).or_default();
         of_account.push_back(record.number);
-        if of_account.len() > MAX_AUDIT_RECORDS_PER_ACCOUNT
+        if of_account.len() > bounds.audit_records_per_account
             && let Some(oldest) = of_account.pop_front()
         {
             self.records.remove(&oldest);
         }
         self.records.insert(record.number, Arc::new(record));
-        if self.records.len() > MAX_AUDIT_RECORDS
+        if self.records.len() > bounds.audit_records
             && let Some((number, oldest)) = self.records.pop_first()
             && let Some(of_account) = self.of_account.get_mut(&oldest.account)
         {
@@ -93,10 +94,11 @@ impl AuditLog {
     }
 
     /// Takes a record of a snapshot; false when it is out of order.
-    pub(crate) fn restore(&mut self, record: AuditRecord) -> bool {
-        let fits = self.records.last_key_value().is_none_or(|(last, _)| *last < record.number);
+    pub(crate) fn restore(&mut self, record: AuditRecord, bounds: &Bounds) -> bool {
+        let is_next = self.records.last_key_value().is_none_or(|(last, _)| *last < record.number);
+        let fits = is_next && record.number < END_OF_REVISIONS;
         if fits {
-            self.push(record);
+            self.push(record, bounds);
         }
         fits
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::shard::Application;
-use crate::{AccountId, Command, MAX_PENDING_MESSAGES, Refusal};
+use crate::{AccountId, Command, Refusal};
 
 /// A message that was not confirmed yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,14 +53,14 @@ impl Outbox {
         !self.messages.range(..=number).any(|(_, message)| message.awaited_through >= number)
     }
 
-    /// Refuses new work while too much is pending; what must not be refused does not ask.
-    pub(crate) fn check_room(&self) -> Result<(), Refusal> {
-        if self.messages.len() < MAX_PENDING_MESSAGES {
+    /// Refuses new work while so much is pending; what must not be refused does not ask.
+    pub(crate) fn check_room(&self, max: usize) -> Result<(), Refusal> {
+        if self.messages.len() < max {
             return Ok(());
         }
         Err(Refusal::QuotaExceeded {
             what: "the number of changes that other shards have yet to confirm".into(),
-            max: MAX_PENDING_MESSAGES as u64,
+            max: max as u64,
             hint: "try again when they have caught up".into(),
         })
     }
@@ -183,13 +183,13 @@ mod tests {
     #[test]
     fn new_work_is_refused_while_too_much_is_pending() {
         let mut outbox = Outbox::default();
-        for _ in 0..MAX_PENDING_MESSAGES {
-            assert_eq!(outbox.check_room(), Ok(()));
+        for _ in 0..3 {
+            assert_eq!(outbox.check_room(3), Ok(()));
             push(&mut outbox, 1);
         }
-        assert!(matches!(outbox.check_room(), Err(Refusal::QuotaExceeded { .. })));
+        assert!(matches!(outbox.check_room(3), Err(Refusal::QuotaExceeded { .. })));
         outbox.confirm(&[1]);
-        assert_eq!(outbox.check_room(), Ok(()));
+        assert_eq!(outbox.check_room(3), Ok(()));
     }
 
     #[test]

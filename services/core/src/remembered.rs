@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::MAX_REMEMBERED_CREATIONS;
-
 /// The latest of a kind, by what names them; the oldest is forgotten first. Refusals are not remembered: they changed
 /// nothing, so a repeat is judged afresh.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,11 +21,12 @@ impl<K: Ord + Clone, T> Remembered<K, T> {
         self.answers.get(id)
     }
 
-    pub(crate) fn remember(&mut self, id: K, answer: T) {
+    /// Remembers one more, and so many at most.
+    pub(crate) fn remember(&mut self, id: K, answer: T, max: usize) {
         if self.answers.insert(id.clone(), answer).is_none() {
             self.order.push_back(id);
         }
-        while self.order.len() > MAX_REMEMBERED_CREATIONS {
+        while self.order.len() > max {
             if let Some(oldest) = self.order.pop_front() {
                 self.answers.remove(&oldest);
             }
@@ -53,11 +52,11 @@ mod tests {
     #[test]
     fn the_oldest_creation_is_forgotten_first() {
         let mut remembered = Remembered::default();
-        for number in 0..=MAX_REMEMBERED_CREATIONS {
-            remembered.remember(id(number), number);
+        for number in 0..=3 {
+            remembered.remember(id(number), number, 3);
         }
         assert_eq!(remembered.get(&id(0)), None);
         assert_eq!(remembered.get(&id(1)), Some(&1));
-        assert_eq!(remembered.iter().count(), MAX_REMEMBERED_CREATIONS);
+        assert_eq!(remembered.iter().count(), 3);
     }
 }

@@ -6,13 +6,11 @@
 use crate::Revision;
 use crate::codec::DecodeError;
 use crate::shard::ShardCore;
+use crate::shard_state::END_OF_REVISIONS;
 
 /// By how much a restore raises revisions, fencing tokens among them, and the numbers of messages between shards. At a
 /// million changes a second it is 12 days between the backup and the loss of the cluster.
 pub const RESTORE_MARGIN: u64 = 1 << 40;
-
-/// Revisions are exact as JSON numbers below this.
-const END_OF_REVISIONS: u64 = 1 << 53;
 
 impl ShardCore {
     /// Makes a restored state one to go on from. The states of different shards are of different moments: what one has

@@ -3,6 +3,8 @@
 //! For every entry of the log a replica calls [`ShardCore::advance`] once and then [`ShardCore::apply`] for each of the
 //! entry's commands. Both are pure functions of the state, the context and the command.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::accounts::AccountsCore;
@@ -12,8 +14,8 @@ use crate::namespaces::NamespacesCore;
 use crate::outbox::Outbox;
 use crate::shard_state::ShardState;
 use crate::{
-    AccountsCommand, Answer, Audited, Command, Context, Effect, NamespacesCommand, Query, Refusal, Reply, Revision,
-    SessionLease, WaitLease,
+    AccountsCommand, Answer, Audited, Bounds, Command, Context, Effect, NamespacesCommand, Query, Refusal, Reply,
+    Revision, SessionLease, WaitLease,
 };
 
 /// The kinds of shards.
@@ -80,10 +82,19 @@ impl Frozen {
 impl ShardCore {
     /// The state before the first entry.
     pub fn new(application: Application, shard_id: &str) -> Self {
+        Self::begin(application, ShardState::new(shard_id))
+    }
+
+    /// The same with bounds that are no rules', and stay as they are. For tests.
+    pub fn with_bounds(application: Application, shard_id: &str, bounds: Bounds) -> Self {
+        Self::begin(application, ShardState::with_bounds(shard_id, bounds))
+    }
+
+    fn begin(application: Application, state: ShardState) -> Self {
         match application {
-            Application::Accounts => Self::Accounts(AccountsCore::new(shard_id)),
-            Application::Namespaces => Self::Namespaces(NamespacesCore::new(shard_id)),
-            Application::Locks => Self::Locks(LocksCore::new(shard_id)),
+            Application::Accounts => Self::Accounts(AccountsCore::new(state)),
+            Application::Namespaces => Self::Namespaces(NamespacesCore::new(state)),
+            Application::Locks => Self::Locks(LocksCore::new(state)),
         }
     }
 
@@ -133,7 +144,8 @@ impl ShardCore {
         let reply = self.apply(context, &audited.command);
         if let Ok(answer) = &reply.outcome {
             let state = self.state_mut();
-            state.audit.note(context, audited, answer, state.revision > before);
+            let bounds = Arc::clone(&state.bounds);
+            state.audit.note(&bounds, context, audited, answer, state.revision > before);
         }
         reply
     }
@@ -176,6 +188,14 @@ impl ShardCore {
     /// How many waiting requests were looked at to see whether they can be granted, since the start of the process.
     pub fn requests_examined(&self) -> u64 {
         self.locks().map_or(0, LocksCore::requests_examined)
+    }
+
+    /// The same state with things numbered otherwise in memory, which nothing that it does may depend on. For tests.
+    pub fn renumbered(&self, seed: u64) -> Self {
+        match self {
+            Self::Locks(core) => Self::Locks(core.renumbered(seed)),
+            Self::Accounts(_) | Self::Namespaces(_) => self.clone(),
+        }
     }
 
     /// Panics when something that is counted or indexed does not agree with what it is of. For tests: it looks at
@@ -249,12 +269,33 @@ impl ShardCore {
     /// The state that [`Self::snapshot`] or [`Frozen::encode`] is of.
     ///
     /// # Errors
-    /// When the chunks are damaged, incomplete, out of order, or of another shard.
+    /// When the chunks are damaged, incomplete, out of order, of another shard, or within bounds that are no rules'.
     pub fn restore(application: Application, shard_id: &str, chunks: &[impl AsRef<[u8]>]) -> Result<Self, DecodeError> {
+        Self::restore_into(application, ShardState::new(shard_id), chunks)
+    }
+
+    /// The same with bounds that are no rules'. For tests.
+    ///
+    /// # Errors
+    /// As [`Self::restore`], and when the snapshot was taken within other bounds.
+    pub fn restore_with_bounds(
+        application: Application,
+        shard_id: &str,
+        chunks: &[impl AsRef<[u8]>],
+        bounds: Bounds,
+    ) -> Result<Self, DecodeError> {
+        Self::restore_into(application, ShardState::with_bounds(shard_id, bounds), chunks)
+    }
+
+    fn restore_into(
+        application: Application,
+        state: ShardState,
+        chunks: &[impl AsRef<[u8]>],
+    ) -> Result<Self, DecodeError> {
         Ok(match application {
-            Application::Accounts => Self::Accounts(AccountsCore::restore(shard_id, chunks)?),
-            Application::Namespaces => Self::Namespaces(NamespacesCore::restore(shard_id, chunks)?),
-            Application::Locks => Self::Locks(LocksCore::restore(shard_id, chunks)?),
+            Application::Accounts => Self::Accounts(AccountsCore::restore(state, chunks)?),
+            Application::Namespaces => Self::Namespaces(NamespacesCore::restore(state, chunks)?),
+            Application::Locks => Self::Locks(LocksCore::restore(state, chunks)?),
         })
     }
 

@@ -1,12 +1,14 @@
 //! What every shard has, whatever its application: its clock, its revision, its outbox and its inbox.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::audit::AuditLog;
 use crate::codec::DecodeError;
 use crate::outbox::{Inbox, Outbox, Outgoing};
 use crate::shard::Application;
-use crate::{Answer, AuditRecord, Context, Refusal, Revision};
+use crate::{Answer, AuditRecord, Bounds, Context, Refusal, Revision, Rules};
 
 /// What a command comes to: an answer with the message that it waits for, or why there is none.
 pub(crate) type Handled = Result<(Answer, Option<u64>), Refusal>;
@@ -19,6 +21,9 @@ pub(crate) struct ShardState {
     pub(crate) outbox: Outbox,
     pub(crate) inbox: Inbox,
     pub(crate) audit: AuditLog,
+    pub(crate) bounds: Arc<Bounds>,
+    /// The bounds are not those of the rules but a test's own, and stay as they are.
+    has_own_bounds: bool,
 }
 
 /// A piece of a snapshot.
@@ -41,6 +46,8 @@ pub(crate) enum StateItem {
     },
     /// In order of number.
     Audit(Box<AuditRecord>),
+    /// Right after the head, when they are not those of the first rules.
+    Bounds(Box<Bounds>),
 }
 
 impl ShardState {
@@ -52,12 +59,27 @@ impl ShardState {
             outbox: Outbox::default(),
             inbox: Inbox::default(),
             audit: AuditLog::default(),
+            bounds: Arc::new(Bounds::of(Rules::ONE)),
+            has_own_bounds: false,
         }
     }
 
-    /// The clock never goes back, whatever a new leader believes.
+    pub(crate) fn with_bounds(id: &str, bounds: Bounds) -> Self {
+        Self { bounds: Arc::new(bounds), has_own_bounds: true, ..Self::new(id) }
+    }
+
+    /// The state of that shard before its first entry.
+    pub(crate) fn empty(&self) -> Self {
+        Self { bounds: Arc::clone(&self.bounds), has_own_bounds: self.has_own_bounds, ..Self::new(&self.id) }
+    }
+
+    /// The clock never goes back, whatever a new leader believes. Bounds are those of the entry's rules.
     pub(crate) fn advance(&mut self, context: &Context) {
         self.clock_ms = self.clock_ms.max(context.now_ms);
+        let bounds = Bounds::of(context.rules);
+        if !self.has_own_bounds && *self.bounds != bounds {
+            self.bounds = Arc::new(bounds);
+        }
     }
 
     /// A revision that was never given before.
@@ -80,7 +102,9 @@ impl ShardState {
         let outbox =
             outbox.map(|(number, message)| StateItem::Outgoing { number: *number, message: Box::new(message.clone()) });
         let audit = self.audit.iter().map(|record| StateItem::Audit(Box::new(record.clone())));
-        std::iter::once(head).chain(inbox).chain(outbox).chain(audit)
+        let named =
+            (*self.bounds != Bounds::of(Rules::ONE)).then(|| StateItem::Bounds(Box::new(Bounds::clone(&self.bounds))));
+        std::iter::once(head).chain(named).chain(inbox).chain(outbox).chain(audit)
     }
 
     /// Takes a piece of a snapshot into a new state.
@@ -89,6 +113,9 @@ impl ShardState {
             StateItem::Head { application: theirs, shard_id, clock_ms, revision, next_number } => {
                 if theirs != application || shard_id != self.id {
                     return Err(DecodeError::Snapshot("it is of another shard"));
+                }
+                if revision >= END_OF_REVISIONS || next_number >= END_OF_REVISIONS {
+                    return Err(DecodeError::Snapshot("it is of a revision that no shard can reach"));
                 }
                 self.clock_ms = clock_ms;
                 self.revision = revision;
@@ -105,37 +132,58 @@ impl ShardState {
                 }
             }
             StateItem::Audit(record) => {
-                if !self.audit.restore(*record) {
+                if !self.audit.restore(*record, &self.bounds) {
                     return Err(DecodeError::Snapshot("the audit log is out of order"));
                 }
+            }
+            StateItem::Bounds(bounds) => {
+                let fits = if self.has_own_bounds { *bounds == *self.bounds } else { bounds.are_of_rules() };
+                if !fits {
+                    return Err(DecodeError::Snapshot(OTHER_BOUNDS));
+                }
+                self.bounds = Arc::from(bounds);
             }
         }
         Ok(())
     }
 }
 
-/// Pieces of a snapshot come after its head, and there is one head.
+/// Revisions are exact as JSON numbers below this. A shard that makes a million changes a second reaches it in 285 years.
+pub(crate) const END_OF_REVISIONS: Revision = 1 << 53;
+
+const OTHER_BOUNDS: &str = "it was taken within other bounds";
+
+/// Pieces of a snapshot come after its head, and there is one head. Its bounds come next, if it names any.
 #[derive(Default)]
 pub(crate) struct HeadFirst {
     seen: bool,
+    is_next: bool,
+    names_bounds: bool,
 }
 
 impl HeadFirst {
-    pub(crate) fn check(&mut self, is_head: bool) -> Result<(), DecodeError> {
+    /// Takes the next piece, when it is one of the state.
+    pub(crate) fn check(&mut self, item: Option<&StateItem>) -> Result<(), DecodeError> {
+        let is_head = matches!(item, Some(StateItem::Head { .. }));
         if is_head == self.seen {
             return Err(DecodeError::Snapshot("it has no head, or two"));
         }
         self.seen = true;
+        if matches!(item, Some(StateItem::Bounds(_))) {
+            if !std::mem::take(&mut self.is_next) {
+                return Err(DecodeError::Snapshot("its bounds come too late"));
+            }
+            self.names_bounds = true;
+        }
+        self.is_next = is_head;
         Ok(())
     }
 
-    pub(crate) fn finish(&self) -> Result<(), DecodeError> {
-        if self.seen { Ok(()) } else { Err(DecodeError::Snapshot("it has no head, or two")) }
-    }
-}
-
-impl StateItem {
-    pub(crate) fn is_head(&self) -> bool {
-        matches!(self, Self::Head { .. })
+    pub(crate) fn finish(&self, state: &ShardState) -> Result<(), DecodeError> {
+        if !self.seen {
+            return Err(DecodeError::Snapshot("it has no head, or two"));
+        }
+        let is_within = self.names_bounds || *state.bounds == Bounds::of(Rules::ONE);
+        if is_within { Ok(()) } else { Err(DecodeError::Snapshot(OTHER_BOUNDS)) }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::{AccountChange, MAX_REMEMBERED_CHANGES, Refusal, Revision};
+use crate::{AccountChange, Refusal, Revision};
 
 /// Changes by rising revision; the oldest is forgotten first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,10 +13,11 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    pub(super) fn push(&mut self, revision: Revision, change: AccountChange) {
+    /// Remembers one more, and so many at most.
+    pub(super) fn push(&mut self, revision: Revision, change: AccountChange, max: usize) {
         assert!(self.latest.back().is_none_or(|(last, _)| *last < revision), "changes have rising revisions");
         self.latest.push_back((revision, change));
-        while self.latest.len() > MAX_REMEMBERED_CHANGES {
+        while self.latest.len() > max {
             if let Some((revision, _)) = self.latest.pop_front() {
                 self.forgotten = revision;
             }
@@ -45,10 +46,10 @@ impl Changes {
         self.forgotten = forgotten;
     }
 
-    /// Takes a change of a snapshot; false when it is out of order.
-    pub(super) fn restore(&mut self, revision: Revision, change: AccountChange) -> bool {
+    /// Takes a change of a snapshot; false when it is out of order or one too many.
+    pub(super) fn restore(&mut self, revision: Revision, change: AccountChange, max: usize) -> bool {
         let last = self.latest.back().map_or(self.forgotten, |(last, _)| *last);
-        let fits = revision > last && self.latest.len() < MAX_REMEMBERED_CHANGES;
+        let fits = revision > last && self.latest.len() < max;
         if fits {
             self.latest.push_back((revision, change));
         }
@@ -61,15 +62,17 @@ mod tests {
     use super::*;
     use crate::AccountId;
 
+    const MAX: usize = 5;
+
     #[test]
     fn changes_that_were_forgotten_are_refused_and_the_rest_is_answered() {
-        let total = MAX_REMEMBERED_CHANGES as u64 + 3;
+        let total = MAX as u64 + 3;
         let mut changes = Changes::default();
         for revision in 1..=total {
-            changes.push(revision, AccountChange::Account(AccountId(revision)));
+            changes.push(revision, AccountChange::Account(AccountId(revision)), MAX);
         }
         assert_eq!(changes.after(2, total), Err(Refusal::ChangesForgotten { oldest: 3, now: total }));
-        assert_eq!(changes.after(3, total).unwrap().len(), MAX_REMEMBERED_CHANGES);
+        assert_eq!(changes.after(3, total).unwrap().len(), MAX);
         assert_eq!(changes.after(total - 1, total).unwrap(), [AccountChange::Account(AccountId(total))]);
         assert_eq!(changes.after(total, total).unwrap(), []);
         assert!(changes.after(total + 1, total).is_err());

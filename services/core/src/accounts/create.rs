@@ -25,7 +25,7 @@ impl AccountsCore {
         if self.accounts.contains_key(&new.id) {
             return Err(Refusal::IdTaken);
         }
-        self.state.outbox.check_room()?;
+        self.state.outbox.check_room(self.state.bounds.pending_messages)?;
         let revision = self.changed(AccountChange::Account(new.id));
         let account = Account {
             id: new.id,
@@ -40,7 +40,7 @@ impl AccountsCore {
         };
         self.emails.insert(account.email.clone(), account.id);
         self.accounts.insert(account.id, account.clone());
-        self.remembered.remember(request_id, account.clone());
+        self.remembered.remember(request_id, account.clone(), self.state.bounds.remembered_creations);
         let number = self.tell_open(&account);
         Ok((Answer::Account(account), Some(number)))
     }

@@ -2,7 +2,7 @@
 
 use super::{AccountsCore, StoredKey};
 use crate::shard_state::Handled;
-use crate::{AccountChange, Answer, ApiKey, Context, MAX_API_KEYS_PER_ACCOUNT, Refusal};
+use crate::{AccountChange, Answer, ApiKey, Context, Refusal};
 
 impl AccountsCore {
     pub(super) fn create_api_key(&mut self, context: &Context, key: &ApiKey) -> Handled {
@@ -15,10 +15,11 @@ impl AccountsCore {
         if self.deleted_keys.get(&key.key_id).is_some() {
             return Err(Refusal::ApiKeyNotFound);
         }
-        if self.keys_of.get(&key.account).map_or(0, |keys| keys.len()) >= MAX_API_KEYS_PER_ACCOUNT {
+        let max = self.state.bounds.api_keys_per_account;
+        if self.keys_of.get(&key.account).map_or(0, |keys| keys.len()) >= max {
             return Err(Refusal::QuotaExceeded {
                 what: "the number of API keys of an account".into(),
-                max: MAX_API_KEYS_PER_ACCOUNT as u64,
+                max: max as u64,
                 hint: "delete keys that are no longer used".into(),
             });
         }

@@ -7,7 +7,7 @@ use crate::{AccountChange, AccountId, AccountMessage, Answer, Refusal};
 impl AccountsCore {
     pub(super) fn delete(&mut self, id: AccountId) -> Handled {
         self.account(id)?;
-        self.state.outbox.check_room()?;
+        self.state.outbox.check_room(self.state.bounds.pending_messages)?;
         let account = self.accounts.remove(&id).ok_or(Refusal::AccountNotFound(id))?;
         let indexed = self.emails.remove(&account.email);
         assert_eq!(indexed, Some(id), "every account has its e-mail in the index");

@@ -48,9 +48,9 @@ struct StoredKey {
 }
 
 impl AccountsCore {
-    pub(crate) fn new(shard_id: &str) -> Self {
+    pub(crate) fn new(state: ShardState) -> Self {
         Self {
-            state: ShardState::new(shard_id),
+            state,
             accounts: BTreeMap::new(),
             emails: BTreeMap::new(),
             keys: BTreeMap::new(),
@@ -91,7 +91,7 @@ impl AccountsCore {
     /// Gives a change its revision and remembers it.
     fn changed(&mut self, change: AccountChange) -> Revision {
         let revision = self.state.next_revision();
-        self.changes.push(revision, change);
+        self.changes.push(revision, change, self.state.bounds.remembered_changes);
         revision
     }
 
@@ -131,7 +131,7 @@ impl AccountsCore {
         if of_account.is_empty() {
             self.keys_of.remove(&account);
         }
-        self.deleted_keys.remember(key_id.to_owned(), ());
+        self.deleted_keys.remember(key_id.to_owned(), (), self.state.bounds.remembered_creations);
         self.changed(AccountChange::ApiKey(key_id.to_owned()));
     }
 }

@@ -6,7 +6,7 @@ use super::{AccountsCore, StoredKey};
 use crate::chunks::{self, ChunkWriter};
 use crate::codec::DecodeError;
 use crate::shard::Application;
-use crate::shard_state::{HeadFirst, StateItem};
+use crate::shard_state::{HeadFirst, ShardState, StateItem};
 use crate::{Account, AccountChange, ApiKey, RequestId, Revision};
 
 /// A piece of a snapshot. Variants are only ever added at the end.
@@ -61,14 +61,14 @@ impl AccountsCore {
         writer.finish()
     }
 
-    pub(crate) fn restore(shard_id: &str, chunks: &[impl AsRef<[u8]>]) -> Result<Self, DecodeError> {
-        let mut core = Self::new(shard_id);
+    pub(crate) fn restore(state: ShardState, chunks: &[impl AsRef<[u8]>]) -> Result<Self, DecodeError> {
+        let mut core = Self::new(state);
         let mut head = HeadFirst::default();
         chunks::read(chunks, |item: Item| {
-            head.check(matches!(&item, Item::State(state) if state.is_head()))?;
+            head.check(if let Item::State(state) = &item { Some(state) } else { None })?;
             core.restore_item(item)
         })?;
-        head.finish()?;
+        head.finish(&core.state)?;
         Ok(core)
     }
 
@@ -82,8 +82,8 @@ impl AccountsCore {
                 }
             }
             Item::ApiKey { key, created } => {
-                if !self.accounts.contains_key(&key.account) {
-                    return Err(DecodeError::Snapshot("a key has no account"));
+                if !self.accounts.contains_key(&key.account) || created > self.state.revision {
+                    return Err(DecodeError::Snapshot("a key has no account or is from the future"));
                 }
                 let of_account = self.keys_of.entry(key.account).or_default();
                 let is_new = of_account.insert(created, key.key_id.clone()).is_none();
@@ -93,14 +93,25 @@ impl AccountsCore {
                     return Err(DecodeError::Snapshot("a key comes twice"));
                 }
             }
-            Item::Forgotten(revision) => self.changes.restore_forgotten(revision),
+            Item::Forgotten(revision) => {
+                if revision > self.state.revision {
+                    return Err(DecodeError::Snapshot("the changes are out of order"));
+                }
+                self.changes.restore_forgotten(revision);
+            }
             Item::Change(revision, change) => {
-                if revision > self.state.revision || !self.changes.restore(revision, change) {
+                if revision > self.state.revision
+                    || !self.changes.restore(revision, change, self.state.bounds.remembered_changes)
+                {
                     return Err(DecodeError::Snapshot("the changes are out of order"));
                 }
             }
-            Item::Remembered(id, account) => self.remembered.remember(id, account),
-            Item::DeletedKey(key_id) => self.deleted_keys.remember(key_id, ()),
+            Item::Remembered(id, account) => {
+                self.remembered.remember(id, account, self.state.bounds.remembered_creations);
+            }
+            Item::DeletedKey(key_id) => {
+                self.deleted_keys.remember(key_id, (), self.state.bounds.remembered_creations);
+            }
             Item::KeyUsed(key_id, last_used_ms) => {
                 let stored =
                     self.keys.get_mut(&key_id).ok_or(DecodeError::Snapshot("a key that was used is not there"))?;

@@ -34,7 +34,7 @@ impl AccountsCore {
             account.max_number_of_namespaces != before.max_number_of_namespaces || account.limits != before.limits;
         let is_changed = account != *before;
         if to_tell {
-            self.state.outbox.check_room()?;
+            self.state.outbox.check_room(self.state.bounds.pending_messages)?;
             self.tell_open(&account);
         }
         if is_changed {

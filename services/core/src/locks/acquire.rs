@@ -7,8 +7,7 @@ use super::queue::Place;
 use super::waiting::{Waiting, Watch};
 use super::work::Work;
 use crate::{
-    Acquire, AcquireOutcome, Answer, Claim, Enqueued, MAX_READERS_SHOWN, Mode, NotGranted, Owner, Path, Reason,
-    Refusal, Wait, WaitId,
+    Acquire, AcquireOutcome, Answer, Claim, Enqueued, Mode, NotGranted, Owner, Path, Reason, Refusal, Wait, WaitId,
 };
 
 impl Work<'_> {
@@ -26,7 +25,7 @@ impl Work<'_> {
         };
         let mut paths: Vec<&Path> = claims.iter().map(|claim| &claim.path).collect();
         paths.sort_unstable();
-        let view = |path| self.ns.view(path, MAX_READERS_SHOWN, self.state.revision);
+        let view = |path| self.ns.view_of_some(path, self.state.revision);
         Ok(Answer::Acquired { outcome, locks: paths.into_iter().map(view).collect() })
     }
 
@@ -52,6 +51,7 @@ impl Work<'_> {
         let (index, reason) = match self.ns.judge(&asked, &mut waiters, waits) {
             Verdict::Granted => {
                 self.check_holds(&asked)?;
+                self.check_tangled_grant(&asked)?;
                 return Ok(self.grant_now(request, claims));
             }
             Verdict::Never(index, reason) => {
@@ -71,7 +71,7 @@ impl Work<'_> {
         self.check_room_to_wait(&asked)?;
         not_granted.queue_position = Some(self.ns.queue_position(&asked, index));
         drop(asked);
-        Ok(self.enqueue(request, claims, upgrades, not_granted))
+        self.enqueue(request, claims, upgrades, not_granted)
     }
 
     fn grant_now(&mut self, request: &Acquire, claims: &[Claim]) -> AcquireOutcome {
@@ -82,15 +82,16 @@ impl Work<'_> {
         AcquireOutcome::Granted { fencing_token }
     }
 
-    /// Joins the queue. That somebody waits may let others overtake, and in the end even free the request itself.
+    /// Joins the queue, unless who waits for whom gets too tangled. That somebody waits may let others overtake, and in
+    /// the end even free the request itself.
     fn enqueue(
         &mut self,
         request: &Acquire,
         claims: &[Claim],
         upgrade: bool,
         not_granted: NotGranted,
-    ) -> AcquireOutcome {
-        let wait = WaitId(self.state.next_revision());
+    ) -> Result<AcquireOutcome, Refusal> {
+        let wait = WaitId(self.state.revision.saturating_add(1));
         let place = Place::of(wait, upgrade);
         let owner = self.ns.make_owner(&request.owner);
         let may_free = upgrade || self.ns.may_be_awaited(owner, place);
@@ -108,6 +109,13 @@ impl Work<'_> {
             watch: Watch::Unknown,
         };
         self.ns.add_waiting(place, waiting);
+        if let Err(refusal) = self.check_tangle(place) {
+            self.ns.remove_waiting(place);
+            self.ns.forget_idle(owner);
+            return Err(refusal);
+        }
+        self.state.next_revision();
+        self.ns.count_wait();
         self.wait_ends.extend(self.wait_end(place, ends_at_ms));
         self.ns.woken.insert(place);
         if may_free {
@@ -116,11 +124,11 @@ impl Work<'_> {
             self.ns.waits_less = true;
         }
         self.run();
-        match self.notes.take_settled(wait) {
+        Ok(match self.notes.take_settled(wait) {
             None => AcquireOutcome::Enqueued(Box::new(Enqueued { wait, attempt: request.attempt, not_granted })),
             Some(Ok(fencing_token)) => AcquireOutcome::Granted { fencing_token },
             Some(Err(reason)) => refused(NotGranted { reason, queue_position: None, ..not_granted }),
-        }
+        })
     }
 
     pub(super) fn ends_at_ms(&self, wait: Wait) -> Option<u64> {

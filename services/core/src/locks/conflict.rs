@@ -10,9 +10,6 @@ use super::tree::{NodeId, Spot};
 use super::waiting::Watch;
 use crate::{Mode, Reason};
 
-/// Whoever looks for one hold under a path looks at so many paths at most.
-const MAX_PATHS_SEARCHED: usize = 1_000;
-
 impl Namespace {
     /// Why a claim can't be granted for what others hold. Costs the depth of the path.
     pub(super) fn held_by_others(&self, owner: OwnerId, mode: Mode, spot: &Spot) -> Option<Reason> {
@@ -88,7 +85,7 @@ impl Namespace {
 
     /// One hold that keeps a claim from being granted, to be watched.
     pub(super) fn hold_to_watch(&self, owner: OwnerId, mode: Mode, spot: &Spot) -> Option<Watch> {
-        let found = self.look_at_conflicts((owner, mode, spot), MAX_PATHS_SEARCHED, |node, hold| {
+        let found = self.look_at_conflicts((owner, mode, spot), self.bounds.searches.paths, |node, hold| {
             ControlFlow::Break(Watch::Hold(node, hold.owner))
         });
         match found {
@@ -101,7 +98,7 @@ impl Namespace {
     /// The first conflicting holds, as many as are shown.
     pub(super) fn blocking_holds(&self, owner: OwnerId, mode: Mode, spot: &Spot, max: usize) -> Vec<(NodeId, &Hold)> {
         let mut found = Vec::new();
-        let _ = self.look_at_conflicts((owner, mode, spot), MAX_PATHS_SEARCHED, |node, hold| {
+        let _ = self.look_at_conflicts((owner, mode, spot), self.bounds.paths_searched_for_blockers, |node, hold| {
             found.push((node, hold));
             if found.len() == max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });

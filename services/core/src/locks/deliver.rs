@@ -31,7 +31,7 @@ impl LocksCore {
         let slot = match self.slots.get(&key) {
             Some(slot) => *slot,
             None => {
-                let slot = self.namespaces.insert(Namespace::new(opened, limits));
+                let slot = self.namespaces.insert(Namespace::new(opened, limits, &self.state.bounds));
                 self.slots.insert(key, slot);
                 slot
             }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::namespace::Namespace;
 use super::{LocksCore, NamespaceKey};
 use crate::{
-    AcquireOutcome, Claim, Effect, FencingToken, LockView, MAX_READERS_SHOWN, NamespaceRef, NotGranted, Owner, Path,
-    Reason, Revision, RevokedReason, SessionEnd, SessionNumber, WaitId,
+    AcquireOutcome, Claim, Effect, FencingToken, LockView, NamespaceRef, NotGranted, Owner, Path, Reason, Revision,
+    RevokedReason, SessionEnd, SessionNumber, WaitId,
 };
 
 /// What happened in the present entry.
@@ -165,7 +165,7 @@ impl LocksCore {
         let mut paths: Vec<&Path> = settled.claims.iter().map(|claim| &claim.path).collect();
         paths.sort_unstable();
         let view = |path: &Path| match open {
-            Some(open) => open.view(path, MAX_READERS_SHOWN, self.state.revision),
+            Some(open) => open.view_of_some(path, self.state.revision),
             None => LockView::free(path, self.state.revision),
         };
         let outcome = match settled.outcome {

@@ -82,7 +82,7 @@ impl Work<'_> {
         self.add_deadline(hold.deadline(self.slot, node));
         self.ns.tree.set_revision(node, hold.token);
         self.ns.add_hold(node, hold);
-        self.ns.usage.grants += 1;
+        self.ns.usage.grants = self.ns.usage.grants.saturating_add(1);
     }
 
     /// The owner's hold goes on as this call says. A call that may be gone does not make known what was known before.

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::page::Room;
-use crate::{
-    Claim, Event, EventKind, FencingToken, MAX_REMEMBERED_EVENTS, Mode, Owner, Path, Refusal, Revision, codec,
-};
+use crate::{Claim, Event, EventKind, FencingToken, Mode, Owner, Path, Refusal, Revision, codec};
 
 /// An event as it is written: the same bytes as an [`Event`] has, from what is at hand.
 #[derive(Serialize)]
@@ -71,11 +69,12 @@ pub(super) struct EventPage {
 }
 
 impl History {
-    pub(super) fn push(&mut self, event: &Written<'_>) {
-        self.push_bytes(event.revision, &codec::encode(event));
+    /// Remembers one more, and so many at most.
+    pub(super) fn push(&mut self, event: &Written<'_>, max: usize) {
+        self.push_bytes(event.revision, &codec::encode(event), max);
     }
 
-    fn push_bytes(&mut self, revision: Revision, bytes: &[u8]) {
+    fn push_bytes(&mut self, revision: Revision, bytes: &[u8], max: usize) {
         if self.blocks.back().is_none_or(|last| last.ends.len() == BLOCK) {
             self.blocks.push_back(Arc::default());
         }
@@ -86,7 +85,7 @@ impl History {
             block.bytes.shrink_to_fit();
         }
         self.len += 1;
-        if self.len > MAX_REMEMBERED_EVENTS {
+        if self.len > max {
             self.forget_first();
         }
     }
@@ -103,12 +102,12 @@ impl History {
     }
 
     /// Takes an event of a snapshot; false when it is out of order, one too many, or no event.
-    pub(super) fn restore(&mut self, revision: Revision, bytes: &[u8]) -> bool {
+    pub(super) fn restore(&mut self, revision: Revision, bytes: &[u8], max: usize) -> bool {
         let last = self.blocks.back().map_or(self.forgotten, |block| block.last());
         let is_event = || codec::decode::<Event>(bytes).is_ok_and(|event| event.revision == revision);
-        let fits = revision > last && self.len < MAX_REMEMBERED_EVENTS && is_event();
+        let fits = revision > last && self.len < max && is_event();
         if fits {
-            self.push_bytes(revision, bytes);
+            self.push_bytes(revision, bytes, max);
         }
         fits
     }
@@ -170,6 +169,8 @@ fn concerns(claims: &[Claim], prefix: &Path) -> bool {
 mod tests {
     use super::*;
 
+    const MAX: usize = 1_000;
+
     #[test]
     fn an_event_is_written_as_it_is_read() {
         let owner = Owner::Session { session_id: "se_1".into(), holder: Some("h".into()) };
@@ -193,7 +194,7 @@ mod tests {
     #[test]
     fn the_latest_events_are_remembered_and_none_before_them() {
         let mut history = History::default();
-        let all = MAX_REMEMBERED_EVENTS as u64 + BLOCK as u64 + 7;
+        let all = MAX as u64 + BLOCK as u64 + 7;
         for number in 1..=all {
             let owner = Owner::Process("p".into());
             let (kind, process_id) = (EventKind::Deleted, "p");
@@ -206,9 +207,9 @@ mod tests {
                 fencing_token: None,
                 claims: vec![],
             };
-            history.push(&written);
+            history.push(&written, MAX);
         }
-        let forgotten = all - MAX_REMEMBERED_EVENTS as u64;
+        let forgotten = all - MAX as u64;
         let revisions: Vec<Revision> = history.iter().map(|(revision, _)| revision).collect();
         assert_eq!(revisions, (forgotten + 1..=all).map(|number| 2 * number).collect::<Vec<_>>());
         assert_eq!(history.forgotten(), 2 * forgotten);

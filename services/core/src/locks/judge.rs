@@ -272,11 +272,12 @@ impl Namespace {
             return None;
         }
         let claims = || asked.claims.iter().zip(&asked.spots);
+        let max = self.bounds.searches.holds_in_the_way;
         let mut some = Vec::new();
         let few = claims().try_for_each(|(claim, spot)| {
-            let all = self.look_at_conflicts((asked.owner, claim.mode, spot), MAX_LOOKED_AT, |_, hold| {
+            let all = self.look_at_conflicts((asked.owner, claim.mode, spot), max, |_, hold| {
                 some.push(hold.owner);
-                if some.len() > MAX_LOOKED_AT { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                if some.len() > max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
             if all == ControlFlow::Continue(true) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
@@ -295,6 +296,3 @@ impl Namespace {
         })
     }
 }
-
-/// So many holds in the way are looked at one by one before it is asked who waits for the owner.
-const MAX_LOOKED_AT: usize = 1_000;

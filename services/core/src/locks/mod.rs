@@ -39,6 +39,7 @@ mod session_open;
 mod sessions;
 mod slab;
 mod snapshot;
+mod tangle;
 mod tree;
 mod usage;
 mod verify;
@@ -75,6 +76,8 @@ pub struct LocksCore {
     sessions: BTreeMap<SessionNumber, (u32, Arc<str>)>,
     /// What accounts did in namespaces that are gone.
     ended_usage: BTreeMap<AccountId, UsageTotals>,
+    /// Where somebody who waits could have been granted as the snapshot was taken; they are granted with the next entry.
+    to_run: Vec<u32>,
     /// What others have to be told of the present entry. Not part of the state.
     notes: Notes,
 }
@@ -96,9 +99,9 @@ impl PartialEq for LocksCore {
 impl Eq for LocksCore {}
 
 impl LocksCore {
-    pub(crate) fn new(shard_id: &str) -> Self {
+    pub(crate) fn new(state: ShardState) -> Self {
         Self {
-            state: ShardState::new(shard_id),
+            state,
             names: BTreeMap::new(),
             slots: BTreeMap::new(),
             namespaces: Slab::default(),
@@ -106,6 +109,7 @@ impl LocksCore {
             wait_ends: BTreeSet::new(),
             sessions: BTreeMap::new(),
             ended_usage: BTreeMap::new(),
+            to_run: Vec::new(),
             notes: Notes::default(),
         }
     }
@@ -113,7 +117,24 @@ impl LocksCore {
     /// Ends what is due at the clock of the entry. What the entry before it left to tell is dropped.
     pub(crate) fn begin_entry(&mut self, context: &Context) {
         self.notes = Notes::default();
+        self.keep_within_bounds();
+        for slot in std::mem::take(&mut self.to_run) {
+            if self.namespaces.find(slot).is_some() {
+                self.work_in(slot, context.wall_ms).run();
+            }
+        }
         self.end_what_is_due(context.wall_ms);
+    }
+
+    /// Passes new bounds on.
+    fn keep_within_bounds(&mut self) {
+        let first = self.slots.values().next().map(|slot| self.namespaces.get(*slot));
+        if first.is_none_or(|namespace| Arc::ptr_eq(&namespace.bounds, &self.state.bounds)) {
+            return;
+        }
+        for slot in self.slots.values() {
+            self.namespaces.get_mut(*slot).bounds = Arc::clone(&self.state.bounds);
+        }
     }
 
     pub(crate) fn apply(&mut self, context: &Context, command: &LocksCommand) -> Handled {

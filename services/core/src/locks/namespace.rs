@@ -11,13 +11,15 @@ use super::sessions::{Granted, Named, Session};
 use super::slab::Slab;
 use super::tree::{NodeId, Tree};
 use super::waiting::{Waiting, Watch};
-use crate::{Claim, Limits, Mode, NamespaceRef, Owner, UsageTotals};
+use crate::{Bounds, Claim, Limits, Mode, NamespaceRef, Owner, UsageTotals};
 
 /// One incarnation of a namespace, from its open to its purge.
 #[derive(Clone, Debug)]
 pub(super) struct Namespace {
     pub(super) id: Arc<NamespaceRef>,
     pub(super) limits: Limits,
+    /// Those of the shard.
+    pub(super) bounds: Arc<Bounds>,
     pub(super) tree: Tree,
     pub(super) owners: Owners,
     /// How many holds there are.
@@ -32,6 +34,8 @@ pub(super) struct Namespace {
     pub(super) woken: BTreeSet<Place>,
     /// Requests that overtake one before them.
     pub(super) overtaking: BTreeSet<Place>,
+    /// All owners that wait and are waited for, and some that wait.
+    pub(super) tangled: BTreeSet<OwnerId>,
     /// Somebody waits for less than when these were last looked at; false between commands.
     pub(super) waits_less: bool,
     pub(super) sessions: BTreeMap<Arc<str>, Session>,
@@ -44,10 +48,11 @@ pub(super) struct Namespace {
 }
 
 impl Namespace {
-    pub(super) fn new(id: &NamespaceRef, limits: &Limits) -> Self {
+    pub(super) fn new(id: &NamespaceRef, limits: &Limits, bounds: &Arc<Bounds>) -> Self {
         Self {
             id: Arc::new(id.clone()),
             limits: limits.clone(),
+            bounds: Arc::clone(bounds),
             tree: Tree::new(),
             owners: Owners::default(),
             holds: 0,
@@ -56,6 +61,7 @@ impl Namespace {
             watchers: BTreeSet::new(),
             woken: BTreeSet::new(),
             overtaking: BTreeSet::new(),
+            tangled: BTreeSet::new(),
             waits_less: false,
             sessions: BTreeMap::new(),
             granted: Slab::default(),
@@ -161,7 +167,11 @@ impl Namespace {
         self.claims_waiting += waiting.claims.len() as u64;
         self.watchers.insert((waiting.watch, place));
         self.waits.insert(place, Arc::new(waiting));
-        self.usage.waits += 1;
+    }
+
+    /// Counts a request that joined the queue for good.
+    pub(super) fn count_wait(&mut self) {
+        self.usage.waits = self.usage.waits.saturating_add(1);
         self.usage.peak_waiting = self.usage.peak_waiting.max(self.waits.len() as u64);
     }
 
@@ -189,6 +199,7 @@ impl Namespace {
         }
         if awaits.places.is_empty() {
             record.awaits = None;
+            self.tangled.remove(&waiting.owner);
         }
         for (node, claim) in waiting.nodes.iter().zip(&waiting.claims) {
             self.tree.remove_claim(*node, claim.mode, place);

@@ -14,13 +14,6 @@ use super::reach::Behind;
 use super::waiting::Watch;
 use super::work::Work;
 
-/// So many of those that an owner waits for are looked at before those that wait for it.
-const MAX_FOLLOWED: usize = 2_000;
-/// So many of those behind the ones that wait for an owner are looked at before those that it waits for.
-const MAX_LATER: usize = 256;
-/// Beyond so many earlier requests it is asked first who waits for the owner.
-const MAX_EARLIER: usize = 64;
-
 impl Work<'_> {
     /// An owner waits for more than before: whoever it now waits for, directly or through others, may overtake it and
     /// those who wait for it.
@@ -54,10 +47,10 @@ impl Namespace {
     /// for, or those behind the owners that wait for it, whichever are fewer.
     fn may_overtake_more(&self, owner: OwnerId) -> Vec<Place> {
         let few = self.few_behind(owner, Place::LAST);
-        if let Some(later) = few.and_then(|few| self.later_than(owner, &few, MAX_LATER)) {
+        if let Some(later) = few.and_then(|few| self.later_than(owner, &few, self.bounds.searches.later)) {
             return later;
         }
-        if let Some(ahead) = self.ahead_of([owner], MAX_FOLLOWED) {
+        if let Some(ahead) = self.ahead_of([owner], self.bounds.searches.blockers) {
             return ahead.into_iter().flat_map(|owner| self.owners.get(owner).places()).collect();
         }
         let behind = self.behind(owner, Place::LAST);
@@ -92,7 +85,7 @@ impl Namespace {
             for (_, line) in self.tree.lines(self.tree.upward(*node), Some(*node), claim.mode) {
                 let others = line.range(..place).map(|(_, entry)| entry.owner);
                 let mut others = others.filter(|owner| *owner != waiting.owner);
-                earlier.extend(others.by_ref().take(MAX_EARLIER));
+                earlier.extend(others.by_ref().take(self.bounds.searches.earlier));
                 are_all &= others.next().is_none();
             }
         }

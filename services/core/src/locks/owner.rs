@@ -127,6 +127,11 @@ impl OwnerRecord {
     pub(super) fn waits(&self) -> usize {
         self.awaits.as_ref().map_or(0, |awaits| awaits.places.len())
     }
+
+    /// How many claims its waiting requests have together.
+    pub(super) fn claims(&self) -> usize {
+        self.awaits.as_ref().map_or(0, |awaits| awaits.claims.len())
+    }
 }
 
 impl OwnerName {
@@ -173,6 +178,12 @@ pub(super) struct Owners {
 }
 
 impl Owners {
+    /// See [`Slab::shuffle`].
+    pub(super) fn shuffle(&mut self, seed: u64) {
+        self.names.shuffle(seed);
+        self.records.shuffle(seed);
+    }
+
     pub(super) fn len(&self) -> usize {
         self.records.len()
     }

@@ -8,8 +8,8 @@ use super::queue::Place;
 use super::sessions::Session;
 use super::tree::NodeId;
 use crate::{
-    AcquireOutcome, Answer, BelievedHold, Enqueued, FencingToken, MAX_READERS_SHOWN, NamespaceRef, Path, Query,
-    Refusal, Revision, SessionLease, WaitId, WaitLease, page,
+    AcquireOutcome, Answer, BelievedHold, Enqueued, FencingToken, NamespaceRef, Path, Query, Refusal, Revision,
+    SessionLease, WaitId, WaitLease, page,
 };
 
 impl LocksCore {
@@ -120,11 +120,11 @@ impl Namespace {
         let mut places = [true, false].into_iter().map(|upgrade| Place::of(wait, upgrade));
         let place = places.find(|place| self.waits.contains_key(place)).ok_or(Refusal::NotWaiting)?;
         let waiting = self.waiting(place);
-        let not_granted = self.standing_in_queue(place);
+        let (not_granted, _) = self.standing_in_queue(place);
         let outcome = AcquireOutcome::Enqueued(Box::new(Enqueued { wait, attempt: waiting.attempt, not_granted }));
         let mut paths: Vec<&Path> = waiting.claims.iter().map(|claim| &claim.path).collect();
         paths.sort_unstable();
-        let locks = paths.into_iter().map(|path| self.view(path, MAX_READERS_SHOWN, revision)).collect();
+        let locks = paths.into_iter().map(|path| self.view_of_some(path, revision)).collect();
         Ok(Answer::Acquired { outcome, locks })
     }
 
@@ -132,7 +132,7 @@ impl Namespace {
         let node = self.tree.find(path);
         let hold = node.and_then(|node| self.tree.get(node).holds.of_token(token));
         let current = hold.is_some_and(|hold| hold.is_held());
-        Answer::Checked { current, lock: self.view(path, MAX_READERS_SHOWN, revision) }
+        Answer::Checked { current, lock: self.view_of_some(path, revision) }
     }
 
     fn page_of_sessions(&self, after: Option<&str>, limit: u32) -> Answer {
@@ -170,7 +170,7 @@ impl Namespace {
     fn page_of_locks(&self, prefix: &Path, after: Option<&Path>, limit: u32, revision: Revision) -> Answer {
         let after = after.filter(|after| prefix.is_prefix_of(after) && *after >= prefix);
         let held = self.under(prefix, after).filter(|node| !self.tree.get(*node).holds.is_empty());
-        let view = |node: NodeId| self.view(&self.tree.path_of(node), MAX_READERS_SHOWN, revision);
+        let view = |node: NodeId| self.view_of_some(&self.tree.path_of(node), revision);
         let (locks, more) = page::cut(held, limit, view);
         Answer::Locks { locks, more }
     }

@@ -102,6 +102,6 @@ impl Work<'_> {
     }
 }
 
-fn exceeded(what: &str, max: u64, hint: &str) -> Refusal {
+pub(super) fn exceeded(what: &str, max: u64, hint: &str) -> Refusal {
     Refusal::QuotaExceeded { what: what.into(), max, hint: hint.into() }
 }

@@ -16,16 +16,6 @@ use super::queue::{Line, Place};
 use super::tree::NodeId;
 use crate::Mode;
 
-/// An owner with more holds than this is taken to be awaited without looking.
-const MAX_HOLDS_LOOKED_AT: usize = 64;
-/// Those who wait for an owner are few when they are found in so many steps.
-const FEW_STEPS: usize = 256;
-/// So many blockers are looked at before the search goes the other way.
-const MAX_BLOCKERS_FOLLOWED: usize = 2_000;
-/// Beyond this many steps every earlier request counts as waited for, so that one may be overtaken that need not be. It
-/// takes thousands of owners that each hold what another waits for, and wait for the same things.
-const MAX_STEPS: usize = 1_000_000;
-
 /// The owners that wait for one, each with the next step towards it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Behind {
@@ -59,6 +49,40 @@ impl Behind {
     }
 }
 
+/// Who waits for the owners of the requests that may overtake, of those who wait for one owner: a bit for each of them,
+/// since both may be many.
+#[derive(Default)]
+struct Decided {
+    owners: Vec<OwnerId>,
+    behind: BTreeMap<Place, Box<[u64]>>,
+}
+
+impl Decided {
+    fn among(owner: OwnerId, behind: &Behind) -> Self {
+        let mut owners: Vec<OwnerId> = behind.owners.keys().copied().chain([owner]).collect();
+        owners.sort_unstable();
+        Self { owners, behind: BTreeMap::new() }
+    }
+
+    fn add(&mut self, place: Place, behind: &Behind) {
+        let mut bits = vec![0_u64; self.owners.len().div_ceil(64)];
+        for (index, owner) in self.owners.iter().enumerate() {
+            if behind.contains(*owner)
+                && let Some(word) = bits.get_mut(index / 64)
+            {
+                *word |= 1 << (index % 64);
+            }
+        }
+        self.behind.insert(place, bits.into_boxed_slice());
+    }
+
+    fn is_behind(&self, place: Place, owner: OwnerId) -> bool {
+        let Some(bits) = self.behind.get(&place) else { return false };
+        let Ok(index) = self.owners.binary_search(&owner) else { return false };
+        bits.get(index / 64).is_some_and(|word| word & (1 << (index % 64)) != 0)
+    }
+}
+
 /// How far a line of waiting claims was gone through.
 struct Swept {
     /// By a hold: all of it.
@@ -77,7 +101,9 @@ impl Namespace {
             return false;
         }
         let record = self.owners.get(owner);
-        if record.places().next().is_some_and(|first| first < limit) || record.holds.len() > MAX_HOLDS_LOOKED_AT {
+        if record.places().next().is_some_and(|first| first < limit)
+            || record.holds.len() > self.bounds.searches.holds_of_one
+        {
             return true;
         }
         record.holds.iter().any(|node| {
@@ -92,46 +118,47 @@ impl Namespace {
     }
 
     /// The lines of claims that conflict with a hold or a claim at a path of the tree.
-    fn lines_of(&self, node: NodeId, mode: Mode) -> impl Iterator<Item = ((NodeId, u8), &Line)> {
+    pub(super) fn lines_of(&self, node: NodeId, mode: Mode) -> impl Iterator<Item = ((NodeId, u8), &Line)> {
         self.tree.lines(self.tree.upward(node), Some(node), mode)
     }
 
     /// Who waits for the owner, directly or through others; of the requests behind another one only those before
     /// `limit` count.
     pub(super) fn behind(&self, owner: OwnerId, limit: Place) -> Behind {
-        let loose = self.sweep(owner, limit, (&BTreeMap::new(), Order::Any));
+        let loose = self.sweep(owner, limit, (&Decided::default(), Order::Any));
         let deciding = |other: OwnerId| {
             let before = self.owners.get(other).places().filter(move |place| *place < limit);
             before.filter(move |place| self.may_be_awaited(other, *place)).map(move |place| (place, other))
         };
         let mut deciding_ones: Vec<(Place, OwnerId)> = loose.owners.keys().flat_map(|other| deciding(*other)).collect();
-        if deciding_ones.is_empty() || deciding_ones.len().saturating_mul(loose.owners.len()) > MAX_STEPS {
+        let steps = deciding_ones.len().saturating_mul(loose.owners.len()) as u64;
+        if deciding_ones.is_empty() || self.bounds.search_falls_back_after.is_some_and(|max| steps > max) {
             return loose;
         }
         deciding_ones.extend(deciding(owner));
         deciding_ones.sort_unstable();
-        let mut decided = BTreeMap::new();
+        let mut decided = Decided::among(owner, &loose);
         for (place, other) in deciding_ones {
             let behind = self.sweep(other, place, (&decided, Order::Any));
-            decided.insert(place, behind);
+            decided.add(place, &behind);
         }
         self.sweep(owner, limit, (&decided, Order::Any))
     }
 
     /// Who waits for the owner, directly or through others, because of what is held alone.
     pub(super) fn behind_by_holds(&self, owner: OwnerId, order: Order) -> Behind {
-        self.sweep(owner, Place::FIRST, (&BTreeMap::new(), order))
+        self.sweep(owner, Place::FIRST, (&Decided::default(), order))
     }
 
     /// Goes from the owner to those who wait for it, from them to those who wait for them, and so on. `decided` knows
     /// who waits for the owner of a request; without it a request overtakes nobody.
-    fn sweep(&self, target: OwnerId, limit: Place, decided: (&BTreeMap<Place, Behind>, Order)) -> Behind {
+    fn sweep(&self, target: OwnerId, limit: Place, decided: (&Decided, Order)) -> Behind {
         self.sweep_some(target, limit, decided, usize::MAX).expect("nobody has so many waiting claims")
     }
 
     /// Whoever may wait for the owner, if they are few; somebody who overtakes may be among them.
     pub(super) fn few_behind(&self, owner: OwnerId, limit: Place) -> Option<Behind> {
-        self.sweep_some(owner, limit, (&BTreeMap::new(), Order::Any), FEW_STEPS)
+        self.sweep_some(owner, limit, (&Decided::default(), Order::Any), self.bounds.searches.few_steps)
     }
 
     /// As `sweep`; nothing when it takes more than `max` steps.
@@ -139,7 +166,7 @@ impl Namespace {
         &self,
         target: OwnerId,
         limit: Place,
-        (decided, order): (&BTreeMap<Place, Behind>, Order),
+        (decided, order): (&Decided, Order),
         max: usize,
     ) -> Option<Behind> {
         let open = VecDeque::from([target]);
@@ -186,7 +213,7 @@ impl Namespace {
         if let Some(behind) = self.few_behind(target, limit) {
             return from.iter().any(|owner| *owner == target || behind.contains(*owner));
         }
-        self.ahead_of(from.iter().copied(), MAX_BLOCKERS_FOLLOWED).is_none_or(|ahead| ahead.contains(&target))
+        self.ahead_of(from.iter().copied(), self.bounds.searches.blockers).is_none_or(|ahead| ahead.contains(&target))
     }
 
     /// The owners and whoever they may wait for, directly or through others; nothing when more than `max` blockers have
@@ -234,7 +261,7 @@ struct Search<'a> {
     behind: Behind,
     open: VecDeque<OwnerId>,
     target: OwnerId,
-    decided: &'a BTreeMap<Place, Behind>,
+    decided: &'a Decided,
     /// So many steps may still be taken.
     left: usize,
 }
@@ -266,8 +293,7 @@ impl Search<'_> {
         }
         self.step(again.len())?;
         for (other_place, other) in again {
-            let overtakes =
-                other_place > place && self.decided.get(&other_place).is_some_and(|behind| behind.contains(owner));
+            let overtakes = other_place > place && self.decided.is_behind(other_place, owner);
             if other_place < place || overtakes {
                 swept.overtaking.push((other_place, other));
             } else {

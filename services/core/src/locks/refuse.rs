@@ -7,7 +7,7 @@ use super::namespace::Namespace;
 use super::owner::OwnerId;
 use super::queue::Place;
 use super::reach::{Order, Step};
-use crate::{Blocker, CycleStep, MAX_BLOCKERS_SHOWN, MAX_CYCLE_SHOWN, MAX_QUEUE_POSITION_SHOWN, NotGranted, Reason};
+use crate::{Blocker, CycleStep, NotGranted, Reason};
 
 impl Namespace {
     /// What to say of a request of which the claim of that index fails.
@@ -29,7 +29,7 @@ impl Namespace {
                 places.into_iter().filter_map(|place| self.waiting_blocker(place, claim)).collect()
             }
             _ => {
-                let holds = self.blocking_holds(asked.owner, claim.mode, spot, MAX_BLOCKERS_SHOWN);
+                let holds = self.blocking_holds(asked.owner, claim.mode, spot, self.bounds.blockers_shown);
                 let blocker =
                     |(node, hold)| Blocker { path: self.tree.path_of(node), waiting: false, holder: self.holder(hold) };
                 holds.into_iter().map(blocker).collect()
@@ -46,20 +46,20 @@ impl Namespace {
         for (_, line) in self.tree.lines(spot.line.iter().copied(), spot.node(), claim.mode) {
             let before = line.range(..asked.place).filter(|(_, entry)| entry.owner != asked.owner);
             let before = before.filter(|(_, entry)| !waiters.include(self, entry.owner));
-            found.extend(before.take(MAX_BLOCKERS_SHOWN).map(|(place, entry)| (*place, entry.owner)));
+            found.extend(before.take(self.bounds.blockers_shown).map(|(place, entry)| (*place, entry.owner)));
         }
         let changes = self.standing(asked, index) == Standing::Changes;
         if changes || found.is_empty() {
             return self.yields(asked).map(|(_, place)| place).into_iter().collect();
         }
-        found.into_keys().take(MAX_BLOCKERS_SHOWN).collect()
+        found.into_keys().take(self.bounds.blockers_shown).collect()
     }
 
     /// How many requests with a claim on the path of the failing claim wait before the request.
     pub(super) fn queue_position(&self, asked: &Asked<'_>, index: usize) -> u64 {
         let queue = asked.spots[index].node().and_then(|node| self.tree.queue(node));
         let Some(queue) = queue else { return 0 };
-        let max = MAX_QUEUE_POSITION_SHOWN as usize;
+        let max = self.bounds.queue_position_shown as usize;
         let before = |line: &super::queue::Line| match asked.place {
             Place::LAST => line.len(),
             place => line.range(..place).take(max).count(),
@@ -72,7 +72,7 @@ impl Namespace {
         let behind = self.behind_by_holds(owner, Order::Paths);
         let mut cycle = vec![self.cycle_step(first)];
         let mut at = first.to;
-        while at != owner && cycle.len() < MAX_CYCLE_SHOWN {
+        while at != owner && cycle.len() < self.bounds.cycle_shown {
             let Some(step) = behind.owners.get(&at) else { break };
             cycle.push(self.cycle_step(*step));
             at = step.to;

@@ -8,9 +8,7 @@ use super::queue::Place;
 use super::sessions::Named;
 use super::tree::NodeId;
 use super::work::Work;
-use crate::{
-    Answer, FencingToken, MAX_LOCKS_SHOWN, MAX_READERS_SHOWN, Owner, Path, Reason, Refusal, Release, ToRelease,
-};
+use crate::{Answer, FencingToken, Owner, Path, Reason, Refusal, Release, ToRelease};
 
 impl Work<'_> {
     /// Whoever does not hold a path changes nothing there, and it is no error: the hold may just have ended.
@@ -26,7 +24,7 @@ impl Work<'_> {
             ToRelease::All => self.release_all(&request.owner),
         };
         self.run();
-        let view = |path: &Path| self.ns.view(path, MAX_READERS_SHOWN, self.state.revision);
+        let view = |path: &Path| self.ns.view_of_some(path, self.state.revision);
         Ok(Answer::Released { released, locks: paths.iter().map(view).collect() })
     }
 
@@ -100,7 +98,7 @@ impl Work<'_> {
         for (_, node, owner) in &holds {
             self.end_hold(*node, *owner, Ending::Released);
         }
-        (waits > 0 || !holds.is_empty(), shown.into_iter().take(MAX_LOCKS_SHOWN).collect())
+        (waits > 0 || !holds.is_empty(), shown.into_iter().take(self.ns.bounds.locks_shown).collect())
     }
 
     /// Ends all waits of some owners, in order of the queue; how many there were.

@@ -85,9 +85,14 @@ impl Work<'_> {
             }
             self.wait_ends.extend(self.wait_end(place, ends_at_ms));
         }
-        let mut not_granted = self.ns.standing_in_queue(place);
+        let attempt = self.ns.waiting(place).attempt;
+        let (mut not_granted, is_free) = self.ns.standing_in_queue(place);
+        if is_free {
+            // The answer says where it stood; whoever waits for it hears of the grant.
+            self.ns.woken.insert(place);
+            self.run();
+        }
         if waits {
-            let attempt = self.ns.waiting(place).attempt;
             return AcquireOutcome::Enqueued(Box::new(Enqueued { wait: place.wait(), attempt, not_granted }));
         }
         not_granted.reason = Reason::Queued;
@@ -119,16 +124,21 @@ impl Work<'_> {
 }
 
 impl Namespace {
-    /// Why a request waits, and where.
-    pub(super) fn standing_in_queue(&self, place: Place) -> NotGranted {
+    /// Why a request waits, and where; and whether it need not, so that it has to be looked at. Whoever can be granted is
+    /// granted in the step that makes it so, so that is not expected; it is no reason to stop for everybody either.
+    pub(super) fn standing_in_queue(&self, place: Place) -> (NotGranted, bool) {
         let asked = self.asked_by(place);
         let mut waiters = Waiters::of(asked.owner, place);
         let (index, reason) = match self.judge(&asked, &mut waiters, false) {
             Verdict::Blocked(index, reason) | Verdict::Never(index, reason) => (index, reason),
-            Verdict::Granted => unreachable!("whoever can be granted is granted in the step that makes it so"),
+            Verdict::Granted => {
+                let queue_position = Some(self.queue_position(&asked, 0));
+                let (blockers, cycle) = (Vec::new(), Vec::new());
+                return (NotGranted { reason: Reason::Queued, blockers, queue_position, cycle }, true);
+            }
         };
         let queue_position = Some(self.queue_position(&asked, index));
-        NotGranted { queue_position, ..self.refusal(&asked, &mut waiters, index, reason) }
+        (NotGranted { queue_position, ..self.refusal(&asked, &mut waiters, index, reason) }, false)
     }
 }
 

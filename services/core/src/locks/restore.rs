@@ -17,7 +17,7 @@ use super::{LocksCore, NamespaceKey};
 use crate::chunks;
 use crate::codec::DecodeError;
 use crate::shard::Application;
-use crate::shard_state::HeadFirst;
+use crate::shard_state::{HeadFirst, ShardState};
 use crate::{Claim, NamespaceRef, Path, Phase, Revision, WaitId};
 
 type Restored = Result<(), DecodeError>;
@@ -27,14 +27,26 @@ fn ensure(fits: bool, otherwise: &'static str) -> Restored {
 }
 
 impl LocksCore {
-    pub(crate) fn restore(shard_id: &str, chunks: &[impl AsRef<[u8]>]) -> Result<Self, DecodeError> {
-        let mut restoring = Restoring { core: Self::new(shard_id), slot: None, lock: None };
+    pub(crate) fn restore(state: ShardState, chunks: &[impl AsRef<[u8]>]) -> Result<Self, DecodeError> {
+        Self::restore_numbered(state, chunks, None)
+    }
+
+    /// With paths, owners and requests numbered at random, when a seed is given. For tests.
+    pub(super) fn restore_numbered(
+        state: ShardState,
+        chunks: &[impl AsRef<[u8]>],
+        seed: Option<u64>,
+    ) -> Result<Self, DecodeError> {
+        let mut restoring = Restoring { core: Self::new(state), slot: None, lock: None, seed };
+        if let Some(seed) = seed {
+            restoring.core.namespaces.shuffle(seed);
+        }
         let mut head = HeadFirst::default();
         chunks::read(chunks, |item: Item<String>| {
-            head.check(matches!(&item, Item::State(state) if state.is_head()))?;
+            head.check(if let Item::State(state) = &item { Some(state) } else { None })?;
             restoring.take(item)
         })?;
-        head.finish()?;
+        head.finish(&restoring.core.state)?;
         restoring.finish_namespace()?;
         Ok(restoring.core)
     }
@@ -45,6 +57,8 @@ struct Restoring {
     slot: Option<u32>,
     /// The lock of the holds that come.
     lock: Option<(NodeId, Revision)>,
+    /// To number things with.
+    seed: Option<u64>,
 }
 
 impl Restoring {
@@ -53,11 +67,16 @@ impl Restoring {
             Item::State(item) => self.core.state.restore(Application::Locks, item),
             Item::Namespace { account, name, incarnation, limits, forgotten } => {
                 self.finish_namespace()?;
+                ensure(forgotten <= self.core.state.revision, "an event is from the future")?;
                 let key = NamespaceKey { account, incarnation };
                 let is_new = self.core.names.insert((account, name.clone()), incarnation).is_none();
                 ensure(is_new && !self.core.slots.contains_key(&key), "a namespace comes twice")?;
-                let mut namespace = Namespace::new(&NamespaceRef { account, name, incarnation }, &limits);
+                let mut namespace =
+                    Namespace::new(&NamespaceRef { account, name, incarnation }, &limits, &self.core.state.bounds);
                 namespace.history.restore_forgotten(forgotten);
+                if let Some(seed) = self.seed {
+                    namespace.shuffle(seed);
+                }
                 let slot = self.core.namespaces.insert(namespace);
                 self.core.slots.insert(key, slot);
                 self.slot = Some(slot);
@@ -76,7 +95,8 @@ impl Restoring {
             Item::Wait(wait) => self.wait(wait),
             Item::Event { revision, bytes } => {
                 let now = self.core.state.revision;
-                let fits = self.namespace()?.history.restore(revision, &bytes);
+                let max = self.core.state.bounds.remembered_events;
+                let fits = self.namespace()?.history.restore(revision, &bytes, max);
                 ensure(fits && revision <= now, "an event is out of order")
             }
             Item::Usage(usage) => {
@@ -207,6 +227,7 @@ impl Restoring {
                 watch: Watch::Unknown,
             },
         );
+        namespace.count_wait();
         let slot = self.slot.ok_or(DecodeError::Snapshot("a request has no namespace"))?;
         let end = item.ends_at_ms.map(|at_ms| WaitEnd { at_ms, wait: item.wait, place, slot });
         self.core.wait_ends.extend(end);
@@ -232,13 +253,19 @@ impl Restoring {
         for node in bare {
             ensure(!namespace.tree.is_bare(node), "a lock has no holds")?;
         }
+        namespace.note_all_tangled();
         let places: Vec<Place> = namespace.waits.keys().copied().collect();
         for place in places {
-            let watch = namespace.look_again(place);
-            namespace.set_watch(place, watch.ok_or(DecodeError::Snapshot("a request waits for nothing"))?);
+            match namespace.look_again(place) {
+                Some(watch) => namespace.set_watch(place, watch),
+                None => drop(namespace.woken.insert(place)),
+            }
             if namespace.overtakes(place) {
                 namespace.overtaking.insert(place);
             }
+        }
+        if !namespace.woken.is_empty() {
+            self.core.to_run.push(slot);
         }
         Ok(())
     }

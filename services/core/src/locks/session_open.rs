@@ -49,7 +49,7 @@ impl Work<'_> {
         self.notes.opened(&self.ns.id, &session_id, (number, number, open.ttl_ms));
         self.ns.sessions.insert(session_id, session);
         let (usage, sessions) = (&mut self.ns.usage, self.ns.sessions.len() as u64);
-        usage.sessions_opened += 1;
+        usage.sessions_opened = usage.sessions_opened.saturating_add(1);
         usage.peak_sessions = usage.peak_sessions.max(sessions);
     }
 

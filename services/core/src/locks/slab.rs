@@ -85,6 +85,24 @@ impl<T: Clone> Slab<T> {
         thing
     }
 
+    /// Gives the next numbers in an order that is drawn from the seed. For tests.
+    pub(super) fn shuffle(&mut self, mut seed: u64) {
+        if self.pieces.is_empty() {
+            self.pieces.push(Arc::default());
+        }
+        let Some(piece) = self.pieces.first_mut().map(Arc::make_mut) else { return };
+        let mut free: Vec<u8> = (0_u8..).zip(0..PIECE).map(|(place, _)| place).skip(piece.places.len()).collect();
+        piece.places.resize(PIECE, None);
+        for left in 1..free.len() {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            free.swap(left, (seed >> 33) as usize % (left + 1));
+        }
+        if !free.is_empty() {
+            piece.free.append(&mut free);
+            self.with_room.insert(0);
+        }
+    }
+
     pub(super) fn get_mut(&mut self, number: u32) -> &mut T {
         let (index, place) = split(number);
         let piece = Arc::make_mut(&mut self.pieces[index]);

@@ -110,6 +110,12 @@ impl Tree {
         Self { paths: Paths(nodes), sides: Slab::default() }
     }
 
+    /// See [`Slab::shuffle`].
+    pub(super) fn shuffle(&mut self, seed: u64) {
+        self.paths.0.shuffle(seed);
+        self.sides.shuffle(seed.wrapping_add(1));
+    }
+
     /// The paths as they are now.
     pub(super) fn paths(&self) -> &Paths {
         &self.paths

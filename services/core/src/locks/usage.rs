@@ -21,7 +21,8 @@ impl LocksCore {
             | LocksCommand::InOrder(_) => return,
         };
         if let Ok(slot) = self.slot(namespace) {
-            self.namespaces.get_mut(slot).usage.operations += 1;
+            let usage = &mut self.namespaces.get_mut(slot).usage;
+            usage.operations = usage.operations.saturating_add(1);
         }
     }
 

@@ -46,6 +46,12 @@ impl LocksCore {
         all
     }
 
+    /// The same state with other numbers of paths, owners and requests, which nothing that it does may depend on.
+    pub fn renumbered(&self, seed: u64) -> Self {
+        let (state, chunks) = (self.state.empty(), self.freeze().encode());
+        Self::restore_numbered(state, &chunks, Some(seed)).expect("what was applied can be restored")
+    }
+
     /// How many waiting requests were looked at to see whether they can be granted, since the start of the process.
     pub fn requests_examined(&self) -> u64 {
         self.slots.values().map(|slot| self.namespaces.get(*slot).examined).sum()
@@ -76,6 +82,12 @@ impl LocksCore {
 }
 
 impl Namespace {
+    pub(super) fn shuffle(&mut self, seed: u64) {
+        self.tree.shuffle(seed);
+        self.owners.shuffle(seed.wrapping_add(2));
+        self.granted.shuffle(seed.wrapping_add(3));
+    }
+
     fn verify(&self) {
         assert!(self.woken.is_empty(), "nobody is left to be looked at");
         let mut held: BTreeMap<OwnerId, Vec<NodeId>> = BTreeMap::new();
@@ -144,6 +156,10 @@ impl Namespace {
         assert!(!self.waits_less, "who waits for less was looked at");
         let overtaking = self.waits.keys().filter(|place| self.overtakes(**place)).copied();
         assert_eq!(self.overtaking, overtaking.collect(), "who overtakes whom is known");
+        for (owner, _) in self.owners.iter().filter(|(owner, _)| self.tangle_of(*owner, None, 0).owners > 0) {
+            assert!(self.tangled.contains(&owner), "whoever waits and is waited for is known");
+        }
+        assert!(self.tangled.iter().all(|owner| self.owners.get(*owner).waits() > 0), "only who waits is tangled");
         let claims: usize = self.waits.values().map(|waiting| waiting.claims.len()).sum();
         assert_eq!(self.claims_waiting, claims as u64);
         for (place, waiting) in &self.waits {

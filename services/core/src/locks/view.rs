@@ -46,6 +46,11 @@ impl Namespace {
         view
     }
 
+    /// A lock as it is now, with as many readers as most answers show.
+    pub(super) fn view_of_some(&self, path: &Path, revision: Revision) -> LockView {
+        self.view(path, self.bounds.readers_shown, revision)
+    }
+
     /// Who holds a path: the writer, or the first reader.
     pub(super) fn current_owner(&self, path: &Path) -> Option<HolderView> {
         let node = self.tree.find(path)?;
@@ -110,7 +115,7 @@ impl Namespace {
             wait: self.wait_view(place),
             process_id: self.owners.name(waiting.owner).process_id().to_owned(),
             since_ms: waiting.since_ms,
-            not_granted: self.standing_in_queue(place),
+            not_granted: self.standing_in_queue(place).0,
         }
     }
 

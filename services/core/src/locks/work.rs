@@ -97,7 +97,7 @@ impl Work<'_> {
     ) {
         let name = self.ns.owners.name(owner);
         let claims = claims.iter().map(|(node, mode)| WrittenClaim { path: self.ns.tree.segments(*node), mode: *mode });
-        self.ns.history.push(&Written {
+        let written = Written {
             revision,
             at_ms: self.wall_ms,
             kind,
@@ -105,14 +105,15 @@ impl Work<'_> {
             process_id: name.process_id(),
             fencing_token: Some(token),
             claims: claims.collect(),
-        });
+        };
+        self.ns.history.push(&written, self.ns.bounds.remembered_events);
         self.notes.event(&self.ns.id, revision);
     }
 
     /// Remembers that a session began or ended.
     pub(super) fn tell_of_session(&mut self, kind: EventKind, session_id: &str, process_id: &str) -> Revision {
         let revision = self.state.next_revision();
-        self.ns.history.push(&Written {
+        let written = Written {
             revision,
             at_ms: self.wall_ms,
             kind,
@@ -120,7 +121,8 @@ impl Work<'_> {
             process_id,
             fencing_token: None,
             claims: vec![],
-        });
+        };
+        self.ns.history.push(&written, self.ns.bounds.remembered_events);
         self.notes.event(&self.ns.id, revision);
         revision
     }

@@ -31,7 +31,7 @@ impl NamespacesCore {
             });
         }
         check_description(description, &record.limits)?;
-        self.state.outbox.check_room()?;
+        self.state.outbox.check_room(self.state.bounds.pending_messages)?;
         let limits = record.limits.clone();
         let namespace = Namespace {
             incarnation: Incarnation(self.state.next_revision()),
@@ -43,7 +43,7 @@ impl NamespacesCore {
         };
         let record = self.accounts.get_mut(&account).ok_or(Refusal::AccountNotFound(account))?;
         record.namespaces.insert(namespace.name.clone(), namespace.clone());
-        self.remembered.remember(request_id, namespace.clone());
+        self.remembered.remember(request_id, namespace.clone(), self.state.bounds.remembered_creations);
         let number = self.tell_open(&namespace, &limits);
         Ok((Answer::Namespace(namespace), Some(number)))
     }

@@ -12,7 +12,7 @@ impl NamespacesCore {
         if incarnation.is_some_and(|wanted| wanted != namespace.incarnation) {
             return Err(Refusal::NamespaceNotFound);
         }
-        self.state.outbox.check_room()?;
+        self.state.outbox.check_room(self.state.bounds.pending_messages)?;
         let record = self.accounts.get_mut(&account).ok_or(Refusal::NamespaceNotFound)?;
         let namespace = record.namespaces.remove(name).ok_or(Refusal::NamespaceNotFound)?;
         let number = self.tell_purge(&namespace);

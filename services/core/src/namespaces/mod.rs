@@ -38,8 +38,8 @@ struct AccountRecord {
 }
 
 impl NamespacesCore {
-    pub(crate) fn new(shard_id: &str) -> Self {
-        Self { state: ShardState::new(shard_id), accounts: BTreeMap::new(), remembered: Remembered::default() }
+    pub(crate) fn new(state: ShardState) -> Self {
+        Self { state, accounts: BTreeMap::new(), remembered: Remembered::default() }
     }
 
     pub(crate) fn apply(&mut self, context: &Context, command: &NamespacesCommand) -> Handled {

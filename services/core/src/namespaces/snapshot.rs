@@ -8,7 +8,7 @@ use super::{AccountRecord, NamespacesCore};
 use crate::chunks::{self, ChunkWriter};
 use crate::codec::DecodeError;
 use crate::shard::Application;
-use crate::shard_state::{HeadFirst, StateItem};
+use crate::shard_state::{HeadFirst, ShardState, StateItem};
 use crate::{AccountId, Limits, Namespace, RequestId};
 
 /// A piece of a snapshot. Variants are only ever added at the end.
@@ -45,14 +45,14 @@ impl NamespacesCore {
         writer.finish()
     }
 
-    pub(crate) fn restore(shard_id: &str, chunks: &[impl AsRef<[u8]>]) -> Result<Self, DecodeError> {
-        let mut core = Self::new(shard_id);
+    pub(crate) fn restore(state: ShardState, chunks: &[impl AsRef<[u8]>]) -> Result<Self, DecodeError> {
+        let mut core = Self::new(state);
         let mut head = HeadFirst::default();
         chunks::read(chunks, |item: Item| {
-            head.check(matches!(&item, Item::State(state) if state.is_head()))?;
+            head.check(if let Item::State(state) = &item { Some(state) } else { None })?;
             core.restore_item(item)
         })?;
-        head.finish()?;
+        head.finish(&core.state)?;
         Ok(core)
     }
 
@@ -75,7 +75,9 @@ impl NamespacesCore {
                     return Err(DecodeError::Snapshot("a namespace comes twice"));
                 }
             }
-            Item::Remembered(id, namespace) => self.remembered.remember(id, namespace),
+            Item::Remembered(id, namespace) => {
+                self.remembered.remember(id, namespace, self.state.bounds.remembered_creations);
+            }
         }
         Ok(())
     }

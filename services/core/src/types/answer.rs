@@ -52,7 +52,7 @@ pub enum Answer {
     Released {
         /// Whether a hold or a wait ended.
         released: bool,
-        /// The locks named, as they now are, in order of path; at most [`super::MAX_LOCKS_SHOWN`].
+        /// The locks named, as they now are, in order of path; at most [`super::Bounds::locks_shown`].
         locks: Vec<LockView>,
     },
     /// One lock.

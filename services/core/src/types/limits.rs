@@ -1,4 +1,4 @@
-//! Every limit of the service, in one place.
+//! What callers may ask for at once, and what an account may use. What the state machines keep is in [`super::Bounds`].
 
 use serde::{Deserialize, Serialize};
 
@@ -8,37 +8,12 @@ pub const MAX_NAME_BYTES: usize = 128;
 pub const MAX_EMAIL_BYTES: usize = 254;
 /// Length of a full name of an account, in bytes.
 pub const MAX_FULL_NAME_BYTES: usize = 256;
-/// API keys of one account; a limit of the service, the same for every account.
-pub const MAX_API_KEYS_PER_ACCOUNT: usize = 1_000;
-/// Creations that a shard remembers so that their repeats answer as the first did.
-pub const MAX_REMEMBERED_CREATIONS: usize = 1_000;
-/// Changes that the accounts shard remembers for gateways that keep accounts and keys in memory.
-pub const MAX_REMEMBERED_CHANGES: usize = 10_000;
-/// Messages that a shard keeps for others that have not confirmed them; beyond it new work that would need one is
-/// refused.
-pub const MAX_PENDING_MESSAGES: usize = 100_000;
 /// Rows in one page of a list.
 pub const MAX_PAGE_SIZE: u32 = 1_000;
 /// Bytes of one page of a list, as encoded: a page ends early rather than grow past this, but has at least one row.
 pub const MAX_PAGE_BYTES: usize = 1024 * 1024;
 /// Rows in a page when the caller does not say.
 pub const DEFAULT_PAGE_SIZE: u32 = 100;
-/// Readers shown in the answer to an acquire or a release; a get shows all.
-pub const MAX_READERS_SHOWN: usize = 16;
-/// Blockers named in a refusal.
-pub const MAX_BLOCKERS_SHOWN: usize = 16;
-/// Steps of a cycle named in a refusal.
-pub const MAX_CYCLE_SHOWN: usize = 128;
-/// Locks shown in the answer to a release of everything.
-pub const MAX_LOCKS_SHOWN: usize = 64;
-/// A place in the queue beyond this is shown as this.
-pub const MAX_QUEUE_POSITION_SHOWN: u64 = 10_000;
-/// Records in the audit log of a shard; the oldest goes first.
-pub const MAX_AUDIT_RECORDS: usize = 20_000;
-/// Records of one account in the audit log of a shard.
-pub const MAX_AUDIT_RECORDS_PER_ACCOUNT: usize = 1_000;
-/// Events that a namespace remembers.
-pub const MAX_REMEMBERED_EVENTS: usize = 10_000;
 
 /// What an account may use. Every field can be changed per account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

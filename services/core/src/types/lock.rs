@@ -112,7 +112,7 @@ pub struct LockView {
     pub locked_at_ms: Option<u64>,
     /// The writer, if one holds it.
     pub write_lock_holder: Option<HolderView>,
-    /// Readers in order of arrival; cut to [`super::MAX_READERS_SHOWN`] where the call says so.
+    /// Readers in order of arrival; cut to [`super::Bounds::readers_shown`] where the call says so.
     pub read_lock_holders: Vec<HolderView>,
     /// How many hold it, shown or not.
     pub holders_total: u64,
@@ -197,12 +197,12 @@ pub struct CycleStep {
 pub struct NotGranted {
     /// Why.
     pub reason: Reason,
-    /// By whom, up to [`super::MAX_BLOCKERS_SHOWN`].
+    /// By whom, up to [`super::Bounds::blockers_shown`].
     pub blockers: Vec<Blocker>,
     /// For a request that waits: how many requests with a claim on the path of its first failing claim wait before it,
-    /// up to [`super::MAX_QUEUE_POSITION_SHOWN`].
+    /// up to [`super::Bounds::queue_position_shown`].
     pub queue_position: Option<u64>,
-    /// For `Deadlock`: who waits for whom, at most [`super::MAX_CYCLE_SHOWN`] steps.
+    /// For `Deadlock`: who waits for whom, at most [`super::Bounds::cycle_shown`] steps.
     pub cycle: Vec<CycleStep>,
 }
 

@@ -3,6 +3,7 @@
 mod account;
 mod answer;
 mod audit;
+mod bounds;
 mod command;
 mod effect;
 mod event;
@@ -21,6 +22,7 @@ mod usage;
 pub use account::*;
 pub use answer::*;
 pub use audit::*;
+pub use bounds::*;
 pub use command::*;
 pub use effect::*;
 pub use event::*;

@@ -2,8 +2,8 @@
 
 use holdfast_core::shard::{Application, ShardCore};
 use holdfast_core::{
-    Account, AccountChange, AccountId, AccountMessage, AccountStatus, AccountsCommand, Answer, ApiKey, Command, Limits,
-    MAX_API_KEYS_PER_ACCOUNT, NamespacesCommand, Query, Refusal, Scopes, shard_key,
+    Account, AccountChange, AccountId, AccountMessage, AccountStatus, AccountsCommand, Answer, ApiKey, Bounds, Command,
+    Limits, NamespacesCommand, Query, Refusal, Rules, Scopes, shard_key,
 };
 
 use crate::support::{at, request_id};
@@ -235,7 +235,7 @@ fn a_repeated_creation_of_a_deleted_key_does_not_make_it_valid_again() {
 fn an_account_has_a_limited_number_of_keys() {
     let mut core = core();
     account(&mut core, &create(1, 5, "ann@example.com"));
-    for number in 0..MAX_API_KEYS_PER_ACCOUNT {
+    for number in 0..Bounds::of(Rules::ONE).api_keys_per_account {
         run(&mut core, &create_key(&format!("k{number}"), 5)).unwrap();
     }
     assert!(matches!(run(&mut core, &create_key("more", 5)), Err(Refusal::QuotaExceeded { .. })));

@@ -2,12 +2,14 @@
 
 use holdfast_core::shard::{Application, ShardCore};
 use holdfast_core::{
-    AccountId, Actor, Answer, AuditAction, AuditPlace, AuditRecord, Audited, Command, LocksCommand,
-    MAX_AUDIT_RECORDS_PER_ACCOUNT, Mode, Path, Query, Reset,
+    AccountId, Actor, Answer, AuditAction, AuditPlace, AuditRecord, Audited, Bounds, Command, LocksCommand, Mode, Path,
+    Query, Reset, Rules,
 };
 
 use crate::accounts;
 use crate::support::{ACCOUNT, Shard, WALL_AHEAD_MS, at, orders, want};
+
+const PER_ACCOUNT: usize = Bounds::of(Rules::ONE).audit_records_per_account;
 
 fn by(actor: Actor, request_id: &str, command: Command) -> Command {
     Command::Audited(Audited { actor, request_id: request_id.to_owned(), command: Box::new(command) })
@@ -83,7 +85,7 @@ fn what_was_refused_and_what_was_repeated_is_not_noted() {
 #[test]
 fn pages_go_back_in_time_and_the_oldest_records_of_an_account_are_forgotten() {
     let mut shard = Shard::new();
-    let total = MAX_AUDIT_RECORDS_PER_ACCOUNT as u64 + 5;
+    let total = PER_ACCOUNT as u64 + 5;
     for number in 0..total {
         shard.granted(want("p1", Mode::Write));
         shard.apply(&by_key(&format!("r{number}"), delete("l")));
@@ -94,7 +96,7 @@ fn pages_go_back_in_time_and_the_oldest_records_of_an_account_are_forgotten() {
     let place = AuditPlace { at_ms: last.at_ms, number: last.number };
     let (rest, more) = page(&shard.core, Some(ACCOUNT), Some(place), 1_000);
     assert!(!more);
-    assert_eq!(first.len() + rest.len(), MAX_AUDIT_RECORDS_PER_ACCOUNT);
+    assert_eq!(first.len() + rest.len(), PER_ACCOUNT);
     let numbers: Vec<u64> = first.iter().chain(&rest).map(|record| record.number).collect();
     assert_eq!(numbers, (6..=total).rev().collect::<Vec<_>>());
 }
@@ -105,7 +107,7 @@ fn what_is_forced_on_nobody_is_not_noted_and_pushes_nothing_out() {
     shard.granted(want("p1", Mode::Write));
     shard.apply(&by_key("forced", delete("l")));
     let reset = || LocksCommand::Reset(Reset { namespace: orders(), live_owners: vec![], before_revision: None });
-    for number in 0..MAX_AUDIT_RECORDS_PER_ACCOUNT {
+    for number in 0..PER_ACCOUNT {
         assert_eq!(shard.apply(&by_key(&format!("d{number}"), delete("l"))).outcome, Ok(Answer::Done));
         assert!(shard.apply(&by_key(&format!("r{number}"), reset())).outcome.is_ok());
     }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use holdfast_core::shard::{Application, ShardCore};
 use holdfast_core::{
-    AccountId, Acquire, AcquireOutcome, Answer, Claim, Command, Context, FencingToken, HolderView, Incarnation, Limits,
-    LockView, LocksCommand, Metadata, Mode, NamespaceMessage, NamespaceRef, NotGranted, Owner, Path, Query, Refusal,
-    Release, Reply, RequestId, Rules, ToRelease, Wait,
+    AccountId, Acquire, AcquireOutcome, Answer, Bounds, Claim, Command, Context, FencingToken, HolderView, Incarnation,
+    Limits, LockView, LocksCommand, Metadata, Mode, NamespaceMessage, NamespaceRef, NotGranted, Owner, Path, Query,
+    Refusal, Release, Reply, RequestId, Rules, ToRelease, Wait,
 };
 
 /// The wall clock is this much ahead of the shard clock.
@@ -76,6 +76,8 @@ pub(crate) struct Acquired {
 /// A locks shard whose clock stands where the test puts it.
 pub(crate) struct Shard {
     pub(crate) core: ShardCore,
+    /// When they are not those of the rules.
+    bounds: Option<Bounds>,
     now_ms: u64,
 }
 
@@ -86,12 +88,26 @@ impl Shard {
 
     /// Another one, from a snapshot of this one.
     pub(crate) fn restored(&self) -> Self {
-        let core = ShardCore::restore(Application::Locks, "locks_00", &self.core.snapshot()).unwrap();
-        Self { core, now_ms: self.now_ms }
+        let (chunks, id) = (self.core.snapshot(), "locks_00");
+        let core = match &self.bounds {
+            None => ShardCore::restore(Application::Locks, id, &chunks),
+            Some(bounds) => ShardCore::restore_with_bounds(Application::Locks, id, &chunks, bounds.clone()),
+        };
+        Self { core: core.unwrap(), bounds: self.bounds.clone(), now_ms: self.now_ms }
     }
 
     pub(crate) fn with_limits(limits: Limits) -> Self {
-        let mut shard = Self { core: ShardCore::new(Application::Locks, "locks_00"), now_ms: 1_000 };
+        Self::begin(ShardCore::new(Application::Locks, "locks_00"), None, limits)
+    }
+
+    /// Within bounds that need not be those of the rules.
+    pub(crate) fn within(bounds: Bounds) -> Self {
+        let core = ShardCore::with_bounds(Application::Locks, "locks_00", bounds.clone());
+        Self::begin(core, Some(bounds), Limits::default())
+    }
+
+    fn begin(core: ShardCore, bounds: Option<Bounds>, limits: Limits) -> Self {
+        let mut shard = Self { core, bounds, now_ms: 1_000 };
         assert_eq!(shard.apply(&open(1, orders(), limits)).outcome, Ok(Answer::Done));
         shard
     }

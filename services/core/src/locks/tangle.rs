@@ -1,0 +1,195 @@
+//! How many owners wait and are waited for.
+//!
+//! Who waits for whom is dear to find out only among these: an owner is tangled when it waits, and has a hold that others
+//! wait for, or a second waiting request. Nobody else's request may overtake another. So their number, and that of what
+//! they have for others to wait for, is limited: a request that would raise it above the limit is refused before it joins
+//! the queue, and so is a grant that would. Whatever else happens only makes it less: who stood behind a claim that is
+//! granted waits for the hold from then on. So whatever was let in can be answered exactly ever after.
+//!
+//! Both numbers follow from the state alone, whatever led to it. Found out are they only when they may be too high, among
+//! those that were ever seen to be tangled since they began to wait.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::judge::{Asked, Standing};
+use super::namespace::Namespace;
+use super::owner::{NOBODY, OwnerId};
+use super::queue::Place;
+use super::quota::exceeded;
+use super::work::Work;
+use crate::{Bounds, Mode, Refusal};
+
+const HINT: &str = "release before you wait, or give each thread a holder";
+
+/// How many are tangled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tangle {
+    pub(super) owners: u64,
+    /// Their awaited holds and their waiting claims.
+    pub(super) claims: u64,
+}
+
+impl Tangle {
+    fn add(&mut self, other: Self) {
+        self.owners += other.owners;
+        self.claims += other.claims;
+    }
+
+    fn fits(self, bounds: &Bounds) -> bool {
+        self.owners <= bounds.tangled_owners && self.claims <= bounds.tangled_claims
+    }
+
+    /// Refuses what raised it above a limit. What was let in before there were any may be above them already.
+    fn check(self, before: Self, bounds: &Bounds) -> Result<(), Refusal> {
+        if self.owners > bounds.tangled_owners.max(before.owners) {
+            let what = "the number of owners that wait and are waited for";
+            return Err(exceeded(what, bounds.tangled_owners, HINT));
+        }
+        if self.claims > bounds.tangled_claims.max(before.claims) {
+            let what = "the number of claims of owners that wait and are waited for";
+            return Err(exceeded(what, bounds.tangled_claims, HINT));
+        }
+        Ok(())
+    }
+}
+
+impl Work<'_> {
+    /// Whether what a request that just joined the queue adds to the tangle is too much.
+    pub(super) fn check_tangle(&mut self, place: Place) -> Result<(), Refusal> {
+        let bounds = Arc::clone(&self.ns.bounds);
+        if !self.ns.note_tangled(place) || self.ns.most_tangled().fits(&bounds) {
+            return Ok(());
+        }
+        let after = self.ns.tangle();
+        if after.fits(&bounds) { Ok(()) } else { after.check(self.ns.tangle_without(place), &bounds) }
+    }
+
+    /// Whether what an owner that waits is granted at once adds too much: others may wait for what is new.
+    pub(super) fn check_tangled_grant(&mut self, asked: &Asked<'_>) -> Result<(), Refusal> {
+        let (owner, ns) = (asked.owner, &*self.ns);
+        if owner == NOBODY || ns.owners.get(owner).waits() == 0 {
+            return Ok(());
+        }
+        let is_new = |index: &usize| match ns.standing(asked, *index) {
+            Standing::New => true,
+            Standing::Changes => asked.claims[*index].mode == Mode::Write,
+            Standing::Extends | Standing::OtherMode | Standing::NotHeld => false,
+        };
+        let is_awaited = |index: &usize| {
+            let (mode, spot) = (asked.claims[*index].mode, &asked.spots[*index]);
+            let mut lines = ns.tree.lines(spot.line.iter().copied(), spot.node(), mode);
+            let is_awaited = lines.any(|(_, line)| line.values().any(|entry| entry.owner != owner));
+            let node = spot.node().filter(|node| ns.hold(*node, owner).is_some());
+            is_awaited && !node.is_some_and(|node| ns.is_awaited(node, Mode::Read, owner))
+        };
+        let more = (0..asked.claims.len()).filter(is_new).filter(is_awaited).count() as u64;
+        if more == 0 {
+            return Ok(());
+        }
+        self.ns.tangled.insert(owner);
+        let most = self.ns.most_tangled();
+        if (Tangle { claims: most.claims + more, ..most }).fits(&self.ns.bounds) {
+            return Ok(());
+        }
+        let (before, own) = (self.ns.tangle(), self.ns.tangle_of(owner, None, 0));
+        let with_more = self.ns.tangle_of(owner, None, more);
+        let after = Tangle {
+            owners: before.owners - own.owners + with_more.owners,
+            claims: before.claims - own.claims + with_more.claims,
+        };
+        after.check(before, &self.ns.bounds)?;
+        self.ns.tangled.insert(owner);
+        Ok(())
+    }
+}
+
+impl Namespace {
+    /// Notes who may be tangled by a request that just joined the queue. Whether anybody is.
+    fn note_tangled(&mut self, place: Place) -> bool {
+        let waiting = self.waiting(place);
+        let mut found: BTreeSet<OwnerId> = BTreeSet::new();
+        let record = self.owners.get(waiting.owner);
+        if record.waits() > 1 || record.holds.len() > 0 {
+            found.insert(waiting.owner);
+        }
+        let max = self.bounds.searches.holds_in_the_way;
+        let mut left = max;
+        let is_few = waiting.nodes.iter().zip(&waiting.claims).all(|(node, claim)| {
+            let spot = self.tree.spot_of(*node);
+            let all = self.look_at_conflicts((waiting.owner, claim.mode, &spot), max, |_, hold| {
+                if self.owners.get(hold.owner).waits() > 0 {
+                    found.insert(hold.owner);
+                }
+                left = left.saturating_sub(1);
+                if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            all == ControlFlow::Continue(true)
+        });
+        if !is_few {
+            let holds = |owner: &OwnerId| self.owners.get(*owner).holds.len() > 0;
+            found.extend(self.waits.values().map(|waiting| waiting.owner).filter(holds));
+        }
+        let is_any = !found.is_empty();
+        self.tangled.extend(found);
+        is_any
+    }
+
+    /// Notes after a restore who may be tangled.
+    pub(super) fn note_all_tangled(&mut self) {
+        let may_be = |owner: &OwnerId| self.owners.get(*owner).waits() > 1 || self.owners.get(*owner).holds.len() > 0;
+        self.tangled = self.waits.values().map(|waiting| waiting.owner).filter(may_be).collect();
+    }
+
+    /// No fewer than are tangled, without a look at what is awaited.
+    fn most_tangled(&self) -> Tangle {
+        let mut most = Tangle::default();
+        for owner in &self.tangled {
+            let record = self.owners.get(*owner);
+            most.add(Tangle { owners: 1, claims: (record.holds.len() + record.claims()) as u64 });
+        }
+        most
+    }
+
+    /// How many are tangled.
+    fn tangle(&mut self) -> Tangle {
+        let of: Vec<(OwnerId, Tangle)> =
+            self.tangled.iter().map(|owner| (*owner, self.tangle_of(*owner, None, 0))).collect();
+        let mut tangle = Tangle::default();
+        for (owner, of) in of {
+            if of.owners == 0 {
+                self.tangled.remove(&owner);
+            }
+            tangle.add(of);
+        }
+        tangle
+    }
+
+    /// How many were tangled before a request joined.
+    fn tangle_without(&self, place: Place) -> Tangle {
+        let mut tangle = Tangle::default();
+        self.tangled.iter().for_each(|owner| tangle.add(self.tangle_of(*owner, Some(place), 0)));
+        tangle
+    }
+
+    /// What one owner has part in it; as if a request did not wait, and as if so many holds more were awaited.
+    pub(super) fn tangle_of(&self, owner: OwnerId, without: Option<Place>, more: u64) -> Tangle {
+        let record = self.owners.get(owner);
+        let waits = |place: &Place| Some(*place) != without;
+        let requests = record.places().filter(waits);
+        let (requests, claims) = requests.fold((0, 0), |(requests, claims), place| {
+            (requests + 1_u64, claims + self.waiting(place).claims.len() as u64)
+        });
+        if requests == 0 {
+            return Tangle::default();
+        }
+        let is_awaited = |node| {
+            let Some(hold) = self.hold(node, owner) else { return false };
+            let mut lines = self.lines_of(node, hold.mode);
+            lines.any(|(_, line)| line.iter().any(|(place, entry)| entry.owner != owner && waits(place)))
+        };
+        let awaited = record.holds.iter().filter(|node| is_awaited(*node)).count() as u64 + more;
+        if requests < 2 && awaited == 0 { Tangle::default() } else { Tangle { owners: 1, claims: awaited + claims } }
+    }
+}
