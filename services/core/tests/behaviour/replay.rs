@@ -3,8 +3,8 @@
 
 use holdfast_core::shard::{Application, ShardCore};
 use holdfast_core::{
-    AccountId, AccountMessage, AccountStatus, AccountsCommand, Acquire, Claim, Command, Limits, LocksCommand, Mode,
-    NamespacesCommand, Path, Release, ToRelease,
+    AccountId, AccountMessage, AccountStatus, AccountsCommand, Acquire, Actor, Audited, Bounds, Claim, Command, Limits,
+    LocksCommand, Mode, NamespacesCommand, Path, Release, ToRelease,
 };
 use proptest::prelude::*;
 
@@ -42,7 +42,10 @@ fn locks_command() -> impl Strategy<Value = Command> {
         .prop_map(|(number, life)| support::open(number, support::namespace("orders", life), Limits::default()));
     let purge =
         (1_u64..9, 1_u64..3).prop_map(|(number, life)| support::purge(number, support::namespace("orders", life)));
-    prop_oneof![10 => acquire, 3 => release, 2 => open, 1 => purge]
+    let delete = (0_u8..6).prop_map(|path| {
+        Command::Locks(LocksCommand::Delete { namespace: support::orders(), path: Path::flat(path.to_string()) })
+    });
+    prop_oneof![10 => acquire, 3 => release, 2 => open, 1 => purge, 1 => delete]
 }
 
 fn namespaces_command() -> impl Strategy<Value = Command> {
@@ -87,52 +90,81 @@ fn accounts_command() -> impl Strategy<Value = Command> {
     ]
 }
 
-fn check(application: Application, entries: &[(u64, Command)], cut: usize) -> Result<(), TestCaseError> {
-    let run = |core: &mut ShardCore, now_ms: &mut u64, entries: &[(u64, Command)]| {
-        let mut replies = vec![];
-        for (passed, command) in entries {
-            *now_ms += passed;
-            core.advance(&at(*now_ms));
-            replies.push(core.apply(&at(*now_ms), command));
-        }
-        replies
+/// A shard that applies everything, one that is restored after every so many entries, and one that is restored with
+/// other numbers, answer, tell and keep the same.
+fn check(application: Application, entries: &[(u64, Command)], (every, is_tiny): Way) -> Result<(), TestCaseError> {
+    let (id, bounds) = ("shard_00", is_tiny.then(Bounds::tiny));
+    let begin = || match &bounds {
+        None => ShardCore::new(application, id),
+        Some(bounds) => ShardCore::with_bounds(application, id, bounds.clone()),
     };
-    let cut = cut.min(entries.len());
-    let (mut whole, mut now_ms) = (ShardCore::new(application, "shard_00"), 0);
-    run(&mut whole, &mut now_ms, &entries[..cut]);
-    let (chunks, frozen) = (whole.snapshot(), whole.freeze());
-    let mut restored = ShardCore::restore(application, "shard_00", &chunks).expect("a snapshot can be restored");
-    prop_assert_eq!(&restored, &whole);
-    prop_assert_eq!(&restored.snapshot(), &chunks);
-    let mut restored_now_ms = now_ms;
-    let replies = run(&mut whole, &mut now_ms, &entries[cut..]);
-    prop_assert_eq!(run(&mut restored, &mut restored_now_ms, &entries[cut..]), replies);
-    prop_assert_eq!(&restored, &whole);
-    prop_assert_eq!(restored.snapshot(), whole.snapshot());
-    prop_assert_eq!(frozen.encode(), chunks, "what was frozen stays as it was");
+    let restore = |chunks: &[Vec<u8>]| match &bounds {
+        None => ShardCore::restore(application, id, chunks),
+        Some(bounds) => ShardCore::restore_with_bounds(application, id, chunks, bounds.clone()),
+    };
+    let (mut whole, mut twins, mut now_ms) = (begin(), [begin(), begin()], 0);
+    for (number, (passed, command)) in entries.iter().enumerate() {
+        now_ms += passed;
+        whole.advance(&at(now_ms));
+        let (reply, effects) = (whole.apply(&at(now_ms), command), whole.take_effects());
+        let (chunks, frozen) = (whole.snapshot(), whole.freeze());
+        for twin in &mut twins {
+            twin.advance(&at(now_ms));
+            prop_assert_eq!(&twin.apply(&at(now_ms), command), &reply);
+            prop_assert_eq!(&twin.take_effects(), &effects);
+            prop_assert_eq!(&*twin, &whole);
+            prop_assert_eq!(&twin.snapshot(), &chunks);
+        }
+        if number % every == 0 {
+            let restored = restore(&chunks).expect("a snapshot can be restored");
+            prop_assert_eq!(&restored, &whole);
+            twins = [restored.clone(), restored.renumbered(number as u64)];
+            let mut later = whole.clone();
+            later.advance(&at(now_ms + 1_000));
+            prop_assert_eq!(frozen.encode(), chunks, "what was frozen stays as it was");
+        }
+    }
     Ok(())
 }
 
+/// After how many entries the twins are restored, and whether within tiny bounds.
+type Way = (usize, bool);
+
+fn way() -> impl Strategy<Value = Way> {
+    (1_usize..20, any::<bool>())
+}
+
+/// Some commands are noted in the audit log.
+fn audited(command: impl Strategy<Value = Command>) -> impl Strategy<Value = Command> {
+    (command, any::<bool>(), 0_u8..3).prop_map(|(command, is_noted, call)| match is_noted {
+        true => {
+            let (actor, request_id) = (Actor::Account(support::ACCOUNT), call.to_string());
+            Command::Audited(Audited { actor, request_id, command: Box::new(command) })
+        }
+        false => command,
+    })
+}
+
 fn entries(command: impl Strategy<Value = Command>) -> impl Strategy<Value = Vec<(u64, Command)>> {
-    proptest::collection::vec((0_u64..20, command), 1..80)
+    proptest::collection::vec((0_u64..20, audited(command)), 1..80)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_locks_shard_can_go_on_from_any_snapshot(entries in entries(locks_command()), cut in 0_usize..80) {
-        check(Application::Locks, &entries, cut)?;
+    fn a_locks_shard_can_go_on_from_any_snapshot(entries in entries(locks_command()), way in way()) {
+        check(Application::Locks, &entries, way)?;
     }
 
     #[test]
-    fn a_namespaces_shard_can_go_on_from_any_snapshot(entries in entries(namespaces_command()), cut in 0_usize..80) {
-        check(Application::Namespaces, &entries, cut)?;
+    fn a_namespaces_shard_can_go_on_from_any_snapshot(entries in entries(namespaces_command()), way in way()) {
+        check(Application::Namespaces, &entries, way)?;
     }
 
     #[test]
-    fn an_accounts_shard_can_go_on_from_any_snapshot(entries in entries(accounts_command()), cut in 0_usize..80) {
-        check(Application::Accounts, &entries, cut)?;
+    fn an_accounts_shard_can_go_on_from_any_snapshot(entries in entries(accounts_command()), way in way()) {
+        check(Application::Accounts, &entries, way)?;
     }
 
     #[test]

@@ -80,7 +80,7 @@ impl Model {
         };
         let mut paths: Vec<&Path> = claims.iter().map(|claim| &claim.path).collect();
         paths.sort();
-        Ok(Answer::Acquired { outcome, locks: paths.into_iter().map(|path| self.view(path, 16)).collect() })
+        Ok(Answer::Acquired { outcome, locks: paths.into_iter().map(|path| self.view_of_some(path)).collect() })
     }
 
     fn terms(request: &Acquire) -> Terms {
@@ -123,7 +123,7 @@ impl Model {
         let mut why = not_granted(reason, blockers);
         let here = |other: &&Waiting| other.claims.iter().any(|claim| claim.path == wait.claims[failing].path);
         let before = self.waits.iter().filter(here).filter(|other| other.place() < wait.place());
-        why.queue_position = Some(before.count() as u64);
+        why.queue_position = Some((before.count() as u64).min(self.bounds.queue_position_shown));
         why
     }
 
@@ -185,6 +185,7 @@ impl Model {
         }
         let Some((failing, reason, blockers)) = fails else {
             self.check_holds(who, claims)?;
+            self.check_tangled_grant(who, claims)?;
             let call = Call { attempt: request.attempt, request_id: request.request_id.as_deref() };
             let fencing_token = self.grant(who, claims, &Self::terms(request), call);
             self.run();
@@ -206,8 +207,8 @@ impl Model {
         let here = |other: &&Waiting| other.claims.iter().any(|claim| claim.path == claims[failing].path);
         let before = self.waits.iter().filter(here).filter(|other| other.place() < asked.place).count();
         let mut why = not_granted(reason, blockers);
-        why.queue_position = Some(before as u64);
-        Ok(self.enqueue(request, who, claims, upgrade, why))
+        why.queue_position = Some((before as u64).min(self.bounds.queue_position_shown));
+        self.enqueue(request, who, claims, upgrade, why)
     }
 
     /// No claim fails, but somebody behind has to go first.
@@ -230,8 +231,9 @@ impl Model {
         claims: &[Claim],
         upgrade: bool,
         why: NotGranted,
-    ) -> AcquireOutcome {
-        let id = self.next_revision();
+    ) -> Result<AcquireOutcome, Refusal> {
+        let id = self.revision + 1;
+        let before = self.tangle();
         self.waits.push(Waiting {
             id,
             upgrade,
@@ -244,16 +246,21 @@ impl Model {
             since_ms: self.wall_ms,
         });
         self.waits.sort_by_key(Waiting::place);
+        if let Err(refusal) = self.check_tangle(before, self.tangle()) {
+            self.waits.retain(|wait| wait.id != id);
+            return Err(refusal);
+        }
+        self.next_revision();
         self.run();
         let is_it = |effect: &Effect| matches!(effect, Effect::Settled { wait, .. } if *wait == WaitId(id));
         let settled = self.effects.iter().position(is_it).map(|index| self.effects.remove(index));
-        match settled {
+        Ok(match settled {
             Some(Effect::Settled { outcome: AcquireOutcome::Refused(end), .. }) => refused(end.reason, why.blockers),
             Some(Effect::Settled { outcome, .. }) => outcome,
             _ => {
                 let (wait, attempt) = (WaitId(id), request.attempt);
                 AcquireOutcome::Enqueued(Box::new(Enqueued { wait, attempt, not_granted: why }))
             }
-        }
+        })
     }
 }

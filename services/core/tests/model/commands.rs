@@ -53,8 +53,11 @@ impl Model {
         }
         paths.sort();
         paths.dedup();
+        if matches!(request.what, ToRelease::All) {
+            paths.truncate(self.bounds.locks_shown);
+        }
         self.run();
-        Ok(Answer::Released { released, locks: paths.iter().map(|path| self.view(path, 16)).collect() })
+        Ok(Answer::Released { released, locks: paths.iter().map(|path| self.view_of_some(path)).collect() })
     }
 
     pub(crate) fn release_hold(&mut self, who: &Who, path: &Path) {

@@ -116,11 +116,15 @@ impl Model {
                 };
                 let blocker =
                     |hold: &&Hold| Blocker { path: hold.path.clone(), waiting: false, holder: self.holder(hold) };
-                return Some((index, reason, holds.iter().take(16).map(blocker).collect()));
+                return Some((index, reason, holds.iter().take(self.bounds.blockers_shown).map(blocker).collect()));
             }
             let waits = self.waits_in_the_way(asked, claim, graph);
             if !waits.is_empty() {
-                let blockers = waits.iter().take(16).map(|wait| self.waiting_blocker(wait, claim)).collect();
+                let blockers = waits
+                    .iter()
+                    .take(self.bounds.blockers_shown)
+                    .map(|wait| self.waiting_blocker(wait, claim))
+                    .collect();
                 return Some((index, Reason::Queued, blockers));
             }
         }

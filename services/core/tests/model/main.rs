@@ -12,13 +12,15 @@ mod random;
 mod run;
 mod sessions;
 mod state;
+mod twins;
 
-use holdfast_core::shard::{Application, ShardCore};
-use holdfast_core::{Answer, Command, Context, Effect, LocksCommand, NamespaceMessage, Refusal, Rules};
+use holdfast_core::shard::ShardCore;
+use holdfast_core::{Answer, Bounds, Command, Context, Effect, LocksCommand, NamespaceMessage, Refusal, Rules};
 
 use compare::check_cycle;
 use random::{Dice, Style, namespace};
 use state::Model;
+use twins::Twins;
 
 const WALL_AHEAD_MS: u64 = 1_700_000_000_000;
 const STEPS_IN_A_RUN: u64 = 150;
@@ -27,25 +29,30 @@ fn context(now_ms: u64) -> Context {
     Context { now_ms, wall_ms: WALL_AHEAD_MS + now_ms, rules: Rules::ONE }
 }
 
-/// A shard, the model beside it, and all that was done to both.
+/// A shard, its twins, the model beside it, and all that was done to them.
 struct Run {
     core: ShardCore,
+    twins: Twins,
     model: Model,
     log: Vec<(u64, Vec<Command>)>,
     now_ms: u64,
 }
 
 impl Run {
-    fn new(dice: &mut Dice) -> Self {
+    fn new(dice: &mut Dice, own_bounds: Option<Bounds>) -> Self {
         let limits = random::limits(dice);
         let message = NamespaceMessage::Open { namespace: namespace(), limits: limits.clone() };
         let open = Command::Locks(LocksCommand::Deliver { source: "namespaces_00".into(), number: 1, message });
-        let mut core = ShardCore::new(Application::Locks, "locks_00");
+        let mut twins = Twins::new(own_bounds.clone(), dice);
+        let mut core = twins.begin();
         core.advance(&context(1_000));
-        core.apply(&context(1_000), &open);
-        let mut model = Model::new(namespace(), limits);
+        twins.advance(&context(1_000));
+        let reply = core.apply(&context(1_000), &open);
+        twins.apply(&context(1_000), &open, &reply);
+        let bounds = own_bounds.unwrap_or(Bounds::of(context(0).rules));
+        let mut model = Model::new(namespace(), limits, bounds);
         model.advance(1_000, WALL_AHEAD_MS + 1_000);
-        Self { core, model, log: vec![(1_000, vec![open])], now_ms: 1_000 }
+        Self { core, twins, model, log: vec![(1_000, vec![open])], now_ms: 1_000 }
     }
 
     /// One entry of the log with some commands, done to both.
@@ -54,6 +61,7 @@ impl Run {
         let context = context(self.now_ms);
         let first_event = self.model.events.len();
         self.core.advance(&context);
+        self.twins.advance(&context);
         let before = self.model.clone();
         self.model.advance(context.now_ms, context.wall_ms);
         let passed = (self.core.revision(), self.core.next_deadline_ms());
@@ -65,7 +73,9 @@ impl Run {
             self.command(&context, &command);
         }
         let expected = sorted(self.model.take_effects(first_event));
-        assert_eq!(sorted(self.core.take_effects()), expected, "effects");
+        let effects = self.core.take_effects();
+        self.twins.end_entry(&self.core, &effects);
+        assert_eq!(sorted(effects), expected, "effects");
         self.compare();
     }
 
@@ -73,6 +83,7 @@ impl Run {
         let before = self.model.clone();
         let expected = self.expected(command);
         let reply = self.core.apply(context, command);
+        self.twins.apply(context, command, &reply);
         assert_eq!(reply.clock_ms, self.core.clock_ms());
         let mut got = reply.outcome;
         if let (Ok(Answer::Acquired { outcome, .. }), Command::Locks(LocksCommand::Acquire(request))) =
@@ -108,20 +119,9 @@ impl Run {
         }
     }
 
-    /// A replica that takes a snapshot here goes on in place of the one that made it.
-    fn replace_by_restored(&mut self) {
-        let chunks = self.core.snapshot();
-        let restored = ShardCore::restore(Application::Locks, "locks_00", &chunks).expect("it was just taken");
-        assert_eq!(restored.snapshot(), chunks);
-        assert_eq!(restored.footprint(), self.core.footprint());
-        let effects = self.core.take_effects();
-        assert_eq!(effects, [], "they were taken");
-        self.core = restored;
-    }
-
     /// A replica that applies everything again, and takes no effects, comes to the same bytes.
     fn replay(&self) {
-        let mut core = ShardCore::new(Application::Locks, "locks_00");
+        let mut core = self.twins.begin();
         for (now_ms, commands) in &self.log {
             let context = context(*now_ms);
             core.advance(&context);
@@ -138,7 +138,9 @@ impl Run {
         let chunk = &mut chunks[0];
         let at = dice.below(chunk.len() as u64) as usize;
         chunk[at] ^= 1 << dice.below(8);
-        if let Ok(restored) = ShardCore::restore(Application::Locks, "locks_00", &chunks) {
+        if let Ok(mut restored) = self.twins.restored(&chunks) {
+            // Whoever could have been granted is granted with the next entry.
+            restored.advance(&context(self.now_ms));
             restored.verify();
         }
     }
@@ -157,10 +159,14 @@ impl Run {
         self.model.advance(context.now_ms, context.wall_ms);
         let message = NamespaceMessage::Purge { namespace: namespace() };
         let purge = Command::Locks(LocksCommand::Deliver { source: "namespaces_00".into(), number: 2, message });
-        self.core.apply(&context, &purge);
+        self.twins.advance(&context);
+        let reply = self.core.apply(&context, &purge);
+        self.twins.apply(&context, &purge, &reply);
         self.log.push((self.now_ms, vec![purge]));
         let expected = sorted(self.model.purge());
-        assert_eq!(sorted(self.core.take_effects()), expected, "effects of a purge");
+        let effects = self.core.take_effects();
+        self.twins.end_entry(&self.core, &effects);
+        assert_eq!(sorted(effects), expected, "effects of a purge");
         self.core.verify();
         assert_eq!(self.core.next_deadline_ms(), None);
     }
@@ -171,19 +177,18 @@ fn sorted(mut effects: Vec<Effect>) -> Vec<Effect> {
     effects
 }
 
-fn run(seed: u64) {
+/// One run; in half of them each bound is met again and again, unless there are other bounds given.
+fn run(seed: u64, bounds: Option<Bounds>) {
     let dice = &mut Dice::new(seed);
     let style = Style::new(dice);
-    let mut run = Run::new(dice);
+    let is_tiny = dice.one_in(2);
+    let mut run = Run::new(dice, bounds.or(is_tiny.then(Bounds::tiny)));
     for _ in 0..STEPS_IN_A_RUN {
         let passed_ms = if dice.one_in(2) { 0 } else { dice.below(12) };
         let commands = if dice.one_in(6) { dice.below(4) } else { 1 };
         run.entry(passed_ms, commands, |model| style.command(dice, model));
         if dice.one_in(10) {
             run.compare_queries(dice);
-        }
-        if dice.one_in(40) {
-            run.replace_by_restored();
         }
         if dice.one_in(80) {
             run.restore_damaged(dice);
@@ -210,10 +215,21 @@ fn the_engine_does_what_the_naive_model_does() {
     let first = setting("HOLDFAST_MODEL_SEED", 1);
     let runs = steps.div_ceil(STEPS_IN_A_RUN);
     for seed in first..first + runs {
-        if let Err(panic) = std::panic::catch_unwind(|| run(seed)) {
+        if seed % 500 == 0 {
+            println!("seed {seed}");
+        }
+        if let Err(panic) = std::panic::catch_unwind(|| run(seed, None)) {
             eprintln!("HOLDFAST_MODEL_STEPS=1 HOLDFAST_MODEL_SEED={seed} reproduces it");
             std::panic::resume_unwind(panic);
         }
     }
     println!("{} steps in {runs} runs, from seed {first} on", runs * STEPS_IN_A_RUN);
+}
+
+/// A search that gives up and takes whoever may wait for somebody who waits made replicas differ, and panic. It is found.
+#[test]
+fn a_search_that_falls_back_is_found() {
+    let bounds = Bounds { search_falls_back_after: Some(2), ..Bounds::tiny() };
+    let found = (1..=100_u64).find(|seed| std::panic::catch_unwind(|| run(*seed, Some(bounds.clone()))).is_err());
+    println!("found in run {}", found.expect("a search that falls back should be found in 100 runs"));
 }

@@ -2,7 +2,10 @@
 
 use holdfast_core::{Claim, Mode, Path, Refusal};
 
-use crate::state::{Model, Who};
+use crate::state::{Hold, Model, Who};
+
+/// Owners that wait and are waited for; their awaited holds and their waiting claims.
+pub(crate) type Tangle = (u64, u64);
 
 pub(crate) fn quota(what: &str) -> Refusal {
     Refusal::QuotaExceeded { what: what.into(), max: 0, hint: String::new() }
@@ -55,5 +58,61 @@ impl Model {
             }
         }
         Ok(())
+    }
+
+    pub(crate) fn tangle(&self) -> Tangle {
+        let mut waiting: Vec<&Who> = self.waits.iter().map(|wait| &wait.who).collect();
+        waiting.sort();
+        waiting.dedup();
+        let own = |who: &Who| {
+            let requests: Vec<_> = self.waits.iter().filter(|wait| wait.who == *who).collect();
+            let is_awaited = |hold: &&Hold| {
+                let conflicts = |claim: &Claim, other: &Who| hold.conflicts(other, claim);
+                self.waits.iter().any(|wait| wait.claims.iter().any(|claim| conflicts(claim, &wait.who)))
+            };
+            let awaited = self.holds.iter().filter(|hold| hold.who == *who).filter(is_awaited).count();
+            let claims: usize = requests.iter().map(|wait| wait.claims.len()).sum();
+            (awaited > 0 || requests.len() > 1).then_some((awaited + claims) as u64)
+        };
+        let tangled: Vec<u64> = waiting.into_iter().filter_map(own).collect();
+        (tangled.len() as u64, tangled.iter().sum())
+    }
+
+    pub(crate) fn check_tangle(&self, before: Tangle, after: Tangle) -> Result<(), Refusal> {
+        let is_more = |before: u64, after: u64, max: u64| after > max && after > before;
+        let is_more = is_more(before.0, after.0, self.bounds.tangled_owners)
+            || is_more(before.1, after.1, self.bounds.tangled_claims);
+        if is_more { Err(quota("tangled")) } else { Ok(()) }
+    }
+
+    /// As if it had been granted; only for somebody who waits can that make a difference.
+    pub(crate) fn check_tangled_grant(&self, who: &Who, claims: &[Claim]) -> Result<(), Refusal> {
+        let before = self.tangle();
+        let mut granted = self.clone();
+        for claim in claims {
+            let terms = crate::state::Terms {
+                ttl_ms: None,
+                transition_ms: 0,
+                metadata: Default::default(),
+                asked_expires_at_ns: None,
+            };
+            match granted.own_mut(who, &claim.path) {
+                Some(own) => own.mode = own.mode.max(claim.mode),
+                None => granted.holds.push(Hold {
+                    path: claim.path.clone(),
+                    who: who.clone(),
+                    mode: claim.mode,
+                    phase: holdfast_core::Phase::Held,
+                    token: 0,
+                    locked_at_ms: 0,
+                    deadline_ms: None,
+                    terms,
+                    direct: true,
+                    attempt: 0,
+                    upgraded: false,
+                }),
+            }
+        }
+        self.check_tangle(before, granted.tangle())
     }
 }

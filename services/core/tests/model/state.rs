@@ -1,8 +1,8 @@
 //! What the naive model keeps: lists, searched from end to end for everything.
 
 use holdfast_core::{
-    AcquireOutcome, Blocker, Claim, Effect, Event, EventKind, HolderView, Limits, LockState, LockView, Metadata, Mode,
-    NamespaceRef, NotGranted, Owner, Path, Phase, Reason, RequestId, RevokedReason, SessionEnd, WaitId,
+    AcquireOutcome, Blocker, Bounds, Claim, Effect, Event, EventKind, HolderView, Limits, LockState, LockView,
+    Metadata, Mode, NamespaceRef, NotGranted, Owner, Path, Phase, Reason, RequestId, RevokedReason, SessionEnd, WaitId,
 };
 
 /// An owner; `number` tells a session from an ended one of the same id. 0 for a process.
@@ -81,6 +81,7 @@ pub(crate) struct Granted {
 pub(crate) struct Model {
     pub(crate) namespace: NamespaceRef,
     pub(crate) limits: Limits,
+    pub(crate) bounds: Bounds,
     pub(crate) clock_ms: u64,
     pub(crate) wall_ms: u64,
     pub(crate) revision: u64,
@@ -128,10 +129,11 @@ impl Wait {
 }
 
 impl Model {
-    pub(crate) fn new(namespace: NamespaceRef, limits: Limits) -> Self {
+    pub(crate) fn new(namespace: NamespaceRef, limits: Limits, bounds: Bounds) -> Self {
         Self {
             namespace,
             limits,
+            bounds,
             clock_ms: 0,
             wall_ms: 0,
             revision: 0,
@@ -213,7 +215,7 @@ impl Model {
             request_id: wait.request_id.clone(),
             claims: wait.claims.clone(),
             outcome,
-            locks: paths.iter().map(|path| self.view(path, 16)).collect(),
+            locks: paths.iter().map(|path| self.view_of_some(path)).collect(),
         });
     }
 
@@ -245,7 +247,7 @@ impl Model {
         for effect in &mut effects {
             match effect {
                 Effect::Settled { locks, .. } => {
-                    locks.iter_mut().for_each(|lock| *lock = self.view(&lock.path, 16));
+                    locks.iter_mut().for_each(|lock| *lock = self.view_of_some(&lock.path));
                 }
                 Effect::Revoked { path, current_owner, .. } => {
                     *current_owner = self.holds.iter().find(|hold| hold.path == *path).map(|hold| self.holder(hold));
@@ -289,6 +291,10 @@ impl Model {
             metadata: wait.terms.metadata.clone(),
         };
         Blocker { path: own.path.clone(), waiting: true, holder }
+    }
+
+    pub(crate) fn view_of_some(&self, path: &Path) -> LockView {
+        self.view(path, self.bounds.readers_shown)
     }
 
     pub(crate) fn view(&self, path: &Path, max_readers: usize) -> LockView {
