@@ -41,6 +41,7 @@ mod session_resumes;
 mod sessions;
 mod signed_grants;
 mod starts;
+mod tangles;
 mod tenants;
 mod tokens;
 mod transition;

@@ -1,0 +1,92 @@
+//! One connection that has thousands wait for one another. The shard goes on serving, also after it was killed.
+
+use std::time::{Duration, Instant};
+
+use holdfast_api_tests::{Standalone, scratch};
+use serde_json::{Value, json};
+
+use crate::support::{Rest, Socket, tenant};
+
+/// Owners that wait and are waited for; with those that wait for them, who waits for whom would take more than a million
+/// steps to find out.
+const TANGLED: usize = 1_267;
+/// So many messages are sent before their answers are read.
+const AT_ONCE: usize = 100;
+/// How soon everybody else has to be served.
+const SERVED_WITHIN: Duration = Duration::from_secs(5);
+
+/// A request of one thread of the session for some paths in WRITE.
+fn lock(holder: &str, request_id: &str, paths: &[&str]) -> Value {
+    let resources: Vec<Value> = paths.iter().map(|path| json!({"path": [path], "mode": "WRITE"})).collect();
+    json!({"type": "lock", "request_id": request_id, "holder": holder, "resources": resources})
+}
+
+/// Sends the messages; what each is answered.
+async fn says(socket: &mut Socket, messages: &[Value]) -> Vec<Value> {
+    let mut answers = Vec::new();
+    for some in messages.chunks(AT_ONCE) {
+        for message in some {
+            socket.say(message.clone()).await;
+        }
+        for message in some {
+            let answer = socket.hear().await;
+            assert_eq!(answer["request_id"], message["request_id"], "{answer}");
+            answers.push(answer);
+        }
+    }
+    answers
+}
+
+async fn serves(rest: &Rest, lock: &str) {
+    let asked = Instant::now();
+    let body = json!({"process_id": "somebody", "ttl_ms": 60_000});
+    let taken = rest.json(&format!("POST /v1/namespaces/ns/locks/{lock}/acquire"), body).await.ok();
+    assert_eq!(taken["result"], "ACQUIRED", "{taken}");
+    assert!(asked.elapsed() < SERVED_WITHIN, "{:?}", asked.elapsed());
+}
+
+/// `t` stands behind `y`, who stands behind `z` without waiting for it, since `z` waits for `y`. Whoever does not look
+/// that far takes `y` to wait for `t`, which would let `t` go first.
+fn one_behind_another() -> Vec<Value> {
+    let mut messages = vec![lock("h", "h", &["m"]), lock("t", "t", &["t"]), lock("y", "y", &["y"])];
+    messages.extend([lock("z", "z waits", &["t", "y", "m"]), lock("y", "y waits", &["m", "l"])]);
+    for number in 0..TANGLED {
+        let holder = format!("f{number}");
+        messages.push(lock(&holder, &holder, &[&format!("f-{number}")]));
+        messages.push(lock(&holder, &format!("{holder} waits"), &["t"]));
+    }
+    messages.push(lock("t", "t waits", &["l"]));
+    for number in 0..TANGLED {
+        let holder = format!("g{number}");
+        messages.push(lock(&holder, &holder, &[&format!("f-{number}")]));
+    }
+    // A repeat says where it stands.
+    messages.push(lock("t", "t waits", &["l"]));
+    messages
+}
+
+#[tokio::test]
+async fn thousands_that_wait_for_one_another_on_one_connection_stop_nobody_and_are_found_again_after_a_kill() {
+    let data_dir = scratch();
+    let server = Standalone::start(&data_dir, &[]);
+    let tenant = tenant(&server).await;
+    tenant.namespace("ns").await;
+    let mut socket = Socket::connect(&tenant.rest).await;
+    let session = socket.open(600_000).await;
+    let answers = says(&mut socket, &one_behind_another()).await;
+    let stands = answers.last().expect("there are answers");
+    assert_eq!((&stands["request_id"], &stands["state"]), (&json!("t waits"), &json!("ENQUEUED")), "{stands}");
+    let refused = answers.iter().filter(|answer| answer["type"] == "refused").count();
+    println!("{} messages, of which {refused} were refused", answers.len() + 1);
+    serves(&tenant.rest, "after").await;
+    drop((socket, server));
+
+    let server = Standalone::start(&data_dir, &[]);
+    let rest = Rest::new(server.address(), &tenant.rest.key);
+    serves(&rest, "after-a-kill").await;
+    let mut socket = Socket::connect(&rest).await;
+    socket.resume(&session, 600_000).await;
+    let answers = says(&mut socket, &[lock("t", "t waits", &["l"])]).await;
+    assert_eq!(answers[0]["state"], "ENQUEUED", "{}", answers[0]);
+    serves(&rest, "at-last").await;
+}
