@@ -21,6 +21,7 @@ pub fn inputs(target: &Target) -> Vec<Vec<u8>> {
         }
         "credential" => inputs.extend(credential_samples()),
         "snapshot" => inputs.push(snapshot_sample()),
+        "commands" => inputs.extend(crate::commands::samples()),
         "cluster_config" => inputs.push(include_bytes!("../../../cluster_config.json").to_vec()),
         _ => {}
     }

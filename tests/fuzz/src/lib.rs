@@ -8,6 +8,7 @@
 //!
 //! Deliberately unknown here: what the bytes mean to the service.
 
+mod commands;
 pub mod corpus;
 pub mod mutate;
 mod targets;

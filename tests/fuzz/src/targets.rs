@@ -21,7 +21,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     text("rest_body", |bytes| read_body(bytes) > 0),
     text("session_message", read_session_message),
     text("locktopus_message", read_locktopus_message),
@@ -29,6 +29,7 @@ pub const TARGETS: [Target; 12] = [
     text("credential", credential),
     text("cluster_config", cluster_config),
     binary("command", command),
+    binary("commands", crate::commands::run),
     binary("answer", answer),
     binary("snapshot", snapshot),
     binary("stored", holdfast_replication::testing::read_stored),

@@ -1,0 +1,3 @@
+#![no_main]
+
+holdfast_fuzz_guided::guided!();

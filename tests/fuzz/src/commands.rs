@@ -1,0 +1,228 @@
+//! Bytes as what happens to a shard of locks: commands, clocks and restores, over few owners and paths and within tiny
+//! bounds, so that they meet.
+//!
+//! A replica that applies everything, one that is restored on the way, and one that is restored with other numbers
+//! answer, tell and keep the same; all that is counted agrees; nothing panics.
+
+use holdfast_core::shard::{Application, ShardCore};
+use holdfast_core::{
+    AccountId, Acquire, BelievedHold, Bounds, Cancel, Claim, Command, Context, Incarnation, Limits, LockInfo,
+    LocksCommand, MessageStamp, Metadata, Mode, NamespaceMessage, NamespaceRef, OpenSession, Owner, Path, Release,
+    RequestId, Reset, Rules, ToRelease, Wait,
+};
+
+const SHARD: &str = "locks_00";
+/// One input makes no more commands than this.
+const MAX_COMMANDS: usize = 200;
+
+/// Reads the bytes as a sequence of commands and runs them. Whether anything was done. Panics when replicas differ.
+pub(crate) fn run(bytes: &[u8]) -> bool {
+    let mut input = Input(bytes);
+    let mut shards = Shards::new(input.rules());
+    let mut commands = 0;
+    while !input.0.is_empty() && commands < MAX_COMMANDS {
+        shards.now_ms += if input.one_in(2) { 0 } else { u64::from(input.byte() % 64) };
+        let in_entry = 1 + usize::from(input.byte() % 3);
+        let entry: Vec<Command> = (0..in_entry).map(|_| Command::Locks(input.command())).collect();
+        commands += in_entry;
+        shards.entry(&entry);
+        if input.one_in(4) {
+            shards.restore(u64::from(input.byte()));
+        }
+    }
+    commands > 0
+}
+
+/// The three replicas.
+struct Shards {
+    whole: ShardCore,
+    restored: ShardCore,
+    renumbered: ShardCore,
+    rules: Rules,
+    now_ms: u64,
+}
+
+impl Shards {
+    fn new(rules: Rules) -> Self {
+        let begin = || ShardCore::with_bounds(Application::Locks, SHARD, Bounds::tiny());
+        let mut shards = Self { whole: begin(), restored: begin(), renumbered: begin(), rules, now_ms: 1 };
+        shards.entry(&[open(1)]);
+        shards
+    }
+
+    fn entry(&mut self, commands: &[Command]) {
+        let context = Context { now_ms: self.now_ms, wall_ms: self.now_ms, rules: self.rules };
+        let run = |shard: &mut ShardCore| {
+            shard.advance(&context);
+            let replies: Vec<_> = commands.iter().map(|command| shard.apply(&context, command)).collect();
+            (replies, shard.take_effects())
+        };
+        let done = run(&mut self.whole);
+        self.whole.verify();
+        for twin in [&mut self.restored, &mut self.renumbered] {
+            assert_eq!(run(twin), done, "replicas differ in what they answer or tell");
+            assert!(twin.snapshot() == self.whole.snapshot(), "replicas differ in what they keep");
+            assert_eq!(twin.next_deadline_ms(), self.whole.next_deadline_ms());
+        }
+    }
+
+    fn restore(&mut self, seed: u64) {
+        let chunks = self.whole.snapshot();
+        let restored = ShardCore::restore_with_bounds(Application::Locks, SHARD, &chunks, Bounds::tiny());
+        self.restored = restored.expect("what was applied can be restored");
+        assert_eq!(self.restored.footprint(), self.whole.footprint());
+        self.renumbered = self.restored.renumbered(seed);
+    }
+}
+
+fn namespace() -> NamespaceRef {
+    NamespaceRef { account: AccountId(7), name: "orders".into(), incarnation: Incarnation(1) }
+}
+
+fn open(number: u64) -> Command {
+    let limits = Limits { max_claims_per_request: 4, max_waiting_per_lock: 6, ..Limits::default() };
+    let message = NamespaceMessage::Open { namespace: namespace(), limits };
+    Command::Locks(LocksCommand::Deliver { source: "namespaces_00".into(), number, message })
+}
+
+/// What is left of the bytes. At their end there are zeros.
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    fn byte(&mut self) -> u8 {
+        let Some((first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        *first
+    }
+
+    fn one_in(&mut self, times: u8) -> bool {
+        self.byte() % times == 1
+    }
+
+    fn rules(&mut self) -> Rules {
+        if self.one_in(2) { Rules::LOWEST } else { Rules::HIGHEST }
+    }
+
+    fn session(&mut self) -> String {
+        format!("se_{}", self.byte() % 2)
+    }
+
+    /// Three owners: a process, and two threads of a session, or of another one.
+    fn owner(&mut self) -> Owner {
+        match self.byte() % 4 {
+            0 => Owner::Process("p".to_owned()),
+            1 => Owner::Process("q".to_owned()),
+            2 => Owner::Session { session_id: "se_0".to_owned(), holder: None },
+            _ => Owner::Session { session_id: "se_0".to_owned(), holder: Some("h".to_owned()) },
+        }
+    }
+
+    fn path(&mut self) -> Path {
+        let segments: &[&str] = match self.byte() % 4 {
+            0 => &["a"],
+            1 => &["a", "x"],
+            2 => &["b"],
+            _ => &[],
+        };
+        Path(segments.iter().map(|segment| (*segment).to_owned()).collect())
+    }
+
+    fn claims(&mut self) -> Vec<Claim> {
+        let count = 1 + self.byte() % 3;
+        (0..count).map(|_| Claim { path: self.path(), mode: self.mode() }).collect()
+    }
+
+    fn mode(&mut self) -> Mode {
+        if self.one_in(3) { Mode::Read } else { Mode::Write }
+    }
+
+    fn request_id(&mut self) -> Option<String> {
+        let number = self.byte() % 4;
+        (number > 1).then(|| format!("r{number}"))
+    }
+
+    fn message(&mut self, owner: &Owner) -> Option<MessageStamp> {
+        let is_stamped = matches!(owner, Owner::Session { .. }) && self.one_in(4);
+        is_stamped.then(|| MessageStamp { epoch: u64::from(self.byte()), seq: u64::from(self.byte()) })
+    }
+
+    fn acquire(&mut self) -> Acquire {
+        let owner = self.owner();
+        let is_session = matches!(owner, Owner::Session { .. });
+        let wait = match self.byte() % 4 {
+            0 => Wait::No,
+            1 if is_session => Wait::Unlimited,
+            _ => Wait::For(1 + u64::from(self.byte())),
+        };
+        Acquire {
+            namespace: namespace(),
+            message: self.message(&owner),
+            ttl_ms: (!is_session).then(|| 1 + u64::from(self.byte())),
+            owner,
+            claims: self.claims(),
+            transition_ms: if self.one_in(4) { 9 } else { 0 },
+            metadata: Metadata::new(),
+            fencing_token: self.one_in(8).then(|| u64::from(self.byte())),
+            asked_expires_at_ns: None,
+            allow_upgrade: self.one_in(3),
+            request_id: self.request_id(),
+            attempt: u64::from(self.byte() % 4),
+            wait,
+        }
+    }
+
+    fn release(&mut self) -> Release {
+        let owner = self.owner();
+        let what = match self.byte() % 6 {
+            0 => ToRelease::All,
+            1 => ToRelease::Request { request_id: self.request_id().unwrap_or_default() },
+            _ => ToRelease::Paths { paths: vec![self.path()], fencing_token: None },
+        };
+        Release { namespace: namespace(), message: self.message(&owner), owner, what }
+    }
+
+    fn command(&mut self) -> LocksCommand {
+        let namespace = namespace();
+        match self.byte() % 24 {
+            0..13 => LocksCommand::Acquire(self.acquire()),
+            13..16 => LocksCommand::Release(self.release()),
+            16 => LocksCommand::Delete { namespace, path: self.path() },
+            17 => {
+                let (owner, request_id, claims) = (self.owner(), self.request_id(), self.claims());
+                let attempt = u64::from(self.byte() % 4);
+                LocksCommand::Cancel(Cancel { namespace, owner, request_id, claims, attempt })
+            }
+            18 => {
+                let live_owners = vec![self.session()];
+                let before_revision = self.one_in(2).then(|| u64::from(self.byte()));
+                LocksCommand::Reset(Reset { namespace, live_owners, before_revision })
+            }
+            19 | 20 => LocksCommand::OpenSession(OpenSession {
+                namespace,
+                session_id: self.session(),
+                resume: self.one_in(3),
+                request_id: RequestId([self.byte(); 16]),
+                process_id: "host".to_owned(),
+                ttl_ms: 1_000,
+                metadata: Metadata::new(),
+            }),
+            21 => LocksCommand::CloseSession { namespace, session_id: self.session(), message: None },
+            22 => {
+                let ids = vec![u64::from(self.byte())];
+                LocksCommand::ExpireSessions { ids, seen: u64::from(self.byte()) }
+            }
+            _ => {
+                let held = BelievedHold { path: self.path(), mode: self.mode(), fencing_token: u64::from(self.byte()) };
+                let pending = self.request_id().into_iter().collect();
+                let session_id = self.session();
+                LocksCommand::LockInfo(LockInfo { namespace, session_id, message: None, held: vec![held], pending })
+            }
+        }
+    }
+}
+
+/// Inputs to begin with: the same few bytes again and again, and all bytes in turn.
+pub(crate) fn samples() -> Vec<Vec<u8>> {
+    let turns = (1..=8_u8).map(|step| (0..=255_u8).map(|byte| byte.wrapping_mul(step.wrapping_mul(37))).collect());
+    turns.collect()
+}
