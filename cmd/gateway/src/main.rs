@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::Parser;
 use holdfast_cluster::ClusterConfig;
 use holdfast_gateway::server::{Doors, serve};
-use holdfast_gateway::{Gateway, GatewayOptions, LocktopusAccount, serve_locktopus};
+use holdfast_gateway::{Gateway, GatewayOptions, LocktopusAccount, LocktopusOptions, LocktopusOrigin, serve_locktopus};
 use holdfast_process::{
     ClusterTlsArgs, SecretsArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, check_listen_address,
     flush_traces, shutdown,
@@ -44,6 +44,16 @@ struct Args {
     /// decimal), or `demo` for the account of the first start. Whoever reaches the port is trusted.
     #[arg(long, env = "HOLDFAST_LOCKTOPUS_ACCOUNT", value_name = "ID|demo", requires = "locktopus_listen")]
     locktopus_account: Option<LocktopusAccount>,
+    /// Let in web pages of this origin on the port for Locktopus clients, besides those of its own address; can be given
+    /// more than once.
+    #[arg(
+        long,
+        env = "HOLDFAST_LOCKTOPUS_ORIGIN",
+        value_name = "SCHEME://HOST[:PORT]",
+        value_delimiter = ',',
+        requires = "locktopus_listen"
+    )]
+    locktopus_origin: Vec<LocktopusOrigin>,
     #[command(flatten)]
     tls: TlsArgs,
     #[command(flatten)]
@@ -93,10 +103,10 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     tracing::info!(%address, tls = tls.is_some(), "gateway listens");
     let stopped = CancellationToken::new();
     let locktopus = async {
-        if let Some((listener, account)) = locktopus {
+        if let Some((listener, options)) = locktopus {
             let address = listener.local_addr()?;
             tracing::info!(%address, "gateway listens for Locktopus clients");
-            serve_locktopus(listener, tls, service.clone(), account, stopped.cancelled()).await;
+            serve_locktopus(listener, tls, service.clone(), options, stopped.cancelled()).await;
         }
         anyhow::Ok(())
     };
@@ -112,8 +122,9 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
 }
 
 /// The port for Locktopus clients, when there is to be one.
-async fn bind_locktopus(args: &Args, tls: Option<&ServerTls>) -> Result<Option<(TcpListener, LocktopusAccount)>> {
+async fn bind_locktopus(args: &Args, tls: Option<&ServerTls>) -> Result<Option<(TcpListener, LocktopusOptions)>> {
     let (Some(listen), Some(account)) = (args.locktopus_listen, args.locktopus_account) else { return Ok(None) };
     check_listen_address(listen, TLS_FLAG, tls.is_some(), args.insecure)?;
-    Ok(Some((bind(listen).await?, account)))
+    let options = LocktopusOptions { account, origins: args.locktopus_origin.clone() };
+    Ok(Some((bind(listen).await?, options)))
 }

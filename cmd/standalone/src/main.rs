@@ -10,7 +10,9 @@ use clap::Parser;
 use holdfast_bootstrap::Secrets;
 use holdfast_cluster::ClusterConfig;
 use holdfast_gateway::server::{Doors, serve, serve_beside};
-use holdfast_gateway::{Gateway, GatewayOptions, LocktopusAccount, Service, serve_locktopus};
+use holdfast_gateway::{
+    Gateway, GatewayOptions, LocktopusAccount, LocktopusOptions, LocktopusOrigin, Service, serve_locktopus,
+};
 use holdfast_node::{Node, NodeOptions, in_process};
 use holdfast_process::{
     ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, check_listen_address, flush_traces, shutdown,
@@ -50,6 +52,16 @@ struct Args {
     /// decimal), or `demo` for the account of the first start. Whoever reaches the port is trusted.
     #[arg(long, env = "HOLDFAST_LOCKTOPUS_ACCOUNT", value_name = "ID|demo", requires = "locktopus_listen")]
     locktopus_account: Option<LocktopusAccount>,
+    /// Let in web pages of this origin on the port for Locktopus clients, besides those of its own address; can be given
+    /// more than once.
+    #[arg(
+        long,
+        env = "HOLDFAST_LOCKTOPUS_ORIGIN",
+        value_name = "SCHEME://HOST[:PORT]",
+        value_delimiter = ',',
+        requires = "locktopus_listen"
+    )]
+    locktopus_origin: Vec<LocktopusOrigin>,
     #[command(flatten)]
     tls: TlsArgs,
     #[command(flatten)]
@@ -105,8 +117,8 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     let serving = serve(listener, doors.clone(), stopped.clone().cancelled_owned());
     let locktopus_address = locktopus.as_ref().map(|(listener, _)| listener.local_addr()).transpose()?;
     let serving_locktopus = async {
-        if let Some((listener, account)) = locktopus {
-            serve_locktopus(listener, tls, service.clone(), account, stopped.cancelled()).await;
+        if let Some((listener, options)) = locktopus {
+            serve_locktopus(listener, tls, service.clone(), options, stopped.cancelled()).await;
         }
     };
     let running = async {
@@ -174,10 +186,11 @@ async fn until_over(node: &Node, shutdown: impl Future<Output = ()>) -> Result<(
 }
 
 /// The port for Locktopus clients, when there is to be one.
-async fn bind_locktopus(args: &Args, tls: Option<&ServerTls>) -> Result<Option<(TcpListener, LocktopusAccount)>> {
+async fn bind_locktopus(args: &Args, tls: Option<&ServerTls>) -> Result<Option<(TcpListener, LocktopusOptions)>> {
     let (Some(listen), Some(account)) = (args.locktopus_listen, args.locktopus_account) else { return Ok(None) };
     check_listen_address(listen, TLS_FLAG, tls.is_some(), args.insecure)?;
-    Ok(Some((bind(listen).await?, account)))
+    let options = LocktopusOptions { account, origins: args.locktopus_origin.clone() };
+    Ok(Some((bind(listen).await?, options)))
 }
 
 /// Waits until the service can serve.

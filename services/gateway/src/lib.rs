@@ -37,5 +37,8 @@ pub mod testing {
 
 pub use config::{Gateway, GatewayOptions, StartError};
 pub use error::{ApiError, ApiResult, Code};
-pub use locktopus::{LocktopusAccount, MalformedLocktopusAccount, serve_locktopus};
+pub use locktopus::{
+    LocktopusAccount, LocktopusOptions, LocktopusOrigin, MalformedLocktopusAccount, MalformedLocktopusOrigin,
+    serve_locktopus,
+};
 pub use service::{CallContext, Caller, Service};

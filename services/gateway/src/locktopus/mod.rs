@@ -5,11 +5,13 @@
 //! failover or a busy machine ends no lock that its client still holds.
 //!
 //! Locktopus has neither accounts nor keys: whoever reaches the port acts for the one account that the process was told.
+//! Web pages reach it too, through the browser of somebody who may; only those are let in that the process was told.
 
 mod account;
 mod connection;
 mod leaving;
 mod message;
+mod origin;
 mod routes;
 
 use std::future::Future;
@@ -20,10 +22,21 @@ use holdfast_tls::ServerTls;
 use tokio::net::TcpListener;
 use tokio::sync::OnceCell;
 
+use self::origin::Origins;
 use crate::server::serve_routes;
 use crate::service::Service;
 
 pub use account::{LocktopusAccount, MalformedLocktopusAccount};
+pub use origin::{LocktopusOrigin, MalformedLocktopusOrigin};
+
+/// How the door for Locktopus clients is set up.
+#[derive(Clone, Debug)]
+pub struct LocktopusOptions {
+    /// Whom every client acts for.
+    pub account: LocktopusAccount,
+    /// Whose web pages are let in besides those of the listener's own address.
+    pub origins: Vec<LocktopusOrigin>,
+}
 
 /// Reads a message of a client, for tests that feed it damaged ones. Whether it is one.
 pub fn read_message(bytes: &[u8]) -> bool {
@@ -45,9 +58,10 @@ pub async fn serve_locktopus(
     listener: TcpListener,
     tls: Option<ServerTls>,
     service: Service,
-    account: LocktopusAccount,
+    options: LocktopusOptions,
     shutdown: impl Future<Output = ()>,
 ) {
-    let door = Door { service: service.clone(), account, known: Arc::default() };
-    serve_routes(listener, tls, routes::routes(door), &service, shutdown).await;
+    let door = Door { service: service.clone(), account: options.account, known: Arc::default() };
+    let origins = Origins { listed: options.origins, is_encrypted: tls.is_some() };
+    serve_routes(listener, tls, routes::routes(door, origins), &service, shutdown).await;
 }

@@ -2,12 +2,14 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{ConnectInfo, Query, State};
 use axum::http::StatusCode;
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Json, Router};
@@ -18,6 +20,7 @@ use uuid::Uuid;
 
 use super::Door;
 use super::connection::Connection;
+use super::origin::{self, Origins};
 use crate::error::{ApiError, ApiResult, Code};
 use crate::rest::MAX_BODY_BYTES;
 use crate::server::Stay;
@@ -32,12 +35,13 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 type Parameters = Result<Query<Vec<(String, String)>>, QueryRejection>;
 
-pub(super) fn routes(door: Door) -> Router {
-    Router::new().route("/", get(status)).route("/v1", get(connect)).route("/stats_v1", get(stats)).with_state(door)
+pub(super) fn routes(door: Door, origins: Origins) -> Router {
+    let routes = Router::new().route("/", get(status)).route("/v1", get(connect)).route("/stats_v1", get(stats));
+    routes.with_state(door).layer(from_fn_with_state(Arc::new(origins), origin::guard))
 }
 
 /// An error as Locktopus shows it: a status and a text.
-struct Refused(ApiError);
+pub(super) struct Refused(ApiError);
 
 impl From<ApiError> for Refused {
     fn from(error: ApiError) -> Self {

@@ -5,11 +5,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
 use holdfast_api_tests::{Standalone, scratch};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
@@ -20,7 +22,9 @@ static SERVER: OnceLock<(Standalone, SocketAddr)> = OnceLock::new();
 /// A process that lets Locktopus clients in, and where.
 pub(crate) fn locktopus_server() -> &'static (Standalone, SocketAddr) {
     SERVER.get_or_init(|| {
-        let flags = ["--locktopus-listen", "127.0.0.1:0", "--locktopus-account", "demo"];
+        let door = ["--locktopus-listen", "127.0.0.1:0", "--locktopus-account", "demo"];
+        let origins = ["--locktopus-origin", "https://app.example", "--locktopus-origin", "http://localhost:3000"];
+        let flags = [door, origins].concat();
         let server = Standalone::start(&scratch(), &flags);
         let log = std::fs::read_to_string(server.data_dir().with_extension("log")).unwrap();
         let address = log.split_once("ws://").and_then(|(_, rest)| rest.split_once('/')).expect("it says where").0;
@@ -278,5 +282,49 @@ async fn a_connection_without_what_it_needs_is_refused_before_it_begins() {
         assert_eq!(response.status(), 400, "{query}");
         let text = String::from_utf8(response.body().clone().unwrap_or_default()).unwrap();
         assert!(text.starts_with("URL parameter"), "{query}: {text}");
+    }
+}
+
+/// The status that a request to connect with these headers is answered with.
+async fn status_with(origin: Option<&str>, host: Option<&str>) -> u16 {
+    let (_, address) = locktopus_server();
+    let mut request = format!("ws://{address}/v1?namespace=pages").into_client_request().unwrap();
+    if let Some(origin) = origin {
+        request.headers_mut().insert("origin", origin.parse().unwrap());
+    }
+    if let Some(host) = host {
+        request.headers_mut().insert("host", host.parse().unwrap());
+    }
+    match connect_async(request).await {
+        Ok((_, answer)) => answer.status().as_u16(),
+        Err(Error::Http(answer)) => {
+            let text = String::from_utf8(answer.body().clone().unwrap_or_default()).unwrap();
+            assert!(text.contains("--locktopus-origin"), "{text}");
+            answer.status().as_u16()
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[tokio::test]
+async fn a_web_page_is_let_in_when_it_is_of_the_port_itself_or_listed() {
+    let (_, address) = locktopus_server();
+    assert_eq!(status_with(None, None).await, 101, "a client that is no browser");
+    for own in [format!("http://{address}"), "https://app.example".to_owned(), "http://localhost:3000".to_owned()] {
+        assert_eq!(status_with(Some(&own), None).await, 101, "{own}");
+    }
+    for foreign in ["http://evil.example", "null", "http://app.example", "https://app.example:8443"] {
+        assert_eq!(status_with(Some(foreign), None).await, 403, "{foreign}");
+    }
+    // A page that gave its own name this address.
+    let (host, origin) =
+        (format!("evil.example:{}", address.port()), format!("http://evil.example:{}", address.port()));
+    assert_eq!(status_with(Some(&origin), Some(&host)).await, 403);
+    let rest = Rest::new(*address, "none");
+    for path in ["/", "/stats_v1?namespace=pages"] {
+        let answer = rest.send(&format!("GET {path}"), &[("origin", "null")], Bytes::new()).await;
+        assert_eq!(answer.status, 403, "{path}: {}", answer.text);
+        let answer = rest.send(&format!("GET {path}"), &[("host", &host)], Bytes::new()).await;
+        assert_eq!(answer.status, 403, "{path}: {}", answer.text);
     }
 }
