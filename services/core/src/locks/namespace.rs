@@ -125,7 +125,16 @@ impl Namespace {
         self.tree.get(node).holds.of(owner)
     }
 
+    /// The session of an owner, while it lasts: what is in transition outlives it, and another may have come by its id.
+    fn session_mut(&mut self, owner: OwnerId) -> Option<&mut Session> {
+        let name = self.owners.name(owner).session()?;
+        self.sessions.get_mut(&name.session_id).filter(|session| session.facts.number == name.number)
+    }
+
     pub(super) fn add_hold(&mut self, node: NodeId, hold: Hold) {
+        if let Some(session) = self.session_mut(hold.owner) {
+            session.holds += 1;
+        }
         self.owners.get_mut(hold.owner).holds.insert(node);
         self.tree.add_hold(node, hold);
         self.holds += 1;
@@ -134,6 +143,9 @@ impl Namespace {
 
     /// Takes a hold out. The path and the owner stay until they are pruned and forgotten.
     pub(super) fn remove_hold(&mut self, node: NodeId, owner: OwnerId) -> Hold {
+        if let Some(session) = self.session_mut(owner) {
+            session.holds -= 1;
+        }
         self.owners.get_mut(owner).holds.remove(node);
         self.holds -= 1;
         self.tree.remove_hold(node, owner)
@@ -149,20 +161,21 @@ impl Namespace {
 
     /// Puts a request into the queue, watching nothing yet.
     pub(super) fn add_waiting(&mut self, place: Place, waiting: Waiting) {
-        let session = self.session_of(waiting.owner);
+        let session = self.session_mut(waiting.owner);
+        // Names of a session are kept with the session.
+        let is_named_there = session.is_some() && waiting.request_id.is_some();
+        if let Some(session) = session {
+            session.waiting += 1;
+            session.requests.extend(waiting.request_id.clone().map(|name| (name, Named::Waiting(place))));
+        }
         let awaits = self.owners.get_mut(waiting.owner).awaits.get_or_insert_default();
         awaits.places.insert(place);
         for (node, claim) in waiting.nodes.iter().zip(&waiting.claims) {
             awaits.claims.insert((*node, place));
             self.tree.add_claim(*node, claim.mode, place, waiting.owner);
         }
-        match (&waiting.request_id, session) {
-            (Some(request_id), Some(session_id)) => {
-                if let Some(session) = self.sessions.get_mut(&session_id) {
-                    session.requests.insert(request_id.clone(), Named::Waiting(place));
-                }
-            }
-            _ => drop(awaits.by_key.insert(waiting.key(), place)),
+        if !is_named_there {
+            awaits.by_key.insert(waiting.key(), place);
         }
         self.claims_waiting += waiting.claims.len() as u64;
         self.watchers.insert((waiting.watch, place));
@@ -182,20 +195,22 @@ impl Namespace {
         self.woken.remove(&place);
         self.overtaking.remove(&place);
         self.claims_waiting -= waiting.claims.len() as u64;
-        let session = self.session_of(waiting.owner);
+        let session = self.session_mut(waiting.owner);
+        let is_named_there = session.is_some() && waiting.request_id.is_some();
+        if let Some(session) = session {
+            session.waiting -= 1;
+            if let Some(request_id) = &waiting.request_id {
+                session.requests.remove(request_id);
+            }
+        }
         let record = self.owners.get_mut(waiting.owner);
         let awaits = record.awaits.as_mut().expect("an owner knows what it waits for");
         awaits.places.remove(&place);
         for node in &waiting.nodes {
             awaits.claims.remove(&(*node, place));
         }
-        match (&waiting.request_id, session) {
-            (Some(request_id), Some(session_id)) => {
-                if let Some(session) = self.sessions.get_mut(&session_id) {
-                    session.requests.remove(request_id);
-                }
-            }
-            _ => drop(awaits.by_key.remove(&waiting.key())),
+        if !is_named_there {
+            awaits.by_key.remove(&waiting.key());
         }
         if awaits.places.is_empty() {
             record.awaits = None;
@@ -217,10 +232,6 @@ impl Namespace {
     pub(super) fn wake(&mut self, watch: Watch) {
         let watching = self.watchers.range((watch, Place::FIRST)..=(watch, Place::LAST));
         self.woken.extend(watching.map(|(_, place)| *place));
-    }
-
-    fn session_of(&self, owner: OwnerId) -> Option<Arc<str>> {
-        self.owners.name(owner).session().map(|session| Arc::clone(&session.session_id))
     }
 
     /// The waiting request that a repeat is about.

@@ -54,7 +54,7 @@ impl LocksCore {
 
     fn session(&self, namespace: &NamespaceRef, session_id: &str) -> Result<Answer, Refusal> {
         let open = self.find(namespace)?;
-        Ok(Answer::Session(open.session_view(session_id, open.session(session_id)?)))
+        Ok(Answer::Session(open.session(session_id)?.view(session_id)))
     }
 
     fn keep_alive(&self, namespace: &NamespaceRef, session_id: &str, epoch: Option<u64>) -> Result<Answer, Refusal> {
@@ -63,7 +63,7 @@ impl LocksCore {
         if let Some(epoch) = epoch {
             session.check_epoch(epoch)?;
         }
-        Ok(Answer::Session(open.session_view(session_id, session)))
+        Ok(Answer::Session(session.view(session_id)))
     }
 
     fn believed(&self, namespace: &NamespaceRef, session_id: &str, held: &[BelievedHold]) -> Result<Answer, Refusal> {
@@ -138,7 +138,7 @@ impl Namespace {
     fn page_of_sessions(&self, after: Option<&str>, limit: u32) -> Answer {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let sessions = self.sessions.range::<str, _>((start, Bound::Unbounded));
-        let (sessions, more) = page::cut(sessions, limit, |(id, session)| self.session_view(id, session));
+        let (sessions, more) = page::cut(sessions, limit, |(id, session)| session.view(id));
         Answer::Sessions { sessions, more }
     }
 

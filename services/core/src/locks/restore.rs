@@ -129,8 +129,7 @@ impl Restoring {
             metadata: item.metadata,
             opened_at_ms: item.opened_at_ms,
         };
-        let session = Session { facts: Arc::new(facts), owners: BTreeSet::new(), requests: BTreeMap::new() };
-        let is_new = self.namespace()?.sessions.insert(Arc::clone(&session_id), session).is_none();
+        let is_new = self.namespace()?.sessions.insert(Arc::clone(&session_id), Session::new(facts)).is_none();
         let slot = self.slot.ok_or(DecodeError::Snapshot("a session has no namespace"))?;
         let is_only = self.core.sessions.insert(item.number, (slot, session_id)).is_none();
         ensure(is_new && is_only, "a session comes twice")

@@ -1,6 +1,5 @@
 //! Opening and resuming sessions.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::owner::{OwnerId, OwnerName};
@@ -26,8 +25,7 @@ impl Work<'_> {
                 self.begin_session(open);
             }
         }
-        let session = &self.ns.sessions[open.session_id.as_str()];
-        let session = self.ns.session_view(&open.session_id, session);
+        let session = self.ns.sessions[open.session_id.as_str()].view(&open.session_id);
         Ok(Answer::SessionOpened { session, resumed: open.resume })
     }
 
@@ -44,10 +42,9 @@ impl Work<'_> {
             metadata: open.metadata.clone(),
             opened_at_ms: self.wall_ms,
         };
-        let session = Session { facts: Arc::new(facts), owners: BTreeSet::new(), requests: BTreeMap::new() };
         self.sessions.insert(number, (self.slot, Arc::clone(&session_id)));
         self.notes.opened(&self.ns.id, &session_id, (number, number, open.ttl_ms));
-        self.ns.sessions.insert(session_id, session);
+        self.ns.sessions.insert(session_id, Session::new(facts));
         let (usage, sessions) = (&mut self.ns.usage, self.ns.sessions.len() as u64);
         usage.sessions_opened = usage.sessions_opened.saturating_add(1);
         usage.peak_sessions = usage.peak_sessions.max(sessions);

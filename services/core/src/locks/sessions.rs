@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::owner::OwnerId;
 use super::queue::Place;
 use super::tree::NodeId;
-use crate::{FencingToken, Metadata, Mode, Refusal, RequestId, SessionNumber};
+use crate::{FencingToken, Metadata, Mode, Refusal, RequestId, SessionNumber, SessionView};
 
 /// A session of a namespace.
 #[derive(Clone, Debug)]
@@ -16,6 +16,9 @@ pub(super) struct Session {
     pub(super) facts: Arc<SessionFacts>,
     /// Its holders that hold or await something.
     pub(super) owners: BTreeSet<OwnerId>,
+    /// What these hold and await together. Counted as it comes and goes, since every sign of life is answered with it.
+    pub(super) holds: u64,
+    pub(super) waiting: u64,
     /// Its unreleased requests by id.
     pub(super) requests: BTreeMap<Box<str>, Named>,
 }
@@ -37,6 +40,26 @@ pub(super) struct SessionFacts {
 }
 
 impl Session {
+    pub(super) fn new(facts: SessionFacts) -> Self {
+        let (owners, requests) = (BTreeSet::new(), BTreeMap::new());
+        Self { facts: Arc::new(facts), owners, holds: 0, waiting: 0, requests }
+    }
+
+    pub(super) fn view(&self, session_id: &str) -> SessionView {
+        SessionView {
+            session_id: session_id.to_owned(),
+            number: self.facts.number,
+            epoch: self.facts.epoch,
+            process_id: self.facts.process_id.to_string(),
+            ttl_ms: self.facts.ttl_ms,
+            remaining_ms: self.facts.ttl_ms,
+            metadata: self.facts.metadata.clone(),
+            opened_at_ms: self.facts.opened_at_ms,
+            holds: self.holds,
+            waiting: self.waiting,
+        }
+    }
+
     /// What comes by a connection that another one superseded is refused.
     pub(super) fn check_epoch(&self, epoch: u64) -> Result<(), Refusal> {
         match epoch.cmp(&self.facts.epoch) {

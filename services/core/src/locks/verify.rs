@@ -115,8 +115,22 @@ impl Namespace {
             assert_eq!(nodes, expected);
             assert!(!nodes.is_empty() || record.waits() > 0, "no owner is kept for nothing");
         }
+        self.verify_sessions();
         self.verify_granted();
         self.verify_waits();
+    }
+
+    fn verify_sessions(&self) {
+        for session in self.sessions.values() {
+            let owners = || session.owners.iter().map(|owner| self.owners.get(*owner));
+            let holds: usize = owners().map(|owner| owner.holds.len()).sum();
+            let waiting: usize = owners().map(|owner| owner.waits()).sum();
+            assert_eq!(
+                (session.holds, session.waiting),
+                (holds as u64, waiting as u64),
+                "what a session has is counted"
+            );
+        }
     }
 
     /// A snapshot takes granted requests from where they are, and a restored state finds them by their sessions.

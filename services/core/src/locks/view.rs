@@ -3,10 +3,7 @@
 use super::hold::Hold;
 use super::namespace::Namespace;
 use super::queue::Place;
-use super::sessions::Session;
-use crate::{
-    Blocker, Claim, HolderView, LockState, LockView, Mode, Path, Phase, QueuedView, Revision, SessionView, WaitView,
-};
+use crate::{Blocker, Claim, HolderView, LockState, LockView, Mode, Path, Phase, QueuedView, Revision, WaitView};
 
 impl LockView {
     /// A lock that nobody holds or awaits.
@@ -116,22 +113,6 @@ impl Namespace {
             process_id: self.owners.name(waiting.owner).process_id().to_owned(),
             since_ms: waiting.since_ms,
             not_granted: self.standing_in_queue(place).0,
-        }
-    }
-
-    pub(super) fn session_view(&self, session_id: &str, session: &Session) -> SessionView {
-        let owners = || session.owners.iter().map(|owner| self.owners.get(*owner));
-        SessionView {
-            session_id: session_id.to_owned(),
-            number: session.facts.number,
-            epoch: session.facts.epoch,
-            process_id: session.facts.process_id.to_string(),
-            ttl_ms: session.facts.ttl_ms,
-            remaining_ms: session.facts.ttl_ms,
-            metadata: session.facts.metadata.clone(),
-            opened_at_ms: session.facts.opened_at_ms,
-            holds: owners().map(|owner| owner.holds.len() as u64).sum(),
-            waiting: owners().map(|owner| owner.waits() as u64).sum(),
         }
     }
 }

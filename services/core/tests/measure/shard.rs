@@ -122,6 +122,12 @@ impl Shard {
         self.ask(Acquire { request_id: Some(request_id.to_owned()), wait: Wait::Unlimited, ..request })
     }
 
+    /// Takes a path for one of the holders of a session.
+    pub(crate) fn hold_for(&mut self, session_id: &str, holder: &str, name: &str) {
+        let owner = Owner::Session { session_id: session_id.to_owned(), holder: Some(holder.to_owned()) };
+        assert!(self.ask(Self::request(owner, &[name], Mode::Write)).fencing_token().is_some());
+    }
+
     pub(crate) fn expire(&mut self, ids: Vec<u64>) {
         let seen = self.core.revision();
         self.apply(LocksCommand::ExpireSessions { ids, seen });

@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use holdfast_core::shard::{Application, ShardCore};
-use holdfast_core::{Mode, Wait};
+use holdfast_core::{Answer, Mode, Query, Wait};
 
 use crate::alone;
-use crate::shard::Shard;
+use crate::shard::{Shard, namespace};
 
 const LONG: Wait = Wait::For(600_000);
 
@@ -70,6 +70,37 @@ fn nor_with_those_that_wait_for_the_ones_that_wait() {
         let looked_at = shard.core.requests_examined() - before;
         assert!(looked_at <= waiting, "{looked_at} looked at in {} hand-offs", waiting / 2);
     }
+}
+
+/// The shortest time that a sign of life of a session took, of so many.
+fn shortest_keep_alive(shard: &Shard, session_id: &str, holds: u64) -> Duration {
+    let query = Query::KeepAlive { namespace: namespace(), session_id: session_id.to_owned(), epoch: None };
+    let times = (0..200).map(|_| {
+        let start = Instant::now();
+        let reply = shard.core.query(0, &query);
+        let took = start.elapsed();
+        let Ok(Answer::Session(session)) = reply.outcome else { panic!("not a session: {reply:?}") };
+        assert_eq!((session.holds, session.waiting), (holds, 0));
+        took
+    });
+    times.min().expect("there are some")
+}
+
+#[test]
+fn a_sign_of_life_takes_no_longer_for_many_holders() {
+    let _alone = alone();
+    let mut shard = Shard::new();
+    for (session_id, holders) in [("few", 1), ("many", 50_000)] {
+        shard.open_session(session_id);
+        for holder in 0..holders {
+            shard.hold_for(session_id, &format!("holder-{holder}"), &format!("{session_id}-{holder}"));
+        }
+    }
+    let few = shortest_keep_alive(&shard, "few", 1);
+    let many = shortest_keep_alive(&shard, "many", 50_000);
+    println!("a sign of life: {few:?} with one holder, {many:?} with 50,000");
+    // To look at all of them takes a thousand times as long as one look.
+    assert!(many < 30 * few + Duration::from_micros(5), "{few:?} with one holder, {many:?} with 50,000");
 }
 
 #[test]
