@@ -8,8 +8,8 @@ use super::queue::Place;
 use super::sessions::Session;
 use super::tree::NodeId;
 use crate::{
-    AcquireOutcome, Answer, BelievedHold, Enqueued, FencingToken, NamespaceRef, Path, Query, Refusal, Revision,
-    SessionLease, WaitId, WaitLease, page,
+    AcquireOutcome, Answer, BelievedHold, Claim, Enqueued, FencingToken, NamespaceRef, Owner, Path, Query, Refusal,
+    Revision, SessionLease, WaitId, WaitLease, page,
 };
 
 impl LocksCore {
@@ -47,6 +47,9 @@ impl LocksCore {
             Query::AccountUsage { account } => Ok(self.account_usage(*account)),
             Query::KeepAlive { namespace, session_id, epoch } => self.keep_alive(namespace, session_id, *epoch),
             Query::Believed { namespace, session_id, held } => self.believed(namespace, session_id, held),
+            Query::Holds { namespace, owner, claims } => {
+                self.find(namespace).map(|open| Answer::Holds(open.holds_all(owner, claims)))
+            }
             Query::Standing { namespace, wait } => self.find(namespace).and_then(|open| open.stand(*wait, revision)),
             _ => return None,
         })
@@ -126,6 +129,15 @@ impl Namespace {
         paths.sort_unstable();
         let locks = paths.into_iter().map(|path| self.view_of_some(path, revision)).collect();
         Ok(Answer::Acquired { outcome, locks })
+    }
+
+    fn holds_all(&self, owner: &Owner, claims: &[Claim]) -> bool {
+        let owner = self.owner_id(owner);
+        let holds = |claim: &Claim| {
+            let hold = self.tree.find(&claim.path).and_then(|node| self.hold(node, owner));
+            hold.is_some_and(|hold| hold.mode == claim.mode && hold.is_held())
+        };
+        claims.iter().all(holds)
     }
 
     fn check(&self, path: &Path, token: FencingToken, revision: Revision) -> Answer {

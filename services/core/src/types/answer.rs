@@ -167,6 +167,8 @@ pub enum Answer {
         /// Whether more follow.
         more: bool,
     },
+    /// Whether the owner holds all that was named, in these modes, so that acquiring it again would only extend.
+    Holds(bool),
 }
 
 /// What goes back to whoever asked.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{AccountId, AuditPlace, BelievedHold, FencingToken, NamespaceRef, Path, Revision, WaitId};
+use super::{AccountId, AuditPlace, BelievedHold, Claim, FencingToken, NamespaceRef, Owner, Path, Revision, WaitId};
 
 /// What is asked without a log entry. Answered from the last applied entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -173,5 +173,14 @@ pub enum Query {
         after: Option<WaitId>,
         /// At most so many.
         limit: u32,
+    },
+    /// Answers `Holds`.
+    Holds {
+        /// Where.
+        namespace: NamespaceRef,
+        /// Who.
+        owner: Owner,
+        /// The paths, each in its mode.
+        claims: Vec<Claim>,
     },
 }

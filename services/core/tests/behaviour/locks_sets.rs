@@ -1,9 +1,9 @@
 //! Several claims in one request: all of them, or none.
 
-use holdfast_core::{Mode, Reason, ToRelease};
+use holdfast_core::{Acquire, Answer, Claim, Mode, Owner, Query, Reason, ToRelease};
 
-use crate::support::{Shard, assert_nothing_is_left, process};
-use crate::waiting::{asks, at, read, waits, write};
+use crate::support::{Shard, assert_nothing_is_left, orders, process};
+use crate::waiting::{asks, at, of_session, read, waits, write};
 
 #[test]
 fn sets_that_overlap_in_part_exclude_one_another_and_take_nothing_when_refused() {
@@ -86,4 +86,28 @@ fn what_an_owner_has_of_a_set_goes_on_and_the_rest_is_new() {
     assert_eq!(tokens.collect::<Vec<_>>(), [first, second]);
     assert_eq!(shard.refused(asks("p1", &[read("a"), write("c")])).reason, Reason::Upgrade);
     assert_eq!(locks[0].write_lock_holder.as_ref().map(|holder| holder.mode), Some(Mode::Write));
+}
+
+#[test]
+fn whether_an_owner_holds_all_that_it_names_is_told_by_path_mode_and_phase() {
+    let mut shard = Shard::new();
+    shard.granted(asks("p1", &[write("a"), read("b/c")]));
+    let holds = |shard: &Shard, owner: Owner, claims: &[Claim]| {
+        shard.query(&Query::Holds { namespace: orders(), owner, claims: claims.to_vec() })
+    };
+    for (claims, all) in [
+        (&[write("a"), read("b/c")][..], true),
+        (&[read("b/c")], true),
+        (&[write("a"), write("b/c")], false),
+        (&[read("a")], false),
+        (&[write("a"), read("b")], false),
+        (&[write("a"), read("d")], false),
+    ] {
+        assert_eq!(holds(&shard, process("p1"), claims), Ok(Answer::Holds(all)), "{claims:?}");
+        assert_eq!(holds(&shard, process("p2"), claims), Ok(Answer::Holds(false)));
+        assert_eq!(holds(&shard, of_session("p1"), claims), Ok(Answer::Holds(false)));
+    }
+    shard.granted(Acquire { transition_ms: 5_000, ..asks("p3", &[write("e")]) });
+    shard.pass(60_000);
+    assert_eq!(holds(&shard, process("p3"), &[write("e")]), Ok(Answer::Holds(false)), "it is in transition");
 }

@@ -16,6 +16,10 @@ const ACCOUNTS: u64 = 100_000;
 /// A second brings a whole burst back twice over, so nothing is forgotten that still counts.
 const IDLE: Duration = Duration::from_secs(60);
 
+/// Acquires of an account beyond its rate for which a gateway looks, in a second, whether they only extend. A client that
+/// extends by the token it was given needs no look.
+const LOOKS_PER_SECOND: NonZeroU32 = NonZeroU32::new(100).expect("it is not zero");
+
 /// A limiter for each account. Releases and extensions never pass here.
 pub struct RateLimits {
     limiters: Cache<AccountId, Arc<Limiter>>,
@@ -24,6 +28,7 @@ pub struct RateLimits {
 struct Limiter {
     per_second: NonZeroU32,
     limiter: DefaultDirectRateLimiter,
+    looks: DefaultDirectRateLimiter,
 }
 
 impl Default for RateLimits {
@@ -38,22 +43,35 @@ impl RateLimits {
     /// # Errors
     /// `RATE_LIMITED`, with the time after which one more would pass.
     pub fn admit(&self, account: &Account) -> ApiResult<()> {
-        let Some(per_second) = NonZeroU32::new(account.limits.max_requests_per_second) else { return Ok(()) };
+        let Some(limiter) = self.limiter(account) else { return Ok(()) };
+        limiter.limiter.check().map_err(|refused| {
+            let wait = refused.wait_time_from(DefaultClock::default().now());
+            ApiError::rate_limited(limiter.per_second.get(), wait)
+        })
+    }
+
+    /// Counts a look whether an acquire that was refused only extends; whether there is one left.
+    pub fn admit_look(&self, account: &Account) -> bool {
+        self.limiter(account).is_none_or(|limiter| limiter.looks.check().is_ok())
+    }
+
+    /// None for an account without a limit.
+    fn limiter(&self, account: &Account) -> Option<Arc<Limiter>> {
+        let per_second = NonZeroU32::new(account.limits.max_requests_per_second)?;
         let mut limiter = self.limiters.get_with(account.id, || Arc::new(Limiter::new(per_second)));
         if limiter.per_second != per_second {
             limiter = Arc::new(Limiter::new(per_second));
             self.limiters.insert(account.id, limiter.clone());
         }
-        limiter.limiter.check().map_err(|refused| {
-            ApiError::rate_limited(per_second.get(), refused.wait_time_from(DefaultClock::default().now()))
-        })
+        Some(limiter)
     }
 }
 
 impl Limiter {
     fn new(per_second: NonZeroU32) -> Self {
         let quota = Quota::per_second(per_second).allow_burst(per_second.saturating_mul(TWO));
-        Self { per_second, limiter: RateLimiter::direct(quota) }
+        let looks = RateLimiter::direct(Quota::per_second(LOOKS_PER_SECOND));
+        Self { per_second, limiter: RateLimiter::direct(quota), looks }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdfast_core::{Acquire, Answer, Claim, Command, LocksCommand, Owner, Scopes};
+use holdfast_core::{Acquire, Answer, Claim, Command, LocksCommand, Owner, Query, Scopes};
 
 use super::ask::{Ask, expect_answer};
 use super::caller::Tenant;
@@ -83,9 +83,12 @@ impl Service {
         // An extension is never limited: its owner would lose what it holds.
         if checked.terms.fencing_token.is_none()
             && let Err(limited) = self.inner.rates.admit(tenant.account)
-            && !self.extends(tenant, context, &checked).await?
         {
-            return Err(limited);
+            // Looking whether it is one must cost less than what is refused.
+            let may_look = self.inner.rates.admit_look(tenant.account);
+            if !may_look || !self.extends(tenant, context, &checked).await? {
+                return Err(limited);
+            }
         }
         let longer = checked.waiting.map(|waiting| context.waiting(Duration::from_millis(waiting.wait_ms)));
         let make = |namespace| {
@@ -143,14 +146,12 @@ impl Service {
 impl Service {
     /// Whether the owner has all of it already, so that its holds would only last longer.
     async fn extends(&self, tenant: Tenant<'_>, context: &CallContext, checked: &Checked<'_>) -> ApiResult<bool> {
-        for claim in &checked.claims {
-            let at = (checked.namespace, &claim.path);
-            let hold = self.hold_as_it_is(tenant, context, at, &checked.owner).await?;
-            if hold.is_none_or(|hold| hold.mode != claim.mode) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        let make = |namespace| {
+            let (owner, claims) = (checked.owner.clone(), checked.claims.clone());
+            Ask::from(Query::Holds { namespace, owner, claims })
+        };
+        let reply = self.ask_locks(tenant, checked.namespace, context, make).await?;
+        expect_answer!(reply.outcome?, Answer::Holds(holds) => holds)
     }
 }
 

@@ -90,11 +90,16 @@ impl World {
 
     /// Counts the questions about events from now on.
     pub(super) fn count_event_questions(&self) -> Arc<AtomicU64> {
+        self.count_questions(|query| matches!(query, Query::Events { .. }))
+    }
+
+    /// Counts the questions of some kinds from now on.
+    pub(super) fn count_questions(&self, counts: impl Fn(&Query) -> bool + Send + Sync + 'static) -> Arc<AtomicU64> {
         let (running, count) = (self.shards.clone(), Arc::<AtomicU64>::default());
         let counting = count.clone();
         self.node.on_call(move |call| {
             if let Some(call::Body::Query(bytes)) = &call.body
-                && matches!(codec::decode(bytes), Ok(Query::Events { .. }))
+                && codec::decode(bytes).is_ok_and(|query| counts(&query))
             {
                 counting.fetch_add(1, Ordering::SeqCst);
             }

@@ -65,7 +65,7 @@ impl Service {
     }
 
     /// The owner's hold of a path; also of a reader in a crowd: an acquire shows some of them only.
-    pub(super) async fn hold_as_it_is(
+    async fn hold_as_it_is(
         &self,
         tenant: Tenant<'_>,
         context: &CallContext,

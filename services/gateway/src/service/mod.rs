@@ -123,6 +123,8 @@ mod grants_tests;
 #[cfg(test)]
 mod namespaces_tests;
 #[cfg(test)]
+mod rates_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod watch_tests;
