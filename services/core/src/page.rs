@@ -9,12 +9,17 @@ pub(crate) struct Room {
     rows: usize,
     bytes: usize,
     max_rows: usize,
+    max_bytes: usize,
 }
 
 impl Room {
     /// That of an empty page of `limit` rows: at least one, at most a page.
     pub(crate) fn of(limit: u32) -> Self {
-        Self { rows: 0, bytes: 0, max_rows: limit.clamp(1, MAX_PAGE_SIZE) as usize }
+        Self::new(limit.clamp(1, MAX_PAGE_SIZE) as usize, MAX_PAGE_BYTES)
+    }
+
+    pub(crate) fn new(max_rows: usize, max_bytes: usize) -> Self {
+        Self { rows: 0, bytes: 0, max_rows, max_bytes }
     }
 
     /// Whether no row fits, however small.
@@ -25,7 +30,7 @@ impl Room {
     /// Takes the room of a row of so many bytes; false when it does not fit. The first one always does.
     pub(crate) fn take(&mut self, bytes: usize) -> bool {
         let taken = self.bytes.saturating_add(bytes);
-        let fits = !self.is_full() && (self.rows == 0 || taken <= MAX_PAGE_BYTES);
+        let fits = !self.is_full() && (self.rows == 0 || taken <= self.max_bytes);
         if fits {
             self.rows += 1;
             self.bytes = taken;

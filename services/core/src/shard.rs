@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::accounts::AccountsCore;
 use crate::codec::DecodeError;
-use crate::locks::{Footprint, FrozenLocks, LocksCore};
+use crate::locks::{ExaminedEvents, Footprint, FrozenLocks, LocksCore};
 use crate::namespaces::NamespacesCore;
 use crate::outbox::Outbox;
 use crate::shard_state::ShardState;
@@ -76,6 +76,40 @@ impl Frozen {
             FrozenCore::Encoded(chunks) => chunks,
             FrozenCore::Locks(frozen) => frozen.encode(),
         }
+    }
+}
+
+/// The answer to a query as far as it takes the state.
+#[derive(Debug)]
+pub struct PendingReply(Pending);
+
+#[derive(Debug)]
+enum Pending {
+    Done(Reply),
+    Events(u64, ExaminedEvents),
+}
+
+impl PendingReply {
+    /// How many events have to be looked at: at most [`crate::MAX_EVENTS_EXAMINED`].
+    pub fn events_examined(&self) -> usize {
+        match &self.0 {
+            Pending::Done(_) => 0,
+            Pending::Events(_, events) => events.len(),
+        }
+    }
+
+    /// The answer.
+    pub fn finish(self) -> Reply {
+        match self.0 {
+            Pending::Done(reply) => reply,
+            Pending::Events(clock_ms, events) => Reply { outcome: Ok(events.answer()), clock_ms, awaits_outbox: None },
+        }
+    }
+}
+
+impl From<Reply> for PendingReply {
+    fn from(reply: Reply) -> Self {
+        Self(Pending::Done(reply))
     }
 }
 
@@ -216,16 +250,26 @@ impl ShardCore {
     /// Answers from the last applied entry. `running_clock_ms` is the leader's clock now: it tells how long a hold has
     /// left, never which holds there are.
     pub fn query(&self, running_clock_ms: u64, query: &Query) -> Reply {
+        self.begin_query(running_clock_ms, query).finish()
+    }
+
+    /// Takes from the state what the answer to a query needs. The rest of the work can be done while the state goes on.
+    pub fn begin_query(&self, running_clock_ms: u64, query: &Query) -> PendingReply {
+        let clock_ms = running_clock_ms.max(self.clock_ms());
         let outcome = match (self, query) {
             (_, Query::Audit { account, before, limit }) => {
                 Some(Ok(self.state().audit.page(*account, *before, *limit)))
             }
             (Self::Accounts(core), _) => core.query(query),
             (Self::Namespaces(core), _) => core.query(query),
-            (Self::Locks(core), _) => core.query(query),
+            (Self::Locks(core), _) => match core.events(query) {
+                Some(Ok(events)) => return PendingReply(Pending::Events(clock_ms, events)),
+                Some(Err(refusal)) => Some(Err(refusal)),
+                None => core.query(query),
+            },
         };
         let outcome = outcome.unwrap_or_else(|| Err(not_of(self.application(), "query")));
-        Reply { outcome, clock_ms: running_clock_ms.max(self.clock_ms()), awaits_outbox: None }
+        Reply { outcome, clock_ms, awaits_outbox: None }.into()
     }
 
     /// The shard clock at which something is due next.

@@ -1,6 +1,7 @@
 //! Queries: answered under the leader lease, some of them held back until there is something to tell.
 
 use bytes::Bytes;
+use holdfast_core::shard::PendingReply;
 use holdfast_core::{Answer, Query, Reply, codec};
 use holdfast_plant::{Plant, is_planted};
 use holdfast_proto::internal::answer::Outcome;
@@ -13,9 +14,6 @@ use crate::caller::Caller;
 use crate::leader::{SessionKey, SignOfLife, Table};
 use crate::planted;
 use crate::replica::Replica;
-
-/// What a look at the state gave: nothing while the session is being judged.
-type Look = Option<Reply>;
 
 /// Answers a query.
 pub(crate) async fn ask(replica: &Replica, query: &Query, deadline: Instant) -> Outcome {
@@ -41,16 +39,23 @@ pub(crate) async fn watch(replica: &Replica, query: &Query, caller: &Caller, unt
     if !waits_for_more(query) {
         return ask(replica, query, until).await;
     }
+    let mut query = query.clone();
     let mut is_held = false;
     loop {
-        let Some(mut news) = news(replica, query) else { return not_leader(replica) };
-        let reply = match look(replica, query, until).await {
+        let Some(mut news) = news(replica, &query) else { return not_leader(replica) };
+        let reply = match look(replica, &query, until).await {
             Ok(Some(reply)) => reply,
             Ok(None) => return not_leader(replica),
             Err(error) => return redirect(error),
         };
-        if !is_empty(&reply) || Instant::now() >= until {
+        let found = move_on(&mut query, &reply);
+        if found == Found::Something || Instant::now() >= until {
             return Outcome::Reply(Bytes::from(codec::encode(&reply)));
+        }
+        if found == Found::NothingYet {
+            // There may be many looks to come; others go first.
+            tokio::task::yield_now().await;
+            continue;
         }
         if !is_held {
             caller.held().await;
@@ -74,11 +79,28 @@ fn waits_for_more(query: &Query) -> bool {
     matches!(query, Query::Events { from_revision: Some(_), .. } | Query::AccountChanges { .. })
 }
 
-fn is_empty(reply: &Reply) -> bool {
-    match &reply.outcome {
-        Ok(Answer::Events { events, more: false, .. }) => events.is_empty(),
-        Ok(Answer::AccountChanges { changes, .. }) => changes.is_empty(),
-        _ => false,
+/// What came of a look for a question that is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// Its answer.
+    Something,
+    /// Nothing in what was looked at, and there is more to look at.
+    NothingYet,
+    /// Nothing, and there is nothing else.
+    Nothing,
+}
+
+/// A question goes on where the look ended: what was looked at in vain is not looked at again with every event.
+fn move_on(query: &mut Query, reply: &Reply) -> Found {
+    match (&reply.outcome, query) {
+        (Ok(Answer::Events { events, next_revision, more }), Query::Events { from_revision, .. })
+            if events.is_empty() =>
+        {
+            *from_revision = Some(*next_revision);
+            if *more { Found::NothingYet } else { Found::Nothing }
+        }
+        (Ok(Answer::AccountChanges { changes, .. }), _) if changes.is_empty() => Found::Nothing,
+        _ => Found::Something,
     }
 }
 
@@ -91,27 +113,34 @@ fn news(replica: &Replica, query: &Query) -> Option<watch::Receiver<()>> {
     replica.machine.as_leader(leads.term, |_, table| news(table))
 }
 
-/// The lease is judged after the reading, so that a node that was paused in between gives no old answer.
-async fn look(replica: &Replica, query: &Query, deadline: Instant) -> Result<Look, NotLeader> {
+/// What the state says: nothing while the session is being judged. The lease is judged after the reading, so that a node
+/// that was paused in between gives no old answer.
+async fn look(replica: &Replica, query: &Query, deadline: Instant) -> Result<Option<Reply>, NotLeader> {
     let look = |term, clock_ms| {
         let of_table = replica.machine.as_leader(term, |core, table| {
-            let reply = planted::query(core, clock_ms, query);
-            match &reply.outcome {
-                Ok(Answer::Session(_)) => of_session(table, query, reply),
-                _ => Some(reply),
+            let pending = planted::query(core, clock_ms, query);
+            match query {
+                Query::Session { .. } | Query::KeepAlive { .. } => {
+                    of_session(table, query, pending.finish()).map(PendingReply::from)
+                }
+                _ => Some(pending),
             }
         });
-        of_table.unwrap_or_else(|| Some(replica.machine.query(clock_ms, query)))
+        of_table.unwrap_or_else(|| Some(replica.machine.begin_query(clock_ms, query)))
     };
     let leads = *replica.group.leadership().borrow();
     if let (true, Some(leads), Query::KeepAlive { .. }) = (is_planted(Plant::KeepAliveByDeposed), leads, query) {
-        return Ok(look(leads.term, leads.clock.now_ms()));
+        return Ok(look(leads.term, leads.clock.now_ms()).map(PendingReply::finish));
     }
-    replica.group.read(replica.reads, deadline, |permit| look(permit.term, permit.clock_ms)).await
+    let pending = replica.group.read(replica.reads, deadline, |permit| look(permit.term, permit.clock_ms)).await?;
+    Ok(pending.map(PendingReply::finish))
 }
 
 /// What the leader alone knows of a session: how long it has left. A keep-alive is noted.
-fn of_session(table: &mut Table, query: &Query, mut reply: Reply) -> Look {
+fn of_session(table: &mut Table, query: &Query, mut reply: Reply) -> Option<Reply> {
+    if !matches!(reply.outcome, Ok(Answer::Session(_))) {
+        return Some(reply);
+    }
     let now = Instant::now();
     let remaining_ms = match query {
         Query::KeepAlive { namespace, session_id, .. } => {
@@ -130,4 +159,88 @@ fn of_session(table: &mut Table, query: &Query, mut reply: Reply) -> Look {
         session.remaining_ms = remaining_ms;
     }
     Some(reply)
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_core::shard::{Application, ShardCore};
+    use holdfast_core::{
+        AccountId, Acquire, Claim, Command, Context, Incarnation, Limits, LocksCommand, MAX_EVENTS_EXAMINED, Metadata,
+        Mode, NamespaceMessage, NamespaceRef, Owner, Path, Rules, Wait,
+    };
+
+    use super::*;
+
+    fn namespace() -> NamespaceRef {
+        NamespaceRef { account: AccountId(7), name: "orders".into(), incarnation: Incarnation(1) }
+    }
+
+    struct Shard(ShardCore);
+
+    impl Shard {
+        fn new() -> Self {
+            let mut shard = Self(ShardCore::new(Application::Locks, "locks_00"));
+            let message = NamespaceMessage::Open { namespace: namespace(), limits: Limits::default() };
+            shard.apply(LocksCommand::Deliver { source: "namespaces_00".into(), number: 1, message });
+            shard
+        }
+
+        fn apply(&mut self, command: LocksCommand) {
+            let context = Context { now_ms: 1_000, wall_ms: 1_000, rules: Rules::ONE };
+            self.0.advance(&context);
+            assert!(self.0.apply(&context, &Command::Locks(command)).outcome.is_ok());
+        }
+
+        /// An event of that path.
+        fn event(&mut self, path: &str) {
+            self.apply(LocksCommand::Acquire(Acquire {
+                namespace: namespace(),
+                owner: Owner::Process("p".into()),
+                claims: vec![Claim { path: Path::flat(path), mode: Mode::Write }],
+                ttl_ms: Some(60_000),
+                transition_ms: 0,
+                metadata: Metadata::new(),
+                fencing_token: None,
+                asked_expires_at_ns: None,
+                wait: Wait::No,
+                allow_upgrade: false,
+                request_id: None,
+                attempt: 0,
+                message: None,
+            }));
+        }
+
+        /// Looks until there is an answer or nothing is left to look at, as a held question does; what came of it, and
+        /// how many events were looked at in each look.
+        fn look(&self, query: &mut Query) -> (Found, Vec<usize>) {
+            let mut looks = Vec::new();
+            loop {
+                let pending = self.0.begin_query(0, query);
+                looks.push(pending.events_examined());
+                match move_on(query, &pending.finish()) {
+                    Found::NothingYet => {}
+                    found => return (found, looks),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_held_question_looks_at_each_event_once() {
+        let mut shard = Shard::new();
+        let behind = 2 * MAX_EVENTS_EXAMINED + 500;
+        (0..behind).for_each(|number| shard.event(&format!("l{number}")));
+        let (prefix, from_revision) = (Path::flat("mine"), Some(1));
+        let mut query = Query::Events { namespace: namespace(), from_revision, prefix, limit: 100 };
+        let (found, looks) = shard.look(&mut query);
+        assert_eq!((found, looks.iter().sum::<usize>()), (Found::Nothing, behind));
+        assert!(looks.iter().all(|examined| *examined <= MAX_EVENTS_EXAMINED), "{looks:?}");
+        // However many came before, the next one costs one.
+        for number in 0..200 {
+            shard.event(&format!("m{number}"));
+            assert_eq!(shard.look(&mut query), (Found::Nothing, vec![1]));
+        }
+        shard.event("mine");
+        assert_eq!(shard.look(&mut query), (Found::Something, vec![1]));
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use holdfast_core::locks::Footprint;
 use holdfast_core::outbox::Outgoing;
-use holdfast_core::shard::{Application, ShardCore};
+use holdfast_core::shard::{Application, PendingReply, ShardCore};
 use holdfast_core::{Command, Context, Query, Refusal, Reply, Rules, codec};
 use holdfast_replication::{Frozen, Machine, MachineError, Replies, Stamp};
 use parking_lot::Mutex;
@@ -103,6 +103,11 @@ impl ShardMachine {
 
     /// Answers a query from the last applied entry. `clock_ms` is the running clock.
     pub fn query(&self, clock_ms: u64, query: &Query) -> Reply {
+        self.begin_query(clock_ms, query).finish()
+    }
+
+    /// The same as far as it takes the lock of the state.
+    pub(crate) fn begin_query(&self, clock_ms: u64, query: &Query) -> PendingReply {
         planted::query(&self.inner.lock().core, clock_ms, query)
     }
 

@@ -3,9 +3,9 @@
 
 use std::borrow::Cow;
 
-use holdfast_core::shard::ShardCore;
+use holdfast_core::shard::{PendingReply, ShardCore};
 use holdfast_core::{
-    Cancel, Claim, Command, Context, Limits, LocksCommand, NamespaceMessage, Query, Reply, Rules, WaitLease,
+    Cancel, Claim, Command, Context, Limits, LocksCommand, NamespaceMessage, Query, Rules, WaitLease,
 };
 use holdfast_plant::{Plant, is_planted};
 
@@ -27,13 +27,13 @@ pub(crate) fn command(core: &ShardCore, mut command: Command) -> Command {
 }
 
 /// The answer to a query.
-pub(crate) fn query(core: &ShardCore, clock_ms: u64, query: &Query) -> Reply {
+pub(crate) fn query(core: &ShardCore, clock_ms: u64, query: &Query) -> PendingReply {
     if is_planted(Plant::RunningClock) {
         let mut ahead = core.clone();
         ahead.advance(&Context { now_ms: clock_ms, wall_ms: 0, rules: Rules::ONE });
-        return ahead.query(clock_ms, query);
+        return ahead.begin_query(clock_ms, query);
     }
-    core.query(clock_ms, query)
+    core.begin_query(clock_ms, query)
 }
 
 /// The state of which a snapshot is taken.

@@ -1,12 +1,16 @@
 //! The events of a namespace that are remembered.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::page::Room;
-use crate::{Claim, Event, EventKind, FencingToken, Mode, Owner, Path, Refusal, Revision, codec};
+use crate::{
+    Claim, Event, EventKind, FencingToken, MAX_EVENT_BYTES_EXAMINED, MAX_EVENTS_EXAMINED, Mode, Owner, Path, Refusal,
+    Revision, codec,
+};
 
 /// An event as it is written: the same bytes as an [`Event`] has, from what is at hand.
 #[derive(Serialize)]
@@ -55,9 +59,29 @@ impl Block {
         self.ends.last().map_or(0, |(revision, _)| *revision)
     }
 
+    fn begin_of(&self, index: usize) -> usize {
+        index.checked_sub(1).map_or(0, |before| self.ends[before].1)
+    }
+
+    fn bytes_of(&self, index: usize) -> &[u8] {
+        &self.bytes[self.begin_of(index)..self.ends[index].1]
+    }
+
     fn events(&self) -> impl Iterator<Item = (Revision, &[u8])> {
-        let begins = std::iter::once(0).chain(self.ends.iter().map(|(_, end)| *end));
-        begins.zip(&self.ends).map(|(begin, (revision, end))| (*revision, &self.bytes[begin..*end]))
+        self.ends.iter().enumerate().map(|(index, (revision, _))| (*revision, self.bytes_of(index)))
+    }
+
+    /// Some of the events, for somebody else to look at. A block that is not full is not shared: the next event would
+    /// have to copy all of it.
+    fn piece(self: &Arc<Self>, range: Range<usize>) -> (Arc<Self>, Range<usize>) {
+        if self.ends.len() == BLOCK {
+            return (Arc::clone(self), range);
+        }
+        let begin = self.begin_of(range.start);
+        let ends: Vec<_> = self.ends[range].iter().map(|(revision, end)| (*revision, end - begin)).collect();
+        let bytes = self.bytes[begin..begin + ends.last().map_or(0, |(_, end)| *end)].to_vec();
+        let all = 0..ends.len();
+        (Arc::new(Self { bytes, ends }), all)
     }
 }
 
@@ -124,38 +148,62 @@ impl History {
         self.blocks.iter().flat_map(|block| block.events()).skip(self.skipped)
     }
 
-    /// Events from a revision on that concern the prefix. `now` is the shard's revision.
-    pub(super) fn page(
-        &self,
-        from: Option<Revision>,
-        prefix: &Path,
-        limit: u32,
-        now: Revision,
-    ) -> Result<EventPage, Refusal> {
-        let Some(from) = from else {
-            return Ok(EventPage { events: vec![], next_revision: now + 1, more: false });
-        };
+    /// The events from a revision on, as many as one question looks at. `now` is the shard's revision.
+    pub(super) fn part(&self, from: Option<Revision>, now: Revision) -> Result<Part, Refusal> {
+        let Some(from) = from else { return Ok(Part { pieces: vec![], next_revision: now + 1, more: false }) };
         if from <= self.forgotten && self.forgotten > 0 {
             return Err(Refusal::RevisionCompacted { oldest: self.forgotten + 1 });
         }
         let start = self.blocks.partition_point(|block| block.last() < from);
-        let events = self.blocks.range(start..).flat_map(|block| block.events());
-        let mut page = EventPage { events: vec![], next_revision: from.max(now + 1), more: false };
+        let mut part = Part { pieces: vec![], next_revision: from.max(now + 1), more: false };
+        let mut room = Room::new(MAX_EVENTS_EXAMINED, MAX_EVENT_BYTES_EXAMINED);
+        for block in self.blocks.range(start..) {
+            // What is forgotten of the first block comes before `from`, too.
+            let begin = block.ends.partition_point(|(revision, _)| *revision < from);
+            let fitting = (begin..block.ends.len()).take_while(|index| room.take(block.bytes_of(*index).len()));
+            let end = begin + fitting.count();
+            part.pieces.extend((end > begin).then(|| block.piece(begin..end)));
+            if let Some((revision, _)) = block.ends.get(end) {
+                (part.next_revision, part.more) = (*revision, true);
+                break;
+            }
+        }
+        Ok(part)
+    }
+}
+
+/// Some events of a history, apart from the state: whoever looks through them holds nobody up.
+#[derive(Debug)]
+pub(super) struct Part {
+    pieces: Vec<(Arc<Block>, Range<usize>)>,
+    /// The one after the last.
+    next_revision: Revision,
+    more: bool,
+}
+
+impl Part {
+    /// How many events there are.
+    pub(super) fn len(&self) -> usize {
+        self.pieces.iter().map(|(_, range)| range.len()).sum()
+    }
+
+    /// Those that concern the prefix.
+    pub(super) fn page(&self, prefix: &Path, limit: u32) -> EventPage {
+        let mut page = EventPage { events: vec![], next_revision: self.next_revision, more: self.more };
         let mut room = Room::of(limit);
-        // What is forgotten of the first block comes before `from`, too.
-        for (revision, bytes) in events.skip_while(|(revision, _)| *revision < from) {
+        let all = self.pieces.iter().flat_map(|(block, range)| range.clone().map(|index| block.bytes_of(index)));
+        for bytes in all {
             let event: Event = codec::decode(bytes).expect("events are written by `push` or checked by `restore`");
             if !concerns(&event.claims, prefix) {
                 continue;
             }
             if !room.take(bytes.len()) {
-                page.next_revision = revision;
-                page.more = true;
+                (page.next_revision, page.more) = (event.revision, true);
                 break;
             }
             page.events.push(event);
         }
-        Ok(page)
+        page
     }
 }
 
@@ -215,8 +263,10 @@ mod tests {
         assert_eq!(history.forgotten(), 2 * forgotten);
         assert_eq!(history.blocks.len(), (all as usize).div_ceil(BLOCK) - 1);
         let page = |from: Revision| {
-            let page = history.page(Some(from), &Path::default(), 3, 2 * all).map_err(|_| ());
-            page.map(|page| page.events.iter().map(|event| event.revision).collect::<Vec<_>>())
+            let part = history.part(Some(from), 2 * all).map_err(|_| ());
+            part.map(|part| {
+                part.page(&Path::default(), 3).events.iter().map(|event| event.revision).collect::<Vec<_>>()
+            })
         };
         assert_eq!(page(2 * forgotten), Err(()));
         let first = 2 * (forgotten + 1);
@@ -227,5 +277,64 @@ mod tests {
         assert_eq!(page(next_block - 1), Ok(vec![next_block, next_block + 2, next_block + 4]));
         assert_eq!(page(2 * all), Ok(vec![2 * all]));
         assert_eq!(page(2 * all + 1), Ok(vec![]));
+    }
+
+    /// A history of so many events, each with so many bytes of process id, at the even revisions from 2 on.
+    fn of(events: u64, bytes: usize) -> History {
+        let mut history = History::default();
+        for number in 1..=events {
+            let owner = Owner::Process("p".into());
+            let (kind, process_id) = (EventKind::Deleted, &*"p".repeat(bytes));
+            let (revision, claims) = (2 * number, vec![]);
+            history.push(&Written { revision, at_ms: 0, kind, owner, process_id, fencing_token: None, claims }, MAX);
+        }
+        history
+    }
+
+    /// Looks through all from a revision on for what is not there; how many events each look examined.
+    fn look_through(history: &History, mut from: Revision, now: Revision) -> Vec<usize> {
+        let mut examined = Vec::new();
+        loop {
+            let part = history.part(Some(from), now).map_err(|_| "it is all there").unwrap();
+            let page = part.page(&Path::flat("nobody"), 100);
+            assert!(page.events.is_empty() && page.next_revision > from);
+            examined.push(part.len());
+            from = page.next_revision;
+            if !page.more {
+                assert_eq!(from, now + 1);
+                return examined;
+            }
+        }
+    }
+
+    #[test]
+    fn a_look_at_events_is_bounded_in_number_and_bytes_and_tells_where_to_go_on() {
+        let few = MAX_EVENTS_EXAMINED;
+        assert_eq!(look_through(&of(2 * few as u64 + 10, 1), 1, 9_999), [few, few, 10]);
+        assert_eq!(look_through(&of(few as u64, 1), 1, 9_999), [few]);
+        let large = look_through(&of(300, 10_000), 3, 9_999);
+        assert!(large.len() > 10 && large.iter().all(|examined| examined * 10_000 <= MAX_EVENT_BYTES_EXAMINED));
+        assert_eq!(large.iter().sum::<usize>(), 299);
+        assert_eq!(look_through(&of(3, MAX_EVENT_BYTES_EXAMINED + 1), 1, 9_999), [1, 1, 1], "one at least");
+        assert_eq!(look_through(&of(70, 1), 139, 140), [1], "only what is asked for");
+    }
+
+    #[test]
+    fn whoever_looks_does_not_make_the_next_event_dearer() {
+        let mut history = of(BLOCK as u64 + 3, 1);
+        let part = history.part(Some(1), 9_999).map_err(|_| "it is all there").unwrap();
+        let open = Arc::as_ptr(history.blocks.back().unwrap());
+        let more = Event {
+            revision: 1_000,
+            at_ms: 0,
+            kind: EventKind::Deleted,
+            owner: Owner::Process("p".into()),
+            process_id: String::new(),
+            fencing_token: None,
+            claims: vec![],
+        };
+        history.push_bytes(1_000, &codec::encode(&more), MAX);
+        assert_eq!(Arc::as_ptr(history.blocks.back().unwrap()), open, "nothing had to be copied");
+        assert_eq!(part.page(&Path::default(), 1_000).events.len(), BLOCK + 3);
     }
 }

@@ -57,6 +57,7 @@ use namespace::Namespace;
 use slab::Slab;
 use work::{Deadline, WaitEnd, Work};
 
+pub(crate) use queries::ExaminedEvents;
 pub(crate) use snapshot::FrozenLocks;
 pub use verify::Footprint;
 

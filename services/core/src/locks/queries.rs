@@ -3,6 +3,7 @@
 use std::ops::Bound;
 
 use super::LocksCore;
+use super::history::{EventPage, Part};
 use super::namespace::Namespace;
 use super::queue::Place;
 use super::sessions::Session;
@@ -12,8 +13,28 @@ use crate::{
     Revision, SessionLease, WaitId, WaitLease, page,
 };
 
+/// What a question about events has to look through.
+#[derive(Debug)]
+pub(crate) struct ExaminedEvents {
+    part: Part,
+    prefix: Path,
+    limit: u32,
+}
+
+impl ExaminedEvents {
+    /// How many events it looks at.
+    pub(crate) fn len(&self) -> usize {
+        self.part.len()
+    }
+
+    pub(crate) fn answer(&self) -> Answer {
+        let EventPage { events, next_revision, more } = self.part.page(&self.prefix, self.limit);
+        Answer::Events { events, next_revision, more }
+    }
+}
+
 impl LocksCore {
-    /// Nothing for queries of other applications.
+    /// Nothing for queries of other applications, and for events: see [`Self::events`].
     pub(crate) fn query(&self, query: &Query) -> Option<Result<Answer, Refusal>> {
         let revision = self.state.revision;
         Some(match query {
@@ -35,9 +56,6 @@ impl LocksCore {
             }
             Query::Queue { namespace, after, limit } => {
                 self.find(namespace).map(|open| open.page_of_queue(*after, *limit))
-            }
-            Query::Events { namespace, from_revision, prefix, limit } => {
-                self.events(namespace, *from_revision, prefix, *limit)
             }
             Query::Usage { namespace } => self.find(namespace).map(|open| Answer::Usage {
                 holds: open.holds,
@@ -75,15 +93,11 @@ impl LocksCore {
         Ok(Answer::Reconciled { lost, ended_holds: 0, ended_waits: 0 })
     }
 
-    fn events(
-        &self,
-        namespace: &NamespaceRef,
-        from: Option<Revision>,
-        prefix: &Path,
-        limit: u32,
-    ) -> Result<Answer, Refusal> {
-        let page = self.find(namespace)?.history.page(from, prefix, limit, self.state.revision)?;
-        Ok(Answer::Events { events: page.events, next_revision: page.next_revision, more: page.more })
+    /// The events that a question looks at; nothing when it is about something else.
+    pub(crate) fn events(&self, query: &Query) -> Option<Result<ExaminedEvents, Refusal>> {
+        let Query::Events { namespace, from_revision, prefix, limit } = query else { return None };
+        let part = self.find(namespace).and_then(|open| open.history.part(*from_revision, self.state.revision));
+        Some(part.map(|part| ExaminedEvents { part, prefix: prefix.clone(), limit: *limit }))
     }
 
     /// All sessions, for a leader that begins to keep them alive.

@@ -1,6 +1,6 @@
 //! Restoring a locks shard from a snapshot. Damaged bytes are refused, or make a state that is whole.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::acquire::distinct;

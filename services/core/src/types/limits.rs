@@ -14,6 +14,10 @@ pub const MAX_PAGE_SIZE: u32 = 1_000;
 pub const MAX_PAGE_BYTES: usize = 1024 * 1024;
 /// Rows in a page when the caller does not say.
 pub const DEFAULT_PAGE_SIZE: u32 = 100;
+/// Events that one question about them looks at, whether they concern it or not; it is told where to go on.
+pub const MAX_EVENTS_EXAMINED: usize = 1_024;
+/// Bytes of the events that one question looks at, as encoded; but at least one event.
+pub const MAX_EVENT_BYTES_EXAMINED: usize = 256 * 1024;
 
 /// What an account may use. Every field can be changed per account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -102,5 +102,6 @@ fn pages_of_events() {
         let Ok(Answer::Events { events, next_revision, more }) = shard.query(&query) else { panic!("not events") };
         (encoded(&events), more, Some(next_revision))
     });
-    assert_eq!(sizes, [2, 1, 1, 1]);
+    // One question looks at less than a page of other rows may have.
+    assert_eq!(sizes, [1; 5]);
 }
