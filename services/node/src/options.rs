@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use holdfast_auth::ClusterSecret;
 use holdfast_cluster::ClusterConfig;
-use holdfast_replication::{Reads, Timing, WallClock};
+use holdfast_replication::{LogLimits, Reads, Timing, WallClock};
 use holdfast_storage::Identity;
 
 /// Enough for what is under way and for RocksDB's housekeeping: its log and memtables alone may take 100 MiB.
@@ -30,6 +30,8 @@ pub struct NodeOptions {
     pub disk_reserve: u64,
     /// Entries kept behind a snapshot for followers that lag a little.
     pub keep_entries: u64,
+    /// The same in bytes; whichever limit is met first counts.
+    pub log_limits: LogLimits,
     /// The wall clock that is stored with grants for display.
     pub wall_clock: WallClock,
 }
@@ -52,6 +54,7 @@ impl NodeOptions {
             disk_reserve: DISK_RESERVE,
             snapshot_after: 10_000,
             keep_entries: 2_000,
+            log_limits: LogLimits::default(),
             wall_clock: WallClock::default(),
         }
     }

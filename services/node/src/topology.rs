@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use holdfast_cluster::{Application, ClusterConfig, ConfigError, ReplicaPlace, Shard, ShardMap};
 use holdfast_proto::internal::ReplicaStatus;
-use holdfast_replication::{Group, GroupOptions, Reads, ReplicationError, WallClock};
+use holdfast_replication::{Group, GroupOptions, LogLimits, Reads, ReplicationError, WallClock};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
@@ -26,6 +26,7 @@ pub(crate) struct Starting {
     reads: Reads,
     snapshot_after: u64,
     keep_entries: u64,
+    log_limits: LogLimits,
     wall_clock: WallClock,
     observer: Option<Arc<dyn Observer>>,
 }
@@ -54,6 +55,7 @@ impl Starting {
             reads: options.reads,
             snapshot_after: options.snapshot_after,
             keep_entries: options.keep_entries,
+            log_limits: options.log_limits,
             wall_clock: options.wall_clock.clone(),
             observer,
         }
@@ -75,6 +77,7 @@ impl Shared {
             members: members(place.shard),
             snapshot_after: starting.snapshot_after,
             keep_entries: starting.keep_entries,
+            log_limits: starting.log_limits,
             wall_clock: starting.wall_clock.clone(),
         };
         let group = self.host.start_group(options, machine.clone()).await?;

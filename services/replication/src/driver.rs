@@ -20,8 +20,9 @@ use tokio::time::Instant;
 
 use crate::applied::AppliedIndex;
 use crate::error::to_io;
+use crate::log_bytes::{LogBytes, LogLimits, Shortening};
 use crate::machine::{Frozen, Machine, Replies, Stamp};
-use crate::types::{Chunks, LogId, Snapshot, SnapshotMeta, StoredMembership, TypeConfig, decode, encode};
+use crate::types::{Chunks, Entry, LogId, Snapshot, SnapshotMeta, StoredMembership, TypeConfig, decode, encode};
 
 /// Applies committed entries, makes and installs snapshots.
 pub struct Driver {
@@ -31,6 +32,7 @@ pub struct Driver {
     applied_index: AppliedIndex,
     membership: StoredMembership,
     established: watch::Sender<Established>,
+    log_bytes: LogBytes,
 }
 
 /// The highest term of which an entry has been applied, and the term of the entry before the first such one.
@@ -47,6 +49,10 @@ struct Snapshots {
     newest: Arc<Mutex<Option<LogId>>>,
     age: SnapshotAge,
 }
+
+/// Bytes of an entry besides its commands, and of a command besides its own, roughly.
+const ENTRY_BYTES: usize = 32;
+const COMMAND_BYTES: usize = 3;
 
 /// How old the snapshot is, as far as this process can tell.
 #[derive(Clone)]
@@ -72,6 +78,9 @@ pub struct Builder {
     snapshots: Snapshots,
     meta: SnapshotMeta,
     frozen: Option<Frozen>,
+    log_bytes: LogBytes,
+    /// Bytes of the log that it is of.
+    begun: u64,
 }
 
 impl Driver {
@@ -83,6 +92,7 @@ impl Driver {
     pub fn new(
         machine: Arc<dyn Machine>,
         store: ReplicaStore,
+        limits: LogLimits,
     ) -> Result<(Self, watch::Receiver<Established>), io::Error> {
         let meta: Option<SnapshotMeta> =
             store.snapshot_meta().map_err(to_io)?.map(|bytes| decode(&bytes)).transpose()?;
@@ -95,6 +105,7 @@ impl Driver {
             applied_index: AppliedIndex::default(),
             membership: StoredMembership::default(),
             established,
+            log_bytes: LogBytes::new(limits),
         };
         Ok((driver, receiver))
     }
@@ -102,6 +113,11 @@ impl Driver {
     /// Follows of which index the machine's state is.
     pub(crate) fn applied_index(&self) -> AppliedIndex {
         self.applied_index.clone()
+    }
+
+    /// What keeps the log short in bytes.
+    pub(crate) fn shortening(&self) -> Shortening {
+        self.log_bytes.shortening()
     }
 
     /// Follows how old the snapshot is.
@@ -112,6 +128,7 @@ impl Driver {
     fn apply_one(&mut self, (entry, responder): EntryResponder<TypeConfig>) {
         let id = entry.log_id();
         self.applied_index.begin(id.index);
+        let bytes = bytes_of(&entry);
         let replies = match entry.payload {
             EntryPayload::Blank => Vec::new(),
             EntryPayload::Membership(membership) => {
@@ -133,6 +150,7 @@ impl Driver {
         let term_before = self.applied.map_or(0, |before| before.leader_id.term);
         self.applied = Some(id);
         self.applied_index.end(id.index);
+        self.log_bytes.applied(id.index, bytes);
         let term = id.leader_id.term;
         // Only ever rises: each new leader's first entry.
         self.established.send_if_modified(|highest| {
@@ -146,6 +164,14 @@ impl Driver {
             responder.send(replies);
         }
     }
+}
+
+fn bytes_of(entry: &Entry) -> u64 {
+    let commands = match &entry.payload {
+        EntryPayload::Normal(data) => data.commands.iter().map(|command| command.len() + COMMAND_BYTES).sum(),
+        EntryPayload::Blank | EntryPayload::Membership(_) => 0,
+    };
+    (commands + ENTRY_BYTES) as u64
 }
 
 impl Snapshots {
@@ -171,6 +197,8 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
         let chunks =
             chunks.map_err(|_| io::Error::other("the state can't be encoded; the panic before this says why"))?;
         self.snapshots.save(&self.meta, chunks.clone()).await?;
+        let index = self.meta.last_log_id.map_or(0, |id| id.index);
+        self.log_bytes.snapshot_saved(index, self.begun);
         Ok(Snapshot { meta: self.meta.clone(), snapshot: chunks })
     }
 }
@@ -204,7 +232,8 @@ impl RaftStateMachine<TypeConfig> for Driver {
 
     async fn get_snapshot_builder(&mut self) -> Builder {
         let meta = SnapshotMeta { last_log_id: self.applied, last_membership: self.membership.clone() };
-        Builder { snapshots: self.snapshots.clone(), meta, frozen: Some(self.machine.freeze()) }
+        let (frozen, begun) = (Some(self.machine.freeze()), self.log_bytes.snapshot_begun());
+        Builder { snapshots: self.snapshots.clone(), meta, frozen, log_bytes: self.log_bytes.clone(), begun }
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: Chunks) -> Result<(), io::Error> {
@@ -215,6 +244,7 @@ impl RaftStateMachine<TypeConfig> for Driver {
         self.applied = meta.last_log_id;
         self.applied_index.end(index);
         self.membership = meta.last_membership.clone();
+        self.log_bytes.restored();
         Ok(())
     }
 

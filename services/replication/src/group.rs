@@ -18,6 +18,7 @@ use crate::driver::{Driver, SnapshotAge};
 use crate::error::{NotLeader, ProposeError, ReplicationError};
 use crate::leadership::{self, ClockBase, HeardClock, Leadership};
 use crate::lease::Acks;
+use crate::log_bytes::LogLimits;
 use crate::log_store::{LogStore, VotedTerm};
 use crate::machine::Machine;
 use crate::membership;
@@ -54,6 +55,8 @@ pub struct GroupOptions {
     pub snapshot_after: u64,
     /// Entries kept behind a snapshot for followers that lag a little.
     pub keep_entries: u64,
+    /// The same in bytes; whichever limit is met first counts.
+    pub log_limits: LogLimits,
     /// For display with grants.
     pub wall_clock: WallClock,
 }
@@ -114,9 +117,10 @@ impl Group {
         let votes = Arc::new(AtomicBool::new(!holds_back));
         let log = LogStore::open(store.clone()).map_err(|error| stopped(error.to_string()))?;
         let voted = log.voted();
-        let (driver, established) =
-            Driver::new(Arc::clone(&machine), store.clone()).map_err(|error| stopped(error.to_string()))?;
+        let (driver, established) = Driver::new(Arc::clone(&machine), store.clone(), options.log_limits)
+            .map_err(|error| stopped(error.to_string()))?;
         let (snapshot_age, applied_index) = (driver.snapshot_age(), driver.applied_index());
+        let shortening = driver.shortening();
         let config = raft_config(&options, timing, !holds_back).map_err(|error| stopped(error.to_string()))?;
         let (leadership_sender, leadership) = watch::channel(None);
         let acks = Arc::new(Acks::new(options.replica, options.members.keys().copied().collect()));
@@ -134,6 +138,7 @@ impl Group {
         let wall = options.wall_clock.clone();
         let proposer = Proposer::new(raft.clone(), proposals, leadership.clone(), wall, under_way);
         tokio::spawn(proposer.run());
+        tokio::spawn(shortening.run(raft.clone()));
         if holds_back {
             tokio::spawn(leadership::vote_after(raft.clone(), longest_lease, Arc::clone(&votes)));
         }

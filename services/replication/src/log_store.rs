@@ -4,11 +4,13 @@
 //! entries stay in the tail for replication and apply, so that in normal running nothing is read back from disk.
 
 use std::fmt::Debug;
+use std::future::ready;
 use std::io;
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use futures::stream::{self, Stream, TryStreamExt};
 use holdfast_plant::{Plant, is_planted};
 use holdfast_storage::{ReplicaStore, StorageError};
 use openraft::entry::RaftEntry;
@@ -21,8 +23,10 @@ use crate::error::to_io;
 use crate::log_tail::Tail;
 use crate::types::{Entry, LogId, TypeConfig, Vote, decode, encode};
 
-/// Bytes read from disk at a time for a follower that is far behind.
-const READ_BYTES: usize = 1024 * 1024;
+/// Bytes read at a time for a follower, so that an append is no larger; but at least one entry.
+const APPEND_BYTES: usize = 256 * 1024;
+/// Bytes read at a time to be applied; but at least one entry.
+const APPLY_BYTES: usize = 1024 * 1024;
 
 /// The log of one replica. Clones share it.
 #[derive(Clone)]
@@ -120,26 +124,49 @@ impl LogStore {
     }
 }
 
+fn indexes(range: &impl RangeBounds<u64>) -> Range<u64> {
+    let start = match range.start_bound() {
+        Bound::Included(index) => *index,
+        Bound::Excluded(index) => index.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(index) => index.saturating_add(1),
+        Bound::Excluded(index) => *index,
+        Bound::Unbounded => u64::MAX,
+    };
+    start..end
+}
+
 impl RaftLogReader<TypeConfig> for LogStore {
     async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + Debug + OptionalSend>(
         &mut self,
         range: RB,
     ) -> Result<Vec<Entry>, io::Error> {
-        let from = match range.start_bound() {
-            Bound::Included(index) => *index,
-            Bound::Excluded(index) => index + 1,
-            Bound::Unbounded => 0,
+        let range = indexes(&range);
+        self.read(range.start, range.end, usize::MAX)
+    }
+
+    async fn entries_stream<RB: RangeBounds<u64> + Clone + Debug + OptionalSend>(
+        &mut self,
+        range: RB,
+    ) -> impl Stream<Item = Result<Entry, io::Error>> + OptionalSend {
+        // After a restart the range can be all of the log.
+        let (log, range) = (self.clone(), indexes(&range));
+        let piece = move |next: u64| {
+            let read = (next < range.end).then(|| log.read(next, range.end, APPLY_BYTES));
+            let read = read.transpose().map(|entries| {
+                let entries = entries.unwrap_or_default();
+                let after = entries.last().map(|last| last.log_id().index + 1);
+                after.map(|after| (stream::iter(entries.into_iter().map(Ok::<_, io::Error>)), after))
+            });
+            ready(read)
         };
-        let to = match range.end_bound() {
-            Bound::Included(index) => index + 1,
-            Bound::Excluded(index) => *index,
-            Bound::Unbounded => u64::MAX,
-        };
-        self.read(from, to, usize::MAX)
+        stream::try_unfold(range.start, piece).try_flatten()
     }
 
     async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, io::Error> {
-        self.read(start, end, READ_BYTES)
+        self.read(start, end, APPEND_BYTES)
     }
 
     async fn read_vote(&mut self) -> Result<Option<Vote>, io::Error> {

@@ -13,7 +13,9 @@ use futures::future::{BoxFuture, join_all};
 use holdfast_core::codec;
 use holdfast_core::shard::Application;
 use holdfast_node::ShardMachine;
-use holdfast_replication::{Credentials, DialError, Group, GroupOptions, Host, HostOptions, Timing, WallClock};
+use holdfast_replication::{
+    Credentials, DialError, Group, GroupOptions, Host, HostOptions, LogLimits, Timing, WallClock,
+};
 use holdfast_storage::{Identity, MemoryDisk, NodeStore};
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
@@ -63,6 +65,7 @@ async fn start(store: NodeStore) -> (Host, Group, u64) {
         members: BTreeMap::from([(REPLICA, identity.node_id)]),
         snapshot_after: 10_000,
         keep_entries: 2_000,
+        log_limits: LogLimits::default(),
         wall_clock: WallClock::default(),
     };
     let machine = Arc::new(ShardMachine::new(Application::Locks, SHARD, None));

@@ -3,7 +3,7 @@
 use crate::common::{Cluster, Setup, command, eventually, propose_to};
 use bytes::Bytes;
 use futures::future::join_all;
-use holdfast_replication::Machine;
+use holdfast_replication::{LogLimits, Machine};
 use tokio::time::Instant;
 
 fn small() -> Setup {
@@ -88,6 +88,42 @@ async fn a_snapshot_of_many_chunks_is_transferred_while_the_group_serves() {
         assert!(started.elapsed() < crate::common::PATIENCE, "it does not catch up");
     }
     println!("installed after {:?}; {served} commands were served meanwhile", started.elapsed());
+    cluster.all_applied().await;
+    let expected = snapshot(&cluster, leader);
+    (0..3).for_each(|index| assert!(snapshot(&cluster, index) == expected, "node {index} differs"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_of_few_large_entries_is_kept_short_too() {
+    const COMMAND: usize = 65_000;
+    let log_limits = LogLimits { snapshot_after: 2_000_000, keep: 500_000 };
+    let mut cluster = Cluster::formed(Setup { log_limits, ..Setup::default() }).await;
+    let (leader, leads) = cluster.leader().await;
+    let follower = (leader + 1) % 3;
+    for absent in [None, Some(follower)] {
+        if let Some(follower) = absent {
+            cluster.kill(follower).await;
+        }
+        let began = cluster.group(leader).status().last_log_index;
+        for number in 0..100 {
+            let fill = command(format!("{number:0>COMMAND$}"));
+            propose_to(cluster.group(leader), leads.term, &fill).await.expect("a majority is there");
+        }
+        for (index, node) in cluster.running() {
+            let short = || async {
+                let status = node.group.status();
+                let left = (status.last_log_index - status.purged_index) as usize * COMMAND;
+                (status.purged_index > began && left <= 3_000_000).then_some(())
+            };
+            eventually(&format!("node {index} has purged its log"), short).await;
+        }
+    }
+    // What a follower lacks by now comes by snapshot.
+    cluster.start(follower).await;
+    eventually("it has caught up", || async {
+        (cluster.node(follower).machine.len() == cluster.node(leader).machine.len()).then_some(())
+    })
+    .await;
     cluster.all_applied().await;
     let expected = snapshot(&cluster, leader);
     (0..3).for_each(|index| assert!(snapshot(&cluster, index) == expected, "node {index} differs"));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use holdfast_replication::testing::{Driver, LogStore, TypeConfig};
-use holdfast_replication::{Frozen, Machine, MachineError, Replies, Stamp};
+use holdfast_replication::{Frozen, LogLimits, Machine, MachineError, Replies, Stamp};
 use holdfast_storage::{Identity, MemoryDisk, NodeStore};
 use openraft::StorageError;
 use openraft::testing::log::{StoreBuilder, Suite};
@@ -74,7 +74,8 @@ impl StoreBuilder<TypeConfig, LogStore, Driver, Guard> for Place {
             }
         };
         let log = LogStore::open(store.replica(1)).expect("an empty log opens");
-        let (driver, _) = Driver::new(Arc::new(Journal::default()), store.replica(1)).expect("an empty driver opens");
+        let (machine, limits) = (Arc::new(Journal::default()), LogLimits::default());
+        let (driver, _) = Driver::new(machine, store.replica(1), limits).expect("an empty driver opens");
         Ok((guard, log, driver))
     }
 }

@@ -10,7 +10,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
-use holdfast_replication::{Group, GroupOptions, Leadership, Peer, ProposeError, Timing};
+use holdfast_replication::{Group, GroupOptions, Leadership, LogLimits, Peer, ProposeError, Timing};
 use holdfast_storage::MemoryDisk;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -45,6 +45,7 @@ pub(crate) struct Setup {
     pub(crate) rocks: bool,
     pub(crate) snapshot_after: u64,
     pub(crate) keep_entries: u64,
+    pub(crate) log_limits: LogLimits,
     /// Of every node, unless a test changes that of one before it starts.
     pub(crate) timing: Timing,
 }
@@ -57,6 +58,7 @@ impl Default for Setup {
             rocks: false,
             snapshot_after: 100_000,
             keep_entries: 1_000,
+            log_limits: LogLimits::default(),
             timing: Timing::default(),
         }
     }
@@ -161,6 +163,7 @@ impl Cluster {
             members: (0..self.setup.nodes).map(|index| (self.replica(group, index), node_id(index))).collect(),
             snapshot_after: self.setup.snapshot_after,
             keep_entries: self.setup.keep_entries,
+            log_limits: self.setup.log_limits,
             wall_clock: holdfast_replication::WallClock::default(),
         };
         (0..self.setup.groups).map(options).collect()
