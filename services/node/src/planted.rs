@@ -4,9 +4,7 @@
 use std::borrow::Cow;
 
 use holdfast_core::shard::{PendingReply, ShardCore};
-use holdfast_core::{
-    Cancel, Claim, Command, Context, Limits, LocksCommand, NamespaceMessage, Query, Rules, WaitLease,
-};
+use holdfast_core::{Cancel, Claim, Command, Context, Limits, LocksCommand, NamespaceMessage, Query, Rules, WaitLease};
 use holdfast_plant::{Plant, is_planted};
 
 /// The command that is carried out instead.

@@ -9,8 +9,8 @@ pub use crate::driver::Driver;
 use crate::group::Group;
 pub use crate::log_store::LogStore;
 pub use crate::reading::{read_message, read_stored, stored_samples};
-pub use crate::types::{EntryData, TypeConfig};
 use crate::types::Vote;
+pub use crate::types::{EntryData, TypeConfig};
 
 /// Whether this replica has seen for itself that the process of that one, which may have led, is gone; whichever is there
 /// now.

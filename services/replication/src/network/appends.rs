@@ -21,8 +21,10 @@ use super::client::{Peer, RpcResult, unreachable};
 use super::link::LinkError;
 use crate::types::{LogId, TypeConfig, decode};
 
-/// Appends under way to one follower.
-const PIPELINE: usize = 64;
+/// Appends under way to one follower, and their bytes, before the next one is made: a follower that is slow keeps so much
+/// of the sending and the receiving node's memory, and of the way that it shares with all other groups.
+const PIPELINE: usize = 16;
+const PIPELINE_BYTES: usize = 4 * 1024 * 1024;
 /// How long entries may take to come before a notice goes without them. Only followers wait for it, and nobody for
 /// them: what is committed is answered by the leader.
 const HOLD_NOTICE: Duration = Duration::from_millis(10);
@@ -34,6 +36,7 @@ struct Waiting {
     prev: Option<LogId>,
     last: Option<LogId>,
     sent: Instant,
+    bytes: usize,
 }
 
 /// One append stream of openraft.
@@ -94,9 +97,9 @@ where
         self.sent = last;
         let sent = Instant::now();
         match self.peer.ask_append(self.stream, request) {
-            Ok(receiver) => {
+            Ok((receiver, bytes)) => {
                 let term = request.vote.leader_id.term;
-                self.waiting.push_back(Waiting { receiver, term, prev, last, sent });
+                self.waiting.push_back(Waiting { receiver, term, prev, last, sent, bytes });
             }
             Err(error) => self.failed = Some(unreachable(error)),
         }
@@ -114,7 +117,7 @@ where
                 self.take(request);
                 continue;
             }
-            let room = self.waiting.len() < PIPELINE && !self.input.is_done();
+            let room = self.has_room() && !self.input.is_done();
             let hold_until = self.held.as_ref().map(|(_, until)| *until);
             tokio::select! {
                 biased;
@@ -135,6 +138,11 @@ where
                 () = at(hold_until) => self.send_held(),
             }
         }
+    }
+
+    fn has_room(&self) -> bool {
+        let bytes: usize = self.waiting.iter().map(|waiting| waiting.bytes).sum();
+        self.waiting.len() < PIPELINE && bytes < PIPELINE_BYTES
     }
 
     fn judge(&self, bytes: &[u8], waiting: &Waiting) -> RpcResult<StreamAppendResult<TypeConfig>> {

@@ -87,12 +87,12 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// Sends an append or a heartbeat. A heartbeat carries the clock of the term that it belongs to.
+    /// Sends an append or a heartbeat, of so many bytes. A heartbeat carries the clock of the term that it belongs to.
     pub(crate) fn ask_append(
         &self,
         stream: u64,
         request: &AppendEntriesRequest<TypeConfig>,
-    ) -> Result<AnswerReceiver, LinkError> {
+    ) -> Result<(AnswerReceiver, usize), LinkError> {
         let clock_ms = match self.append_kind {
             Kind::Heartbeat => {
                 let leads = self.leadership.borrow().filter(|leads| leads.term == request.vote.leader_id.term);
@@ -100,7 +100,9 @@ impl Peer {
             }
             _ => 0,
         };
-        self.ask(self.append_kind, stream, clock_ms, encode(request))
+        let body = encode(request);
+        let bytes = body.len();
+        Ok((self.ask(self.append_kind, stream, clock_ms, body)?, bytes))
     }
 
     /// The peer has accepted what the leader of that term sent at that time, and has its log up to that entry.

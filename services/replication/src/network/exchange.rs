@@ -10,17 +10,18 @@ use holdfast_proto::internal::raft_frame::Body;
 use holdfast_proto::internal::{Kind, RaftFrame, RaftMessage, RaftMessages};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::yield_now;
 use tokio::time::{Instant, interval};
 use tonic::Streaming;
 
 use super::link::LinkError;
-use crate::gather::gather;
+use super::send_queue::SendQueue;
 use crate::introductions::Introductions;
 
 /// Messages in one frame.
 const FRAME_MESSAGES: usize = 128;
-/// Bytes after which a frame is sent, so that it stays well below the largest message that the peer takes.
-const FRAME_BYTES: usize = 1024 * 1024;
+/// Bytes after which a frame is sent. What comes first has to wait for the frame that is on its way.
+const FRAME_BYTES: usize = 256 * 1024;
 /// Calls without an answer after which those that nobody waits for are dropped.
 const SWEEP_AT: usize = 1_024;
 /// A peer that owes answers and says nothing for that long is given up, and the connection with it: TCP itself would
@@ -45,7 +46,8 @@ pub(crate) type AnswerSender = oneshot::Sender<Result<Bytes, LinkError>>;
 pub(crate) struct Asked {
     pub(crate) question: Question,
     pub(crate) answer: AnswerSender,
-    pub(crate) room: Room,
+    /// Heartbeats, votes and transfers are small, and need none.
+    pub(crate) room: Option<Room>,
 }
 
 /// Room for the bytes of one question, given back when it is dropped.
@@ -72,7 +74,7 @@ impl Drop for Room {
 struct Call {
     answer: AnswerSender,
     asked: Instant,
-    _room: Room,
+    _room: Option<Room>,
 }
 
 /// Calls that have no answer yet, in the order in which they were asked.
@@ -103,7 +105,7 @@ pub(crate) async fn exchange(
     node: &str,
     own: &Introductions,
     is_full: &AtomicBool,
-    questions: &mut mpsc::Receiver<Asked>,
+    questions: &SendQueue,
     frames: mpsc::Sender<RaftFrame>,
     mut answers: Streaming<RaftFrame>,
 ) {
@@ -131,31 +133,26 @@ async fn silence(pending: &Mutex<Pending>) {
 
 async fn send_questions(
     own: &Introductions,
-    questions: &mut mpsc::Receiver<Asked>,
+    questions: &SendQueue,
     frames: &mpsc::Sender<RaftFrame>,
     pending: &Mutex<Pending>,
 ) {
     let mut number = 0;
-    let mut batch = Vec::with_capacity(FRAME_MESSAGES);
-    while questions.recv_many(&mut batch, FRAME_MESSAGES).await > 0 {
-        gather(questions, &mut batch, FRAME_MESSAGES).await;
-        let mut frame_bytes = 0;
-        let mut messages = Vec::with_capacity(batch.len());
-        for Asked { question, answer, room } in batch.drain(..) {
+    loop {
+        questions.filled().await;
+        // As in `gather`: what is about to be asked goes along.
+        yield_now().await;
+        // What goes first is found out when the frame can go.
+        let Ok(permit) = frames.reserve().await else { return };
+        let taken = questions.take(FRAME_MESSAGES, FRAME_BYTES);
+        let mut messages = Vec::with_capacity(taken.len());
+        for Asked { question, answer, room } in taken {
             number += 1;
             pending.lock().add(number, Call { answer, asked: Instant::now(), _room: room });
-            frame_bytes += question.body.len();
             messages.push(message(question, number));
-            if frame_bytes > FRAME_BYTES {
-                if send(own, frames, std::mem::take(&mut messages)).await.is_err() {
-                    return;
-                }
-                frame_bytes = 0;
-            }
         }
-        if !messages.is_empty() && send(own, frames, messages).await.is_err() {
-            return;
-        }
+        let messages = RaftMessages { messages, disk_is_full: !own.has_room() };
+        permit.send(RaftFrame { body: Some(Body::Messages(messages)) });
     }
 }
 
@@ -169,11 +166,6 @@ fn message(question: Question, call: u64) -> RaftMessage {
         stream: question.stream,
         clock_ms: question.clock_ms,
     }
-}
-
-async fn send(own: &Introductions, frames: &mpsc::Sender<RaftFrame>, messages: Vec<RaftMessage>) -> Result<(), ()> {
-    let messages = RaftMessages { messages, disk_is_full: !own.has_room() };
-    frames.send(RaftFrame { body: Some(Body::Messages(messages)) }).await.map_err(|_| ())
 }
 
 async fn receive_answers(

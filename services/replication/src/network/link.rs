@@ -9,7 +9,7 @@ use futures::stream::{Stream, StreamExt};
 use holdfast_plant::{Plant, is_planted};
 use holdfast_proto::internal::raft_frame::Body;
 use holdfast_proto::internal::raft_service_client::RaftServiceClient;
-use holdfast_proto::internal::{Hello, RaftFrame};
+use holdfast_proto::internal::{Hello, Kind, RaftFrame};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout};
@@ -19,18 +19,17 @@ use tonic::metadata::MetadataValue;
 use tonic::transport::Channel;
 use tonic::{Request, Streaming};
 
-use super::exchange::{Asked, Question, Room, exchange};
+use super::exchange::{AnswerSender, Asked, Question, Room, exchange};
+use super::send_queue::SendQueue;
 use super::{Credentials, DialError, Dialer, MAX_FRAME_BYTES};
 use crate::introductions::{Introductions, lease_of};
 use crate::timing::UNSAID_LEASE;
 
-/// Messages that wait to be sent to one peer; more fail at once, and openraft tries again.
-const QUEUE: usize = 4_096;
-/// Bytes of messages to one peer that have no answer yet; more fail at once. It bounds what both sides keep in memory
-/// for a peer that is slow.
+/// Bytes of appends to one peer that have no answer yet; more fail at once, and openraft tries again. It bounds what both
+/// sides keep in memory for a peer that is slow; no group can use it up alone.
 const UNANSWERED_BYTES: usize = 64 * 1024 * 1024;
-/// Frames handed to the transport ahead of what it has sent.
-const FRAMES_AHEAD: usize = 16;
+/// Frames handed to the transport ahead of what it has sent: what goes first does not go before them.
+const FRAMES_AHEAD: usize = 1;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_MOST: Duration = Duration::from_millis(500);
@@ -64,7 +63,7 @@ pub(crate) struct LinkOptions {
 pub(crate) struct Link {
     node: String,
     address: String,
-    queue: mpsc::Sender<Asked>,
+    queue: Arc<SendQueue>,
     channel: watch::Receiver<Option<Channel>>,
     refused: watch::Receiver<Option<u64>>,
     /// The latest run of the peer that was found gone.
@@ -85,7 +84,8 @@ pub(crate) struct Link {
 impl Link {
     /// Starts connecting; never gives up while the link lives.
     pub(crate) fn start(options: LinkOptions) -> Arc<Self> {
-        let (queue, questions) = mpsc::channel(QUEUE);
+        let queue = Arc::<SendQueue>::default();
+        let questions = Arc::clone(&queue);
         let (connected, channel) = watch::channel(None);
         let (refuses, refused) = watch::channel(None);
         let (node, address) = (options.node.clone(), options.address.clone());
@@ -107,8 +107,8 @@ impl Link {
             gone: gone.clone(),
         };
         let task = tokio::spawn(async move {
-            // What was kept up is dropped with the future, and with it every question that waits.
-            let _ = closing.run_until_cancelled(keep_up(options, questions, told)).await;
+            let _ = closing.run_until_cancelled(keep_up(options, &questions, told)).await;
+            questions.close();
         });
         let (streams, unanswered) = (AtomicU64::new(1), Arc::default());
         Arc::new(Self {
@@ -133,22 +133,28 @@ impl Link {
     pub(crate) fn ask(&self, question: Question) -> oneshot::Receiver<Result<Bytes, LinkError>> {
         let (answer, receiver) = oneshot::channel();
         let connected = self.channel.borrow().is_some();
-        let reason = match Room::take(&self.unanswered, question.body.len(), UNANSWERED_BYTES) {
-            _ if !connected => Some((LinkError::NotConnected(self.node.clone()), answer)),
-            None => Some((LinkError::Full(self.node.clone()), answer)),
-            Some(room) => match self.queue.try_send(Asked { question, answer, room }) {
-                Ok(()) => None,
-                Err(mpsc::error::TrySendError::Full(back)) => Some((LinkError::Full(self.node.clone()), back.answer)),
-                Err(mpsc::error::TrySendError::Closed(back)) => {
-                    Some((LinkError::Broken(self.node.clone()), back.answer))
-                }
-            },
+        let refused = if !connected {
+            Err((LinkError::NotConnected(self.node.clone()), answer))
+        } else {
+            self.enqueue(question, answer).map_err(|answer| (LinkError::Full(self.node.clone()), answer))
         };
-        if let Some((reason, answer)) = reason {
+        if let Err((reason, answer)) = refused {
             // The receiver is in our hands still.
             let _ = answer.send(Err(reason));
         }
         receiver
+    }
+
+    /// Gives the sender back when there is no room.
+    fn enqueue(&self, question: Question, answer: AnswerSender) -> Result<(), AnswerSender> {
+        let room = match question.kind {
+            Kind::Append => match Room::take(&self.unanswered, question.body.len(), UNANSWERED_BYTES) {
+                None => return Err(answer),
+                room => room,
+            },
+            _ => None,
+        };
+        self.queue.push(Asked { question, answer, room }).map_err(|asked| asked.answer)
     }
 
     /// A number for a new append stream, unique on this link.
@@ -270,7 +276,7 @@ struct Told {
     lease: watch::Sender<Duration>,
 }
 
-async fn keep_up(options: LinkOptions, mut questions: mpsc::Receiver<Asked>, told: Told) {
+async fn keep_up(options: LinkOptions, questions: &SendQueue, told: Told) {
     // The run that was met last, if its release says so.
     let mut last_met = None;
     let mut pause = RETRY_FIRST;
@@ -290,7 +296,7 @@ async fn keep_up(options: LinkOptions, mut questions: mpsc::Receiver<Asked>, tol
                 told.connected.send_replace(Some(connection.channel));
                 let (own, frames) = (&options.introductions, connection.frames);
                 tokio::select! {
-                    () = exchange(&options.node, own, &told.is_full, &mut questions, frames, connection.answers) => {}
+                    () = exchange(&options.node, own, &told.is_full, questions, frames, connection.answers) => {}
                     () = options.introductions.until_refused(&connection.store_id) => {}
                 }
                 told.connected.send_replace(None);
@@ -308,7 +314,7 @@ async fn keep_up(options: LinkOptions, mut questions: mpsc::Receiver<Asked>, tol
             }
             Err(_) => report(&options, &mut last_error, format!("no answer within {CONNECT_TIMEOUT:?}")),
         }
-        refuse_waiting(&options.node, &mut questions);
+        refuse_waiting(&options.node, questions);
         // A peer that has come back introduces itself, and need not be waited for then.
         met.mark_unchanged();
         tokio::select! {
@@ -335,8 +341,8 @@ fn is_of(gone: Option<u64>, run: u64) -> bool {
 }
 
 /// What is asked while there is no connection fails at once.
-fn refuse_waiting(node: &str, questions: &mut mpsc::Receiver<Asked>) {
-    while let Ok(asked) = questions.try_recv() {
+fn refuse_waiting(node: &str, questions: &SendQueue) {
+    for asked in questions.take(usize::MAX, usize::MAX) {
         let _ = asked.answer.send(Err(LinkError::NotConnected(node.to_owned())));
     }
 }

@@ -7,6 +7,7 @@ mod connections;
 mod exchange;
 mod lane;
 mod link;
+mod send_queue;
 mod server;
 mod snapshot;
 

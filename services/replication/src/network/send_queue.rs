@@ -1,0 +1,207 @@
+//! What waits to be sent to one peer node.
+//!
+//! Heartbeats, votes and transfers keep the leaders of all groups; they are small, and go before everything else. The
+//! appends of all groups come after them, in turn, so that a busy group delays the others by one append each.
+
+use std::collections::{HashMap, VecDeque};
+
+use holdfast_proto::internal::Kind;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::exchange::Asked;
+
+/// Heartbeats, votes and transfers that wait; more fail at once, and openraft tries again.
+const URGENT: usize = 4_096;
+/// Appends that wait, of all groups. Each group bounds its own (see `appends`), so this is met by hundreds of busy ones.
+const APPENDS: usize = 4_096;
+
+/// Questions in the order in which they are to be sent.
+#[derive(Default)]
+pub(crate) struct SendQueue {
+    waiting: Mutex<Waiting>,
+    filled: Notify,
+}
+
+#[derive(Default)]
+struct Waiting {
+    urgent: VecDeque<Asked>,
+    /// By the replica that sends them; none is empty.
+    appends: HashMap<u64, VecDeque<Asked>>,
+    /// Whose append is next.
+    turns: VecDeque<u64>,
+    appends_len: usize,
+    /// Nobody takes anything any more.
+    is_closed: bool,
+}
+
+impl SendQueue {
+    /// Adds a question, or gives it back when there are too many, or the queue is closed.
+    pub(crate) fn push(&self, asked: Asked) -> Result<(), Asked> {
+        self.waiting.lock().push(asked)?;
+        self.filled.notify_one();
+        Ok(())
+    }
+
+    /// Drops what waits, and takes nothing any more.
+    pub(crate) fn close(&self) {
+        *self.waiting.lock() = Waiting { is_closed: true, ..Waiting::default() };
+    }
+
+    /// Waits until there is something to send. For one caller at a time.
+    pub(crate) async fn filled(&self) {
+        while self.waiting.lock().is_empty() {
+            self.filled.notified().await;
+        }
+    }
+
+    /// Takes what goes into the next frame: so many messages at most, and no more after so many bytes.
+    pub(crate) fn take(&self, messages: usize, bytes: usize) -> Vec<Asked> {
+        let mut waiting = self.waiting.lock();
+        let mut taken = Vec::new();
+        let mut size = 0;
+        while taken.len() < messages && size < bytes {
+            let Some(asked) = waiting.pop() else { break };
+            size += asked.question.body.len();
+            taken.push(asked);
+        }
+        taken
+    }
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.urgent.is_empty() && self.turns.is_empty()
+    }
+
+    fn push(&mut self, asked: Asked) -> Result<(), Asked> {
+        if self.is_closed {
+            return Err(asked);
+        }
+        let group = asked.question.from;
+        if asked.question.kind != Kind::Append {
+            if self.urgent.len() >= URGENT {
+                return Err(asked);
+            }
+            self.urgent.push_back(asked);
+            return Ok(());
+        }
+        if self.appends_len >= APPENDS {
+            return Err(asked);
+        }
+        self.appends_len += 1;
+        let of_group = self.appends.entry(group).or_default();
+        if of_group.is_empty() {
+            self.turns.push_back(group);
+        }
+        of_group.push_back(asked);
+        Ok(())
+    }
+
+    fn pop(&mut self) -> Option<Asked> {
+        if let Some(urgent) = self.urgent.pop_front() {
+            return Some(urgent);
+        }
+        let group = self.turns.pop_front()?;
+        let of_group = self.appends.get_mut(&group)?;
+        let asked = of_group.pop_front();
+        self.appends_len -= 1;
+        if of_group.is_empty() {
+            self.appends.remove(&group);
+        } else {
+            self.turns.push_back(group);
+        }
+        asked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use futures::FutureExt;
+    use tokio::sync::oneshot;
+
+    use super::super::exchange::Question;
+    use super::*;
+
+    fn asked(from: u64, kind: Kind, bytes: usize) -> Asked {
+        let body = Bytes::from(vec![0; bytes]);
+        let question = Question { from, to: 1, kind, stream: 0, clock_ms: 0, body };
+        Asked { question, answer: oneshot::channel().0, room: None }
+    }
+
+    fn put(queue: &SendQueue, from: u64, kind: Kind, bytes: usize) -> bool {
+        queue.push(asked(from, kind, bytes)).is_ok()
+    }
+
+    /// Who sends what in the next frame.
+    fn frame(queue: &SendQueue, messages: usize, bytes: usize) -> Vec<(u64, Kind)> {
+        queue.take(messages, bytes).into_iter().map(|asked| (asked.question.from, asked.question.kind)).collect()
+    }
+
+    #[test]
+    fn what_keeps_leaders_goes_first_however_many_appends_wait() {
+        let queue = SendQueue::default();
+        while put(&queue, 1, Kind::Append, 1_000) {}
+        for kind in [Kind::Heartbeat, Kind::Vote, Kind::PreVote, Kind::TransferLeader] {
+            assert!(put(&queue, 2, kind, 100), "appends take none of its room");
+        }
+        let first = frame(&queue, 5, 1_000_000);
+        let urgent = [Kind::Heartbeat, Kind::Vote, Kind::PreVote, Kind::TransferLeader];
+        assert_eq!(first[..4], urgent.map(|kind| (2, kind)));
+        assert_eq!(first[4], (1, Kind::Append));
+    }
+
+    #[test]
+    fn groups_take_turns_and_each_keeps_its_own_order() {
+        let queue = SendQueue::default();
+        for bytes in 1..=4 {
+            assert!(put(&queue, 7, Kind::Append, bytes));
+        }
+        for group in [8, 9] {
+            assert!(put(&queue, group, Kind::Append, 10));
+        }
+        let order: Vec<(u64, usize)> =
+            queue.take(10, 1_000).iter().map(|asked| (asked.question.from, asked.question.body.len())).collect();
+        assert_eq!(order, [(7, 1), (8, 10), (9, 10), (7, 2), (7, 3), (7, 4)]);
+        assert!(queue.take(10, 1_000).is_empty() && queue.filled().now_or_never().is_none());
+    }
+
+    #[test]
+    fn a_frame_ends_with_the_message_that_fills_it() {
+        let queue = SendQueue::default();
+        for _ in 0..4 {
+            assert!(put(&queue, 7, Kind::Append, 400));
+        }
+        assert_eq!([frame(&queue, 9, 500).len(), frame(&queue, 1, 500).len(), frame(&queue, 9, 1).len()], [2, 1, 1]);
+    }
+
+    #[tokio::test]
+    async fn what_comes_while_nobody_waits_is_found() {
+        let queue = SendQueue::default();
+        assert!(put(&queue, 7, Kind::Heartbeat, 1));
+        queue.filled().await;
+        assert_eq!(frame(&queue, 9, 9).len(), 1);
+        // Told of what was taken already.
+        assert!(queue.filled().now_or_never().is_none());
+    }
+
+    #[test]
+    fn more_than_fits_is_given_back() {
+        let queue = SendQueue::default();
+        for kind in [Kind::Heartbeat, Kind::Append] {
+            let taken = (0..10_000).take_while(|_| put(&queue, 1, kind, 1)).count();
+            assert_eq!(taken, 4_096);
+        }
+    }
+
+    #[test]
+    fn who_waits_in_a_queue_that_closes_is_told() {
+        let queue = SendQueue::default();
+        let (answer, mut receiver) = oneshot::channel();
+        assert!(queue.push(Asked { answer, ..asked(1, Kind::Append, 1) }).is_ok());
+        queue.close();
+        assert_eq!(receiver.try_recv().unwrap_err(), oneshot::error::TryRecvError::Closed);
+        assert!(!put(&queue, 1, Kind::Heartbeat, 1));
+    }
+}
