@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdfast_replication::Reads;
+use holdfast_replication::{LogLimits, Reads};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -34,6 +34,8 @@ pub(crate) struct Plan {
     pub(crate) snapshot_after: u64,
     /// Entries kept behind a snapshot.
     pub(crate) keep_entries: u64,
+    /// The same in bytes.
+    pub(crate) log_limits: LogLimits,
     /// How much faster than the others each node's monotonic clock runs, in millionths.
     pub(crate) drift_ppm: Vec<u32>,
     /// Whether there are traps among the faults.
@@ -71,6 +73,7 @@ impl Plan {
             // Small, so that snapshots and purged logs are part of most runs.
             snapshot_after: rng.random_range(10..200),
             keep_entries: rng.random_range(0..50),
+            log_limits: log_limits(&mut rng_of(seed, "log limits")),
             drift_ppm: (0..nodes).map(|_| [0, 0, 300, 900][rng.random_range(0..4)]).collect(),
             traps,
             hot: rng.random_bool(if traps { 0.8 } else { 0.2 }),
@@ -79,6 +82,14 @@ impl Plan {
             quiet: [1, 2, 4, 8][rng.random_range(0..4)],
         }
     }
+}
+
+/// So small in every other run that they are met before those of entries.
+fn log_limits(rng: &mut StdRng) -> LogLimits {
+    if rng.random_bool(0.5) {
+        return LogLimits::default();
+    }
+    LogLimits { snapshot_after: rng.random_range(2_000..40_000), keep: rng.random_range(0..10_000) }
 }
 
 /// A generator for one purpose: what one part of the simulation draws does not change what another one does.
