@@ -1,6 +1,6 @@
 //! Faults can be planted for tests; nothing that is built for use may be able to.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use holdfast_tidy::packages::Workspace;
 use holdfast_tidy::{assert_none, root};
@@ -49,6 +49,30 @@ fn the_tools_build_no_armed_program() {
         }
     }
     assert_none(&findings);
+}
+
+/// Bounds that are not those of the rules are for tests: some of them plant a fault in the core.
+#[test]
+fn programs_take_their_bounds_from_the_rules() {
+    let mut findings = Vec::new();
+    let is_for_tests = |file: &Path| file.components().any(|part| part.as_os_str() == "tests");
+    for folder in ["services", "clients", "cmd"] {
+        for file in rust_files(&root().join(folder)).into_iter().filter(|file| !is_for_tests(file)) {
+            let text = std::fs::read_to_string(&file).unwrap();
+            let own =
+                ["ShardCore::with_bounds(", "::restore_with_bounds(", "search_falls_back_after: Some", "Bounds::tiny("];
+            let lines = text.lines().filter(|line| own.iter().any(|own| line.contains(own)));
+            findings.extend(lines.map(|line| format!("{}: {line}", file.display())));
+        }
+    }
+    assert_none(&findings);
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+    let files = files.into_iter().filter(|file| file.extension().is_some_and(|extension| extension == "rs"));
+    files.chain(folders.iter().flat_map(|folder| rust_files(folder))).collect()
 }
 
 /// The file, or all files of the folder, that are text.

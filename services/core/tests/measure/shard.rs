@@ -2,8 +2,9 @@
 
 use holdfast_core::shard::{Application, ShardCore};
 use holdfast_core::{
-    AccountId, Acquire, AcquireOutcome, Answer, Claim, Command, Context, Incarnation, Limits, LocksCommand, Metadata,
-    Mode, NamespaceMessage, NamespaceRef, OpenSession, Owner, Path, Release, Reply, RequestId, Rules, ToRelease, Wait,
+    AccountId, Acquire, AcquireOutcome, Answer, Bounds, Claim, Command, Context, Incarnation, Limits, LocksCommand,
+    Metadata, Mode, NamespaceMessage, NamespaceRef, OpenSession, Owner, Path, Release, Reply, RequestId, Rules,
+    ToRelease, Wait,
 };
 
 pub(crate) struct Shard {
@@ -19,9 +20,14 @@ fn path(segments: &[&str]) -> Path {
     Path(segments.iter().map(|segment| (*segment).to_owned()).collect())
 }
 
+/// Those of the rules, with as many owners as wait and are waited for as there may be otherwise.
+fn bounds() -> Bounds {
+    Bounds { tangled_owners: u64::MAX, tangled_claims: u64::MAX, ..Bounds::of(Rules::HIGHEST) }
+}
+
 impl Shard {
     pub(crate) fn new() -> Self {
-        let mut shard = Self { core: ShardCore::new(Application::Locks, "locks_00"), now_ms: 1_000 };
+        let mut shard = Self { core: ShardCore::with_bounds(Application::Locks, "locks_00", bounds()), now_ms: 1_000 };
         let limits = Limits {
             max_waiting_per_namespace: 1_000_000,
             max_waiting_per_lock: 1_000_000,
@@ -33,6 +39,11 @@ impl Shard {
         let message = NamespaceMessage::Open { namespace: namespace(), limits };
         shard.apply(LocksCommand::Deliver { source: "namespaces_00".into(), number: 1, message });
         shard
+    }
+
+    /// What is restored from a snapshot of this one.
+    pub(crate) fn restored(&self, chunks: &[Vec<u8>]) -> ShardCore {
+        ShardCore::restore_with_bounds(Application::Locks, "locks_00", chunks, bounds()).expect("it was just taken")
     }
 
     pub(crate) fn advance(&mut self, ms: u64) {

@@ -3,7 +3,6 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use holdfast_core::shard::{Application, ShardCore};
 use holdfast_core::{Answer, Mode, Query, Wait};
 
 use crate::alone;
@@ -166,7 +165,7 @@ fn pairs_of_acquire_and_release() {
             let bytes: usize = chunks.iter().map(Vec::len).sum();
             println!("snapshot of {held}: {:?}, {bytes} bytes", start.elapsed());
             let start = Instant::now();
-            ShardCore::restore(Application::Locks, "locks_00", &chunks).expect("it was just taken");
+            shard.restored(&chunks);
             println!("restore of {held}: {:?}", start.elapsed());
         }
     }
