@@ -45,6 +45,24 @@ async fn serves(rest: &Rest, lock: &str) {
     assert!(asked.elapsed() < SERVED_WITHIN, "{:?}", asked.elapsed());
 }
 
+/// How many requests wait, and why that of one thread of the session does.
+async fn waits_of(rest: &Rest, holder: &str) -> (usize, Value) {
+    let (mut count, mut reason, mut token) = (0, Value::Null, String::new());
+    loop {
+        let page = rest.call(&format!("GET /v1/namespaces/ns/waits?page_size=1000{token}")).await.ok();
+        for wait in page["waits"].as_array().expect("a list") {
+            count += 1;
+            if wait["holder"] == holder {
+                reason = wait["reason"].clone();
+            }
+        }
+        match page["next_page_token"].as_str() {
+            Some(next) => token = format!("&page_token={next}"),
+            None => return (count, reason),
+        }
+    }
+}
+
 /// `t` stands behind `y`, who stands behind `z` without waiting for it, since `z` waits for `y`. Whoever does not look
 /// that far takes `y` to wait for `t`, which would let `t` go first.
 fn one_behind_another() -> Vec<Value> {
@@ -72,7 +90,7 @@ async fn thousands_that_wait_for_one_another_on_one_connection_stop_nobody_and_a
     let tenant = tenant(&server).await;
     tenant.namespace("ns").await;
     let mut socket = Socket::connect(&tenant.rest).await;
-    let session = socket.open(600_000).await;
+    socket.open(600_000).await;
     let answers = says(&mut socket, &one_behind_another()).await;
     let stands = answers.last().expect("there are answers");
     assert_eq!((&stands["request_id"], &stands["state"]), (&json!("t waits"), &json!("ENQUEUED")), "{stands}");
@@ -84,9 +102,8 @@ async fn thousands_that_wait_for_one_another_on_one_connection_stop_nobody_and_a
     let server = Standalone::start(&data_dir, &[]);
     let rest = Rest::new(server.address(), &tenant.rest.key);
     serves(&rest, "after-a-kill").await;
-    let mut socket = Socket::connect(&rest).await;
-    socket.resume(&session, 600_000).await;
-    let answers = says(&mut socket, &[lock("t", "t waits", &["l"])]).await;
-    assert_eq!(answers[0]["state"], "ENQUEUED", "{}", answers[0]);
+    let (waiting, reason) = waits_of(&rest, "t").await;
+    assert_eq!((&reason["code"], &reason["blockers"][0]["holder"]), (&json!("QUEUED"), &json!("y")), "{reason}");
+    assert_eq!(waiting, 3 + 2 * TANGLED - refused, "everybody waits who waited");
     serves(&rest, "at-last").await;
 }
