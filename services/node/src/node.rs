@@ -214,6 +214,15 @@ impl Node {
         self.led().map(|(replica, term)| (replica.group.replica(), term)).collect()
     }
 
+    /// Every replica of this node that has won an election, with its shard and the term, whether or not it serves by now.
+    pub fn elected(&self) -> Vec<(String, u64, u64)> {
+        let elected = |replica: &Arc<Replica>| {
+            let (shard, id) = (replica.group.shard().to_owned(), replica.group.replica());
+            replica.group.elected_in().map(|term| (shard, id, term))
+        };
+        self.shared.replicas().iter().filter_map(elected).collect()
+    }
+
     /// Shards whose state this node would answer from under its lease just now, and in which term.
     pub fn leases(&self) -> Vec<(String, u64)> {
         let held = self.led().filter(|(replica, term)| replica.group.has_lease(*term));
