@@ -8,7 +8,7 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)
 export ROCKSDB_STATIC ?= 1
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup build run cluster test console-shots explore deploy deploy-check backup-of-a-million bench profile tenants bench-core sim plants models chaos faults failover fuzz fuzz-guided verify fix clean clean-all
+.PHONY: help setup build run cluster test console-shots explore deploy deploy-check backup-of-a-million bench profile tenants bench-core sim plants panics models chaos faults failover fuzz fuzz-guided verify fix clean clean-all
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -95,6 +95,14 @@ plants: setup ## Plant faults in simulated clusters, and see after how many seed
 	cargo test --release -p holdfast-sim-tests -p holdfast-replication --test group \
 		--features holdfast-sim-tests/plant --target-dir "$(CARGO_TARGET_DIR)/planted" \
 		-- --ignored --nocapture every_planted_fault_breaks_its_test
+
+# Runs of the same source add up in this file, over as many calls as it takes.
+EVIDENCE ?= docs/evidence/panics.jsonl
+
+panics: setup ## Simulate clusters whose tasks and state machines panic, until SEEDS=n (2000) of this source are on record.
+	cargo build --release -p holdfast-sim-tests --examples --features plant --target-dir "$(CARGO_TARGET_DIR)/planted"
+	@SEEDS=$(or $(SEEDS),2000) "$(CARGO_TARGET_DIR)/planted/release/examples/holdfast-sim" --panics \
+		$(if $(SEED),,--evidence "$(EVIDENCE)" --source "$$(tools/sim-source)") $(ARGS)
 
 models: ## Check the models in docs/models with TLC (half an hour; SHORT=1: two minutes), all or ONLY="name ..."; RESUME=1.
 	@if command -v python3 >/dev/null; then \

@@ -27,6 +27,10 @@ pub struct Run {
     pub calm: bool,
     /// With a digest over every packet.
     pub packets: bool,
+    /// A short run with less of everything.
+    pub short: bool,
+    /// With panics in the midst of the work of tasks and state machines, in a build that is armed.
+    pub panics: bool,
     /// With a planted fault, in a build that is armed.
     pub plant: Option<String>,
     /// How long clients work and faults happen, instead of what the seed says.
@@ -52,7 +56,9 @@ impl Run {
         command.arg(ENDS_WITHIN.as_secs().to_string()).arg(&program);
         // Whoever runs this may have set a seed for something else.
         command.env_remove("SEED").arg("--seed").arg(self.seed.to_string());
-        for (flag, is_set) in [("--calm", self.calm), ("--packets", self.packets)] {
+        let flags =
+            [("--calm", self.calm), ("--packets", self.packets), ("--short", self.short), ("--panics", self.panics)];
+        for (flag, is_set) in flags {
             command.args(is_set.then_some(flag));
         }
         if let Some(plant) = &self.plant {
@@ -95,8 +101,13 @@ impl Found {
 
     /// For how long clients worked and faults happened.
     pub fn chaos(&self) -> Option<Duration> {
-        let millis = self.text.split_whitespace().skip_while(|word| *word != "chaos_ms").nth(1)?;
-        millis.parse().ok().map(Duration::from_millis)
+        self.figure("chaos_ms").map(Duration::from_millis)
+    }
+
+    /// A figure that the run gave of itself.
+    pub fn figure(&self, name: &str) -> Option<u64> {
+        let first = self.text.lines().next()?;
+        first.split_whitespace().skip_while(|word| *word != name).nth(1)?.parse().ok()
     }
 
     /// The checkers that found something, in the order of their findings.
@@ -138,6 +149,7 @@ mod tests {
         let found = Found { is_nothing: false, text: text.to_owned(), errors: String::new() };
         assert!(found.is_whole());
         assert_eq!(found.chaos(), Some(Duration::from_millis(1_500)));
+        assert_eq!((found.figure("calls"), found.figure("panics")), (Some(9), None));
         assert_eq!(found.checkers(), ["history", "events"]);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use holdfast_core::{Claim, Mode, Owner, Path};
 use holdfast_gateway::service::{CreateAccount, CreateApiKey, LimitsPatch, UpdateAccount};
-use holdfast_gateway::{ApiResult, CallContext, Gateway, GatewayOptions, Service};
+use holdfast_gateway::{ApiResult, CallContext, Code, Gateway, GatewayOptions, Service};
 use tokio::time::sleep;
 
 use crate::client::{Client, STABLE_NAMESPACES, watch};
@@ -105,9 +105,20 @@ async fn new_tenant(world: &World, service: &Service, number: usize) -> ApiResul
     Ok(Tenant { account, api_key: key.api_key })
 }
 
-/// Takes and releases a lock in every namespace that stays, trying until it succeeds.
+/// Takes and releases a lock in every namespace that stays, and makes and deletes a namespace of every tenant, trying
+/// until it succeeds: so every shard of locks and of names has to write, and to tell others what they must know.
 async fn probe_all(world: &World, mut client: Client) {
     for tenant in world.tenants() {
+        // What was done without an answer is refused when it is done again.
+        let made = |answer: &Answer| matches!(answer, Answer::Namespace { .. } | Answer::Refused(Code::AlreadyExists));
+        let gone = |answer: &Answer| matches!(answer, Answer::Done | Answer::Refused(Code::NamespaceNotFound));
+        let name = client.name().replace('.', "-");
+        while !made(&client.call(&tenant, &name, Op::CreateNamespace).await) {
+            sleep(PAUSE).await;
+        }
+        while !gone(&client.call(&tenant, &name, Op::DeleteNamespace { id: None }).await) {
+            sleep(PAUSE).await;
+        }
         for namespace in STABLE_NAMESPACES {
             let path = Path::flat(format!("probe of {}", client.name()));
             let owner = Owner::Process("probe".to_owned());

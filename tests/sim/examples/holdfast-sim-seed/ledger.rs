@@ -236,11 +236,16 @@ fn mark(state: &ShardCore) -> Mark {
 }
 
 /// A digest of everything that the state has.
-pub(crate) fn digest(state: &ShardCore) -> StateDigest {
+fn digest(state: &ShardCore) -> StateDigest {
+    digest_of(&state.snapshot())
+}
+
+/// Of a snapshot.
+pub(crate) fn digest_of(chunks: &[Vec<u8>]) -> StateDigest {
     let mut hasher = Sha256::new();
-    for chunk in state.snapshot() {
+    for chunk in chunks {
         hasher.update((chunk.len() as u64).to_be_bytes());
-        hasher.update(&chunk);
+        hasher.update(chunk);
     }
     hasher.finalize().into()
 }

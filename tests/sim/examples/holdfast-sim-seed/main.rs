@@ -41,6 +41,8 @@ use plan::Plan;
 use simulation::{Report, run};
 use trace::PacketDigest;
 
+const NOT_ARMED: &str = "this build is not armed; build it with `--features plant`";
+
 #[derive(Parser)]
 struct Args {
     /// Which run.
@@ -52,6 +54,12 @@ struct Args {
     /// Plant a fault in the cluster, in a build that is armed.
     #[arg(long)]
     plant: Option<String>,
+    /// A short run with less of everything.
+    #[arg(long)]
+    short: bool,
+    /// Let tasks and state machines panic in the midst of their work, in a build that is armed.
+    #[arg(long)]
+    panics: bool,
     /// How long clients work and faults happen, instead of what the seed says.
     #[arg(long)]
     chaos_ms: Option<u64>,
@@ -71,8 +79,11 @@ fn main() -> Result<ExitCode> {
     if let Some(name) = &args.plant {
         let Some(plant) = Plant::from_name(name) else { bail!("there is no fault named {name:?} to plant") };
         if !holdfast_plant::plant(plant) {
-            bail!("this build is not armed; build it with `--features plant`");
+            bail!("{NOT_ARMED}");
         }
+    }
+    if args.panics && !cfg!(feature = "plant") {
+        bail!("{NOT_ARMED}");
     }
     mad_turmoil::rand::set_rng(rand10::rngs::StdRng::seed_from_u64(args.seed));
     let clocks = mad_turmoil::time::SimClocksGuard::init();
@@ -83,7 +94,11 @@ fn main() -> Result<ExitCode> {
     });
     tracing_subscriber::registry().with(digest).with(logs).init();
     let mut plan = Plan::of_seed(args.seed);
+    if args.short {
+        plan = plan.short();
+    }
     plan.faults = !args.calm;
+    plan.panics = args.panics;
     if let Some(chaos_ms) = args.chaos_ms {
         plan.chaos = Duration::from_millis(chaos_ms);
     }
@@ -99,7 +114,7 @@ fn main() -> Result<ExitCode> {
 
 fn tell(report: &Report, packets: &str) {
     println!(
-        "seed {} violations {} chaos_ms {} calls {} entries {} events {} faults {} simulated_ms {} healed_ms {} digest \
+        "seed {} violations {} chaos_ms {} calls {} entries {} events {} faults {} panics {} simulated_ms {} healed_ms {} digest \
          {} packets {packets}",
         report.seed,
         report.violations.len(),
@@ -108,6 +123,7 @@ fn tell(report: &Report, packets: &str) {
         report.entries,
         report.events,
         report.faults,
+        report.panics,
         report.simulated.as_millis(),
         report.healed_after.as_millis(),
         report.digest,

@@ -9,6 +9,9 @@ use rand::{Rng, SeedableRng};
 /// Nodes, and replicas of each shard.
 const SIZES: [(usize, u32); 6] = [(3, 3), (3, 3), (3, 3), (4, 3), (5, 3), (5, 5)];
 
+/// The longest hold, wait and session of a short run.
+const SHORT_MS: u64 = 1_500;
+
 /// One run, before it begins.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
@@ -45,13 +48,33 @@ pub(crate) struct Plan {
     /// A gateway whose clients look and keep their sessions alive, and change nothing: it is the last to hear of a new
     /// leader.
     pub(crate) onlookers: Option<usize>,
+    /// Whether tasks and state machines panic in the midst of their work, which only an armed build can do.
+    pub(crate) panics: bool,
     /// Whether anything goes wrong at all.
     pub(crate) faults: bool,
+    /// Nothing is asked for longer than that, if there is a shorter choice.
+    pub(crate) longest_ms: u64,
     /// How many times as long it is quiet between faults than in the worst runs.
     pub(crate) quiet: u32,
 }
 
 impl Plan {
+    /// The same with as little in it as faults need: several times as many of them go through in an hour.
+    pub(crate) fn short(self) -> Self {
+        let mut rng = rng_of(self.seed, "short");
+        Self {
+            nodes: 3,
+            replicas: 3,
+            shards: 1,
+            clients: rng.random_range(3..=5),
+            chaos: Duration::from_millis(rng.random_range(3_000..5_000)),
+            drift_ppm: self.drift_ppm.into_iter().take(3).collect(),
+            quiet: 1,
+            longest_ms: SHORT_MS,
+            ..self
+        }
+    }
+
     /// The plan of a seed.
     pub(crate) fn of_seed(seed: u64) -> Self {
         let mut rng = rng_of(seed, "plan");
@@ -78,7 +101,9 @@ impl Plan {
             traps,
             hot: rng.random_bool(if traps { 0.8 } else { 0.2 }),
             onlookers: (traps || rng.random_bool(0.3)).then_some(1),
+            panics: false,
             faults: true,
+            longest_ms: u64::MAX,
             quiet: [1, 2, 4, 8][rng.random_range(0..4)],
         }
     }

@@ -78,6 +78,8 @@ pub(crate) struct World {
     pub(crate) served: Mutex<Vec<usize>>,
     pub(crate) hosts: Hosts,
     pub(crate) watched: Watched,
+    /// Panics that were planned and struck.
+    pub(crate) panics: AtomicU64,
     stage: AtomicU8,
     /// Violations, in the order in which they were noticed.
     violations: Mutex<Vec<String>>,
@@ -116,6 +118,7 @@ impl World {
             served: Mutex::default(),
             hosts: Hosts::default(),
             watched: Watched::default(),
+            panics: AtomicU64::new(0),
             stage: AtomicU8::new(Stage::Setup as u8),
             violations: Mutex::default(),
             journal: Mutex::default(),

@@ -49,8 +49,8 @@ pub(crate) fn direct_grant(command: &LocksCommand, reply: &Reply) -> Option<Gran
 }
 
 /// After the clock has moved, nobody is left whose wait was over by then.
-pub(crate) fn nobody_waits_too_long(waits: &[WaitView], clock_ms: u64, find: &mut dyn FnMut(String)) {
-    for wait in waits {
+pub(crate) fn nobody_waits_too_long(look: &Look, clock_ms: u64, find: &mut dyn FnMut(String)) {
+    for wait in look.scenes.values().flat_map(|scene| &scene.waits) {
         if wait.ends_at_ms.is_some_and(|ends| ends <= clock_ms) {
             find(format!("[waits end] {wait:?} still waits at {clock_ms}"));
         }
@@ -59,7 +59,7 @@ pub(crate) fn nobody_waits_too_long(waits: &[WaitView], clock_ms: u64, find: &mu
 
 /// Everything that must hold after an entry.
 pub(crate) fn check(step: &Step<'_>, clock_ms: u64, find: &mut dyn FnMut(String)) {
-    for life in step.after.waits.keys() {
+    for life in step.after.changed(step.before) {
         no_conflict(step.after, life, find);
         tokens_rise(step, life, find);
     }
@@ -111,7 +111,8 @@ fn tokens_rise(step: &Step<'_>, life: &NamespaceRef, find: &mut dyn FnMut(String
 
 /// The highest token that was given up to an entry.
 pub(crate) fn highest_token(step: &Step<'_>) -> u64 {
-    let shown = step.after.waits.keys().flat_map(|life| step.after.holds(life)).map(|hold| hold.view.fencing_token);
+    let shown =
+        step.after.changed(step.before).flat_map(|life| step.after.holds(life)).map(|hold| hold.view.fencing_token);
     let settled = step.effects.iter().filter_map(|effect| match effect {
         Effect::Settled { outcome: AcquireOutcome::Granted { fencing_token }, .. } => Some(*fencing_token),
         _ => None,

@@ -6,18 +6,23 @@ use std::time::Duration;
 
 use holdfast_core::shard::{Application, ShardCore};
 use holdfast_core::{
-    AccountId, AcquireOutcome, Answer, Command, Context, Effect, Event, EventKind, Incarnation, LockState,
-    LocksCommand, NamespaceMessage, NamespaceRef, Owner, Path, Query, Reason, Refusal, Release, Reply, Rules,
+    AccountId, AcquireOutcome, Answer, Cancel, Command, Context, Effect, Event, EventKind, Incarnation, LockState,
+    LocksCommand, NamespaceMessage, NamespaceRef, Owner, Path, Phase, Query, Reason, Refusal, Release, Reply, Rules,
     SessionEnd, ToRelease, WaitId, codec,
 };
 
 use super::invariants::{self, Grant, Step};
-use super::look::{self, Hold, Look, seen};
+use super::look::{Hold, Look, Touched, seen};
+use super::promises::GivenBack;
+use super::twins::Twin;
 use crate::history::{CALL_KEY, SeenLock};
-use crate::ledger::{Entry, Restore, digest};
+use crate::ledger::{Entry, Restore, digest_of};
 
 /// Most events that one entry can make here.
 const EVENTS: u32 = 1_000;
+
+/// Steps after which it is looked at everything, whatever a step can have changed.
+const LOOK_AT_ALL_EVERY: usize = 64;
 
 /// What a command came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,6 +90,7 @@ pub(crate) struct Replayed {
     pub(crate) events: BTreeMap<NamespaceRef, Vec<Event>>,
     pub(crate) sessions: BTreeMap<String, SessionLife>,
     pub(crate) expiries: Vec<Expiry>,
+    pub(crate) given_back: Vec<GivenBack>,
     /// Calls that wait, by their place in the queue.
     waits: BTreeMap<WaitId, Vec<usize>>,
     /// Waits that the present entry has ended so far.
@@ -99,15 +105,24 @@ struct Settled {
     paths: Vec<Path>,
 }
 
-/// How a shard looks, from step to step.
-#[derive(Default)]
+/// The model on its way through the log: the core, its twins, and how everything looks.
 struct Watching {
+    core: ShardCore,
+    twins: Vec<Twin>,
     look: Look,
+    steps: usize,
     highest_token: u64,
+    replayed: Replayed,
 }
 
 /// Runs every command, and compares every answer and every state.
-pub(crate) fn replay(shard: &str, entries: &[Entry], restores: Vec<Restore>, findings: &mut Vec<String>) -> Replayed {
+pub(crate) fn replay(
+    shard: &str,
+    entries: &[Entry],
+    restores: Vec<Restore>,
+    twins: Vec<Twin>,
+    findings: &mut Vec<String>,
+) -> Replayed {
     let mut restores: Vec<(Restore, bool)> = restores
         .into_iter()
         .map(|restore| {
@@ -115,74 +130,100 @@ pub(crate) fn replay(shard: &str, entries: &[Entry], restores: Vec<Restore>, fin
             (restore, is_empty)
         })
         .collect();
-    let mut replayed = Replayed { revisions: vec![0], ..Replayed::default() };
-    let mut core = ShardCore::new(Application::Locks, shard);
-    let mut watching = Watching::default();
+    let mut watching = Watching {
+        core: ShardCore::new(Application::Locks, shard),
+        twins,
+        look: Look::default(),
+        steps: 0,
+        highest_token: 0,
+        replayed: Replayed { revisions: vec![0], ..Replayed::default() },
+    };
     for (at, entry) in entries.iter().enumerate() {
         let mut find = |what: String| findings.push(format!("{shard}: entry {at}: {what}"));
-        let context = Context { now_ms: entry.stamp.now_ms, wall_ms: entry.stamp.wall_ms, rules: Rules::ONE };
-        core.advance(&context);
-        for life in watching.look.waits.keys() {
-            invariants::nobody_waits_too_long(&look::waits(&core, life), core.clock_ms(), &mut find);
-        }
-        watching.step(&mut replayed, &mut core, (at, entry), None, &mut find);
-        for (bytes, recorded) in entry.commands.iter().zip(&entry.replies) {
-            let Ok(command) = codec::decode::<Command>(bytes) else {
-                find("[model] has a command that can't be read".to_owned());
-                continue;
-            };
-            let reply = core.apply(&context, &command);
-            if codec::encode(&reply) != *recorded {
-                find(format!("[model] {command:?} was answered {:?}, not {reply:?}", codec::decode::<Reply>(recorded)));
-            }
-            let mut granted = None;
-            if let Command::Locks(command) = command.inner() {
-                replayed.command(at, command, &reply);
-                granted = invariants::direct_grant(command, &reply);
-            }
-            watching.step(&mut replayed, &mut core, (at, entry), granted, &mut find);
-        }
-        replayed.revisions.push(core.revision());
-        replayed.tell_settled(at);
+        watching.entry((at, entry), &mut find);
+        let state = watching.core.snapshot();
+        watching.twins.iter().for_each(|twin| twin.compare(&state, &mut find));
+        let state = digest_of(&state);
         let restores = restores.iter_mut().filter(|(restore, _)| restore.places.contains(&(at + 1)));
-        for (restore, is_right) in restores {
-            *is_right |= restore.state == digest(&core);
-        }
-        if entry.state.is_some_and(|state| state != digest(&core)) {
+        restores.for_each(|(restore, is_right)| *is_right |= restore.state == state);
+        if entry.state.is_some_and(|recorded| recorded != state) {
             find("[model] left another state than the model has".to_owned());
-            return replayed;
+        }
+        // What differs once differs on and on.
+        if !findings.is_empty() {
+            return watching.replayed;
         }
     }
     for (restore, _) in restores.iter().filter(|(_, is_right)| !is_right) {
         let node = restore.node + 1;
         findings.push(format!("{shard}: [model] node {node} restored a snapshot of a state that the model never had"));
     }
-    replayed
+    watching.replayed
 }
 
 impl Watching {
+    fn entry(&mut self, (at, entry): (usize, &Entry), find: &mut dyn FnMut(String)) {
+        let context = Context { now_ms: entry.stamp.now_ms, wall_ms: entry.stamp.wall_ms, rules: Rules::ONE };
+        let is_due = self.core.next_deadline_ms().is_some_and(|due| due <= context.now_ms);
+        self.core.advance(&context);
+        self.twins.iter_mut().for_each(|twin| twin.advance(&context));
+        self.step((at, entry), if is_due { Touched::Any } else { Touched::Nothing }, None, find);
+        invariants::nobody_waits_too_long(&self.look, self.core.clock_ms(), find);
+        for (bytes, recorded) in entry.commands.iter().zip(&entry.replies) {
+            let Ok(command) = codec::decode::<Command>(bytes) else {
+                find("[model] has a command that can't be read".to_owned());
+                continue;
+            };
+            let reply = self.core.apply(&context, &command);
+            if codec::encode(&reply) != *recorded {
+                find(format!("[model] {command:?} was answered {:?}, not {reply:?}", codec::decode::<Reply>(recorded)));
+            }
+            self.twins.iter_mut().for_each(|twin| twin.apply(&context, &command, &reply, find));
+            let Command::Locks(command) = command.inner() else {
+                self.step((at, entry), Touched::Any, None, find);
+                continue;
+            };
+            self.replayed.command(at, command, &reply);
+            let before = self.step((at, entry), Touched::by(command), invariants::direct_grant(command, &reply), find);
+            // By the first rules whoever gives up the newest call ends the hold of all.
+            if let LocksCommand::Cancel(cancel) = command
+                && context.rules >= Rules::TWO
+            {
+                self.replayed.given_back((at, entry), cancel, &before, &self.look);
+            }
+        }
+        self.replayed.revisions.push(self.core.revision());
+        self.replayed.tell_settled(at);
+    }
+
     /// Looks after every command, and after the clock has moved: what one command of an entry gives and the next one
-    /// takes away is not seen after both.
+    /// takes away is not seen after both. Answers how it looked before.
     fn step(
         &mut self,
-        replayed: &mut Replayed,
-        core: &mut ShardCore,
         (at, entry): (usize, &Entry),
+        touched: Touched<'_>,
         granted: Option<Grant>,
         find: &mut dyn FnMut(String),
-    ) {
+    ) -> Look {
+        self.steps += 1;
+        // Now and then it is looked whether anything else has changed.
+        let touched = if self.steps.is_multiple_of(LOOK_AT_ALL_EVERY) { Touched::Any } else { touched };
+        let (core, replayed) = (&mut self.core, &mut self.replayed);
         let effects = core.take_effects();
+        self.twins.iter_mut().for_each(|twin| twin.told(&effects, find));
         effects.iter().for_each(|effect| replayed.effect(at, entry.applied_at, effect));
-        replayed.open_lives(at + 1, core);
-        let (before, after) = (&self.look, Look::at(core, replayed.open_now()));
-        let events = replayed.new_events(core);
+        if touched == Touched::Any {
+            replayed.open_lives(at + 1, core);
+        }
+        let (before, after) = (&self.look, self.look.after(core, replayed.open_now(), touched));
+        let events = replayed.new_events(core, touched);
         let (granted, highest_token) = (granted.as_slice(), self.highest_token);
         let step = Step { before, after: &after, effects: &effects, granted, events: &events, highest_token };
         invariants::check(&step, core.clock_ms(), find);
-        let highest_token = invariants::highest_token(&step);
+        self.highest_token = invariants::highest_token(&step);
         replayed.changes(at + 1, before, &after);
         replayed.expired(before, &events, entry.applied_at);
-        *self = Self { look: after, highest_token };
+        std::mem::replace(&mut self.look, after)
     }
 }
 
@@ -311,9 +352,9 @@ impl Replayed {
         }
     }
 
-    fn new_events(&mut self, core: &ShardCore) -> Vec<(NamespaceRef, Event)> {
+    fn new_events(&mut self, core: &ShardCore, touched: Touched<'_>) -> Vec<(NamespaceRef, Event)> {
         let mut all = Vec::new();
-        let open: Vec<NamespaceRef> = self.open_now().collect();
+        let open: Vec<NamespaceRef> = self.open_now().filter(|life| touched.is(life)).collect();
         for life in open {
             let known = self.events.entry(life.clone()).or_default();
             let from_revision = Some(known.last().map_or(1, |event| event.revision + 1));
@@ -325,6 +366,26 @@ impl Replayed {
             }
         }
         all
+    }
+
+    /// Holds of an owner that are gone, or weaker, after a call of it was given up.
+    fn given_back(&mut self, (at, entry): (usize, &Entry), cancel: &Cancel, before: &Look, after: &Look) {
+        let (life, owner) = (&cancel.namespace, &cancel.owner);
+        let is_own = |hold: &Hold<'_>| hold.view.owner == *owner && hold.view.phase == Phase::Held;
+        for hold in before.holds(life).filter(is_own) {
+            let is_kept = |kept: Hold<'_>| kept.path == hold.path && kept.view.mode >= hold.view.mode;
+            if !after.holds(life).filter(is_own).any(is_kept) {
+                self.given_back.push(GivenBack {
+                    entry: at,
+                    at: entry.applied_at,
+                    life: life.clone(),
+                    owner: owner.clone(),
+                    path: hold.path.clone(),
+                    token: hold.view.fencing_token,
+                    mode: hold.view.mode,
+                });
+            }
+        }
     }
 
     fn expired(&mut self, before: &Look, events: &[(NamespaceRef, Event)], at: Duration) {
@@ -342,13 +403,16 @@ impl Replayed {
     }
 
     fn changes(&mut self, place: usize, before: &Look, after: &Look) {
-        for key in before.locks.keys().chain(after.locks.keys()) {
-            let (was, is) = (before.locks.get(key), after.locks.get(key));
-            if was.map(seen) != is.map(seen) {
-                let changes = self.views.entry(key.clone()).or_default();
-                // An earlier command of the same entry may have changed it already.
-                changes.pop_if(|(from, _)| *from == place);
-                changes.push((place, is.map(seen)));
+        for life in after.changed(before) {
+            let paths = before.locks(life).chain(after.locks(life)).map(|(path, _)| path);
+            for path in paths {
+                let (was, is) = (before.lock(life, path).map(seen), after.lock(life, path).map(seen));
+                if was != is {
+                    let changes = self.views.entry((life.clone(), path.clone())).or_default();
+                    // An earlier command of the same entry may have changed it already.
+                    changes.pop_if(|(from, _)| *from == place);
+                    changes.push((place, is));
+                }
             }
         }
     }

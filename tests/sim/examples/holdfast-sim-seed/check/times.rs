@@ -8,9 +8,9 @@ use super::replay::Replayed;
 use crate::history::{Answer, Call, Op};
 
 /// Clocks run within 0.1 % of one another, and owners stop that much earlier.
-const EXACT: f64 = 0.998;
+pub(super) const EXACT: f64 = 0.998;
 /// A step of the simulation, and the rounding of clocks to whole milliseconds.
-const STEP: Duration = Duration::from_millis(3);
+pub(super) const STEP: Duration = Duration::from_millis(3);
 
 pub(crate) fn check(shard: &str, replayed: &Replayed, calls: &[Call], findings: &mut Vec<String>) {
     no_hold_ends_early(shard, replayed, calls, findings);

@@ -19,6 +19,8 @@ const HOT_PATHS: usize = 2;
 const TTLS_MS: [u64; 6] = [100, 300, 800, 1_500, 3_000, 6_000];
 const TRANSITIONS_MS: [u64; 4] = [0, 0, 0, 400];
 const WAITS_MS: [u64; 6] = [0, 0, 200, 700, 2_000, 5_000];
+/// What is held already need not wait.
+const RENEWAL_WAITS_MS: u64 = 100;
 const HOLDERS: [Option<&str>; 3] = [None, Some("h1"), Some("h2")];
 
 /// A hold that the client believes it has, or had.
@@ -80,6 +82,12 @@ impl Client {
         Path(paths[self.rng.random_range(0..paths.len())].iter().map(|segment| (*segment).to_owned()).collect())
     }
 
+    /// One of these, which rise, in milliseconds.
+    pub(super) fn draw_time(&mut self, choices: &[u64]) -> u64 {
+        let few = choices.partition_point(|choice| *choice <= self.world.plan.longest_ms).max(1);
+        choices[self.rng.random_range(0..few)]
+    }
+
     fn draw_acquire(&mut self, owner: Owner) -> Acquiring {
         let claims = [1, 1, 1, 2, 3][self.rng.random_range(0..5)];
         let claim = |client: &mut Self| {
@@ -87,13 +95,13 @@ impl Client {
             Claim { path: client.draw_path(), mode }
         };
         let claims: Vec<Claim> = (0..claims).map(|_| claim(self)).collect();
-        let ttl_ms = TTLS_MS[self.rng.random_range(0..TTLS_MS.len())];
+        let ttl_ms = self.draw_time(&TTLS_MS);
         let is_session = matches!(owner, Owner::Session { .. });
         Acquiring {
             owner,
             ttl_ms: (!is_session).then_some(ttl_ms),
             transition_ms: TRANSITIONS_MS[self.rng.random_range(0..TRANSITIONS_MS.len())],
-            wait_ms: WAITS_MS[self.rng.random_range(0..WAITS_MS.len())],
+            wait_ms: self.draw_time(&WAITS_MS),
             token: None,
             allow_upgrade: claims.len() == 1 && self.rng.random_bool(0.2),
             claims,
@@ -107,14 +115,16 @@ impl Client {
         let (owner, claim, token) = (held.owner.clone(), held.claim.clone(), held.token);
         let (tenant, namespace) = (held.tenant, held.namespace.clone());
         if extend {
-            let ttl_ms = TTLS_MS[self.rng.random_range(0..TTLS_MS.len())];
+            let ttl_ms = self.draw_time(&TTLS_MS);
+            // By the token, or by the same call again, which must not cost the hold when its caller hangs up.
+            let (wait_ms, token) = if self.rng.random_bool(0.5) { (0, Some(token)) } else { (RENEWAL_WAITS_MS, None) };
             let acquiring = Acquiring {
                 ttl_ms: matches!(owner, Owner::Process(_)).then_some(ttl_ms),
                 owner,
                 claims: vec![claim],
                 transition_ms: 0,
-                wait_ms: 0,
-                token: Some(token),
+                wait_ms,
+                token,
                 allow_upgrade: false,
             };
             return (tenant, namespace, Op::Acquire(acquiring));
@@ -131,6 +141,8 @@ impl Client {
             && acquiring.token.is_none()
         {
             let Acquiring { owner, claims, .. } = acquiring;
+            let is_new = |claim: &Claim| !self.held.iter().any(|held| held.token == *token && held.claim == *claim);
+            let claims: Vec<Claim> = claims.into_iter().filter(is_new).collect();
             for claim in claims {
                 let (namespace, owner) = (namespace.to_owned(), owner.clone());
                 self.held.push(Held { tenant, namespace, owner, claim, token: *token });

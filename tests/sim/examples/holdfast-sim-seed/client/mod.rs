@@ -31,6 +31,8 @@ const LONGEST_PAUSE_OF_ONLOOKERS_MS: u64 = 40;
 const GRACE: Duration = Duration::from_secs(1);
 /// How many in a hundred calls that wait are given up by their client.
 const GIVEN_UP_OF_HUNDRED: u32 = 25;
+/// Within which some of them are given up: about when one is answered that need not wait.
+const SOON_MS: u64 = 20;
 
 /// One client of one gateway.
 pub(crate) struct Client {
@@ -106,7 +108,10 @@ impl Client {
         };
         let limit = waits + if self.is_patient { TIMEOUTS[TIMEOUTS.len() - 1] } else { drawn };
         let patience = if !waits.is_zero() && self.rng.random_ratio(GIVEN_UP_OF_HUNDRED, 100) {
-            waits.mul_f64(self.rng.random_range(0.0..1.5))
+            match self.rng.random_bool(0.5) {
+                true => waits.mul_f64(self.rng.random_range(0.0..1.5)),
+                false => Duration::from_millis(self.rng.random_range(0..SOON_MS)),
+            }
         } else {
             limit + GRACE
         };

@@ -37,7 +37,7 @@ impl Client {
     async fn open(&mut self, tenants: &[Tenant]) {
         let tenant = self.rng.random_range(0..tenants.len());
         let namespace = STABLE_NAMESPACES[self.rng.random_range(0..STABLE_NAMESPACES.len())];
-        let ttl_ms = TTLS_MS[self.rng.random_range(0..TTLS_MS.len())];
+        let ttl_ms = self.draw_time(&TTLS_MS);
         let op = Op::OpenSession { process: self.name.clone(), ttl_ms };
         let Answer::Session { id } = self.call(&tenants[tenant], namespace, op).await else { return };
         let is_left = Arc::new(AtomicBool::new(false));

@@ -207,6 +207,6 @@ impl Traps {
     /// Whether a node leads a shard in a later term, though it may not serve yet.
     fn leads_later(&self, node: usize, term: u64) -> bool {
         let Some(node) = self.world.nodes[node].node.lock().clone() else { return false };
-        node.status(false).replicas.iter().any(|replica| replica.state == "Leader" && replica.term > term)
+        node.elected().iter().any(|(_, _, elected)| *elected > term)
     }
 }

@@ -1,0 +1,69 @@
+//! The same shard by another way: restored from its own snapshot again and again. Whatever counts and is not in a
+//! snapshot, and whatever depends on how a state came about, comes to light as a difference.
+
+use std::fmt;
+
+use holdfast_core::shard::{Application, ShardCore};
+use holdfast_core::{Command, Context, Effect, Reply};
+
+/// A core that is replaced by what its snapshot restores to after every so-manieth step, also in the midst of an entry.
+pub(crate) struct Twin {
+    core: ShardCore,
+    shard: String,
+    every: usize,
+    /// Things get other numbers in memory then, drawn from this.
+    renumbered: Option<u64>,
+    steps: usize,
+}
+
+impl fmt::Display for Twin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let renumbered = if self.renumbered.is_some() { " and numbered otherwise" } else { "" };
+        write!(f, "the core that is restored every {} steps{renumbered}", self.every)
+    }
+}
+
+impl Twin {
+    pub(crate) fn new(shard: &str, every: usize, renumbered: Option<u64>) -> Self {
+        let core = ShardCore::new(Application::Locks, shard);
+        Self { core, shard: shard.to_owned(), every, renumbered, steps: 0 }
+    }
+
+    /// The clock moves.
+    pub(crate) fn advance(&mut self, context: &Context) {
+        self.core.advance(context);
+    }
+
+    /// Runs a command, which must be answered as it was before.
+    pub(crate) fn apply(&mut self, context: &Context, command: &Command, meant: &Reply, find: &mut dyn FnMut(String)) {
+        let reply = self.core.apply(context, command);
+        if reply != *meant {
+            find(format!("[twin] {self} answers {command:?} {reply:?}, not {meant:?}"));
+        }
+    }
+
+    /// After the clock has moved, and after each command: others must be told the same.
+    pub(crate) fn told(&mut self, meant: &[Effect], find: &mut dyn FnMut(String)) {
+        let effects = self.core.take_effects();
+        if effects != meant {
+            find(format!("[twin] {self} tells {effects:?}, not {meant:?}"));
+        }
+        self.steps += 1;
+        if self.steps.is_multiple_of(self.every) {
+            match ShardCore::restore(Application::Locks, &self.shard, &self.core.snapshot()) {
+                Ok(core) => {
+                    let numbered = self.renumbered.map(|seed| core.renumbered(seed.wrapping_add(self.steps as u64)));
+                    self.core = numbered.unwrap_or(core);
+                }
+                Err(error) => find(format!("[twin] its own snapshot can't be restored: {error}")),
+            }
+        }
+    }
+
+    /// After each entry: the state must be the same.
+    pub(crate) fn compare(&self, meant: &[Vec<u8>], find: &mut dyn FnMut(String)) {
+        if self.core.snapshot() != meant {
+            find(format!("[twin] {self} comes to another state"));
+        }
+    }
+}
