@@ -88,11 +88,11 @@ sim: setup ## Simulate whole clusters with faults: SEEDS=n of them, from FIRST=n
 	cargo build --release --workspace --examples
 	@"$(CARGO_TARGET_DIR)/release/examples/holdfast-sim" $(ARGS)
 
-# What the simulation does not see yet is planted in the tests of replication, in a build that tests/sim arms.
+# What the simulation does not see is planted in tests of replication and core, in a build that tests/sim arms.
 plants: setup ## Plant faults in simulated clusters, and see after how many seeds which check finds each.
 	cargo build --release -p holdfast-sim-tests --examples --features plant --target-dir "$(CARGO_TARGET_DIR)/planted"
 	@SEEDS=$(or $(SEEDS),200) "$(CARGO_TARGET_DIR)/planted/release/examples/holdfast-sim" --plants $(ARGS)
-	cargo test --release -p holdfast-sim-tests -p holdfast-replication --test group \
+	cargo test --release -p holdfast-sim-tests -p holdfast-replication -p holdfast-core --test group --test model \
 		--features holdfast-sim-tests/plant --target-dir "$(CARGO_TARGET_DIR)/planted" \
 		-- --ignored --nocapture every_planted_fault_breaks_its_test
 

@@ -14,8 +14,8 @@ use crate::namespaces::NamespacesCore;
 use crate::outbox::Outbox;
 use crate::shard_state::ShardState;
 use crate::{
-    AccountsCommand, Answer, Audited, Bounds, Command, Context, Effect, NamespacesCommand, Query, Refusal, Reply,
-    Revision, SessionLease, WaitLease,
+    AccountsCommand, Acquire, Answer, Audited, Bounds, Command, Context, Effect, NamespacesCommand, Query, Refusal,
+    Reply, Revision, SessionLease, WaitId, WaitLease,
 };
 
 /// The kinds of shards.
@@ -212,6 +212,11 @@ impl ShardCore {
     /// All waiting requests of a locks shard: what a new leader expects gateways to attach to again.
     pub fn wait_leases(&self) -> impl Iterator<Item = WaitLease> {
         self.locks().into_iter().flat_map(LocksCore::wait_leases)
+    }
+
+    /// Where the request of an acquire waits, if it does, and the attempts that count there and may go away, rising.
+    pub fn place_of(&self, acquire: &Acquire) -> Option<(WaitId, Vec<u64>)> {
+        self.locks().and_then(|core| core.place_of(acquire))
     }
 
     /// How much a locks shard keeps, for tests and status pages.

@@ -50,6 +50,8 @@ pub struct ShardMachine {
 /// The state and, while this replica leads, what a leader keeps besides. One lock, so that they are never apart.
 struct Inner {
     core: ShardCore,
+    /// Those of the last entry.
+    rules: Rules,
     table: Option<Table>,
 }
 
@@ -61,7 +63,7 @@ impl ShardMachine {
         if let Some(observer) = &observer {
             observer.began(shard, &core);
         }
-        let inner = Mutex::new(Inner { core, table: None });
+        let inner = Mutex::new(Inner { core, rules: Rules::LOWEST, table: None });
         Self { shard: shard.to_owned(), observer, inner, signals, table_changed: Notify::new(), judged: Notify::new() }
     }
 
@@ -80,7 +82,7 @@ impl ShardMachine {
     /// The same for duties that look what there is to do: a look wakes nobody, least of all themselves.
     pub(crate) fn look_as_leader<T>(&self, term: u64, look: impl FnOnce(&ShardCore, &mut Table) -> T) -> Option<T> {
         let mut inner = self.inner.lock();
-        let Inner { core, table } = &mut *inner;
+        let Inner { core, table, .. } = &mut *inner;
         let table = table.as_mut().filter(|table| table.term == term)?;
         Some(look(core, table))
     }
@@ -146,7 +148,11 @@ impl Machine for ShardMachine {
         let encodes = replies == Replies::Wanted || self.observer.is_some();
         let context = Context { now_ms: stamp.now_ms, wall_ms: stamp.wall_ms, rules: Rules::ONE };
         let mut inner = self.inner.lock();
-        let Inner { core, table } = &mut *inner;
+        let Inner { core, rules, table } = &mut *inner;
+        *rules = context.rules;
+        if let Some(table) = table.as_mut() {
+            table.go_by(context.rules);
+        }
         core.advance(&context);
         let replies = commands.iter().map(|bytes| {
             let reply = match codec::decode::<Command>(bytes) {
@@ -192,7 +198,7 @@ impl Machine for ShardMachine {
 
     fn lead(&self, term: Option<u64>) {
         let mut inner = self.inner.lock();
-        inner.table = term.map(|term| Table::begin(term, &inner.core));
+        inner.table = term.map(|term| Table::begin(term, inner.rules, &inner.core));
         drop(inner);
         self.table_changed.notify_waiters();
         self.judged.notify_waiters();

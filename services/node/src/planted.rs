@@ -7,13 +7,15 @@ use holdfast_core::shard::{PendingReply, ShardCore};
 use holdfast_core::{Cancel, Claim, Command, Context, Limits, LocksCommand, NamespaceMessage, Query, Rules, WaitLease};
 use holdfast_plant::{Plant, is_planted};
 
+use crate::leader::cancel_all;
+
 /// The command that is carried out instead.
 pub(crate) fn command(core: &ShardCore, mut command: Command) -> Command {
     if is_planted(Plant::LateCancel)
-        && let Command::Locks(LocksCommand::Cancel(cancel)) = &mut command
+        && let Command::Locks(LocksCommand::Cancel(cancel)) = &command
         && let Some(lease) = core.wait_leases().find(|lease| is_place_of(cancel, lease))
     {
-        cancel.attempt = lease.wait.attempt;
+        command = cancel_all(cancel.clone(), &lease.attempts);
     }
     if is_planted(Plant::PurgeMissed)
         && let Command::Locks(LocksCommand::Deliver { message, .. }) = &mut command
@@ -41,7 +43,7 @@ pub(crate) fn to_save(core: &ShardCore) -> Cow<'_, ShardCore> {
     }
     let mut without = core.clone();
     let leases: Vec<WaitLease> = core.wait_leases().collect();
-    for WaitLease { namespace, wait } in leases {
+    for WaitLease { namespace, wait, .. } in leases {
         let (owner, request_id, claims, attempt) = (wait.owner, wait.request_id, wait.claims, wait.attempt);
         let cancel = Cancel { namespace, owner, request_id, claims, attempt };
         let context = Context { now_ms: without.clock_ms(), wall_ms: 0, rules: Rules::ONE };

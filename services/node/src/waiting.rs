@@ -2,16 +2,15 @@
 
 use bytes::Bytes;
 use holdfast_core::{
-    Acquire, AcquireOutcome, Answer, Cancel, Command, Enqueued, LocksCommand, NamespaceRef, Query, Reply, WaitId, codec,
+    Acquire, AcquireOutcome, Answer, Cancel, Command, Enqueued, NamespaceRef, Query, Reply, WaitId, codec,
 };
 use holdfast_proto::internal::answer::Outcome;
-use holdfast_replication::ProposeError;
 use tokio::sync::oneshot;
 use tokio::time::{Duration, Instant, sleep_until};
 
 use crate::answer::{not_leader, refused};
 use crate::caller::Caller;
-use crate::leader::{Attached, RECONNECT};
+use crate::leader::{Attached, RECONNECT, cancel_all};
 use crate::replica::Replica;
 
 /// How long a place is kept for a caller whose poll has ended.
@@ -42,12 +41,16 @@ impl Waiting<'_> {
     /// The outcome, with the number of the attempt. There is none when nobody is left to hear of it.
     pub(crate) async fn acquire(&self, acquire: Acquire) -> Option<(Outcome, u64)> {
         let machine = &self.replica.machine;
-        let Some(attempt) = machine.as_leader(self.term, |_, table| table.next_attempt()) else {
-            return Some((not_leader(self.replica), 0));
+        let begun = machine.as_leader(self.term, |core, table| table.begin_attempt(core, acquire));
+        let (acquire, command) = match begun {
+            None => return Some((not_leader(self.replica), 0)),
+            Some(None) => {
+                return Some((Outcome::NotProposed("this leader has no more numbers for attempts".into()), 0));
+            }
+            Some(Some(begun)) => begun,
         };
-        let acquire = Acquire { attempt, ..acquire };
-        let command = Command::Locks(LocksCommand::Acquire(acquire.clone()));
-        let bytes = Bytes::from(codec::encode(&command));
+        let attempt = acquire.attempt;
+        let bytes = Bytes::from(codec::encode(&Command::Locks(command)));
         let reply = match self.replica.group.propose(self.term, bytes, self.deadline).await {
             Ok(reply) => reply,
             Err(error) => return Some((refused(error), 0)),
@@ -64,7 +67,7 @@ impl Waiting<'_> {
         let wait = enqueued.wait;
         let machine = &self.replica.machine;
         let told = match machine.as_leader(self.term, |_, table| table.waits.attach(wait, acquire.attempt)).flatten() {
-            Some(Attached::Settled(reply)) => return Some(Outcome::Reply(reply)),
+            Some(Attached::Settled(reply)) => return self.settled(acquire, wait, reply),
             // It was settled by a leader that is none any more, or another one leads by now: the caller asks again. It is
             // told first that the request has its place: without another leader in time it must not be taken for undone.
             None => {
@@ -75,16 +78,10 @@ impl Waiting<'_> {
         };
         self.caller.held().await;
         match self.until_over(told).await {
-            End::Settled(reply) => {
-                if self.caller.is_cut_off() {
-                    self.unheard(acquire, enqueued, reply);
-                    return None;
-                }
-                Some(Outcome::Reply(reply))
-            }
+            End::Settled(reply) => self.settled(acquire, wait, reply),
             End::LeaderGone => Some(not_leader(self.replica)),
             End::PollEnded => {
-                machine.as_leader(self.term, |_, table| table.waits.detached(wait, AFTER_POLL));
+                machine.as_leader(self.term, |_, table| table.waits.detached(wait, acquire.attempt, AFTER_POLL));
                 Some(self.standing(&acquire.namespace, enqueued))
             }
             End::CallerGone => {
@@ -92,7 +89,7 @@ impl Waiting<'_> {
                 Some(Outcome::NotProposed("the caller gave up".into()))
             }
             End::CutOff => {
-                machine.as_leader(self.term, |_, table| table.waits.detached(wait, RECONNECT));
+                machine.as_leader(self.term, |_, table| table.waits.detached(wait, acquire.attempt, RECONNECT));
                 None
             }
         }
@@ -123,22 +120,30 @@ impl Waiting<'_> {
 
     /// The caller gave up. Its place is given up with it unless others wait there too.
     async fn leave(&self, acquire: &Acquire, wait: WaitId) {
-        let own = acquire.attempt;
-        let left = self.replica.machine.as_leader(self.term, |_, table| table.waits.left(wait, own)).flatten();
-        let Some(attempt) = left else { return };
-        let command = Command::Locks(LocksCommand::Cancel(Cancel { attempt, ..cancel_of(acquire) }));
-        let bytes = Bytes::from(codec::encode(&command));
-        let cancelled = self.replica.group.propose(self.term, bytes, Instant::now() + CANCEL_WITHIN).await;
-        if let Err(ProposeError::Unknown(reason) | ProposeError::NotProposed(reason)) = cancelled {
-            tracing::debug!(shard = self.replica.group.shard(), reason, "a place could not be given up yet");
+        let machine = &self.replica.machine;
+        let leaves = machine.as_leader(self.term, |_, table| {
+            let rules = table.rules();
+            table.waits.left(wait, acquire.attempt, rules)
+        });
+        let Some(attempts) = leaves.flatten() else { return };
+        let bytes = Bytes::from(codec::encode(&cancel_all(cancel_of(acquire), &attempts)));
+        match self.replica.group.propose(self.term, bytes, Instant::now() + CANCEL_WITHIN).await {
+            Ok(_) => drop(machine.as_leader(self.term, |_, table| table.waits.told(wait, &attempts))),
+            Err(error) => {
+                tracing::debug!(shard = self.replica.group.shard(), %error, "a place could not be given up yet");
+            }
         }
     }
 
-    /// The caller was cut off before it could hear of its grant.
-    fn unheard(&self, acquire: &Acquire, enqueued: &Enqueued, reply: Bytes) {
-        let (wait, give_back) = (enqueued.wait, cancel_of(acquire));
+    /// The wait is over. A caller that was cut off before it could hear of its grant may come back for it.
+    fn settled(&self, acquire: &Acquire, wait: WaitId, reply: Bytes) -> Option<Outcome> {
+        if !self.caller.is_cut_off() {
+            return Some(Outcome::Reply(reply));
+        }
+        let (attempt, give_back) = (acquire.attempt, cancel_of(acquire));
         let machine = &self.replica.machine;
-        machine.as_leader(self.term, |_, table| table.waits.unheard(wait, reply, give_back));
+        machine.as_leader(self.term, |_, table| table.waits.unheard(wait, attempt, reply, give_back));
+        None
     }
 }
 

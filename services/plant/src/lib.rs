@@ -53,6 +53,10 @@ pub enum Plant {
     DeathOneWitness,
     /// That an address refuses is taken for the end of whoever leads there now.
     DeathByAddress,
+    /// A caller that goes away takes with it what other callers were told of, when its call is the newest.
+    RobbingCancel,
+    /// A caller that goes away is not taken notice of unless its call is the newest.
+    CancelByHighest,
 }
 
 impl Plant {
@@ -78,6 +82,8 @@ impl Plant {
         Self::LeaseByRelease,
         Self::DeathOneWitness,
         Self::DeathByAddress,
+        Self::RobbingCancel,
+        Self::CancelByHighest,
     ];
 
     /// What it is called on a command line.
@@ -103,6 +109,8 @@ impl Plant {
             Self::LeaseByRelease => "lease-by-release",
             Self::DeathOneWitness => "death-one-witness",
             Self::DeathByAddress => "death-by-address",
+            Self::RobbingCancel => "robbing-cancel",
+            Self::CancelByHighest => "cancel-by-highest",
         }
     }
 
@@ -118,6 +126,15 @@ impl Plant {
             Self::LeaseByRelease => Some("leases::a_leader_with_a_longer_lease_than_its_voters_keeps_to_theirs"),
             Self::DeathOneWitness => Some("deaths::one_replica_whose_leaders_address_refuses_breaks_no_lease"),
             Self::DeathByAddress => Some("deaths::the_end_of_a_process_is_none_of_the_next_at_its_address"),
+            _ => None,
+        }
+    }
+
+    /// The test beside the model of `holdfast-core` that fails with it, for a fault that shows only when calls meet in a
+    /// way that is rare in the simulation.
+    pub fn model_test(self) -> Option<&'static str> {
+        match self {
+            Self::RobbingCancel | Self::CancelByHighest => Some("ledger::nobody_is_robbed_and_nothing_is_left"),
             _ => None,
         }
     }

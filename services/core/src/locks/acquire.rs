@@ -1,5 +1,6 @@
 //! Acquiring: all claims of a request together, or none.
 
+use super::attempts::Attempts;
 use super::end::Call;
 use super::hold::Terms;
 use super::judge::{Asked, Standing, Verdict, Waiters};
@@ -11,17 +12,18 @@ use crate::{
 };
 
 impl Work<'_> {
-    pub(super) fn acquire(&mut self, request: &Acquire) -> Result<Answer, Refusal> {
+    /// `left` are attempts at the same whose callers left.
+    pub(super) fn acquire(&mut self, request: &Acquire, left: &[u64]) -> Result<Answer, Refusal> {
         let claims = distinct(&request.claims);
         check(request, &claims)?;
         let is_new = match &request.owner {
             Owner::Session { session_id, .. } => self.admit(session_id, request.message)?,
             Owner::Process(_) => true,
         };
-        let outcome = match self.repeated(request, &claims, is_new)? {
+        let outcome = match self.repeated(request, &claims, left, is_new)? {
             Some(outcome) => outcome,
             None if !is_new => return Ok(Answer::Ignored),
-            None => self.decide(request, &claims)?,
+            None => self.decide(request, &claims, left)?,
         };
         let mut paths: Vec<&Path> = claims.iter().map(|claim| &claim.path).collect();
         paths.sort_unstable();
@@ -30,7 +32,7 @@ impl Work<'_> {
     }
 
     /// A request that is neither waiting nor granted by its name.
-    fn decide(&mut self, request: &Acquire, claims: &[Claim]) -> Result<AcquireOutcome, Refusal> {
+    fn decide(&mut self, request: &Acquire, claims: &[Claim], left: &[u64]) -> Result<AcquireOutcome, Refusal> {
         let owner = self.ns.owner_id(&request.owner);
         let spots = claims.iter().map(|claim| self.ns.tree.walk(&claim.path)).collect();
         let mut asked = Asked {
@@ -52,7 +54,7 @@ impl Work<'_> {
             Verdict::Granted => {
                 self.check_holds(&asked)?;
                 self.check_tangled_grant(&asked)?;
-                return Ok(self.grant_now(request, claims));
+                return Ok(self.grant_now(request, claims, left));
             }
             Verdict::Never(index, reason) => {
                 return Ok(refused(self.ns.refusal(&asked, &mut waiters, index, reason)));
@@ -74,9 +76,10 @@ impl Work<'_> {
         self.enqueue(request, claims, upgrades, not_granted)
     }
 
-    fn grant_now(&mut self, request: &Acquire, claims: &[Claim]) -> AcquireOutcome {
+    fn grant_now(&mut self, request: &Acquire, claims: &[Claim], left: &[u64]) -> AcquireOutcome {
         let owner = self.ns.make_owner(&request.owner);
-        let call = Call { attempt: request.attempt, request_id: request.request_id.as_deref() };
+        let attempts = Attempts::of(request.attempt);
+        let call = Call { attempts: &attempts, left, request_id: request.request_id.as_deref() };
         let fencing_token = self.grant(owner, claims, &Terms::of(request), call);
         self.run();
         AcquireOutcome::Granted { fencing_token }
@@ -103,7 +106,7 @@ impl Work<'_> {
             nodes,
             terms: Terms::of(request),
             request_id: request.request_id.as_deref().map(Into::into),
-            attempt: request.attempt,
+            attempts: Attempts::of(request.attempt),
             ends_at_ms,
             since_ms: self.wall_ms,
             watch: Watch::Unknown,

@@ -1,6 +1,7 @@
 //! Callers that went away.
 
 use super::acquire::distinct;
+use super::attempts::Left;
 use super::end::Ending;
 use super::sessions::Named;
 use super::tree::NodeId;
@@ -8,50 +9,60 @@ use super::work::Work;
 use crate::{Answer, Cancel, Reason};
 
 impl Work<'_> {
-    /// Gives the caller's place up, or what it was granted, unless somebody else attached since or it is known to have
-    /// heard of the grant.
-    pub(super) fn cancel(&mut self, cancel: &Cancel) -> Answer {
+    /// Callers went away: `left` are attempts that did before this one. With the last whose caller counts on it the place
+    /// is given up, or what was granted; not when it is known to have been heard of.
+    pub(super) fn cancel(&mut self, cancel: &Cancel, left: &[u64]) -> Answer {
         let claims = distinct(&cancel.claims);
-        let named = self.named(&cancel.owner, cancel.request_id.as_deref(), &claims);
+        let named = self.ns.named(&cancel.owner, cancel.request_id.as_deref(), &claims);
         let (mut left_queue, mut given_back) = (false, false);
+        let rules = self.rules;
         match named {
             Ok(Some(Named::Waiting(place))) => {
-                if self.ns.waiting(place).attempt == cancel.attempt {
+                if self.ns.waiting_mut(place).attempts.leave(cancel.attempt, left, rules) {
                     self.end_wait(place, Reason::Ended);
                     left_queue = true;
                 }
             }
             Ok(Some(Named::Granted(granted))) => {
-                if cancel.attempt != 0 && self.ns.granted.get(granted).attempt == cancel.attempt {
+                let attempts = &mut self.ns.granted.get_mut(granted).attempts;
+                if !attempts.stays() && attempts.leave(cancel.attempt, left, rules) {
                     self.release_granted(granted);
                     given_back = true;
                 }
             }
-            Ok(None) if cancel.attempt != 0 => {
+            Ok(None) => {
                 let mut nodes: Vec<_> = claims.iter().filter_map(|claim| self.ns.tree.find(&claim.path)).collect();
                 self.sort_by_path(&mut nodes);
                 for node in nodes {
-                    given_back |= self.give_back(cancel, node);
+                    given_back |= self.give_back(cancel, left, node);
                 }
             }
             // The id is another request's by now.
-            Ok(None) | Err(_) => {}
+            Err(_) => {}
         }
         self.run();
         Answer::Cancelled { left_queue, given_back }
     }
 
-    /// A hold that was granted to that attempt and not heard of since ends; one that it only made a writer's is a
-    /// reader's again.
-    fn give_back(&mut self, cancel: &Cancel, node: NodeId) -> bool {
-        let owner = self.ns.owner_id(&cancel.owner);
-        let Some(hold) = self.ns.hold(node, owner).filter(|hold| hold.attempt == cancel.attempt) else { return false };
-        if hold.upgraded {
-            self.weaken(node, owner);
-            self.end_contradicted(owner, &[node]);
-        } else {
-            self.end_hold(node, owner, Ending::Released);
+    /// A hold that nobody counts on any more ends; one that those who left only made a writer's is a reader's again.
+    fn give_back(&mut self, cancel: &Cancel, left: &[u64], node: NodeId) -> bool {
+        let (owner, rules) = (self.ns.owner_id(&cancel.owner), self.rules);
+        if self.ns.hold(node, owner).is_none() {
+            return false;
         }
-        true
+        let mut still = Left::Somebody;
+        self.change_hold(node, owner, |hold| still = hold.leave(cancel.attempt, left, rules));
+        match still {
+            Left::Somebody => false,
+            Left::Readers => {
+                self.weaken(node, owner);
+                self.end_contradicted(owner, &[node]);
+                true
+            }
+            Left::Nobody => {
+                self.end_hold(node, owner, Ending::Released);
+                true
+            }
+        }
     }
 }

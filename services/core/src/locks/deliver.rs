@@ -56,7 +56,7 @@ impl LocksCore {
         for (place, waiting) in &namespace.waits {
             let settled = Settled {
                 wait: place.wait(),
-                attempt: waiting.attempt,
+                attempt: waiting.attempts.highest(),
                 owner: namespace.owners.name(waiting.owner).to_owner(),
                 request_id: waiting.request_id.clone(),
                 claims: waiting.claims.clone(),

@@ -1,5 +1,6 @@
 //! How holds end.
 
+use super::attempts::Attempts;
 use super::owner::OwnerId;
 use super::queue::Place;
 use super::sessions::Named;
@@ -10,8 +11,10 @@ use crate::{EventKind, Phase, Reason, RevokedReason};
 /// Who a grant is for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call<'a> {
-    /// 0 when nobody may be gone before it hears of the grant.
-    pub(super) attempt: u64,
+    /// Those that count on what is granted.
+    pub(super) attempts: &'a Attempts,
+    /// Attempts at the same that left.
+    pub(super) left: &'a [u64],
     pub(super) request_id: Option<&'a str>,
 }
 

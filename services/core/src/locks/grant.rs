@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU64;
 
+use super::attempts::Attempts;
 use super::end::Call;
 use super::hold::{Hold, Terms};
 use super::owner::OwnerId;
@@ -19,7 +20,8 @@ impl Work<'_> {
         let deadline_ms = terms.ttl_ms.and_then(|ttl_ms| NonZeroU64::new(self.state.clock_ms.saturating_add(ttl_ms)));
         let request = self.begin_request(owner, claims.len(), call);
         // What a request with an id was granted is given back by that id.
-        let attempt = if request.is_some() { 0 } else { call.attempt };
+        let by_id = Attempts::of(0);
+        let call = if request.is_some() { Call { attempts: &by_id, ..call } } else { call };
         let mut new: Vec<(NodeId, Mode)> = Vec::new();
         let (mut token, mut found) = (None, None);
         let nodes: Vec<NodeId> = claims.iter().map(|claim| self.ns.tree.make(&claim.path)).collect();
@@ -27,22 +29,22 @@ impl Work<'_> {
             let held = self.ns.hold(*node, owner).map(|hold| (hold.mode, hold.token));
             match held {
                 Some((mode, held)) if mode == claim.mode => {
-                    self.extend(*node, owner, deadline_ms, terms, attempt);
+                    self.extend(*node, owner, deadline_ms, terms, call);
                     found = found.or(Some(held));
                 }
                 Some((Mode::Write, held)) => {
-                    self.extend(*node, owner, deadline_ms, terms, attempt);
+                    self.extend(*node, owner, deadline_ms, terms, call);
                     self.weaken(*node, owner);
                     found = found.or(Some(held));
                 }
                 Some((Mode::Read, _)) => {
                     let token = *token.get_or_insert_with(|| self.state.next_revision());
-                    self.strengthen(*node, owner, deadline_ms, terms, attempt, token);
+                    self.strengthen(*node, owner, deadline_ms, terms, call, token);
                     new.push((*node, claim.mode));
                 }
                 None => {
                     let token = *token.get_or_insert_with(|| self.state.next_revision());
-                    let hold = Hold {
+                    let mut hold = Hold {
                         owner,
                         mode: claim.mode,
                         phase: Phase::Held,
@@ -52,9 +54,10 @@ impl Work<'_> {
                         token,
                         locked_at_ms: self.wall_ms,
                         deadline_ms,
-                        attempt,
+                        attempt: 0,
                         rare: None,
                     };
+                    hold.set_attempts(call.attempts.clone());
                     self.add_hold(*node, hold, terms);
                     new.push((*node, claim.mode));
                 }
@@ -86,16 +89,13 @@ impl Work<'_> {
     }
 
     /// The owner's hold goes on as this call says. A call that may be gone does not make known what was known before.
-    fn extend(&mut self, node: NodeId, owner: OwnerId, deadline_ms: Option<NonZeroU64>, terms: &Terms, attempt: u64) {
+    fn extend(&mut self, node: NodeId, owner: OwnerId, deadline_ms: Option<NonZeroU64>, terms: &Terms, call: Call<'_>) {
+        let rules = self.rules;
         self.change_hold(node, owner, |hold| {
             hold.phase = Phase::Held;
             hold.deadline_ms = deadline_ms;
             hold.take_terms(terms);
-            if hold.attempt == 0 || attempt == 0 {
-                (hold.attempt, hold.upgraded) = (0, false);
-            } else {
-                hold.attempt = hold.attempt.max(attempt);
-            }
+            hold.attach(call.attempts, call.left, rules);
         });
     }
 
@@ -105,21 +105,18 @@ impl Work<'_> {
         owner: OwnerId,
         deadline_ms: Option<NonZeroU64>,
         terms: &Terms,
-        attempt: u64,
+        call: Call<'_>,
         token: FencingToken,
     ) {
-        let wall_ms = self.wall_ms;
+        let (wall_ms, rules) = (self.wall_ms, self.rules);
         self.change_hold(node, owner, |hold| {
-            // What was known to its owner as a reader's hold is what it goes back to when the caller is gone.
-            let was_known = hold.attempt == 0;
             hold.mode = Mode::Write;
             hold.phase = Phase::Held;
             hold.token = token;
             hold.locked_at_ms = wall_ms;
             hold.deadline_ms = deadline_ms;
             hold.take_terms(terms);
-            hold.attempt = attempt;
-            hold.upgraded = attempt != 0 && (was_known || hold.upgraded);
+            hold.attach_to_upgrade(call.attempts, call.left, rules);
         });
         self.ns.tree.set_revision(node, token);
     }
@@ -127,10 +124,10 @@ impl Work<'_> {
     /// A writer becomes a reader and keeps its token. Others may be let in now.
     pub(super) fn weaken(&mut self, node: NodeId, owner: OwnerId) {
         let revision = self.state.next_revision();
-        let mut token = 0;
+        let (mut token, rules) = (0, self.rules);
         self.change_hold(node, owner, |hold| {
             hold.mode = Mode::Read;
-            (hold.attempt, hold.upgraded) = (0, false);
+            hold.attach_to_weaker(rules);
             token = hold.token;
         });
         self.ns.tree.set_revision(node, revision);
@@ -157,7 +154,7 @@ impl Work<'_> {
             request_id: request_id.into(),
             owner,
             token: 0,
-            attempt: call.attempt,
+            attempts: call.attempts.clone(),
             claimed,
             live: Default::default(),
         };

@@ -16,14 +16,15 @@ pub(super) struct Hold {
     pub(super) phase: Phase,
     /// Claimed by a call without a request id, besides the requests that claim it by id.
     pub(super) direct: bool,
-    /// Whether the present attempt made a writer of a reader.
+    /// Whether the calls that count on it made a writer of a reader, as which it goes on when they leave.
     pub(super) upgraded: bool,
     pub(super) transition_ms: u32,
     pub(super) token: FencingToken,
     pub(super) locked_at_ms: u64,
     /// When the present phase ends; never for what is held as long as a session lives.
     pub(super) deadline_ms: Option<NonZeroU64>,
-    /// Of the call that it was granted to, until the owner shows that it knows of it; 0 from then on.
+    /// The highest of the calls that count on it (see `attempts`); 0 once nobody's leaving ends it, above all from when
+    /// the owner shows that it knows of it.
     pub(super) attempt: u64,
     pub(super) rare: Option<Box<Rare>>,
 }
@@ -35,6 +36,10 @@ pub(super) struct Rare {
     pub(super) asked_expires_at_ns: Option<i64>,
     /// The granted requests of its session that claim it.
     pub(super) requests: Vec<u32>,
+    /// The calls that count on it besides the highest, rising.
+    pub(super) attempts: Vec<u64>,
+    /// Those that count on it as a reader's, when it was upgraded; none when as such it stays.
+    pub(super) attempts_as_reader: Vec<u64>,
 }
 
 /// What a request asks for besides its claims.

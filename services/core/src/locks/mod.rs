@@ -8,6 +8,7 @@
 //! until somebody takes them or the next entry comes.
 
 mod acquire;
+mod attempts;
 mod cancel;
 mod conflict;
 mod crowd;
@@ -51,7 +52,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::shard_state::{Handled, ShardState};
-use crate::{AccountId, Answer, Context, Incarnation, LocksCommand, NamespaceRef, Refusal, SessionNumber, UsageTotals};
+use crate::{
+    AccountId, Answer, CancelSeveral, Context, Incarnation, LocksCommand, NamespaceRef, Reattach, Refusal,
+    SessionNumber, UsageTotals,
+};
 use effects::Notes;
 use namespace::Namespace;
 use slab::Slab;
@@ -121,10 +125,10 @@ impl LocksCore {
         self.keep_within_bounds();
         for slot in std::mem::take(&mut self.to_run) {
             if self.namespaces.find(slot).is_some() {
-                self.work_in(slot, context.wall_ms).run();
+                self.work_in(slot, context).run();
             }
         }
-        self.end_what_is_due(context.wall_ms);
+        self.end_what_is_due(context);
     }
 
     /// Passes new bounds on.
@@ -139,21 +143,29 @@ impl LocksCore {
     }
 
     pub(crate) fn apply(&mut self, context: &Context, command: &LocksCommand) -> Handled {
-        let wall_ms = context.wall_ms;
+        if context.rules < command.min_rules() {
+            return Err(Refusal::Malformed(format!("this command is not known by rules {}", context.rules)));
+        }
         let answer = match command {
             LocksCommand::Deliver { source, number, message } => self.deliver(source, *number, message),
-            LocksCommand::Acquire(request) => self.work(&request.namespace, wall_ms)?.acquire(request)?,
-            LocksCommand::Release(request) => self.work(&request.namespace, wall_ms)?.release(request)?,
-            LocksCommand::Delete { namespace, path } => self.work(namespace, wall_ms)?.delete(path),
-            LocksCommand::Cancel(cancel) => self.work(&cancel.namespace, wall_ms)?.cancel(cancel),
-            LocksCommand::Reset(reset) => self.work(&reset.namespace, wall_ms)?.reset(reset),
-            LocksCommand::OpenSession(open) => self.work(&open.namespace, wall_ms)?.open_session(open)?,
+            LocksCommand::Acquire(request) => self.work(&request.namespace, context)?.acquire(request, &[])?,
+            LocksCommand::Release(request) => self.work(&request.namespace, context)?.release(request)?,
+            LocksCommand::Delete { namespace, path } => self.work(namespace, context)?.delete(path),
+            LocksCommand::Cancel(cancel) => self.work(&cancel.namespace, context)?.cancel(cancel, &[]),
+            LocksCommand::Reset(reset) => self.work(&reset.namespace, context)?.reset(reset),
+            LocksCommand::OpenSession(open) => self.work(&open.namespace, context)?.open_session(open)?,
             LocksCommand::CloseSession { namespace, session_id, message } => {
-                self.work(namespace, wall_ms)?.close_session(session_id, *message)?
+                self.work(namespace, context)?.close_session(session_id, *message)?
             }
-            LocksCommand::ExpireSessions { ids, seen } => self.expire_sessions(wall_ms, ids, *seen),
-            LocksCommand::LockInfo(info) => self.work(&info.namespace, wall_ms)?.lock_info(info)?,
+            LocksCommand::ExpireSessions { ids, seen } => self.expire_sessions(context, ids, *seen),
+            LocksCommand::LockInfo(info) => self.work(&info.namespace, context)?.lock_info(info)?,
             LocksCommand::InOrder(commands) => self.apply_in_order(context, commands)?,
+            LocksCommand::Reattach(Reattach { acquire, left }) => {
+                self.work(&acquire.namespace, context)?.acquire(acquire, left)?
+            }
+            LocksCommand::CancelSeveral(CancelSeveral { cancel, left }) => {
+                self.work(&cancel.namespace, context)?.cancel(cancel, left)
+            }
         };
         self.count(command);
         Ok((answer, None))
@@ -185,11 +197,11 @@ impl LocksCore {
     }
 
     /// The open namespace that a command is about, with all that it takes to change it.
-    fn work(&mut self, wanted: &NamespaceRef, wall_ms: u64) -> Result<Work<'_>, Refusal> {
-        Ok(self.work_in(self.slot(wanted)?, wall_ms))
+    fn work(&mut self, wanted: &NamespaceRef, context: &Context) -> Result<Work<'_>, Refusal> {
+        Ok(self.work_in(self.slot(wanted)?, context))
     }
 
-    fn work_in(&mut self, slot: u32, wall_ms: u64) -> Work<'_> {
+    fn work_in(&mut self, slot: u32, context: &Context) -> Work<'_> {
         Work {
             state: &mut self.state,
             deadlines: &mut self.deadlines,
@@ -198,7 +210,8 @@ impl LocksCore {
             notes: &mut self.notes,
             ns: self.namespaces.get_mut(slot),
             slot,
-            wall_ms,
+            wall_ms: context.wall_ms,
+            rules: context.rules,
         }
     }
 }

@@ -3,14 +3,15 @@
 use std::ops::Bound;
 
 use super::LocksCore;
+use super::acquire::distinct;
 use super::history::{EventPage, Part};
 use super::namespace::Namespace;
 use super::queue::Place;
-use super::sessions::Session;
+use super::sessions::{Named, Session};
 use super::tree::NodeId;
 use crate::{
-    AcquireOutcome, Answer, BelievedHold, Claim, Enqueued, FencingToken, NamespaceRef, Owner, Path, Query, Refusal,
-    Revision, SessionLease, WaitId, WaitLease, page,
+    Acquire, AcquireOutcome, Answer, BelievedHold, Claim, Enqueued, FencingToken, NamespaceRef, Owner, Path, Query,
+    Refusal, Revision, SessionLease, WaitId, WaitLease, page,
 };
 
 /// What a question about events has to look through.
@@ -122,8 +123,21 @@ impl LocksCore {
             namespace.waits.keys().map(|place| WaitLease {
                 namespace: NamespaceRef::clone(&namespace.id),
                 wait: namespace.wait_view(*place),
+                attempts: namespace.waiting(*place).attempts.leaving().collect(),
             })
         })
+    }
+
+    /// Where the request of an acquire waits, for a leader that has to know who is attached there.
+    pub(crate) fn place_of(&self, acquire: &Acquire) -> Option<(WaitId, Vec<u64>)> {
+        let namespace = self.find(&acquire.namespace).ok()?;
+        let claims = distinct(&acquire.claims);
+        match namespace.named(&acquire.owner, acquire.request_id.as_deref(), &claims) {
+            Ok(Some(Named::Waiting(place))) => {
+                Some((place.wait(), namespace.waiting(place).attempts.leaving().collect()))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -138,7 +152,8 @@ impl Namespace {
         let place = places.find(|place| self.waits.contains_key(place)).ok_or(Refusal::NotWaiting)?;
         let waiting = self.waiting(place);
         let (not_granted, _) = self.standing_in_queue(place);
-        let outcome = AcquireOutcome::Enqueued(Box::new(Enqueued { wait, attempt: waiting.attempt, not_granted }));
+        let attempt = waiting.attempts.highest();
+        let outcome = AcquireOutcome::Enqueued(Box::new(Enqueued { wait, attempt, not_granted }));
         let mut paths: Vec<&Path> = waiting.claims.iter().map(|claim| &claim.path).collect();
         paths.sort_unstable();
         let locks = paths.into_iter().map(|path| self.view_of_some(path, revision)).collect();

@@ -1,6 +1,7 @@
 //! Repeats: a request finds its place in the queue, or what it was granted, and takes neither twice.
 
 use super::acquire::refused;
+use super::attempts::Attempts;
 use super::hold::Terms;
 use super::judge::{Verdict, Waiters};
 use super::namespace::Namespace;
@@ -17,75 +18,36 @@ impl Work<'_> {
         &mut self,
         request: &Acquire,
         claims: &[Claim],
+        left: &[u64],
         is_new: bool,
     ) -> Result<Option<AcquireOutcome>, Refusal> {
-        match self.named(&request.owner, request.request_id.as_deref(), claims)? {
-            Some(Named::Waiting(place)) => Ok(Some(self.repeat_wait(request, place, is_new))),
-            Some(Named::Granted(granted)) => Ok(Some(self.repeat_grant(request, granted, is_new))),
+        match self.ns.named(&request.owner, request.request_id.as_deref(), claims)? {
+            Some(Named::Waiting(place)) => Ok(Some(self.repeat_wait(request, place, left, is_new))),
+            Some(Named::Granted(granted)) => Ok(Some(self.repeat_grant(request, granted, left, is_new))),
             None => Ok(None),
         }
     }
 
-    /// The unreleased request of that name or, without one, with these claims.
-    pub(super) fn named(
-        &self,
-        owner: &Owner,
-        request_id: Option<&str>,
-        claims: &[Claim],
-    ) -> Result<Option<Named>, Refusal> {
-        let id = self.ns.owner_id(owner);
-        let found = match (owner, request_id) {
-            (Owner::Session { session_id, .. }, Some(request_id)) => {
-                let session = self.ns.sessions.get(session_id.as_str());
-                session.and_then(|session| session.requests.get(request_id)).copied()
-            }
-            (Owner::Process(_), Some(request_id)) => {
-                self.ns.find_wait(id, &WaitKey::Named(request_id.into())).map(Named::Waiting)
-            }
-            (_, None) if id == NOBODY => None,
-            (_, None) => {
-                let key = self.ns.claims_key(claims);
-                key.and_then(|key| self.ns.find_wait(id, &key)).map(Named::Waiting)
-            }
-        };
-        let is_same = match found {
-            None => true,
-            Some(Named::Waiting(place)) => {
-                let waiting = self.ns.waiting(place);
-                waiting.owner == id && same_claims(&waiting.claims, claims)
-            }
-            Some(Named::Granted(granted)) => {
-                let granted = self.ns.granted.get(granted);
-                let is_claimed = |(node, mode): (&_, &_)| {
-                    let path = self.ns.tree.path_of(*node);
-                    claims.iter().any(|claim| claim.path == path && claim.mode == *mode)
-                };
-                granted.owner == id && granted.claimed == claims.len() && granted.live.iter().all(is_claimed)
-            }
-        };
-        match (is_same, request_id) {
-            (false, Some(request_id)) => Err(Refusal::RequestIdTaken(request_id.to_owned())),
-            _ => Ok(found),
-        }
-    }
-
-    /// The newest call's terms, attempt and end of wait count. One that does not wait leaves the end as it is.
-    fn repeat_wait(&mut self, request: &Acquire, place: Place, is_new: bool) -> AcquireOutcome {
-        let waits = !matches!(request.wait, Wait::No | Wait::For(0));
+    /// The newest call's terms and end of wait count. One that does not wait leaves the end as it is.
+    fn repeat_wait(&mut self, request: &Acquire, place: Place, left: &[u64], is_new: bool) -> AcquireOutcome {
+        let (waits, rules) = (!matches!(request.wait, Wait::No | Wait::For(0)), self.rules);
         let ends_at_ms = self.ends_at_ms(request.wait);
         let waiting = self.ns.waiting_mut(place);
-        if is_new && (!waits || request.attempt >= waiting.attempt) {
+        let is_newest = request.attempt >= waiting.attempts.highest();
+        if is_new && (!waits || is_newest) {
             waiting.terms = Terms::of(request);
         }
-        if is_new && waits && request.attempt >= waiting.attempt {
-            waiting.attempt = request.attempt;
+        if is_new && waits {
+            waiting.attempts.attach(&Attempts::of(request.attempt), left, rules);
+        }
+        if is_new && waits && is_newest {
             let before = std::mem::replace(&mut waiting.ends_at_ms, ends_at_ms);
             if let Some(end) = self.wait_end(place, before) {
                 self.wait_ends.remove(&end);
             }
             self.wait_ends.extend(self.wait_end(place, ends_at_ms));
         }
-        let attempt = self.ns.waiting(place).attempt;
+        let attempt = self.ns.waiting(place).attempts.highest();
         let (mut not_granted, is_free) = self.ns.standing_in_queue(place);
         if is_free {
             // The answer says where it stood; whoever waits for it hears of the grant.
@@ -101,11 +63,16 @@ impl Work<'_> {
 
     /// A granted request is granted as long as all that it claims is held. Once some of it was lost, or weakened by
     /// another request of the owner, it has to be released. A hold that was upgraded since has another token.
-    fn repeat_grant(&mut self, request: &Acquire, granted: u32, is_new: bool) -> AcquireOutcome {
+    fn repeat_grant(&mut self, request: &Acquire, granted: u32, left: &[u64], is_new: bool) -> AcquireOutcome {
         if is_new {
+            let rules = self.rules;
             let granted = self.ns.granted.get_mut(granted);
-            let unconfirmed = granted.attempt != 0 && request.attempt != 0;
-            granted.attempt = if unconfirmed { granted.attempt.max(request.attempt) } else { 0 };
+            let call = Attempts::of(request.attempt);
+            if granted.attempts.stays() || call.stays() {
+                granted.attempts = Attempts::of(0);
+            } else {
+                granted.attempts.attach(&call, left, rules);
+            }
         }
         let granted = self.ns.granted.get(granted);
         let held = |(node, mode): (&NodeId, &Mode)| {
@@ -124,6 +91,49 @@ impl Work<'_> {
 }
 
 impl Namespace {
+    /// The unreleased request of that name or, without one, with these claims.
+    pub(super) fn named(
+        &self,
+        owner: &Owner,
+        request_id: Option<&str>,
+        claims: &[Claim],
+    ) -> Result<Option<Named>, Refusal> {
+        let id = self.owner_id(owner);
+        let found = match (owner, request_id) {
+            (Owner::Session { session_id, .. }, Some(request_id)) => {
+                let session = self.sessions.get(session_id.as_str());
+                session.and_then(|session| session.requests.get(request_id)).copied()
+            }
+            (Owner::Process(_), Some(request_id)) => {
+                self.find_wait(id, &WaitKey::Named(request_id.into())).map(Named::Waiting)
+            }
+            (_, None) if id == NOBODY => None,
+            (_, None) => {
+                let key = self.claims_key(claims);
+                key.and_then(|key| self.find_wait(id, &key)).map(Named::Waiting)
+            }
+        };
+        let is_same = match found {
+            None => true,
+            Some(Named::Waiting(place)) => {
+                let waiting = self.waiting(place);
+                waiting.owner == id && same_claims(&waiting.claims, claims)
+            }
+            Some(Named::Granted(granted)) => {
+                let granted = self.granted.get(granted);
+                let is_claimed = |(node, mode): (&_, &_)| {
+                    let path = self.tree.path_of(*node);
+                    claims.iter().any(|claim| claim.path == path && claim.mode == *mode)
+                };
+                granted.owner == id && granted.claimed == claims.len() && granted.live.iter().all(is_claimed)
+            }
+        };
+        match (is_same, request_id) {
+            (false, Some(request_id)) => Err(Refusal::RequestIdTaken(request_id.to_owned())),
+            _ => Ok(found),
+        }
+    }
+
     /// Why a request waits, and where; and whether it need not, so that it has to be looked at. Whoever can be granted is
     /// granted in the step that makes it so, so that is not expected; it is no reason to stop for everybody either.
     pub(super) fn standing_in_queue(&self, place: Place) -> (NotGranted, bool) {

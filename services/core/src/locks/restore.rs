@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::acquire::distinct;
+use super::attempts::Attempts;
 use super::hold::{Hold, Rare};
 use super::namespace::Namespace;
 use super::owner::{OwnerId, OwnerKey, OwnerName, SessionOwner};
@@ -37,7 +38,7 @@ impl LocksCore {
         chunks: &[impl AsRef<[u8]>],
         seed: Option<u64>,
     ) -> Result<Self, DecodeError> {
-        let mut restoring = Restoring { core: Self::new(state), slot: None, lock: None, seed };
+        let mut restoring = Restoring { core: Self::new(state), slot: None, lock: None, seed, counted_on: None };
         if let Some(seed) = seed {
             restoring.core.namespaces.shuffle(seed);
         }
@@ -59,10 +60,23 @@ struct Restoring {
     lock: Option<(NodeId, Revision)>,
     /// To number things with.
     seed: Option<u64>,
+    /// What further attempts are of, if they come next.
+    counted_on: Option<CountedOn>,
+}
+
+/// Something that calls count on.
+#[derive(Clone, Copy)]
+enum CountedOn {
+    Hold(NodeId, OwnerId),
+    Granted(u32),
+    Wait(Place),
 }
 
 impl Restoring {
     fn take(&mut self, item: Item<String>) -> Restored {
+        if !matches!(item, Item::Attempts { .. }) {
+            self.counted_on = None;
+        }
         match item {
             Item::State(item) => self.core.state.restore(Application::Locks, item),
             Item::Namespace { account, name, incarnation, limits, forgotten } => {
@@ -103,6 +117,7 @@ impl Restoring {
                 self.namespace()?.usage = usage;
                 Ok(())
             }
+            Item::Attempts { lower, as_reader } => self.attempts(lower, &as_reader),
             Item::EndedUsage(account, usage) => {
                 let is_new = self.core.ended_usage.insert(account, usage).is_none();
                 ensure(is_new, "what an account used comes twice")
@@ -146,7 +161,8 @@ impl Restoring {
         let last = namespace.tree.get(node).holds.as_slice().last().map(|hold| hold.token);
         ensure(last < Some(item.token) && item.token <= now, "holds are out of order")?;
         ensure(namespace.hold(node, owner).is_none(), "an owner holds a lock twice")?;
-        let rare = Rare { metadata: item.metadata, asked_expires_at_ns: item.asked_expires_at_ns, requests: vec![] };
+        let (metadata, asked_expires_at_ns) = (item.metadata, item.asked_expires_at_ns);
+        let rare = Rare { metadata, asked_expires_at_ns, ..Rare::default() };
         let hold = Hold {
             owner,
             mode: item.mode,
@@ -160,6 +176,8 @@ impl Restoring {
             attempt: item.attempt,
             rare: (rare != Rare::default()).then(|| Box::new(rare)),
         };
+        self.counted_on = Some(CountedOn::Hold(node, owner));
+        let namespace = self.namespace()?;
         namespace.add_hold(node, hold.clone());
         namespace.tree.set_revision(node, revision);
         let slot = self.slot.ok_or(DecodeError::Snapshot("a hold has no namespace"))?;
@@ -186,13 +204,14 @@ impl Restoring {
             request_id: request_id.clone(),
             owner,
             token: item.token,
-            attempt: item.attempt,
+            attempts: Attempts::of(item.attempt),
             claimed: item.claimed as usize,
             live,
         });
         nodes.into_iter().for_each(|node| namespace.tree.change_hold(node, owner, |hold| hold.claim_by(request)));
         let session = namespace.sessions.get_mut(item.session_id.as_str());
         let before = session.and_then(|session| session.requests.insert(request_id, Named::Granted(request)));
+        self.counted_on = Some(CountedOn::Granted(request));
         ensure(before.is_none(), "a request comes twice")
     }
 
@@ -220,7 +239,7 @@ impl Restoring {
                 nodes,
                 terms: item.terms,
                 request_id: item.request_id.map(Into::into),
-                attempt: item.attempt,
+                attempts: Attempts::of(item.attempt),
                 ends_at_ms: item.ends_at_ms,
                 since_ms: item.since_ms,
                 watch: Watch::Unknown,
@@ -230,7 +249,36 @@ impl Restoring {
         let slot = self.slot.ok_or(DecodeError::Snapshot("a request has no namespace"))?;
         let end = item.ends_at_ms.map(|at_ms| WaitEnd { at_ms, wait: item.wait, place, slot });
         self.core.wait_ends.extend(end);
+        self.counted_on = Some(CountedOn::Wait(place));
         Ok(())
+    }
+
+    fn attempts(&mut self, lower: Vec<u64>, as_reader: &[u64]) -> Restored {
+        let of = self.counted_on.take().ok_or(DecodeError::Snapshot("attempts are of nothing"))?;
+        let namespace = self.namespace()?;
+        let highest = match of {
+            CountedOn::Hold(node, owner) => namespace.hold(node, owner).map_or(0, |hold| hold.attempt),
+            CountedOn::Granted(request) => namespace.granted.get(request).attempts.highest(),
+            CountedOn::Wait(place) => namespace.waiting(place).attempts.highest(),
+        };
+        let damaged = || DecodeError::Snapshot("attempts are out of order");
+        let attempts = Attempts::restored(highest, lower).ok_or_else(damaged)?;
+        match of {
+            CountedOn::Hold(node, owner) => {
+                let mut fits = false;
+                namespace.tree.change_hold(node, owner, |hold| fits = hold.restore_attempts(attempts, as_reader));
+                ensure(fits, "attempts are out of order")
+            }
+            _ if !as_reader.is_empty() => Err(damaged()),
+            CountedOn::Granted(request) => {
+                namespace.granted.get_mut(request).attempts = attempts;
+                Ok(())
+            }
+            CountedOn::Wait(place) => {
+                namespace.waiting_mut(place).attempts = attempts;
+                Ok(())
+            }
+        }
     }
 
     /// Checks what can be checked only when all is there, and finds out what everybody who waits has to watch.

@@ -26,12 +26,12 @@ impl Work<'_> {
 
     fn grant_waiting(&mut self, place: Place) {
         let waiting = self.leave_queue(place);
-        let call = Call { attempt: waiting.attempt, request_id: waiting.request_id.as_deref() };
+        let call = Call { attempts: &waiting.attempts, left: &[], request_id: waiting.request_id.as_deref() };
         let token = self.grant(waiting.owner, &waiting.claims, &waiting.terms, call);
         let owner = self.ns.owners.name(waiting.owner).to_owner();
         let settled = Settled {
             wait: place.wait(),
-            attempt: waiting.attempt,
+            attempt: waiting.attempts.highest(),
             owner,
             request_id: waiting.request_id,
             claims: waiting.claims,
@@ -45,7 +45,7 @@ impl Work<'_> {
         let waiting = self.leave_queue(place);
         let settled = Settled {
             wait: place.wait(),
-            attempt: waiting.attempt,
+            attempt: waiting.attempts.highest(),
             owner: self.ns.owners.name(waiting.owner).to_owner(),
             request_id: waiting.request_id,
             claims: waiting.claims,

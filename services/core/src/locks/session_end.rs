@@ -6,16 +6,16 @@ use super::LocksCore;
 use super::end::Ending;
 use super::owner::OwnerId;
 use super::work::Work;
-use crate::{Answer, EventKind, MessageStamp, Refusal, Revision, SessionEnd, SessionNumber};
+use crate::{Answer, Context, EventKind, MessageStamp, Refusal, Revision, SessionEnd, SessionNumber};
 
 impl LocksCore {
     /// Ends those of the sessions that were not opened or resumed since the leader looked.
-    pub(super) fn expire_sessions(&mut self, wall_ms: u64, ids: &[SessionNumber], seen: Revision) -> Answer {
+    pub(super) fn expire_sessions(&mut self, context: &Context, ids: &[SessionNumber], seen: Revision) -> Answer {
         let mut ended = Vec::new();
         let (mut slots, mut order) = (BTreeSet::new(), Vec::new());
         for number in ids {
             let Some((slot, session_id)) = self.sessions.get(number).cloned() else { continue };
-            let mut work = self.work_in(slot, wall_ms);
+            let mut work = self.work_in(slot, context);
             if work.ns.sessions[&session_id].facts.epoch > seen {
                 continue;
             }
@@ -27,7 +27,7 @@ impl LocksCore {
             }
         }
         for slot in order {
-            self.work_in(slot, wall_ms).run();
+            self.work_in(slot, context).run();
         }
         Answer::SessionsExpired { ended }
     }

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::attempts::Attempts;
 use super::owner::OwnerId;
 use super::queue::Place;
 use super::tree::NodeId;
@@ -84,8 +85,8 @@ pub(super) struct Granted {
     pub(super) request_id: Box<str>,
     pub(super) owner: OwnerId,
     pub(super) token: FencingToken,
-    /// Of the call that it was granted to, until the client shows that it knows of it.
-    pub(super) attempt: u64,
+    /// The calls that it was granted to, until the client shows that it knows of it.
+    pub(super) attempts: Attempts,
     /// How many claims it had.
     pub(super) claimed: usize,
     /// The claims whose holds are still there, in order of node.

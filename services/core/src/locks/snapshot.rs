@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::LocksCore;
+use super::attempts::Attempts;
 use super::history::History;
 use super::hold::{Hold, Rare, Terms};
 use super::namespace::Namespace;
@@ -56,6 +57,13 @@ pub(super) enum Item<S> {
     Usage(UsageTotals),
     /// What was counted in namespaces that are gone.
     EndedUsage(AccountId, UsageTotals),
+    /// Calls that count on the hold, granted request or wait before it, besides the one that it names. From rules 2 on.
+    Attempts {
+        /// Rising, all below that one.
+        lower: Vec<u64>,
+        /// Those that count on a hold as a reader's, when it was upgraded.
+        as_reader: Vec<u64>,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -201,15 +209,18 @@ impl FrozenNamespace {
             writer.push(&Item::Lock { path: self.paths.segments(node), revision: lock.revision });
             for hold in lock.holds.as_slice() {
                 writer.push(&Item::Hold(self.hold_item(hold)));
+                write_attempts(writer, &hold.attempts(), hold.attempts_as_reader());
             }
         }
         let mut granted: Vec<&Granted> = self.granted.iter().map(|(_, granted)| granted).collect();
         granted.sort_unstable_by_key(|granted| (&granted.session_id, &granted.request_id));
         for granted in granted {
             writer.push(&Item::Granted(self.granted_item(granted)));
+            write_attempts(writer, &granted.attempts, &[]);
         }
         for (place, waiting) in &self.waits {
             writer.push(&Item::Wait(self.wait_item(*place, waiting)));
+            write_attempts(writer, &waiting.attempts, &[]);
         }
         for (revision, bytes) in self.history.iter() {
             writer.push(&Item::Event { revision, bytes: bytes.to_vec() });
@@ -274,7 +285,7 @@ impl FrozenNamespace {
             request_id: &granted.request_id,
             holder,
             token: granted.token,
-            attempt: granted.attempt,
+            attempt: granted.attempts.highest(),
             claimed,
             live,
         }
@@ -289,10 +300,16 @@ impl FrozenNamespace {
             claims,
             terms: waiting.terms.clone(),
             request_id: waiting.request_id.as_deref(),
-            attempt: waiting.attempt,
+            attempt: waiting.attempts.highest(),
             ends_at_ms: waiting.ends_at_ms,
             since_ms: waiting.since_ms,
         }
+    }
+}
+
+fn write_attempts(writer: &mut ChunkWriter<Item<&str>>, attempts: &Attempts, as_reader: &[u64]) {
+    if !attempts.lower().is_empty() || !as_reader.is_empty() {
+        writer.push(&Item::Attempts { lower: attempts.lower().to_vec(), as_reader: as_reader.to_vec() });
     }
 }
 

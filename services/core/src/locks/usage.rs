@@ -2,13 +2,13 @@
 
 use super::LocksCore;
 use super::namespace::Namespace;
-use crate::{AccountId, Answer, Incarnation, LocksCommand, NamespaceUsage, UsageTotals};
+use crate::{AccountId, Answer, Incarnation, LocksCommand, NamespaceUsage, Reattach, UsageTotals};
 
 impl LocksCore {
     /// Counts a command of a caller that was not refused.
     pub(super) fn count(&mut self, command: &LocksCommand) {
         let namespace = match command {
-            LocksCommand::Acquire(acquire) => &acquire.namespace,
+            LocksCommand::Acquire(acquire) | LocksCommand::Reattach(Reattach { acquire, .. }) => &acquire.namespace,
             LocksCommand::Release(release) => &release.namespace,
             LocksCommand::Delete { namespace, .. } | LocksCommand::CloseSession { namespace, .. } => namespace,
             LocksCommand::Reset(reset) => &reset.namespace,
@@ -17,6 +17,7 @@ impl LocksCore {
             // These come from nodes and not from callers, or have been counted one by one.
             LocksCommand::Deliver { .. }
             | LocksCommand::Cancel(_)
+            | LocksCommand::CancelSeveral(_)
             | LocksCommand::ExpireSessions { .. }
             | LocksCommand::InOrder(_) => return,
         };

@@ -100,7 +100,7 @@ impl Namespace {
             request_id: waiting.request_id.as_deref().map(str::to_owned),
             claims: waiting.claims.clone(),
             upgrade: place.is_upgrade(),
-            attempt: waiting.attempt,
+            attempt: waiting.attempts.highest(),
             ends_at_ms: waiting.ends_at_ms,
         }
     }

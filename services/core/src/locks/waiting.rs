@@ -1,5 +1,6 @@
 //! A request that waits, and what it watches.
 
+use super::attempts::Attempts;
 use super::hold::Terms;
 use super::owner::OwnerId;
 use super::queue::Place;
@@ -16,7 +17,8 @@ pub(super) struct Waiting {
     pub(super) nodes: Vec<NodeId>,
     pub(super) terms: Terms,
     pub(super) request_id: Option<Box<str>>,
-    pub(super) attempt: u64,
+    /// The calls that wait there.
+    pub(super) attempts: Attempts,
     /// Shard clock at which it is given up.
     pub(super) ends_at_ms: Option<u64>,
     /// The leader's wall clock when it began to wait.

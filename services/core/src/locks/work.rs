@@ -11,7 +11,7 @@ use super::owner::OwnerId;
 use super::queue::Place;
 use super::tree::NodeId;
 use crate::shard_state::ShardState;
-use crate::{EventKind, FencingToken, MessageStamp, Mode, Owner, Refusal, Revision, SessionNumber};
+use crate::{EventKind, FencingToken, MessageStamp, Mode, Owner, Refusal, Revision, Rules, SessionNumber};
 
 /// A namespace with the parts of its shard that a command may change too.
 pub(super) struct Work<'a> {
@@ -24,6 +24,8 @@ pub(super) struct Work<'a> {
     pub(super) slot: u32,
     /// The wall clock of the entry.
     pub(super) wall_ms: u64,
+    /// Those of the entry.
+    pub(super) rules: Rules,
 }
 
 /// The end of a hold's present phase: in order of time, then of grant.

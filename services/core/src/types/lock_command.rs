@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Claim, FencingToken, Metadata, Mode, NamespaceMessage, NamespaceRef, Owner, Path, RequestId, Revision,
+    Claim, FencingToken, Metadata, Mode, NamespaceMessage, NamespaceRef, Owner, Path, RequestId, Revision, Rules,
     SessionNumber,
 };
 
@@ -63,6 +63,32 @@ pub enum LocksCommand {
     /// has to say at once. Answers `InOrder`. Refused: `Malformed` when one of them is such a list itself,
     /// which is not read from bytes at all.
     InOrder(#[serde(deserialize_with = "super::flat::commands")] Vec<LocksCommand>),
+    /// The same as the acquire in it, by a call that comes in place of others. Known from rules 2 on; refused with
+    /// `Malformed` before.
+    Reattach(Reattach),
+    /// The same as the cancel in it, for several callers. Known from rules 2 on; refused with `Malformed` before.
+    CancelSeveral(CancelSeveral),
+}
+
+impl LocksCommand {
+    /// The first rules by which it can be applied.
+    pub fn min_rules(&self) -> Rules {
+        let is_later = |command: &Self| matches!(command, Self::Reattach(_) | Self::CancelSeveral(_));
+        let any_later = match self {
+            Self::InOrder(commands) => commands.iter().any(is_later),
+            command => is_later(command),
+        };
+        if any_later { Rules::TWO } else { Rules::ONE }
+    }
+
+    /// The acquire that it is, and the attempts that its call replaces.
+    pub fn as_acquire(&self) -> Option<(&Acquire, &[u64])> {
+        match self {
+            Self::Acquire(acquire) => Some((acquire, &[])),
+            Self::Reattach(Reattach { acquire, left }) => Some((acquire, left)),
+            _ => None,
+        }
+    }
 }
 
 /// A request for claims, granted all together or not at all.
@@ -91,8 +117,9 @@ pub struct Acquire {
     /// Names the request within its session (or, for a process, its wait): a repeat finds its place or its holds by it.
     /// Without it a waiting request is found by its claims.
     pub request_id: Option<String>,
-    /// Who attaches to the wait, or to the hold once granted: rising numbers, the highest owns the wait. 0 when
-    /// nobody attaches.
+    /// Which call attaches to the wait, or to the hold once granted: rising numbers, no two calls with the same. 0 for
+    /// one whose caller never goes away. By rules 1 the highest owns the wait; from rules 2 on all count whose callers
+    /// have not left.
     pub attempt: u64,
     /// The place of this message among those of its session; absent for a call that is not part of a connection.
     pub message: Option<MessageStamp>,
@@ -152,8 +179,9 @@ pub enum ToRelease {
     All,
 }
 
-/// A caller that waited is gone: its place is given up, or, when the grant came first, its hold given back. Nothing
-/// happens unless the attempt is still the highest, and the hold was not extended since.
+/// A caller that waited is gone: its place is given up, or, when the grant came first, its hold given back. Not by rules
+/// 1 unless the attempt is still the highest, and from rules 2 on not as long as another attempt counts; nor when the hold
+/// was extended by a call without an attempt, or by more calls than are kept apart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cancel {
     /// Where.
@@ -166,6 +194,25 @@ pub struct Cancel {
     pub claims: Vec<Claim>,
     /// As in the request.
     pub attempt: u64,
+}
+
+/// An acquire whose call takes over from others that left for good, or that it may be the next one of: those count no
+/// more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reattach {
+    /// What is asked for.
+    pub acquire: Acquire,
+    /// The attempts that left.
+    pub left: Vec<u64>,
+}
+
+/// Several callers of one request are gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CancelSeveral {
+    /// One of them.
+    pub cancel: Cancel,
+    /// The attempts of the others.
+    pub left: Vec<u64>,
 }
 
 /// Ends what the owners that are not listed have, and their sessions, in one step.

@@ -101,6 +101,8 @@ pub struct WaitLease {
     pub namespace: NamespaceRef,
     /// The wait, with all that a cancel needs.
     pub wait: WaitView,
+    /// The calls that count on it and may go away, rising: by rules 1 only the highest.
+    pub attempts: Vec<u64>,
 }
 
 /// A hold that a client believed it had.

@@ -2,9 +2,9 @@
 
 use holdfast_core::shard::{Application, ShardCore};
 use holdfast_core::{
-    AccountsCommand, Acquire, Actor, Audited, BelievedHold, Cancel, Claim, Command, Incarnation, Limits, LockInfo,
-    LocksCommand, MessageStamp, Mode, NamespacesCommand, OpenSession, Owner, Path, Release, Reset, ToRelease, Wait,
-    codec,
+    AccountsCommand, Acquire, Actor, Audited, BelievedHold, Bounds, Cancel, CancelSeveral, Claim, Command, Incarnation,
+    Limits, LockInfo, LocksCommand, MessageStamp, Mode, NamespacesCommand, OpenSession, Owner, Path, Reattach, Release,
+    Reset, Rules, ToRelease, Wait, codec,
 };
 
 use crate::support::{ACCOUNT, Shard, at, metadata, open, orders, process, purge, request_id, want};
@@ -236,6 +236,47 @@ fn a_snapshot_of_locks_has_the_bytes_it_always_had() {
              d795ffbc31000002703202703201020101016c0007031f0103e8d795ffbc3105010473655f31000c686f7374206f66207365\
              5f3100000704260104e8d795ffbc3100010473655f310101680c686f7374206f662073655f3101040101016c00\
              0806030201030201",
+            "0100",
+        ],
+    );
+}
+
+#[test]
+fn commands_of_rules_2_have_the_bytes_they_always_had() {
+    let acquire = Acquire { wait: Wait::For(300), attempt: 7, ..want("p1", Mode::Write) };
+    let Acquire { namespace, owner, request_id, claims, .. } = acquire.clone();
+    let cancel = Cancel { namespace, owner, request_id, claims, attempt: 7 };
+    let left = vec![3, 300];
+    assert_bytes(
+        &Command::Locks(LocksCommand::Reattach(Reattach { acquire, left: left.clone() })),
+        "01020b07066f726465727301000270310101016c0101e8070000000001ac02000007000203ac02",
+    );
+    assert_bytes(
+        &Command::Locks(LocksCommand::CancelSeveral(CancelSeveral { cancel, left })),
+        "01020c07066f72646572730100027031000101016c01070203ac02",
+    );
+}
+
+#[test]
+fn a_snapshot_of_what_several_calls_count_on_has_the_bytes_it_always_had() {
+    // The bounds of rules 2 are no part of this.
+    let mut shard = Shard::within(Bounds::of(Rules::ONE));
+    shard.rules = Rules::TWO;
+    let reads = |attempt| Acquire { attempt, allow_upgrade: true, ..want("p1", Mode::Read) };
+    (1..=2).for_each(|attempt| assert!(shard.granted(reads(attempt)) > 0));
+    (3..=4).for_each(|attempt| {
+        assert!(shard.granted(Acquire { attempt, allow_upgrade: true, ..want("p1", Mode::Write) }) > 0);
+    });
+    let waits = |attempt| Acquire { wait: Wait::For(10), attempt, ..want("p2", Mode::Write) };
+    (5..=9).for_each(|attempt| assert_eq!(shard.enqueued(waits(attempt)).attempt, attempt));
+    assert_snapshot(
+        &shard.core,
+        &[
+            "010b000002086c6f636b735f3030e807030000010d6e616d657370616365735f3030010107066f7264657273018008800840\
+             e807106480b89929c0cf24c0cf24e807c0cf24c0843da08d06a08d06a08d06904e000301016c020400027031010001010002\
+             e8d795ffbc3101d00f0400000a0103020102060300000270320101016c0101e807000000000901f207e8d795ffbc310a0100\
+             000701170101e8d795ffbc31000002703102703101010101016c000702170102e8d795ffbc31000002703102703101020101\
+             016c010809010100010100",
             "0100",
         ],
     );

@@ -5,19 +5,19 @@ use holdfast_core::{Acquire, AcquireOutcome, Answer, Limits, LocksCommand, Query
 use crate::support::{Shard, assert_nothing_is_left, orders, process};
 use crate::waiting::{asks, at, gone, of_session, read, session_waits, waits, write};
 
-fn cancelled(shard: &mut Shard, request: &Acquire) -> (bool, bool) {
+pub(crate) fn cancelled(shard: &mut Shard, request: &Acquire) -> (bool, bool) {
     match shard.run(gone(request)) {
         Ok(Answer::Cancelled { left_queue, given_back }) => (left_queue, given_back),
         other => panic!("not an answer to a cancel: {other:?}"),
     }
 }
 
-fn attempt(attempt: u64, request: &Acquire) -> Acquire {
+pub(crate) fn attempt(attempt: u64, request: &Acquire) -> Acquire {
     Acquire { attempt, ..request.clone() }
 }
 
 /// A lock with a holder `h`.
-fn held() -> Shard {
+pub(crate) fn held() -> Shard {
     let mut shard = Shard::new();
     shard.granted(asks("h", &[write("l")]));
     shard

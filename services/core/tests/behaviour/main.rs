@@ -5,6 +5,7 @@ mod audit;
 mod chain;
 mod golden;
 mod locks_acquire;
+mod locks_attempts;
 mod locks_deadlock;
 mod locks_end;
 mod locks_input;

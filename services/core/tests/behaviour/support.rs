@@ -79,6 +79,8 @@ pub(crate) struct Shard {
     /// When they are not those of the rules.
     bounds: Option<Bounds>,
     now_ms: u64,
+    /// By which rules its entries are applied.
+    pub(crate) rules: Rules,
 }
 
 impl Shard {
@@ -93,7 +95,7 @@ impl Shard {
             None => ShardCore::restore(Application::Locks, id, &chunks),
             Some(bounds) => ShardCore::restore_with_bounds(Application::Locks, id, &chunks, bounds.clone()),
         };
-        Self { core: core.unwrap(), bounds: self.bounds.clone(), now_ms: self.now_ms }
+        Self { core: core.unwrap(), bounds: self.bounds.clone(), now_ms: self.now_ms, rules: self.rules }
     }
 
     pub(crate) fn with_limits(limits: Limits) -> Self {
@@ -107,15 +109,15 @@ impl Shard {
     }
 
     fn begin(core: ShardCore, bounds: Option<Bounds>, limits: Limits) -> Self {
-        let mut shard = Self { core, bounds, now_ms: 1_000 };
+        let mut shard = Self { core, bounds, now_ms: 1_000, rules: Rules::ONE };
         assert_eq!(shard.apply(&open(1, orders(), limits)).outcome, Ok(Answer::Done));
         shard
     }
 
     /// One entry of the log with one command.
     pub(crate) fn apply(&mut self, command: &Command) -> Reply {
-        self.core.advance(&at(self.now_ms));
-        let reply = self.core.apply(&at(self.now_ms), command);
+        self.core.advance(&self.context());
+        let reply = self.core.apply(&self.context(), command);
         assert_eq!(reply.clock_ms, self.core.clock_ms());
         reply
     }
@@ -123,7 +125,11 @@ impl Shard {
     /// Time passes, and the leader proposes what is due.
     pub(crate) fn pass(&mut self, ms: u64) {
         self.now_ms += ms;
-        self.core.advance(&at(self.now_ms));
+        self.core.advance(&self.context());
+    }
+
+    fn context(&self) -> Context {
+        Context { rules: self.rules, ..at(self.now_ms) }
     }
 
     pub(crate) fn try_acquire(&mut self, request: Acquire) -> Result<Answer, Refusal> {

@@ -5,6 +5,7 @@ use holdfast_core::{
     Wait, WaitId,
 };
 
+use crate::callers::Callers;
 use crate::graph::{Asked, reaches};
 use crate::run::Call;
 use crate::state::{Model, Terms, Wait as Waiting, Who, not_granted};
@@ -62,7 +63,7 @@ impl Model {
         }
     }
 
-    pub(crate) fn acquire(&mut self, request: &Acquire) -> Answered {
+    pub(crate) fn acquire(&mut self, request: &Acquire, left: &[u64]) -> Answered {
         let claims = distinct(&request.claims);
         if request.allow_upgrade && claims.len() > 1 {
             return Err(Refusal::Malformed(String::new()));
@@ -73,10 +74,10 @@ impl Model {
         };
         let who = self.who(&request.owner);
         let outcome = match self.find(&who, request.request_id.as_deref(), &claims)? {
-            Some(Found::Waiting(index)) => self.repeat_wait(request, index, is_new),
-            Some(Found::Granted(index)) => self.repeat_grant(request, index, is_new),
+            Some(Found::Waiting(index)) => self.repeat_wait(request, index, left, is_new),
+            Some(Found::Granted(index)) => self.repeat_grant(request, index, left, is_new),
             None if !is_new => return Ok(Answer::Ignored),
-            None => self.decide(request, &who, &claims)?,
+            None => self.decide(request, &who, &claims, left)?,
         };
         let mut paths: Vec<&Path> = claims.iter().map(|claim| &claim.path).collect();
         paths.sort();
@@ -96,19 +97,23 @@ impl Model {
         if let Wait::For(ms) = wait { Some(self.clock_ms + ms) } else { None }
     }
 
-    fn repeat_wait(&mut self, request: &Acquire, index: usize, is_new: bool) -> AcquireOutcome {
+    fn repeat_wait(&mut self, request: &Acquire, index: usize, left: &[u64], is_new: bool) -> AcquireOutcome {
         let waits = request.wait != Wait::No;
         let ends_at_ms = self.ends_at_ms(request.wait);
         let wait = &mut self.waits[index];
-        if is_new && (request.attempt >= wait.attempt || !waits) {
+        let is_newest = request.attempt >= wait.callers.highest();
+        if is_new && (is_newest || !waits) {
             wait.terms = Self::terms(request);
-            if waits {
-                (wait.attempt, wait.ends_at_ms) = (request.attempt, ends_at_ms);
+        }
+        if is_new && waits {
+            wait.callers.join(&Callers::of(request.attempt), left, self.rules);
+            if is_newest {
+                wait.ends_at_ms = ends_at_ms;
             }
         }
         let (wait, mut why) = (&self.waits[index], self.standing(index));
         if waits {
-            let (wait, attempt) = (WaitId(wait.id), wait.attempt);
+            let (wait, attempt) = (WaitId(wait.id), wait.callers.highest());
             return AcquireOutcome::Enqueued(Box::new(Enqueued { wait, attempt, not_granted: why }));
         }
         why.reason = Reason::Queued;
@@ -127,11 +132,10 @@ impl Model {
         why
     }
 
-    fn repeat_grant(&mut self, request: &Acquire, index: usize, is_new: bool) -> AcquireOutcome {
+    fn repeat_grant(&mut self, request: &Acquire, index: usize, left: &[u64], is_new: bool) -> AcquireOutcome {
         let granted = &mut self.granted[index];
         if is_new {
-            let known = granted.attempt == 0 || request.attempt == 0;
-            granted.attempt = if known { 0 } else { granted.attempt.max(request.attempt) };
+            granted.callers.join_hold(&Callers::of(request.attempt), left, self.rules);
         }
         let granted = &self.granted[index];
         let live = granted.claims.iter().filter(|claim| granted.live.contains(&claim.path));
@@ -161,7 +165,13 @@ impl Model {
         Some((Reason::Upgrade, vec![self.waiting_blocker(other, claim)]))
     }
 
-    fn decide(&mut self, request: &Acquire, who: &Who, claims: &[Claim]) -> Result<AcquireOutcome, Refusal> {
+    fn decide(
+        &mut self,
+        request: &Acquire,
+        who: &Who,
+        claims: &[Claim],
+        left: &[u64],
+    ) -> Result<AcquireOutcome, Refusal> {
         let waits = request.wait != Wait::No;
         let graph = self.graph();
         let upgrade = claims.len() == 1
@@ -186,7 +196,8 @@ impl Model {
         let Some((failing, reason, blockers)) = fails else {
             self.check_holds(who, claims)?;
             self.check_tangled_grant(who, claims)?;
-            let call = Call { attempt: request.attempt, request_id: request.request_id.as_deref() };
+            let callers = Callers::of(request.attempt);
+            let call = Call { callers: &callers, left, request_id: request.request_id.as_deref() };
             let fencing_token = self.grant(who, claims, &Self::terms(request), call);
             self.run();
             return Ok(AcquireOutcome::Granted { fencing_token });
@@ -241,7 +252,7 @@ impl Model {
             claims: claims.to_vec(),
             terms: Self::terms(request),
             request_id: request.request_id.clone(),
-            attempt: request.attempt,
+            callers: Callers::of(request.attempt),
             ends_at_ms: self.ends_at_ms(request.wait),
             since_ms: self.wall_ms,
         });

@@ -1,7 +1,7 @@
 //! What the model answers to commands that end something.
 
 use holdfast_core::{
-    Answer, Cancel, Effect, EventKind, Owner, Path, Phase, Reason, Release, Reset, SessionEnd, ToRelease,
+    Answer, Cancel, Claim, Effect, EventKind, Owner, Path, Phase, Reason, Release, Reset, Rules, SessionEnd, ToRelease,
 };
 
 use crate::acquire::{Answered, Found, distinct};
@@ -87,38 +87,54 @@ impl Model {
         self.run();
     }
 
-    pub(crate) fn cancel(&mut self, cancel: &Cancel) -> Answer {
-        let who = self.who(&cancel.owner);
+    pub(crate) fn cancel(&mut self, cancel: &Cancel, left: &[u64]) -> Answer {
+        let (who, rules, attempt) = (self.who(&cancel.owner), self.rules, cancel.attempt);
         let claims = distinct(&cancel.claims);
         let (mut left_queue, mut given_back) = (false, false);
         match self.find(&who, cancel.request_id.as_deref(), &claims) {
-            Ok(Some(Found::Waiting(index))) if self.waits[index].attempt == cancel.attempt => {
-                self.end_wait(index, Reason::Ended);
-                left_queue = true;
+            Ok(Some(Found::Waiting(index))) => {
+                left_queue = self.waits[index].callers.leave(attempt, left, rules);
+                if left_queue {
+                    self.end_wait(index, Reason::Ended);
+                }
             }
-            Ok(Some(Found::Granted(index))) if cancel.attempt != 0 && self.granted[index].attempt == cancel.attempt => {
-                self.release_granted(index);
-                given_back = true;
+            Ok(Some(Found::Granted(index))) => {
+                let callers = &mut self.granted[index].callers;
+                given_back = !callers.stays && callers.leave(attempt, left, rules);
+                if given_back {
+                    self.release_granted(index);
+                }
             }
-            Ok(None) if cancel.attempt != 0 => {
+            Ok(None) => {
                 let mut claims = claims;
                 claims.sort();
                 for claim in &claims {
-                    let Some(own) = self.own(&who, &claim.path).filter(|own| own.attempt == cancel.attempt) else {
-                        continue;
-                    };
-                    given_back = true;
-                    if own.upgraded {
-                        self.weaken(&who, claim);
-                    } else {
-                        self.release_hold(&who, &claim.path);
-                    }
+                    given_back |= self.give_back(&who, claim, cancel, left);
                 }
             }
-            _ => {}
+            Err(_) => {}
         }
         self.run();
         Answer::Cancelled { left_queue, given_back }
+    }
+
+    fn give_back(&mut self, who: &Who, claim: &Claim, cancel: &Cancel, left: &[u64]) -> bool {
+        let (rules, attempt) = (self.rules, cancel.attempt);
+        let Some(own) = self.own_mut(who, &claim.path) else { return false };
+        if rules > Rules::ONE && own.reader.as_mut().is_some_and(|readers| readers.leave(attempt, left, rules)) {
+            own.reader = None;
+        }
+        if own.callers.stays || !own.callers.leave(attempt, left, rules) {
+            return false;
+        }
+        match own.reader.take() {
+            Some(readers) => {
+                own.callers = readers;
+                self.weaken(who, claim);
+            }
+            None => self.release_hold(who, &claim.path),
+        }
+        true
     }
 
     pub(crate) fn reset(&mut self, reset: &Reset) -> Answer {

@@ -48,7 +48,7 @@ impl Run {
         for wait in &waits {
             let same = model.waits.iter().find(|other| WaitId(other.id) == wait.wait).expect("just compared");
             assert_eq!((&wait.owner, &wait.claims, wait.upgrade), (&same.who.owner, &same.claims, same.upgrade));
-            assert_eq!((wait.attempt, wait.ends_at_ms), (same.attempt, same.ends_at_ms));
+            assert_eq!((wait.attempt, wait.ends_at_ms), (same.callers.highest(), same.ends_at_ms));
             assert_eq!(wait.request_id, same.request_id);
         }
         let open = model.sessions.iter().filter(|session| session.is_open);
@@ -64,7 +64,7 @@ impl Run {
         for (index, wait) in model.waits.iter().enumerate() {
             let query = Query::Standing { namespace: namespace.clone(), wait: WaitId(wait.id) };
             let not_granted = model.standing(index);
-            let enqueued = Enqueued { wait: WaitId(wait.id), attempt: wait.attempt, not_granted };
+            let enqueued = Enqueued { wait: WaitId(wait.id), attempt: wait.callers.highest(), not_granted };
             let outcome = AcquireOutcome::Enqueued(Box::new(enqueued));
             let mut paths: Vec<&Path> = wait.claims.iter().map(|claim| &claim.path).collect();
             paths.sort();

@@ -4,9 +4,12 @@
 //! start; a failure prints the seed of the run that failed.
 
 mod acquire;
+mod callers;
 mod commands;
 mod compare;
 mod graph;
+mod ledger;
+mod planted;
 mod quota;
 mod random;
 mod run;
@@ -15,7 +18,9 @@ mod state;
 mod twins;
 
 use holdfast_core::shard::ShardCore;
-use holdfast_core::{Answer, Bounds, Command, Context, Effect, LocksCommand, NamespaceMessage, Refusal, Rules};
+use holdfast_core::{
+    Answer, Bounds, CancelSeveral, Command, Context, Effect, LocksCommand, NamespaceMessage, Reattach, Refusal, Rules,
+};
 
 use compare::check_cycle;
 use random::{Dice, Style, namespace};
@@ -25,8 +30,8 @@ use twins::Twins;
 const WALL_AHEAD_MS: u64 = 1_700_000_000_000;
 const STEPS_IN_A_RUN: u64 = 150;
 
-fn context(now_ms: u64) -> Context {
-    Context { now_ms, wall_ms: WALL_AHEAD_MS + now_ms, rules: Rules::ONE }
+fn context(now_ms: u64, rules: Rules) -> Context {
+    Context { now_ms, wall_ms: WALL_AHEAD_MS + now_ms, rules }
 }
 
 /// A shard, its twins, the model beside it, and all that was done to them.
@@ -34,8 +39,9 @@ struct Run {
     core: ShardCore,
     twins: Twins,
     model: Model,
-    log: Vec<(u64, Vec<Command>)>,
+    log: Vec<(Context, Vec<Command>)>,
     now_ms: u64,
+    rules: Rules,
 }
 
 impl Run {
@@ -43,30 +49,32 @@ impl Run {
         let limits = random::limits(dice);
         let message = NamespaceMessage::Open { namespace: namespace(), limits: limits.clone() };
         let open = Command::Locks(LocksCommand::Deliver { source: "namespaces_00".into(), number: 1, message });
-        let mut twins = Twins::new(own_bounds.clone(), dice);
+        let rules = dice.pick(&[Rules::ONE, Rules::TWO, Rules::TWO]);
+        let context = context(1_000, rules);
+        let bounds = own_bounds.clone().unwrap_or(Bounds::of(rules));
+        let mut twins = Twins::new(own_bounds, dice);
         let mut core = twins.begin();
-        core.advance(&context(1_000));
-        twins.advance(&context(1_000));
-        let reply = core.apply(&context(1_000), &open);
-        twins.apply(&context(1_000), &open, &reply);
-        let bounds = own_bounds.unwrap_or(Bounds::of(context(0).rules));
+        core.advance(&context);
+        twins.advance(&context);
+        let reply = core.apply(&context, &open);
+        twins.apply(&context, &open, &reply);
         let mut model = Model::new(namespace(), limits, bounds);
-        model.advance(1_000, WALL_AHEAD_MS + 1_000);
-        Self { core, twins, model, log: vec![(1_000, vec![open])], now_ms: 1_000 }
+        model.advance(&context);
+        Self { core, twins, model, log: vec![(context, vec![open])], now_ms: 1_000, rules }
     }
 
     /// One entry of the log with some commands, done to both.
     fn entry(&mut self, passed_ms: u64, commands: u64, mut next: impl FnMut(&Model) -> Command) {
         self.now_ms += passed_ms;
-        let context = context(self.now_ms);
+        let context = context(self.now_ms, self.rules);
         let first_event = self.model.events.len();
         self.core.advance(&context);
         self.twins.advance(&context);
         let before = self.model.clone();
-        self.model.advance(context.now_ms, context.wall_ms);
+        self.model.advance(&context);
         let passed = (self.core.revision(), self.core.next_deadline_ms());
         assert_eq!(passed, (self.model.revision, self.model.next_deadline()), "after\n{}", before.sketch());
-        self.log.push((self.now_ms, vec![]));
+        self.log.push((context, vec![]));
         for _ in 0..commands {
             let command = next(&self.model);
             self.log.last_mut().expect("just pushed").1.push(command.clone());
@@ -86,8 +94,8 @@ impl Run {
         self.twins.apply(context, command, &reply);
         assert_eq!(reply.clock_ms, self.core.clock_ms());
         let mut got = reply.outcome;
-        if let (Ok(Answer::Acquired { outcome, .. }), Command::Locks(LocksCommand::Acquire(request))) =
-            (&mut got, command)
+        if let (Ok(Answer::Acquired { outcome, .. }), Command::Locks(command)) = (&mut got, command)
+            && let Some((request, _)) = command.as_acquire()
         {
             check_cycle(&before, request, outcome);
         }
@@ -101,14 +109,19 @@ impl Run {
     fn expected(&mut self, command: &Command) -> Result<Answer, Refusal> {
         let Command::Locks(command) = command else { unreachable!("only commands of locks") };
         let model = &mut self.model;
+        if model.rules < command.min_rules() {
+            return Err(Refusal::Malformed(String::new()));
+        }
         match command {
-            LocksCommand::Acquire(request) => model.acquire(request),
+            LocksCommand::Acquire(request) => model.acquire(request, &[]),
+            LocksCommand::Reattach(Reattach { acquire, left }) => model.acquire(acquire, left),
             LocksCommand::Release(request) => model.release(request),
             LocksCommand::Delete { path, .. } => {
                 model.delete(path);
                 Ok(Answer::Done)
             }
-            LocksCommand::Cancel(cancel) => Ok(model.cancel(cancel)),
+            LocksCommand::Cancel(cancel) => Ok(model.cancel(cancel, &[])),
+            LocksCommand::CancelSeveral(CancelSeveral { cancel, left }) => Ok(model.cancel(cancel, left)),
             LocksCommand::Reset(reset) => Ok(model.reset(reset)),
             LocksCommand::OpenSession(open) => model.open(open),
             LocksCommand::CloseSession { session_id, message, .. } => model.close(session_id, *message),
@@ -122,11 +135,10 @@ impl Run {
     /// A replica that applies everything again, and takes no effects, comes to the same bytes.
     fn replay(&self) {
         let mut core = self.twins.begin();
-        for (now_ms, commands) in &self.log {
-            let context = context(*now_ms);
-            core.advance(&context);
+        for (context, commands) in &self.log {
+            core.advance(context);
             for command in commands {
-                core.apply(&context, command);
+                core.apply(context, command);
             }
         }
         assert_eq!(core.snapshot(), self.core.snapshot());
@@ -140,7 +152,7 @@ impl Run {
         chunk[at] ^= 1 << dice.below(8);
         if let Ok(mut restored) = self.twins.restored(&chunks) {
             // Whoever could have been granted is granted with the next entry.
-            restored.advance(&context(self.now_ms));
+            restored.advance(&context(self.now_ms, self.rules));
             restored.verify();
         }
     }
@@ -154,15 +166,15 @@ impl Run {
 
     /// After the deletion of the namespace nothing is left, and everybody concerned is told.
     fn purge(&mut self) {
-        let context = context(self.now_ms);
+        let context = context(self.now_ms, self.rules);
         self.core.advance(&context);
-        self.model.advance(context.now_ms, context.wall_ms);
+        self.model.advance(&context);
         let message = NamespaceMessage::Purge { namespace: namespace() };
         let purge = Command::Locks(LocksCommand::Deliver { source: "namespaces_00".into(), number: 2, message });
         self.twins.advance(&context);
         let reply = self.core.apply(&context, &purge);
         self.twins.apply(&context, &purge, &reply);
-        self.log.push((self.now_ms, vec![purge]));
+        self.log.push((context, vec![purge]));
         let expected = sorted(self.model.purge());
         let effects = self.core.take_effects();
         self.twins.end_entry(&self.core, &effects);
@@ -189,6 +201,9 @@ fn run(seed: u64, bounds: Option<Bounds>) {
         run.entry(passed_ms, commands, |model| style.command(dice, model));
         if dice.one_in(10) {
             run.compare_queries(dice);
+        }
+        if dice.one_in(150) {
+            run.rules = Rules::HIGHEST;
         }
         if dice.one_in(80) {
             run.restore_damaged(dice);

@@ -2,6 +2,7 @@
 
 use holdfast_core::{Claim, Mode, Path, Refusal};
 
+use crate::callers::Callers;
 use crate::state::{Hold, Model, Who};
 
 /// Owners that wait and are waited for; their awaited holds and their waiting claims.
@@ -108,8 +109,8 @@ impl Model {
                     deadline_ms: None,
                     terms,
                     direct: true,
-                    attempt: 0,
-                    upgraded: false,
+                    callers: Callers::of(0),
+                    reader: None,
                 }),
             }
         }

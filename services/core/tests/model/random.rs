@@ -1,8 +1,9 @@
 //! Random commands about few paths and few owners, so that they meet.
 
 use holdfast_core::{
-    AccountId, Acquire, BelievedHold, Cancel, Claim, Command, Incarnation, Limits, LockInfo, LocksCommand,
-    MessageStamp, Metadata, Mode, NamespaceRef, OpenSession, Owner, Path, Release, RequestId, Reset, ToRelease, Wait,
+    AccountId, Acquire, BelievedHold, Cancel, CancelSeveral, Claim, Command, Incarnation, Limits, LockInfo,
+    LocksCommand, MessageStamp, Metadata, Mode, NamespaceRef, OpenSession, Owner, Path, Reattach, Release, RequestId,
+    Reset, ToRelease, Wait,
 };
 
 use crate::state::Model;
@@ -70,6 +71,7 @@ pub(crate) struct Style {
     transitions: bool,
     flat: bool,
     patience: u64,
+    attempts: u64,
 }
 
 impl Style {
@@ -81,6 +83,7 @@ impl Style {
             transitions: dice.one_in(3),
             flat: dice.one_in(4),
             patience: dice.pick(&[5, 40, 400]),
+            attempts: dice.pick(&[4, 9]),
         }
     }
 
@@ -163,7 +166,7 @@ impl Style {
             allow_upgrade: (claims.len() == 1 && dice.one_in(2)) || dice.one_in(50),
             claims,
             request_id: dice.one_in(3).then(|| format!("r{}", dice.below(4))),
-            attempt: if wait == Wait::No { 0 } else { dice.below(4) },
+            attempt: if wait == Wait::No { 0 } else { self.attempt(dice) },
             wait,
         }
     }
@@ -191,7 +194,7 @@ impl Style {
             owner: self.owner(dice),
             request_id: dice.one_in(3).then(|| format!("r{}", dice.below(4))),
             claims: self.claims(dice),
-            attempt: dice.below(4),
+            attempt: self.attempt(dice),
         };
         if !model.waits.is_empty() && dice.one_in(2) {
             let wait = dice.pick(&model.waits);
@@ -202,9 +205,20 @@ impl Style {
             cancel.owner = hold.who.owner;
             cancel.request_id = None;
             cancel.claims.push(Claim { path: hold.path, mode: hold.mode });
-            cancel.attempt = hold.attempt.max(1);
+            if !hold.callers.attempts.is_empty() {
+                cancel.attempt = dice.pick(&hold.callers.attempts);
+            }
         }
         cancel
+    }
+
+    /// Few, so that calls meet, and more than are told apart.
+    fn attempt(&self, dice: &mut Dice) -> u64 {
+        dice.below(self.attempts)
+    }
+
+    fn left(&self, dice: &mut Dice) -> Vec<u64> {
+        (0..dice.below(4)).map(|_| self.attempt(dice)).collect()
     }
 
     fn open(&self, dice: &mut Dice, model: &Model) -> OpenSession {
@@ -247,10 +261,14 @@ impl Style {
     pub(crate) fn command(&self, dice: &mut Dice, model: &Model) -> Command {
         let roll = dice.below(100);
         Command::Locks(match roll {
-            0..55 => LocksCommand::Acquire(self.acquire(dice, model)),
+            0..50 => LocksCommand::Acquire(self.acquire(dice, model)),
+            50..55 => LocksCommand::Reattach(Reattach { acquire: self.acquire(dice, model), left: self.left(dice) }),
             55..75 => LocksCommand::Release(self.release(dice, model)),
             75..79 => LocksCommand::Delete { namespace: namespace(), path: self.path(dice) },
-            79..86 => LocksCommand::Cancel(self.cancel(dice, model)),
+            79..84 => LocksCommand::Cancel(self.cancel(dice, model)),
+            84..86 => {
+                LocksCommand::CancelSeveral(CancelSeveral { cancel: self.cancel(dice, model), left: self.left(dice) })
+            }
             86..87 => LocksCommand::Reset(self.reset(dice, model)),
             87..94 => LocksCommand::OpenSession(self.open(dice, model)),
             94..95 => {

@@ -1,12 +1,14 @@
 //! Grants, ends, and the passing of time, in the model.
 
-use holdfast_core::{AcquireOutcome, Claim, EventKind, Mode, Phase, Reason, RevokedReason, SessionEnd};
+use holdfast_core::{AcquireOutcome, Claim, Context, EventKind, Mode, Phase, Reason, RevokedReason, Rules, SessionEnd};
 
+use crate::callers::Callers;
 use crate::state::{Granted, Hold, Model, Terms, Who, not_granted};
 
 /// Who a grant is for.
 pub(crate) struct Call<'a> {
-    pub(crate) attempt: u64,
+    pub(crate) callers: &'a Callers,
+    pub(crate) left: &'a [u64],
     pub(crate) request_id: Option<&'a str>,
 }
 
@@ -15,7 +17,7 @@ impl Model {
     pub(crate) fn run(&mut self) {
         while let Some(index) = self.first_grantable() {
             let wait = self.waits.remove(index);
-            let call = Call { attempt: wait.attempt, request_id: wait.request_id.as_deref() };
+            let call = Call { callers: &wait.callers, left: &[], request_id: wait.request_id.as_deref() };
             let fencing_token = self.grant(&wait.who, &wait.claims, &wait.terms, call);
             self.settled(&wait, AcquireOutcome::Granted { fencing_token });
         }
@@ -24,7 +26,10 @@ impl Model {
     pub(crate) fn grant(&mut self, who: &Who, claims: &[Claim], terms: &Terms, call: Call<'_>) -> u64 {
         let deadline_ms = terms.ttl_ms.map(|ttl_ms| self.clock_ms + ttl_ms);
         let named = call.request_id.filter(|_| who.number != 0);
-        let attempt = if named.is_some() { 0 } else { call.attempt };
+        let rules = self.rules;
+        // What was granted by name is given back by that.
+        let named_stays = named.is_some() || call.callers.stays;
+        let callers = if named_stays { Callers::of(0) } else { call.callers.clone() };
         let is_new = |model: &Self, claim: &Claim| model.own(who, &claim.path).map(|own| own.mode) < Some(claim.mode);
         let new: Vec<Claim> = claims.iter().filter(|claim| is_new(self, claim)).cloned().collect();
         let token = if new.is_empty() { 0 } else { self.next_revision() };
@@ -33,14 +38,19 @@ impl Model {
             let wall_ms = self.wall_ms;
             if let Some(own) = self.own_mut(who, &claim.path) {
                 found.push(own.token);
-                let unknown = own.attempt != 0 && attempt != 0;
                 let (phase, terms) = (Phase::Held, terms.clone());
                 if own.mode < claim.mode {
-                    own.upgraded = attempt != 0 && (own.attempt == 0 || own.upgraded);
-                    (own.mode, own.token, own.locked_at_ms, own.attempt) = (claim.mode, token, wall_ms, attempt);
+                    let mut before = std::mem::replace(&mut own.callers, callers.clone());
+                    let nobody = match rules {
+                        Rules::ONE => !before.stays && own.reader.is_none(),
+                        _ => before.leave(0, call.left, rules),
+                    };
+                    let before = if rules == Rules::ONE { Callers::of(0) } else { before };
+                    own.reader = (!callers.stays && !nobody).then_some(before);
+                    (own.mode, own.token, own.locked_at_ms) = (claim.mode, token, wall_ms);
                 } else {
-                    own.attempt = if unknown { own.attempt.max(attempt) } else { 0 };
-                    own.upgraded &= unknown;
+                    own.callers.join_hold(&callers, call.left, rules);
+                    own.reader = own.reader.take().filter(|_| !own.callers.stays);
                 }
                 (own.phase, own.terms, own.deadline_ms) = (phase, terms, deadline_ms);
                 own.direct |= named.is_none();
@@ -61,8 +71,8 @@ impl Model {
                 deadline_ms,
                 terms: terms.clone(),
                 direct: named.is_none(),
-                attempt,
-                upgraded: false,
+                callers: callers.clone(),
+                reader: None,
             });
             self.changed(&claim.path);
         }
@@ -73,7 +83,7 @@ impl Model {
         if let Some(id) = named {
             let live = claims.iter().map(|claim| claim.path.clone()).collect();
             let (id, who, claims) = (id.to_owned(), who.clone(), claims.to_vec());
-            self.granted.push(Granted { id, who, claims, token, attempt: call.attempt, live });
+            self.granted.push(Granted { id, who, claims, token, callers: call.callers.clone(), live });
         }
         self.end_contradicted();
         token
@@ -81,9 +91,14 @@ impl Model {
 
     pub(crate) fn weaken(&mut self, who: &Who, claim: &Claim) {
         self.next_revision();
+        let rules = self.rules;
         let own = self.own_mut(who, &claim.path).expect("it is there");
         own.mode = Mode::Read;
-        (own.attempt, own.upgraded) = (0, false);
+        match own.reader.take() {
+            _ if rules == Rules::ONE => own.callers = Callers::of(0),
+            Some(readers) => own.callers.join_hold(&readers, &[], rules),
+            None => {}
+        }
         let token = own.token;
         self.changed(&claim.path);
         self.event(EventKind::Acquired, who, Some(token), vec![Claim { mode: Mode::Read, ..claim.clone() }]);
@@ -189,9 +204,9 @@ impl Model {
     }
 
     /// Moves the clock; ends what is due in order of time, holds before waits, and grants after each.
-    pub(crate) fn advance(&mut self, now_ms: u64, wall_ms: u64) {
-        self.clock_ms = self.clock_ms.max(now_ms);
-        self.wall_ms = wall_ms;
+    pub(crate) fn advance(&mut self, context: &Context) {
+        self.clock_ms = self.clock_ms.max(context.now_ms);
+        (self.wall_ms, self.rules) = (context.wall_ms, context.rules);
         self.effects.clear();
         loop {
             let due = |at_ms: &u64| *at_ms <= self.clock_ms;

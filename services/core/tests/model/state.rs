@@ -2,8 +2,11 @@
 
 use holdfast_core::{
     AcquireOutcome, Blocker, Bounds, Claim, Effect, Event, EventKind, HolderView, Limits, LockState, LockView,
-    Metadata, Mode, NamespaceRef, NotGranted, Owner, Path, Phase, Reason, RequestId, RevokedReason, SessionEnd, WaitId,
+    Metadata, Mode, NamespaceRef, NotGranted, Owner, Path, Phase, Reason, RequestId, RevokedReason, Rules, SessionEnd,
+    WaitId,
 };
+
+use crate::callers::Callers;
 
 /// An owner; `number` tells a session from an ended one of the same id. 0 for a process.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,10 +35,10 @@ pub(crate) struct Hold {
     pub(crate) terms: Terms,
     /// Claimed by a call without a request id.
     pub(crate) direct: bool,
-    /// The attempt it was granted to, until its owner shows that it knows.
-    pub(crate) attempt: u64,
-    /// That attempt only changed its mode.
-    pub(crate) upgraded: bool,
+    /// Who counts on it.
+    pub(crate) callers: Callers,
+    /// Those made a writer of a reader, on which these count.
+    pub(crate) reader: Option<Callers>,
 }
 
 #[derive(Clone, Debug)]
@@ -46,7 +49,7 @@ pub(crate) struct Wait {
     pub(crate) claims: Vec<Claim>,
     pub(crate) terms: Terms,
     pub(crate) request_id: Option<String>,
-    pub(crate) attempt: u64,
+    pub(crate) callers: Callers,
     pub(crate) ends_at_ms: Option<u64>,
     pub(crate) since_ms: u64,
 }
@@ -72,7 +75,7 @@ pub(crate) struct Granted {
     pub(crate) who: Who,
     pub(crate) claims: Vec<Claim>,
     pub(crate) token: u64,
-    pub(crate) attempt: u64,
+    pub(crate) callers: Callers,
     pub(crate) live: Vec<Path>,
 }
 
@@ -82,6 +85,8 @@ pub(crate) struct Model {
     pub(crate) namespace: NamespaceRef,
     pub(crate) limits: Limits,
     pub(crate) bounds: Bounds,
+    /// Those of the present entry.
+    pub(crate) rules: Rules,
     pub(crate) clock_ms: u64,
     pub(crate) wall_ms: u64,
     pub(crate) revision: u64,
@@ -134,6 +139,7 @@ impl Model {
             namespace,
             limits,
             bounds,
+            rules: Rules::LOWEST,
             clock_ms: 0,
             wall_ms: 0,
             revision: 0,
@@ -210,7 +216,7 @@ impl Model {
         self.effects.push(Effect::Settled {
             namespace: self.namespace.clone(),
             wait: WaitId(wait.id),
-            attempt: wait.attempt,
+            attempt: wait.callers.highest(),
             owner: wait.who.owner.clone(),
             request_id: wait.request_id.clone(),
             claims: wait.claims.clone(),

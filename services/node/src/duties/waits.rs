@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 use futures::future::join_all;
-use holdfast_core::{Answer, Cancel, Command, LocksCommand, Query, WaitId, codec};
+use holdfast_core::{Answer, Cancel, Command, Query, Rules, WaitId, codec};
 use holdfast_core::{NamespaceRef, WaitView};
 use holdfast_replication::{Group, Leadership};
 use tokio::time::{Duration, Instant, sleep_until};
 
-use crate::leader::Forsaken;
+use crate::leader::{Forsaken, cancel_all};
 use crate::machine::ShardMachine;
 
 /// How long the entry with a cancel may take.
@@ -25,34 +25,36 @@ pub(super) async fn run(group: &Group, machine: &ShardMachine, leads: Leadership
             () = sleep_until(next.unwrap_or_else(|| Instant::now() + IDLE)) => {}
             () = changed => continue,
         }
-        let forsaken = machine.look_as_leader(leads.term, |_, table| table.waits.forsaken(Instant::now()));
+        let forsaken = machine.look_as_leader(leads.term, |_, table| {
+            let rules = table.rules();
+            table.waits.forsaken(Instant::now(), rules)
+        });
         join_all(forsaken.unwrap_or_default().into_iter().map(|one| give_up(group, machine, leads, one))).await;
     }
 }
 
 async fn give_up(group: &Group, machine: &ShardMachine, leads: Leadership, forsaken: Forsaken) {
-    let cancel = match forsaken {
-        Forsaken::Granted(cancel) => cancel,
-        Forsaken::Waiting(namespace, wait, attempt) => {
-            let Some(view) = look_up(machine, leads, &namespace, wait) else { return };
-            if view.attempt > attempt {
-                // Another call attached while this one was looked at.
+    let cancel = match &forsaken.give_back {
+        Some(cancel) => cancel.clone(),
+        None => {
+            let Some(view) = look_up(machine, leads, &forsaken.namespace, forsaken.wait) else { return };
+            // By rules 1 the highest owns the place, and another call may have attached while this one was looked at.
+            let is_newer = forsaken.attempts.iter().all(|attempt| view.attempt > *attempt);
+            if is_newer && machine.look_as_leader(leads.term, |_, table| table.rules()) < Some(Rules::TWO) {
                 return;
             }
-            let cancel = Cancel {
-                namespace: namespace.clone(),
+            Cancel {
+                namespace: forsaken.namespace.clone(),
                 owner: view.owner,
                 request_id: view.request_id,
                 claims: view.claims,
-                attempt,
-            };
-            if !propose(group, leads, cancel).await {
-                machine.as_leader(leads.term, |_, table| table.waits.keep(namespace, wait, attempt));
+                attempt: view.attempt,
             }
-            return;
         }
     };
-    propose(group, leads, cancel).await;
+    if !propose(group, leads, cancel_all(cancel, &forsaken.attempts)).await {
+        machine.as_leader(leads.term, |_, table| table.waits.keep(forsaken));
+    }
 }
 
 /// What a request is, if it still waits.
@@ -64,8 +66,7 @@ fn look_up(machine: &ShardMachine, leads: Leadership, namespace: &NamespaceRef, 
     waits.into_iter().find(|view| view.wait == wait)
 }
 
-async fn propose(group: &Group, leads: Leadership, cancel: Cancel) -> bool {
-    let command = Command::Locks(LocksCommand::Cancel(cancel));
+async fn propose(group: &Group, leads: Leadership, command: Command) -> bool {
     let bytes = Bytes::from(codec::encode(&command));
     let proposed = group.propose(leads.term, bytes, Instant::now() + ENTRY_TIMEOUT).await;
     if let Err(error) = &proposed {

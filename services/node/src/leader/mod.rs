@@ -8,12 +8,14 @@ mod figures;
 mod follows;
 mod news;
 mod sessions;
+mod slot;
 mod waits;
 
 use bytes::Bytes;
 use holdfast_core::shard::ShardCore;
 use holdfast_core::{
-    Acquire, AcquireOutcome, Answer, Cancel, Command, Effect, LocksCommand, NamespaceRef, Owner, Reply, codec,
+    Acquire, AcquireOutcome, Answer, Cancel, CancelSeveral, Command, Effect, LocksCommand, NamespaceRef, Owner,
+    Reattach, Reply, Rules, codec,
 };
 use tokio::time::Instant;
 
@@ -23,10 +25,18 @@ pub(crate) use news::News;
 pub(crate) use sessions::{SessionKey, Sessions, SignOfLife};
 pub(crate) use waits::{Attached, Forsaken, RECONNECT, Waits};
 
+/// How many bits of an attempt count within its term: a hundred thousand calls a second for four months, and sixteen
+/// million terms. Holds keep it, and few bytes matter there.
+const ATTEMPT_BITS: u32 = 40;
+/// As long as a node may lead next that counts so.
+const ATTEMPT_BITS_OF_RULES_1: u32 = 32;
+
 /// The memory of one leadership.
 pub(crate) struct Table {
     pub(crate) term: u64,
-    attempts: u32,
+    attempts: u64,
+    /// Those of the last entry.
+    rules: Rules,
     pub(crate) waits: Waits,
     pub(crate) sessions: Sessions,
     pub(crate) follows: Follows,
@@ -39,7 +49,7 @@ pub(crate) struct Table {
 impl Table {
     /// Begins a leadership: every session has its whole time to live, and every caller that waited has a while to come
     /// back.
-    pub(crate) fn begin(term: u64, core: &ShardCore) -> Self {
+    pub(crate) fn begin(term: u64, rules: Rules, core: &ShardCore) -> Self {
         let now = Instant::now();
         let mut sessions = Sessions::new(now);
         for lease in core.session_leases() {
@@ -48,10 +58,10 @@ impl Table {
         }
         let mut waits = Waits::default();
         for lease in core.wait_leases().filter(|lease| lease.wait.attempt > 0) {
-            waits.enqueued(lease.namespace, lease.wait.wait, lease.wait.attempt, now);
+            waits.taken_over(lease.namespace, lease.wait.wait, &lease.attempts, now);
         }
         let (follows, news, figures) = (Follows::default(), News::default(), Figures::new());
-        Self { term, attempts: 0, waits, sessions, follows, news, figures, looks_after_callers: false }
+        Self { term, attempts: 0, rules, waits, sessions, follows, news, figures, looks_after_callers: false }
     }
 
     /// Whether a duty has to look at the table earlier than it meant to. Said once.
@@ -66,10 +76,36 @@ impl Table {
         self.looks_after_callers
     }
 
-    /// The number of the next attempt: rises within the term, and with it.
-    pub(crate) fn next_attempt(&mut self) -> u64 {
-        self.attempts = self.attempts.saturating_add(1);
-        (self.term << 32) | u64::from(self.attempts)
+    /// The number of the next attempt: rises within the term, and with it, and no two have the same. None when the term has
+    /// no more.
+    pub(crate) fn next_attempt(&mut self) -> Option<u64> {
+        let bits = if self.rules < Rules::TWO { ATTEMPT_BITS_OF_RULES_1 } else { ATTEMPT_BITS };
+        self.attempts = self.attempts.checked_add(1).filter(|attempts| attempts >> bits == 0)?;
+        self.term.checked_mul(1 << bits)?.checked_add(self.attempts)
+    }
+
+    /// Begins an attempt of that acquire: as it is to be proposed, and what to propose. Nothing when there are no more
+    /// numbers.
+    pub(crate) fn begin_attempt(&mut self, core: &ShardCore, acquire: Acquire) -> Option<(Acquire, LocksCommand)> {
+        let acquire = Acquire { attempt: self.next_attempt()?, ..acquire };
+        let place = core.place_of(&acquire);
+        let left = place.map_or_else(Vec::new, |(wait, there)| self.waits.replaced(wait, &there));
+        let is_plain = left.is_empty() || self.rules < Rules::TWO;
+        let command = match is_plain {
+            true => LocksCommand::Acquire(acquire.clone()),
+            false => LocksCommand::Reattach(Reattach { acquire: acquire.clone(), left }),
+        };
+        Some((acquire, command))
+    }
+
+    /// By which rules the leader writes.
+    pub(crate) fn rules(&self) -> Rules {
+        self.rules
+    }
+
+    /// An entry of these rules was applied.
+    pub(crate) fn go_by(&mut self, rules: Rules) {
+        self.rules = rules;
     }
 
     /// A command was applied.
@@ -77,12 +113,14 @@ impl Table {
         if matches!(command.inner(), Command::Accounts(_)) && reply.outcome.is_ok() {
             self.news.accounts_changed();
         }
-        let Command::Locks(LocksCommand::Acquire(Acquire { namespace, .. })) = command else { return };
+        let Command::Locks(command) = command else { return };
+        let Some((acquire, left)) = command.as_acquire() else { return };
         let Ok(Answer::Acquired { outcome, .. }) = &reply.outcome else { return };
         self.figures.acquired(outcome);
         let AcquireOutcome::Enqueued(enqueued) = outcome else { return };
         if enqueued.attempt > 0 {
-            self.waits.enqueued(namespace.clone(), enqueued.wait, enqueued.attempt, Instant::now());
+            self.waits.enqueued(&acquire.namespace, enqueued.wait, acquire.attempt, enqueued.attempt);
+            self.waits.told(enqueued.wait, left);
         }
     }
 
@@ -94,7 +132,7 @@ impl Table {
         match &effect {
             Effect::Settled { wait, attempt, .. } if *attempt > 0 => {
                 let wait = *wait;
-                self.waits.settled(wait, effect, clock_ms, Instant::now());
+                self.waits.settled(wait, effect, clock_ms, self.rules);
             }
             Effect::Settled { namespace, owner: Owner::Session { session_id, .. }, .. } => {
                 self.follows.tell(&SessionKey::of(namespace, session_id), &notice(clock_ms, &effect));
@@ -135,6 +173,18 @@ impl Table {
 pub(crate) fn cancel_of(effect: Effect) -> Option<Cancel> {
     let Effect::Settled { namespace, owner, request_id, claims, attempt, .. } = effect else { return None };
     Some(Cancel { namespace, owner, request_id, claims, attempt })
+}
+
+/// The same for these attempts.
+pub(crate) fn cancel_all(cancel: Cancel, attempts: &[u64]) -> Command {
+    Command::Locks(match attempts {
+        [] => LocksCommand::Cancel(cancel),
+        [attempt] => LocksCommand::Cancel(Cancel { attempt: *attempt, ..cancel }),
+        [attempt, left @ ..] => {
+            let (cancel, left) = (Cancel { attempt: *attempt, ..cancel }, left.to_vec());
+            LocksCommand::CancelSeveral(CancelSeveral { cancel, left })
+        }
+    })
 }
 
 fn notice(clock_ms: u64, effect: &Effect) -> Bytes {

@@ -4,12 +4,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use bytes::Bytes;
-use holdfast_core::{AcquireOutcome, Answer, Cancel, Effect, NamespaceRef, Reply, WaitId, codec};
+use holdfast_core::{AcquireOutcome, Answer, Cancel, Effect, NamespaceRef, Reply, Rules, WaitId, codec};
 use metrics::histogram;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::cancel_of;
+use super::slot::{Settled, Slot};
 
 /// How long a place is kept for a caller that was cut off.
 pub(crate) const RECONNECT: Duration = Duration::from_secs(5);
@@ -24,26 +25,6 @@ pub(crate) struct Waits {
     planned: Option<Instant>,
 }
 
-struct Slot {
-    namespace: NamespaceRef,
-    /// The highest attempt that the core knows of; its caller may not have attached yet.
-    attempt: u64,
-    /// When this leader first knew of it.
-    since: Instant,
-    /// The highest one whose caller has attached.
-    attached: u64,
-    callers: Vec<oneshot::Sender<Bytes>>,
-    lease_ends: Option<Instant>,
-    /// The end of the wait, when nobody was there to hear of it.
-    settled: Option<Settled>,
-}
-
-struct Settled {
-    reply: Bytes,
-    /// What gives back what was granted.
-    give_back: Option<Cancel>,
-}
-
 /// What an attached caller has.
 pub(crate) enum Attached {
     /// The encoded reply comes, or the sender goes with the leadership.
@@ -53,102 +34,122 @@ pub(crate) enum Attached {
 }
 
 /// A request that nobody is attached to any more.
-pub(crate) enum Forsaken {
-    /// It still waits, or did when it was last heard of.
-    Waiting(NamespaceRef, WaitId, u64),
-    /// It was granted.
-    Granted(Cancel),
+pub(crate) struct Forsaken {
+    pub(crate) namespace: NamespaceRef,
+    pub(crate) wait: WaitId,
+    /// Those to cancel: at least one.
+    pub(crate) attempts: Vec<u64>,
+    /// What gives back what was granted; none when it still waits, or did when it was last heard of.
+    pub(crate) give_back: Option<Cancel>,
+    slot: Box<Slot>,
 }
 
 impl Waits {
-    /// A request began to wait, or another attempt attached to it: its caller is expected.
-    pub(crate) fn enqueued(&mut self, namespace: NamespaceRef, wait: WaitId, attempt: u64, now: Instant) {
-        let slot = self.slots.entry(wait).or_insert_with(|| Slot {
-            namespace,
-            attempt,
-            since: now,
-            attached: 0,
-            callers: Vec::new(),
-            lease_ends: None,
-            settled: None,
-        });
-        slot.attempt = slot.attempt.max(attempt);
+    /// A request began to wait, or a call attached to it: the caller of that attempt is expected. `highest` is the highest
+    /// attempt there.
+    pub(crate) fn enqueued(&mut self, namespace: &NamespaceRef, wait: WaitId, attempt: u64, highest: u64) {
+        let now = Instant::now();
+        let slot = self.slots.entry(wait).or_insert_with(|| Slot::new(namespace.clone(), now));
+        slot.highest = slot.highest.max(highest);
+        slot.expect(attempt);
+        self.keep_unattended(wait);
+    }
+
+    /// A request waits of whose callers this leader knows nothing but their attempts.
+    pub(crate) fn taken_over(&mut self, namespace: NamespaceRef, wait: WaitId, attempts: &[u64], now: Instant) {
+        let mut slot = Slot::new(namespace, now);
+        slot.highest = attempts.last().copied().unwrap_or(0);
+        attempts.iter().for_each(|attempt| slot.away(*attempt, now + RECONNECT));
+        self.slots.insert(wait, slot);
         self.lease(wait, now + RECONNECT);
+    }
+
+    /// A new call comes to that place, where these attempts count as far as the core knows. Those that it replaces.
+    pub(crate) fn replaced(&mut self, wait: WaitId, there: &[u64]) -> Vec<u64> {
+        self.slots.get_mut(&wait).map_or_else(Vec::new, |slot| slot.replaced(there))
     }
 
     /// Attaches the caller of an attempt; nothing when the wait is not known, which a leader that was elected in between
     /// may not.
     pub(crate) fn attach(&mut self, wait: WaitId, attempt: u64) -> Option<Attached> {
-        if let Some(slot) = self.slots.get_mut(&wait)
-            && let Some(settled) = slot.settled.take()
-        {
-            self.remove(wait);
-            return Some(Attached::Settled(settled.reply));
-        }
         let slot = self.slots.get_mut(&wait)?;
+        slot.expected.retain(|one| *one != attempt);
+        if let Some(settled) = &slot.settled {
+            let reply = settled.reply.clone();
+            if slot.all_have_heard() {
+                self.remove(wait);
+            }
+            return Some(Attached::Settled(reply));
+        }
         let (caller, told) = oneshot::channel();
-        slot.callers.retain(|caller| !caller.is_closed());
-        slot.callers.push(caller);
-        slot.attached = slot.attached.max(attempt);
+        slot.callers.push((attempt, caller));
         if let Some(ends) = slot.lease_ends.take() {
             self.leases.remove(&(ends, wait));
         }
         Some(Attached::Waits(told))
     }
 
-    /// The caller of an attempt went away for good. The attempt to cancel, unless others keep the place. Call it after
-    /// its receiver is gone.
-    pub(crate) fn left(&mut self, wait: WaitId, attempt: u64) -> Option<u64> {
+    /// The caller of an attempt went away for good. The attempts to cancel, that one first, unless others keep the place
+    /// by the rules. Call it after its receiver is gone.
+    pub(crate) fn left(&mut self, wait: WaitId, attempt: u64, rules: Rules) -> Option<Vec<u64>> {
         // It was settled this very moment, and what it was granted is to be given back.
-        let Some(slot) = self.slots.get_mut(&wait) else { return Some(attempt) };
-        slot.callers.retain(|caller| !caller.is_closed());
-        let is_awaited = !slot.callers.is_empty() || slot.attempt > slot.attached;
-        (!is_awaited).then_some(slot.attempt)
+        let Some(slot) = self.slots.get_mut(&wait) else { return Some(vec![attempt]) };
+        let attempts = slot.leaves(attempt, rules);
+        self.keep_unattended(wait);
+        attempts
     }
 
-    /// A caller went away for a while; the place is kept for so long. Call it after its receiver is gone.
-    pub(crate) fn detached(&mut self, wait: WaitId, kept_for: Duration) {
+    /// The core has carried out the cancel of these.
+    pub(crate) fn told(&mut self, wait: WaitId, attempts: &[u64]) {
         let Some(slot) = self.slots.get_mut(&wait) else { return };
-        slot.callers.retain(|caller| !caller.is_closed());
-        if slot.callers.is_empty() {
-            self.lease(wait, Instant::now() + kept_for);
+        slot.told(attempts);
+        if slot.settled.is_some() && slot.all_have_heard() {
+            self.remove(wait);
         }
     }
 
+    /// A caller went away for a while; its place is kept for so long. Call it after its receiver is gone.
+    pub(crate) fn detached(&mut self, wait: WaitId, attempt: u64, kept_for: Duration) {
+        let Some(slot) = self.slots.get_mut(&wait) else { return };
+        slot.away(attempt, Instant::now() + kept_for);
+        self.keep_unattended(wait);
+    }
+
     /// A wait is over.
-    pub(crate) fn settled(&mut self, wait: WaitId, effect: Effect, clock_ms: u64, now: Instant) {
+    pub(crate) fn settled(&mut self, wait: WaitId, effect: Effect, clock_ms: u64, rules: Rules) {
+        let now = Instant::now();
         let Some(slot) = self.slots.get_mut(&wait) else { return };
         let Effect::Settled { outcome, locks, .. } = &effect else { return };
         histogram!("holdfast_wait_seconds").record((now - slot.since).as_secs_f64());
         let is_granted = matches!(outcome, AcquireOutcome::Granted { .. });
         let answer = Answer::Acquired { outcome: outcome.clone(), locks: locks.clone() };
         let reply = Bytes::from(codec::encode(&Reply { outcome: Ok(answer), clock_ms, awaits_outbox: None }));
-        let callers = std::mem::take(&mut slot.callers);
-        let told = callers.into_iter().map(|caller| caller.send(reply.clone())).filter(Result::is_ok).count();
-        if told > 0 {
-            self.remove(wait);
-            return;
+        let mut any_heard = false;
+        for (attempt, caller) in std::mem::take(&mut slot.callers) {
+            match caller.send(reply.clone()) {
+                Ok(()) => any_heard = true,
+                // It leaves this very moment, and says soon for how long.
+                Err(_) => slot.away(attempt, now + RECONNECT),
+            }
         }
         let give_back = if is_granted { cancel_of(effect) } else { None };
         slot.settled = Some(Settled { reply, give_back });
-        if slot.lease_ends.is_none() {
-            self.lease(wait, now + RECONNECT);
+        // By rules 1 there is nothing to give back once one caller has heard of it.
+        if slot.all_have_heard() || (any_heard && rules < Rules::TWO) {
+            self.remove(wait);
+            return;
         }
+        self.keep_unattended(wait);
     }
 
-    /// A caller was told of its grant and could not pass it on: it is given back unless it is asked for soon.
-    pub(crate) fn unheard(&mut self, wait: WaitId, reply: Bytes, give_back: Cancel) {
-        let slot = Slot {
-            namespace: give_back.namespace.clone(),
-            attempt: give_back.attempt,
-            since: Instant::now(),
-            attached: give_back.attempt,
-            callers: Vec::new(),
-            lease_ends: None,
-            settled: Some(Settled { reply, give_back: Some(give_back) }),
-        };
-        self.slots.entry(wait).or_insert(slot);
-        self.lease(wait, Instant::now() + RECONNECT);
+    /// The caller of an attempt was told of its grant and could not pass it on: it is given back unless it is asked for
+    /// soon.
+    pub(crate) fn unheard(&mut self, wait: WaitId, attempt: u64, reply: Bytes, give_back: Cancel) {
+        let now = Instant::now();
+        let slot = self.slots.entry(wait).or_insert_with(|| Slot::new(give_back.namespace.clone(), now));
+        slot.away(attempt, now + RECONNECT);
+        slot.settled.get_or_insert(Settled { reply, give_back: Some(give_back) });
+        self.keep_unattended(wait);
     }
 
     /// When the next request is forsaken, which is when the duty that asks looks again.
@@ -163,23 +164,37 @@ impl Waits {
     }
 
     /// Takes those out whose callers did not come back in time.
-    pub(crate) fn forsaken(&mut self, now: Instant) -> Vec<Forsaken> {
+    pub(crate) fn forsaken(&mut self, now: Instant, rules: Rules) -> Vec<Forsaken> {
         let mut forsaken = Vec::new();
         while let Some((ends, wait)) = self.leases.first().copied().filter(|(ends, _)| *ends <= now) {
             self.leases.remove(&(ends, wait));
-            let Some(slot) = self.slots.remove(&wait) else { continue };
-            match slot.settled {
-                None => forsaken.push(Forsaken::Waiting(slot.namespace, wait, slot.attempt)),
-                Some(Settled { give_back: Some(cancel), .. }) => forsaken.push(Forsaken::Granted(cancel)),
-                Some(_) => {}
+            let Some(mut slot) = self.slots.remove(&wait) else { continue };
+            slot.lease_ends = None;
+            let attempts = slot.forsaken(rules);
+            let give_back = match &slot.settled {
+                Some(Settled { give_back: None, .. }) => continue,
+                Some(Settled { give_back, .. }) => give_back.clone(),
+                None => None,
+            };
+            if !attempts.is_empty() {
+                let (namespace, slot) = (slot.namespace.clone(), Box::new(slot));
+                forsaken.push(Forsaken { namespace, wait, attempts, give_back, slot });
             }
         }
         forsaken
     }
 
     /// Puts a request back that could not be given up yet.
-    pub(crate) fn keep(&mut self, namespace: NamespaceRef, wait: WaitId, attempt: u64) {
-        self.enqueued(namespace, wait, attempt, Instant::now());
+    pub(crate) fn keep(&mut self, forsaken: Forsaken) {
+        let Forsaken { wait, attempts, mut slot, .. } = forsaken;
+        match self.slots.get_mut(&wait) {
+            Some(newer) => attempts.into_iter().for_each(|attempt| newer.leave(attempt)),
+            None => {
+                attempts.into_iter().for_each(|attempt| slot.leave(attempt));
+                self.slots.insert(wait, *slot);
+            }
+        }
+        self.keep_unattended(wait);
     }
 
     pub(crate) fn has_callers(&self) -> bool {
@@ -191,11 +206,18 @@ impl Waits {
         let waits: Vec<WaitId> = self.slots.keys().copied().collect();
         for wait in waits {
             let Some(slot) = self.slots.get_mut(&wait) else { continue };
-            slot.callers.clear();
-            if slot.lease_ends.is_none() {
-                self.lease(wait, now + RECONNECT);
+            for (attempt, _) in std::mem::take(&mut slot.callers) {
+                slot.away(attempt, now + RECONNECT);
             }
+            self.keep_unattended(wait);
         }
+    }
+
+    /// A request that nobody is attached to gets a lease, for as long as somebody may come back.
+    fn keep_unattended(&mut self, wait: WaitId) {
+        let Some(slot) = self.slots.get(&wait).filter(|slot| slot.callers.is_empty()) else { return };
+        let until = slot.kept_until(Instant::now());
+        self.lease(wait, until);
     }
 
     fn lease(&mut self, wait: WaitId, ends: Instant) {
@@ -217,27 +239,142 @@ impl Waits {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_core::{AccountId, Incarnation};
+    use holdfast_core::{AccountId, Incarnation, Owner};
 
     use super::*;
 
+    const WAIT: WaitId = WaitId(7);
+
+    fn namespace() -> NamespaceRef {
+        NamespaceRef { account: AccountId(1), name: "n".into(), incarnation: Incarnation(2) }
+    }
+
+    fn waits(waits: &mut Waits, attempt: u64) -> Attached {
+        waits.enqueued(&namespace(), WAIT, attempt, attempt);
+        waits.attach(WAIT, attempt).unwrap()
+    }
+
+    fn granted(attempt: u64) -> Effect {
+        Effect::Settled {
+            namespace: namespace(),
+            wait: WAIT,
+            attempt,
+            owner: Owner::Process("p".into()),
+            request_id: None,
+            claims: vec![],
+            outcome: AcquireOutcome::Granted { fencing_token: 9 },
+            locks: vec![],
+        }
+    }
+
+    fn give_back(attempt: u64) -> Cancel {
+        cancel_of(granted(attempt)).unwrap()
+    }
+
+    /// What the duty cancels after so long.
+    fn cancels(waits: &mut Waits, after: Duration) -> Vec<Vec<u64>> {
+        let forsaken = waits.forsaken(Instant::now() + after, Rules::TWO);
+        forsaken.into_iter().map(|forsaken| forsaken.attempts).collect()
+    }
+
     #[tokio::test]
-    async fn a_place_is_given_up_by_the_last_of_its_callers_only() {
-        let namespace = NamespaceRef { account: AccountId(1), name: "n".into(), incarnation: Incarnation(2) };
-        let wait = WaitId(7);
-        let mut waits = Waits::default();
-        waits.enqueued(namespace.clone(), wait, 1, Instant::now());
-        let first = waits.attach(wait, 1);
-        assert_eq!(waits.left(wait, 1), None, "it still waits");
-        waits.enqueued(namespace, wait, 2, Instant::now());
+    async fn by_rules_1_a_place_is_given_up_by_the_last_of_its_callers_only() {
+        let mut all = Waits::default();
+        let first = waits(&mut all, 1);
+        assert_eq!(all.left(WAIT, 3, Rules::ONE), None, "it still waits");
+        all.enqueued(&namespace(), WAIT, 2, 2);
         drop(first);
-        assert_eq!(waits.left(wait, 1), None, "the second call is on its way");
-        let second = waits.attach(wait, 2);
-        let third = waits.attach(wait, 2);
+        assert_eq!(all.left(WAIT, 1, Rules::ONE), None, "the second call is on its way");
+        let second = all.attach(WAIT, 2);
+        let third = waits(&mut all, 3);
         drop(second);
-        assert_eq!(waits.left(wait, 2), None, "another one still waits");
+        assert_eq!(all.left(WAIT, 2, Rules::ONE), None, "another one still waits");
         drop(third);
-        assert_eq!(waits.left(wait, 1), Some(2), "nobody is left, and the highest attempt owns the place");
-        assert_eq!(waits.left(WaitId(8), 3), Some(3), "what was settled meanwhile is given back");
+        assert_eq!(all.left(WAIT, 1, Rules::ONE), None, "the third has not said so yet");
+        assert_eq!(all.left(WAIT, 3, Rules::ONE), Some(vec![3]), "nobody is left, and the highest owns the place");
+        assert_eq!(all.left(WaitId(8), 3, Rules::ONE), Some(vec![3]), "what was settled meanwhile is given back");
+    }
+
+    #[tokio::test]
+    async fn whoever_leaves_is_cancelled_with_those_before_that_the_core_was_not_told_of() {
+        let mut all = Waits::default();
+        let (first, second, third) = (waits(&mut all, 1), waits(&mut all, 2), waits(&mut all, 3));
+        drop(first);
+        assert_eq!(all.left(WAIT, 1, Rules::TWO), Some(vec![1]));
+        drop(second);
+        assert_eq!(all.left(WAIT, 2, Rules::TWO), Some(vec![2, 1]), "the first cancel is not known to be done");
+        all.told(WAIT, &[2, 1]);
+        drop(third);
+        assert_eq!(all.left(WAIT, 3, Rules::TWO), Some(vec![3]));
+        assert_eq!(cancels(&mut all, RECONNECT), [vec![3]], "it is tried again until it is done");
+    }
+
+    #[tokio::test]
+    async fn a_call_takes_the_place_of_one_whose_poll_has_ended_and_of_no_other() {
+        let mut all = Waits::default();
+        let (first, second) = (waits(&mut all, 1), waits(&mut all, 2));
+        drop(second);
+        all.detached(WAIT, 2, Duration::from_secs(10));
+        assert_eq!(all.replaced(WAIT, &[1, 2]), [2]);
+        let third = waits(&mut all, 3);
+        all.told(WAIT, &[2]);
+        assert_eq!(all.replaced(WAIT, &[1, 3]), [0; 0], "both are there");
+        drop((first, third));
+        all.detached(WAIT, 1, Duration::from_secs(10));
+        all.detached(WAIT, 3, Duration::from_secs(20));
+        assert_eq!(cancels(&mut all, Duration::from_secs(19)), [[0; 0]; 0]);
+        assert_eq!(cancels(&mut all, Duration::from_secs(20)), [[1, 3]]);
+    }
+
+    #[tokio::test]
+    async fn what_some_have_heard_of_is_given_back_for_the_others_only() {
+        let mut all = Waits::default();
+        let (first, second) = (waits(&mut all, 1), waits(&mut all, 2));
+        drop(second);
+        all.detached(WAIT, 2, Duration::from_secs(10));
+        all.enqueued(&namespace(), WAIT, 3, 3);
+        all.settled(WAIT, granted(3), 5, Rules::TWO);
+        let Attached::Waits(told) = first else { panic!("it waits") };
+        assert!(told.await.is_ok());
+        assert!(matches!(all.attach(WAIT, 3), Some(Attached::Settled(_))));
+        assert_eq!(cancels(&mut all, Duration::from_secs(10)), [[2]]);
+    }
+
+    #[tokio::test]
+    async fn a_grant_that_nobody_could_be_told_of_is_given_back_for_all() {
+        let mut all = Waits::default();
+        drop((waits(&mut all, 1), waits(&mut all, 2)));
+        all.settled(WAIT, granted(2), 5, Rules::TWO);
+        assert_eq!(all.left(WAIT, 1, Rules::TWO), Some(vec![1]));
+        all.told(WAIT, &[1]);
+        let reply = Bytes::new();
+        all.unheard(WAIT, 3, reply, give_back(3));
+        assert_eq!(cancels(&mut all, RECONNECT), [[2, 3]]);
+    }
+
+    #[tokio::test]
+    async fn by_rules_1_what_one_caller_has_heard_of_is_not_given_back() {
+        let mut all = Waits::default();
+        let (first, second) = (waits(&mut all, 1), waits(&mut all, 2));
+        drop(second);
+        all.detached(WAIT, 2, Duration::from_secs(10));
+        all.settled(WAIT, granted(2), 5, Rules::ONE);
+        let Attached::Waits(told) = first else { panic!("it waits") };
+        assert!(told.await.is_ok());
+        assert!(all.forsaken(Instant::now() + Duration::from_secs(60), Rules::ONE).is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_new_leader_gives_up_what_nobody_comes_back_for() {
+        let mut all = Waits::default();
+        all.taken_over(namespace(), WAIT, &[4, 6], Instant::now());
+        assert_eq!(all.replaced(WAIT, &[4, 6]), [4]);
+        let back = waits(&mut all, 8);
+        drop(back);
+        assert_eq!(all.left(WAIT, 8, Rules::TWO), Some(vec![8, 4]));
+        let late = all.forsaken(Instant::now() + RECONNECT, Rules::TWO).remove(0);
+        assert_eq!(late.attempts, [4, 8, 6]);
+        all.keep(late);
+        assert_eq!(cancels(&mut all, 2 * RECONNECT), [[4, 8, 6]], "it is tried again until it is done");
     }
 }

@@ -20,6 +20,7 @@ mod events;
 mod expiring;
 mod extending;
 mod figures;
+mod hang_ups;
 mod hostile;
 mod listing;
 mod lock_sets;

@@ -19,7 +19,7 @@ pub(crate) fn all(which: &str, first: u64, seeds: u64) -> Result<ExitCode> {
     println!("| planted fault | found by | after seeds |\n|---|---|---|");
     let mut missed = 0;
     for plant in meant {
-        if let Some(test) = plant.unit_test() {
+        if let Some(test) = plant.unit_test().or(plant.model_test()) {
             println!("| {} | not by the simulation yet, but by the test {test} | |", plant.name());
             continue;
         }

@@ -34,7 +34,7 @@ pub(crate) struct Grant {
 
 /// A grant by the reply to an acquire.
 pub(crate) fn direct_grant(command: &LocksCommand, reply: &Reply) -> Option<Grant> {
-    let LocksCommand::Acquire(acquire) = command else { return None };
+    let (acquire, _) = command.as_acquire()?;
     let Ok(Answer::Acquired { outcome: AcquireOutcome::Granted { fencing_token }, .. }) = &reply.outcome else {
         return None;
     };

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use holdfast_core::shard::ShardCore;
-use holdfast_core::{Answer, Claim, HolderView, LockView, LocksCommand, Mode, NamespaceRef, Path, Query, WaitView};
+use holdfast_core::{
+    Answer, CancelSeveral, Claim, HolderView, LockView, LocksCommand, Mode, NamespaceRef, Path, Query, Reattach,
+    WaitView,
+};
 
 use crate::history::{SeenHolder, SeenLock};
 
@@ -36,9 +39,13 @@ impl<'a> Touched<'a> {
     /// By a command.
     pub(crate) fn by(command: &'a LocksCommand) -> Self {
         match command {
-            LocksCommand::Acquire(acquire) => Self::One(&acquire.namespace),
+            LocksCommand::Acquire(acquire) | LocksCommand::Reattach(Reattach { acquire, .. }) => {
+                Self::One(&acquire.namespace)
+            }
             LocksCommand::Release(release) => Self::One(&release.namespace),
-            LocksCommand::Cancel(cancel) => Self::One(&cancel.namespace),
+            LocksCommand::Cancel(cancel) | LocksCommand::CancelSeveral(CancelSeveral { cancel, .. }) => {
+                Self::One(&cancel.namespace)
+            }
             LocksCommand::Delete { namespace, .. } | LocksCommand::CloseSession { namespace, .. } => {
                 Self::One(namespace)
             }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use holdfast_core::shard::{Application, ShardCore};
 use holdfast_core::{
-    AccountId, AcquireOutcome, Answer, Cancel, Command, Context, Effect, Event, EventKind, Incarnation, LockState,
-    LocksCommand, NamespaceMessage, NamespaceRef, Owner, Path, Phase, Query, Reason, Refusal, Release, Reply, Rules,
-    SessionEnd, ToRelease, WaitId, codec,
+    AccountId, AcquireOutcome, Answer, Cancel, CancelSeveral, Command, Context, Effect, Event, EventKind, Incarnation,
+    LockState, LocksCommand, NamespaceMessage, NamespaceRef, Owner, Path, Phase, Query, Reason, Refusal, Release,
+    Reply, Rules, SessionEnd, ToRelease, WaitId, codec,
 };
 
 use super::invariants::{self, Grant, Step};
@@ -186,7 +186,7 @@ impl Watching {
             self.replayed.command(at, command, &reply);
             let before = self.step((at, entry), Touched::by(command), invariants::direct_grant(command, &reply), find);
             // By the first rules whoever gives up the newest call ends the hold of all.
-            if let LocksCommand::Cancel(cancel) = command
+            if let LocksCommand::Cancel(cancel) | LocksCommand::CancelSeveral(CancelSeveral { cancel, .. }) = command
                 && context.rules >= Rules::TWO
             {
                 self.replayed.given_back((at, entry), cancel, &before, &self.look);
@@ -265,16 +265,16 @@ impl Replayed {
     }
 
     fn command(&mut self, at: usize, command: &LocksCommand, reply: &Reply) {
-        let (namespace, write) = match command {
-            LocksCommand::Acquire(acquire) => {
-                let Some(call) = acquire.metadata.get(CALL_KEY).and_then(|id| id.parse().ok()) else { return };
-                if let Ok(Answer::Acquired { outcome: AcquireOutcome::Enqueued(enqueued), .. }) = &reply.outcome {
-                    self.waits.entry(enqueued.wait).or_default().push(call);
-                    return;
-                }
-                self.acquires.entry(call).or_default().push((at, came(reply)));
+        if let Some((acquire, _)) = command.as_acquire() {
+            let Some(call) = acquire.metadata.get(CALL_KEY).and_then(|id| id.parse().ok()) else { return };
+            if let Ok(Answer::Acquired { outcome: AcquireOutcome::Enqueued(enqueued), .. }) = &reply.outcome {
+                self.waits.entry(enqueued.wait).or_default().push(call);
                 return;
             }
+            self.acquires.entry(call).or_default().push((at, came(reply)));
+            return;
+        }
+        let (namespace, write) = match command {
             LocksCommand::Release(Release { namespace, owner, what, .. }) => match what {
                 ToRelease::Paths { paths, fencing_token } if paths.len() == 1 => {
                     let (owner, path) = (owner.clone(), paths[0].clone());

@@ -31,8 +31,12 @@ const LONGEST_PAUSE_OF_ONLOOKERS_MS: u64 = 40;
 const GRACE: Duration = Duration::from_secs(1);
 /// How many in a hundred calls that wait are given up by their client.
 const GIVEN_UP_OF_HUNDRED: u32 = 25;
+/// The same of calls that are made twice.
+const GIVEN_UP_OF_HUNDRED_TWINS: u32 = 70;
 /// Within which some of them are given up: about when one is answered that need not wait.
 const SOON_MS: u64 = 20;
+/// How many in a hundred acquires that wait are made twice at once.
+const TWINS_OF_HUNDRED: u32 = 15;
 
 /// One client of one gateway.
 pub(crate) struct Client {
@@ -40,6 +44,8 @@ pub(crate) struct Client {
     service: Service,
     name: String,
     rng: StdRng,
+    /// For what is done twice, so that it changes nothing of what else is drawn.
+    twin_rng: StdRng,
     held: Vec<Held>,
     session: Option<Session>,
     sessions: usize,
@@ -50,11 +56,13 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn new(world: Arc<World>, service: Service, name: String) -> Self {
         let rng = rng_of(world.plan.seed, &name);
+        let twin_rng = rng_of(world.plan.seed, &format!("{name}, twins"));
         Self {
             world,
             service,
             name,
             rng,
+            twin_rng,
             held: Vec::new(),
             session: None,
             sessions: 0,
@@ -87,6 +95,11 @@ impl Client {
             sleep(Duration::from_millis(self.rng.random_range(0..longest_pause_ms))).await;
             self.look_after_session(&tenants).await;
             let (tenant, namespace, op) = self.draw(tenants.len());
+            if self.makes_twins(&op) {
+                let answer = self.call_twice(&tenants[tenant], &namespace, &op).await;
+                self.learn(tenant, &namespace, op, &answer);
+                continue;
+            }
             let answer = self.call(&tenants[tenant], &namespace, op.clone()).await;
             if answer == Answer::Unknown && matches!(&op, Op::Acquire(_)) && self.rng.random_bool(0.5) {
                 // Somebody who gave up comes back: the place in the queue may still be there, or the grant.
@@ -100,12 +113,8 @@ impl Client {
 
     /// Makes a call and writes it down.
     pub(crate) async fn call(&mut self, tenant: &Tenant, namespace: &str, op: Op) -> Answer {
-        let world = Arc::clone(&self.world);
         let drawn = TIMEOUTS[self.rng.random_range(0..TIMEOUTS.len())];
-        let waits = match &op {
-            Op::Acquire(Acquiring { wait_ms, .. }) => Duration::from_millis(*wait_ms),
-            _ => Duration::ZERO,
-        };
+        let waits = wait_of(&op);
         let limit = waits + if self.is_patient { TIMEOUTS[TIMEOUTS.len() - 1] } else { drawn };
         let patience = if !waits.is_zero() && self.rng.random_ratio(GIVEN_UP_OF_HUNDRED, 100) {
             match self.rng.random_bool(0.5) {
@@ -115,8 +124,40 @@ impl Client {
         } else {
             limit + GRACE
         };
+        self.carry_out(tenant, namespace, &op, limit, patience).await
+    }
+
+    fn makes_twins(&mut self, op: &Op) -> bool {
+        let is_own = matches!(op, Op::Acquire(acquiring) if acquiring.wait_ms > 0);
+        is_own && self.twin_rng.random_ratio(TWINS_OF_HUNDRED, 100)
+    }
+
+    /// Makes a call twice at once, as a client does that does not trust the first; each may be given up at any moment.
+    async fn call_twice(&mut self, tenant: &Tenant, namespace: &str, op: &Op) -> Answer {
+        let waits = wait_of(op);
+        let limit = waits + TIMEOUTS[TIMEOUTS.len() - 1];
+        let patience = |rng: &mut StdRng| match rng.random_ratio(GIVEN_UP_OF_HUNDRED_TWINS, 100) {
+            true => waits.mul_f64(rng.random_range(0.0..1.0)),
+            false => limit + GRACE,
+        };
+        let patiences = [patience(&mut self.twin_rng), patience(&mut self.twin_rng)];
+        let calls = patiences.map(|patience| self.carry_out(tenant, namespace, op, limit, patience));
+        let [first, second] = calls;
+        let (first, second) = tokio::join!(first, second);
+        if matches!(first, Answer::Acquired { outcome: Ok(_), .. }) { first } else { second }
+    }
+
+    async fn carry_out(
+        &self,
+        tenant: &Tenant,
+        namespace: &str,
+        op: &Op,
+        limit: Duration,
+        patience: Duration,
+    ) -> Answer {
+        let world = Arc::clone(&self.world);
         let id = world.history.invoke(&self.name, tenant.account, namespace, op.clone());
-        let answer = match timeout(patience, self.perform(tenant, namespace, &op, id, limit)).await {
+        let answer = match timeout(patience, self.perform(tenant, namespace, op, id, limit)).await {
             // The client went away, or the door answers by itself.
             Err(_) => Answer::Unknown,
             Ok(Ok(answer)) => answer,
@@ -136,5 +177,12 @@ impl Client {
         world.history.finish(id, answer.clone(), world.ledger.lengths());
         world.note(format!("{} call {id} {} {namespace} {op:?} -> {answer:?}", self.name, tenant.account));
         answer
+    }
+}
+
+fn wait_of(op: &Op) -> Duration {
+    match op {
+        Op::Acquire(Acquiring { wait_ms, .. }) => Duration::from_millis(*wait_ms),
+        _ => Duration::ZERO,
     }
 }
