@@ -102,7 +102,7 @@ impl Slot {
     /// Whether nobody is left who has not heard of its end.
     pub(super) fn all_have_heard(&self) -> bool {
         let is_granted = self.settled.as_ref().is_some_and(|settled| settled.give_back.is_some());
-        self.expected.is_empty() && self.absent.is_empty() && !(is_granted && !self.left.is_empty())
+        self.expected.is_empty() && self.absent.is_empty() && (!is_granted || self.left.is_empty())
     }
 
     /// The attempts to cancel when the caller of one leaves for good, that one first. By rules 1 the highest owns the
