@@ -8,7 +8,7 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)
 export ROCKSDB_STATIC ?= 1
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup build run cluster test console-shots explore deploy deploy-check backup-of-a-million bench profile tenants bench-core sim plants panics models chaos faults failover fuzz fuzz-guided verify fix clean clean-all
+.PHONY: help setup build run cluster test console-shots explore deploy deploy-check backup-of-a-million bench bench-builds profile tenants bench-core sim plants panics models chaos faults failover fuzz fuzz-guided verify fix clean clean-all
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -55,6 +55,9 @@ WORKLOADS ?= pairs,pairs-one-namespace,contended,readers-writers,extend,get,hold
 bench: build ## Measure beside etcd and Redis (about half an hour) and write the results to docs/bench; flags in ARGS="...".
 	bin/dev bench --workloads $(WORKLOADS) --holds 1000000 --rates 400 --compare etcd,redis --out docs/bench $(ARGS)
 
+bench-builds: build ## Measure pairs with this build and the programs in BASE=folder in turns, ROUNDS=n (5) of each.
+	tools/bench-builds $(BASE) bin --rounds $(or $(ROUNDS),5) $(ARGS)
+
 profile: build ## Show where the CPU of servers goes under load: flame graphs and a table in docs/bench. Needs perf.
 	@tools/profile docs/bench
 
@@ -70,8 +73,8 @@ faults: build ## Damage the files of a node one by one, fill disks, let one fail
 	cargo test --release --workspace --test damage --test lost_data --test full_disk --test slow_network \
 		--test wall_clock -- --include-ignored --nocapture
 
-failover: build ## Kill leaders KILLS=n (100) times, idle and loaded, and print how soon locks are granted again.
-	HOLDFAST_FAILOVER_KILLS=$(or $(KILLS),100) \
+failover: build ## Kill leaders KILLS=n (100) times, idle and loaded, or ONLY=idle; print how soon locks are granted again.
+	HOLDFAST_FAILOVER_KILLS=$(or $(KILLS),100) HOLDFAST_FAILOVER_ONLY=$(ONLY) \
 		cargo test --release --workspace --test failover -- --nocapture after_the_death_of_a_leader
 
 backup-of-a-million: build ## Back up and restore a cluster with 1,000,000 holds, and print time and size.

@@ -1,6 +1,7 @@
 //! How long a lock can't be granted after the process of its shard's leader was killed: from the kill to the next
 //! granted lock, on a cluster that is otherwise idle and on one under load; and after it fell silent. `make failover
-//! KILLS=n` takes n of each.
+//! KILLS=n` takes n of each, `ONLY=idle` those of an idle cluster alone. With `HOLDFAST_BIN_DIR` the programs of another
+//! build are measured by the same test, so that two builds can take turns.
 
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,12 @@ const AT_MOST: Duration = Duration::from_secs(3);
 
 fn kills() -> usize {
     std::env::var("HOLDFAST_FAILOVER_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(2)
+}
+
+/// How many of one part of the measurement: none where another part alone is wanted.
+fn kills_of(part: &str) -> usize {
+    let only = std::env::var("HOLDFAST_FAILOVER_ONLY").unwrap_or_default();
+    if only.is_empty() || only == part { kills() } else { 0 }
 }
 
 /// How a leader goes.
@@ -114,34 +121,39 @@ async fn after_the_death_of_a_leader_locks_are_granted_soon() {
     let tenant = cluster.tenant("failover", &NAMESPACES).await;
     let api = cluster.api(0, &tenant.key);
     let (mut idle, mut witnesses) = (Vec::new(), Vec::new());
-    for kill in 0..kills() {
+    for kill in 0..kills_of("idle") {
         idle.push(fail_over(&mut cluster, &tenant, &api, kill, End::Killed, &mut witnesses).await);
     }
     let idle = shown("from kill to the next granted lock, idle", idle);
     println!("the second witness, idle, in ms: {}", in_ms(&witnesses));
     let mut silent = Vec::new();
-    for kill in kills()..2 * kills() {
+    for kill in kills()..kills() + kills_of("silent") {
         silent.push(fail_over(&mut cluster, &tenant, &api, kill, End::Silent, &mut Vec::new()).await);
     }
     let silent = shown("from silence to the next granted lock, idle", silent);
+    let loaded = fail_over_loaded(&mut cluster, &tenant, &api).await;
+    let longest = idle.max().max(loaded.max()).max(silent.max());
+    assert!(longest <= AT_MOST, "idle {idle}; silent {silent}; loaded {loaded}");
+}
 
-    let locks = cluster.locks(&tenant, &NAMESPACES, 5);
+/// Kills leaders while forty clients work, and checks what these were answered.
+async fn fail_over_loaded(cluster: &mut Cluster, tenant: &Tenant, api: &Api) -> Figures {
+    let locks = cluster.locks(tenant, &NAMESPACES, 5);
     let history = History::default();
     let gateways = vec![api.clone(), cluster.api(1, &tenant.key)];
     let plan = LoadPlan { clients: CLIENTS, locks: locks.clone(), gateways, some_are_impatient: false };
     let load = Load::start(&plan, &history);
     let (mut loaded, mut witnesses) = (Vec::new(), Vec::new());
-    for kill in 2 * kills()..3 * kills() {
-        loaded.push(fail_over(&mut cluster, &tenant, &api, kill, End::Killed, &mut witnesses).await);
+    for kill in 2 * kills()..2 * kills() + kills_of("loaded") {
+        loaded.push(fail_over(cluster, tenant, api, kill, End::Killed, &mut witnesses).await);
     }
     let took = history.now().as_secs_f64();
     load.stop().await;
     let loaded = shown("from kill to the next granted lock, loaded", loaded);
     println!("the second witness, loaded, in ms: {}", in_ms(&witnesses));
     println!("{:.0} calls/s", history.len() as f64 / took);
-    look_at_all(&api, &locks, &history).await;
+    look_at_all(api, &locks, &history).await;
     print_summary(&history);
     assert_right(&history);
-    let longest = idle.max().max(loaded.max()).max(silent.max());
-    assert!(longest <= AT_MOST, "idle {idle}; silent {silent}; loaded {loaded}");
+    loaded
 }
