@@ -13,6 +13,8 @@
 //! (`committer`) drains the queue, turns it into one batch (`plan`), has the engine write and sync it (`engine`), and
 //! calls the callbacks in order.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod batch;
 mod committer;
 mod directory;

@@ -33,6 +33,7 @@ impl Plan {
                 return batch.put(key::of_node(Kind::LongestLease), &[&ms.to_be_bytes()]);
             }
             Operation::Destroy => return self.destroy(batch, replica),
+            Operation::Settle => return,
             _ => {}
         }
         if let std::collections::hash_map::Entry::Vacant(new) = self.replicas.entry(replica) {
@@ -60,7 +61,7 @@ impl Plan {
                 let old = key::of_generation(replica, 0);
                 batch.delete_range(old, key::of_generation(replica, *generation));
             }
-            Operation::PinPeer { .. } | Operation::KeepLease { .. } | Operation::Destroy => {}
+            Operation::PinPeer { .. } | Operation::KeepLease { .. } | Operation::Destroy | Operation::Settle => {}
         }
     }
 

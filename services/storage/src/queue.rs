@@ -21,16 +21,41 @@ pub(crate) struct Piece {
 
 /// What the committer can do for a replica.
 pub(crate) enum Operation {
-    Append { entries: Vec<(u64, Bytes)> },
-    SaveVote { vote: Bytes },
-    Truncate { from: u64 },
-    Purge { to: u64, meta: Bytes },
-    SaveMeta { name: &'static str, value: Bytes },
-    SavePieces { generation: u64, pieces: Vec<Piece> },
-    SwitchSnapshot { generation: u64, pieces: u32, meta: Bytes },
+    Append {
+        entries: Vec<(u64, Bytes)>,
+    },
+    SaveVote {
+        vote: Bytes,
+    },
+    Truncate {
+        from: u64,
+    },
+    Purge {
+        to: u64,
+        meta: Bytes,
+    },
+    SaveMeta {
+        name: &'static str,
+        value: Bytes,
+    },
+    SavePieces {
+        generation: u64,
+        pieces: Vec<Piece>,
+    },
+    SwitchSnapshot {
+        generation: u64,
+        pieces: u32,
+        meta: Bytes,
+    },
     Destroy,
-    PinPeer { store_id: String },
-    KeepLease { ms: u64 },
+    PinPeer {
+        store_id: String,
+    },
+    KeepLease {
+        ms: u64,
+    },
+    /// Changes nothing: done when everything before is.
+    Settle,
 }
 
 impl Operation {
@@ -42,7 +67,7 @@ impl Operation {
             Self::SaveMeta { value, .. } => value.len(),
             Self::SavePieces { pieces, .. } => pieces.iter().map(|piece| piece.bytes.len()).sum(),
             Self::PinPeer { store_id } => store_id.len(),
-            Self::Truncate { .. } | Self::Destroy | Self::KeepLease { .. } => 0,
+            Self::Truncate { .. } | Self::Destroy | Self::KeepLease { .. } | Self::Settle => 0,
         };
         payload + OPERATION_OVERHEAD
     }

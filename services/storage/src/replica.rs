@@ -213,6 +213,14 @@ impl ReplicaStore {
         Ok(pointer.map(|pointer| pointer.meta))
     }
 
+    /// Waits until everything that was handed over before is durable. What is read from then on has all of it.
+    ///
+    /// # Errors
+    /// When something of it could not be made durable.
+    pub async fn settled(&self) -> Result<(), StorageError> {
+        self.inner.commit(self.replica, Operation::Settle).await
+    }
+
     /// Removes everything of the replica in one step. Durable when it returns.
     ///
     /// # Errors
