@@ -1,13 +1,18 @@
 //! Faults that are planted in Holdfast on purpose, to see that the tests find them: a check that has never failed is
 //! not yet a check.
 //!
-//! Purpose: name the faults, and tell the code at whose place one belongs whether it is planted.
+//! Purpose: name the faults, and tell the code at whose place one belongs whether it is planted. Also panics at points
+//! where Holdfast must survive one, see [`panics_at`].
 //!
 //! Invariant: without the feature `armed`, which only the simulation of `tests/sim` can switch on and which is off
-//! by default there too, [`is_planted`] is the constant `false` and the compiler leaves every fault out. With it faults
-//! can be planted in a process, and never taken back.
+//! by default there too, [`is_planted`] is the constant `false`, [`panics_at`] does nothing, and the compiler leaves every
+//! fault out. With it faults can be planted in a process, and never taken back.
 //!
 //! Deliberately unknown here: how a fault is made. That stands where it does its harm.
+
+mod panics;
+
+pub use panics::{POINTS, arm_panic, armed_panics, panics_at};
 
 /// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

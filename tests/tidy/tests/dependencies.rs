@@ -6,20 +6,21 @@ use holdfast_tidy::packages::Workspace;
 use holdfast_tidy::{assert_none, root};
 
 /// Which services each service may use directly. When the design changes, change it here and in ARCHITECTURE.md.
-const MAY_USE: [(&str, &[&str]); 15] = [
+const MAY_USE: [(&str, &[&str]); 16] = [
     ("core", &["plant"]),
     ("cluster", &[]),
     ("backup", &[]),
     ("storage", &[]),
-    ("telemetry", &[]),
+    ("telemetry", &["supervise"]),
     ("proto", &[]),
-    ("tls", &[]),
+    ("tls", &["supervise"]),
     ("plant", &[]),
+    ("supervise", &["plant"]),
     ("auth", &["core"]),
     ("process", &["auth", "telemetry", "tls"]),
     ("bootstrap", &["auth"]),
-    ("routing", &["core", "proto", "cluster", "auth", "tls", "telemetry"]),
-    ("replication", &["storage", "proto", "plant"]),
+    ("routing", &["core", "proto", "cluster", "auth", "tls", "telemetry", "supervise"]),
+    ("replication", &["storage", "proto", "plant", "supervise"]),
     (
         "node",
         &[
@@ -34,9 +35,10 @@ const MAY_USE: [(&str, &[&str]); 15] = [
             "replication",
             "tls",
             "telemetry",
+            "supervise",
         ],
     ),
-    ("gateway", &["core", "proto", "cluster", "auth", "routing", "tls", "telemetry"]),
+    ("gateway", &["core", "proto", "cluster", "auth", "routing", "tls", "telemetry", "supervise"]),
 ];
 
 fn workspace() -> Workspace {

@@ -1,0 +1,109 @@
+//! Panics on purpose. Unlike a planted fault, which tests must find, a panic is something that Holdfast must survive.
+
+/// Points at which a panic can strike: in `apply`, under the lock of the state, before what is due ends and before each
+/// command; and in every long-lived task, before each step of it, by its name.
+pub const POINTS: [&str; 22] = [
+    "apply",
+    // Tasks of a replica.
+    "leadership",
+    "proposer",
+    "vote",
+    "voters",
+    "members",
+    "form",
+    "duties",
+    // Of a leader.
+    "expiry",
+    "outbox",
+    "sessions",
+    "waits",
+    "callers",
+    // Of a node: the connection to a peer, what is done when one comes back, and taking over from one that is gone.
+    "link",
+    "welcome",
+    "succession",
+    "disk",
+    "replica",
+    "config",
+    "figures",
+    // Of whoever calls nodes: the connection to one, and asking it for later configs.
+    "route",
+    "config news",
+];
+
+#[cfg(feature = "armed")]
+static ARMED: std::sync::Mutex<Vec<(String, u64)>> = std::sync::Mutex::new(Vec::new());
+
+/// Lets a panic strike at that point of this process, once, when it has been passed that often: at any replica or node
+/// of the process. False when this build can't.
+pub fn arm_panic(point: &str, passed: u64) -> bool {
+    #[cfg(feature = "armed")]
+    {
+        armed().push((point.to_owned(), passed));
+        true
+    }
+    #[cfg(not(feature = "armed"))]
+    {
+        let _ = (point, passed);
+        false
+    }
+}
+
+/// The points of panics that have not struck yet.
+pub fn armed_panics() -> Vec<String> {
+    #[cfg(feature = "armed")]
+    return armed().iter().map(|(point, _)| point.clone()).collect();
+    #[cfg(not(feature = "armed"))]
+    Vec::new()
+}
+
+/// Panics here when that was asked for.
+#[inline]
+pub fn panics_at(point: &str) {
+    #[cfg(feature = "armed")]
+    {
+        let mut armed = armed();
+        let strikes = armed.iter().position(|(at, left)| at == point && *left == 0);
+        armed.iter_mut().filter(|(at, _)| at == point).for_each(|(_, left)| *left = left.saturating_sub(1));
+        if let Some(position) = strikes {
+            armed.remove(position);
+            drop(armed);
+            panic!("planted at {point}");
+        }
+    }
+    #[cfg(not(feature = "armed"))]
+    let _ = point;
+}
+
+#[cfg(feature = "armed")]
+fn armed() -> std::sync::MutexGuard<'static, Vec<(String, u64)>> {
+    ARMED.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(not(feature = "armed"))]
+    #[test]
+    fn a_build_that_is_not_armed_never_panics() {
+        for point in POINTS {
+            assert!(!arm_panic(point, 0));
+            panics_at(point);
+        }
+        assert!(armed_panics().is_empty());
+    }
+
+    #[cfg(feature = "armed")]
+    #[test]
+    fn a_panic_strikes_once_when_its_point_was_passed_so_often() {
+        assert!(arm_panic("apply", 2));
+        panics_at("apply");
+        panics_at("proposer");
+        panics_at("apply");
+        assert_eq!(armed_panics(), ["apply"]);
+        std::panic::catch_unwind(|| panics_at("apply")).unwrap_err();
+        panics_at("apply");
+        assert!(armed_panics().is_empty());
+    }
+}

@@ -1,0 +1,142 @@
+//! Panics that are caught, with where they struck.
+
+use std::any::Any;
+use std::backtrace::Backtrace;
+use std::cell::RefCell;
+use std::fmt;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook, take_hook};
+use std::pin::pin;
+use std::sync::Once;
+use std::task::{Context, Poll};
+
+use holdfast_plant::panics_at;
+
+/// Longest message that is kept, in bytes.
+const MESSAGE: usize = 1_024;
+/// Longest backtrace that is kept, in bytes.
+const BACKTRACE: usize = 8 * 1_024;
+
+/// A panic that was caught.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Panicked {
+    /// What it said, at most 1 KiB.
+    pub message: String,
+    /// File and line; empty when not known.
+    pub location: String,
+    /// Where it came from, at most 8 KiB; empty when not known.
+    pub backtrace: String,
+}
+
+impl fmt::Display for Panicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.location.as_str() {
+            "" => write!(f, "panic: {}", self.message),
+            location => write!(f, "panic at {location}: {}", self.message),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Watched {
+    /// Whether something on this thread runs under a catch that wants to know more.
+    is_on: bool,
+    last: Option<(String, String)>,
+}
+
+thread_local! {
+    static WATCHED: RefCell<Watched> = RefCell::default();
+}
+
+/// Runs something that may panic. Whoever catches a panic must not go on with what was being changed.
+///
+/// # Errors
+/// The panic.
+pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
+    watch();
+    let before = WATCHED.with_borrow_mut(|watched| std::mem::replace(&mut watched.is_on, true));
+    let done = catch_unwind(AssertUnwindSafe(work));
+    let seen = WATCHED.with_borrow_mut(|watched| {
+        watched.is_on = before;
+        watched.last.take()
+    });
+    done.map_err(|payload| describe(payload.as_ref(), seen))
+}
+
+/// The same for the work of a task.
+pub(crate) async fn catch_async<F: Future>(task: &str, work: F) -> Result<F::Output, Panicked> {
+    let mut work = pin!(work);
+    let mut step = |context: &mut Context<'_>| {
+        panics_at(task);
+        work.as_mut().poll(context)
+    };
+    poll_fn(|context| match catch(|| step(context)) {
+        Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
+        Ok(Poll::Pending) => Poll::Pending,
+        Err(panicked) => Poll::Ready(Err(panicked)),
+    })
+    .await
+}
+
+fn describe(payload: &(dyn Any + Send), seen: Option<(String, String)>) -> Panicked {
+    let text = payload.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let (location, backtrace) = seen.unwrap_or_default();
+    Panicked { message: cut(text.unwrap_or("without a message"), MESSAGE), location, backtrace }
+}
+
+fn cut(text: &str, most: usize) -> String {
+    let end = text.char_indices().map(|(at, letter)| at + letter.len_utf8()).take_while(|end| *end <= most).last();
+    text[..end.unwrap_or(0)].to_owned()
+}
+
+/// Lets the process note where a panic strikes that somebody is about to catch. Everything else is as before.
+fn watch() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = take_hook();
+        set_hook(Box::new(move |info| {
+            note(info);
+            before(info);
+        }));
+    });
+}
+
+fn note(info: &PanicHookInfo<'_>) {
+    // A panic while it is being noted is not noted again.
+    WATCHED.with(|watched| {
+        let Ok(mut watched) = watched.try_borrow_mut() else { return };
+        if watched.is_on {
+            let location = info.location().map(ToString::to_string).unwrap_or_default();
+            watched.last = Some((location, cut(&Backtrace::force_capture().to_string(), BACKTRACE)));
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caught_panic_says_what_and_where() {
+        assert_eq!(catch(|| 7), Ok(7));
+        let panicked = catch(|| -> u8 { panic!("one of {}", 2) }).unwrap_err();
+        assert_eq!(panicked.message, "one of 2");
+        assert!(panicked.location.contains("caught.rs"), "{panicked}");
+        assert!(panicked.backtrace.contains("a_caught_panic_says_what_and_where"), "{}", panicked.backtrace);
+        assert!(panicked.backtrace.len() <= BACKTRACE);
+    }
+
+    #[test]
+    fn nothing_is_kept_of_a_panic_outside_of_a_catch() {
+        let _ = catch(|| 1);
+        let _ = catch_unwind(|| panic!("elsewhere"));
+        assert!(WATCHED.with_borrow(|watched| watched.last.is_none()));
+    }
+
+    #[test]
+    fn a_long_message_is_cut_between_letters() {
+        assert_eq!(cut("äöü", 3), "ä");
+        assert_eq!(cut("äöü", 9), "äöü");
+    }
+}
