@@ -116,7 +116,7 @@ fn news(replica: &Replica, query: &Query) -> Option<watch::Receiver<()>> {
 /// What the state says: nothing while the session is being judged. The lease is judged after the reading, so that a node
 /// that was paused in between gives no old answer.
 async fn look(replica: &Replica, query: &Query, deadline: Instant) -> Result<Option<Reply>, NotLeader> {
-    let look = |term, clock_ms| {
+    let look = |term, clock_ms| -> Result<Option<PendingReply>, NotLeader> {
         let of_table = replica.machine.as_leader(term, |core, table| {
             let pending = planted::query(core, clock_ms, query);
             match query {
@@ -126,13 +126,15 @@ async fn look(replica: &Replica, query: &Query, deadline: Instant) -> Result<Opt
                 _ => Some(pending),
             }
         });
-        of_table.unwrap_or_else(|| Some(replica.machine.begin_query(clock_ms, query)))
+        let seen = of_table.or_else(|| replica.machine.begin_query(clock_ms, query).map(Some));
+        // A state that has failed answers nothing: another replica will.
+        seen.ok_or(NotLeader { leader: None, term: 0 })
     };
     let leads = *replica.group.leadership().borrow();
     if let (true, Some(leads), Query::KeepAlive { .. }) = (is_planted(Plant::KeepAliveByDeposed), leads, query) {
-        return Ok(look(leads.term, leads.clock.now_ms()).map(PendingReply::finish));
+        return Ok(look(leads.term, leads.clock.now_ms())?.map(PendingReply::finish));
     }
-    let pending = replica.group.read(replica.reads, deadline, |permit| look(permit.term, permit.clock_ms)).await?;
+    let pending = replica.group.read(replica.reads, deadline, |permit| look(permit.term, permit.clock_ms)).await??;
     Ok(pending.map(PendingReply::finish))
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_proto::internal::{Answer, AnswerFrame, Call, CallFrame};
 use holdfast_replication::gather;
+use holdfast_supervise::brief;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -33,7 +34,7 @@ pub(crate) async fn serve(
     superseded: CancellationToken,
 ) {
     let (answers, collected) = mpsc::channel(CALLS);
-    tokio::spawn(send_answers(collected, out));
+    brief("answers", send_answers(collected, out));
     let room = Arc::new(Semaphore::new(CALLS));
     let held = HeldCalls::default();
     let cut_off = CancellationToken::new();
@@ -64,10 +65,10 @@ pub(crate) async fn serve(
                     continue;
                 };
                 let caller = Caller { call: call.id, answers, gone, cut_off: cut_off.clone() };
-                tokio::spawn(answer_held(shared, call, caller, held.clone(), permit));
+                brief("call", answer_held(shared, call, caller, held.clone(), permit));
                 continue;
             }
-            tokio::spawn(async move {
+            brief("call", async move {
                 let answer = answer_one(&shared, call, received, None).await;
                 // The caller may be gone; it knows that the outcome is not known.
                 if let Some(answer) = answer {

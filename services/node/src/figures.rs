@@ -3,7 +3,7 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use metrics::{Unit, describe_counter, describe_gauge, describe_histogram, gauge};
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::leader;
@@ -25,6 +25,10 @@ pub(crate) async fn keep(shared: Weak<Shared>) {
         for replica in shared.replicas() {
             take(&replica);
         }
+        for left_out in shared.left_out.read().values() {
+            forget(&left_out.shard);
+            gauge!("holdfast_shard_failed", "shard" => left_out.shard.clone()).set(1.0);
+        }
     }
 }
 
@@ -38,6 +42,7 @@ fn take(replica: &Replica) {
     let if_leader = |value: usize| if leads { value as f64 } else { 0.0 };
     let kept = replica.machine.footprint();
     of_shard("holdfast_shard_leader", if leads { 1.0 } else { 0.0 });
+    of_shard("holdfast_shard_failed", if replica.failure().is_some() { 1.0 } else { 0.0 });
     of_shard("holdfast_holds", if_leader(kept.holds));
     of_shard("holdfast_waiting_requests", if_leader(kept.waits));
     of_shard("holdfast_sessions", if_leader(kept.sessions));
@@ -56,6 +61,7 @@ fn take(replica: &Replica) {
 pub(crate) fn forget(shard: &str) {
     let names = [
         "holdfast_shard_leader",
+        "holdfast_shard_failed",
         "holdfast_holds",
         "holdfast_waiting_requests",
         "holdfast_sessions",
@@ -72,6 +78,12 @@ pub(crate) fn forget(shard: &str) {
 fn describe() {
     leader::describe();
     describe_gauge!("holdfast_shard_leader", "1 on the node that leads the shard, 0 on others.");
+    describe_gauge!("holdfast_shard_failed", "1 while this node's replica of the shard does not run, since it failed.");
+    let failures = "Long-lived tasks that ended or panicked, by task; each is started again, or its replica is.";
+    describe_counter!("holdfast_task_failures_total", failures);
+    for task in ["apply", "raft", "leader table"] {
+        counter!("holdfast_task_failures_total", "task" => task).increment(0);
+    }
     describe_gauge!("holdfast_holds", "Holds in any state, as the leader has them.");
     describe_gauge!("holdfast_waiting_requests", "Requests in queues of locks, as the leader has them.");
     describe_gauge!("holdfast_sessions", "Sessions, as the leader has them.");

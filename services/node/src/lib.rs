@@ -9,6 +9,8 @@
 //!
 //! Deliberately unknown here: tenants' keys, HTTP calls of tenants, openraft, RocksDB.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod answer;
 mod asking;
 mod caller;
@@ -17,6 +19,7 @@ mod connections;
 mod credentials;
 mod duties;
 mod error;
+mod failure;
 mod figures;
 mod following;
 mod in_process;
@@ -28,6 +31,7 @@ mod options;
 mod planted;
 mod replica;
 mod restore;
+mod revival;
 mod router;
 mod serve;
 mod service;

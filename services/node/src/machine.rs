@@ -1,5 +1,6 @@
 //! A shard's state in memory, between the group that applies and the node that asks.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -7,12 +8,14 @@ use holdfast_core::locks::Footprint;
 use holdfast_core::outbox::Outgoing;
 use holdfast_core::shard::{Application, PendingReply, ShardCore};
 use holdfast_core::{Command, Context, Query, Refusal, Reply, Rules, codec};
-use holdfast_replication::{Frozen, Machine, MachineError, Replies, Stamp};
+use holdfast_plant::panics_at;
+use holdfast_replication::{Frozen, Machine, MachineError, MachineFailure, Replies, Stamp, Step};
+use holdfast_supervise::catch;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use crate::leader::Table;
-use crate::planted;
+use crate::{failure, planted};
 
 /// What the leader's duties wait for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -37,6 +40,7 @@ pub trait Observer: Send + Sync + 'static {
 
 /// The state of one shard on this node.
 pub struct ShardMachine {
+    application: Application,
     shard: String,
     observer: Option<Arc<dyn Observer>>,
     inner: Mutex<Inner>,
@@ -45,14 +49,18 @@ pub struct ShardMachine {
     table_changed: Notify,
     /// What became of sessions that were judged is known.
     judged: Notify,
+    table_failed: watch::Sender<Option<String>>,
 }
 
 /// The state and, while this replica leads, what a leader keeps besides. One lock, so that they are never apart.
 struct Inner {
-    core: ShardCore,
+    /// Nothing once an entry could not be applied to its end: a state that is half changed answers nobody.
+    core: Option<ShardCore>,
     /// Those of the last entry.
     rules: Rules,
     table: Option<Table>,
+    /// The clock of the last applied entry, once there is no state any more.
+    last_clock_ms: u64,
 }
 
 impl ShardMachine {
@@ -63,8 +71,9 @@ impl ShardMachine {
         if let Some(observer) = &observer {
             observer.began(shard, &core);
         }
-        let inner = Mutex::new(Inner { core, rules: Rules::LOWEST, table: None });
-        Self { shard: shard.to_owned(), observer, inner, signals, table_changed: Notify::new(), judged: Notify::new() }
+        let inner = Mutex::new(Inner { core: Some(core), rules: Rules::LOWEST, table: None, last_clock_ms: 0 });
+        let (table_changed, judged, table_failed) = (Notify::new(), Notify::new(), watch::Sender::new(None));
+        Self { application, shard: shard.to_owned(), observer, inner, signals, table_changed, judged, table_failed }
     }
 
     /// Works with the state and the table of the leader of that term; nothing when it no longer leads. Duties are woken
@@ -83,8 +92,21 @@ impl ShardMachine {
     pub(crate) fn look_as_leader<T>(&self, term: u64, look: impl FnOnce(&ShardCore, &mut Table) -> T) -> Option<T> {
         let mut inner = self.inner.lock();
         let Inner { core, table, .. } = &mut *inner;
-        let table = table.as_mut().filter(|table| table.term == term)?;
-        Some(look(core, table))
+        let (core, leads) = (core.as_ref()?, table.as_mut().filter(|table| table.term == term)?);
+        let panicked = match catch(|| look(core, leads)) {
+            Ok(seen) => return Some(seen),
+            Err(panicked) => panicked,
+        };
+        // The state was only looked at, so it is sound; the table may be half changed.
+        let half = table.take();
+        let _ = catch(move || drop(half));
+        self.table_failed.send_replace(Some(panicked.to_string()));
+        None
+    }
+
+    /// Becomes `Some`, with the reason, when the table of the leader has failed: this replica must not lead on.
+    pub(crate) fn table_failed(&self) -> watch::Receiver<Option<String>> {
+        self.table_failed.subscribe()
     }
 
     /// Wakes the duties that wait for something in the table.
@@ -103,58 +125,63 @@ impl ShardMachine {
         self.signals.subscribe()
     }
 
-    /// Answers a query from the last applied entry. `clock_ms` is the running clock.
-    pub fn query(&self, clock_ms: u64, query: &Query) -> Reply {
-        self.begin_query(clock_ms, query).finish()
+    /// Answers a query from the last applied entry; not at all when the machine has failed. `clock_ms` is the running
+    /// clock.
+    pub fn query(&self, clock_ms: u64, query: &Query) -> Option<Reply> {
+        self.begin_query(clock_ms, query).map(PendingReply::finish)
     }
 
     /// The same as far as it takes the lock of the state.
-    pub(crate) fn begin_query(&self, clock_ms: u64, query: &Query) -> PendingReply {
-        planted::query(&self.inner.lock().core, clock_ms, query)
+    pub(crate) fn begin_query(&self, clock_ms: u64, query: &Query) -> Option<PendingReply> {
+        self.look(|core| planted::query(core, clock_ms, query))
     }
 
-    /// The state as it is now, to look at.
-    pub(crate) fn as_it_is(&self) -> holdfast_core::shard::Frozen {
-        self.inner.lock().core.freeze()
+    /// The state as it is now, to look at; nothing when the machine has failed.
+    pub(crate) fn as_it_is(&self) -> Option<holdfast_core::shard::Frozen> {
+        self.look(ShardCore::freeze)
     }
 
-    /// How much the state keeps.
+    /// How much the state keeps; nothing when the machine has failed.
     pub fn footprint(&self) -> Footprint {
-        self.inner.lock().core.footprint()
+        self.look(ShardCore::footprint).unwrap_or_default()
     }
 
     /// The oldest messages of the outbox.
     pub fn outbox(&self, at_most: usize) -> Vec<(u64, Outgoing)> {
-        let core = &self.inner.lock().core;
-        core.outbox().messages().iter().take(at_most).map(|(number, message)| (*number, message.clone())).collect()
+        let oldest = |core: &ShardCore| {
+            let messages = core.outbox().messages().iter().take(at_most);
+            messages.map(|(number, message)| (*number, message.clone())).collect()
+        };
+        self.look(oldest).unwrap_or_default()
     }
 
     /// Whether a reply that awaits this message may be given.
     pub fn is_settled(&self, number: u64) -> bool {
-        self.inner.lock().core.outbox().is_settled(number)
+        self.look(|core| core.outbox().is_settled(number)).unwrap_or(false)
     }
-}
 
-fn signals_of(core: &ShardCore) -> Signals {
-    Signals {
-        next_deadline_ms: core.next_deadline_ms(),
-        outbox_next: core.outbox().next_number(),
-        outbox_len: core.outbox().messages().len(),
+    fn look<T>(&self, look: impl FnOnce(&ShardCore) -> T) -> Option<T> {
+        self.inner.lock().core.as_ref().map(look)
     }
-}
 
-impl Machine for ShardMachine {
-    fn apply(&self, stamp: Stamp, commands: &[Bytes], replies: Replies) -> Vec<Bytes> {
+    /// The work of [`Machine::apply`]; `step` says how far it came.
+    fn apply_under_lock(
+        &self,
+        (core, table): (&mut ShardCore, &mut Option<Table>),
+        step: &Cell<Step>,
+        (stamp, context): (Stamp, Context),
+        commands: &[Bytes],
+        replies: Replies,
+    ) -> Vec<Bytes> {
         let encodes = replies == Replies::Wanted || self.observer.is_some();
-        let context = Context { now_ms: stamp.now_ms, wall_ms: stamp.wall_ms, rules: Rules::ONE };
-        let mut inner = self.inner.lock();
-        let Inner { core, rules, table } = &mut *inner;
-        *rules = context.rules;
+        panics_at("apply");
         if let Some(table) = table.as_mut() {
             table.go_by(context.rules);
         }
         core.advance(&context);
-        let replies = commands.iter().map(|bytes| {
+        let replies = commands.iter().zip(0..).map(|(bytes, number)| {
+            step.set(Step::Command(number));
+            panics_at("apply");
             let reply = match codec::decode::<Command>(bytes) {
                 Ok(command) => {
                     let command = planted::command(core, command);
@@ -183,51 +210,96 @@ impl Machine for ShardMachine {
         if let Some(observer) = &self.observer {
             observer.applied(&self.shard, stamp, commands, &replies, core);
         }
-        let signals = signals_of(core);
         if table.as_mut().is_some_and(Table::wakes_duties) {
             self.table_changed.notify_waiters();
         }
-        drop(inner);
-        self.signals.send_if_modified(|current| {
-            let changed = *current != signals;
-            *current = signals;
-            changed
-        });
         replies
+    }
+
+    /// What is half changed goes, with everything that a leader keeps besides.
+    fn fail(&self, inner: &mut Inner) {
+        let clock_ms = catch(|| inner.core.as_ref().map_or(inner.last_clock_ms, ShardCore::clock_ms));
+        inner.last_clock_ms = clock_ms.unwrap_or(inner.last_clock_ms);
+        let (core, table) = (inner.core.take(), inner.table.take());
+        // Whatever is wrong with them may show again.
+        let _ = catch(move || drop(table));
+        let _ = catch(move || drop(core));
+        self.table_changed.notify_waiters();
+        self.judged.notify_waiters();
+    }
+}
+
+fn signals_of(core: &ShardCore) -> Signals {
+    Signals {
+        next_deadline_ms: core.next_deadline_ms(),
+        outbox_next: core.outbox().next_number(),
+        outbox_len: core.outbox().messages().len(),
+    }
+}
+
+impl Machine for ShardMachine {
+    fn apply(&self, stamp: Stamp, commands: &[Bytes], replies: Replies) -> Result<Vec<Bytes>, MachineFailure> {
+        let context = Context { now_ms: stamp.now_ms, wall_ms: stamp.wall_ms, rules: Rules::ONE };
+        let mut inner = self.inner.lock();
+        let Inner { core, rules, table, .. } = &mut *inner;
+        *rules = context.rules;
+        let (step, times) = (Cell::new(Step::Due), (stamp, context));
+        let Some(core) = core else { return Err(failure::of_nothing()) };
+        match catch(|| self.apply_under_lock((&mut *core, &mut *table), &step, times, commands, replies)) {
+            Ok(replies) => {
+                let signals = signals_of(core);
+                drop(inner);
+                self.signals.send_if_modified(|current| {
+                    let changed = *current != signals;
+                    *current = signals;
+                    changed
+                });
+                Ok(replies)
+            }
+            Err(panicked) => {
+                self.fail(&mut inner);
+                Err(failure::of_panic(step.get(), commands, panicked))
+            }
+        }
     }
 
     fn lead(&self, term: Option<u64>) {
         let mut inner = self.inner.lock();
-        inner.table = term.map(|term| Table::begin(term, inner.rules, &inner.core));
+        let rules = inner.rules;
+        inner.table = term.zip(inner.core.as_ref()).map(|(term, core)| Table::begin(term, rules, core));
         drop(inner);
         self.table_changed.notify_waiters();
         self.judged.notify_waiters();
     }
 
     fn clock_ms(&self) -> u64 {
-        self.inner.lock().core.clock_ms()
+        let inner = self.inner.lock();
+        inner.core.as_ref().map_or(inner.last_clock_ms, ShardCore::clock_ms)
     }
 
-    fn freeze(&self) -> Frozen {
-        let frozen = planted::to_save(&self.inner.lock().core).freeze();
-        Box::new(move || frozen.encode().into_iter().map(Bytes::from).collect())
+    fn freeze(&self) -> Result<Frozen, MachineError> {
+        let frozen = self.look(|core| planted::to_save(core).freeze());
+        let frozen = frozen.ok_or_else(|| MachineError(format!("shard {} has no state to save", self.shard)))?;
+        Ok(Box::new(move || frozen.encode().into_iter().map(Bytes::from).collect()))
     }
 
     fn restore(&self, chunks: &[Bytes]) -> Result<(), MachineError> {
         if planted::keeps_nothing() {
             return Ok(());
         }
-        let application = self.inner.lock().core.application();
-        let restored = ShardCore::restore(application, &self.shard, chunks)
+        let restored = ShardCore::restore(self.application, &self.shard, chunks)
             .map_err(|error| MachineError(format!("the snapshot of shard {} can't be read: {error}", self.shard)))?;
         if let Some(observer) = &self.observer {
             observer.restored(&self.shard, &restored);
         }
         let mut inner = self.inner.lock();
-        inner.core = restored;
-        let signals = signals_of(&inner.core);
+        let signals = signals_of(&restored);
+        inner.core = Some(restored);
         drop(inner);
         self.signals.send_replace(signals);
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

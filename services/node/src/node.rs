@@ -1,9 +1,9 @@
 //! A running node.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -13,6 +13,7 @@ use holdfast_proto::internal::StatusAnswer;
 use holdfast_replication::{DialError, Dialer, Host, HostOptions, Peer};
 use holdfast_routing::{ConnectError, Connector, Router, RoutingOptions};
 use holdfast_storage::{NodeStore, StorageError};
+use holdfast_supervise::{Owner, TaskSet};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 use tonic::service::Routes;
@@ -25,6 +26,7 @@ use crate::machine::Observer;
 use crate::operations::OperationsServer;
 use crate::options::NodeOptions;
 use crate::replica::Replica;
+use crate::revival::LeftOut;
 use crate::router::Delivery;
 use crate::service::CallService;
 use crate::topology::{self, Starting};
@@ -49,7 +51,11 @@ struct Kept {
 
 /// What the services of a node share.
 pub(crate) struct Shared {
+    /// First, so that tasks end before what they work with.
+    pub(crate) tasks: TaskSet,
     pub(crate) node_id: String,
+    /// Of this program.
+    pub(crate) release: String,
     /// The config in use.
     pub(crate) map: watch::Sender<Arc<ShardMap>>,
     /// Where a config that comes while the node runs is kept; nowhere in a simulation.
@@ -60,6 +66,8 @@ pub(crate) struct Shared {
     pub(crate) host: Host,
     pub(crate) delivery: Delivery,
     pub(crate) replicas: RwLock<HashMap<u64, Arc<Replica>>>,
+    /// Those that don't run with this release.
+    pub(crate) left_out: RwLock<BTreeMap<u64, Arc<LeftOut>>>,
     /// How replicas are started; set once they are.
     pub(crate) starting: OnceLock<Starting>,
     /// One change of the config after the other.
@@ -141,7 +149,9 @@ impl Node {
         let caller = uuid::Uuid::new_v4().to_string();
         let router = Router::start(map.clone(), signer, caller, connector, RoutingOptions::default());
         let shared = Arc::new(Shared {
+            tasks: TaskSet::new(Owner::process()),
             node_id: options.node_id.clone(),
+            release: options.release.clone(),
             map: watch::Sender::new(Arc::new(map.clone())),
             data_dir: kept.data_dir,
             store,
@@ -150,6 +160,7 @@ impl Node {
             host,
             delivery: Delivery::new(router, map),
             replicas: RwLock::default(),
+            left_out: RwLock::default(),
             starting: OnceLock::new(),
             changing: tokio::sync::Mutex::default(),
             stopping: AtomicBool::new(false),
@@ -175,19 +186,13 @@ impl Node {
         let starting = shared.starting.get_or_init(|| Starting::new(options, self.observer.clone()));
         let map = shared.map();
         for place in map.replicas_of_node(&shared.node_id) {
-            let group = shared.start_replica(starting, place).await?;
-            if forms(&place.shard.id, &group) {
-                let host = shared.host.clone();
-                tokio::spawn(async move {
-                    if let Err(error) = host.form(&group).await {
-                        tracing::error!(shard = group.shard(), %error, "can't form the group");
-                    }
-                });
-            }
+            shared.begin_replica(starting, topology::place_of(&place, true)).await?;
         }
         shared.retire_leftovers();
-        tokio::spawn(topology::follow_news(Arc::downgrade(shared), shared.delivery.router().later_configs()));
-        tokio::spawn(figures::keep(Arc::downgrade(shared)));
+        let (weak, later) = (Arc::downgrade(shared), shared.delivery.router().later_configs());
+        shared.tasks.keep("config", move || topology::follow_news(Weak::clone(&weak), later.clone()));
+        let weak = Arc::downgrade(shared);
+        shared.tasks.keep("figures", move || figures::keep(Weak::clone(&weak)));
         Ok(())
     }
 
@@ -243,14 +248,13 @@ impl Node {
     /// the store.
     pub async fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
+        self.shared.tasks.end();
         let replicas = self.shared.replicas();
         let handed = join_all(replicas.iter().map(|replica| replica.group.hand_over(HAND_OVER))).await;
         let kept = handed.iter().filter(|gone| !**gone).count();
         tracing::info!(replicas = replicas.len(), still_leading = kept, "leaderships handed over");
         self.shared.connections.end_all();
-        for replica in &replicas {
-            replica.end_duties();
-        }
+        self.shared.tasks.ended().await;
         self.shared.host.shutdown().await;
         self.shared.delivery.shutdown().await;
         self.shared.store.close().await;
@@ -279,13 +283,6 @@ pub(crate) fn peers(map: &ShardMap, node: &str) -> Vec<Peer> {
             replicas: replica_ids(map, &other.id),
         })
         .collect()
-}
-
-/// Which replica forms a group: spread by the shard's id, so that a new cluster's first leaders are spread too.
-fn forms(shard: &str, group: &holdfast_replication::Group) -> bool {
-    let sum: usize = shard.bytes().map(usize::from).sum();
-    let members: Vec<u64> = group.members().keys().copied().collect();
-    members.get(sum % members.len().max(1)) == Some(&group.replica())
 }
 
 fn dial_error(error: ConnectError) -> DialError {

@@ -10,6 +10,7 @@ use holdfast_proto::internal::{
     SetConfigRequest,
 };
 use holdfast_replication::{BackupError, Credentials};
+use holdfast_supervise::brief;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
@@ -79,7 +80,7 @@ impl OperationsService for OperationsServer {
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let shared = Arc::clone(&self.shared);
         // It goes on when the caller does not wait: a config is taken as a whole.
-        let taken = tokio::spawn(async move { shared.reconfigure(next).await }).await;
+        let taken = brief("operation", async move { shared.reconfigure(next).await }).await;
         let taken = taken.map_err(|error| Status::internal(error.to_string()))?;
         taken.map_err(|refused| Status::failed_precondition(refused.to_string()))?;
         Ok(Response::new(self.config()))
@@ -89,7 +90,8 @@ impl OperationsService for OperationsServer {
         self.authorize(request.metadata())?;
         let HandOverRequest { replica, to } = request.into_inner();
         let group = self.replica(replica)?.group.clone();
-        let moving = tokio::spawn(async move { group.hand_over_among(|id| to == 0 || id == to, HAND_OVER).await });
+        let moving =
+            brief("operation", async move { group.hand_over_among(|id| to == 0 || id == to, HAND_OVER).await });
         match moving.await {
             Ok(true) => Ok(Response::new(HandOverAnswer {})),
             Ok(false) => Err(Status::unavailable(
@@ -108,7 +110,7 @@ impl OperationsService for OperationsServer {
         })?;
         let head = BackUpHead { shard: replica.group.shard().to_owned(), term: backup.term, index: backup.index };
         let (parts, stream) = mpsc::channel(PARTS_AHEAD);
-        tokio::spawn(async move {
+        brief("operation", async move {
             let head = BackUpPart { head: Some(head), chunk: bytes::Bytes::new() };
             let chunks = backup.chunks.into_iter().map(|chunk| BackUpPart { head: None, chunk });
             for part in std::iter::once(head).chain(chunks) {

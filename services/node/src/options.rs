@@ -34,6 +34,8 @@ pub struct NodeOptions {
     pub log_limits: LogLimits,
     /// The wall clock that is stored with grants for display.
     pub wall_clock: WallClock,
+    /// Of the program: an entry that one release can't apply is tried again by another.
+    pub release: String,
 }
 
 impl NodeOptions {
@@ -56,6 +58,7 @@ impl NodeOptions {
             keep_entries: 2_000,
             log_limits: LogLimits::default(),
             wall_clock: WallClock::default(),
+            release: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use holdfast_proto::internal::node_service_server::{NodeService, NodeServiceServer};
 use holdfast_proto::internal::{AnswerFrame, CallFrame, StatusAnswer, StatusRequest};
 use holdfast_replication::Credentials;
+use holdfast_supervise::brief;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::MetadataMap;
@@ -55,7 +56,7 @@ impl NodeService for CallService {
         let superseded = self.shared.connections.register(&caller, number).map_err(Status::failed_precondition)?;
         let (out, stream) = mpsc::channel(FRAMES_AHEAD);
         let shared = Arc::clone(&self.shared);
-        tokio::spawn(async move {
+        brief("connection", async move {
             calls::serve(Arc::clone(&shared), request.into_inner(), out, superseded).await;
             shared.connections.ended(&caller, number);
         });

@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::node::Shared;
 use crate::replica::Replica;
+use crate::revival::LeftOut;
 
 /// Tries to see a state and its index together before the digest is left out.
 const DIGEST_TRIES: usize = 10;
@@ -24,13 +25,20 @@ pub(crate) fn not_ready(shared: &Shared) -> Option<String> {
     if map.node(&shared.node_id).is_none() {
         return Some("the cluster config has no place for this node any more: stop it".into());
     }
+    if let Some(left_out) = shared.left_out.read().values().next() {
+        return Some(left_out.reason());
+    }
     let expected = map.replicas_of_node(&shared.node_id).len();
     let replicas: Vec<_> = shared.replicas().into_iter().filter(|replica| !replica.is_retiring()).collect();
     if replicas.len() < expected {
         return Some(format!("{} of {expected} replicas have started", replicas.len()));
     }
-    if let Some((replica, failure)) = replicas.iter().find_map(|replica| Some((replica, replica.group.failure()?))) {
-        return Some(format!("replica {} of {}: {failure}", replica.group.replica(), replica.group.shard()));
+    let trouble = |replica: &Arc<Replica>| replica.failure().or_else(|| replica.group.tasks().trouble());
+    if let Some((replica, trouble)) = replicas.iter().find_map(|replica| Some((replica, trouble(replica)?))) {
+        return Some(format!("replica {} of {}: {trouble}", replica.group.replica(), replica.group.shard()));
+    }
+    if let Some(trouble) = shared.tasks.trouble().or_else(|| shared.host.trouble()) {
+        return Some(trouble);
     }
     let all = replicas.len();
     let failing = |fails: fn(&Group) -> bool| failing(&replicas, fails);
@@ -61,12 +69,16 @@ fn failing(replicas: &[Arc<Replica>], fails: impl Fn(&Group) -> bool) -> Option<
 
 /// The answer to a status call.
 pub(crate) fn answer(shared: &Shared, with_digests: bool) -> StatusAnswer {
+    let replicas = shared.replicas();
+    let left_out = shared.left_out.read();
+    let replicas = replicas.iter().map(|replica| status(replica, with_digests));
+    let left_out = left_out.values().map(|left_out| status_without_state(left_out));
     StatusAnswer {
         node_id: shared.node_id.clone(),
         store_id: shared.store.store_id().to_owned(),
         config_version: shared.map().config().version,
         not_ready: not_ready(shared).unwrap_or_default(),
-        replicas: shared.replicas().iter().map(|replica| status(replica, with_digests)).collect(),
+        replicas: replicas.chain(left_out).collect(),
     }
 }
 
@@ -85,7 +97,8 @@ fn status(replica: &Replica, with_digest: bool) -> ReplicaStatus {
             let before = replica.group.applied_index();
             let frozen = replica.machine.as_it_is();
             let after = replica.group.applied_index();
-            if let Some(index) = before.filter(|_| before == after) {
+            let same = before.filter(|_| before == after);
+            if let (Some(index), Some(frozen)) = (same, frozen) {
                 status = replica.group.status();
                 status.applied_index = index;
                 digest = digest_of(&frozen.encode());
@@ -115,5 +128,11 @@ fn status(replica: &Replica, with_digest: bool) -> ReplicaStatus {
         queued_commands: status.queued_commands as u64,
         voters: status.voters,
         learners: status.learners,
+        poison: None,
     }
+}
+
+fn status_without_state(left_out: &LeftOut) -> ReplicaStatus {
+    let (shard, poison) = (left_out.shard.clone(), Some(left_out.record()));
+    ReplicaStatus { shard, replica: left_out.replica, state: "failed".into(), poison, ..ReplicaStatus::default() }
 }

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use holdfast_cluster::{Application, ClusterConfig, ConfigError, ReplicaPlace, Shard, ShardMap};
 use holdfast_proto::internal::ReplicaStatus;
-use holdfast_replication::{Group, GroupOptions, LogLimits, Reads, ReplicationError, WallClock};
+use holdfast_replication::{Group, GroupOptions, Host, LogLimits, Reads, ReplicationError, WallClock};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::machine::{Observer, ShardMachine};
 use crate::node::{Shared, peers, replica_ids};
 use crate::options::NodeOptions;
-use crate::replica::Replica;
-use crate::{figures, stored_config};
+use crate::replica::{Place, Replica};
+use crate::{figures, revival, stored_config};
 
 /// How often a replica that left the config looks whether its group goes on without it.
 const RETIRE_LOOK: Duration = Duration::from_secs(1);
@@ -67,23 +67,49 @@ impl Shared {
     pub(crate) async fn start_replica(
         &self,
         starting: &Starting,
-        place: ReplicaPlace<'_>,
-    ) -> Result<Group, ReplicationError> {
-        let application = core_application(place.application);
-        let machine = Arc::new(ShardMachine::new(application, &place.shard.id, starting.observer.clone()));
+        place: Place<'_>,
+    ) -> Result<Arc<Replica>, ReplicationError> {
+        let Place { application, shard, replica, may_form } = place;
+        let machine = Arc::new(ShardMachine::new(application, &shard.id, starting.observer.clone()));
         let options = GroupOptions {
-            shard: place.shard.id.clone(),
-            replica: place.replica.id,
-            members: members(place.shard),
+            shard: shard.id.clone(),
+            replica,
+            members: members(shard),
             snapshot_after: starting.snapshot_after,
             keep_entries: starting.keep_entries,
             log_limits: starting.log_limits,
             wall_clock: starting.wall_clock.clone(),
         };
         let group = self.host.start_group(options, machine.clone()).await?;
-        let replica = Replica::start(application, group.clone(), machine, starting.reads, self.delivery.clone());
-        self.replicas.write().insert(place.replica.id, Arc::new(replica));
-        Ok(group)
+        if may_form && forms(&shard.id, &group) {
+            let (host, forming) = (self.host.clone(), group.clone());
+            group.tasks().finish("form", move || form(host.clone(), forming.clone()));
+        }
+        let started = Replica::start(&place, group, machine, starting.reads, self.delivery.clone());
+        if self.map().replica(replica).is_none() {
+            started.retire();
+        }
+        let started = Arc::new(started);
+        self.replicas.write().insert(replica, Arc::clone(&started));
+        Ok(started)
+    }
+
+    /// The same for one that was not started before, unless its state can't be brought past an entry. From now on it is
+    /// looked after.
+    pub(crate) async fn begin_replica(
+        self: &Arc<Self>,
+        starting: &Starting,
+        place: Place<'_>,
+    ) -> Result<(), ReplicationError> {
+        let id = place.replica;
+        if let Some(poison) = self.poison_of(id).await? {
+            self.leave_out(&place.shard.id, id, poison);
+            return Ok(());
+        }
+        self.start_replica(starting, place).await?;
+        let weak = Arc::downgrade(self);
+        self.tasks.finish("replica", move || revival::look_after(Weak::clone(&weak), id));
+        Ok(())
     }
 
     /// Goes over to the next config: durable first, then in effect. The same one again changes nothing.
@@ -113,13 +139,16 @@ impl Shared {
             }
             if map.replica(replica.group.replica()).is_none() && !replica.is_retiring() {
                 replica.retire();
-                tokio::spawn(retire(Arc::downgrade(self), replica.group.replica()));
+                self.retire(replica.group.replica());
             }
         }
+        let left_out: Vec<u64> = self.left_out.read().keys().copied().collect();
+        left_out.iter().filter(|id| map.replica(**id).is_none()).for_each(|id| self.retire(*id));
         for place in map.replicas_of_node(&self.node_id) {
-            // The groups of new replicas were formed long ago: their leaders take these in.
-            if self.replica(place.replica.id).is_none() {
-                self.start_replica(starting, place).await?;
+            let id = place.replica.id;
+            if self.replica(id).is_none() && !left_out.contains(&id) {
+                // The groups of new replicas were formed long ago: their leaders take these in.
+                self.begin_replica(starting, place_of(&place, false)).await?;
             }
         }
         tracing::info!(version = offered, before, "the cluster config has changed");
@@ -131,9 +160,14 @@ impl Shared {
         let map = self.map();
         for &replica in self.store.found_replicas() {
             if map.replica(replica).is_none() {
-                tokio::spawn(retire(Arc::downgrade(self), replica));
+                self.retire(replica);
             }
         }
+    }
+
+    fn retire(self: &Arc<Self>, replica: u64) {
+        let weak = Arc::downgrade(self);
+        self.tasks.finish("retire", move || retire(Weak::clone(&weak), replica));
     }
 
     /// Whether every shard has a leader whose group is as configured, so that none counts on that replica.
@@ -168,8 +202,8 @@ async fn retire(shared: Weak<Shared>, id: u64) {
         }
     };
     let replica = shared.replicas.write().remove(&id);
+    shared.left_out.write().remove(&id);
     if let Some(replica) = replica {
-        replica.end_duties();
         shared.host.stop_group(id).await;
         figures::forget(replica.group.shard());
     }
@@ -190,6 +224,25 @@ pub(crate) async fn follow_news(shared: Weak<Shared>, mut later: watch::Receiver
         if let Err(error) = shared.reconfigure(next.as_ref().clone()).await {
             tracing::error!(version = next.version, %error, "a later cluster config is not taken");
         }
+    }
+}
+
+/// How a place of the config is started.
+pub(crate) fn place_of<'a>(place: &ReplicaPlace<'a>, may_form: bool) -> Place<'a> {
+    let application = core_application(place.application);
+    Place { application, shard: place.shard, replica: place.replica.id, may_form }
+}
+
+/// Which replica forms a group: spread by the shard's id, so that a new cluster's first leaders are spread too.
+fn forms(shard: &str, group: &Group) -> bool {
+    let sum: usize = shard.bytes().map(usize::from).sum();
+    let members: Vec<u64> = group.members().keys().copied().collect();
+    members.get(sum % members.len().max(1)) == Some(&group.replica())
+}
+
+async fn form(host: Host, group: Group) {
+    if let Err(error) = host.form(&group).await {
+        tracing::error!(shard = group.shard(), %error, "can't form the group");
     }
 }
 

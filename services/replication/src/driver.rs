@@ -13,15 +13,17 @@ use metrics::histogram;
 use openraft::entry::RaftEntry;
 use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
+use serde::{Deserialize, Serialize};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Mutex, watch};
 use tokio::task::block_in_place;
 use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::applied::AppliedIndex;
 use crate::error::to_io;
 use crate::log_bytes::{LogBytes, LogLimits, Shortening};
-use crate::machine::{Frozen, Machine, Replies, Stamp};
+use crate::machine::{Frozen, Machine, MachineError, MachineFailure, Replies, Stamp};
 use crate::types::{Chunks, Entry, LogId, Snapshot, SnapshotMeta, StoredMembership, TypeConfig, decode, encode};
 
 /// Applies committed entries, makes and installs snapshots.
@@ -33,6 +35,41 @@ pub struct Driver {
     membership: StoredMembership,
     established: watch::Sender<Established>,
     log_bytes: LogBytes,
+    broken: watch::Sender<Option<Broken>>,
+    gone: CancellationToken,
+    _goes: DropGuard,
+}
+
+/// What others see of a driver, also when it is gone.
+#[derive(Clone)]
+pub(crate) struct Driven {
+    /// Of which index the machine's state is.
+    pub(crate) applied_index: AppliedIndex,
+    /// How old the snapshot is.
+    pub(crate) snapshot_age: SnapshotAge,
+    /// Becomes `Some` when the machine has failed.
+    pub(crate) broken: watch::Receiver<Option<Broken>>,
+    snapshots: Snapshots,
+    gone: CancellationToken,
+}
+
+impl Driven {
+    /// Ends what the driver and its builders do: nothing is applied or saved after this. Waits for what is under way.
+    pub(crate) async fn ended(&self) {
+        self.snapshots.newest.lock().await.is_over = true;
+        self.gone.cancelled().await;
+    }
+}
+
+/// Where the machine has failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Broken {
+    /// The term of the entry.
+    pub term: u64,
+    /// Its index.
+    pub index: u64,
+    /// What happened.
+    pub failure: MachineFailure,
 }
 
 /// The highest term of which an entry has been applied, and the term of the entry before the first such one.
@@ -46,13 +83,20 @@ pub struct Established {
 #[derive(Clone)]
 struct Snapshots {
     store: ReplicaStore,
-    newest: Arc<Mutex<Option<LogId>>>,
+    newest: Arc<Mutex<Newest>>,
     age: SnapshotAge,
 }
 
 /// Bytes of an entry besides its commands, and of a command besides its own, roughly.
 const ENTRY_BYTES: usize = 32;
 const COMMAND_BYTES: usize = 3;
+
+#[derive(Default)]
+struct Newest {
+    last: Option<LogId>,
+    /// The replica has stopped: what is saved from now on, another run of it saves.
+    is_over: bool,
+}
 
 /// How old the snapshot is, as far as this process can tell.
 #[derive(Clone)]
@@ -77,7 +121,7 @@ impl SnapshotAge {
 pub struct Builder {
     snapshots: Snapshots,
     meta: SnapshotMeta,
-    frozen: Option<Frozen>,
+    frozen: Option<Result<Frozen, MachineError>>,
     log_bytes: LogBytes,
     /// Bytes of the log that it is of.
     begun: u64,
@@ -96,7 +140,9 @@ impl Driver {
     ) -> Result<(Self, watch::Receiver<Established>), io::Error> {
         let meta: Option<SnapshotMeta> =
             store.snapshot_meta().map_err(to_io)?.map(|bytes| decode(&bytes)).transpose()?;
-        let newest = Arc::new(Mutex::new(meta.and_then(|meta| meta.last_log_id)));
+        let newest = Newest { last: meta.and_then(|meta| meta.last_log_id), is_over: false };
+        let newest = Arc::new(Mutex::new(newest));
+        let gone = CancellationToken::new();
         let (established, receiver) = watch::channel(Established::default());
         let driver = Self {
             machine,
@@ -106,13 +152,22 @@ impl Driver {
             membership: StoredMembership::default(),
             established,
             log_bytes: LogBytes::new(limits),
+            broken: watch::Sender::new(None),
+            _goes: gone.clone().drop_guard(),
+            gone,
         };
         Ok((driver, receiver))
     }
 
-    /// Follows of which index the machine's state is.
-    pub(crate) fn applied_index(&self) -> AppliedIndex {
-        self.applied_index.clone()
+    /// What others see of it.
+    pub(crate) fn driven(&self) -> Driven {
+        Driven {
+            applied_index: self.applied_index.clone(),
+            snapshot_age: self.snapshots.age.clone(),
+            broken: self.broken.subscribe(),
+            snapshots: self.snapshots.clone(),
+            gone: self.gone.clone(),
+        }
     }
 
     /// What keeps the log short in bytes.
@@ -120,12 +175,7 @@ impl Driver {
         self.log_bytes.shortening()
     }
 
-    /// Follows how old the snapshot is.
-    pub(crate) fn snapshot_age(&self) -> SnapshotAge {
-        self.snapshots.age.clone()
-    }
-
-    fn apply_one(&mut self, (entry, responder): EntryResponder<TypeConfig>) {
+    fn apply_one(&mut self, (entry, responder): EntryResponder<TypeConfig>) -> Result<(), io::Error> {
         let id = entry.log_id();
         self.applied_index.begin(id.index);
         let bytes = bytes_of(&entry);
@@ -139,12 +189,12 @@ impl Driver {
                 let stamp = Stamp { now_ms: data.now_ms, wall_ms: data.wall_ms };
                 let replies = if responder.is_some() { Replies::Wanted } else { Replies::Unwanted };
                 if is_planted(Plant::DuplicateApply) && responder.is_none() && id.index.is_multiple_of(16) {
-                    self.machine.apply(stamp, &data.commands, replies);
+                    let _ = self.machine.apply(stamp, &data.commands, replies);
                 }
                 let began = Instant::now();
                 let replies = self.machine.apply(stamp, &data.commands, replies);
                 histogram!("holdfast_apply_seconds").record(began.elapsed().as_secs_f64());
-                replies
+                replies.map_err(|failure| self.broke(id, failure))?
             }
         };
         let term_before = self.applied.map_or(0, |before| before.leader_id.term);
@@ -163,6 +213,14 @@ impl Driver {
         if let Some(responder) = responder {
             responder.send(replies);
         }
+        Ok(())
+    }
+
+    /// The machine has failed in that entry. openraft stops with the error.
+    fn broke(&self, id: LogId, failure: MachineFailure) -> io::Error {
+        let error = io::Error::other(format!("entry {} of term {}, {failure}", id.index, id.leader_id.term));
+        self.broken.send_replace(Some(Broken { term: id.leader_id.term, index: id.index, failure }));
+        error
     }
 }
 
@@ -177,11 +235,14 @@ fn bytes_of(entry: &Entry) -> u64 {
 impl Snapshots {
     async fn save(&self, meta: &SnapshotMeta, chunks: Vec<Bytes>) -> Result<(), io::Error> {
         let mut newest = self.newest.lock().await;
-        if *newest >= meta.last_log_id {
+        if newest.is_over {
+            return Err(io::Error::other("the replica has stopped"));
+        }
+        if newest.last >= meta.last_log_id {
             return Ok(());
         }
         self.store.save_snapshot(encode(meta), chunks).await.map_err(to_io)?;
-        *newest = meta.last_log_id;
+        newest.last = meta.last_log_id;
         self.age.renew();
         Ok(())
     }
@@ -192,6 +253,7 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
 
     async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
         let frozen = self.frozen.take().ok_or_else(|| io::Error::other("a builder makes one snapshot"))?;
+        let frozen = frozen.map_err(io::Error::other)?;
         // openraft would not learn of a panic of this task, and never make a snapshot again; an error stops the replica.
         let chunks = catch_unwind(AssertUnwindSafe(|| aside(frozen)));
         let chunks =
@@ -225,7 +287,7 @@ impl RaftStateMachine<TypeConfig> for Driver {
         S: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + OptionalSend,
     {
         while let Some(entry) = entries.try_next().await? {
-            self.apply_one(entry);
+            self.apply_one(entry)?;
         }
         Ok(())
     }

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use holdfast_storage::ReplicaStore;
+use holdfast_supervise::{Owner, TaskSet};
 use openraft::async_runtime::watch::WatchReceiver;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
-use crate::applied::AppliedIndex;
 use crate::clock::WallClock;
 use crate::config::raft_config;
-use crate::driver::{Driver, SnapshotAge};
+use crate::driver::{Driven, Driver};
 use crate::error::{NotLeader, ProposeError, ReplicationError};
 use crate::leadership::{self, ClockBase, HeardClock, Leadership};
 use crate::lease::Acks;
@@ -73,10 +73,12 @@ pub(crate) struct OfNode {
 /// A running replica. Clones share it. It runs until [`Group::shutdown`], also when every handle is gone.
 #[derive(Clone)]
 pub struct Group {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
-struct Inner {
+pub(crate) struct Inner {
+    /// First, so that tasks end before what they work with.
+    pub(crate) tasks: TaskSet,
     options: GroupOptions,
     timing: Timing,
     placement: watch::Sender<Placement>,
@@ -89,8 +91,7 @@ struct Inner {
     leader_run: LeaderRun,
     voted: VotedTerm,
     heard: HeardClock,
-    snapshot_age: SnapshotAge,
-    applied_index: AppliedIndex,
+    driven: Driven,
     store: ReplicaStore,
     links: Links,
     /// Until it does, the replica does not stand either.
@@ -119,8 +120,7 @@ impl Group {
         let voted = log.voted();
         let (driver, established) = Driver::new(Arc::clone(&machine), store.clone(), options.log_limits)
             .map_err(|error| stopped(error.to_string()))?;
-        let (snapshot_age, applied_index) = (driver.snapshot_age(), driver.applied_index());
-        let shortening = driver.shortening();
+        let (driven, shortening) = (driver.driven(), driver.shortening());
         let config = raft_config(&options, timing, !holds_back).map_err(|error| stopped(error.to_string()))?;
         let (leadership_sender, leadership) = watch::channel(None);
         let acks = Arc::new(Acks::new(options.replica, options.members.keys().copied().collect()));
@@ -134,15 +134,19 @@ impl Group {
         let heard = HeardClock::silent();
         let (given_away, given) = watch::channel(0);
         let base = ClockBase { machine, heard: heard.clone() };
-        tokio::spawn(leadership::follow(raft.clone(), base, established, given, leadership_sender));
+        let tasks = TaskSet::new(Owner::replica(&options.shard, options.replica));
+        tasks.run("leadership", leadership::follow(raft.clone(), base, established, given, leadership_sender));
         let wall = options.wall_clock.clone();
         let proposer = Proposer::new(raft.clone(), proposals, leadership.clone(), wall, under_way);
-        tokio::spawn(proposer.run());
-        tokio::spawn(shortening.run(raft.clone()));
+        tasks.run("proposer", proposer.run());
+        tasks.run("shortening", shortening.run(raft.clone()));
         if holds_back {
-            tokio::spawn(leadership::vote_after(raft.clone(), longest_lease, Arc::clone(&votes)));
+            let (raft, votes) = (raft.clone(), Arc::clone(&votes));
+            let vote = move || leadership::vote_after(raft.clone(), longest_lease.clone(), Arc::clone(&votes));
+            tasks.finish("vote", vote);
         }
         let inner = Inner {
+            tasks,
             options,
             timing,
             placement,
@@ -155,15 +159,14 @@ impl Group {
             leader_run: LeaderRun::default(),
             voted,
             heard,
-            snapshot_age,
-            applied_index,
+            driven,
             store,
             links,
             votes,
             was_pristine,
         };
         let group = Self { inner: Arc::new(inner) };
-        tokio::spawn(membership::follow_voters(group.clone()));
+        group.tasks().run("voters", membership::follow_voters(group.clone()));
         Ok(group)
     }
 
@@ -343,13 +346,6 @@ impl Group {
         self.inner.raft.trigger().snapshot().await.map_err(|error| self.stopped(&error.to_string()))
     }
 
-    /// Stops the replica and everything that runs for it. Commands under way are answered with "outcome unknown".
-    pub async fn shutdown(&self) {
-        if let Err(error) = self.inner.raft.shutdown().await {
-            tracing::warn!(shard = self.shard(), replica = self.replica(), %error, "replica stopped with an error");
-        }
-    }
-
     /// Whether this replica may answer a candidate: not for a lease after it was started again.
     pub fn may_vote(&self) -> bool {
         self.inner.votes.load(Ordering::Relaxed)
@@ -392,11 +388,19 @@ impl Group {
     /// The index that the machine's state is of, unless it is changing: what is read of the machine between two calls
     /// that gave the same is of that index.
     pub fn applied_index(&self) -> Option<u64> {
-        self.inner.applied_index.get()
+        self.inner.driven.applied_index.get()
     }
 
     pub(crate) fn snapshot_age(&self) -> Duration {
-        self.inner.snapshot_age.get()
+        self.inner.driven.snapshot_age.get()
+    }
+
+    pub(crate) fn store(&self) -> &ReplicaStore {
+        &self.inner.store
+    }
+
+    pub(crate) fn driven(&self) -> &Driven {
+        &self.inner.driven
     }
 
     /// Whether the disk of this node has room for data.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::stream::{BoxStream, StreamExt};
 use holdfast_proto::internal::raft_service_server::RaftServiceServer;
 use holdfast_storage::NodeStore;
+use holdfast_supervise::{Owner, TaskSet};
 use parking_lot::RwLock;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
@@ -24,6 +25,8 @@ use crate::timing::Timing;
 
 /// How often a node looks whether its disk is so full that another one should lead.
 const LOOK_AT_DISK: Duration = Duration::from_secs(1);
+/// How long what replicas were doing may take to come to its end, when all are stopped.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
 /// Snapshots taken in at a time.
 const SNAPSHOTS: usize = 4;
 /// How long the connection that a node made may outlive the port that it listened at.
@@ -69,6 +72,8 @@ pub struct Host {
 }
 
 struct Inner {
+    /// First, so that tasks end before what they work with.
+    tasks: TaskSet,
     groups: RwLock<HashMap<u64, Group>>,
     links: Links,
     introductions: Arc<Introductions>,
@@ -92,6 +97,7 @@ impl Host {
         let introductions = Arc::new(Introductions::new(&options)?);
         let closing = CancellationToken::new();
         let inner = Arc::new(Inner {
+            tasks: TaskSet::new(Owner::process()),
             groups: RwLock::default(),
             links: Links::default(),
             introductions,
@@ -108,9 +114,8 @@ impl Host {
         for peer in &options.peers {
             inner.connect(peer);
         }
-        let yielding = yield_when_full(Arc::downgrade(&inner));
-        let closing = inner.closing.clone();
-        tokio::spawn(async move { closing.run_until_cancelled(yielding).await });
+        let weak = Arc::downgrade(&inner);
+        inner.tasks.keep("disk", move || yield_when_full(Weak::clone(&weak)));
         Ok(Self { inner })
     }
 
@@ -141,9 +146,7 @@ impl Host {
         let group = self.inner.moments.start(starting).await?;
         self.inner.groups.write().insert(group.replica(), group.clone());
         let weak = Arc::downgrade(&self.inner);
-        let keeping = membership::keep_as_configured(group.clone(), weak);
-        let closing = self.inner.closing.clone();
-        tokio::spawn(async move { closing.run_until_cancelled(keeping).await });
+        group.tasks().run("members", membership::keep_as_configured(group.clone(), weak));
         Ok(group)
     }
 
@@ -220,8 +223,18 @@ impl Host {
     /// Stops every replica and ends every connection. Leadership is not handed over; [`Group::hand_over`] does that.
     pub async fn shutdown(&self) {
         let groups = std::mem::take(&mut *self.inner.groups.write());
-        futures::future::join_all(groups.values().map(Group::shutdown)).await;
+        let ending = futures::future::join_all(groups.values().map(Group::shutdown));
+        if timeout(ENDS_WITHIN, ending).await.is_err() {
+            tracing::warn!("replicas are cut off in what they were doing: they did not end in time");
+        }
         self.inner.closing.cancel();
+        self.inner.tasks.end();
+        self.inner.links.end();
+    }
+
+    /// What is wrong now with the tasks of no replica in particular.
+    pub fn trouble(&self) -> Option<String> {
+        self.inner.tasks.trouble().or_else(|| self.inner.links.trouble())
     }
 
     /// Waits until a snapshot may be taken in; few at a time, since each is in memory as a whole.
@@ -278,15 +291,14 @@ impl Inner {
             dialer: Arc::clone(&self.dialer),
             credentials: Arc::clone(&self.credentials),
             introductions: Arc::clone(&self.introductions),
-            closing: self.closing.clone(),
         });
-        let welcoming = welcome(Arc::downgrade(self), peer.node.clone(), link.connections().boxed());
-        let closing = self.closing.clone();
-        tokio::spawn(async move { closing.run_until_cancelled(welcoming).await });
+        let (inner, node, connected) = (Arc::downgrade(self), peer.node.clone(), link.connections());
+        link.tasks().keep("welcome", move || welcome(Weak::clone(&inner), node.clone(), connected()));
+        let (inner, node, refusals) = (Arc::downgrade(self), peer.node.clone(), link.refusals());
         let connections = Arc::clone(&self.connections);
-        let succeeding = succeed(Arc::downgrade(self), connections, peer.node.clone(), link.refusals().boxed());
-        let closing = self.closing.clone();
-        tokio::spawn(async move { closing.run_until_cancelled(succeeding).await });
+        link.tasks().keep("succession", move || {
+            succeed(Weak::clone(&inner), Arc::clone(&connections), node.clone(), refusals())
+        });
         drop(self.links.insert(&peer.node, link));
     }
 }

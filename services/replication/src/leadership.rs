@@ -89,6 +89,7 @@ pub(crate) async fn follow(
     let mut metrics = raft.server_metrics();
     // What is followed keeps openraft's handle no longer than openraft itself runs.
     drop(raft);
+    let published = Published { base, leadership };
     loop {
         let leading = {
             let now = metrics.borrow_and_update();
@@ -98,7 +99,26 @@ pub(crate) async fn follow(
         let applied = *established.borrow_and_update();
         let given = *given_away.borrow_and_update();
         let term = leading.filter(|term| *term == applied.term && *term > given);
-        planted_delay(&leadership, term).await;
+        planted_delay(&published.leadership, term).await;
+        published.set(term, applied);
+        tokio::select! {
+            changed = metrics.changed() => if changed.is_err() { break },
+            changed = established.changed() => if changed.is_err() { break },
+            changed = given_away.changed() => if changed.is_err() { break },
+        }
+    }
+}
+
+/// What is told of a replica's leadership. Taken back when whoever tells it ends, in whatever way: a leader that nobody
+/// withdraws would answer for as long as its lease seems to run.
+struct Published {
+    base: ClockBase,
+    leadership: watch::Sender<Option<Leadership>>,
+}
+
+impl Published {
+    fn set(&self, term: Option<u64>, applied: Established) {
+        let Self { base, leadership } = self;
         leadership.send_if_modified(|current| {
             if current.map(|leads| leads.term) == term {
                 return false;
@@ -110,14 +130,14 @@ pub(crate) async fn follow(
             *current = term.map(|term| Leadership { term, clock: base.start(applied) });
             true
         });
-        tokio::select! {
-            changed = metrics.changed() => if changed.is_err() { break },
-            changed = established.changed() => if changed.is_err() { break },
-            changed = given_away.changed() => if changed.is_err() { break },
-        }
     }
-    leadership.send_replace(None);
-    base.machine.lead(None);
+}
+
+impl Drop for Published {
+    fn drop(&mut self) {
+        self.leadership.send_replace(None);
+        self.base.machine.lead(None);
+    }
 }
 
 /// Where that fault is planted, a leadership is withdrawn some time after it has ended.

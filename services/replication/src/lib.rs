@@ -12,12 +12,15 @@
 //! Deliberately unknown here: what commands mean, tenants, HTTP, where nodes come from. openraft's types do not leave
 //! this crate.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod applied;
 mod backup;
 mod clock;
 mod config;
 mod driver;
 mod error;
+mod failure;
 mod gather;
 mod group;
 mod hand_over;
@@ -32,6 +35,7 @@ mod longest_lease;
 mod machine;
 mod membership;
 mod network;
+mod poison;
 mod proposer;
 mod reading;
 mod seed;
@@ -44,15 +48,18 @@ mod witness;
 
 pub use backup::{Backup, BackupError};
 pub use clock::{ShardClock, WallClock};
+pub use driver::Broken;
 pub use error::{NotLeader, ProposeError, ReplicationError};
+pub use failure::Failure;
 pub use gather::gather;
 pub use group::{Group, GroupOptions};
 pub use host::{Host, HostOptions, Peer};
 pub use leadership::Leadership;
 pub use lease::{ReadPermit, Reads};
 pub use log_bytes::LogLimits;
-pub use machine::{Frozen, Machine, MachineError, Replies, Stamp};
+pub use machine::{Frozen, Machine, MachineError, MachineFailure, Replies, Stamp, Step};
 pub use network::{Credentials, DialError, Dialer};
+pub use poison::Poison;
 pub use seed::{Seed, seed};
 pub use status::GroupStatus;
 pub use timing::Timing;

@@ -1,6 +1,9 @@
 //! What a group applies its entries to.
 
+use std::fmt;
+
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 /// What a leader stamps on an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +23,41 @@ pub enum Replies {
     Unwanted,
 }
 
+/// At which step of an entry a machine failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Step {
+    /// Moving the clock, and ending what is due.
+    Due,
+    /// Carrying out the command of that place in the entry, counted from 0.
+    Command(u32),
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Due => write!(f, "what is due"),
+            Self::Command(number) => write!(f, "command {number}"),
+        }
+    }
+}
+
+/// A machine could not go on in the middle of an entry: a panic, or a command that this release does not know. Its state
+/// is of no use from then on. Stops the replica: nothing is ever skipped, since other replicas may have been able to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{step}: {message}")]
+pub struct MachineFailure {
+    /// Where in the entry.
+    pub step: Step,
+    /// The namespace that the command is about; empty when it is about none, or not known.
+    pub namespace: String,
+    /// The command, for a person to read; empty when there is none.
+    pub command: String,
+    /// What happened.
+    pub message: String,
+    /// Where in the program; empty when not known.
+    pub backtrace: String,
+}
+
 /// The state can't go on: a snapshot can't be read. Stops the replica.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -34,7 +72,10 @@ pub trait Machine: Send + Sync + 'static {
     /// Applies one entry: moves the clock to the stamp, ends what is due, then runs the commands in order. One reply
     /// for each command, unless nobody waits for them. A command that can't be read is a refusal in its reply, the same
     /// on every replica.
-    fn apply(&self, stamp: Stamp, commands: &[Bytes], replies: Replies) -> Vec<Bytes>;
+    ///
+    /// # Errors
+    /// When it can't go on. Nothing is asked of the machine then, and it answers nothing any more.
+    fn apply(&self, stamp: Stamp, commands: &[Bytes], replies: Replies) -> Result<Vec<Bytes>, MachineFailure>;
 
     /// This replica leads in that term, from the last applied entry on; or, with none, no longer leads. Called before
     /// anybody can propose in the term, and after nobody can any more.
@@ -45,7 +86,10 @@ pub trait Machine: Send + Sync + 'static {
 
     /// Takes the state as it is now. Nothing is applied meanwhile, so this is quick; what takes long is left to the call
     /// of what it returns, which goes on beside the next entries.
-    fn freeze(&self) -> Frozen;
+    ///
+    /// # Errors
+    /// When the machine has failed: half a change is nothing to save.
+    fn freeze(&self) -> Result<Frozen, MachineError>;
 
     /// Replaces the whole state.
     ///

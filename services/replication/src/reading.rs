@@ -8,6 +8,7 @@ use openraft::raft::{
 use openraft::{EntryPayload, Membership};
 use serde::de::DeserializeOwned;
 
+use crate::poison::{self, Poison};
 use crate::types::{Entry, EntryData, LogId, SnapshotMeta, TypeConfig, Vote, decode, encode};
 
 fn reads<T: DeserializeOwned>(bytes: &[u8]) -> bool {
@@ -16,7 +17,8 @@ fn reads<T: DeserializeOwned>(bytes: &[u8]) -> bool {
 
 /// Reads what a store keeps for a replica. Whether it is anything of that.
 pub fn read_stored(bytes: &[u8]) -> bool {
-    reads::<Entry>(bytes) | reads::<Vote>(bytes) | reads::<LogId>(bytes) | reads::<SnapshotMeta>(bytes)
+    let of_log = reads::<Entry>(bytes) | reads::<Vote>(bytes) | reads::<LogId>(bytes);
+    of_log | reads::<SnapshotMeta>(bytes) | reads::<Option<Poison>>(bytes)
 }
 
 /// Reads what replicas say to one another. Whether it is anything of that.
@@ -46,7 +48,7 @@ pub fn stored_samples() -> Vec<Bytes> {
         entries: entries.clone(),
         leader_commit: Some(id(3)),
     };
-    let mut samples = vec![encode(&vote), encode(&id(9)), encode(&append)];
+    let mut samples = vec![encode(&vote), encode(&id(9)), encode(&append), poison::sample()];
     samples.extend(entries.iter().map(encode));
     samples
 }

@@ -67,13 +67,6 @@ impl Group {
         }
     }
 
-    /// Why the replica has stopped for good, if it has.
-    pub fn failure(&self) -> Option<String> {
-        let metrics = self.raft().metrics();
-        let state = metrics.borrow_watched().running_state.clone();
-        state.err().map(|fatal| fatal.to_string())
-    }
-
     /// Whether the group counts on this replica; a new one in an old group is taken in once it has caught up.
     pub fn is_member(&self) -> bool {
         let metrics = self.raft().metrics();

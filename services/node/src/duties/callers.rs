@@ -1,15 +1,15 @@
 //! A leader that is cut off sends those who wait away, so that they find the other side.
 
-use holdfast_replication::{Group, Leadership};
 use tokio::time::{Duration, sleep};
 
-use crate::machine::ShardMachine;
+use super::Leading;
 
 /// How often the quorum is looked at while somebody waits.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Runs for one leadership.
-pub(super) async fn run(group: &Group, machine: &ShardMachine, leads: Leadership) {
+pub(super) async fn run(leading: Leading) {
+    let Leading { ref group, ref machine, leads, .. } = leading;
     loop {
         let mut changed = std::pin::pin!(machine.table_changed().notified());
         changed.as_mut().enable();

@@ -1,9 +1,8 @@
 //! Holds end without a visitor: when the next deadline passes, the leader proposes an entry whose stamp is past it.
 
-use holdfast_replication::{Group, Leadership};
 use tokio::time::{Duration, Instant, sleep, sleep_until};
 
-use crate::machine::ShardMachine;
+use super::Leading;
 
 /// How long an entry may take before the duty looks again.
 const ENTRY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -11,7 +10,8 @@ const ENTRY_TIMEOUT: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Runs for one leadership.
-pub(super) async fn run(group: &Group, machine: &ShardMachine, leads: Leadership) {
+pub(super) async fn run(leading: Leading) {
+    let Leading { ref group, ref machine, leads, .. } = leading;
     let mut signals = machine.signals();
     loop {
         let next = signals.borrow_and_update().next_deadline_ms;

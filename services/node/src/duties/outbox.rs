@@ -9,6 +9,7 @@ use holdfast_core::{Command, codec};
 use holdfast_replication::{Group, Leadership};
 use tokio::time::{Duration, Instant, sleep};
 
+use super::Leading;
 use crate::machine::ShardMachine;
 use crate::router::Delivery;
 
@@ -26,7 +27,8 @@ struct Delivered {
 }
 
 /// Runs for one leadership.
-pub(super) async fn run(group: &Group, machine: &ShardMachine, delivery: &Delivery, leads: Leadership) {
+pub(super) async fn run(leading: Leading) {
+    let Leading { ref group, ref machine, ref delivery, leads } = leading;
     let mut signals = machine.signals();
     let mut busy = BTreeSet::new();
     // Delivered, but the confirmation is not in the log yet.

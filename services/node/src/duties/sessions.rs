@@ -6,7 +6,7 @@ use holdfast_core::{Command, LocksCommand, SessionNumber, codec};
 use holdfast_replication::{Group, Leadership, ProposeError};
 use tokio::time::{Duration, Instant, sleep, sleep_until};
 
-use crate::machine::ShardMachine;
+use super::Leading;
 
 /// Sessions in one entry.
 const BATCH: usize = 1_000;
@@ -16,7 +16,9 @@ const ENTRY_TIMEOUT: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Runs for one leadership.
-pub(super) async fn run(group: &Group, machine: &ShardMachine, leads: Leadership) {
+pub(super) async fn run(leading: Leading) {
+    let Leading { ref group, ref machine, leads, .. } = leading;
+    settle(&leading).await;
     loop {
         let mut changed = std::pin::pin!(machine.table_changed().notified());
         changed.as_mut().enable();
@@ -42,6 +44,22 @@ pub(super) async fn run(group: &Group, machine: &ShardMachine, leads: Leadership
         machine.as_leader(leads.term, |_, table| table.sessions.judged(&ids, Instant::now()));
         machine.judged().notify_waiters();
     }
+}
+
+/// Sessions that are judged, by a duty that has failed, wait until somebody says what became of them.
+async fn settle(Leading { group, machine, leads, .. }: &Leading) {
+    let left = machine.look_as_leader(leads.term, |_, table| table.sessions.being_judged()).unwrap_or_default();
+    if left.is_empty() {
+        return;
+    }
+    // In the queue it is behind the command with them, if that is still there.
+    let command = Command::Locks(LocksCommand::ExpireSessions { ids: Vec::new(), seen: 0 });
+    let bytes = Bytes::from(codec::encode(&command));
+    while group.propose(leads.term, bytes.clone(), Instant::now() + ENTRY_TIMEOUT).await.is_err() {
+        sleep(PAUSE).await;
+    }
+    machine.as_leader(leads.term, |_, table| table.sessions.judged(&left, Instant::now()));
+    machine.judged().notify_waiters();
 }
 
 /// Returns when it is known what became of them: an entry of the same term that is applied later says that the one with

@@ -7,6 +7,7 @@ use holdfast_core::{NamespaceRef, WaitView};
 use holdfast_replication::{Group, Leadership};
 use tokio::time::{Duration, Instant, sleep_until};
 
+use super::Leading;
 use crate::leader::{Forsaken, cancel_all};
 use crate::machine::ShardMachine;
 
@@ -16,7 +17,9 @@ const ENTRY_TIMEOUT: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(3_600);
 
 /// Runs for one leadership.
-pub(super) async fn run(group: &Group, machine: &ShardMachine, leads: Leadership) {
+pub(super) async fn run(leading: Leading) {
+    let Leading { ref group, ref machine, leads, .. } = leading;
+    machine.look_as_leader(leads.term, |core, table| table.keep_waits(core));
     loop {
         let mut changed = std::pin::pin!(machine.table_changed().notified());
         changed.as_mut().enable();

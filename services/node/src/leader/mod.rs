@@ -64,6 +64,16 @@ impl Table {
         Self { term, attempts: 0, rules, waits, sessions, follows, news, figures, looks_after_callers: false }
     }
 
+    /// Gives a lease to every request that waits and has none: the duty that looks after them has begun anew.
+    pub(crate) fn keep_waits(&mut self, core: &ShardCore) {
+        let now = Instant::now();
+        for lease in core.wait_leases().filter(|lease| lease.wait.attempt > 0) {
+            if !self.waits.knows(lease.wait.wait) {
+                self.waits.taken_over(lease.namespace, lease.wait.wait, &lease.attempts, now);
+            }
+        }
+    }
+
     /// Whether a duty has to look at the table earlier than it meant to. Said once.
     pub(crate) fn wakes_duties(&mut self) -> bool {
         let wakes = self.waits.is_earlier_than_planned() | self.sessions.is_first();

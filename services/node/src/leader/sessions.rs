@@ -135,6 +135,14 @@ impl Sessions {
         silent
     }
 
+    /// Those that are judged and for whose outcome nobody waits: the duty that did has begun anew.
+    pub(crate) fn being_judged(&self) -> Vec<SessionNumber> {
+        let judged = self.by_number.iter().filter(|(_, lease)| lease.is_judged);
+        let mut judged: Vec<SessionNumber> = judged.map(|(number, _)| *number).collect();
+        judged.sort_unstable();
+        judged
+    }
+
     /// The outcome for those is known. The ones that are still there were resumed, or nothing was done.
     pub(crate) fn judged(&mut self, numbers: &[SessionNumber], now: Instant) {
         let runs = self.runs(now);

@@ -197,6 +197,10 @@ impl Waits {
         self.keep_unattended(wait);
     }
 
+    pub(super) fn knows(&self, wait: WaitId) -> bool {
+        self.slots.contains_key(&wait)
+    }
+
     pub(crate) fn has_callers(&self) -> bool {
         self.leases.len() < self.slots.len()
     }

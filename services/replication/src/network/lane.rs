@@ -2,6 +2,7 @@
 
 use futures::StreamExt;
 use holdfast_proto::internal::RaftMessage;
+use holdfast_supervise::brief;
 use openraft::EntryPayload;
 use openraft::entry::RaftEntry;
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, StreamAppendError, StreamAppendResult};
@@ -68,7 +69,7 @@ impl Lane {
         let (calls, numbers) = mpsc::channel(2 * DEPTH);
         let results = group.raft().stream_append(ReceiverStream::new(incoming));
         let leader = Leader { group: group.clone(), run };
-        tokio::spawn(answer_in_order(results, numbers, leader, answers.clone()));
+        brief("append answers", answer_in_order(results, numbers, leader, answers.clone()));
         *self = Self { stream, requests: Some(requests), calls: Some(calls) };
     }
 }

@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::stream::{Stream, StreamExt};
+use futures::stream::{BoxStream, StreamExt};
 use holdfast_plant::{Plant, is_planted};
 use holdfast_proto::internal::raft_frame::Body;
 use holdfast_proto::internal::raft_service_client::RaftServiceClient;
 use holdfast_proto::internal::{Hello, Kind, RaftFrame};
+use holdfast_supervise::{Owner, TaskSet, brief};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::{ReceiverStream, WatchStream};
-use tokio_util::sync::CancellationToken;
 use tonic::metadata::MetadataValue;
 use tonic::transport::Channel;
 use tonic::{Request, Streaming};
@@ -55,8 +55,6 @@ pub(crate) struct LinkOptions {
     pub(crate) dialer: Dialer,
     pub(crate) credentials: Arc<dyn Credentials>,
     pub(crate) introductions: Arc<Introductions>,
-    /// Ends the link.
-    pub(crate) closing: CancellationToken,
 }
 
 /// A connection to one peer node.
@@ -78,7 +76,7 @@ pub(crate) struct Link {
     /// As the peer said when it was connected last.
     lease: watch::Receiver<Duration>,
     unanswered: Arc<AtomicUsize>,
-    task: tokio::task::JoinHandle<()>,
+    tasks: TaskSet,
 }
 
 impl Link {
@@ -91,9 +89,7 @@ impl Link {
         let (node, address) = (options.node.clone(), options.address.clone());
         let credentials = Arc::clone(&options.credentials);
         let introductions = Arc::clone(&options.introductions);
-        let closing = options.closing.clone();
         let is_full = Arc::<AtomicBool>::default();
-        let says_full = Arc::clone(&is_full);
         let store = Arc::<Mutex<Option<String>>>::default();
         let told_store = Arc::clone(&store);
         let (tell_lease, lease) = watch::channel(UNSAID_LEASE);
@@ -101,14 +97,16 @@ impl Link {
         let told = Told {
             connected,
             refused: refuses,
-            is_full: says_full,
+            is_full: Arc::clone(&is_full),
             store: told_store,
             lease: tell_lease,
             gone: gone.clone(),
         };
-        let task = tokio::spawn(async move {
-            let _ = closing.run_until_cancelled(keep_up(options, &questions, told)).await;
-            questions.close();
+        let kept = Arc::new(Kept { options, told, questions });
+        let tasks = TaskSet::new(Owner::process());
+        tasks.keep("link", move || {
+            let kept = Arc::clone(&kept);
+            async move { keep_up(&kept).await }
         });
         let (streams, unanswered) = (AtomicU64::new(1), Arc::default());
         Arc::new(Self {
@@ -125,8 +123,13 @@ impl Link {
             store,
             lease,
             unanswered,
-            task,
+            tasks,
         })
+    }
+
+    /// The tasks that go with the link: none outlives it.
+    pub(crate) fn tasks(&self) -> &TaskSet {
+        &self.tasks
     }
 
     /// Puts a question into the stream, in order. The answer comes later, or an error when the connection breaks.
@@ -162,14 +165,21 @@ impl Link {
         self.streams.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// An item whenever a connection has begun.
-    pub(crate) fn connections(&self) -> impl Stream<Item = ()> + Send + 'static {
-        WatchStream::new(self.channel.clone()).filter_map(|channel| async move { channel.map(|_| ()) })
+    /// Gives an item whenever a connection has begun; now, when there is one.
+    pub(crate) fn connections(&self) -> impl Fn() -> BoxStream<'static, ()> + Send + 'static {
+        let channel = self.channel.clone();
+        move || WatchStream::new(channel.clone()).filter_map(|channel| async move { channel.map(|_| ()) }).boxed()
     }
 
-    /// Whenever the peer's address refuses a connection: the run that was met there last.
-    pub(crate) fn refusals(&self) -> impl Stream<Item = u64> + Send + 'static {
-        WatchStream::new(self.refused.clone()).filter_map(|refused| async move { refused })
+    /// Tells, whenever the peer's address refuses a connection, which run was met there last.
+    pub(crate) fn refusals(&self) -> impl Fn() -> BoxStream<'static, u64> + Send + 'static {
+        let refused = self.refused.clone();
+        move || {
+            let mut refused = refused.clone();
+            // One that somebody has been told of is no news.
+            refused.mark_unchanged();
+            WatchStream::from_changes(refused).filter_map(|refused| async move { refused }).boxed()
+        }
     }
 
     /// That run of the peer is taken for gone from now on, unless it is met again.
@@ -222,7 +232,7 @@ impl Link {
     /// The peer's data is older than what that replica there acknowledged.
     pub(crate) fn refuse_rolled_back(&self, replica: u64, index: u64) {
         let (node, introductions) = (self.node.clone(), Arc::clone(&self.introductions));
-        tokio::spawn(async move { introductions.refuse_rolled_back(&node, replica, index).await });
+        brief("refusal", async move { introductions.refuse_rolled_back(&node, replica, index).await });
     }
 
     /// The data directory of the peer, while it is connected.
@@ -243,12 +253,6 @@ impl Link {
     /// The peer's node id.
     pub(crate) fn node(&self) -> &str {
         &self.node
-    }
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 
@@ -276,14 +280,32 @@ struct Told {
     lease: watch::Sender<Duration>,
 }
 
-async fn keep_up(options: LinkOptions, questions: &SendQueue, told: Told) {
+/// What keeps a connection up works with.
+struct Kept {
+    options: LinkOptions,
+    told: Told,
+    questions: Arc<SendQueue>,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // Nobody sends any more: whoever waits is told so.
+        self.questions.close();
+    }
+}
+
+async fn keep_up(Kept { options, told, questions }: &Kept) {
     // The run that was met last, if its release says so.
     let mut last_met = None;
     let mut pause = RETRY_FIRST;
     let mut last_error = String::new();
     let mut met = options.introductions.met();
+    // When this was begun anew in the middle of a connection.
+    told.connected.send_replace(None);
+    *told.store.lock() = None;
+    refuse_waiting(&options.node, questions);
     loop {
-        match timeout(CONNECT_TIMEOUT, connect(&options)).await {
+        match timeout(CONNECT_TIMEOUT, connect(options)).await {
             Ok(Ok(connection)) => {
                 tracing::info!(node = options.node, address = options.address, "connected to peer");
                 let since = Instant::now();
@@ -310,9 +332,9 @@ async fn keep_up(options: LinkOptions, questions: &SendQueue, told: Told) {
                 if error.is_refused && last_met.is_some() {
                     told.refused.send_replace(last_met);
                 }
-                report(&options, &mut last_error, error.reason);
+                report(options, &mut last_error, error.reason);
             }
-            Err(_) => report(&options, &mut last_error, format!("no answer within {CONNECT_TIMEOUT:?}")),
+            Err(_) => report(options, &mut last_error, format!("no answer within {CONNECT_TIMEOUT:?}")),
         }
         refuse_waiting(&options.node, questions);
         // A peer that has come back introduces itself, and need not be waited for then.

@@ -42,6 +42,17 @@ impl Links {
         self.0.write().insert(node.to_owned(), link)
     }
 
+    /// Ends all links.
+    pub(crate) fn end(&self) {
+        self.0.read().values().for_each(|link| link.tasks().end());
+    }
+
+    /// What is wrong with the tasks of the links now.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let links = self.0.read();
+        links.values().find_map(|link| Some(format!("link to {}: {}", link.node(), link.tasks().trouble()?)))
+    }
+
     /// Ends the links that are not to stay.
     pub(crate) fn retain(&self, stays: impl Fn(&str, &Link) -> bool) {
         self.0.write().retain(|node, link| stays(node, link));

@@ -7,6 +7,7 @@ use std::time::Duration;
 use holdfast_proto::internal::raft_frame::Body;
 use holdfast_proto::internal::raft_service_server::{RaftService, RaftServiceServer};
 use holdfast_proto::internal::{Hello, Kind, RaftFrame, RaftMessage, RaftMessages, SnapshotAnswer, SnapshotChunk};
+use holdfast_supervise::brief;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
@@ -71,7 +72,7 @@ impl RaftService for PeerService {
         let ended = self.host.connections().register(&theirs.node_id, theirs.run);
         self.host.meet_run(&theirs.node_id, theirs.run);
         let host = self.host.clone();
-        tokio::spawn(async move {
+        brief("peer connection", async move {
             // Everything of the connection is dropped with the future, and then it counts as ended.
             let _ending = ended.clone().drop_guard();
             let store_id = theirs.store_id.clone();
@@ -109,7 +110,7 @@ async fn serve(
     out: mpsc::Sender<Result<RaftFrame, Status>>,
 ) {
     let (answers, collected) = mpsc::channel(ANSWERS);
-    tokio::spawn(send_answers(host.clone(), collected, out));
+    brief("peer answers", send_answers(host.clone(), collected, out));
     let singles = Arc::new(Semaphore::new(SINGLE_CALLS));
     let mut connection = Connection { host, peer, answers, lanes: HashMap::new(), singles };
     while let Ok(Some(frame)) = frames.message().await {
@@ -144,7 +145,7 @@ impl Connection {
             return;
         };
         let (answers, run) = (self.answers.clone(), self.peer.run);
-        tokio::spawn(async move {
+        brief("peer call", async move {
             let answer = answer::single(&group, message, run).await;
             // The connection may be gone by now; the peer asks again.
             let _ = answers.send(answer).await;

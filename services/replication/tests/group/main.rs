@@ -14,4 +14,5 @@ mod proposing;
 mod replaced;
 mod restart;
 mod snapshot;
+mod stopping;
 mod storage_suite;

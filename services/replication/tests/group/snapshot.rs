@@ -12,7 +12,7 @@ fn small() -> Setup {
 
 fn snapshot(cluster: &Cluster, index: usize) -> Vec<Bytes> {
     let machine: &dyn Machine = cluster.node(index).machine.as_ref();
-    machine.freeze()()
+    machine.freeze().expect("it has not failed")()
 }
 
 /// One entry after the other, until the leader's log begins behind what a follower has.

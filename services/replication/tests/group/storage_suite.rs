@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use holdfast_replication::testing::{Driver, LogStore, TypeConfig};
-use holdfast_replication::{Frozen, LogLimits, Machine, MachineError, Replies, Stamp};
+use holdfast_replication::{Frozen, LogLimits, Machine, MachineError, MachineFailure, Replies, Stamp};
 use holdfast_storage::{Identity, MemoryDisk, NodeStore};
 use openraft::StorageError;
 use openraft::testing::log::{StoreBuilder, Suite};
@@ -17,10 +17,10 @@ struct Journal {
 }
 
 impl Machine for Journal {
-    fn apply(&self, stamp: Stamp, commands: &[Bytes], _: Replies) -> Vec<Bytes> {
+    fn apply(&self, stamp: Stamp, commands: &[Bytes], _: Replies) -> Result<Vec<Bytes>, MachineFailure> {
         let mut entries = self.entries.lock();
         entries.extend(commands.iter().map(|command| (stamp.now_ms, command.clone())));
-        commands.to_vec()
+        Ok(commands.to_vec())
     }
 
     fn lead(&self, _: Option<u64>) {}
@@ -29,10 +29,10 @@ impl Machine for Journal {
         self.entries.lock().iter().map(|(now_ms, _)| *now_ms).max().unwrap_or(0)
     }
 
-    fn freeze(&self) -> Frozen {
+    fn freeze(&self) -> Result<Frozen, MachineError> {
         let entries = self.entries.lock().clone();
         let piece = |(now_ms, command): &(u64, Bytes)| [&now_ms.to_be_bytes()[..], command].concat().into();
-        Box::new(move || entries.iter().map(piece).collect())
+        Ok(Box::new(move || entries.iter().map(piece).collect()))
     }
 
     fn restore(&self, chunks: &[Bytes]) -> Result<(), MachineError> {

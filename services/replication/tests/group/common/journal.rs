@@ -1,7 +1,9 @@
 //! A small real machine: it appends every command to a list.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bytes::Bytes;
-use holdfast_replication::{Frozen, Machine, MachineError, Replies, Stamp};
+use holdfast_replication::{Frozen, Machine, MachineError, MachineFailure, Replies, Stamp, Step};
 use parking_lot::Mutex;
 
 const CHUNK: usize = 1024 * 1024;
@@ -17,7 +19,11 @@ struct State {
 #[derive(Default)]
 pub(crate) struct Journal {
     state: Mutex<State>,
+    /// Fails at the command [`POISON`], as a machine with a bug would.
+    pub(crate) is_faulty: AtomicBool,
 }
+
+pub(crate) const POISON: &[u8] = b"poison";
 
 /// What a command is answered with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,17 +61,22 @@ impl Journal {
 }
 
 impl Machine for Journal {
-    fn apply(&self, stamp: Stamp, commands: &[Bytes], _: Replies) -> Vec<Bytes> {
+    fn apply(&self, stamp: Stamp, commands: &[Bytes], _: Replies) -> Result<Vec<Bytes>, MachineFailure> {
         let mut state = self.state.lock();
         state.clock_ms = state.clock_ms.max(stamp.now_ms);
         state.entries += u64::from(!commands.is_empty());
         let clock_ms = state.clock_ms;
         let mut replies = Vec::with_capacity(commands.len());
-        for command in commands {
+        for (command, number) in commands.iter().zip(0..) {
+            if command == POISON && self.is_faulty.load(Ordering::Relaxed) {
+                let (namespace, command, backtrace) = Default::default();
+                let (step, message) = (Step::Command(number), "a bug".into());
+                return Err(MachineFailure { step, namespace, command, message, backtrace });
+            }
             replies.push(Reply { position: state.commands.len() as u64, clock_ms }.encode());
             state.commands.push((clock_ms, command.clone()));
         }
-        replies
+        Ok(replies)
     }
 
     fn lead(&self, _: Option<u64>) {}
@@ -74,7 +85,7 @@ impl Machine for Journal {
         self.state.lock().clock_ms
     }
 
-    fn freeze(&self) -> Frozen {
+    fn freeze(&self) -> Result<Frozen, MachineError> {
         let state = self.state.lock();
         let mut bytes = state.clock_ms.to_be_bytes().to_vec();
         for (clock_ms, command) in &state.commands {
@@ -82,7 +93,7 @@ impl Machine for Journal {
             bytes.extend_from_slice(&(command.len() as u64).to_be_bytes());
             bytes.extend_from_slice(command);
         }
-        Box::new(move || bytes.chunks(CHUNK).map(Bytes::copy_from_slice).collect())
+        Ok(Box::new(move || bytes.chunks(CHUNK).map(Bytes::copy_from_slice).collect()))
     }
 
     fn restore(&self, chunks: &[Bytes]) -> Result<(), MachineError> {

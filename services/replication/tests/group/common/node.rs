@@ -125,6 +125,19 @@ impl Node {
         self.runtime.as_ref().expect("the node runs").metrics()
     }
 
+    /// Stops the replica of the first group and starts it again from its store, with another machine.
+    pub(crate) async fn start_again(&mut self, options: GroupOptions) {
+        let (host, machine) = (self.host.clone(), Arc::<Journal>::default());
+        let fresh = Arc::clone(&machine);
+        let starting = async move {
+            host.stop_group(options.replica).await;
+            host.start_group(options, fresh).await.expect("the replica starts again")
+        };
+        let runtime = self.runtime.as_ref().expect("the node runs");
+        self.group = runtime.spawn(starting).await.expect("it does not panic");
+        self.machine = machine;
+    }
+
     /// Lets go of the machine, so that a test sees whether anybody else holds it.
     pub(crate) fn forget_machine(&mut self) {
         self.machine = Arc::default();

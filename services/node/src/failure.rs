@@ -1,0 +1,63 @@
+//! What is told of a state machine that could not go on.
+
+use bytes::Bytes;
+use holdfast_core::{Command, LocksCommand, NamespaceMessage, NamespaceRef, codec};
+use holdfast_replication::{MachineFailure, Step};
+use holdfast_supervise::Panicked;
+
+/// Longest text of a command, in bytes.
+const COMMAND: usize = 2_048;
+
+/// A panic in the middle of an entry.
+pub(crate) fn of_panic(step: Step, commands: &[Bytes], panicked: Panicked) -> MachineFailure {
+    let (namespace, command) = match step {
+        Step::Due => Default::default(),
+        Step::Command(number) => commands.get(number as usize).map(|bytes| describe(bytes)).unwrap_or_default(),
+    };
+    MachineFailure { step, namespace, command, message: panicked.to_string(), backtrace: panicked.backtrace }
+}
+
+/// The machine has failed before.
+pub(crate) fn of_nothing() -> MachineFailure {
+    let (namespace, command, backtrace) = Default::default();
+    MachineFailure { step: Step::Due, namespace, command, message: "there is no state any more".into(), backtrace }
+}
+
+/// The namespace that a command is about, and the command in words.
+fn describe(bytes: &[u8]) -> (String, String) {
+    let Ok(command) = codec::decode::<Command>(bytes) else {
+        return (String::new(), format!("{} bytes that can't be read", bytes.len()));
+    };
+    let namespace = match command.inner() {
+        Command::Locks(command) => namespace_of(command).map(name).unwrap_or_default(),
+        _ => String::new(),
+    };
+    let mut text = format!("{command:?}");
+    if text.len() > COMMAND {
+        let end = (0..=COMMAND).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+    (namespace, text)
+}
+
+fn name(namespace: &NamespaceRef) -> String {
+    format!("{} of account {}, incarnation {}", namespace.name, namespace.account.0, namespace.incarnation.0)
+}
+
+fn namespace_of(command: &LocksCommand) -> Option<&NamespaceRef> {
+    match command {
+        LocksCommand::Deliver { message, .. } => match message {
+            NamespaceMessage::Open { namespace, .. } | NamespaceMessage::Purge { namespace } => Some(namespace),
+        },
+        LocksCommand::Acquire(acquire) => Some(&acquire.namespace),
+        LocksCommand::Release(release) => Some(&release.namespace),
+        LocksCommand::Delete { namespace, .. } | LocksCommand::CloseSession { namespace, .. } => Some(namespace),
+        LocksCommand::Cancel(cancel) => Some(&cancel.namespace),
+        LocksCommand::Reset(reset) => Some(&reset.namespace),
+        LocksCommand::OpenSession(open) => Some(&open.namespace),
+        LocksCommand::LockInfo(info) => Some(&info.namespace),
+        LocksCommand::InOrder(commands) => commands.iter().find_map(namespace_of),
+        LocksCommand::ExpireSessions { .. } => None,
+    }
+}

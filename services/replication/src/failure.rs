@@ -1,0 +1,93 @@
+//! A replica that can't go on, and its end.
+
+use std::fmt;
+
+use holdfast_supervise::{TaskFailure, TaskSet};
+use openraft::async_runtime::watch::WatchReceiver;
+
+use crate::driver::Broken;
+use crate::group::Group;
+
+/// Why a replica can't go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// The state machine failed in the middle of an entry.
+    Machine(Broken),
+    /// A task that it can't do without ended or panicked.
+    Task(TaskFailure),
+    /// openraft has stopped, for that reason.
+    Raft(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Machine(Broken { term, index, failure }) => {
+                write!(f, "entry {index} of term {term} can't be applied: {failure}")
+            }
+            Self::Task(failure) => failure.fmt(f),
+            Self::Raft(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl Broken {
+    /// Whether both are the same step of the same entry.
+    pub fn is_at_same_place(&self, other: &Self) -> bool {
+        let place = |broken: &Self| (broken.term, broken.index, broken.failure.step);
+        place(self) == place(other)
+    }
+}
+
+impl Group {
+    /// Why the replica can't go on, if it can't; also that it was stopped.
+    pub fn failure(&self) -> Option<Failure> {
+        if let Some(broken) = self.driven().broken.borrow().as_ref() {
+            return Some(Failure::Machine(broken.clone()));
+        }
+        if let Some(failure) = self.tasks().failed().borrow().as_ref() {
+            return Some(Failure::Task(failure.clone()));
+        }
+        let metrics = self.raft().metrics();
+        let fatal = metrics.borrow_watched().running_state.clone().err()?;
+        Some(Failure::Raft(fatal.to_string()))
+    }
+
+    /// Waits until the replica can't go on, or is stopped.
+    pub async fn failed(&self) -> Failure {
+        let (mut broken, mut tasks) = (self.driven().broken.clone(), self.tasks().failed());
+        let mut metrics = self.raft().server_metrics();
+        loop {
+            if let Some(failure) = self.failure() {
+                return failure;
+            }
+            let runs = tokio::select! {
+                // It goes with its driver: openraft says what became of that.
+                Ok(()) = broken.changed() => true,
+                changed = tasks.changed() => changed.is_ok(),
+                changed = metrics.changed() => changed.is_ok(),
+            };
+            if !runs {
+                return self.failure().unwrap_or_else(|| Failure::Raft("openraft has panicked".into()));
+            }
+        }
+    }
+
+    /// The tasks of the replica; they end with it.
+    pub fn tasks(&self) -> &TaskSet {
+        &self.inner.tasks
+    }
+
+    /// Stops the replica and everything that runs for it. Commands under way are answered with "outcome unknown". Once
+    /// this returns nothing of it applies or writes any more, so that it can be started again from its store.
+    pub async fn shutdown(&self) {
+        // First of all it leads no more.
+        self.tasks().ended().await;
+        if let Err(error) = self.raft().shutdown().await {
+            tracing::warn!(shard = self.shard(), replica = self.replica(), %error, "replica stopped with an error");
+        }
+        self.driven().ended().await;
+        // A store that has failed, or is closed, writes nothing any more.
+        let _ = self.store().settled().await;
+    }
+}
