@@ -8,6 +8,8 @@
 //!
 //! Deliberately unknown here: Raft, storage, and what a lock *is*: which holds exist is decided by the shards alone.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 pub mod config;
 mod console;
 pub mod directory;

@@ -19,6 +19,7 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::header::{CONNECTION, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
+use holdfast_supervise::{Owner, TaskSet};
 use holdfast_tls::ServerTls;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
@@ -103,7 +104,9 @@ pub async fn serve(
     let tasks = TaskTracker::new();
     // Once before anybody can ask, so that no service is unknown and none is said to serve before it can.
     tell(&reporter, doors.service.ready().is_ok()).await;
-    tasks.spawn(follow_readiness(reporter, doors.service.clone(), stopping.clone()));
+    let (of_service, until) = (doors.service.clone(), stopping.clone());
+    let health_tasks = TaskSet::new(Owner::process());
+    health_tasks.finish("health", move || follow_readiness(reporter.clone(), of_service.clone(), until.clone()));
     serve_front(listener, Front { rest, grpc, tls: doors.tls }, &service, Running { tasks, stopping }, shutdown).await;
     Ok(())
 }

@@ -6,6 +6,8 @@
 //!
 //! Deliberately unknown here: what the program does in between.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod allocator;
 mod files;
 mod listen;

@@ -40,7 +40,7 @@ impl TelemetryArgs {
         let otlp_endpoint = self.otlp_endpoint.as_deref();
         init_logging(Logging { format: self.log_format, filter: &self.log, otlp_endpoint, build })?;
         let metrics = install_metrics(build)?;
-        metrics.spawn_upkeep();
+        metrics.keep_up();
         Ok(metrics)
     }
 }

@@ -27,9 +27,8 @@ const LONG_PAUSE: Duration = Duration::from_secs(10);
 
 /// Asks that node for as long as there is a link to it.
 pub(super) fn follow(inner: &Arc<Inner>, address: &str, link: &NodeLink) {
-    let (weak, stopping) = (Arc::downgrade(inner), link.stopping());
-    let asking = ask_on(weak, Arc::clone(inner.caller()), address.to_owned());
-    tokio::spawn(async move { stopping.run_until_cancelled(asking).await });
+    let (weak, caller, address) = (Arc::downgrade(inner), Arc::clone(inner.caller()), address.to_owned());
+    link.tasks().keep("config news", move || ask_on(Weak::clone(&weak), Arc::clone(&caller), address.clone()));
 }
 
 async fn ask_on(inner: Weak<Inner>, caller: Arc<Caller>, address: String) {

@@ -68,6 +68,7 @@ pub(super) async fn keep(shared: Arc<Shared>, address: String, caller: Arc<Calle
     let mut told = String::new();
     loop {
         let gate = Arc::<Gate>::default();
+        let mut ends = Ends { shared: &shared, gate: gate.clone(), reason: "its connection was given up".to_owned() };
         let opened = tokio::time::timeout(options.connect_timeout, open(&shared, &address, &caller, gate.clone()));
         let reason = match opened.await {
             Ok(Ok(answers)) => {
@@ -96,11 +97,25 @@ pub(super) async fn keep(shared: Arc<Shared>, address: String, caller: Arc<Calle
             tracing::warn!(node = %shared.node_id, address, reason, "no connection to the node");
             told.clone_from(&reason);
         }
-        gate.close(&shared);
-        shared.set_down(&reason);
-        shared.end_in_flight(&reason);
+        ends.reason = reason;
+        drop(ends);
         // The iterator has no end; were it to have one, the longest pause would do.
         tokio::time::sleep(pause.next().unwrap_or(options.max_reconnect_pause)).await;
+    }
+}
+
+/// The end of a connection, whatever ends it: nobody is left waiting for an answer that can't come.
+struct Ends<'a> {
+    shared: &'a Arc<Shared>,
+    gate: Arc<Gate>,
+    reason: String,
+}
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.gate.close(self.shared);
+        self.shared.set_down(&self.reason);
+        self.shared.end_in_flight(&self.reason);
     }
 }
 

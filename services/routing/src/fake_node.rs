@@ -1,5 +1,5 @@
 //! Test peers: nodes that speak the internal protocol over real sockets and do what the test tells them.
-#![allow(missing_docs, unreachable_pub, reason = "a test peer, not part of the library")]
+#![allow(missing_docs, unreachable_pub, clippy::disallowed_methods, reason = "a test peer, not part of the library")]
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -8,6 +8,8 @@
 //!
 //! Deliberately unknown here: tenants, HTTP, Raft, what commands mean.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod config_news;
 mod connection;
 mod connector;

@@ -7,11 +7,10 @@ use std::task::Waker;
 use std::time::Duration;
 
 use bytes::Bytes;
+use holdfast_supervise::{Owner, TaskSet};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use crate::RoutingOptions;
 use crate::connection::{self, Caller};
@@ -24,6 +23,8 @@ const MAX_OUTSTANDING: usize = 32_768;
 const MAX_HELD: usize = 262_144;
 /// Outcomes of a call with several that wait to be read; one that reads slower is given up.
 const OUTCOMES_AHEAD: usize = 1_024;
+/// Why a node can't be reached whose connection is to end for good.
+const STOPPING: &str = "this gateway is stopping";
 
 /// What to send.
 #[derive(Clone, Debug)]
@@ -165,8 +166,7 @@ pub(super) struct Shared {
 /// The way to one node.
 pub(super) struct NodeLink {
     shared: Arc<Shared>,
-    stop: CancellationToken,
-    task: Mutex<Option<JoinHandle<()>>>,
+    tasks: TaskSet,
 }
 
 impl NodeLink {
@@ -184,15 +184,10 @@ impl NodeLink {
             next_id: AtomicU64::new(1),
             down: Mutex::new(None),
         });
-        let stop = CancellationToken::new();
-        let keep = connection::keep(shared.clone(), address.to_owned(), caller, options.clone());
-        let (stopped, left) = (stop.clone(), shared.clone());
-        let task = tokio::spawn(async move {
-            stopped.run_until_cancelled(keep).await;
-            left.set_down("this gateway is stopping");
-            left.end_in_flight("this gateway is stopping");
-        });
-        Self { shared, stop, task: Mutex::new(Some(task)) }
+        let tasks = TaskSet::new(Owner::process());
+        let (kept, address, options) = (shared.clone(), address.to_owned(), options.clone());
+        tasks.keep("route", move || connection::keep(kept.clone(), address.clone(), caller.clone(), options.clone()));
+        Self { shared, tasks }
     }
 
     /// Sends a call to a replica of the node. The node learns how much of the deadline is left.
@@ -231,19 +226,16 @@ impl NodeLink {
         attempt
     }
 
-    /// Cancelled when the connection is to end for good.
-    pub(super) fn stopping(&self) -> CancellationToken {
-        self.stop.clone()
+    /// The tasks that go with the link: none outlives it.
+    pub(super) fn tasks(&self) -> &TaskSet {
+        &self.tasks
     }
 
     /// Ends the connection. What is in flight has an unknown outcome.
     pub(super) async fn shutdown(&self) {
-        self.stop.cancel();
-        let task = self.task.lock().take();
-        if let Some(task) = task {
-            // It was cancelled; how it ended says nothing more.
-            let _ = task.await;
-        }
+        self.tasks.ended().await;
+        self.shared.set_down(STOPPING);
+        self.shared.end_in_flight(STOPPING);
     }
 }
 

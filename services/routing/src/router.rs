@@ -1,13 +1,14 @@
 //! The way to every shard.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use holdfast_auth::ServiceSigner;
 use holdfast_cluster::{Application, ClusterConfig, Node, ShardMap};
 use holdfast_core::{Acquire, Command, Follow, LocksCommand, Query, Reply, codec};
+use holdfast_supervise::{Owner, TaskSet, brief};
 use metrics::{describe_counter, describe_gauge};
 use parking_lot::RwLock;
 use tokio::sync::watch;
@@ -28,6 +29,8 @@ pub struct Router {
 }
 
 pub(super) struct Inner {
+    /// First, so that tasks end before what they work with.
+    tasks: TaskSet,
     map: RwLock<Arc<ShardMap>>,
     /// Shards stay as they are for as long as a cluster lives; only their replicas move.
     routes: HashMap<String, ShardRoute>,
@@ -61,7 +64,8 @@ impl Router {
             .collect();
         let (later, _) = watch::channel(None);
         let (map, links) = (RwLock::new(Arc::new(map)), RwLock::new(links));
-        let inner = Arc::new(Inner { map, routes, links, options, caller, later });
+        let tasks = TaskSet::new(Owner::process());
+        let inner = Arc::new(Inner { tasks, map, routes, links, options, caller, later });
         for (node, link) in inner.links.read().iter() {
             if let Some(node) = inner.map().node(node) {
                 config_news::follow(&inner, &node.address, link);
@@ -77,18 +81,8 @@ impl Router {
 
     /// From now on takes every later config that a node tells of. For processes that keep no replicas.
     pub fn keep_current(&self) {
-        let mut later = self.later_configs();
-        let weak = Arc::downgrade(&self.inner);
-        tokio::spawn(async move {
-            while later.changed().await.is_ok() {
-                let Some(next) = later.borrow_and_update().clone() else { continue };
-                let Some(inner) = weak.upgrade() else { return };
-                match ShardMap::new(next.as_ref().clone()) {
-                    Ok(map) => Self { inner }.reconfigure(map),
-                    Err(error) => tracing::error!(%error, "a later cluster config can't be used"),
-                }
-            }
-        });
+        let (later, weak) = (self.later_configs(), Arc::downgrade(&self.inner));
+        self.inner.tasks.keep("config", move || keep_current(later.clone(), Weak::clone(&weak)));
     }
 
     /// Goes over to another config of the same shards; calls under way find the replicas where they are now. An earlier
@@ -123,7 +117,7 @@ impl Router {
         let gone: Vec<_> = before.into_iter().map(|(id, link)| (map.node(&id).is_none(), id, link)).collect();
         drop((map, links));
         for (is_removed, node, link) in gone {
-            tokio::spawn(async move {
+            brief("link end", async move {
                 link.shutdown().await;
                 if is_removed {
                     // Neither connected nor missing: there is no such node any more.
@@ -240,6 +234,7 @@ impl Router {
 
     /// Ends the connections.
     pub async fn shutdown(&self) {
+        self.inner.tasks.end();
         let links = self.inner.links.read().clone();
         for (_, link) in links {
             link.shutdown().await;
@@ -258,6 +253,17 @@ impl Router {
         let map = self.inner.map.read();
         // The routes were made from the first map, and shards stay.
         &self.inner.routes[&map.shard_for(application, key).id]
+    }
+}
+
+async fn keep_current(mut later: watch::Receiver<Option<Arc<ClusterConfig>>>, inner: Weak<Inner>) {
+    while later.changed().await.is_ok() {
+        let Some(next) = later.borrow_and_update().clone() else { continue };
+        let Some(inner) = inner.upgrade() else { return };
+        match ShardMap::new(next.as_ref().clone()) {
+            Ok(map) => Router { inner }.reconfigure(map),
+            Err(error) => tracing::error!(%error, "a later cluster config can't be used"),
+        }
     }
 }
 

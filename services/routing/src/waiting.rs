@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use holdfast_cluster::Application;
 use holdfast_core::{Acquire, AcquireOutcome, Answer, Cancel, Command, LocksCommand, Reply};
+use holdfast_supervise::brief;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -29,7 +30,7 @@ struct GiveBack {
 impl Drop for Owed {
     fn drop(&mut self) {
         if let Some(give_back) = self.give_back.take() {
-            tokio::spawn(give_back.run());
+            brief("give back", give_back.run());
         }
     }
 }
@@ -56,7 +57,7 @@ pub(super) async fn acquire(
     let gone = CancellationToken::new();
     let leaves = gone.clone().drop_guard();
     let (hand_over, handed) = oneshot::channel();
-    tokio::spawn(async move {
+    brief("acquire", async move {
         let hold = poll.unwrap_or_else(|| deadline.saturating_duration_since(Instant::now()));
         let outcome = router.wait(key, &acquire, hold, deadline, gone).await;
         let (reply, attempt) = match outcome {

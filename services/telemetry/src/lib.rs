@@ -8,6 +8,8 @@
 //! Deliberately unknown here: which metrics there are, how `/metrics` is served and who may read it. Libraries trace and
 //! count with the macros of `tracing` and `metrics`; only what starts a process or serves `/metrics` needs this crate.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod logging;
 mod recorder;
 mod tracing_export;

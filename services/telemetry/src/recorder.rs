@@ -1,10 +1,11 @@
 //! Setting up `metrics` with a Prometheus recorder.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_supervise::{Owner, TaskSet};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use metrics_process::Collector;
-use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
 /// How often histograms are drained, so that they do not grow while nobody reads `/metrics`.
@@ -58,6 +59,7 @@ pub enum MetricsError {
 pub struct Metrics {
     handle: PrometheusHandle,
     process: Collector,
+    tasks: Arc<TaskSet>,
 }
 
 /// Makes the macros of `metrics` count in this process.
@@ -85,7 +87,7 @@ impl Metrics {
         process.describe();
         metrics::describe_gauge!("holdfast_build_info", "Always 1; the labels say which program this is.");
         metrics::gauge!("holdfast_build_info", "program" => build.program, "version" => build.version).set(1.0);
-        Self { handle, process }
+        Self { handle, process, tasks: Arc::new(TaskSet::new(Owner::process())) }
     }
 
     /// The text that `/metrics` answers, in the exposition format of Prometheus, with fresh figures of the process:
@@ -95,18 +97,20 @@ impl Metrics {
         self.handle.render()
     }
 
-    /// Drains histograms every [`UPKEEP_INTERVAL`] until the task is aborted or its runtime ends. Call it once, inside
-    /// a tokio runtime.
-    pub fn spawn_upkeep(&self) -> JoinHandle<()> {
+    /// Drains histograms every [`UPKEEP_INTERVAL`] until the last clone is dropped. Call it once, inside a tokio runtime.
+    pub fn keep_up(&self) {
         let handle = self.handle.clone();
-        tokio::spawn(async move {
-            let mut interval = tokio::time::interval(UPKEEP_INTERVAL);
-            interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            loop {
-                interval.tick().await;
-                handle.run_upkeep();
+        self.tasks.keep("metrics", move || {
+            let handle = handle.clone();
+            async move {
+                let mut interval = tokio::time::interval(UPKEEP_INTERVAL);
+                interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+                loop {
+                    interval.tick().await;
+                    handle.run_upkeep();
+                }
             }
-        })
+        });
     }
 }
 
@@ -161,16 +165,5 @@ mod tests {
         let build = Build { program: "holdfast-test", version: "1.2.3" };
         install_metrics(build).unwrap();
         assert!(matches!(install_metrics(build), Err(MetricsError::AlreadySet(_))));
-    }
-
-    #[tokio::test]
-    async fn upkeep_runs_until_it_is_aborted() {
-        let handle = builder().unwrap().build_recorder().handle();
-        let metrics = Metrics { handle, process: Collector::default() };
-        let upkeep = metrics.spawn_upkeep();
-        tokio::task::yield_now().await;
-        assert!(!upkeep.is_finished());
-        upkeep.abort();
-        assert!(upkeep.await.unwrap_err().is_cancelled());
     }
 }

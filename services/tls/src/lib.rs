@@ -7,6 +7,8 @@
 //!
 //! Deliberately unknown here: what is said over a connection, and who has to use TLS.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod client;
 mod error;
 mod files;

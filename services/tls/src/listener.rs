@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_supervise::{Owner, TaskSet, brief};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::task::JoinHandle;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
@@ -34,7 +34,8 @@ pub struct Peer {
 pub struct Listener {
     address: SocketAddr,
     ready: mpsc::Receiver<(Stream, Peer)>,
-    accepting: JoinHandle<()>,
+    /// Accepts, for as long as this value lives.
+    _tasks: TaskSet,
 }
 
 impl Listener {
@@ -45,7 +46,9 @@ impl Listener {
     pub fn new(listener: TcpListener, tls: Option<ServerTls>) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let (accepted, ready) = mpsc::channel(HANDSHAKES);
-        Ok(Self { address, ready, accepting: tokio::spawn(accept(listener, tls, accepted)) })
+        let (listener, tasks) = (Arc::new(listener), TaskSet::new(Owner::process()));
+        tasks.keep("accept", move || accept(Arc::clone(&listener), tls.clone(), accepted.clone()));
+        Ok(Self { address, ready, _tasks: tasks })
     }
 
     /// The next connection.
@@ -63,13 +66,7 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
-    fn drop(&mut self) {
-        self.accepting.abort();
-    }
-}
-
-async fn accept(listener: TcpListener, tls: Option<ServerTls>, accepted: mpsc::Sender<(Stream, Peer)>) {
+async fn accept(listener: Arc<TcpListener>, tls: Option<ServerTls>, accepted: mpsc::Sender<(Stream, Peer)>) {
     let room = Arc::new(Semaphore::new(HANDSHAKES));
     loop {
         // The semaphore is never closed.
@@ -79,7 +76,7 @@ async fn accept(listener: TcpListener, tls: Option<ServerTls>, accepted: mpsc::S
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::debug!(%address, %error, "answers may be delayed: TCP_NODELAY cannot be set");
                 }
-                tokio::spawn(hand_over(stream, address, tls.clone(), accepted.clone(), permit));
+                brief("handshake", hand_over(stream, address, tls.clone(), accepted.clone(), permit));
             }
             Err(error) => {
                 use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use holdfast_cluster::Application;
 use holdfast_core::{AccountChange, Answer, Query, Refusal, Revision};
+use holdfast_supervise::TaskSet;
 use parking_lot::Mutex;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
-use tokio_util::sync::CancellationToken;
 
 use super::accounts::{Accounts, SHARD_KEY};
 use crate::error::{ApiError, ApiResult, Code};
@@ -30,8 +29,6 @@ const POLL_TIMEOUT: Duration = Duration::from_secs(3);
 /// The task that asks, and what it found.
 pub(super) struct Follower {
     contact: Arc<Contact>,
-    stop: CancellationToken,
-    task: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// When the shard last answered: the instant at which the question was sent, since the answer is no younger.
@@ -41,14 +38,11 @@ struct Contact {
 }
 
 impl Follower {
-    pub(super) fn start(router: Router, accounts: Arc<Accounts>) -> Self {
+    pub(super) fn start(tasks: &TaskSet, router: Router, accounts: Arc<Accounts>) -> Self {
         let contact = Arc::new(Contact { started_at: Instant::now(), answered: Mutex::new(None) });
-        let stop = CancellationToken::new();
-        let (stopped, follow) = (stop.clone(), follow(router, accounts, contact.clone()));
-        let task = tokio::spawn(async move {
-            stopped.run_until_cancelled(follow).await;
-        });
-        Self { contact, stop, task: Mutex::new(Some(task)) }
+        let told = contact.clone();
+        tasks.keep("account changes", move || follow(router.clone(), accounts.clone(), told.clone()));
+        Self { contact }
     }
 
     /// Refuses when changes may have been missed for too long. At the start, what is looked up is fresh by itself.
@@ -67,15 +61,6 @@ impl Follower {
                 Err(format!("the accounts shard has not answered for {} s", heard.elapsed().as_secs()))
             }
             Some(_) => Ok(()),
-        }
-    }
-
-    pub(super) async fn shutdown(&self) {
-        self.stop.cancel();
-        let task = self.task.lock().take();
-        if let Some(task) = task {
-            // The task was cancelled; how it ended says nothing more.
-            let _ = task.await;
         }
     }
 }

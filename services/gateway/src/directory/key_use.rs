@@ -7,11 +7,10 @@ use std::time::Duration;
 use holdfast_cluster::Application;
 use holdfast_core::{AccountsCommand, Command};
 use holdfast_routing::{Repeat, Router};
+use holdfast_supervise::TaskSet;
 use moka::sync::Cache;
 use parking_lot::Mutex;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval};
-use tokio_util::sync::CancellationToken;
 
 use super::accounts::SHARD_KEY;
 use crate::service::Timestamp;
@@ -29,8 +28,6 @@ const TELL_WITHIN: Duration = Duration::from_secs(5);
 /// Keys that were used, and the task that tells of them.
 pub(super) struct KeyUse {
     used: Arc<Used>,
-    stop: CancellationToken,
-    task: Mutex<Option<JoinHandle<()>>>,
 }
 
 struct Used {
@@ -40,15 +37,12 @@ struct Used {
 }
 
 impl KeyUse {
-    pub(super) fn start(router: Router) -> Self {
+    pub(super) fn start(tasks: &TaskSet, router: Router) -> Self {
         let told = Cache::builder().max_capacity(KEYS as u64).time_to_live(EACH_KEY_EVERY).build();
         let used = Arc::new(Used { to_tell: Mutex::default(), told });
-        let stop = CancellationToken::new();
-        let (stopped, telling) = (stop.clone(), tell_again_and_again(router, used.clone()));
-        let task = tokio::spawn(async move {
-            stopped.run_until_cancelled(telling).await;
-        });
-        Self { used, stop, task: Mutex::new(Some(task)) }
+        let telling = used.clone();
+        tasks.keep("key use", move || tell_again_and_again(router.clone(), telling.clone()));
+        Self { used }
     }
 
     /// The key was used just now.
@@ -62,15 +56,6 @@ impl KeyUse {
         } else if to_tell.len() < KEYS {
             // One that finds no room is noted when it is used again.
             to_tell.insert(key_id.to_owned(), Timestamp::now().0);
-        }
-    }
-
-    pub(super) async fn shutdown(&self) {
-        self.stop.cancel();
-        let task = self.task.lock().take();
-        if let Some(task) = task {
-            // The task was cancelled; how it ended says nothing more.
-            let _ = task.await;
         }
     }
 }

@@ -23,14 +23,16 @@ use accounts::Accounts;
 pub(crate) use bells::Bell;
 use follower::Follower;
 use holdfast_routing::Router;
+use holdfast_supervise::{Owner, TaskSet};
 use key_use::KeyUse;
 use namespaces::Namespaces;
 
 pub use follower::{MAX_SILENCE, POLL_INTERVAL};
 pub use rates::RateLimits;
 
-/// The caches, and the task that follows the accounts shard.
+/// The caches, and the tasks that follow the accounts shard and tell it which keys were used.
 pub struct Directory {
+    tasks: TaskSet,
     accounts: Arc<Accounts>,
     namespaces: Namespaces,
     follower: Follower,
@@ -41,9 +43,10 @@ impl Directory {
     /// Begins to follow the accounts shard. Needs a tokio runtime.
     pub fn start(router: Router) -> Self {
         let accounts = Arc::new(Accounts::new(router.clone()));
-        let follower = Follower::start(router.clone(), accounts.clone());
-        let key_use = KeyUse::start(router.clone());
-        Self { accounts, namespaces: Namespaces::new(router), follower, key_use }
+        let tasks = TaskSet::new(Owner::process());
+        let follower = Follower::start(&tasks, router.clone(), accounts.clone());
+        let key_use = KeyUse::start(&tasks, router.clone());
+        Self { tasks, accounts, namespaces: Namespaces::new(router), follower, key_use }
     }
 
     /// The account, if there is one.
@@ -115,17 +118,17 @@ impl Directory {
         self.namespaces.forget(account, name);
     }
 
-    /// Whether the accounts shard answered lately.
+    /// Whether the accounts shard answered lately, and its changes are followed.
     ///
     /// # Errors
     /// Why not, for people.
     pub fn fresh(&self) -> Result<(), String> {
+        self.tasks.trouble().map_or(Ok(()), Err)?;
         self.follower.fresh()
     }
 
     /// Stops following.
     pub async fn shutdown(&self) {
-        self.follower.shutdown().await;
-        self.key_use.shutdown().await;
+        self.tasks.ended().await;
     }
 }

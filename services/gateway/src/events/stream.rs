@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use holdfast_supervise::brief;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -43,7 +44,7 @@ impl EventStream {
     ) -> Self {
         let (demand, demanded) = mpsc::channel(1);
         let (delivery, delivered) = mpsc::channel(1);
-        let task = tokio::spawn(async move {
+        let task = brief("watcher", async move {
             let reason = tokio::select! {
                 () = stopping.cancelled() => gone("this gateway stops"),
                 () = delivery.closed() => gone("the reader is gone"),

@@ -4,6 +4,7 @@ use std::pin::Pin;
 
 use futures::{Stream, stream};
 use holdfast_proto::v1;
+use holdfast_supervise::brief;
 use prost::Message;
 use tonic::{Code as Grpc, Request, Response, Status, Streaming};
 
@@ -59,7 +60,7 @@ impl v1::sessions_service_server::SessionsService for GrpcDoor {
     async fn connect(&self, request: Request<Streaming<v1::ClientMessage>>) -> Answer<Self::ConnectStream> {
         let Call { caller, message: messages, .. } = Call::check(&self.service, request).await?;
         let (to, from) = self.service.connect(caller, Rules::default());
-        tokio::spawn(read_all(messages, to));
+        brief("session reader", read_all(messages, to));
         Ok(Response::new(Box::pin(stream::unfold(Some(from), step))))
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use holdfast_cluster::{Application, Node, Shard};
-use holdfast_proto::internal::{ReplicaStatus, StatusAnswer};
+use holdfast_proto::internal::{Poison, ReplicaStatus, StatusAnswer};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -87,6 +87,30 @@ pub struct ReplicaInfo {
     pub snapshot_index: Option<u64>,
     /// How long ago that was made, or its process was started when it is older than that.
     pub snapshot_age_ms: Option<u64>,
+    /// The entry that it can't get past, so that it does not run with this release; absent when all is well.
+    pub poison: Option<PoisonInfo>,
+}
+
+/// An entry that a replica could not apply, twice in a row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Poison)]
+pub struct PoisonInfo {
+    /// The term of the entry.
+    pub term: u64,
+    /// Its index.
+    pub index: u64,
+    /// Where in the entry: `what is due`, or `command 3`, counted from 0.
+    pub step: String,
+    /// The namespace that the command is about; empty when it is about none, or there is no command.
+    pub namespace: String,
+    /// The command in words, cut when it is long.
+    pub command: String,
+    /// What happened.
+    pub message: String,
+    /// Where in the program; empty when not known.
+    pub backtrace: String,
+    /// The release that could not apply it.
+    pub release: String,
 }
 
 impl Service {
@@ -169,5 +193,11 @@ fn replica_info(id: u64, node_id: &str, said: Option<&ReplicaStatus>, leader: Op
         committed_index: said.map(|said| said.committed_index),
         snapshot_index: said.map(|said| said.snapshot_index),
         snapshot_age_ms: said.map(|said| said.snapshot_age_ms),
+        poison: said.and_then(|said| said.poison.clone()).map(poison_info),
     }
+}
+
+fn poison_info(poison: Poison) -> PoisonInfo {
+    let Poison { term, index, step, namespace, command, message, backtrace, release } = poison;
+    PoisonInfo { term, index, step, namespace, command, message, backtrace, release }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_core::Scopes;
+use holdfast_supervise::brief;
 use metrics::gauge;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
@@ -35,13 +36,28 @@ impl Service {
     pub(crate) fn connect(&self, caller: Caller, rules: Rules) -> (ToSession, FromSession) {
         let (door, (incoming, outgoing)) = queues();
         let opening = Opening { service: self.clone(), caller, rules };
-        tokio::spawn(async move {
-            gauge!("holdfast_session_connections").increment(1.0);
+        brief("session", async move {
+            let _counted = Counted::begin();
             let ending = opening.run(incoming, &outgoing).await;
             outgoing.end(ending);
-            gauge!("holdfast_session_connections").decrement(1.0);
         });
         door
+    }
+}
+
+/// A connection in the figures, however it ends.
+struct Counted;
+
+impl Counted {
+    fn begin() -> Self {
+        gauge!("holdfast_session_connections").increment(1.0);
+        Self
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        gauge!("holdfast_session_connections").decrement(1.0);
     }
 }
 
