@@ -1,0 +1,107 @@
+//! Panics in the middle of an entry.
+
+use std::time::Duration;
+
+use holdfast_proto::internal::Poison;
+use holdfast_routing::RouteError;
+
+use crate::world::{POISON, World, eventually};
+
+/// The shard with the entry, and the other one.
+const BAD: u32 = 0;
+const GOOD: u32 = 1;
+/// How long a call waits that may find nobody.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+fn poison_of(world: &World, node: usize) -> Option<Poison> {
+    let (shard, status) = (world.shard_id(BAD), world.node(node).status(false));
+    status.replicas.into_iter().find(|replica| replica.shard == shard)?.poison
+}
+
+/// It is said what failed where, and by whom.
+async fn is_left_out(world: &World, node: usize) {
+    let shard = world.shard_id(BAD);
+    let poison = eventually("it is left out", async || poison_of(world, node)).await;
+    assert!(poison.index > 0 && poison.term > 0, "{poison:?}");
+    assert_eq!((poison.step.as_str(), poison.release.as_str()), ("command 0", "1"));
+    assert_eq!(poison.namespace, "orders of account 7, incarnation 1");
+    assert!(poison.command.contains("Acquire") && poison.command.contains(POISON), "{poison:?}");
+    assert!(poison.message.contains("a bug in the state machine"), "{poison:?}");
+    assert!(poison.backtrace.contains("apply"), "{poison:?}");
+    let reason = world.node(node).not_ready()().expect("it is not ready");
+    assert!(reason.contains(&shard) && reason.contains("failed for good") && reason.contains("a bug"), "{reason}");
+}
+
+/// Other replicas of the node are as before.
+async fn others_serve(world: &World, node: usize, name: &str) {
+    world.acquire(GOOD, name, PATIENCE).await.expect("the other shard serves");
+    let good = world.shard_id(GOOD);
+    eventually("the other shard's replica follows", async || {
+        let status = world.node(node).status(false);
+        let here = status.replicas.iter().find(|replica| replica.shard == good)?.applied_index;
+        world.replicas(&good).iter().all(|replica| replica.applied_index == here).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_that_does_not_come_again_costs_a_restart_of_the_replica() {
+    let world = World::start().await;
+    let leader = world.leader(&world.shard_id(BAD)).await;
+    *world.observers[leader].0.lock() = 1;
+    world.acquire(BAD, POISON, 10 * PATIENCE).await.expect("another one leads and answers");
+    world.until_ready().await;
+    world.serves("after").await;
+    world.until_equal().await;
+    let seen = world.seen.lock().clone();
+    let said =
+        |reason: &String| reason.contains(&world.shard_id(BAD)) && reason.contains("can't be applied: command 0");
+    assert!(seen.iter().any(said), "{seen:?}");
+    assert_eq!(poison_of(&world, leader), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_fails_twice_at_an_entry_is_left_out_and_nothing_else_is() {
+    let mut world = World::start().await;
+    let leader = world.leader(&world.shard_id(BAD)).await;
+    *world.observers[leader].0.lock() = usize::MAX;
+    world.acquire(BAD, POISON, 10 * PATIENCE).await.expect("another one leads and answers");
+    is_left_out(&world, leader).await;
+    others_serve(&world, leader, "meanwhile").await;
+    world.acquire(BAD, "without it", PATIENCE).await.expect("the group serves from the others");
+    // The same release remembers it.
+    world.stop_node(leader).await;
+    world.start_node(leader, "1").await;
+    is_left_out(&world, leader).await;
+    others_serve(&world, leader, "started again").await;
+    // Another one tries again, and has what the others did meanwhile.
+    *world.observers[leader].0.lock() = 0;
+    world.stop_node(leader).await;
+    world.start_node(leader, "2").await;
+    world.until_ready().await;
+    world.serves("mended").await;
+    world.until_equal().await;
+    // And it is forgotten for good.
+    world.stop_node(leader).await;
+    world.start_node(leader, "1").await;
+    world.until_ready().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_entry_that_all_replicas_fail_at_takes_its_shard_down_and_nothing_else() {
+    let world = World::start().await;
+    for observer in &world.observers {
+        *observer.0.lock() = usize::MAX;
+    }
+    let lost = world.acquire(BAD, POISON, PATIENCE).await.expect_err("nobody can apply it");
+    println!("its caller is told: {lost}");
+    for node in 0..3 {
+        is_left_out(&world, node).await;
+        others_serve(&world, node, &format!("of node {node}")).await;
+    }
+    let refused = world.acquire(BAD, "anything", PATIENCE).await.expect_err("the shard is down");
+    assert!(matches!(refused, RouteError::Unavailable { .. }), "{refused}");
+    let records: Vec<Option<Poison>> = (0..3).map(|node| poison_of(&world, node)).collect();
+    let places = records.iter().flatten().map(|poison| (poison.term, poison.index, poison.step.clone()));
+    assert!(places.collect::<std::collections::BTreeSet<_>>().len() == 1, "{records:?}");
+}
