@@ -47,6 +47,9 @@ fn text(cluster: &Value, prefix: &str) -> Result<String> {
         let id = api::text(shard, "id")?;
         if id.starts_with(prefix) {
             writeln!(text, "{}", row(id, shard)?.trim_end())?;
+            for replica in rows(shard, "replicas")?.iter().filter(|replica| replica["poison"].is_object()) {
+                writeln!(text, "{}", poison(replica)?)?;
+            }
         }
     }
     Ok(text)
@@ -68,6 +71,23 @@ fn row(id: &str, shard: &Value) -> Result<String> {
     Ok(format!("{id:<14} {lower:<8} {upper:<8} {leader:<8} {term:>5} {holds:>9} {waiting:>8} {sessions:>8}  {behind}"))
 }
 
+/// What a replica can't get past. The backtrace is in `--output json`.
+fn poison(replica: &Value) -> Result<String> {
+    let poison = &replica["poison"];
+    let [step, message, release] = ["step", "message", "release"].map(|name| api::text(poison, name));
+    let (node, term, index) = (api::text(replica, "node_id")?, &poison["term"], &poison["index"]);
+    let (step, message, release) = (step?, message?, release?);
+    let mut text =
+        format!("  FAILED on {node}: release {release} can't apply entry {index} of term {term}, {step}: {message}");
+    for name in ["namespace", "command"] {
+        let value = api::text(poison, name)?;
+        if !value.is_empty() {
+            write!(text, "\n    {name}: {value}")?;
+        }
+    }
+    Ok(text)
+}
+
 fn rows<'a>(value: &'a Value, field: &str) -> Result<&'a Vec<Value>> {
     value[field]
         .as_array()
@@ -79,6 +99,26 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_replica_that_has_failed_is_shown_with_what_it_failed_at() {
+        let poison = json!({
+            "term": 2, "index": 9, "step": "command 0", "namespace": "orders of account 7", "command": "Acquire(..)",
+            "message": "panic at a.rs:1", "backtrace": "0: apply", "release": "0.1.0",
+        });
+        let cluster = json!({
+            "config_version": 3, "nodes": [],
+            "shards": [{
+                "id": "locks_00", "lower_bound": "00000000", "upper_bound": "ffffffff", "leader_node_id": null,
+                "replicas": [{"node_id": "nd_1", "poison": null}, {"node_id": "nd_2", "poison": poison}],
+            }],
+        });
+        let shown = text(&cluster, "").unwrap();
+        let failed = "  FAILED on nd_2: release 0.1.0 can't apply entry 9 of term 2, command 0: panic at a.rs:1\n    \
+                      namespace: orders of account 7\n    command: Acquire(..)";
+        assert!(shown.contains(failed), "{shown}");
+        assert!(!shown.contains("FAILED on nd_1"), "{shown}");
+    }
 
     #[test]
     fn a_cluster_is_shown_as_tables_with_what_is_not_known_marked() {
