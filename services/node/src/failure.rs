@@ -58,8 +58,8 @@ fn namespace_of(command: &LocksCommand) -> Option<&NamespaceRef> {
         LocksCommand::OpenSession(open) => Some(&open.namespace),
         LocksCommand::LockInfo(info) => Some(&info.namespace),
         LocksCommand::InOrder(commands) => commands.iter().find_map(namespace_of),
-        LocksCommand::Reattach(reattach) => Some(&reattach.namespace),
-        LocksCommand::CancelSeveral(cancel) => Some(&cancel.namespace),
+        LocksCommand::Reattach(reattach) => Some(&reattach.acquire.namespace),
+        LocksCommand::CancelSeveral(several) => Some(&several.cancel.namespace),
         LocksCommand::ExpireSessions { .. } => None,
     }
 }
