@@ -7,8 +7,8 @@ use bytes::Bytes;
 use holdfast_core::locks::Footprint;
 use holdfast_core::outbox::Outgoing;
 use holdfast_core::shard::{Application, PendingReply, ShardCore};
-use holdfast_core::{Command, Context, Query, Refusal, Reply, Rules, codec};
-use holdfast_plant::panics_at;
+use holdfast_core::{Bounds, Command, Context, Query, Refusal, Reply, Rules, codec};
+use holdfast_plant::{Plant, is_planted, panics_at};
 use holdfast_replication::{Frozen, Machine, MachineError, MachineFailure, Replies, Stamp, Step};
 use holdfast_supervise::catch;
 use parking_lot::Mutex;
@@ -42,6 +42,8 @@ pub trait Observer: Send + Sync + 'static {
 pub struct ShardMachine {
     application: Application,
     shard: String,
+    /// When they are not those of the rules.
+    bounds: Option<Bounds>,
     observer: Option<Arc<dyn Observer>>,
     inner: Mutex<Inner>,
     signals: watch::Sender<Signals>,
@@ -64,16 +66,34 @@ struct Inner {
 }
 
 impl ShardMachine {
-    /// An empty state.
-    pub fn new(application: Application, shard: &str, observer: Option<Arc<dyn Observer>>) -> Self {
-        let core = ShardCore::new(application, shard);
+    /// An empty state; within the bounds of the rules unless it is told others.
+    pub fn new(
+        application: Application,
+        shard: &str,
+        bounds: Option<Bounds>,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Self {
+        let core = match bounds.clone() {
+            None => ShardCore::new(application, shard),
+            Some(bounds) => ShardCore::with_bounds(application, shard, bounds),
+        };
         let (signals, _) = watch::channel(signals_of(&core));
         if let Some(observer) = &observer {
             observer.began(shard, &core);
         }
         let inner = Mutex::new(Inner { core: Some(core), rules: Rules::LOWEST, table: None, last_clock_ms: 0 });
         let (table_changed, judged, table_failed) = (Notify::new(), Notify::new(), watch::Sender::new(None));
-        Self { application, shard: shard.to_owned(), observer, inner, signals, table_changed, judged, table_failed }
+        Self {
+            application,
+            shard: shard.to_owned(),
+            bounds,
+            observer,
+            inner,
+            signals,
+            table_changed,
+            judged,
+            table_failed,
+        }
     }
 
     /// Works with the state and the table of the leader of that term; nothing when it no longer leads. Duties are woken
@@ -256,6 +276,7 @@ impl Machine for ShardMachine {
                 });
                 Ok(replies)
             }
+            Err(_) if is_planted(Plant::PanicInApply) => Ok(vec![Bytes::new(); commands.len()]),
             Err(panicked) => {
                 self.fail(&mut inner);
                 Err(failure::of_panic(step.get(), commands, panicked))
@@ -287,7 +308,11 @@ impl Machine for ShardMachine {
         if planted::keeps_nothing() {
             return Ok(());
         }
-        let restored = ShardCore::restore(self.application, &self.shard, chunks)
+        let restored = match self.bounds.clone() {
+            None => ShardCore::restore(self.application, &self.shard, chunks),
+            Some(bounds) => ShardCore::restore_with_bounds(self.application, &self.shard, chunks, bounds),
+        };
+        let restored = restored
             .map_err(|error| MachineError(format!("the snapshot of shard {} can't be read: {error}", self.shard)))?;
         if let Some(observer) = &self.observer {
             observer.restored(&self.shard, &restored);

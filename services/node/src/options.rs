@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use holdfast_auth::ClusterSecret;
 use holdfast_cluster::ClusterConfig;
+use holdfast_core::Bounds;
 use holdfast_replication::{LogLimits, Reads, Timing, WallClock};
 use holdfast_storage::Identity;
 
@@ -32,6 +33,8 @@ pub struct NodeOptions {
     pub keep_entries: u64,
     /// The same in bytes; whichever limit is met first counts.
     pub log_limits: LogLimits,
+    /// Bounds that are no rules', for tests: the same on every node of the cluster.
+    pub bounds: Option<Bounds>,
     /// The wall clock that is stored with grants for display.
     pub wall_clock: WallClock,
     /// Of the program: an entry that one release can't apply is tried again by another.
@@ -57,6 +60,7 @@ impl NodeOptions {
             snapshot_after: 10_000,
             keep_entries: 2_000,
             log_limits: LogLimits::default(),
+            bounds: None,
             wall_clock: WallClock::default(),
             release: env!("CARGO_PKG_VERSION").to_owned(),
         }

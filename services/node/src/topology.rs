@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use holdfast_cluster::{Application, ClusterConfig, ConfigError, ReplicaPlace, Shard, ShardMap};
+use holdfast_core::Bounds;
 use holdfast_proto::internal::ReplicaStatus;
 use holdfast_replication::{Group, GroupOptions, Host, LogLimits, Reads, ReplicationError, WallClock};
 use tokio::sync::watch;
@@ -27,6 +28,7 @@ pub(crate) struct Starting {
     snapshot_after: u64,
     keep_entries: u64,
     log_limits: LogLimits,
+    bounds: Option<Bounds>,
     wall_clock: WallClock,
     observer: Option<Arc<dyn Observer>>,
 }
@@ -56,6 +58,7 @@ impl Starting {
             snapshot_after: options.snapshot_after,
             keep_entries: options.keep_entries,
             log_limits: options.log_limits,
+            bounds: options.bounds.clone(),
             wall_clock: options.wall_clock.clone(),
             observer,
         }
@@ -70,7 +73,8 @@ impl Shared {
         place: Place<'_>,
     ) -> Result<Arc<Replica>, ReplicationError> {
         let Place { application, shard, replica, may_form } = place;
-        let machine = Arc::new(ShardMachine::new(application, &shard.id, starting.observer.clone()));
+        let machine =
+            Arc::new(ShardMachine::new(application, &shard.id, starting.bounds.clone(), starting.observer.clone()));
         let options = GroupOptions {
             shard: shard.id.clone(),
             replica,

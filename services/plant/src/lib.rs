@@ -62,6 +62,12 @@ pub enum Plant {
     RobbingCancel,
     /// A caller that goes away is not taken notice of unless its call is the newest.
     CancelByHighest,
+    /// A task of a leader that panics is gone for good, and nobody learns of it.
+    PanicInDuties,
+    /// So is one that forms entries.
+    PanicInProposer,
+    /// An entry that panics half-way counts as applied.
+    PanicInApply,
 }
 
 impl Plant {
@@ -89,6 +95,9 @@ impl Plant {
         Self::DeathByAddress,
         Self::RobbingCancel,
         Self::CancelByHighest,
+        Self::PanicInDuties,
+        Self::PanicInProposer,
+        Self::PanicInApply,
     ];
 
     /// What it is called on a command line.
@@ -116,6 +125,9 @@ impl Plant {
             Self::DeathByAddress => "death-by-address",
             Self::RobbingCancel => "robbing-cancel",
             Self::CancelByHighest => "cancel-by-highest",
+            Self::PanicInDuties => "panic-in-duties",
+            Self::PanicInProposer => "panic-in-proposer",
+            Self::PanicInApply => "panic-in-apply",
         }
     }
 
@@ -140,6 +152,16 @@ impl Plant {
     pub fn model_test(self) -> Option<&'static str> {
         match self {
             Self::RobbingCancel | Self::CancelByHighest => Some("ledger::nobody_is_robbed_and_nothing_is_left"),
+            _ => None,
+        }
+    }
+
+    /// For a fault in what becomes of a panic: the point at which there must be one.
+    pub fn panics_at(self) -> Option<&'static str> {
+        match self {
+            Self::PanicInDuties => Some("expiry"),
+            Self::PanicInProposer => Some("proposer"),
+            Self::PanicInApply => Some("apply"),
             _ => None,
         }
     }

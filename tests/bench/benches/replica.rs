@@ -68,7 +68,7 @@ async fn start(store: NodeStore) -> (Host, Group, u64) {
         log_limits: LogLimits::default(),
         wall_clock: WallClock::default(),
     };
-    let machine = Arc::new(ShardMachine::new(Application::Locks, SHARD, None));
+    let machine = Arc::new(ShardMachine::new(Application::Locks, SHARD, None, None));
     let group = host.start_group(options, machine).await.expect("the replica starts");
     group.form().await.expect("the group forms");
     let mut leadership = group.leadership();

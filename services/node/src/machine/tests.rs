@@ -37,7 +37,7 @@ fn asks(machine: &ShardMachine) -> Option<Reply> {
 #[tokio::test]
 async fn a_machine_that_failed_in_an_entry_answers_nothing_and_leads_nothing() {
     let observer = Arc::new(Breaks(Mutex::new(0)));
-    let machine = ShardMachine::new(Application::Locks, "locks_00", Some(observer));
+    let machine = ShardMachine::new(Application::Locks, "locks_00", None, Some(observer));
     machine.lead(Some(TERM));
     machine.apply(stamp(1_000), &[deletion()], Replies::Wanted).expect("it is sound");
     assert!(asks(&machine).is_some() && machine.as_leader(TERM, |_, _| ()).is_some() && machine.freeze().is_ok());
@@ -64,7 +64,7 @@ async fn a_machine_that_failed_in_an_entry_answers_nothing_and_leads_nothing() {
 
 #[tokio::test]
 async fn a_look_that_panics_costs_the_table_of_the_leader_and_not_the_state() {
-    let machine = ShardMachine::new(Application::Locks, "locks_00", None);
+    let machine = ShardMachine::new(Application::Locks, "locks_00", None, None);
     machine.lead(Some(TERM));
     assert!(machine.table_failed().borrow().is_none());
     assert_eq!(machine.as_leader(TERM, |_, _| -> u8 { panic!("a bug") }), None);

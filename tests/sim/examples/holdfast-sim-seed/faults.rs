@@ -1,7 +1,8 @@
 //! What goes wrong, and when: drawn from the seed.
 //!
 //! Four kinds of fault go on side by side, one of each kind at a time: in the network, in processes, in disks, and in
-//! wall clocks. In some runs there are traps besides, during which there is nothing else.
+//! wall clocks. In some runs there are traps besides, during which there is nothing else; in others
+//! work panics in the midst of it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +17,14 @@ use crate::world::{World, gateway_name, node_name};
 mod clocks;
 mod disks;
 mod links;
+mod panics;
 mod processes;
 mod traps;
 
 use clocks::Clocks;
 use disks::Disks;
 use links::Links;
+use panics::Panics;
 use processes::Processes;
 use traps::Traps;
 
@@ -34,6 +37,7 @@ pub(crate) struct Faults {
     disks: Disks,
     clocks: Clocks,
     traps: Traps,
+    panics: Panics,
     /// When each kind strikes next; never before the chaos begins.
     next: Option<[Duration; 5]>,
     injected: usize,
@@ -48,6 +52,7 @@ impl Faults {
             disks: Disks::new(world),
             clocks: Clocks::new(world),
             traps: Traps::new(world),
+            panics: Panics::new(world),
             world: Arc::clone(world),
             next: None,
             injected: 0,
@@ -58,6 +63,7 @@ impl Faults {
     pub(crate) fn begin(&mut self, at: Duration) {
         if self.world.plan.faults {
             self.next = Some([0; 5].map(|_| at + soon(&mut self.rng, 2_000)));
+            self.panics.begin(at);
         }
     }
 
@@ -68,6 +74,7 @@ impl Faults {
     /// After every step of the simulation.
     pub(crate) fn step(&mut self, sim: &mut Sim<'_>, at: Duration) {
         self.processes.step(sim, at, &mut self.rng);
+        self.injected += usize::from(self.panics.step(at));
         if self.traps.is_set() {
             if self.traps.step(sim, at, &mut self.processes) {
                 self.links.mend(sim);
@@ -102,6 +109,7 @@ impl Faults {
     pub(crate) fn heal(&mut self, sim: &mut Sim<'_>, at: Duration) {
         self.next = None;
         self.traps.give_up();
+        self.panics.end();
         self.world.note_at(at, "everything is repaired");
         self.links.mend(sim);
         self.disks.mend();

@@ -98,7 +98,8 @@ fn main() -> Result<ExitCode> {
         plan = plan.short();
     }
     plan.faults = !args.calm;
-    plan.panics = args.panics;
+    plan.panics_at = args.plant.as_deref().and_then(Plant::from_name).and_then(Plant::panics_at);
+    plan.panics = args.panics || plan.panics_at.is_some();
     if let Some(chaos_ms) = args.chaos_ms {
         plan.chaos = Duration::from_millis(chaos_ms);
     }

@@ -47,6 +47,7 @@ async fn serve(world: &Arc<World>, number: usize) -> anyhow::Result<String> {
     options.snapshot_after = plan.snapshot_after;
     options.keep_entries = plan.keep_entries;
     options.log_limits = plan.log_limits;
+    options.bounds = plan.bounds.clone();
     options.wall_clock = wall_clock(&slot.wall_skew_ms);
     tokio::spawn(drift(plan.drift_ppm[number]));
     tokio::task::spawn_local(pauses(Arc::clone(world), number));

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use holdfast_core::{Bounds, Rules};
 use holdfast_replication::{LogLimits, Reads};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -39,6 +40,8 @@ pub(crate) struct Plan {
     pub(crate) keep_entries: u64,
     /// The same in bytes.
     pub(crate) log_limits: LogLimits,
+    /// What the state machines keep, show and do at once at most, when it is not what the rules say.
+    pub(crate) bounds: Option<Bounds>,
     /// How much faster than the others each node's monotonic clock runs, in millionths.
     pub(crate) drift_ppm: Vec<u32>,
     /// Whether there are traps among the faults.
@@ -50,6 +53,8 @@ pub(crate) struct Plan {
     pub(crate) onlookers: Option<usize>,
     /// Whether tasks and state machines panic in the midst of their work, which only an armed build can do.
     pub(crate) panics: bool,
+    /// Where all of them strike, when that is planted.
+    pub(crate) panics_at: Option<&'static str>,
     /// Whether anything goes wrong at all.
     pub(crate) faults: bool,
     /// Nothing is asked for longer than that, if there is a shorter choice.
@@ -97,15 +102,31 @@ impl Plan {
             snapshot_after: rng.random_range(10..200),
             keep_entries: rng.random_range(0..50),
             log_limits: log_limits(&mut rng_of(seed, "log limits")),
+            bounds: rng_of(seed, "bounds").random_bool(0.5).then(tiny),
             drift_ppm: (0..nodes).map(|_| [0, 0, 300, 900][rng.random_range(0..4)]).collect(),
             traps,
             hot: rng.random_bool(if traps { 0.8 } else { 0.2 }),
             onlookers: (traps || rng.random_bool(0.3)).then_some(1),
             panics: false,
+            panics_at: None,
             faults: true,
             longest_ms: u64::MAX,
             quiet: [1, 2, 4, 8][rng.random_range(0..4)],
         }
+    }
+}
+
+/// So small that nearly each is met in every run. What the checks tell from answers and events is left whole: those that
+/// were forgotten or left out can't be told from those that never were.
+fn tiny() -> Bounds {
+    let whole = Bounds::of(Rules::HIGHEST);
+    Bounds {
+        remembered_creations: whole.remembered_creations,
+        remembered_events: whole.remembered_events,
+        pending_messages: whole.pending_messages,
+        readers_shown: whole.readers_shown,
+        locks_shown: whole.locks_shown,
+        ..Bounds::tiny()
     }
 }
 

@@ -68,6 +68,9 @@ impl Grounds<'_> {
                     None => Err("names no session, and is told that there is none".to_owned()),
                 }
             }
+            Answer::Refused(Code::QuotaExceeded) if self.world.plan.bounds.is_some() => {
+                self.nothing_was_done(call, self.applied(call, returned))
+            }
             Answer::Refused(code) => Err(format!("nothing in these calls should be refused with {code:?}")),
             _ if is_of_names => self.name(call, returned),
             Answer::Session { id } => self.session(call, returned, id, true),

@@ -33,7 +33,8 @@ pub(crate) fn everything(world: &World) {
     let mut locks = BTreeMap::new();
     for shard in world.map.shards(Application::Locks) {
         let (entries, restores) = (world.ledger.entries(&shard.id), world.ledger.restores(&shard.id));
-        let replayed = replay::replay(&shard.id, &entries, restores, twins(world, &shard.id), &mut findings);
+        let core = twins::begin(&shard.id, world.plan.bounds.clone());
+        let replayed = replay::replay((&shard.id, core), &entries, restores, twins(world, &shard.id), &mut findings);
         times::check(&shard.id, &replayed, &calls, &mut findings);
         promises::check(&shard.id, &replayed, &calls, &mut findings);
         locks.insert(shard.id.clone(), replayed);
@@ -58,7 +59,8 @@ pub(crate) fn everything(world: &World) {
 /// One that is restored again and again, and one that gets other numbers besides.
 fn twins(world: &World, shard: &str) -> Vec<Twin> {
     let mut rng = rng_of(world.plan.seed, "twins");
-    let restored = Twin::new(shard, rng.random_range(1..=RESTORED_EVERY), None);
-    let renumbered = Twin::new(shard, rng.random_range(1..=RESTORED_EVERY), Some(rng.random()));
+    let bounds = || world.plan.bounds.clone();
+    let restored = Twin::new(shard, bounds(), rng.random_range(1..=RESTORED_EVERY), None);
+    let renumbered = Twin::new(shard, bounds(), rng.random_range(1..=RESTORED_EVERY), Some(rng.random()));
     vec![restored, renumbered]
 }

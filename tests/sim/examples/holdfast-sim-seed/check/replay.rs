@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use holdfast_core::shard::{Application, ShardCore};
+use holdfast_core::shard::ShardCore;
 use holdfast_core::{
     AccountId, AcquireOutcome, Answer, Cancel, CancelSeveral, Command, Context, Effect, Event, EventKind, Incarnation,
     LockState, LocksCommand, NamespaceMessage, NamespaceRef, Owner, Path, Phase, Query, Reason, Refusal, Release,
@@ -117,7 +117,7 @@ struct Watching {
 
 /// Runs every command, and compares every answer and every state.
 pub(crate) fn replay(
-    shard: &str,
+    (shard, core): (&str, ShardCore),
     entries: &[Entry],
     restores: Vec<Restore>,
     twins: Vec<Twin>,
@@ -131,7 +131,7 @@ pub(crate) fn replay(
         })
         .collect();
     let mut watching = Watching {
-        core: ShardCore::new(Application::Locks, shard),
+        core,
         twins,
         look: Look::default(),
         steps: 0,

@@ -3,13 +3,23 @@
 
 use std::fmt;
 
+use holdfast_core::codec::DecodeError;
 use holdfast_core::shard::{Application, ShardCore};
-use holdfast_core::{Command, Context, Effect, Reply};
+use holdfast_core::{Bounds, Command, Context, Effect, Reply};
+
+/// A locks shard before its first entry.
+pub(crate) fn begin(shard: &str, bounds: Option<Bounds>) -> ShardCore {
+    match bounds {
+        None => ShardCore::new(Application::Locks, shard),
+        Some(bounds) => ShardCore::with_bounds(Application::Locks, shard, bounds),
+    }
+}
 
 /// A core that is replaced by what its snapshot restores to after every so-manieth step, also in the midst of an entry.
 pub(crate) struct Twin {
     core: ShardCore,
     shard: String,
+    bounds: Option<Bounds>,
     every: usize,
     /// Things get other numbers in memory then, drawn from this.
     renumbered: Option<u64>,
@@ -24,9 +34,17 @@ impl fmt::Display for Twin {
 }
 
 impl Twin {
-    pub(crate) fn new(shard: &str, every: usize, renumbered: Option<u64>) -> Self {
-        let core = ShardCore::new(Application::Locks, shard);
-        Self { core, shard: shard.to_owned(), every, renumbered, steps: 0 }
+    pub(crate) fn new(shard: &str, bounds: Option<Bounds>, every: usize, renumbered: Option<u64>) -> Self {
+        let core = begin(shard, bounds.clone());
+        Self { core, shard: shard.to_owned(), bounds, every, renumbered, steps: 0 }
+    }
+
+    fn restored(&self) -> Result<ShardCore, DecodeError> {
+        let (chunks, locks) = (self.core.snapshot(), Application::Locks);
+        match self.bounds.clone() {
+            None => ShardCore::restore(locks, &self.shard, &chunks),
+            Some(bounds) => ShardCore::restore_with_bounds(locks, &self.shard, &chunks, bounds),
+        }
     }
 
     /// The clock moves.
@@ -50,7 +68,7 @@ impl Twin {
         }
         self.steps += 1;
         if self.steps.is_multiple_of(self.every) {
-            match ShardCore::restore(Application::Locks, &self.shard, &self.core.snapshot()) {
+            match self.restored() {
                 Ok(core) => {
                     let numbered = self.renumbered.map(|seed| core.renumbered(seed.wrapping_add(self.steps as u64)));
                     self.core = numbered.unwrap_or(core);
