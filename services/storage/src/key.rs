@@ -10,6 +10,8 @@ pub(crate) enum Kind {
     PeerPin = 0x02,
     /// The longest leader lease that the node has met, in milliseconds; one per node.
     LongestLease = 0x03,
+    /// The highest rules that a replica of the node went by; one per node.
+    Rules = 0x04,
     /// Present from the first write of a replica until its data is destroyed.
     Replica = 0x10,
     Vote = 0x11,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
@@ -54,6 +54,8 @@ pub(crate) struct Inner {
     pub(crate) space: Space,
     store_id: String,
     found: Vec<u64>,
+    /// The highest rules that a replica went by.
+    pub(crate) rules: AtomicU16,
     /// Generation of the next snapshot of any replica.
     pub(crate) next_generation: AtomicU64,
     /// Held by a replica while it saves a snapshot; one at a time for each.
@@ -113,7 +115,7 @@ impl NodeStore {
     }
 
     fn assemble(engine: Box<dyn Engine>, recovered: Recovered) -> (Self, Committer) {
-        let Recovered { marker: Marker { store_id, .. }, replicas, next_generation } = recovered;
+        let Recovered { marker: Marker { store_id, .. }, replicas, next_generation, rules } = recovered;
         let mut found: Vec<u64> = replicas.keys().copied().collect();
         found.sort_unstable();
         let shared = Shared::new(engine);
@@ -123,6 +125,7 @@ impl NodeStore {
             space: Space::default(),
             store_id,
             found,
+            rules: AtomicU16::new(rules),
             next_generation: AtomicU64::new(next_generation),
             snapshots: Mutex::default(),
             piece_turn: tokio::sync::Mutex::default(),
@@ -193,6 +196,12 @@ impl NodeStore {
     pub async fn keep_longest_lease_ms(&self, ms: u64) -> Result<(), StorageError> {
         // It belongs to no replica.
         self.inner.commit(0, Operation::KeepLease { ms }).await
+    }
+
+    /// The highest rules that a replica of this node ever went by, as [`ReplicaStore::note_rules`] was told; 0 before any
+    /// did. A program that does not know them must not go on with the data.
+    pub fn highest_rules(&self) -> u16 {
+        self.inner.rules.load(Ordering::Relaxed)
     }
 
     /// The store of one replica; it need not have data yet.

@@ -32,6 +32,9 @@ impl Plan {
             Operation::KeepLease { ms } => {
                 return batch.put(key::of_node(Kind::LongestLease), &[&ms.to_be_bytes()]);
             }
+            Operation::NoteRules { rules } => {
+                return batch.put(key::of_node(Kind::Rules), &[&rules.to_be_bytes()]);
+            }
             Operation::Destroy => return self.destroy(batch, replica),
             Operation::Settle => return,
             _ => {}
@@ -61,7 +64,11 @@ impl Plan {
                 let old = key::of_generation(replica, 0);
                 batch.delete_range(old, key::of_generation(replica, *generation));
             }
-            Operation::PinPeer { .. } | Operation::KeepLease { .. } | Operation::Destroy | Operation::Settle => {}
+            Operation::PinPeer { .. }
+            | Operation::KeepLease { .. }
+            | Operation::NoteRules { .. }
+            | Operation::Settle
+            | Operation::Destroy => {}
         }
     }
 

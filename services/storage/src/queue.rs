@@ -54,6 +54,9 @@ pub(crate) enum Operation {
     KeepLease {
         ms: u64,
     },
+    NoteRules {
+        rules: u16,
+    },
     /// Changes nothing: done when everything before is.
     Settle,
 }
@@ -67,7 +70,7 @@ impl Operation {
             Self::SaveMeta { value, .. } => value.len(),
             Self::SavePieces { pieces, .. } => pieces.iter().map(|piece| piece.bytes.len()).sum(),
             Self::PinPeer { store_id } => store_id.len(),
-            Self::Truncate { .. } | Self::Destroy | Self::KeepLease { .. } | Self::Settle => 0,
+            Self::Truncate { .. } | Self::Destroy | Self::KeepLease { .. } | Self::NoteRules { .. } | Self::Settle => 0,
         };
         payload + OPERATION_OVERHEAD
     }

@@ -18,6 +18,8 @@ pub(crate) struct Recovered {
     pub(crate) replicas: HashMap<u64, Option<u64>>,
     /// Above every generation of a snapshot that is or was being written.
     pub(crate) next_generation: u64,
+    /// The highest rules that a replica went by; 0 before any did.
+    pub(crate) rules: u16,
 }
 
 /// The current snapshot of a replica.
@@ -52,7 +54,14 @@ pub(crate) fn recover(
     if !leftovers.is_empty() {
         engine.write_synced(&leftovers)?;
     }
-    Ok(Recovered { marker, replicas, next_generation })
+    let rules = match read(engine, &key::of_node(Kind::Rules), None)? {
+        Some(stored) => {
+            let rules = <[u8; 2]>::try_from(&stored[..]);
+            rules.map(u16::from_be_bytes).map_err(|_| StorageError::corrupt(engine.place(), "a bad record of rules"))?
+        }
+        None => 0,
+    };
+    Ok(Recovered { marker, replicas, next_generation, rules })
 }
 
 fn owner(

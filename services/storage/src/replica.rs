@@ -71,6 +71,14 @@ impl ReplicaStore {
         self.submit(Operation::SaveMeta { name: key, value }, done);
     }
 
+    /// The replica goes by these rules: remembered for the whole data directory, unless higher ones are already.
+    pub fn note_rules(&self, rules: u16) {
+        if self.inner.rules.fetch_max(rules, Ordering::Relaxed) < rules {
+            // A failure poisons the store, which ends the node.
+            self.submit(Operation::NoteRules { rules }, Box::new(|_| {}));
+        }
+    }
+
     /// A named value.
     ///
     /// # Errors
