@@ -92,6 +92,16 @@ impl ClusterConfig {
         Ok(next)
     }
 
+    /// The next version, in which shards may be raised to those rules.
+    ///
+    /// # Errors
+    /// When higher ones were allowed already.
+    pub fn allow_rules(&self, rules: u16) -> Result<Self, ConfigError> {
+        let next = Self { rules: Some(rules), ..self.next_version()? };
+        self.check_successor(&next)?;
+        Ok(next)
+    }
+
     /// Every shard, application by application.
     pub fn shards(&self) -> impl Iterator<Item = &Shard> {
         self.applications.iter().flat_map(|application| &application.shards)

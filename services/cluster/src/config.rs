@@ -22,6 +22,10 @@ pub struct ClusterConfig {
     /// the config are all that were ever used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_replica_id: Option<u64>,
+    /// The highest rules that shards may be raised to, once every one of their replicas knows them. When absent shards go
+    /// on by the rules of their logs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rules: Option<u16>,
 }
 
 /// A process that keeps replicas.

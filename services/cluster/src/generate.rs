@@ -19,6 +19,7 @@ impl ClusterConfig {
             nodes: nodes.into_iter().map(|(id, address)| Node { id, address }).collect(),
             applications: Vec::new(),
             next_replica_id: None,
+            rules: None,
         };
         crate::validate::check_size(&config.nodes, shards_per_application, replication_factor)?;
 

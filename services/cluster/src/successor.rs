@@ -6,7 +6,7 @@ use crate::{Application, ClusterConfig, ConfigError, Shard};
 
 impl ClusterConfig {
     /// Checks that `next` may follow this config: it is valid, its version is higher, no replica id comes back for
-    /// another shard or node, and every shard keeps its application and its keys (nothing moves keys between shards, so
+    /// another shard or node, rules don't go back, and every shard keeps its application and its keys (nothing moves keys between shards, so
     /// a changed bound would lose what is stored under them).
     ///
     /// Places in errors are those of `next`, or of this config for what is missing there.
@@ -22,6 +22,7 @@ impl ClusterConfig {
                 format!("set it to {} or more", self.version + 1),
             ));
         }
+        self.check_rules(next)?;
         self.check_shards_stay(next)?;
         self.check_replicas_stay(next)?;
         self.check_new_replicas(next)
@@ -55,6 +56,19 @@ impl ClusterConfig {
             }
         }
         Ok(())
+    }
+
+    /// Shards may have been raised to what was allowed, and never go back.
+    fn check_rules(&self, next: &Self) -> Result<(), ConfigError> {
+        if next.rules >= self.rules {
+            return Ok(());
+        }
+        let shown = |rules: Option<u16>| rules.map_or("missing".to_owned(), |rules| rules.to_string());
+        Err(ConfigError::invalid(
+            "rules",
+            format!("is {}, and was {}", shown(next.rules), shown(self.rules)),
+            format!("set it to {} or more: rules never go back", shown(self.rules)),
+        ))
     }
 
     fn check_shards_stay(&self, next: &Self) -> Result<(), ConfigError> {
@@ -209,6 +223,18 @@ mod tests {
         let mut forgetful = undone.clone();
         (forgetful.version, forgetful.next_replica_id) = (undone.version + 1, None);
         assert_eq!(undone.check_successor(&forgetful).unwrap_err().place(), Some("next_replica_id"));
+    }
+
+    #[test]
+    fn allowed_rules_rise_and_are_never_taken_back() {
+        let second = first().allow_rules(2).unwrap();
+        assert_eq!(second.rules, Some(2));
+        assert_eq!(second.allow_rules(1).unwrap_err().place(), Some("rules"));
+        let forgetful = ClusterConfig { version: second.version + 1, rules: None, ..second.clone() };
+        let message = second.check_successor(&forgetful).unwrap_err().to_string();
+        assert!(message.contains("never go back"), "{message}");
+        assert_eq!(second.allow_rules(3).unwrap().rules, Some(3));
+        assert_eq!(place(|next| next.rules = Some(0)), "rules");
     }
 
     #[test]

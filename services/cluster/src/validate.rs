@@ -33,6 +33,9 @@ impl ClusterConfig {
                 "start at 1 and raise it with each change",
             ));
         }
+        if self.rules == Some(0) {
+            return Err(ConfigError::invalid("rules", "is 0", "the first rules are 1; leave it out to change nothing"));
+        }
         check_nodes(&self.nodes)?;
         check_applications(&self.applications)?;
         let mut seen = Seen::default();
