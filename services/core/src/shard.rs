@@ -158,6 +158,11 @@ impl ShardCore {
                 core.state_mut().outbox.confirm(numbers);
                 Ok((Answer::Done, None))
             }
+            #[cfg(feature = "extra-command")]
+            (core, Command::Extra) => {
+                core.state_mut().next_revision();
+                Ok((Answer::Done, None))
+            }
             (Self::Accounts(core), Command::Accounts(command)) => core.apply(context, command),
             (Self::Namespaces(core), Command::Namespaces(command)) => core.apply(context, command),
             (Self::Locks(core), Command::Locks(command)) => core.apply(context, command),

@@ -20,7 +20,7 @@ use crate::shard::Application;
 use crate::shard_state::{Handled, ShardState};
 use crate::{
     Account, AccountChange, AccountId, AccountMessage, AccountsCommand, ApiKey, Command, Context, NamespacesCommand,
-    Refusal, RequestId, Revision, shard_key,
+    Refusal, RequestId, Revision, Rules, shard_key,
 };
 use changes::Changes;
 
@@ -66,7 +66,7 @@ impl AccountsCore {
             AccountsCommand::Create { request_id, id, email, full_name, max_number_of_namespaces, limits } => {
                 let new = create::NewAccount {
                     id: *id,
-                    email: normalized_email(email),
+                    email: kept_email(email, context.rules),
                     full_name: full_name.clone(),
                     max_number_of_namespaces: *max_number_of_namespaces,
                     limits: limits.clone(),
@@ -136,8 +136,8 @@ impl AccountsCore {
     }
 }
 
-/// The form in which e-mails are compared and kept. The tables of letters are the standard library's of this build:
-/// only letters that are newer than the oldest build in a cluster could be told apart differently.
-fn normalized_email(email: &str) -> String {
-    email.trim().to_lowercase()
+/// The form in which e-mails are compared and kept: that in which gateways send them, trimmed and lower-cased. By the first
+/// rules it is made here once more, though the tables of letters are those of the build.
+fn kept_email(email: &str, rules: Rules) -> String {
+    if rules >= Rules::TWO { email.to_owned() } else { email.trim().to_lowercase() }
 }

@@ -5,7 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{AccountId, AccountStatus, ApiKey, Audited, Incarnation, Limits, LocksCommand, NamespaceRef, RequestId};
+use super::{
+    AccountId, AccountStatus, ApiKey, Audited, Incarnation, Limits, LocksCommand, NamespaceRef, RequestId, Rules,
+};
 
 /// What is written to a shard's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +25,9 @@ pub enum Command {
     },
     /// Any of these, with who gave it. Answers as that one.
     Audited(Audited),
+    /// Raises the revision. Only in a build that is tested beside one that does not know it. Answers `Done`.
+    #[cfg(feature = "extra-command")]
+    Extra,
 }
 
 impl Command {
@@ -31,6 +36,18 @@ impl Command {
         match self {
             Self::Audited(audited) => audited.command.inner(),
             command => command,
+        }
+    }
+
+    /// The first rules by which it can be applied. By lower ones some program may not know it, or mean something else.
+    pub fn min_rules(&self) -> Rules {
+        match self.inner() {
+            Self::Locks(command) => command.min_rules(),
+            Self::Accounts(_) | Self::Namespaces(_) | Self::OutboxConfirm { .. } => Rules::ONE,
+            // What is inside is no such one.
+            Self::Audited(_) => Rules::ONE,
+            #[cfg(feature = "extra-command")]
+            Self::Extra => Rules::HIGHEST,
         }
     }
 }
@@ -44,7 +61,7 @@ pub enum AccountsCommand {
         request_id: RequestId,
         /// Drawn by the gateway.
         id: AccountId,
-        /// Trimmed and lower-cased by the core.
+        /// Trimmed and lower-cased by the gateway; by the first rules also by the core.
         email: String,
         /// As given.
         full_name: String,

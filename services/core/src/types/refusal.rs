@@ -64,7 +64,7 @@ pub enum Refusal {
         /// Where to go on.
         now: Revision,
     },
-    /// The bytes are not a command of this kind of shard, or come from a newer version.
-    #[error("not a command that this version of the shard knows: {0}")]
+    /// It is for another kind of shard.
+    #[error("not for this kind of shard: {0}")]
     Malformed(String),
 }

@@ -14,13 +14,18 @@ impl Rules {
     /// As before there were versions. Of the calls that wait for one request, or were granted it, only the newest
     /// counts: whoever gives that one up ends the place or the hold of all.
     pub const ONE: Self = Self(1);
-    /// Every call whose caller may still count on the place or the hold counts: it ends with the last of them.
+    /// Every call whose caller may still count on the place or the hold counts: it ends with the last of them. E-mails are
+    /// kept as gateways send them.
     pub const TWO: Self = Self(2);
 
     /// The oldest rules that this build can apply.
     pub const LOWEST: Self = Self::ONE;
     /// The newest rules that this build can apply.
+    #[cfg(not(feature = "extra-command"))]
     pub const HIGHEST: Self = Self::TWO;
+    /// The newest rules that this build can apply: one more than others, with one command more, to be tested beside them.
+    #[cfg(feature = "extra-command")]
+    pub const HIGHEST: Self = Self(3);
 
     /// Whether this build can apply entries of these rules.
     pub fn are_supported(self) -> bool {

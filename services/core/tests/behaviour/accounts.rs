@@ -3,7 +3,7 @@
 use holdfast_core::shard::{Application, ShardCore};
 use holdfast_core::{
     Account, AccountChange, AccountId, AccountMessage, AccountStatus, AccountsCommand, Answer, ApiKey, Bounds, Command,
-    Limits, NamespacesCommand, Query, Refusal, Rules, Scopes, shard_key,
+    Context, Limits, NamespacesCommand, Query, Refusal, Rules, Scopes, shard_key,
 };
 
 use crate::support::{at, request_id};
@@ -87,6 +87,17 @@ fn an_account_is_created_with_its_email_trimmed_and_lower_cased() {
     assert_eq!((made.created_at_ms, made.updated_at_ms), (at(1).wall_ms, at(1).wall_ms));
     assert_eq!(made.revision, core.revision());
     assert_eq!(core.query(0, &Query::Account { id: AccountId(5) }).outcome, Ok(Answer::Account(made)));
+}
+
+#[test]
+fn by_rules_2_an_email_is_kept_as_the_gateway_sends_it() {
+    let mut core = core();
+    let context = Context { rules: Rules::TWO, ..at(1) };
+    core.advance(&context);
+    match core.apply(&context, &create(1, 5, "Ann@Example.com")).outcome {
+        Ok(Answer::Account(made)) => assert_eq!(made.email, "Ann@Example.com"),
+        other => panic!("not an account: {other:?}"),
+    }
 }
 
 #[test]
