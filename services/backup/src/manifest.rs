@@ -42,10 +42,22 @@ pub struct ShardFile {
     pub term: u64,
     /// The index of that entry.
     pub index: u64,
+    /// The rules by which the shard applies its next entry; 1 in a backup of before there were others.
+    #[serde(default = "first_rules", skip_serializing_if = "are_first")]
+    pub rules: u16,
     /// The first key that the shard owns.
     pub lower_bound: u32,
     /// The last key that the shard owns.
     pub upper_bound: u32,
+}
+
+fn first_rules() -> u16 {
+    1
+}
+
+/// They are left out, as they were before there were others: the checksum of the manifest is of its text.
+fn are_first(rules: &u16) -> bool {
+    *rules == first_rules()
 }
 
 /// The manifest as it is written: with the checksum of its own text.

@@ -13,6 +13,7 @@ fn about(shard: &str) -> ShardFile {
         bytes: 0,
         sha256: String::new(),
         term: 3,
+        rules: 1,
         index: 17,
         lower_bound: 0,
         upper_bound: u32::MAX,

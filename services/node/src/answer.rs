@@ -24,6 +24,7 @@ pub(crate) async fn answer(
 ) -> Option<Answer> {
     let deadline = received + Duration::from_millis(call.deadline_ms.into());
     let until = deadline.min(received + Duration::from_millis(call.hold_ms.into()));
+    let rules = replica.map_or(0, |replica| replica.group.rules().into());
     let outcome = match (replica, call.body, caller) {
         (None, ..) => Outcome::NotProposed(format!("replica {} is not on this node", call.replica)),
         (Some(_), None, _) => Outcome::NotProposed("the call has neither a command nor a query".into()),
@@ -31,14 +32,14 @@ pub(crate) async fn answer(
         (Some(replica), Some(Body::Command(bytes)), Some(caller)) => {
             let waiting = Waiting { replica, term: call.term, caller, poll_ends: until, deadline };
             let (outcome, attempt) = may_wait(waiting, bytes).await?;
-            return Some(Answer { id: call.id, outcome: Some(outcome), attempt });
+            return Some(Answer { id: call.id, outcome: Some(outcome), attempt, rules });
         }
         (Some(replica), Some(Body::Query(bytes)), caller) => query(replica, &bytes, caller, until, deadline).await,
         (Some(replica), Some(Body::Follow(bytes)), Some(caller)) => follow(replica, &bytes, caller, deadline).await,
         (Some(_), Some(Body::Follow(_)), None) => Outcome::NotProposed("a follow has no caller".into()),
     };
     tracing::debug!(took_ms = received.elapsed().as_millis() as u64, "a call is answered");
-    Some(Answer { id: call.id, outcome: Some(outcome), attempt: 0 })
+    Some(Answer { id: call.id, outcome: Some(outcome), attempt: 0, rules })
 }
 
 /// Whether other answers to the call may come before the last one.
@@ -73,6 +74,7 @@ pub(crate) fn refused(error: ProposeError) -> Outcome {
     match error {
         ProposeError::NotLeader(not_leader) => redirect(not_leader),
         ProposeError::NotProposed(reason) => Outcome::NotProposed(reason.into()),
+        ProposeError::NotUnderstood(reason) => Outcome::NotProposed(reason),
         ProposeError::Unknown(reason) => Outcome::Unknown(reason.into()),
     }
 }

@@ -39,7 +39,7 @@ impl Caller {
     }
 
     async fn say(&self, outcome: Outcome) -> bool {
-        let answer = Answer { id: self.call, outcome: Some(outcome), attempt: 0 };
+        let answer = Answer { id: self.call, outcome: Some(outcome), ..Answer::default() };
         self.answers.send(answer).await.is_ok()
     }
 }

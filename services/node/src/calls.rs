@@ -61,7 +61,7 @@ pub(crate) async fn serve(
             if may_be_held(&call) {
                 let Some(gone) = held.begin(call.id) else {
                     let outcome = Outcome::NotProposed("too many calls of this connection are held back".into());
-                    let _ = answers.send(Answer { id: call.id, outcome: Some(outcome), attempt: 0 }).await;
+                    let _ = answers.send(Answer { id: call.id, outcome: Some(outcome), ..Answer::default() }).await;
                     continue;
                 };
                 let caller = Caller { call: call.id, answers, gone, cut_off: cut_off.clone() };
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     fn reply(id: u64, bytes: usize) -> Answer {
-        Answer { id, outcome: Some(Outcome::Reply(Bytes::from(vec![0; bytes]))), attempt: 0 }
+        Answer { id, outcome: Some(Outcome::Reply(Bytes::from(vec![0; bytes]))), ..Answer::default() }
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use holdfast_cluster::ConfigError;
-use holdfast_replication::ReplicationError;
+use holdfast_replication::{KnownRules, ReplicationError};
 use holdfast_storage::StorageError;
 
 use crate::restore::RestoreError;
@@ -41,6 +41,19 @@ pub enum NodeError {
         address: String,
         /// The system's reason.
         reason: io::Error,
+    },
+    /// The data was written by a later release.
+    #[error(
+        "{}: its data goes by rules {seen}, and this program knows rules {known}; start the node with the release that \
+         it ran before, or a later one", data_dir.display()
+    )]
+    LaterRules {
+        /// Where.
+        data_dir: PathBuf,
+        /// The highest rules that a replica here went by.
+        seen: u16,
+        /// Those that this program knows.
+        known: KnownRules,
     },
     /// The data directory is refused.
     #[error(transparent)]

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use holdfast_core::{Command, LocksCommand, NamespaceMessage, NamespaceRef, codec};
-use holdfast_replication::{MachineFailure, Step};
+use holdfast_replication::{MachineError, MachineFailure, Step};
 use holdfast_supervise::Panicked;
 
 /// Longest text of a command, in bytes.
@@ -15,6 +15,12 @@ pub(crate) fn of_panic(step: Step, commands: &[Bytes], panicked: Panicked) -> Ma
         Step::Command(number) => commands.get(number as usize).map(|bytes| describe(bytes)).unwrap_or_default(),
     };
     MachineFailure { step, namespace, command, message: panicked.to_string(), backtrace: panicked.backtrace }
+}
+
+/// A command that can't be read.
+pub(crate) fn of_unread(number: u32, bytes: &[u8], error: MachineError) -> MachineFailure {
+    let (namespace, command) = describe(bytes);
+    MachineFailure { step: Step::Command(number), namespace, command, message: error.0, backtrace: String::new() }
 }
 
 /// The machine has failed before.

@@ -47,6 +47,7 @@ fn take(replica: &Replica) {
     of_shard("holdfast_waiting_requests", if_leader(kept.waits));
     of_shard("holdfast_sessions", if_leader(kept.sessions));
     of_shard("holdfast_queued_commands", if_leader(status.queued_commands));
+    of_shard("holdfast_shard_rules", f64::from(status.rules));
     of_shard("holdfast_apply_lag_entries", status.committed_index.saturating_sub(status.applied_index) as f64);
     of_shard("holdfast_snapshot_lag_entries", status.applied_index.saturating_sub(status.snapshot_index) as f64);
     of_shard("holdfast_snapshot_age_seconds", status.snapshot_age.as_secs_f64());
@@ -66,6 +67,7 @@ pub(crate) fn forget(shard: &str) {
         "holdfast_waiting_requests",
         "holdfast_sessions",
         "holdfast_queued_commands",
+        "holdfast_shard_rules",
         "holdfast_apply_lag_entries",
         "holdfast_snapshot_lag_entries",
         "holdfast_snapshot_age_seconds",
@@ -88,6 +90,7 @@ fn describe() {
     describe_gauge!("holdfast_waiting_requests", "Requests in queues of locks, as the leader has them.");
     describe_gauge!("holdfast_sessions", "Sessions, as the leader has them.");
     describe_gauge!("holdfast_queued_commands", "Commands that wait at the leader for their log entry.");
+    describe_gauge!("holdfast_shard_rules", "The rules by which the replica applies its next entry.");
     describe_gauge!("holdfast_apply_lag_entries", "Entries that are committed and not applied yet.");
     describe_gauge!("holdfast_replica_lag_entries", "Entries that a follower is behind, as the leader knows.");
     describe_gauge!("holdfast_snapshot_lag_entries", "Entries applied since the latest snapshot.");

@@ -33,6 +33,8 @@ mod replica;
 mod restore;
 mod revival;
 mod router;
+#[cfg(test)]
+mod rules_tests;
 mod serve;
 mod service;
 mod status;

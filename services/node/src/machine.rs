@@ -7,7 +7,7 @@ use bytes::Bytes;
 use holdfast_core::locks::Footprint;
 use holdfast_core::outbox::Outgoing;
 use holdfast_core::shard::{Application, PendingReply, ShardCore};
-use holdfast_core::{Bounds, Command, Context, Query, Refusal, Reply, Rules, codec};
+use holdfast_core::{Bounds, Command, Context, Query, Reply, Rules, codec};
 use holdfast_plant::{Plant, is_planted, panics_at};
 use holdfast_replication::{Frozen, Machine, MachineError, MachineFailure, Replies, Stamp, Step};
 use holdfast_supervise::catch;
@@ -58,7 +58,7 @@ pub struct ShardMachine {
 struct Inner {
     /// Nothing once an entry could not be applied to its end: a state that is half changed answers nobody.
     core: Option<ShardCore>,
-    /// Those of the last entry.
+    /// Those of the next entry.
     rules: Rules,
     table: Option<Table>,
     /// The clock of the last applied entry, once there is no state any more.
@@ -189,35 +189,22 @@ impl ShardMachine {
         &self,
         (core, table): (&mut ShardCore, &mut Option<Table>),
         step: &Cell<Step>,
-        (stamp, context): (Stamp, Context),
-        commands: &[Bytes],
+        stamp: Stamp,
+        (commands, read): (&[Bytes], Vec<Command>),
         replies: Replies,
     ) -> Vec<Bytes> {
         let encodes = replies == Replies::Wanted || self.observer.is_some();
+        let context = Context { now_ms: stamp.now_ms, wall_ms: stamp.wall_ms, rules: Rules(stamp.rules) };
         panics_at("apply");
-        if let Some(table) = table.as_mut() {
-            table.go_by(context.rules);
-        }
         core.advance(&context);
-        let replies = commands.iter().zip(0..).map(|(bytes, number)| {
+        let replies = read.into_iter().zip(0..).map(|(command, number)| {
             step.set(Step::Command(number));
             panics_at("apply");
-            let reply = match codec::decode::<Command>(bytes) {
-                Ok(command) => {
-                    let command = planted::command(core, command);
-                    let reply = core.apply(&context, &command);
-                    if let Some(table) = table.as_mut() {
-                        table.replied(&command, &reply);
-                    }
-                    reply
-                }
-                // The same on every replica, so it is a refusal like any other.
-                Err(error) => Reply {
-                    outcome: Err(Refusal::Malformed(error.to_string())),
-                    clock_ms: core.clock_ms(),
-                    awaits_outbox: None,
-                },
-            };
+            let command = planted::command(core, command);
+            let reply = core.apply(&context, &command);
+            if let Some(table) = table.as_mut() {
+                table.replied(&command, &reply);
+            }
             if encodes { Bytes::from(codec::encode(&reply)) } else { Bytes::new() }
         });
         let replies: Vec<Bytes> = replies.collect();
@@ -257,15 +244,36 @@ fn signals_of(core: &ShardCore) -> Signals {
     }
 }
 
+/// Reads a command that is to be applied by those rules.
+///
+/// # Errors
+/// When this program does not know it, or those rules don't: nobody can apply it as all others do.
+fn read(rules: Rules, bytes: &[u8]) -> Result<Command, MachineError> {
+    let command: Command =
+        codec::decode(bytes).map_err(|error| MachineError(format!("a command can't be read: {error}")))?;
+    let needs = command.min_rules();
+    if needs > rules {
+        return Err(MachineError(format!("a command belongs to rules {needs}, and the shard goes by rules {rules}")));
+    }
+    Ok(command)
+}
+
+fn read_all(rules: Rules, commands: &[Bytes]) -> Result<Vec<Command>, MachineFailure> {
+    let reading = commands.iter().zip(0..);
+    reading
+        .map(|(bytes, number)| read(rules, bytes).map_err(|error| failure::of_unread(number, bytes, error)))
+        .collect()
+}
+
 impl Machine for ShardMachine {
     fn apply(&self, stamp: Stamp, commands: &[Bytes], replies: Replies) -> Result<Vec<Bytes>, MachineFailure> {
-        let context = Context { now_ms: stamp.now_ms, wall_ms: stamp.wall_ms, rules: Rules::ONE };
+        // All are read before the first is applied, so that a replica that stops is as it was before the entry.
+        let read = read_all(Rules(stamp.rules), commands)?;
         let mut inner = self.inner.lock();
-        let Inner { core, rules, table, .. } = &mut *inner;
-        *rules = context.rules;
-        let (step, times) = (Cell::new(Step::Due), (stamp, context));
+        let Inner { core, table, .. } = &mut *inner;
+        let step = Cell::new(Step::Due);
         let Some(core) = core else { return Err(failure::of_nothing()) };
-        match catch(|| self.apply_under_lock((&mut *core, &mut *table), &step, times, commands, replies)) {
+        match catch(|| self.apply_under_lock((&mut *core, &mut *table), &step, stamp, (commands, read), replies)) {
             Ok(replies) => {
                 let signals = signals_of(core);
                 drop(inner);
@@ -281,6 +289,18 @@ impl Machine for ShardMachine {
                 self.fail(&mut inner);
                 Err(failure::of_panic(step.get(), commands, panicked))
             }
+        }
+    }
+
+    fn check(&self, rules: u16, command: &[u8]) -> Result<(), MachineError> {
+        read(Rules(rules), command).map(|_| ())
+    }
+
+    fn go_by(&self, rules: u16) {
+        let mut inner = self.inner.lock();
+        inner.rules = Rules(rules);
+        if let Some(table) = inner.table.as_mut() {
+            table.go_by(Rules(rules));
         }
     }
 

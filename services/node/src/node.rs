@@ -10,7 +10,7 @@ use futures::future::join_all;
 use holdfast_auth::ServiceSigner;
 use holdfast_cluster::{ClusterConfig, ShardMap};
 use holdfast_proto::internal::StatusAnswer;
-use holdfast_replication::{DialError, Dialer, Host, HostOptions, Peer};
+use holdfast_replication::{DialError, Dialer, Host, HostOptions, KnownRules, Peer};
 use holdfast_routing::{ConnectError, Connector, Router, RoutingOptions};
 use holdfast_storage::{NodeStore, StorageError};
 use holdfast_supervise::{Owner, TaskSet};
@@ -64,6 +64,8 @@ pub(crate) struct Shared {
     pub(crate) credentials: Arc<ServiceCredentials>,
     pub(crate) connections: Connections,
     pub(crate) host: Host,
+    /// Those that this program knows.
+    pub(crate) rules: KnownRules,
     pub(crate) delivery: Delivery,
     pub(crate) replicas: RwLock<HashMap<u64, Arc<Replica>>>,
     /// Those that don't run with this release.
@@ -130,6 +132,10 @@ impl Node {
         connector: Arc<dyn Connector>,
         kept: Kept,
     ) -> Result<Self, NodeError> {
+        let (known, seen) = (options.rules, store.highest_rules());
+        if seen > known.highest {
+            return Err(NodeError::LaterRules { data_dir: options.data_dir.clone(), seen, known });
+        }
         let cluster_id = options.cluster_secret.cluster_id();
         let process = format!("node {}", options.node_id);
         let credentials = Arc::new(ServiceCredentials::new(&options.cluster_secret, &process));
@@ -138,6 +144,8 @@ impl Node {
             node: options.node_id.clone(),
             cluster_id,
             replicas,
+            rules: known,
+            allowed_rules: map.config().rules,
             peers: peers(&map, &options.node_id),
             restored_from: kept.restored_from,
             store: store.clone(),
@@ -158,6 +166,7 @@ impl Node {
             credentials,
             connections: Connections::default(),
             host,
+            rules: known,
             delivery: Delivery::new(router, map),
             replicas: RwLock::default(),
             left_out: RwLock::default(),

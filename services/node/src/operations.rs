@@ -108,7 +108,8 @@ impl OperationsService for OperationsServer {
             BackupError::NotLeader(_) => Status::failed_precondition(error.to_string()),
             BackupError::NotMade(_) => Status::unavailable(error.to_string()),
         })?;
-        let head = BackUpHead { shard: replica.group.shard().to_owned(), term: backup.term, index: backup.index };
+        let (shard, rules) = (replica.group.shard().to_owned(), backup.rules.into());
+        let head = BackUpHead { shard, term: backup.term, index: backup.index, rules };
         let (parts, stream) = mpsc::channel(PARTS_AHEAD);
         brief("operation", async move {
             let head = BackUpPart { head: Some(head), chunk: bytes::Bytes::new() };

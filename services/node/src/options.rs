@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use holdfast_auth::ClusterSecret;
 use holdfast_cluster::ClusterConfig;
-use holdfast_core::Bounds;
-use holdfast_replication::{LogLimits, Reads, Timing, WallClock};
+use holdfast_core::{Bounds, Rules};
+use holdfast_replication::{KnownRules, LogLimits, Reads, Timing, WallClock};
 use holdfast_storage::Identity;
 
 /// Enough for what is under way and for RocksDB's housekeeping: its log and memtables alone may take 100 MiB.
@@ -33,6 +33,8 @@ pub struct NodeOptions {
     pub keep_entries: u64,
     /// The same in bytes; whichever limit is met first counts.
     pub log_limits: LogLimits,
+    /// The rules that this program knows. Fewer than it does: for tests of two releases in one cluster.
+    pub rules: KnownRules,
     /// Bounds that are no rules', for tests: the same on every node of the cluster.
     pub bounds: Option<Bounds>,
     /// The wall clock that is stored with grants for display.
@@ -60,6 +62,7 @@ impl NodeOptions {
             snapshot_after: 10_000,
             keep_entries: 2_000,
             log_limits: LogLimits::default(),
+            rules: KnownRules { lowest: Rules::LOWEST.0, highest: Rules::HIGHEST.0 },
             bounds: None,
             wall_clock: WallClock::default(),
             release: env!("CARGO_PKG_VERSION").to_owned(),

@@ -30,7 +30,7 @@ pub(crate) fn command(core: &ShardCore, mut command: Command) -> Command {
 pub(crate) fn query(core: &ShardCore, clock_ms: u64, query: &Query) -> PendingReply {
     if is_planted(Plant::RunningClock) {
         let mut ahead = core.clone();
-        ahead.advance(&Context { now_ms: clock_ms, wall_ms: 0, rules: Rules::ONE });
+        ahead.advance(&Context { now_ms: clock_ms, wall_ms: 0, rules: Rules::HIGHEST });
         return ahead.begin_query(clock_ms, query);
     }
     core.begin_query(clock_ms, query)
@@ -46,7 +46,7 @@ pub(crate) fn to_save(core: &ShardCore) -> Cow<'_, ShardCore> {
     for WaitLease { namespace, wait, .. } in leases {
         let (owner, request_id, claims, attempt) = (wait.owner, wait.request_id, wait.claims, wait.attempt);
         let cancel = Cancel { namespace, owner, request_id, claims, attempt };
-        let context = Context { now_ms: without.clock_ms(), wall_ms: 0, rules: Rules::ONE };
+        let context = Context { now_ms: without.clock_ms(), wall_ms: 0, rules: Rules::HIGHEST };
         without.apply(&context, &Command::Locks(LocksCommand::Cancel(cancel)));
     }
     Cow::Owned(without)

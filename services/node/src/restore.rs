@@ -11,7 +11,7 @@ use bytes::Bytes;
 use holdfast_backup::{Backup, BackupError};
 use holdfast_cluster::{ReplicaPlace, ShardMap};
 use holdfast_core::shard::ShardCore;
-use holdfast_replication::{Seed, seed};
+use holdfast_replication::{KnownRules, Seed, seed};
 use holdfast_storage::NodeStore;
 
 use crate::error::NodeError;
@@ -50,6 +50,19 @@ pub enum RestoreError {
         /// Its keys in the config.
         config: String,
     },
+    /// The backup was made by a later release, or by one that is too old.
+    #[error(
+        "shard {shard} of the backup goes by rules {rules}, and this program knows rules {known}; restore it with the \
+         release that made it, or a later one"
+    )]
+    OtherRules {
+        /// The shard.
+        shard: String,
+        /// The rules by which it goes on.
+        rules: u16,
+        /// Those that this program knows.
+        known: KnownRules,
+    },
     /// A state can't be read.
     #[error("the state of shard {shard} can't be read: {reason}; use the version that made the backup")]
     Unreadable {
@@ -87,7 +100,7 @@ pub async fn restore(options: &NodeOptions, from: &Path) -> Result<(), NodeError
     begin(dir, id)?;
     let map = shard_map(stored_config::latest(dir, options.cluster_config.clone())?, &options.node_id)?;
     let store = NodeStore::open(dir, &options.identity())?;
-    let restored = seed_all(&map, &options.node_id, &backup, &store).await;
+    let restored = seed_all(&map, options, &backup, &store).await;
     store.close().await;
     let replicas = restored?;
     let (pending, done) = (dir.join(PENDING), dir.join(DONE));
@@ -140,8 +153,13 @@ fn begin(dir: &Path, id: &str) -> Result<(), RestoreError> {
     write().map_err(failed(&pending))
 }
 
-async fn seed_all(map: &ShardMap, node: &str, backup: &Backup, store: &NodeStore) -> Result<usize, NodeError> {
-    let places = map.replicas_of_node(node);
+async fn seed_all(
+    map: &ShardMap,
+    options: &NodeOptions,
+    backup: &Backup,
+    store: &NodeStore,
+) -> Result<usize, NodeError> {
+    let places = map.replicas_of_node(&options.node_id);
     for place in &places {
         let about = backup.about(&place.shard.id).map_err(RestoreError::from)?;
         let (theirs, ours) =
@@ -151,6 +169,10 @@ async fn seed_all(map: &ShardMap, node: &str, backup: &Backup, store: &NodeStore
             let shard = place.shard.id.clone();
             return Err(RestoreError::OtherShard { shard, backup: keys(theirs), config: keys(ours) }.into());
         }
+        if !options.rules.has(about.rules) {
+            let (shard, rules, known) = (place.shard.id.clone(), about.rules, options.rules);
+            return Err(RestoreError::OtherRules { shard, rules, known }.into());
+        }
         let chunks = backup.chunks(about).map_err(RestoreError::from)?;
         let seeded = Seed {
             shard: place.shard.id.clone(),
@@ -158,6 +180,7 @@ async fn seed_all(map: &ShardMap, node: &str, backup: &Backup, store: &NodeStore
             members: place.shard.replicas.iter().map(|replica| replica.id).collect(),
             term: about.term,
             index: about.index,
+            rules: about.rules,
             chunks: raised(place, &chunks)?,
         };
         seed(&store.replica(place.replica.id), seeded).await?;

@@ -79,6 +79,8 @@ pub(crate) fn answer(shared: &Shared, with_digests: bool) -> StatusAnswer {
         config_version: shared.map().config().version,
         not_ready: not_ready(shared).unwrap_or_default(),
         replicas: replicas.chain(left_out).collect(),
+        lowest_rules: shared.rules.lowest.into(),
+        highest_rules: shared.rules.highest.into(),
     }
 }
 
@@ -128,6 +130,7 @@ fn status(replica: &Replica, with_digest: bool) -> ReplicaStatus {
         queued_commands: status.queued_commands as u64,
         voters: status.voters,
         learners: status.learners,
+        rules: status.rules.into(),
         poison: None,
     }
 }

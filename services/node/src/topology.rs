@@ -134,6 +134,7 @@ impl Shared {
         if let Some(data_dir) = &self.data_dir {
             stored_config::keep(data_dir.clone(), map.config().clone()).await?;
         }
+        self.host.allow_rules(map.config().rules);
         self.host.reconfigure(replica_ids(&map, &self.node_id), &peers(&map, &self.node_id)).await;
         self.delivery.router().reconfigure(map.as_ref().clone());
         self.map.send_replace(Arc::clone(&map));

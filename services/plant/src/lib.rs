@@ -62,6 +62,8 @@ pub enum Plant {
     RobbingCancel,
     /// A caller that goes away is not taken notice of unless its call is the newest.
     CancelByHighest,
+    /// A replica leaves an entry out that it can't read, and goes on.
+    UnknownCommandSkipped,
     /// A task of a leader that panics is gone for good, and nobody learns of it.
     PanicInDuties,
     /// So is one that forms entries.
@@ -95,6 +97,7 @@ impl Plant {
         Self::DeathByAddress,
         Self::RobbingCancel,
         Self::CancelByHighest,
+        Self::UnknownCommandSkipped,
         Self::PanicInDuties,
         Self::PanicInProposer,
         Self::PanicInApply,
@@ -125,6 +128,7 @@ impl Plant {
             Self::DeathByAddress => "death-by-address",
             Self::RobbingCancel => "robbing-cancel",
             Self::CancelByHighest => "cancel-by-highest",
+            Self::UnknownCommandSkipped => "unknown-command-skipped",
             Self::PanicInDuties => "panic-in-duties",
             Self::PanicInProposer => "panic-in-proposer",
             Self::PanicInApply => "panic-in-apply",
@@ -143,6 +147,7 @@ impl Plant {
             Self::LeaseByRelease => Some("leases::a_leader_with_a_longer_lease_than_its_voters_keeps_to_theirs"),
             Self::DeathOneWitness => Some("deaths::one_replica_whose_leaders_address_refuses_breaks_no_lease"),
             Self::DeathByAddress => Some("deaths::the_end_of_a_process_is_none_of_the_next_at_its_address"),
+            Self::UnknownCommandSkipped => Some("rules::a_command_that_a_replica_can_not_read_stops_it_and_no_other"),
             _ => None,
         }
     }

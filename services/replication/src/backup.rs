@@ -6,9 +6,11 @@ use bytes::Bytes;
 use openraft::async_runtime::watch::WatchReceiver;
 use tokio::time::{Instant, timeout_at};
 
+use crate::entry::FIRST_RULES;
 use crate::error::NotLeader;
 use crate::group::Group;
 use crate::lease::Reads;
+use crate::types::State;
 
 /// How long a snapshot may take to be made.
 const WITHIN: Duration = Duration::from_secs(25);
@@ -20,6 +22,8 @@ pub struct Backup {
     pub term: u64,
     /// Its index.
     pub index: u64,
+    /// The rules by which the next entry is applied.
+    pub rules: u16,
     /// As [`crate::Machine::freeze`] gives it.
     pub chunks: Vec<Bytes>,
 }
@@ -63,6 +67,7 @@ impl Group {
         let snapshot = made.ok_or_else(|| BackupError::NotMade("nothing was ever written".to_owned()))?;
         let last = snapshot.meta.last_log_id;
         let (term, index) = last.map_or((0, 0), |id| (id.leader_id.term, id.index));
-        Ok(Backup { term, index, chunks: snapshot.snapshot })
+        let State { group, chunks } = snapshot.snapshot;
+        Ok(Backup { term, index, rules: group.rules.unwrap_or(FIRST_RULES), chunks })
     }
 }

@@ -21,10 +21,14 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::applied::AppliedIndex;
-use crate::error::to_io;
+use crate::entry::{Body, EntryData, GroupCommand};
+use crate::error::{WireError, to_io};
 use crate::log_bytes::{LogBytes, LogLimits, Shortening};
 use crate::machine::{Frozen, Machine, MachineError, MachineFailure, Replies, Stamp};
-use crate::types::{Chunks, Entry, LogId, Snapshot, SnapshotMeta, StoredMembership, TypeConfig, decode, encode};
+use crate::rules::{GroupState, KnownRules};
+use crate::types::{
+    Entry, LogId, Snapshot, SnapshotMeta, State, StoredMembership, TypeConfig, decode_meta, encode_meta,
+};
 
 /// Applies committed entries, makes and installs snapshots.
 pub struct Driver {
@@ -35,6 +39,9 @@ pub struct Driver {
     membership: StoredMembership,
     established: watch::Sender<Established>,
     log_bytes: LogBytes,
+    known: KnownRules,
+    group: GroupState,
+    group_state: watch::Sender<GroupState>,
     broken: watch::Sender<Option<Broken>>,
     gone: CancellationToken,
     _goes: DropGuard,
@@ -49,6 +56,8 @@ pub(crate) struct Driven {
     pub(crate) snapshot_age: SnapshotAge,
     /// Becomes `Some` when the machine has failed.
     pub(crate) broken: watch::Receiver<Option<Broken>>,
+    /// What is replicated of the group itself.
+    pub(crate) group_state: watch::Receiver<GroupState>,
     snapshots: Snapshots,
     gone: CancellationToken,
 }
@@ -87,9 +96,8 @@ struct Snapshots {
     age: SnapshotAge,
 }
 
-/// Bytes of an entry besides its commands, and of a command besides its own, roughly.
-const ENTRY_BYTES: usize = 32;
-const COMMAND_BYTES: usize = 3;
+/// Bytes of an entry in the log besides its block, roughly.
+const ENTRY_BYTES: usize = 16;
 
 #[derive(Default)]
 struct Newest {
@@ -121,6 +129,7 @@ impl SnapshotAge {
 pub struct Builder {
     snapshots: Snapshots,
     meta: SnapshotMeta,
+    group: GroupState,
     frozen: Option<Result<Frozen, MachineError>>,
     log_bytes: LogBytes,
     /// Bytes of the log that it is of.
@@ -132,15 +141,18 @@ impl Driver {
     /// the highest term whose leader's first entry has been applied.
     ///
     /// # Errors
-    /// When the saved snapshot's description can't be read.
+    /// When the saved snapshot's description can't be read, or is of rules that are not among the known ones.
     pub fn new(
         machine: Arc<dyn Machine>,
         store: ReplicaStore,
         limits: LogLimits,
+        known: KnownRules,
     ) -> Result<(Self, watch::Receiver<Established>), io::Error> {
-        let meta: Option<SnapshotMeta> =
-            store.snapshot_meta().map_err(to_io)?.map(|bytes| decode(&bytes)).transpose()?;
-        let newest = Newest { last: meta.and_then(|meta| meta.last_log_id), is_over: false };
+        let saved = store.snapshot_meta().map_err(to_io)?.map(|bytes| decode_meta(&bytes)).transpose()?;
+        if let Some((_, group)) = &saved {
+            group.check(known).map_err(invalid)?;
+        }
+        let newest = Newest { last: saved.and_then(|(meta, _)| meta.last_log_id), is_over: false };
         let newest = Arc::new(Mutex::new(newest));
         let gone = CancellationToken::new();
         let (established, receiver) = watch::channel(Established::default());
@@ -152,6 +164,9 @@ impl Driver {
             membership: StoredMembership::default(),
             established,
             log_bytes: LogBytes::new(limits),
+            known,
+            group: GroupState::default(),
+            group_state: watch::Sender::default(),
             broken: watch::Sender::new(None),
             _goes: gone.clone().drop_guard(),
             gone,
@@ -165,6 +180,7 @@ impl Driver {
             applied_index: self.applied_index.clone(),
             snapshot_age: self.snapshots.age.clone(),
             broken: self.broken.subscribe(),
+            group_state: self.group_state.subscribe(),
             snapshots: self.snapshots.clone(),
             gone: self.gone.clone(),
         }
@@ -186,15 +202,11 @@ impl Driver {
                 Vec::new()
             }
             EntryPayload::Normal(data) => {
-                let stamp = Stamp { now_ms: data.now_ms, wall_ms: data.wall_ms };
                 let replies = if responder.is_some() { Replies::Wanted } else { Replies::Unwanted };
-                if is_planted(Plant::DuplicateApply) && responder.is_none() && id.index.is_multiple_of(16) {
-                    let _ = self.machine.apply(stamp, &data.commands, replies);
+                match self.apply_block(id, &data, replies) {
+                    Err(_) if is_planted(Plant::UnknownCommandSkipped) => Vec::new(),
+                    applied => applied.map_err(|failure| self.broke(id, failure))?,
                 }
-                let began = Instant::now();
-                let replies = self.machine.apply(stamp, &data.commands, replies);
-                histogram!("holdfast_apply_seconds").record(began.elapsed().as_secs_f64());
-                replies.map_err(|failure| self.broke(id, failure))?
             }
         };
         let term_before = self.applied.map_or(0, |before| before.leader_id.term);
@@ -202,9 +214,10 @@ impl Driver {
         self.applied_index.end(id.index);
         self.log_bytes.applied(id.index, bytes);
         let term = id.leader_id.term;
-        // Only ever rises: each new leader's first entry.
+        // Only ever rises: each new leader's first entry, or the one after it that says by which rules a group begins.
+        let has_rules = self.group.rules.is_some();
         self.established.send_if_modified(|highest| {
-            let rises = term > highest.term;
+            let rises = term > highest.term && has_rules;
             if rises {
                 *highest = Established { term, term_before };
             }
@@ -216,6 +229,41 @@ impl Driver {
         Ok(())
     }
 
+    fn apply_block(&mut self, id: LogId, data: &EntryData, replies: Replies) -> Result<Vec<Bytes>, MachineFailure> {
+        let block = data.read()?;
+        let commands = match block.body {
+            Body::Commands(commands) => commands,
+            Body::Structural(GroupCommand::RaiseRules(next)) => {
+                self.go_by(self.group.raised(next, self.known)?);
+                return Ok(Vec::new());
+            }
+        };
+        // An entry that was on its way when the rules were raised says the ones of before, and goes by the new ones.
+        let group = self.group.raised(block.rules, self.known)?;
+        let rules = group.rules.unwrap_or(block.rules);
+        let stamp = Stamp { rules, now_ms: block.now_ms, wall_ms: block.wall_ms };
+        if is_planted(Plant::DuplicateApply) && replies == Replies::Unwanted && id.index.is_multiple_of(16) {
+            let _ = self.machine.apply(stamp, &commands, replies);
+        }
+        let began = Instant::now();
+        let replies = self.machine.apply(stamp, &commands, replies)?;
+        histogram!("holdfast_apply_seconds").record(began.elapsed().as_secs_f64());
+        self.go_by(group);
+        Ok(replies)
+    }
+
+    fn go_by(&mut self, group: GroupState) {
+        if self.group == group {
+            return;
+        }
+        self.group = group;
+        if let Some(rules) = group.rules {
+            self.snapshots.store.note_rules(rules);
+            self.machine.go_by(rules);
+        }
+        self.group_state.send_replace(group);
+    }
+
     /// The machine has failed in that entry. openraft stops with the error.
     fn broke(&self, id: LogId, failure: MachineFailure) -> io::Error {
         let error = io::Error::other(format!("entry {} of term {}, {failure}", id.index, id.leader_id.term));
@@ -225,15 +273,31 @@ impl Driver {
 }
 
 fn bytes_of(entry: &Entry) -> u64 {
-    let commands = match &entry.payload {
-        EntryPayload::Normal(data) => data.commands.iter().map(|command| command.len() + COMMAND_BYTES).sum(),
+    let block = match &entry.payload {
+        EntryPayload::Normal(data) => data.block.len(),
         EntryPayload::Blank | EntryPayload::Membership(_) => 0,
     };
-    (commands + ENTRY_BYTES) as u64
+    (block + ENTRY_BYTES) as u64
+}
+
+fn invalid(error: MachineError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+impl From<MachineError> for MachineFailure {
+    fn from(error: MachineError) -> Self {
+        Self::of_entry(error.0)
+    }
+}
+
+impl From<WireError> for MachineFailure {
+    fn from(error: WireError) -> Self {
+        Self::of_entry(error.to_string())
+    }
 }
 
 impl Snapshots {
-    async fn save(&self, meta: &SnapshotMeta, chunks: Vec<Bytes>) -> Result<(), io::Error> {
+    async fn save(&self, meta: &SnapshotMeta, state: State) -> Result<(), io::Error> {
         let mut newest = self.newest.lock().await;
         if newest.is_over {
             return Err(io::Error::other("the replica has stopped"));
@@ -241,7 +305,7 @@ impl Snapshots {
         if newest.last >= meta.last_log_id {
             return Ok(());
         }
-        self.store.save_snapshot(encode(meta), chunks).await.map_err(to_io)?;
+        self.store.save_snapshot(encode_meta(meta, state.group), state.chunks).await.map_err(to_io)?;
         newest.last = meta.last_log_id;
         self.age.renew();
         Ok(())
@@ -249,7 +313,7 @@ impl Snapshots {
 }
 
 impl RaftSnapshotBuilder<TypeConfig> for Builder {
-    type SnapshotData = Chunks;
+    type SnapshotData = State;
 
     async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
         let frozen = self.frozen.take().ok_or_else(|| io::Error::other("a builder makes one snapshot"))?;
@@ -258,10 +322,11 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
         let chunks = catch_unwind(AssertUnwindSafe(|| aside(frozen)));
         let chunks =
             chunks.map_err(|_| io::Error::other("the state can't be encoded; the panic before this says why"))?;
-        self.snapshots.save(&self.meta, chunks.clone()).await?;
+        let state = State { group: self.group, chunks };
+        self.snapshots.save(&self.meta, state.clone()).await?;
         let index = self.meta.last_log_id.map_or(0, |id| id.index);
         self.log_bytes.snapshot_saved(index, self.begun);
-        Ok(Snapshot { meta: self.meta.clone(), snapshot: chunks })
+        Ok(Snapshot { meta: self.meta.clone(), snapshot: state })
     }
 }
 
@@ -275,7 +340,7 @@ fn aside<T>(work: impl FnOnce() -> T) -> T {
 }
 
 impl RaftStateMachine<TypeConfig> for Driver {
-    type SnapshotData = Chunks;
+    type SnapshotData = State;
     type SnapshotBuilder = Builder;
 
     async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), io::Error> {
@@ -295,13 +360,16 @@ impl RaftStateMachine<TypeConfig> for Driver {
     async fn get_snapshot_builder(&mut self) -> Builder {
         let meta = SnapshotMeta { last_log_id: self.applied, last_membership: self.membership.clone() };
         let (frozen, begun) = (Some(self.machine.freeze()), self.log_bytes.snapshot_begun());
-        Builder { snapshots: self.snapshots.clone(), meta, frozen, log_bytes: self.log_bytes.clone(), begun }
+        let (snapshots, log_bytes) = (self.snapshots.clone(), self.log_bytes.clone());
+        Builder { snapshots, meta, group: self.group, frozen, log_bytes, begun }
     }
 
-    async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: Chunks) -> Result<(), io::Error> {
+    async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: State) -> Result<(), io::Error> {
+        snapshot.group.check(self.known).map_err(invalid)?;
         let index = meta.last_log_id.map_or(0, |id| id.index);
         self.applied_index.begin(index);
-        self.machine.restore(&snapshot).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        self.machine.restore(&snapshot.chunks).map_err(invalid)?;
+        self.go_by(snapshot.group);
         self.snapshots.save(meta, snapshot).await?;
         self.applied = meta.last_log_id;
         self.applied_index.end(index);
@@ -314,6 +382,7 @@ impl RaftStateMachine<TypeConfig> for Driver {
         let Some((meta, chunks)) = self.snapshots.store.snapshot().map_err(to_io)? else {
             return Ok(None);
         };
-        Ok(Some(Snapshot { meta: decode(&meta)?, snapshot: chunks }))
+        let (meta, group) = decode_meta(&meta)?;
+        Ok(Some(Snapshot { meta, snapshot: State { group, chunks } }))
     }
 }

@@ -23,6 +23,9 @@ pub enum ProposeError {
     /// Nothing was done, for that reason.
     #[error("not proposed: {0}")]
     NotProposed(&'static str),
+    /// Nothing was done: the command is none that every replica could apply.
+    #[error("not proposed: {0}")]
+    NotUnderstood(String),
     /// It may have been done, or may still be.
     #[error("proposed, outcome unknown: {0}")]
     Unknown(&'static str),
@@ -53,6 +56,12 @@ pub(crate) enum WireError {
     Empty,
     #[error("written in format {0}, which this version does not read")]
     Format(u8),
+    #[error("an entry of kind {0}, which this release does not know; it needs a later one")]
+    Kind(u8),
+    #[error("an entry with {sections} sections, the first of shard {shard}, where a group has one shard, of number 0")]
+    Section { sections: u32, shard: u32 },
+    #[error("damaged: {0}")]
+    Block(&'static str),
     #[error("damaged: {0}")]
     Damaged(#[from] postcard::Error),
 }

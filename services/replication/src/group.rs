@@ -1,8 +1,8 @@
 //! One replica of one shard: the handle that the node works with.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::clock::WallClock;
 use crate::config::raft_config;
 use crate::driver::{Driven, Driver};
+use crate::entry::FIRST_RULES;
 use crate::error::{NotLeader, ProposeError, ReplicationError};
 use crate::leadership::{self, ClockBase, HeardClock, Leadership};
 use crate::lease::Acks;
@@ -23,7 +24,8 @@ use crate::log_store::{LogStore, VotedTerm};
 use crate::machine::Machine;
 use crate::membership;
 use crate::network::{Links, Members, Network, Placement};
-use crate::proposer::{self, Progress, Proposal, Proposer, QUEUE, UnderWay};
+use crate::proposer::{self, Progress, Proposal, Proposer, QUEUE, Stamps, UnderWay};
+use crate::rules::{GroupState, KnownRules};
 use crate::timing::Timing;
 use crate::types::TypeConfig;
 use crate::witness::LeaderRun;
@@ -66,6 +68,8 @@ pub(crate) struct OfNode {
     pub(crate) timing: Timing,
     pub(crate) links: Links,
     pub(crate) under_way: UnderWay,
+    /// Those that this program knows.
+    pub(crate) rules: KnownRules,
     /// The longest lease that the node has met.
     pub(crate) longest_lease: watch::Receiver<Duration>,
 }
@@ -97,6 +101,9 @@ pub(crate) struct Inner {
     /// Until it does, the replica does not stand either.
     votes: Arc<AtomicBool>,
     was_pristine: bool,
+    known: KnownRules,
+    /// Kept by what applies to it.
+    machine: Weak<dyn Machine>,
 }
 
 impl Group {
@@ -107,7 +114,7 @@ impl Group {
         machine: Arc<dyn Machine>,
         node: OfNode,
     ) -> Result<Self, ReplicationError> {
-        let OfNode { timing, links, under_way, longest_lease } = node;
+        let OfNode { timing, links, under_way, rules: known, longest_lease } = node;
         let stopped = |reason: String| ReplicationError::Stopped {
             shard: options.shard.clone(),
             replica: options.replica,
@@ -118,9 +125,10 @@ impl Group {
         let votes = Arc::new(AtomicBool::new(!holds_back));
         let log = LogStore::open(store.clone()).map_err(|error| stopped(error.to_string()))?;
         let voted = log.voted();
-        let (driver, established) = Driver::new(Arc::clone(&machine), store.clone(), options.log_limits)
+        let (driver, established) = Driver::new(Arc::clone(&machine), store.clone(), options.log_limits, known)
             .map_err(|error| stopped(error.to_string()))?;
         let (driven, shortening) = (driver.driven(), driver.shortening());
+        let stamps = Stamps { wall: options.wall_clock.clone(), group: driven.group_state.clone() };
         let config = raft_config(&options, timing, !holds_back).map_err(|error| stopped(error.to_string()))?;
         let (leadership_sender, leadership) = watch::channel(None);
         let acks = Arc::new(Acks::new(options.replica, options.members.keys().copied().collect()));
@@ -133,11 +141,10 @@ impl Group {
         let (queue, proposals) = mpsc::channel(QUEUE);
         let heard = HeardClock::silent();
         let (given_away, given) = watch::channel(0);
-        let base = ClockBase { machine, heard: heard.clone() };
+        let base = ClockBase { machine: Arc::clone(&machine), heard: heard.clone() };
         let tasks = TaskSet::new(Owner::replica(&options.shard, options.replica));
         tasks.run("leadership", leadership::follow(raft.clone(), base, established, given, leadership_sender));
-        let wall = options.wall_clock.clone();
-        let proposer = Proposer::new(raft.clone(), proposals, leadership.clone(), wall, under_way);
+        let proposer = Proposer::new(raft.clone(), proposals, leadership.clone(), stamps, under_way);
         tasks.run("proposer", proposer.run());
         tasks.run("shortening", shortening.run(raft.clone()));
         if holds_back {
@@ -164,6 +171,8 @@ impl Group {
             links,
             votes,
             was_pristine,
+            known,
+            machine: Arc::downgrade(&machine),
         };
         let group = Self { inner: Arc::new(inner) };
         group.tasks().run("voters", membership::follow_voters(group.clone()));
@@ -254,6 +263,7 @@ impl Group {
         if command.len() > MAX_COMMAND_BYTES {
             return Err(ProposeError::NotProposed("the command is too large"));
         }
+        self.check(&command)?;
         let progress = Progress::default();
         let (answer, receiver) = oneshot::channel();
         let proposal = Proposal { term, command, progress: progress.clone(), answer };
@@ -271,6 +281,32 @@ impl Group {
             Err(reason) if progress.give_up() => Err(ProposeError::NotProposed(reason)),
             Err(reason) => Err(ProposeError::Unknown(reason)),
         }
+    }
+
+    /// Whether every replica of the group can apply the command.
+    fn check(&self, command: &[u8]) -> Result<(), ProposeError> {
+        let machine = self.inner.machine.upgrade().ok_or(ProposeError::NotProposed("the replica is stopping"))?;
+        machine.check(self.rules(), command).map_err(|error| ProposeError::NotUnderstood(error.to_string()))
+    }
+
+    /// The rules by which the next entry is applied, as far as this replica knows.
+    pub fn rules(&self) -> u16 {
+        self.group_state().rules.unwrap_or(FIRST_RULES)
+    }
+
+    /// What is replicated of the group itself, as far as this replica has applied it.
+    pub(crate) fn group_state(&self) -> GroupState {
+        *self.inner.driven.group_state.borrow()
+    }
+
+    /// Follows what is replicated of the group itself.
+    pub(crate) fn group_states(&self) -> watch::Receiver<GroupState> {
+        self.inner.driven.group_state.clone()
+    }
+
+    /// The rules that this program knows.
+    pub(crate) fn known_rules(&self) -> KnownRules {
+        self.inner.known
     }
 
     /// Waits for the answer, or for the reason why none will come in time. A leader that is cut off would keep callers
@@ -320,8 +356,10 @@ impl Group {
         if !self.has_room() {
             return Err(ProposeError::NotProposed(DISK_IS_FULL));
         }
+        let (wall, group) = (self.inner.options.wall_clock.clone(), self.group_states());
+        let stamps = Stamps { wall, group };
         let writing = async {
-            let written = proposer::write(&self.inner.raft, leads, &self.inner.options.wall_clock, Vec::new()).await?;
+            let written = proposer::write(&self.inner.raft, leads, &stamps, &[]).await?;
             proposer::replies(written.await).map(|_| ())
         };
         match timeout_at(deadline, writing).await {

@@ -9,7 +9,7 @@ use holdfast_proto::internal::raft_service_server::RaftServiceServer;
 use holdfast_storage::NodeStore;
 use holdfast_supervise::{Owner, TaskSet};
 use parking_lot::RwLock;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -20,6 +20,8 @@ use crate::machine::Machine;
 use crate::membership;
 use crate::network::{Connections, Credentials, Dialer, Link, LinkOptions, Links, PeerService};
 use crate::proposer::UnderWay;
+use crate::raising::{self, Said};
+use crate::rules::KnownRules;
 use crate::ticks::Moments;
 use crate::timing::Timing;
 
@@ -51,6 +53,10 @@ pub struct HostOptions {
     pub cluster_id: String,
     /// The replicas that the configuration gives this node.
     pub replicas: Vec<u64>,
+    /// The rules that this program knows.
+    pub rules: KnownRules,
+    /// The highest rules that the configuration allows groups to be raised to, if it says so.
+    pub allowed_rules: Option<u16>,
     /// The backup that the data of this node came from. Nodes that came from another one are refused.
     pub restored_from: Option<String>,
     /// Every other node.
@@ -74,7 +80,7 @@ pub struct Host {
 struct Inner {
     /// First, so that tasks end before what they work with.
     tasks: TaskSet,
-    groups: RwLock<HashMap<u64, Group>>,
+    groups: Arc<RwLock<HashMap<u64, Group>>>,
     links: Links,
     introductions: Arc<Introductions>,
     connections: Arc<Connections>,
@@ -86,6 +92,8 @@ struct Inner {
     moments: Moments,
     under_way: UnderWay,
     timing: Timing,
+    rules: KnownRules,
+    allowed_rules: watch::Sender<Option<u16>>,
 }
 
 impl Host {
@@ -94,11 +102,12 @@ impl Host {
     /// # Errors
     /// When the store can't be read.
     pub fn start(options: HostOptions) -> Result<Self, ReplicationError> {
-        let introductions = Arc::new(Introductions::new(&options)?);
+        let groups = Arc::<RwLock<HashMap<u64, Group>>>::default();
+        let introductions = Arc::new(Introductions::new(&options, Arc::downgrade(&groups))?);
         let closing = CancellationToken::new();
         let inner = Arc::new(Inner {
             tasks: TaskSet::new(Owner::process()),
-            groups: RwLock::default(),
+            groups,
             links: Links::default(),
             introductions,
             connections: Arc::new(Connections::new(closing.clone())),
@@ -110,6 +119,8 @@ impl Host {
             moments: Moments::of(&options.node),
             under_way: UnderWay::default(),
             timing: options.timing,
+            rules: options.rules,
+            allowed_rules: watch::Sender::new(options.allowed_rules),
         });
         for peer in &options.peers {
             inner.connect(peer);
@@ -140,12 +151,15 @@ impl Host {
             timing: self.inner.timing,
             links: self.inner.links.clone(),
             under_way: self.inner.under_way.clone(),
+            rules: self.inner.rules,
             longest_lease: longest_lease.follow(),
         };
         let starting = Group::start(options, store, machine, node);
         let group = self.inner.moments.start(starting).await?;
         self.inner.groups.write().insert(group.replica(), group.clone());
         let weak = Arc::downgrade(&self.inner);
+        let allowed = self.inner.allowed_rules.subscribe();
+        group.tasks().run("rules", raising::keep_raised(group.clone(), weak.clone(), allowed));
         group.tasks().run("members", membership::keep_as_configured(group.clone(), weak));
         Ok(group)
     }
@@ -198,6 +212,11 @@ impl Host {
                 self.inner.connect(peer);
             }
         }
+    }
+
+    /// The highest rules that groups may be raised to from now on, if the configuration says so.
+    pub fn allow_rules(&self, rules: Option<u16>) {
+        self.inner.allowed_rules.send_if_modified(|allowed| std::mem::replace(allowed, rules) != rules);
     }
 
     /// Stops one replica, for good.
@@ -269,16 +288,27 @@ impl Host {
 }
 
 impl membership::Presence for Weak<Inner> {
-    async fn is_there(&self, replica: u64, node: &str) -> bool {
+    async fn is_there(&self, replica: u64, node: &str, rules: u16) -> bool {
         let Some(inner) = self.upgrade() else { return false };
         // Of this node itself, which may keep an old and a new replica of a shard.
         if inner.groups.read().contains_key(&replica) {
             return true;
         }
+        if !inner.introductions.rules_of(node).is_some_and(|known| known.has(rules)) {
+            return false;
+        }
         match inner.links.get(node).and_then(|link| link.store()) {
             Some(store_id) => inner.introductions.meet(replica, node, &store_id).await,
             None => false,
         }
+    }
+}
+
+impl raising::Peers for Weak<Inner> {
+    fn said(&self, node: &str) -> Option<Said> {
+        let inner = self.upgrade()?;
+        let known = inner.introductions.rules_of(node)?;
+        Some(Said { known, is_live: inner.links.get(node).is_some_and(|link| link.store().is_some()) })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Who this node is and whom it has met. A wrong address must be an error and not a corrupted group.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Weak;
 use std::time::Duration;
 
 use holdfast_proto::internal::{Hello, HelloReplica};
@@ -9,8 +10,10 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use crate::error::ReplicationError;
+use crate::group::Group;
 use crate::host::{HostOptions, Peer};
 use crate::longest_lease::LongestLease;
+use crate::rules::KnownRules;
 use crate::timing::{LONGEST_LEASE, UNSAID_LEASE};
 
 /// The pin of a replica whose data was found to be older than what it had acknowledged: no store has that id.
@@ -34,6 +37,12 @@ pub(crate) struct Introductions {
     met: watch::Sender<u64>,
     /// Data directories that are older than what was acknowledged from them.
     refused: watch::Sender<BTreeSet<String>>,
+    /// The rules that this program knows.
+    rules: KnownRules,
+    /// Those that the nodes know whose processes were met last.
+    rules_of: Mutex<HashMap<String, KnownRules>>,
+    /// Those of this node, whose peers must know the rules that they go by.
+    groups: Weak<RwLock<HashMap<u64, Group>>>,
 }
 
 #[derive(Clone, Default)]
@@ -52,7 +61,10 @@ struct Seen {
 impl Introductions {
     /// # Errors
     /// When the store can't be read.
-    pub(crate) fn new(options: &HostOptions) -> Result<Self, ReplicationError> {
+    pub(crate) fn new(
+        options: &HostOptions,
+        groups: Weak<RwLock<HashMap<u64, Group>>>,
+    ) -> Result<Self, ReplicationError> {
         Ok(Self {
             node: options.node.clone(),
             run: getrandom::u64().unwrap_or_default(),
@@ -68,6 +80,9 @@ impl Introductions {
             seen: Mutex::default(),
             met: watch::Sender::new(0),
             refused: watch::Sender::default(),
+            rules: options.rules,
+            rules_of: Mutex::default(),
+            groups,
         })
     }
 
@@ -88,6 +103,8 @@ impl Introductions {
             restored_from: self.restored_from.clone(),
             run: self.run,
             lease_ms: u32::try_from(self.lease.as_millis()).unwrap_or(u32::MAX),
+            lowest_rules: self.rules.lowest.into(),
+            highest_rules: self.rules.highest.into(),
         })
     }
 
@@ -137,14 +154,51 @@ impl Introductions {
                 theirs.node_id, self.node
             ));
         };
+        let known = self.check_rules(theirs)?;
         self.longest_lease.meet(lease).await.map_err(|error| error.to_string())?;
         for replica in theirs.replicas.iter().filter(|replica| configured.contains(&replica.id)) {
             self.check_pin(replica.id, &theirs.node_id, &theirs.store_id).await?;
             let seen = Seen { store_id: theirs.store_id.clone(), pristine: replica.pristine };
             self.seen.lock().insert(replica.id, seen);
         }
+        self.rules_of.lock().insert(theirs.node_id.clone(), known);
         self.met.send_modify(|count| *count += 1);
         Ok(())
+    }
+
+    /// A node that does not know the rules of a group that it shares with this one would stop at its next entry.
+    fn check_rules(&self, theirs: &Hello) -> Result<KnownRules, String> {
+        let node = &theirs.node_id;
+        let numbers = (u16::try_from(theirs.lowest_rules), u16::try_from(theirs.highest_rules));
+        let (Ok(lowest @ 1..), Ok(highest)) = numbers else {
+            return Err(format!(
+                "node {node} runs a release that does not say which rules it knows, node {} one that knows rules {}; \
+                 start {node} with the same release",
+                self.node, self.rules
+            ));
+        };
+        let known = KnownRules { lowest, highest };
+        let groups = self.groups.upgrade();
+        let groups: Vec<Group> = groups.map(|groups| groups.read().values().cloned().collect()).unwrap_or_default();
+        let beyond = groups.iter().find(|group| {
+            let is_there = group.places().values().any(|place| place == node);
+            is_there && group.group_state().rules.is_some_and(|rules| !known.has(rules))
+        });
+        if let Some(group) = beyond {
+            return Err(format!(
+                "node {node} knows rules {known}, and shard {} on node {} goes by rules {}; start {node} with the \
+                 release of the other nodes, or a later one",
+                group.shard(),
+                self.node,
+                group.rules()
+            ));
+        }
+        Ok(known)
+    }
+
+    /// The rules that the node knows whose process was met last.
+    pub(crate) fn rules_of(&self, node: &str) -> Option<KnownRules> {
+        self.rules_of.lock().get(node).copied()
     }
 
     async fn check_pin(&self, replica: u64, node: &str, store_id: &str) -> Result<(), String> {

@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 
 use crate::error::to_io;
 use crate::log_tail::Tail;
-use crate::types::{Entry, LogId, TypeConfig, Vote, decode, encode};
+use crate::types::{Entry, LogId, TypeConfig, Vote, decode, decode_entry, encode, encode_entry};
 
 /// Bytes read at a time for a follower, so that an append is no larger; but at least one entry.
 const APPEND_BYTES: usize = 256 * 1024;
@@ -61,7 +61,8 @@ impl LogStore {
     pub fn open(store: ReplicaStore) -> Result<Self, io::Error> {
         let purged: Option<LogId> = store.purged().map_err(to_io)?.map(|bytes| decode(&bytes)).transpose()?;
         let vote: Option<Vote> = store.vote().map_err(to_io)?.map(|bytes| decode(&bytes)).transpose()?;
-        let last_entry: Option<Entry> = store.last().map_err(to_io)?.map(|(_, bytes)| decode(&bytes)).transpose()?;
+        let last_entry: Option<Entry> =
+            store.last().map_err(to_io)?.map(|(_, bytes)| decode_entry(&bytes)).transpose()?;
         let last = last_entry.map(|entry| entry.log_id()).or(purged);
         let voted = VotedTerm::default();
         voted.publish(vote.map_or(0, |vote| vote.leader_id.term));
@@ -107,7 +108,7 @@ impl LogStore {
         };
         let mut entries = Vec::with_capacity(rows.len());
         for (_, bytes) in &rows {
-            entries.push(decode::<Entry>(bytes)?);
+            entries.push(decode_entry(bytes)?);
         }
         let used: usize = rows.iter().map(|(_, bytes)| bytes.len()).sum();
         if complete && middle < to && used < max_bytes {
@@ -211,7 +212,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         let (next, truncations) = {
             let mut tail = self.tail.lock();
             for entry in entries {
-                let bytes = encode(&entry);
+                let bytes = encode_entry(&entry);
                 let index = entry.log_id().index;
                 tail.push(entry, bytes.len());
                 rows.push((index, bytes));

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 /// What a leader stamps on an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
+    /// By which rules the entry is applied; they never go back.
+    pub rules: u16,
     /// The shard clock, in milliseconds.
     pub now_ms: u64,
     /// The leader's wall clock, in milliseconds since 1970; for display only.
@@ -58,7 +60,16 @@ pub struct MachineFailure {
     pub backtrace: String,
 }
 
-/// The state can't go on: a snapshot can't be read. Stops the replica.
+impl MachineFailure {
+    /// An entry can't be begun: its bytes can't be read, or it is of rules that this program does not know.
+    pub fn of_entry(message: String) -> Self {
+        let (namespace, command, backtrace) = Default::default();
+        Self { step: Step::Due, namespace, command, message, backtrace }
+    }
+}
+
+/// The state can't go on: a snapshot or an entry can't be read, or is of rules that this program does not know. Stops the
+/// replica.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct MachineError(pub String);
@@ -70,12 +81,22 @@ pub type Frozen = Box<dyn FnOnce() -> Vec<Bytes> + Send + Sync>;
 /// A deterministic state machine in memory. Shared between the group, which applies, and the node, which asks.
 pub trait Machine: Send + Sync + 'static {
     /// Applies one entry: moves the clock to the stamp, ends what is due, then runs the commands in order. One reply
-    /// for each command, unless nobody waits for them. A command that can't be read is a refusal in its reply, the same
-    /// on every replica.
+    /// for each command, unless nobody waits for them.
     ///
     /// # Errors
-    /// When it can't go on. Nothing is asked of the machine then, and it answers nothing any more.
+    /// When it can't be done as every other replica does it, above all when a command can't be read: whoever left that out
+    /// would come to another state than the others. Nothing is asked of the machine then, and it answers nothing any more.
     fn apply(&self, stamp: Stamp, commands: &[Bytes], replies: Replies) -> Result<Vec<Bytes>, MachineFailure>;
+
+    /// Looks at a command before it is proposed to a group that goes by those rules: what is refused here is never
+    /// written, so that nobody can make replicas stop at a command that they can't read.
+    ///
+    /// # Errors
+    /// Why it can't be applied.
+    fn check(&self, rules: u16, command: &[u8]) -> Result<(), MachineError>;
+
+    /// From the next entry on those rules count.
+    fn go_by(&self, rules: u16);
 
     /// This replica leads in that term, from the last applied entry on; or, with none, no longer leads. Called before
     /// anybody can propose in the term, and after nobody can any more.

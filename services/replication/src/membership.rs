@@ -40,8 +40,8 @@ pub(crate) async fn follow_voters(group: Group) {
 
 /// Who is there.
 pub(crate) trait Presence {
-    /// Whether the node is connected and has the replica.
-    fn is_there(&self, replica: u64, node: &str) -> impl Future<Output = bool> + Send;
+    /// Whether the node is connected, has the replica and knows those rules.
+    fn is_there(&self, replica: u64, node: &str, rules: u16) -> impl Future<Output = bool> + Send;
 }
 
 /// While this replica leads, brings its group to the members that it is configured with.
@@ -78,7 +78,7 @@ async fn are_there(replicas: &BTreeSet<u64>, group: &Group, presence: &impl Pres
     let places = group.places();
     for replica in replicas {
         let Some(node) = places.get(replica) else { return false };
-        if !presence.is_there(*replica, node).await {
+        if !presence.is_there(*replica, node, group.rules()).await {
             return false;
         }
     }

@@ -17,11 +17,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::clock::WallClock;
+use crate::entry::{EntryData, FIRST_RULES};
 use crate::error::{NotLeader, ProposeError};
 use crate::gather::gather;
 use crate::group::Raft;
 use crate::leadership::{Leadership, known_leader};
-use crate::types::{EntryData, TypeConfig};
+use crate::rules::GroupState;
+use crate::types::TypeConfig;
 
 /// Entries of a shard under way at a time, while other shards of the node have some too. With one, whatever arrives
 /// meanwhile forms the next: a round of the group costs much more than what is in it, and a second one under way would
@@ -92,13 +94,20 @@ impl Drop for OnItsWay {
     }
 }
 
+/// What entries are stamped with beside the clock of the leadership. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Stamps {
+    pub(crate) wall: WallClock,
+    pub(crate) group: watch::Receiver<GroupState>,
+}
+
 type Written = Result<ClientWriteResult<TypeConfig>, oneshot::error::RecvError>;
 
 pub(crate) struct Proposer {
     raft: Raft,
     queue: mpsc::Receiver<Proposal>,
     leadership: watch::Receiver<Option<Leadership>>,
-    wall: WallClock,
+    stamps: Stamps,
     of_node: UnderWay,
     under_way: FuturesUnordered<BoxFuture<'static, ()>>,
     /// Commands in the last entry.
@@ -110,10 +119,10 @@ impl Proposer {
         raft: Raft,
         queue: mpsc::Receiver<Proposal>,
         leadership: watch::Receiver<Option<Leadership>>,
-        wall: WallClock,
+        stamps: Stamps,
         of_node: UnderWay,
     ) -> Self {
-        Self { raft, queue, leadership, wall, of_node, under_way: FuturesUnordered::new(), last: 0 }
+        Self { raft, queue, leadership, stamps, of_node, under_way: FuturesUnordered::new(), last: 0 }
     }
 
     /// Runs until the last handle of the group is gone.
@@ -174,7 +183,7 @@ impl Proposer {
         self.last = commands.len();
         let on_its_way = self.of_node.one_more();
         let began = Instant::now();
-        match write(&self.raft, leads, &self.wall, commands).await {
+        match write(&self.raft, leads, &self.stamps, &commands).await {
             Ok(written) => self.under_way.push(Box::pin(async move {
                 let replies = replies(written.await);
                 if replies.is_ok() {
@@ -204,12 +213,14 @@ fn depth(of_node: usize, of_shard: usize, last: usize) -> usize {
 pub(crate) async fn write(
     raft: &Raft,
     leads: Leadership,
-    wall: &WallClock,
-    commands: Vec<Bytes>,
+    stamps: &Stamps,
+    commands: &[Bytes],
 ) -> Result<oneshot::Receiver<ClientWriteResult<TypeConfig>>, ProposeError> {
-    let wall_ms = wall.now_ms();
+    let wall_ms = stamps.wall.now_ms();
     let now_ms = if is_planted(Plant::WallClock) { wall_ms } else { leads.clock.now_ms() };
-    let data = EntryData { now_ms, wall_ms, commands };
+    // A group without any is not led yet.
+    let rules = stamps.group.borrow().rules.unwrap_or(FIRST_RULES);
+    let data = EntryData::commands(rules, now_ms, wall_ms, commands);
     let (responder, written) = OneshotResponder::new_pair();
     match raft.write(data).with_leader(leads.term).responder(responder).await {
         Ok(()) => Ok(written),

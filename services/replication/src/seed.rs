@@ -7,7 +7,8 @@ use openraft::vote::RaftLeaderId;
 use tokio::sync::oneshot;
 
 use crate::error::ReplicationError;
-use crate::types::{LogId, SnapshotMeta, StoredMembership, Vote, encode};
+use crate::rules::GroupState;
+use crate::types::{LogId, SnapshotMeta, StoredMembership, Vote, encode, encode_meta};
 
 /// What a replica begins with; the same for every replica of its shard.
 #[derive(Debug, Clone)]
@@ -22,6 +23,8 @@ pub struct Seed {
     pub term: u64,
     /// See `term`.
     pub index: u64,
+    /// The rules by which the group goes on.
+    pub rules: u16,
     /// As [`crate::Machine::freeze`] gives it.
     pub chunks: Vec<Bytes>,
 }
@@ -41,7 +44,8 @@ pub async fn seed(store: &ReplicaStore, seed: Seed) -> Result<(), ReplicationErr
     let last = LogId::new(RaftLeaderId::to_committed(&vote.leader_id), seed.index.max(1));
     let members = Membership::new_with_defaults(vec![seed.members.iter().copied().collect()], []);
     let meta = SnapshotMeta { last_log_id: Some(last), last_membership: StoredMembership::new(Some(last), members) };
-    store.save_snapshot(encode(&meta), seed.chunks.clone()).await?;
+    let group = GroupState { rules: Some(seed.rules) };
+    store.save_snapshot(encode_meta(&meta, group), seed.chunks.clone()).await?;
     let (done, purged) = oneshot::channel();
     store.purge_to(last.index, encode(&last), Box::new(move |result| drop(done.send(result))));
     purged.await.map_err(|_| stopped("the store was closed".to_owned()))??;

@@ -30,6 +30,8 @@ pub struct GroupStatus {
     pub followers: Vec<(u64, u64)>,
     /// The voters of the group as this replica knows it; while it changes, those of before and after.
     pub voters: Vec<u64>,
+    /// The rules by which the next entry is applied.
+    pub rules: u16,
     /// Replicas that are being brought up to date.
     pub learners: Vec<u64>,
     /// Commands that wait for their entry.
@@ -62,6 +64,7 @@ impl Group {
             followers: followers.map(|(replica, matched)| (*replica, behind(*matched))).collect(),
             voters: metrics.membership_config.voter_ids().collect(),
             learners: metrics.membership_config.membership().learner_ids().collect(),
+            rules: self.rules(),
             queued_commands: self.queued_commands(),
             snapshot_age: self.snapshot_age(),
         }

@@ -6,11 +6,12 @@ use openraft::raft::VoteRequest;
 use tokio::time::Instant;
 
 pub use crate::driver::Driver;
+pub use crate::entry::EntryData;
 use crate::group::Group;
 pub use crate::log_store::LogStore;
 pub use crate::reading::{read_message, read_stored, stored_samples};
+pub use crate::types::TypeConfig;
 use crate::types::Vote;
-pub use crate::types::{EntryData, TypeConfig};
 
 /// Whether this replica has seen for itself that the process of that one, which may have led, is gone; whichever is there
 /// now.

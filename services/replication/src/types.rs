@@ -1,13 +1,14 @@
 //! The types that openraft is instantiated with, and their bytes.
 
-use std::fmt;
-
 use bytes::Bytes;
 use openraft::impls::leader_id_std;
+use openraft::{EntryPayload, Membership};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::entry::{EntryData, FIRST_RULES};
 use crate::error::WireError;
+use crate::rules::GroupState;
 
 /// Node ids are replica ids (never reused); one leader a term.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,49 +36,173 @@ impl openraft::RaftTypeConfig for TypeConfig {
     type ErrorSource = openraft::impls::BoxedErrorSource;
 }
 
-/// What one log entry carries: the leader's stamp and a batch of commands.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EntryData {
-    /// The shard clock when the batch was made, in milliseconds.
-    pub now_ms: u64,
-    /// The leader's wall clock then, in milliseconds since 1970.
-    pub wall_ms: u64,
-    /// Commands as they came.
-    pub commands: Vec<Bytes>,
-}
-
-impl fmt::Display for EntryData {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} commands at {} ms", self.commands.len(), self.now_ms)
-    }
-}
-
 pub(crate) type Entry = openraft::type_config::alias::EntryOf<TypeConfig>;
+pub(crate) type AppendEntriesRequest = openraft::raft::AppendEntriesRequest<TypeConfig>;
 pub(crate) type LogId = openraft::type_config::alias::LogIdOf<TypeConfig>;
 pub(crate) type Vote = openraft::type_config::alias::VoteOf<TypeConfig>;
 pub(crate) type StoredMembership = openraft::type_config::alias::StoredMembershipOf<TypeConfig>;
 pub(crate) type SnapshotMeta = openraft::type_config::alias::SnapshotMetaOf<TypeConfig>;
-/// A snapshot in pieces of at most 1 MiB.
-pub(crate) type Chunks = Vec<Bytes>;
-pub(crate) type Snapshot = openraft::type_config::alias::SnapshotOf<TypeConfig, Chunks>;
+pub(crate) type Snapshot = openraft::type_config::alias::SnapshotOf<TypeConfig, State>;
 
-/// Version of everything this crate writes to disk or wire.
+/// The whole state of a group.
+#[derive(Clone, Debug)]
+pub struct State {
+    pub(crate) group: GroupState,
+    /// That of its machine, in pieces of at most 1 MiB.
+    pub(crate) chunks: Vec<Bytes>,
+}
+
+/// Version of votes, log ids and whatever replicas say to one another but for appends.
 const FORMAT: u8 = 1;
+/// Version of entries and of what carries them. Entries of version 1, which have no block, are read from old logs.
+const ENTRY_FORMAT: u8 = 2;
+/// Version of what a snapshot says of itself. Those of version 1 do not name their rules, which are the first.
+const META_FORMAT: u8 = 2;
 
-/// Room for an entry with a few commands, so that few values have to be moved as they are written.
+/// Room for most values, so that few have to be moved as they are written.
 const TYPICAL_BYTES: usize = 512;
+/// Bytes of an entry beside its block, at most.
+const ENTRY_BYTES: usize = 64;
 
 /// Encodes a value: a version byte, then postcard.
 pub(crate) fn encode<T: Serialize>(value: &T) -> Bytes {
-    let bytes = postcard::to_extend(&(FORMAT, value), Vec::with_capacity(TYPICAL_BYTES));
-    Bytes::from(bytes.expect("Raft's types have known lengths and never fail to encode"))
+    encode_as(FORMAT, value, TYPICAL_BYTES)
 }
 
 /// Decodes what [`encode`] wrote.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, WireError> {
+    decode_as(FORMAT, bytes)
+}
+
+/// Encodes an entry for the log.
+pub(crate) fn encode_entry(entry: &Entry) -> Bytes {
+    encode_as(ENTRY_FORMAT, entry, ENTRY_BYTES + block_bytes(entry))
+}
+
+/// Decodes an entry of the log, also one of before entries had blocks.
+pub(crate) fn decode_entry(bytes: &[u8]) -> Result<Entry, WireError> {
+    if bytes.first() == Some(&FORMAT) {
+        return decode_as(FORMAT, bytes).map(FirstEntry::into_entry);
+    }
+    decode_as(ENTRY_FORMAT, bytes)
+}
+
+/// Encodes an append or a heartbeat.
+pub(crate) fn encode_append(request: &AppendEntriesRequest) -> Bytes {
+    let entries: usize = request.entries.iter().map(|entry| ENTRY_BYTES + block_bytes(entry)).sum();
+    encode_as(ENTRY_FORMAT, request, ENTRY_BYTES + entries)
+}
+
+/// Decodes an append or a heartbeat.
+pub(crate) fn decode_append(bytes: &[u8]) -> Result<AppendEntriesRequest, WireError> {
+    decode_as(ENTRY_FORMAT, bytes)
+}
+
+/// Encodes what a snapshot says of itself.
+pub(crate) fn encode_meta(meta: &SnapshotMeta, group: GroupState) -> Bytes {
+    encode_as(META_FORMAT, &(meta, group), TYPICAL_BYTES)
+}
+
+/// Decodes what a snapshot says of itself, also one of before snapshots named their rules.
+pub(crate) fn decode_meta(bytes: &[u8]) -> Result<(SnapshotMeta, GroupState), WireError> {
+    if bytes.first() == Some(&FORMAT) {
+        return Ok((decode_as(FORMAT, bytes)?, GroupState { rules: Some(FIRST_RULES) }));
+    }
+    decode_as(META_FORMAT, bytes)
+}
+
+fn block_bytes(entry: &Entry) -> usize {
+    match &entry.payload {
+        EntryPayload::Normal(data) => data.block.len(),
+        _ => TYPICAL_BYTES,
+    }
+}
+
+fn encode_as<T: Serialize>(format: u8, value: &T, room: usize) -> Bytes {
+    let bytes = postcard::to_extend(&(format, value), Vec::with_capacity(room));
+    Bytes::from(bytes.expect("Raft's types have known lengths and never fail to encode"))
+}
+
+fn decode_as<T: DeserializeOwned>(format: u8, bytes: &[u8]) -> Result<T, WireError> {
     match bytes.split_first() {
-        Some((&FORMAT, rest)) => Ok(postcard::from_bytes(rest)?),
+        Some((found, rest)) if *found == format => Ok(postcard::from_bytes(rest)?),
         Some((&other, _)) => Err(WireError::Format(other)),
         None => Err(WireError::Empty),
+    }
+}
+
+/// An entry of version 1.
+#[derive(Deserialize)]
+struct FirstEntry {
+    log_id: LogId,
+    payload: FirstPayload,
+}
+
+#[derive(Deserialize)]
+enum FirstPayload {
+    Blank,
+    Normal { now_ms: u64, wall_ms: u64, commands: Vec<Bytes> },
+    Membership(Membership<u64, ()>),
+}
+
+impl FirstEntry {
+    fn into_entry(self) -> Entry {
+        let payload = match self.payload {
+            FirstPayload::Blank => EntryPayload::Blank,
+            FirstPayload::Normal { now_ms, wall_ms, commands } => {
+                EntryPayload::Normal(EntryData::commands(FIRST_RULES, now_ms, wall_ms, &commands))
+            }
+            FirstPayload::Membership(members) => EntryPayload::Membership(members),
+        };
+        Entry { log_id: self.log_id, payload }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use openraft::vote::RaftLeaderId;
+
+    use super::*;
+    use crate::entry::Body;
+
+    fn id(term: u64, index: u64) -> LogId {
+        LogId::new(RaftLeaderId::to_committed(&Vote::new_committed(term, 1).leader_id), index)
+    }
+
+    fn read(hex: &str) -> Entry {
+        let bytes: Vec<u8> =
+            (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect();
+        decode_entry(&bytes).unwrap()
+    }
+
+    /// As a program of before entries had blocks wrote them into a data directory.
+    #[test]
+    fn entries_of_version_1_are_read_as_they_were_meant() {
+        let entry = read("010000020101010101");
+        assert_eq!(entry.log_id, id(0, 0));
+        assert_eq!(entry.payload, EntryPayload::Membership(Membership::new_with_defaults(vec![[1].into()], [1])));
+        let entry = read("01010100");
+        assert_eq!((entry.log_id, entry.payload), (id(1, 1), EntryPayload::Blank));
+        let entry = read("010103011cb2f9a5cda034010401030101");
+        assert_eq!(entry.log_id, id(1, 3));
+        let EntryPayload::Normal(data) = entry.payload else { panic!("it has commands") };
+        let block = data.read().unwrap();
+        assert_eq!((block.rules, block.now_ms, block.wall_ms), (1, 28, 1_795_458_432_178));
+        assert_eq!(block.body, Body::Commands(vec![Bytes::from_static(&[1, 3, 1, 1])]));
+    }
+
+    #[test]
+    fn entries_and_snapshots_are_written_in_version_2_and_read_back() {
+        let data = EntryData::commands(2, 5, 6, &[Bytes::from_static(b"command")]);
+        let entry = Entry { log_id: id(3, 4), payload: EntryPayload::Normal(data) };
+        let bytes = encode_entry(&entry);
+        assert_eq!(bytes[0], 2);
+        assert_eq!(decode_entry(&bytes).unwrap(), entry);
+        let meta = SnapshotMeta { last_log_id: Some(id(3, 4)), last_membership: StoredMembership::default() };
+        let group = GroupState { rules: Some(2) };
+        let written = encode_meta(&meta, group);
+        assert_eq!((written[0], decode_meta(&written).unwrap()), (2, (meta.clone(), group)));
+        let first = encode(&meta);
+        assert_eq!(decode_meta(&first).unwrap(), (meta, GroupState { rules: Some(1) }), "of before they named rules");
     }
 }

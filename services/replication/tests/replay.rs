@@ -23,7 +23,7 @@ const HELD_BYTES: usize = 4_000_000;
 fn entry(index: u64) -> EntryOf<TypeConfig> {
     let id = LogIdOf::<TypeConfig>::new(CommittedLeaderIdOf::<TypeConfig>::new(1), index);
     let commands = vec![Bytes::from(vec![(index % 251) as u8; ENTRY_BYTES])];
-    EntryOf::<TypeConfig>::new(id, EntryPayload::Normal(EntryData { now_ms: index, wall_ms: 0, commands }))
+    EntryOf::<TypeConfig>::new(id, EntryPayload::Normal(EntryData::commands(1, index, 0, &commands)))
 }
 
 #[tokio::test]

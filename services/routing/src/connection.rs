@@ -14,7 +14,7 @@ use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Request, Streaming};
 
 use crate::leaders::Leader;
-use crate::link::{Answered, Outcome, Shared};
+use crate::link::{Answered, HeardRules, Outcome, Shared};
 use crate::outgoing::{Gate, Outgoing};
 use crate::{ConnectError, Connector, RoutingOptions};
 
@@ -150,17 +150,20 @@ async fn serve(shared: &Shared, mut answers: Streaming<AnswerFrame>) -> String {
 }
 
 /// Nobody waits any more for an answer whose call is not found.
-fn hand_out(in_flight: &mut HashMap<u64, Answered>, answer: Answer) {
-    let id = answer.id;
+fn hand_out(in_flight: &mut HashMap<u64, (Answered, HeardRules)>, answer: Answer) {
+    let (id, rules) = (answer.id, answer.rules);
+    if let Some((_, heard)) = in_flight.get(&id) {
+        heard.hear(rules);
+    }
     match outcome(answer) {
         told @ (Outcome::Held | Outcome::Notice(_)) => {
             // Whoever does not take its notices is given up rather than waited for; it sees that the call was dropped.
-            if in_flight.get(&id).is_some_and(|waiting| !waiting.tell(told)) {
+            if in_flight.get(&id).is_some_and(|(waiting, _)| !waiting.tell(told)) {
                 in_flight.remove(&id);
             }
         }
         last => {
-            if let Some(waiting) = in_flight.remove(&id) {
+            if let Some((waiting, _)) = in_flight.remove(&id) {
                 waiting.end(last);
             }
         }

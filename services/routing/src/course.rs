@@ -6,6 +6,7 @@ use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use holdfast_core::Rules;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +24,8 @@ pub(super) struct Course<'a> {
     body: Body,
     repeat: Repeat,
     deadline: Instant,
+    /// The first rules that have the command.
+    needs: Rules,
     /// From when on it has been without a leader that could be relied on.
     without_leader_since: Instant,
     /// The latest term in which an attempt may have been done. A command goes to later terms only.
@@ -78,6 +81,7 @@ impl<'a> Course<'a> {
             body,
             repeat,
             deadline,
+            needs: Rules::ONE,
             without_leader_since: Instant::now(),
             maybe_done_in: None,
             was_held: false,
@@ -91,6 +95,12 @@ impl<'a> Course<'a> {
     /// Tells the shard to give the place up when the token is cancelled.
     pub(super) fn until_gone(mut self, gone: CancellationToken) -> Self {
         self.gone = gone;
+        self
+    }
+
+    /// A command that shards know from those rules on only.
+    pub(super) fn needing(mut self, rules: Rules) -> Self {
+        self.needs = rules;
         self
     }
 
@@ -165,9 +175,13 @@ impl<'a> Course<'a> {
             self.route.doubt(leader);
             return Step::Later;
         };
+        if self.needs > Rules::ONE && self.needs > self.route.rules.get() {
+            return self.ask_rules(&place, leader).await;
+        }
         // Whichever term it leads in, a leader may answer a query.
         let term = if self.is_query() { 0 } else { leader.term };
-        let mut attempt = place.link.send(Leader { term, ..leader }, self.body.clone(), self.deadline);
+        let to = Leader { term, ..leader };
+        let mut attempt = place.link.send(to, self.body.clone(), &self.route.rules, self.deadline);
         let mut outcome = self.watch(&mut attempt, leader).await;
         if outcome == Outcome::Held {
             if matches!(self.body, Body::Follow(_)) {
@@ -176,6 +190,24 @@ impl<'a> Course<'a> {
             outcome = self.held(attempt).await;
         }
         self.after(leader, outcome)
+    }
+
+    /// The shard is not known to go by the rules that the command needs, but may do so by now. Addressed to no term it is
+    /// not done, and the answer says by which rules the shard goes.
+    async fn ask_rules(&mut self, place: &Place, leader: Leader) -> Step {
+        let until = self.deadline.min(Instant::now() + self.options.probe_timeout);
+        let (_, outcome) = self.ask(place, until).await;
+        let goes_by = self.route.rules.get();
+        if goes_by >= self.needs {
+            return Step::Now;
+        }
+        if !matches!(outcome, Outcome::NotLeader(_)) {
+            self.reason = "its leader does not say by which rules it goes".to_owned();
+            self.doubt(leader);
+            return Step::Later;
+        }
+        self.reason = format!("it goes by rules {goes_by}, and this needs rules {}: end the upgrade first", self.needs);
+        Step::GiveUp
     }
 
     fn after(&mut self, leader: Leader, outcome: Outcome) -> Step {
@@ -359,7 +391,7 @@ impl<'a> Course<'a> {
 
     async fn ask<'p>(&self, place: &'p Place, deadline: Instant) -> (&'p Place, Outcome) {
         let to = Leader { replica: place.replica, term: 0 };
-        let mut attempt = place.link.send(to, self.body.at_once(), deadline);
+        let mut attempt = place.link.send(to, self.body.at_once(), &self.route.rules, deadline);
         let outcome = match tokio::time::timeout_at(deadline, attempt.outcome()).await {
             Ok(outcome) => outcome,
             Err(_) => attempt.give_up("in time who leads"),

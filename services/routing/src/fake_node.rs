@@ -3,6 +3,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures::channel::mpsc;
@@ -55,6 +56,8 @@ pub struct FakeNode {
     pub frames: Arc<Mutex<Vec<usize>>>,
     /// Caller and number of each connection.
     pub connections: Arc<Mutex<Vec<(String, u64)>>>,
+    /// The rules by which it says that its replicas go.
+    pub rules: Arc<AtomicU32>,
     verifier: Arc<ServiceVerifier>,
 }
 
@@ -72,6 +75,7 @@ impl FakeNode {
             seen: Arc::default(),
             frames: Arc::default(),
             connections: Arc::default(),
+            rules: Arc::new(AtomicU32::new(1)),
             verifier: Arc::new(ServiceVerifier::new(secret)),
         };
         let server = tonic::transport::Server::builder()
@@ -123,7 +127,12 @@ impl NodeService for FakeNode {
                     let script = node.script.lock().clone();
                     // The gateway may be gone.
                     let say = |outcome, attempt| {
-                        let answer = Answer { id: call.id, outcome: Some(outcome), attempt };
+                        let answer = Answer {
+                            id: call.id,
+                            outcome: Some(outcome),
+                            attempt,
+                            rules: node.rules.load(Ordering::Relaxed),
+                        };
                         let _ = answers.unbounded_send(Ok(AnswerFrame { answers: vec![answer] }));
                     };
                     match script(&call) {

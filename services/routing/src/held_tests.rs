@@ -123,7 +123,7 @@ async fn what_is_granted_to_a_caller_that_has_gone_is_given_back_by_its_attempt(
     cluster.nodes[0].on_given_up(move |id| {
         let _ = given_up.send(id);
         // The grant was faster.
-        Some(Answer { id, outcome: Some(reply(&granted())), attempt: 42 })
+        Some(Answer { id, outcome: Some(reply(&granted())), attempt: 42, rules: 1 })
     });
     let router = cluster.router.clone();
     let waiting = tokio::spawn(async move { router.acquire(0, acquire(), None, soon()).await });

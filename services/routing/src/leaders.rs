@@ -8,7 +8,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio::time::Instant;
 
-use crate::link::NodeLink;
+use crate::link::{HeardRules, NodeLink};
 
 /// How long hints of a lower term than one seen before are taken for stale. Terms start over when a cluster is set up
 /// afresh under a running gateway, which must find its leaders all the same.
@@ -32,6 +32,7 @@ pub(super) struct Place {
 /// One shard: its replicas and what is known of its leader. Shared by all calls to it.
 pub(super) struct ShardRoute {
     pub(super) id: String,
+    pub(super) rules: HeardRules,
     /// Replaced when the config changes.
     places: RwLock<Arc<[Place]>>,
     known: Mutex<Known>,
@@ -54,7 +55,15 @@ struct Known {
 impl ShardRoute {
     pub(super) fn new(shard: &Shard, links: &[(String, Arc<NodeLink>)]) -> Self {
         let places = RwLock::new(places(shard, links));
-        Self { id: shard.id.clone(), places, known: Mutex::default(), changed: Notify::new(), asking: Arc::default() }
+        let rules = HeardRules::default();
+        Self {
+            id: shard.id.clone(),
+            rules,
+            places,
+            known: Mutex::default(),
+            changed: Notify::new(),
+            asking: Arc::default(),
+        }
     }
 
     /// Takes the replicas of another config.

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
 use bytes::Bytes;
+use holdfast_core::Rules;
 use holdfast_supervise::{Owner, TaskSet};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
@@ -62,6 +63,20 @@ impl Body {
     }
 }
 
+/// The highest rules that a replica of a shard was heard to go by; 0 before any was. Rules never go back. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HeardRules(Arc<AtomicU16>);
+
+impl HeardRules {
+    pub(super) fn hear(&self, rules: u32) {
+        self.0.fetch_max(u16::try_from(rules).unwrap_or(u16::MAX), Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> Rules {
+        Rules(self.0.load(Ordering::Relaxed))
+    }
+}
+
 /// What became of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
@@ -90,6 +105,7 @@ pub(super) struct Queued {
     pub(super) body: Body,
     pub(super) stage: Arc<Stage>,
     pub(super) answer: Answered,
+    pub(super) rules: HeardRules,
     /// Of the client's call that this is part of.
     pub(super) request_id: Option<Arc<str>>,
     pub(super) trace_parent: Option<String>,
@@ -154,7 +170,7 @@ pub(super) struct Shared {
     pub(super) node_id: String,
     queue: mpsc::Sender<Queued>,
     pub(super) waiting: Mutex<mpsc::Receiver<Queued>>,
-    pub(super) in_flight: Mutex<HashMap<u64, Answered>>,
+    pub(super) in_flight: Mutex<HashMap<u64, (Answered, HeardRules)>>,
     pub(super) given_up: Mutex<GivenUp>,
     outstanding: AtomicUsize,
     held: AtomicUsize,
@@ -190,8 +206,9 @@ impl NodeLink {
         Self { shared, tasks }
     }
 
-    /// Sends a call to a replica of the node. The node learns how much of the deadline is left.
-    pub(super) fn send(&self, to: Leader, body: Body, deadline: Instant) -> Attempt {
+    /// Sends a call to a replica of the node. The node learns how much of the deadline is left, and this process by which
+    /// rules the shard goes.
+    pub(super) fn send(&self, to: Leader, body: Body, rules: &HeardRules, deadline: Instant) -> Attempt {
         let shared = &self.shared;
         if let Some(reason) = shared.down.lock().clone() {
             return Attempt::refused(shared, format!("node {} cannot be reached: {reason}", shared.node_id));
@@ -215,6 +232,7 @@ impl NodeLink {
             body,
             stage: stage.clone(),
             answer,
+            rules: rules.clone(),
             request_id: origin::request_id(),
             trace_parent: holdfast_telemetry::trace_parent(),
         };
@@ -258,7 +276,7 @@ impl Shared {
     /// The connection ended: nobody will answer what was sent on it.
     pub(super) fn end_in_flight(&self, reason: &str) {
         let ended = std::mem::take(&mut *self.in_flight.lock());
-        for (_, answer) in ended {
+        for (answer, _) in ended.into_values() {
             answer.end(Outcome::Unknown(format!("the connection to node {} ended: {reason}", self.node_id)));
         }
     }

@@ -136,7 +136,7 @@ fn take(shared: &Shared, queued: Queued) -> Option<Call> {
     if !queued.stage.send() {
         return None;
     }
-    shared.in_flight.lock().insert(queued.id, queued.answer);
+    shared.in_flight.lock().insert(queued.id, (queued.answer, queued.rules));
     let (body, hold) = match queued.body {
         Body::Command(bytes) => (call::Body::Command(bytes), Duration::ZERO),
         Body::Query(bytes) => (call::Body::Query(bytes), Duration::ZERO),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use holdfast_auth::ServiceSigner;
 use holdfast_cluster::{Application, ClusterConfig, Node, ShardMap};
-use holdfast_core::{Acquire, Command, Follow, LocksCommand, Query, Reply, codec};
+use holdfast_core::{Acquire, Command, Follow, LocksCommand, Query, Reply, Rules, codec};
 use holdfast_supervise::{Owner, TaskSet, brief};
 use metrics::{describe_counter, describe_gauge};
 use parking_lot::RwLock;
@@ -139,8 +139,21 @@ impl Router {
         repeat: Repeat,
         deadline: Instant,
     ) -> Result<Routed, RouteError> {
-        let body = Body::Command(Bytes::from(codec::encode(command)));
-        let mut course = Course::new(self.route(application, key), &self.inner.options, body, repeat, deadline);
+        let bytes = Bytes::from(codec::encode(command));
+        self.send(self.route(application, key), bytes, command.min_rules(), repeat, deadline).await
+    }
+
+    /// Sends an encoded command, which shards know from those rules on, to a shard.
+    pub(super) async fn send(
+        &self,
+        route: &ShardRoute,
+        command: Bytes,
+        needs: Rules,
+        repeat: Repeat,
+        deadline: Instant,
+    ) -> Result<Routed, RouteError> {
+        let course = Course::new(route, &self.inner.options, Body::Command(command), repeat, deadline);
+        let mut course = course.needing(needs);
         let reply = course.reply().await?;
         Ok(Routed { reply, maybe_done_before: course.maybe_done_before() })
     }
@@ -225,7 +238,7 @@ impl Router {
         let body = Body::Waiting(Bytes::from(codec::encode(&command)), hold);
         let route = self.route(Application::Locks, key);
         let course = Course::new(route, &self.inner.options, body, Repeat::InLaterTerm, deadline);
-        let mut course = course.until_gone(gone);
+        let mut course = course.needing(command.min_rules()).until_gone(gone);
         match course.run().await? {
             End::Reply(bytes, attempt) => Ok((read(course.shard_id(), &bytes)?, attempt)),
             End::Following(_) => Err(unexpected(course.shard_id())),
@@ -249,7 +262,7 @@ impl Router {
         &self.inner.caller
     }
 
-    fn route(&self, application: Application, key: u32) -> &ShardRoute {
+    pub(super) fn route(&self, application: Application, key: u32) -> &ShardRoute {
         let map = self.inner.map.read();
         // The routes were made from the first map, and shards stay.
         &self.inner.routes[&map.shard_for(application, key).id]

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use holdfast_auth::ClusterSecret;
 use holdfast_cluster::Application;
-use holdfast_core::{AccountId, AccountsCommand, Command, Query, Reply};
+use holdfast_core::{AccountId, AccountsCommand, Command, Query, Reply, Rules, codec};
 use tokio::time::Instant;
 
 use crate::fake_node::{
@@ -63,6 +64,28 @@ async fn a_command_follows_the_replicas_to_the_leader_and_its_term() {
     // What was learnt is kept: no more questions.
     send(&cluster).await.unwrap();
     assert_eq!(cluster.nodes.iter().map(FakeNode::questions).sum::<usize>(), questions);
+}
+
+#[tokio::test]
+async fn a_command_of_later_rules_is_not_sent_before_the_shard_goes_by_them() {
+    let cluster = FakeCluster::start(quick()).await;
+    elect(&cluster, 2, 3);
+    let bytes = || Bytes::from(codec::encode(&command()));
+    let router = &cluster.router;
+    let route = router.route(Application::Accounts, 0);
+    for _ in 0..2 {
+        let refused = router.send(route, bytes(), Rules(3), Repeat::InLaterTerm, soon()).await.unwrap_err();
+        assert!(matches!(refused, RouteError::Unavailable { .. }), "nothing was done: {refused:?}");
+        assert!(refused.to_string().contains("it goes by rules 1, and this needs rules 3"), "{refused}");
+    }
+    assert_eq!(cluster.nodes[1].addressed(), []);
+    // Once they are raised it is sent, and they are asked for no more.
+    cluster.nodes[1].rules.store(3, Ordering::SeqCst);
+    router.send(route, bytes(), Rules(3), Repeat::InLaterTerm, soon()).await.unwrap();
+    let questions = cluster.nodes[1].questions();
+    router.send(route, bytes(), Rules(3), Repeat::InLaterTerm, soon()).await.unwrap();
+    assert_eq!(cluster.nodes[1].addressed(), [command_in(2, 3), command_in(2, 3)]);
+    assert_eq!(cluster.nodes[1].questions(), questions);
 }
 
 #[tokio::test]

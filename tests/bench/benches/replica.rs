@@ -10,11 +10,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use futures::future::{BoxFuture, join_all};
-use holdfast_core::codec;
 use holdfast_core::shard::Application;
+use holdfast_core::{Rules, codec};
 use holdfast_node::ShardMachine;
 use holdfast_replication::{
-    Credentials, DialError, Group, GroupOptions, Host, HostOptions, LogLimits, Timing, WallClock,
+    Credentials, DialError, Group, GroupOptions, Host, HostOptions, KnownRules, LogLimits, Timing, WallClock,
 };
 use holdfast_storage::{Identity, MemoryDisk, NodeStore};
 use tokio::runtime::Runtime;
@@ -50,6 +50,8 @@ async fn start(store: NodeStore) -> (Host, Group, u64) {
         cluster_id: identity.cluster_id,
         restored_from: None,
         replicas: vec![REPLICA],
+        rules: KnownRules { lowest: Rules::LOWEST.0, highest: Rules::HIGHEST.0 },
+        allowed_rules: None,
         peers: Vec::new(),
         store,
         dialer: Arc::new(|_| -> BoxFuture<_> {

@@ -34,6 +34,7 @@ pub(crate) struct BackupArgs {
 struct State {
     term: u64,
     index: u64,
+    rules: u16,
     chunks: Vec<Bytes>,
 }
 
@@ -55,6 +56,7 @@ pub(crate) async fn back_up(format: Format, args: &BackupArgs) -> Result<()> {
             sha256: String::new(),
             term: state.term,
             index: state.index,
+            rules: state.rules,
             lower_bound: shard.lower_bound,
             upper_bound: shard.upper_bound,
         };
@@ -113,6 +115,8 @@ impl Cluster {
         while let Some(part) = parts.message().await? {
             chunks.push(part.chunk);
         }
-        Ok(State { term: head.term, index: head.index, chunks })
+        // A node of before there were rules says none.
+        let rules = u16::try_from(head.rules).context("the node named no rules that can be")?.max(1);
+        Ok(State { term: head.term, index: head.index, rules, chunks })
     }
 }

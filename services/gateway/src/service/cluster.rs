@@ -57,6 +57,8 @@ pub struct ShardInfo {
     pub leader_node_id: Option<String>,
     /// The highest term that a replica knows of.
     pub term: u64,
+    /// The rules by which the leader applies its next entry; absent when no leader answers.
+    pub rules: Option<u32>,
     /// Holds in any state, as the leader has them.
     pub holds: u64,
     /// Waiting requests, as the leader has them.
@@ -168,6 +170,7 @@ fn shard_info(application: Application, shard: &Shard, said: &HashMap<u64, &Repl
         upper_bound: format!("{:08x}", shard.upper_bound),
         leader_node_id: leader_id.and_then(node_of),
         term: replicas().map(|replica| replica.term).max().unwrap_or(0),
+        rules: leader.map(|leader| leader.rules),
         holds: leader.map_or(0, |leader| leader.holds),
         waiting: leader.map_or(0, |leader| leader.waiting),
         sessions: leader.map_or(0, |leader| leader.sessions),

@@ -63,7 +63,7 @@ struct CallOf {
 
 impl CallOf {
     fn answer(&self, outcome: Outcome, attempt: u64) {
-        let answer = Answer { id: self.id, outcome: Some(outcome), attempt };
+        let answer = Answer { id: self.id, outcome: Some(outcome), attempt, rules: Rules::HIGHEST.0.into() };
         // The gateway may be gone.
         let _ = self.answers.unbounded_send(Ok(AnswerFrame { answers: vec![answer] }));
     }

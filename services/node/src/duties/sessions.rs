@@ -69,7 +69,9 @@ async fn end(group: &Group, leads: Leadership, ids: Vec<SessionNumber>, seen: u6
     let bytes = Bytes::from(codec::encode(&command));
     match group.propose(leads.term, bytes, Instant::now() + ENTRY_TIMEOUT).await {
         Ok(_) => {}
-        Err(ProposeError::NotProposed(_) | ProposeError::NotLeader(_)) => sleep(PAUSE).await,
+        Err(ProposeError::NotProposed(_) | ProposeError::NotUnderstood(_) | ProposeError::NotLeader(_)) => {
+            sleep(PAUSE).await;
+        }
         Err(ProposeError::Unknown(reason)) => {
             tracing::debug!(shard = group.shard(), reason, "it is not known yet whether silent sessions ended");
             while group.tick(leads.term, Instant::now() + ENTRY_TIMEOUT).await.is_err() {

@@ -20,7 +20,7 @@ impl Observer for Breaks {
 const TERM: u64 = 3;
 
 fn stamp(now_ms: u64) -> Stamp {
-    Stamp { now_ms, wall_ms: now_ms }
+    Stamp { rules: 1, now_ms, wall_ms: now_ms }
 }
 
 fn deletion() -> Bytes {

@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use holdfast_proto::internal::{Kind, RaftMessage};
-use openraft::raft::{AppendEntriesRequest, TransferLeaderRequest, VoteRequest};
+use openraft::raft::{TransferLeaderRequest, VoteRequest};
 
 use crate::error::WireError;
 use crate::group::Group;
-use crate::types::{TypeConfig, decode, encode};
+use crate::types::{TypeConfig, decode, decode_append, encode};
 use crate::witness::Death;
 
 /// Asks the replica and makes the answer.
@@ -68,7 +68,7 @@ async fn pre_vote(group: &Group, body: &[u8]) -> Result<Bytes, String> {
 }
 
 async fn heartbeat(group: &Group, body: &[u8], clock_ms: u64, run: u64) -> Result<Bytes, String> {
-    let request: AppendEntriesRequest<TypeConfig> = decode(body).map_err(damaged)?;
+    let request = decode_append(body).map_err(damaged)?;
     let term = request.vote.leader_id.term;
     let response = group.raft().append_entries(request).await.map_err(|error| error.to_string())?;
     if response.is_success() {

@@ -12,14 +12,14 @@ use bytes::Bytes;
 use futures::stream::{Fuse, Stream, StreamExt};
 use openraft::entry::RaftEntry;
 use openraft::errors::{NetworkError, RPCError};
-use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, StreamAppendResult};
+use openraft::raft::{AppendEntriesResponse, StreamAppendResult};
 use tokio::sync::oneshot;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::client::{Peer, RpcResult, unreachable};
 use super::link::LinkError;
-use crate::types::{LogId, TypeConfig, decode};
+use crate::types::{AppendEntriesRequest, LogId, TypeConfig, decode};
 
 /// Appends under way to one follower, and their bytes, before the next one is made: a follower that is slow keeps so much
 /// of the sending and the receiving node's memory, and of the way that it shares with all other groups.
@@ -52,12 +52,12 @@ pub(crate) struct Appends<'s, S> {
     /// The last entry that was sent on this stream.
     sent: Option<LogId>,
     /// A notice that waits for entries to go with, and until when.
-    held: Option<(AppendEntriesRequest<TypeConfig>, Instant)>,
+    held: Option<(AppendEntriesRequest, Instant)>,
 }
 
 impl<'s, S> Appends<'s, S>
 where
-    S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Unpin,
+    S: Stream<Item = AppendEntriesRequest> + Unpin,
 {
     /// Each append is to be answered within that time, once those before it are.
     pub(crate) fn new(peer: &'s Peer, input: S, stream: u64, within: Duration) -> Self {
@@ -75,7 +75,7 @@ where
     }
 
     /// Sends it, unless it is a notice that can wait. One that waits is out of date as soon as anything comes after it.
-    fn take(&mut self, request: AppendEntriesRequest<TypeConfig>) {
+    fn take(&mut self, request: AppendEntriesRequest) {
         let is_notice = request.entries.is_empty() && self.sent.is_some() && request.prev_log_id == self.sent;
         let held_until = self.held.take().map(|(_, until)| until);
         if is_notice {
@@ -91,7 +91,7 @@ where
         }
     }
 
-    fn send(&mut self, request: &AppendEntriesRequest<TypeConfig>) {
+    fn send(&mut self, request: &AppendEntriesRequest) {
         let prev = request.prev_log_id;
         let last = request.entries.last().map(RaftEntry::log_id).or(prev);
         self.sent = last;

@@ -11,10 +11,9 @@ use openraft::base::{BoxFuture, BoxStream};
 use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable};
 use openraft::network::{RPCOption, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
 use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult, TransferLeaderRequest,
-    TransferLeaderResponse, VoteRequest, VoteResponse,
+    AppendEntriesResponse, SnapshotResponse, StreamAppendResult, TransferLeaderRequest, TransferLeaderResponse,
+    VoteRequest, VoteResponse,
 };
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout};
@@ -26,7 +25,7 @@ use super::{Links, Members, snapshot};
 use crate::leadership::Leadership;
 use crate::lease::Acks;
 use crate::timing::UNSAID_LEASE;
-use crate::types::{Chunks, Snapshot, TypeConfig, Vote, decode, encode};
+use crate::types::{AppendEntriesRequest, Snapshot, State, TypeConfig, Vote, decode, encode, encode_append};
 
 /// Longest wait for the answer to an append. openraft's own figure is the heartbeat's, which a busy disk exceeds.
 const APPEND_TIMEOUT: Duration = Duration::from_secs(2);
@@ -91,7 +90,7 @@ impl Peer {
     pub(crate) fn ask_append(
         &self,
         stream: u64,
-        request: &AppendEntriesRequest<TypeConfig>,
+        request: &AppendEntriesRequest,
     ) -> Result<(AnswerReceiver, usize), LinkError> {
         let clock_ms = match self.append_kind {
             Kind::Heartbeat => {
@@ -100,7 +99,7 @@ impl Peer {
             }
             _ => 0,
         };
-        let body = encode(request);
+        let body = encode_append(request);
         let bytes = body.len();
         Ok((self.ask(self.append_kind, stream, clock_ms, body)?, bytes))
     }
@@ -144,13 +143,8 @@ impl Peer {
         Ok(self.link()?.ask(Question { from: self.from, to: self.to, kind, stream, clock_ms, body }))
     }
 
-    async fn call<Q: Serialize, A: DeserializeOwned>(
-        &self,
-        kind: Kind,
-        question: &Q,
-        within: Duration,
-    ) -> RpcResult<A> {
-        let receiver = self.ask(kind, 0, 0, encode(question)).map_err(unreachable)?;
+    async fn call<A: DeserializeOwned>(&self, kind: Kind, question: Bytes, within: Duration) -> RpcResult<A> {
+        let receiver = self.ask(kind, 0, 0, question).map_err(unreachable)?;
         match timeout(within, receiver).await {
             Ok(Ok(Ok(bytes))) => decode(&bytes).map_err(|error| RPCError::Network(NetworkError::new(&error))),
             Ok(Ok(Err(error))) => Err(unreachable(error)),
@@ -171,19 +165,19 @@ fn heartbeat_within(option: &RPCOption) -> Duration {
 }
 
 impl RaftNetworkV2<TypeConfig> for Peer {
-    type SnapshotData = Chunks;
+    type SnapshotData = State;
 
     async fn append_entries(
         &mut self,
-        request: AppendEntriesRequest<TypeConfig>,
+        request: AppendEntriesRequest,
         option: RPCOption,
     ) -> RpcResult<AppendEntriesResponse<TypeConfig>> {
-        self.call(Kind::Heartbeat, &request, heartbeat_within(&option)).await
+        self.call(Kind::Heartbeat, encode_append(&request), heartbeat_within(&option)).await
     }
 
     fn stream_append<'s, S>(&'s mut self, input: S, option: RPCOption) -> BoxFuture<'s, RpcResult<AppendStream<'s>>>
     where
-        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + openraft::OptionalSend + Unpin + 'static,
+        S: Stream<Item = AppendEntriesRequest> + openraft::OptionalSend + Unpin + 'static,
     {
         Box::pin(async move {
             let peer: &'s Peer = self;
@@ -210,7 +204,7 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         request: VoteRequest<TypeConfig>,
         option: RPCOption,
     ) -> RpcResult<VoteResponse<TypeConfig>> {
-        self.call(Kind::Vote, &request, option.soft_ttl()).await
+        self.call(Kind::Vote, encode(&request), option.soft_ttl()).await
     }
 
     async fn pre_vote(
@@ -218,7 +212,7 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         request: VoteRequest<TypeConfig>,
         option: RPCOption,
     ) -> RpcResult<VoteResponse<TypeConfig>> {
-        self.call(Kind::PreVote, &request, option.soft_ttl()).await
+        self.call(Kind::PreVote, encode(&request), option.soft_ttl()).await
     }
 
     async fn full_snapshot(
@@ -241,6 +235,6 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         request: TransferLeaderRequest<TypeConfig>,
         option: RPCOption,
     ) -> RpcResult<TransferLeaderResponse<TypeConfig>> {
-        self.call(Kind::TransferLeader, &request, option.soft_ttl()).await
+        self.call(Kind::TransferLeader, encode(&request), option.soft_ttl()).await
     }
 }

@@ -5,13 +5,13 @@ use holdfast_proto::internal::RaftMessage;
 use holdfast_supervise::brief;
 use openraft::EntryPayload;
 use openraft::entry::RaftEntry;
-use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, StreamAppendError, StreamAppendResult};
+use openraft::raft::{AppendEntriesResponse, StreamAppendError, StreamAppendResult};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::answer;
 use crate::group::{DISK_IS_FULL, Group};
-use crate::types::{Entry, TypeConfig, decode, encode};
+use crate::types::{AppendEntriesRequest, Entry, TypeConfig, decode_append, encode};
 
 /// Appends that wait for the follower's log. The leader keeps fewer under way.
 const DEPTH: usize = 128;
@@ -23,7 +23,7 @@ const LAST_FEW: u64 = 256;
 #[derive(Default)]
 pub(crate) struct Lane {
     stream: u64,
-    requests: Option<mpsc::Sender<AppendEntriesRequest<TypeConfig>>>,
+    requests: Option<mpsc::Sender<AppendEntriesRequest>>,
     calls: Option<mpsc::Sender<Call>>,
 }
 
@@ -47,8 +47,7 @@ impl Lane {
         run: u64,
         answers: &mpsc::Sender<RaftMessage>,
     ) -> Result<(), &'static str> {
-        let request: AppendEntriesRequest<TypeConfig> =
-            decode(&message.body).map_err(|_| "the append can't be read")?;
+        let request = decode_append(&message.body).map_err(|_| "the append can't be read")?;
         let last = group.last_log_index();
         let may_come = group.has_room() || (leader_is_full && is_nearly_level(&request, last));
         if !may_come && brings_data(&request, last) {
@@ -76,13 +75,13 @@ impl Lane {
 
 /// Whether there are commands in it behind the last entry of this log. What a group needs to go on is taken in even by a
 /// node whose disk is nearly full; so is what it has already, which a new leader sends to find out.
-fn brings_data(request: &AppendEntriesRequest<TypeConfig>, last: Option<u64>) -> bool {
+fn brings_data(request: &AppendEntriesRequest, last: Option<u64>) -> bool {
     let is_new = |entry: &&Entry| Some(entry.log_id().index()) > last;
     request.entries.iter().filter(is_new).any(|entry| matches!(entry.payload, EntryPayload::Normal(_)))
 }
 
 /// Whether it lacks so little of what is committed that the reserve has room for that.
-fn is_nearly_level(request: &AppendEntriesRequest<TypeConfig>, last: Option<u64>) -> bool {
+fn is_nearly_level(request: &AppendEntriesRequest, last: Option<u64>) -> bool {
     let committed = request.leader_commit.map_or(0, |id| id.index());
     committed.saturating_sub(last.unwrap_or(0)) <= LAST_FEW
 }

@@ -14,7 +14,7 @@ use tonic::{Status, Streaming};
 use super::link::{Link, LinkError};
 use crate::group::DISK_IS_FULL;
 use crate::host::Host;
-use crate::types::{Snapshot, SnapshotMeta, TypeConfig, Vote, decode, encode};
+use crate::types::{Snapshot, State, TypeConfig, Vote, decode, decode_meta, encode, encode_meta};
 
 /// Longest silence between two chunks.
 const CHUNK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -37,10 +37,10 @@ pub(crate) async fn send(
         from,
         to,
         vote: encode(&vote),
-        meta: encode(&snapshot.meta),
+        meta: encode_meta(&snapshot.meta, snapshot.snapshot.group),
     };
     let first = SnapshotChunk { header: Some(header), data: Bytes::new() };
-    let rest = snapshot.snapshot.into_iter().map(|data| SnapshotChunk { header: None, data });
+    let rest = snapshot.snapshot.chunks.into_iter().map(|data| SnapshotChunk { header: None, data });
     let chunks = futures::stream::iter(std::iter::once(first).chain(rest));
     tracing::info!(from, to, node = link.node(), "sending a snapshot");
     match timeout(within, client.install_snapshot(link.request(chunks))).await {
@@ -74,7 +74,9 @@ pub(crate) async fn receive(host: &Host, mut stream: Streaming<SnapshotChunk>) -
     let damaged = |error: crate::error::WireError| Status::data_loss(error.to_string());
     let _turn = host.snapshot_turn().await;
     let vote: Vote = decode(&header.vote).map_err(damaged)?;
-    let meta: SnapshotMeta = decode(&header.meta).map_err(damaged)?;
+    let (meta, state) = decode_meta(&header.meta).map_err(damaged)?;
+    // A replica that took it in could not go on: it stays as it is.
+    state.check(group.known_rules()).map_err(|error| Status::failed_precondition(error.to_string()))?;
     let mut chunks = Vec::new();
     let mut bytes = 0;
     while let Some(chunk) = next(&mut stream).await? {
@@ -85,7 +87,7 @@ pub(crate) async fn receive(host: &Host, mut stream: Streaming<SnapshotChunk>) -
         chunks.push(chunk.data);
     }
     tracing::info!(shard = group.shard(), replica = header.to, bytes, "installing a snapshot from a peer");
-    let snapshot = Snapshot { meta, snapshot: chunks };
+    let snapshot = Snapshot { meta, snapshot: State { group: state, chunks } };
     let response = group
         .raft()
         .install_full_snapshot(vote, snapshot)

@@ -23,6 +23,8 @@ fn hello(node: &str, cluster_id: &str, replica: u64) -> Hello {
         restored_from: String::new(),
         lease_ms: 0,
         run: 0,
+        lowest_rules: 1,
+        highest_rules: 2,
     }
 }
 
@@ -64,6 +66,11 @@ async fn strangers_are_refused_with_a_clear_message_and_change_nothing() {
     refused(&address, "secret", frame(hello(&node_id(1), "ffff", replica_id(1))), "belongs to cluster ffff").await;
     refused(&address, "secret", frame(hello("nd_9", CLUSTER_ID, 99)), "nd_9 is not in the cluster config").await;
     refused(&address, "secret", frame(good()), "another data directory").await;
+    let earlier = Hello { highest_rules: 1, ..good() };
+    refused(&address, "secret", frame(earlier), "knows rules 1 to 1, and shard locks_00 on node nd_1 goes by rules 2")
+        .await;
+    let first = Hello { lowest_rules: 0, highest_rules: 0, ..good() };
+    refused(&address, "secret", frame(first), "does not say which rules it knows").await;
     refused(&address, "secret", RaftFrame { body: None }, "must be a hello").await;
     let mut nobody = frame(hello("", "", 0));
     nobody.body = Some(Body::Messages(RaftMessages::default()));

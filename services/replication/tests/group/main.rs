@@ -13,6 +13,7 @@ mod planted;
 mod proposing;
 mod replaced;
 mod restart;
+mod rules;
 mod snapshot;
 mod stopping;
 mod storage_suite;

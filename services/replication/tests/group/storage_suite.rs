@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::common::node::RULES;
 use bytes::Bytes;
 use holdfast_replication::testing::{Driver, LogStore, TypeConfig};
 use holdfast_replication::{Frozen, LogLimits, Machine, MachineError, MachineFailure, Replies, Stamp};
@@ -17,11 +18,17 @@ struct Journal {
 }
 
 impl Machine for Journal {
+    fn check(&self, _: u16, _: &[u8]) -> Result<(), MachineError> {
+        Ok(())
+    }
+
     fn apply(&self, stamp: Stamp, commands: &[Bytes], _: Replies) -> Result<Vec<Bytes>, MachineFailure> {
         let mut entries = self.entries.lock();
         entries.extend(commands.iter().map(|command| (stamp.now_ms, command.clone())));
         Ok(commands.to_vec())
     }
+
+    fn go_by(&self, _: u16) {}
 
     fn lead(&self, _: Option<u64>) {}
 
@@ -75,7 +82,7 @@ impl StoreBuilder<TypeConfig, LogStore, Driver, Guard> for Place {
         };
         let log = LogStore::open(store.replica(1)).expect("an empty log opens");
         let (machine, limits) = (Arc::new(Journal::default()), LogLimits::default());
-        let (driver, _) = Driver::new(machine, store.replica(1), limits).expect("an empty driver opens");
+        let (driver, _) = Driver::new(machine, store.replica(1), limits, RULES).expect("an empty driver opens");
         Ok((guard, log, driver))
     }
 }

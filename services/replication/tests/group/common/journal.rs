@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use holdfast_replication::{Frozen, Machine, MachineError, MachineFailure, Replies, Stamp, Step};
+use holdfast_replication::{Frozen, KnownRules, Machine, MachineError, MachineFailure, Replies, Stamp, Step};
 use parking_lot::Mutex;
 
 const CHUNK: usize = 1024 * 1024;
@@ -13,12 +13,18 @@ struct State {
     clock_ms: u64,
     entries: u64,
     commands: Vec<(u64, Bytes)>,
+    /// Of the entries that this process applied, as they came.
+    rules: Vec<u16>,
 }
+
+/// Commands that begin so are known to nodes that know rules 3, and to no others.
+pub(crate) const LATER: &str = "later: ";
 
 /// Remembers every command with the clock at which it was applied.
 #[derive(Default)]
 pub(crate) struct Journal {
     state: Mutex<State>,
+    knows_later: bool,
     /// Fails at the command [`POISON`], as a machine with a bug would.
     pub(crate) is_faulty: AtomicBool,
 }
@@ -54,6 +60,23 @@ impl Journal {
         self.state.lock().commands.len()
     }
 
+    /// Of a node that knows rules up to those.
+    pub(crate) fn of(known: KnownRules) -> Self {
+        Self { knows_later: known.has(3), ..Self::default() }
+    }
+
+    /// The rules by which the entries were applied that this process applied.
+    pub(crate) fn rules(&self) -> Vec<u16> {
+        self.state.lock().rules.clone()
+    }
+
+    fn read(&self, command: &[u8]) -> Result<(), MachineError> {
+        if command.starts_with(LATER.as_bytes()) && !self.knows_later {
+            return Err(MachineError("a command of a later release".into()));
+        }
+        Ok(())
+    }
+
     /// Entries with commands that were applied by this process.
     pub(crate) fn entries(&self) -> u64 {
         self.state.lock().entries
@@ -61,8 +84,17 @@ impl Journal {
 }
 
 impl Machine for Journal {
+    fn check(&self, _: u16, command: &[u8]) -> Result<(), MachineError> {
+        self.read(command)
+    }
+
     fn apply(&self, stamp: Stamp, commands: &[Bytes], _: Replies) -> Result<Vec<Bytes>, MachineFailure> {
+        commands
+            .iter()
+            .try_for_each(|command| self.read(command))
+            .map_err(|error| MachineFailure::of_entry(error.0))?;
         let mut state = self.state.lock();
+        state.rules.push(stamp.rules);
         state.clock_ms = state.clock_ms.max(stamp.now_ms);
         state.entries += u64::from(!commands.is_empty());
         let clock_ms = state.clock_ms;
@@ -78,6 +110,8 @@ impl Machine for Journal {
         }
         Ok(replies)
     }
+
+    fn go_by(&self, _: u16) {}
 
     fn lead(&self, _: Option<u64>) {}
 

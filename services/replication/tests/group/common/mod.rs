@@ -10,12 +10,12 @@ use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
-use holdfast_replication::{Group, GroupOptions, Leadership, LogLimits, Peer, ProposeError, Timing};
+use holdfast_replication::{Group, GroupOptions, KnownRules, Leadership, LogLimits, Peer, ProposeError, Timing};
 use holdfast_storage::MemoryDisk;
 use tokio::time::{Instant, sleep, timeout};
 
 use journal::Reply;
-use node::{Claims, Disk, Node};
+use node::{Claims, Disk, Node, RULES};
 use proxy::{Mode, Proxy};
 
 /// How long a condition may take on a busy machine before the test gives up.
@@ -72,6 +72,8 @@ pub(crate) struct Cluster {
     pub(crate) renewed: BTreeSet<usize>,
     /// The timing of each node from its next start on.
     pub(crate) timings: Vec<Timing>,
+    /// The rules that nodes know from their next start on, where a test wants others than the usual ones.
+    pub(crate) rules: BTreeMap<usize, KnownRules>,
     proxies: BTreeMap<(usize, usize), Proxy>,
 }
 
@@ -108,7 +110,7 @@ impl Cluster {
         let disks = (0..setup.nodes).map(disk).collect();
         let nodes = (0..setup.nodes).map(|_| None).collect();
         let timings = vec![setup.timing; setup.nodes];
-        Self { setup, nodes, disks, renewed: BTreeSet::new(), timings, proxies }
+        Self { setup, nodes, disks, renewed: BTreeSet::new(), timings, rules: BTreeMap::new(), proxies }
     }
 
     /// Starts every node and forms the group.
@@ -172,7 +174,9 @@ impl Cluster {
     /// Starts a node from its disk.
     pub(crate) async fn start(&mut self, index: usize) {
         let node = {
-            let (disk, claims) = (&self.disks[index], Claims { timing: self.timings[index], ..Claims::honest(index) });
+            let (disk, timing) = (&self.disks[index], self.timings[index]);
+            let rules = self.rules.get(&index).copied().unwrap_or(RULES);
+            let claims = Claims { timing, rules, ..Claims::honest(index) };
             Node::start_as(claims, disk, self.peers(index), self.group_options(index)).await
         };
         for other in (0..self.setup.nodes).filter(|other| *other != index) {

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_replication::{Credentials, DialError, Dialer, Group, GroupOptions, Host, HostOptions, Peer, Timing};
+use holdfast_replication::{
+    Credentials, DialError, Dialer, Group, GroupOptions, Host, HostOptions, KnownRules, Peer, Timing,
+};
 use holdfast_storage::{Identity, MemoryDisk, NodeStore, StorageError};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -33,6 +35,9 @@ impl Disk {
     }
 }
 
+/// The rules that nodes know, unless a test wants it otherwise.
+pub(crate) const RULES: KnownRules = KnownRules { lowest: 1, highest: 2 };
+
 /// A token that every member knows.
 pub(crate) struct Token(pub(crate) &'static str);
 
@@ -54,11 +59,18 @@ pub(crate) struct Claims {
     pub(crate) token: &'static str,
     /// Of the release that it runs.
     pub(crate) timing: Timing,
+    pub(crate) rules: KnownRules,
 }
 
 impl Claims {
     pub(crate) fn honest(index: usize) -> Self {
-        Self { node: node_id(index), cluster_id: CLUSTER_ID.into(), token: "secret", timing: Timing::default() }
+        Self {
+            node: node_id(index),
+            cluster_id: CLUSTER_ID.into(),
+            token: "secret",
+            timing: Timing::default(),
+            rules: RULES,
+        }
     }
 }
 
@@ -180,6 +192,7 @@ async fn start(
     peers: Vec<Peer>,
     groups: Vec<GroupOptions>,
 ) -> (Host, Vec<(Group, Arc<Journal>)>, SocketAddr) {
+    let rules = claims.rules;
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it has an address");
     let host = Host::start(HostOptions {
@@ -188,6 +201,8 @@ async fn start(
         cluster_id: claims.cluster_id,
         replicas: groups.iter().map(|options| options.replica).collect(),
         peers,
+        rules,
+        allowed_rules: None,
         store,
         dialer: dialer(),
         credentials: Arc::new(Token(claims.token)),
@@ -201,7 +216,7 @@ async fn start(
     });
     let mut started = Vec::new();
     for options in groups {
-        let machine = Arc::new(Journal::default());
+        let machine = Arc::new(Journal::of(rules));
         started.push((host.start_group(options, machine.clone()).await.expect("the replica starts"), machine));
     }
     (host, started, address)

@@ -1,0 +1,66 @@
+//! What can't be read stops a replica, and data of later rules is not opened.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use holdfast_auth::ClusterSecret;
+use holdfast_cluster::ClusterConfig;
+use holdfast_core::shard::Application;
+use holdfast_core::{Command, codec};
+use holdfast_replication::{KnownRules, Machine, Replies, Stamp};
+use holdfast_storage::{MemoryDisk, NodeStore};
+
+use crate::{Node, NodeError, NodeOptions, ShardMachine, in_process};
+
+const STAMP: Stamp = Stamp { rules: 1, now_ms: 1_000, wall_ms: 2_000 };
+
+fn known() -> Bytes {
+    codec::encode(&Command::OutboxConfirm { numbers: vec![1] }).into()
+}
+
+/// A command that no build knows.
+fn unknown() -> Bytes {
+    Bytes::from_static(&[codec::VERSION, 200, 1])
+}
+
+#[test]
+fn an_entry_with_a_command_that_can_not_be_read_changes_nothing() {
+    let machine = ShardMachine::new(Application::Locks, "locks_00", None, None);
+    machine.apply(STAMP, &[known()], Replies::Wanted).unwrap();
+    let before = machine.freeze().unwrap()();
+    for damaged in [unknown(), Bytes::new(), known().slice(..2)] {
+        let later = Stamp { now_ms: 5_000, ..STAMP };
+        let stopped = machine.apply(later, &[known(), damaged], Replies::Unwanted).unwrap_err();
+        assert!(stopped.to_string().contains("can't be read"), "{stopped}");
+    }
+    assert_eq!(machine.freeze().unwrap()(), before, "neither its clock nor its state has moved");
+}
+
+#[test]
+fn what_can_not_be_read_is_not_even_proposed() {
+    let machine = ShardMachine::new(Application::Locks, "locks_00", None, None);
+    assert_eq!(machine.check(1, &known()), Ok(()));
+    assert!(machine.check(2, &unknown()).is_err());
+}
+
+/// Opens a node that knows rules 1 and 2 over data that went by those.
+async fn opened_over(seen: u16) -> Option<NodeError> {
+    let config = ClusterConfig::generate(vec![("nd_1".to_owned(), "127.0.0.1:7000".to_owned())], 1, 1).unwrap();
+    let mut options = NodeOptions::new("nd_1", config, ClusterSecret::generate().unwrap(), "data");
+    options.rules = KnownRules { lowest: 1, highest: 2 };
+    let disk = MemoryDisk::new();
+    let store = NodeStore::in_memory(&disk, &options.identity()).unwrap();
+    store.replica(1).note_rules(seen);
+    store.close().await;
+    let store = NodeStore::in_memory(&disk, &options.identity()).unwrap();
+    let (connector, _listener) = in_process();
+    Node::with_store(&options, store, Arc::new(connector)).err()
+}
+
+#[tokio::test]
+async fn data_of_later_rules_is_not_opened_and_says_which_program_it_needs() {
+    assert!(opened_over(2).await.is_none());
+    let refusal = opened_over(3).await.expect("an earlier program must not go on with it");
+    assert!(matches!(refusal, NodeError::LaterRules { seen: 3, .. }), "{refusal}");
+    assert!(refusal.to_string().contains("rules 3, and this program knows rules 1 to 2"), "{refusal}");
+}

@@ -1,0 +1,88 @@
+//! By which rules a group applies its entries.
+//!
+//! Rules are a number for what commands mean and which of them there are. They are a part of what a group replicates, and
+//! only rise: replicas of two releases come to the same state for as long as both know the rules that count.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::machine::MachineError;
+
+/// The rules that a program knows: from the lowest to the highest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KnownRules {
+    /// Entries of lower ones can't be applied any more.
+    pub lowest: u16,
+    /// Entries of higher ones need a later release.
+    pub highest: u16,
+}
+
+impl KnownRules {
+    /// Whether these are among them.
+    pub fn has(self, rules: u16) -> bool {
+        (self.lowest..=self.highest).contains(&rules)
+    }
+}
+
+impl fmt::Display for KnownRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} to {}", self.lowest, self.highest)
+    }
+}
+
+/// What is replicated of a group beside the state of its shard.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GroupState {
+    /// The rules that count from the next entry on. None in a group that was formed just now: its first leader says by
+    /// which it begins, before anything is proposed.
+    pub(crate) rules: Option<u16>,
+}
+
+impl GroupState {
+    /// The state after an entry that names those rules; they never go back.
+    ///
+    /// # Errors
+    /// When this program does not know them.
+    pub(crate) fn raised(self, rules: u16, known: KnownRules) -> Result<Self, MachineError> {
+        let raised = Self { rules: self.rules.max(Some(rules)) };
+        raised.check(known)?;
+        Ok(raised)
+    }
+
+    /// Whether a program can go on from this state.
+    ///
+    /// # Errors
+    /// When it does not know the rules that count.
+    pub(crate) fn check(self, known: KnownRules) -> Result<(), MachineError> {
+        match self.rules.filter(|rules| !known.has(*rules)) {
+            None => Ok(()),
+            Some(rules) => Err(MachineError(format!(
+                "the group goes by rules {rules}, and this program knows rules {known}: start this node with the \
+                 release of the other nodes, or a later one"
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: KnownRules = KnownRules { lowest: 2, highest: 3 };
+
+    #[test]
+    fn rules_only_rise() {
+        let state = GroupState::default().raised(2, KNOWN).unwrap();
+        assert_eq!(state.rules, Some(2));
+        assert_eq!(state.raised(3, KNOWN).unwrap().raised(2, KNOWN).unwrap().rules, Some(3));
+    }
+
+    #[test]
+    fn rules_that_a_program_does_not_know_stop_it() {
+        for rules in [1, 4] {
+            let refusal = GroupState::default().raised(rules, KNOWN).unwrap_err().to_string();
+            assert!(refusal.contains(&format!("rules {rules}")) && refusal.contains("2 to 3"), "{refusal}");
+        }
+    }
+}
