@@ -40,8 +40,8 @@ fn text(cluster: &Value, prefix: &str) -> Result<String> {
     let (lower, upper) = ("FROM", "TO");
     writeln!(
         text,
-        "\n{:<14} {lower:<8} {upper:<8} {:<8} {:>5} {:>9} {:>8} {:>8}  BEHIND",
-        "SHARD", "LEADER", "TERM", "HOLDS", "WAITING", "SESSIONS"
+        "\n{:<14} {lower:<8} {upper:<8} {:<8} {:>5} {:>5} {:>9} {:>8} {:>8}  BEHIND",
+        "SHARD", "LEADER", "TERM", "RULES", "HOLDS", "WAITING", "SESSIONS"
     )?;
     for shard in rows(cluster, "shards")? {
         let id = api::text(shard, "id")?;
@@ -68,7 +68,9 @@ fn row(id: &str, shard: &Value) -> Result<String> {
         }
     });
     let behind = behind.collect::<Vec<_>>().join(" ");
-    Ok(format!("{id:<14} {lower:<8} {upper:<8} {leader:<8} {term:>5} {holds:>9} {waiting:>8} {sessions:>8}  {behind}"))
+    let rules = shard["rules"].as_u64().map_or("?".to_owned(), |rules| rules.to_string());
+    let figures = format!("{term:>5} {rules:>5} {holds:>9} {waiting:>8} {sessions:>8}");
+    Ok(format!("{id:<14} {lower:<8} {upper:<8} {leader:<8} {figures}  {behind}"))
 }
 
 /// What a replica can't get past. The backtrace is in `--output json`.
@@ -130,13 +132,14 @@ mod tests {
             ],
             "shards": [{
                 "id": "locks_00", "lower_bound": "00000000", "upper_bound": "ffffffff", "leader_node_id": "nd_1",
-                "term": 2, "holds": 5, "waiting": 1, "sessions": 0,
+                "term": 2, "rules": 3, "holds": 5, "waiting": 1, "sessions": 0,
                 "replicas": [{"node_id": "nd_1", "entries_behind": 0}, {"node_id": "nd_2", "entries_behind": null}],
             }],
         });
         let shown = text(&cluster, "").unwrap();
         assert!(shown.contains("nd_2     127.0.0.1:7001         no         0  down\n"), "{shown}");
-        let shard = "locks_00       00000000 ffffffff nd_1         2         5        1        0  nd_1:0 nd_2:?\n";
+        let shard =
+            "locks_00       00000000 ffffffff nd_1         2     3         5        1        0  nd_1:0 nd_2:?\n";
         assert!(shown.contains(shard), "{shown}");
         assert!(!text(&cluster, "accounts").unwrap().contains("locks_00"));
         assert!(text(&json!({}), "").is_err());

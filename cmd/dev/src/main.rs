@@ -65,7 +65,7 @@ struct Global {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a whole cluster on this machine.
+    /// Run a whole cluster on this machine, or end the upgrade of one.
     Cluster {
         #[command(subcommand)]
         command: ClusterCommand,
@@ -136,6 +136,8 @@ enum Command {
 enum ClusterCommand {
     /// Start nodes and a gateway as child processes, with one log of all; Ctrl-C stops them in order.
     Up(cluster_up::UpArgs),
+    /// End an upgrade: let shards go by the rules of the new release, which all nodes run. It can't be taken back.
+    Finalize(operate::FinalizeArgs),
 }
 
 #[tokio::main]
@@ -155,6 +157,7 @@ async fn run(mut cli: Cli) -> Result<()> {
     cli.global.url = api::reachable(&cli.global.url, cli.global.ca_file.as_deref()).await?;
     match &cli.command {
         Command::Cluster { command: ClusterCommand::Up(args) } => cluster_up::run(args).await,
+        Command::Cluster { command: ClusterCommand::Finalize(args) } => operate::finalize(args).await,
         Command::SeedAccounts(args) => seed_accounts::run(&cli.global, args).await,
         Command::Scenario1(args) => scenario_1::run(&cli.global, args).await,
         Command::TreeLocks(args) => scenarios::run(&cli.global, args, Scenario::TreeLocks).await,

@@ -4,6 +4,7 @@
 mod backup;
 mod config;
 mod files;
+mod finalize;
 mod leaders;
 mod moves;
 mod restore;
@@ -23,6 +24,7 @@ pub(crate) use backup::{BackupArgs, back_up};
 pub(crate) use config::{
     AddNodeArgs, ApplyConfigArgs, RemoveNodeArgs, ShowConfigArgs, add_node, apply_config, remove_node, show_config,
 };
+pub(crate) use finalize::{FinalizeArgs, finalize};
 pub(crate) use leaders::{TransferLeadersArgs, transfer_leaders};
 pub(crate) use moves::{MoveReplicaArgs, ReplaceNodeArgs, move_replica, replace_node};
 pub(crate) use restore::{RestoreArgs, restore};

@@ -21,6 +21,7 @@ pub(super) struct Leader {
     voters: Vec<u64>,
     learners: Vec<u64>,
     followers: Vec<(u64, u64)>,
+    rules: u32,
 }
 
 impl Leader {
@@ -56,6 +57,7 @@ impl Cluster {
                 node: node.clone(),
                 voters: one.voters.clone(),
                 learners: one.learners.clone(),
+                rules: one.rules,
                 followers: one.followers.iter().map(|other| (other.replica, other.entries_behind)).collect(),
             })
         };
@@ -74,6 +76,24 @@ impl Cluster {
             others.all(|replica| leader.voters.contains(&replica.id))
         })
         .await
+    }
+
+    /// Waits until all shards go by those rules, or later ones.
+    pub(super) async fn go_by(&self, rules: u16, within: Duration) -> Result<()> {
+        let mut wait = Wait::begin(within);
+        loop {
+            wait.look().await;
+            let open = self.leaders().await.into_iter().filter_map(|(shard, leader)| match leader {
+                None => Some(format!("{} has no leader", shard.id)),
+                Some(leader) if leader.rules >= rules.into() => None,
+                Some(leader) => Some(format!("{} goes by rules {}", shard.id, leader.rules)),
+            });
+            let open: Vec<String> = open.collect();
+            if open.is_empty() {
+                return Ok(());
+            }
+            wait.is_open(format!("{} shards to go: {}", open.len(), open.join("; ")))?;
+        }
     }
 
     async fn wait_for(
@@ -175,7 +195,7 @@ mod tests {
         let shard = config.shards().find(|shard| shard.id == "accounts_00").unwrap();
         let voters: Vec<u64> = shard.replicas[..3].iter().map(|replica| replica.id).collect();
         let (learners, followers) = (Vec::new(), Vec::new());
-        let leader = Leader { replica: voters[0], node: "nd_1".to_owned(), voters, learners, followers };
+        let leader = Leader { replica: voters[0], node: "nd_1".to_owned(), voters, learners, followers, rules: 1 };
         let said = |silent: &[String]| describe(&config, shard, Some(&leader), silent);
         assert_eq!(said(&[]), "accounts_00: nd_4 is not taken in yet");
         assert_eq!(said(&["nd_4".to_owned()]), "accounts_00: nd_4 does not answer; is it started?");

@@ -1,0 +1,71 @@
+//! `dev cluster finalize`: the last step of an upgrade. From then on shards go by the rules of the new release, and the
+//! one before it can't be taken back.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use holdfast_proto::internal::StatusAnswer;
+
+use super::{Cluster, ClusterArgs};
+use crate::output;
+
+/// How long the shards may take to go over.
+const RAISED_WITHIN: Duration = Duration::from_secs(60);
+
+/// Flags of `dev cluster finalize`.
+#[derive(Debug, Args)]
+pub(crate) struct FinalizeArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// The rules that shards may be raised to; the latest that every node knows when absent.
+    #[arg(long, env = "HOLDFAST_RULES", value_name = "NUMBER")]
+    rules: Option<u16>,
+}
+
+/// Allows the rules that all nodes know, and waits until every shard goes by them.
+pub(crate) async fn finalize(args: &FinalizeArgs) -> Result<()> {
+    let mut cluster = args.cluster.connect().await?;
+    let latest = cluster.latest_rules().await?;
+    let rules = args.rules.unwrap_or(latest);
+    ensure!(rules <= latest, "some nodes know rules up to {latest} only: start all nodes with the new release first");
+    if cluster.config.rules != Some(rules) {
+        let next = cluster.config.allow_rules(rules)?;
+        cluster.push(next).await?;
+    }
+    cluster.go_by(rules, RAISED_WITHIN).await?;
+    output::print(format_args!(
+        "all shards go by rules {rules}: releases that do not know them can't be started any more"
+    ))
+}
+
+impl Cluster {
+    /// The highest rules that every node of the config knows.
+    async fn latest_rules(&self) -> Result<u16> {
+        let mut latest = u16::MAX;
+        for (node, said) in self.operations.look(&self.config).await {
+            let said = said.with_context(|| format!("every node must say which rules it knows; start {}", node.id))?;
+            latest = latest.min(known_to(&node.id, &said)?);
+        }
+        Ok(latest)
+    }
+}
+
+fn known_to(node: &str, said: &StatusAnswer) -> Result<u16> {
+    match u16::try_from(said.highest_rules) {
+        Ok(highest @ 1..) => Ok(highest),
+        _ => bail!("node {node} runs a release that does not say which rules it knows: start it with the new one"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_does_not_say_what_it_knows_is_named() {
+        let said = |highest_rules| StatusAnswer { highest_rules, ..StatusAnswer::default() };
+        assert_eq!(known_to("nd_1", &said(2)).unwrap(), 2);
+        assert!(known_to("nd_1", &said(0)).unwrap_err().to_string().contains("nd_1"));
+    }
+}
