@@ -8,7 +8,7 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)
 export ROCKSDB_STATIC ?= 1
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup build run cluster test console-shots explore deploy deploy-check backup-of-a-million bench bench-builds profile tenants bench-core sim plants panics models chaos faults failover fuzz fuzz-guided verify fix clean clean-all
+.PHONY: help setup build run cluster test console-shots explore deploy deploy-check backup-of-a-million bench bench-builds profile tenants bench-core sim plants panics models mixed chaos faults failover fuzz fuzz-guided verify fix clean clean-all
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -68,6 +68,11 @@ bench-core: setup ## Measure the core (queues of 100,000 too), the codec, the co
 chaos: build ## Break a loaded cluster at random for MINUTES=n (5), from SEED=n on; says how to repeat what it finds.
 	HOLDFAST_CHAOS_SECONDS=$$(( $(or $(MINUTES),5) * 60 )) $(if $(SEED),HOLDFAST_CHAOS_SEED=$(SEED)) \
 		cargo test --release --workspace --test chaos -- --ignored --nocapture
+
+mixed: build ## Run two builds of nodes in one cluster, one of which knows rules and a command more.
+	cargo build --release -p holdfast-node-program --features extra-command --target-dir "$(CARGO_TARGET_DIR)/extra"
+	HOLDFAST_OTHER_NODE="$(CARGO_TARGET_DIR)/extra/release/holdfast-node" \
+		cargo test --release --workspace --test mixed -- --nocapture
 
 faults: build ## Damage the files of a node one by one, fill disks, let one fail, slow the network down, set clocks.
 	cargo test --release --workspace --test damage --test lost_data --test full_disk --test slow_network \

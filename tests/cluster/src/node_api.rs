@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bytes::Bytes;
 use holdfast_auth::{ClusterSecret, ServiceSigner};
 use holdfast_core::{Command, Query, codec};
 use holdfast_proto::internal::answer::Outcome;
@@ -56,7 +57,15 @@ impl NodeApi {
     /// # Errors
     /// When the node does not answer, or refuses.
     pub async fn command(&mut self, replica: u64, term: u64, command: &Command) -> Result<Outcome, Status> {
-        self.call(replica, term, call::Body::Command(codec::encode(command).into())).await
+        self.encoded_command(replica, term, codec::encode(command).into()).await
+    }
+
+    /// The same with a command that is encoded already, whether or not it can be read.
+    ///
+    /// # Errors
+    /// When the node does not answer, or refuses.
+    pub async fn encoded_command(&mut self, replica: u64, term: u64, command: Bytes) -> Result<Outcome, Status> {
+        self.call(replica, term, call::Body::Command(command)).await
     }
 
     /// Asks a replica, on a connection of its own.

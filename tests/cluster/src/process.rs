@@ -22,6 +22,8 @@ const KILLED_WITHIN: Duration = Duration::from_secs(5);
 pub struct Process {
     name: String,
     program: &'static str,
+    /// Another build of the program, instead of the usual one.
+    build: Option<PathBuf>,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     address: SocketAddr,
@@ -46,7 +48,7 @@ impl Process {
         let log = dir.join(format!("{name}.log"));
         let (environment, room) = (Vec::new(), None);
         let name = name.to_owned();
-        Self { name, program, arguments, environment, address, room, log, child: None, waker: None, http }
+        Self { name, program, build: None, arguments, environment, address, room, log, child: None, waker: None, http }
     }
 
     /// The same in a room.
@@ -78,6 +80,11 @@ impl Process {
         }
     }
 
+    /// Starts that build of its program from now on, or the usual one.
+    pub fn set_program(&mut self, build: Option<&Path>) {
+        self.build = build.map(Path::to_owned);
+    }
+
     /// Sets a variable of its environment, for the next start.
     pub fn set_environment(&mut self, name: &str, value: &str) {
         self.environment.retain(|(known, _)| known != name);
@@ -89,11 +96,12 @@ impl Process {
         assert!(self.child.is_none(), "{} runs already", self.name);
         let log = OpenOptions::new().create(true).append(true).open(&self.log).expect("the log can be written");
         let errors = log.try_clone().expect("the log can be shared");
+        let build = self.build.clone().unwrap_or_else(|| program(self.program));
         let mut command = match self.room.as_ref().map(|room| room.entrance()) {
-            None => Command::new(program(self.program)),
+            None => Command::new(build),
             Some(words) => {
                 let mut command = Command::new(&words[0]);
-                command.args(&words[1..]).arg(program(self.program));
+                command.args(&words[1..]).arg(build);
                 command
             }
         };

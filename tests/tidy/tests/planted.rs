@@ -9,6 +9,9 @@ use holdfast_tidy::{assert_none, root};
 const PLANT: &str = "holdfast-plant";
 /// The one package with a feature that switches it on.
 const SIMULATION: &str = "holdfast-sim-tests";
+/// The feature with which a build knows a command that no release has, and the packages that hand it on.
+const EXTRA: &str = "extra-command";
+const EXTRA_IN: [&str; 3] = ["holdfast-core", "holdfast-node", "holdfast-node-program"];
 
 #[test]
 fn no_build_is_armed_that_does_not_ask_for_it() {
@@ -30,6 +33,31 @@ fn no_build_is_armed_that_does_not_ask_for_it() {
             if feature == "default" && (name == PLANT || name == SIMULATION) {
                 findings.push(format!("{name}: must have no default features"));
             }
+        }
+    }
+    assert_none(&findings);
+}
+
+#[test]
+fn the_extra_command_is_in_no_build_that_does_not_ask_for_it() {
+    let workspace = Workspace::read(&root()).unwrap();
+    let mut findings = Vec::new();
+    for package in workspace.members() {
+        let name = package.name.as_str();
+        for dependency in package.dependencies.iter().filter(|one| one.features.iter().any(|what| what == EXTRA)) {
+            findings.push(format!("{name}: switches on {EXTRA} of {}", dependency.name));
+        }
+        for (feature, switches_on) in &package.features {
+            let asks = feature == EXTRA || switches_on.iter().any(|what| what.ends_with(EXTRA));
+            if asks && !(feature == EXTRA && EXTRA_IN.contains(&name)) {
+                findings.push(format!("{name}: its feature {feature} brings {EXTRA}"));
+            }
+        }
+    }
+    for path in [PathBuf::from("Makefile"), PathBuf::from("tools")] {
+        for (file, text) in texts(&root().join(path)) {
+            let lines = text.lines().filter(|line| line.contains(EXTRA) && !line.contains("$(CARGO_TARGET_DIR)/extra"));
+            findings.extend(lines.map(|line| format!("{}: {line}", file.display())));
         }
     }
     assert_none(&findings);
