@@ -163,7 +163,8 @@ pub(crate) fn replay(
 
 impl Watching {
     fn entry(&mut self, (at, entry): (usize, &Entry), find: &mut dyn FnMut(String)) {
-        let context = Context { now_ms: entry.stamp.now_ms, wall_ms: entry.stamp.wall_ms, rules: Rules(entry.stamp.rules) };
+        let context =
+            Context { now_ms: entry.stamp.now_ms, wall_ms: entry.stamp.wall_ms, rules: Rules(entry.stamp.rules) };
         let is_due = self.core.next_deadline_ms().is_some_and(|due| due <= context.now_ms);
         self.core.advance(&context);
         self.twins.iter_mut().for_each(|twin| twin.advance(&context));
