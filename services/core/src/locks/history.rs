@@ -286,7 +286,8 @@ mod tests {
             let owner = Owner::Process("p".into());
             let (kind, process_id) = (EventKind::Deleted, &*"p".repeat(bytes));
             let (revision, claims) = (2 * number, vec![]);
-            history.push(&Written { revision, at_ms: 0, kind, owner, process_id, fencing_token: None, claims }, MAX);
+            let written = Written { revision, at_ms: 0, kind, owner, process_id, fencing_token: None, claims };
+            history.push(&written, usize::MAX);
         }
         history
     }
