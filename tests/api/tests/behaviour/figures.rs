@@ -9,8 +9,8 @@ use serde_json::json;
 
 use crate::support::{Rest, operator, server, tenant, wait_until};
 
-/// Labels, and how many values each may have at most: routes and codes are listed, shards and nodes configured.
-const LABELS: [(&str, usize); 13] = [
+/// Labels, and how many values each may have at most: routes, codes and tasks are listed, shards and nodes configured.
+const LABELS: [(&str, usize); 14] = [
     ("route", 120),
     ("method", 8),
     ("code", 40),
@@ -24,6 +24,7 @@ const LABELS: [(&str, usize); 13] = [
     ("le", 60),
     ("quantile", 10),
     ("kind", 10),
+    ("task", 50),
 ];
 
 /// What has to be there, whatever else is.
