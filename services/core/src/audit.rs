@@ -141,6 +141,8 @@ fn act_of(command: &Command, answer: &Answer) -> Option<Act> {
         (Command::Namespaces(command), _) => act_on_namespace(command),
         (Command::Locks(command), answer) => act_on_locks(command, answer),
         (Command::OutboxConfirm { .. } | Command::Audited(_), _) => None,
+        #[cfg(feature = "extra-command")]
+        (Command::Extra, _) => None,
     }
 }
 
