@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_plant::{POINTS, arm_panic};
+use holdfast_plant::{POINTS, arm_panic, armed_panics};
 use rand::Rng;
 use rand::rngs::StdRng;
 
@@ -20,17 +20,22 @@ const MOST_PASSED: u64 = 40;
 /// So many in a hundred are in the state machine, which is one point of many.
 const IN_APPLY_OF_HUNDRED: u32 = 30;
 const APPLY: &str = "apply";
+/// A replica that breaks twice in a row at the same entry has failed for good, as it should. So it gets so long to get
+/// past it: a second for its new start, and what it takes to apply everything again.
+const PAST_AN_ENTRY: Duration = Duration::from_secs(8);
 
 pub(super) struct Panics {
     world: Arc<World>,
     /// Of its own: up to the first panic a run is the same as that of the seed without any.
     rng: StdRng,
     next: Option<Duration>,
+    /// When a panic in the state machine was last seen to be planned.
+    in_apply: Option<Duration>,
 }
 
 impl Panics {
     pub(super) fn new(world: &Arc<World>) -> Self {
-        Self { world: Arc::clone(world), rng: rng_of(world.plan.seed, "panics"), next: None }
+        Self { world: Arc::clone(world), rng: rng_of(world.plan.seed, "panics"), next: None, in_apply: None }
     }
 
     pub(super) fn begin(&mut self, at: Duration) {
@@ -48,6 +53,15 @@ impl Panics {
         let in_apply = self.rng.random_ratio(IN_APPLY_OF_HUNDRED, 100);
         let drawn = if in_apply { APPLY } else { POINTS[self.rng.random_range(0..POINTS.len())] };
         let point = self.world.plan.panics_at.unwrap_or(drawn);
+        if point == APPLY {
+            if armed_panics().iter().any(|armed| armed == APPLY) {
+                self.in_apply = Some(at);
+            }
+            if self.in_apply.is_some_and(|planned| at < planned + PAST_AN_ENTRY) {
+                return false;
+            }
+            self.in_apply = Some(at);
+        }
         // What is passed now and then only must be met soon, what is passed all the time must not be met at once.
         let most = self.rng.random_range(0..MOST_PASSED);
         let passed = self.rng.random_range(0..=most);
