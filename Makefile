@@ -70,8 +70,10 @@ chaos: build ## Break a loaded cluster at random for MINUTES=n (5), from SEED=n 
 		cargo test --release --workspace --test chaos -- --ignored --nocapture
 
 mixed: build ## Run two builds of nodes in one cluster, one of which knows rules and a command more.
-	cargo build --release -p holdfast-node-program --features extra-command --target-dir "$(CARGO_TARGET_DIR)/extra"
-	HOLDFAST_OTHER_NODE="$(CARGO_TARGET_DIR)/extra/release/holdfast-node" \
+	cargo build --release --workspace --bin holdfast-node --features holdfast-node-program/extra-command
+	mkdir -p "$(CARGO_TARGET_DIR)/extra" && cp "$(CARGO_TARGET_DIR)/release/holdfast-node" "$(CARGO_TARGET_DIR)/extra/"
+	cargo build --release --workspace --bin holdfast-node
+	HOLDFAST_OTHER_NODE="$(CARGO_TARGET_DIR)/extra/holdfast-node" \
 		cargo test --release --workspace --test mixed -- --nocapture
 
 faults: build ## Damage the files of a node one by one, fill disks, let one fail, slow the network down, set clocks.
@@ -96,20 +98,27 @@ sim: setup ## Simulate whole clusters with faults: SEEDS=n of them, from FIRST=n
 	cargo build --release --workspace --examples
 	@"$(CARGO_TARGET_DIR)/release/examples/holdfast-sim" $(ARGS)
 
+# A build in which faults can be planted. It shares the dependencies of the others; its programs are kept apart.
+PLANTED = $(CARGO_TARGET_DIR)/planted
+define planted-simulation
+	cargo build --release --workspace --example holdfast-sim --example holdfast-sim-seed --features holdfast-sim-tests/plant
+	@mkdir -p "$(PLANTED)"
+	@cp "$(CARGO_TARGET_DIR)/release/examples/holdfast-sim" "$(CARGO_TARGET_DIR)/release/examples/holdfast-sim-seed" "$(PLANTED)/"
+endef
+
 # What the simulation does not see is planted in tests of replication and core, in a build that tests/sim arms.
 plants: setup ## Plant faults in simulated clusters, and see after how many seeds which check finds each.
-	cargo build --release -p holdfast-sim-tests --examples --features plant --target-dir "$(CARGO_TARGET_DIR)/planted"
-	@SEEDS=$(or $(SEEDS),200) "$(CARGO_TARGET_DIR)/planted/release/examples/holdfast-sim" --plants $(ARGS)
-	cargo test --release -p holdfast-sim-tests -p holdfast-replication -p holdfast-core --test group --test model \
-		--features holdfast-sim-tests/plant --target-dir "$(CARGO_TARGET_DIR)/planted" \
+	$(planted-simulation)
+	@SEEDS=$(or $(SEEDS),200) "$(PLANTED)/holdfast-sim" --plants $(ARGS)
+	cargo test --release --workspace --test group --test model --features holdfast-sim-tests/plant \
 		-- --ignored --nocapture every_planted_fault_breaks_its_test
 
 # Runs of the same source add up in this file, over as many calls as it takes.
 EVIDENCE ?= docs/evidence/panics.jsonl
 
 panics: setup ## Simulate clusters whose tasks and state machines panic, until SEEDS=n (2000) of this source are on record.
-	cargo build --release -p holdfast-sim-tests --examples --features plant --target-dir "$(CARGO_TARGET_DIR)/planted"
-	@SEEDS=$(or $(SEEDS),2000) "$(CARGO_TARGET_DIR)/planted/release/examples/holdfast-sim" --panics \
+	$(planted-simulation)
+	@SEEDS=$(or $(SEEDS),2000) "$(PLANTED)/holdfast-sim" --panics \
 		$(if $(SEED),,--evidence "$(EVIDENCE)" --source "$$(tools/sim-source)") $(ARGS)
 
 models: ## Check the models in docs/models with TLC (half an hour; SHORT=1: two minutes), all or ONLY="name ..."; RESUME=1.
