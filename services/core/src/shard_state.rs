@@ -76,9 +76,9 @@ impl ShardState {
     /// The clock never goes back, whatever a new leader believes. Bounds are those of the entry's rules.
     pub(crate) fn advance(&mut self, context: &Context) {
         self.clock_ms = self.clock_ms.max(context.now_ms);
-        let bounds = Bounds::of(context.rules);
-        if !self.has_own_bounds && *self.bounds != bounds {
-            self.bounds = Arc::new(bounds);
+        let bounds = Bounds::shared(context.rules);
+        if !self.has_own_bounds && !Arc::ptr_eq(&self.bounds, bounds) {
+            self.bounds = Arc::clone(bounds);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::panic::resume_unwind;
 
+use futures::FutureExt;
 use tokio::task::JoinHandle;
 
 use crate::caught::catch_async;
@@ -11,16 +12,14 @@ use crate::tasks::count;
 /// alone: whoever waits holds the other end of a channel, or the handle, and sees it close.
 #[allow(clippy::disallowed_methods)]
 pub fn brief<T: Send + 'static>(task: &'static str, work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
-    tokio::spawn(async move {
-        match catch_async(task, work).await {
-            Ok(output) => output,
-            Err(panicked) => {
-                count("", 0, task, &panicked.to_string());
-                // For whoever waits for the handle.
-                resume_unwind(Box::new(panicked.to_string()))
-            }
-        }
-    })
+    let work = catch_async(task, work).map(move |done| {
+        done.unwrap_or_else(|panicked| {
+            count("", 0, task, &panicked.to_string());
+            // For whoever waits for the handle.
+            resume_unwind(Box::new(panicked.to_string()))
+        })
+    });
+    tokio::spawn(work)
 }
 
 #[cfg(test)]

@@ -4,13 +4,13 @@ use std::any::Any;
 use std::backtrace::Backtrace;
 use std::cell::RefCell;
 use std::fmt;
-use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook, take_hook};
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Once;
 use std::task::{Context, Poll};
 
 use holdfast_plant::{Plant, is_planted, panics_at};
+use pin_project_lite::pin_project;
 
 /// Longest message that is kept, in bytes.
 const MESSAGE: usize = 1_024;
@@ -64,19 +64,35 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
 }
 
 /// The same for the work of a task.
-pub(crate) async fn catch_async<F: Future>(task: &str, work: F) -> Result<F::Output, Panicked> {
-    let mut work = pin!(work);
-    let mut step = |context: &mut Context<'_>| {
-        panics_at(task);
-        work.as_mut().poll(context)
-    };
-    poll_fn(|context| match catch(|| step(context)) {
-        Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
-        Ok(Poll::Pending) => Poll::Pending,
-        Err(_) if is_silent(task) => Poll::Pending,
-        Err(panicked) => Poll::Ready(Err(panicked)),
-    })
-    .await
+pub(crate) fn catch_async<F: Future>(task: &'static str, work: F) -> Caught<F> {
+    Caught { task, work }
+}
+
+pin_project! {
+    /// The work of a task, whose panic is its outcome. No `async` block, which would keep room for the work twice, and
+    /// copy it once more.
+    pub(crate) struct Caught<F> {
+        task: &'static str,
+        #[pin]
+        work: F,
+    }
+}
+
+impl<F: Future> Future for Caught<F> {
+    type Output = Result<F::Output, Panicked>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let step = || {
+            panics_at(this.task);
+            this.work.poll(context)
+        };
+        match catch(step) {
+            Ok(polled) => polled.map(Ok),
+            Err(_) if is_silent(this.task) => Poll::Pending,
+            Err(panicked) => Poll::Ready(Err(panicked)),
+        }
+    }
 }
 
 /// Whether it is planted that nobody learns of a panic of that task.

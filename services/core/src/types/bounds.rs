@@ -1,5 +1,7 @@
 //! What the state machines keep, show and do at once at most, in one place.
 
+use std::sync::{Arc, LazyLock};
+
 use serde::{Deserialize, Serialize};
 
 use super::Rules;
@@ -99,6 +101,13 @@ impl Bounds {
             },
             search_falls_back_after: None,
         }
+    }
+
+    /// Those of the rules, kept once: every entry asks for them.
+    pub(crate) fn shared(rules: Rules) -> &'static Arc<Self> {
+        static OF_ONE: LazyLock<Arc<Bounds>> = LazyLock::new(|| Arc::new(Bounds::of(Rules::ONE)));
+        static OF_LATER: LazyLock<Arc<Bounds>> = LazyLock::new(|| Arc::new(Bounds::of(Rules::HIGHEST)));
+        if rules == Rules::ONE { &OF_ONE } else { &OF_LATER }
     }
 
     /// So small that a test meets each of them in every run.
