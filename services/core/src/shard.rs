@@ -200,12 +200,19 @@ impl ShardCore {
         self.state_mut().outbox.await_all_of(account)
     }
 
-    /// What the entry did to others than those who asked, in order; to be taken after its last command. A leader tells
-    /// them; a follower need not ask, since the next entry drops what nobody took.
+    /// What the commands since the last call did to others than those who asked, in order. A leader tells them; whoever
+    /// tells nobody drops them with [`Self::drop_effects`].
     pub fn take_effects(&mut self) -> Vec<Effect> {
         match self {
             Self::Locks(core) => core.take_effects(),
             Self::Accounts(_) | Self::Namespaces(_) => Vec::new(),
+        }
+    }
+
+    /// The same for whoever has nobody to tell: nothing is written out.
+    pub fn drop_effects(&mut self) {
+        if let Self::Locks(core) = self {
+            core.drop_effects();
         }
     }
 

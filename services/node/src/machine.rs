@@ -1,21 +1,23 @@
 //! A shard's state in memory, between the group that applies and the node that asks.
 
-use std::cell::Cell;
+mod slices;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
 use holdfast_core::locks::Footprint;
 use holdfast_core::outbox::Outgoing;
 use holdfast_core::shard::{Application, PendingReply, ShardCore};
-use holdfast_core::{Bounds, Command, Context, Query, Reply, Rules, codec};
-use holdfast_plant::{Plant, is_planted, panics_at};
-use holdfast_replication::{Frozen, Machine, MachineError, MachineFailure, Replies, Stamp, Step};
+use holdfast_core::{Bounds, Command, Query, Reply, Rules, codec};
+use holdfast_replication::{Applied, Frozen, Machine, MachineError, MachineFailure, Replies, Stamp};
 use holdfast_supervise::catch;
+use metrics::{Histogram, histogram};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use crate::leader::Table;
 use crate::{failure, planted};
+use slices::Entry;
 
 /// What the leader's duties wait for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -52,6 +54,8 @@ pub struct ShardMachine {
     /// What became of sessions that were judged is known.
     judged: Notify,
     table_failed: watch::Sender<Option<String>>,
+    /// How long each slice has the lock.
+    slice_seconds: Histogram,
 }
 
 /// The state and, while this replica leads, what a leader keeps besides. One lock, so that they are never apart.
@@ -93,6 +97,7 @@ impl ShardMachine {
             table_changed,
             judged,
             table_failed,
+            slice_seconds: histogram!("holdfast_apply_slice_seconds"),
         }
     }
 
@@ -184,45 +189,6 @@ impl ShardMachine {
         self.inner.lock().core.as_ref().map(look)
     }
 
-    /// The work of [`Machine::apply`]; `step` says how far it came.
-    fn apply_under_lock(
-        &self,
-        (core, table): (&mut ShardCore, &mut Option<Table>),
-        step: &Cell<Step>,
-        stamp: Stamp,
-        (commands, read): (&[Bytes], Vec<Command>),
-        replies: Replies,
-    ) -> Vec<Bytes> {
-        let encodes = replies == Replies::Wanted || self.observer.is_some();
-        let context = Context { now_ms: stamp.now_ms, wall_ms: stamp.wall_ms, rules: Rules(stamp.rules) };
-        panics_at("apply");
-        core.advance(&context);
-        let replies = read.into_iter().zip(0..).map(|(command, number)| {
-            step.set(Step::Command(number));
-            panics_at("apply");
-            let command = planted::command(core, command);
-            let reply = core.apply(&context, &command);
-            if let Some(table) = table.as_mut() {
-                table.replied(&command, &reply);
-            }
-            if encodes { Bytes::from(codec::encode(&reply)) } else { Bytes::new() }
-        });
-        let replies: Vec<Bytes> = replies.collect();
-        if let Some(table) = table.as_mut() {
-            let clock_ms = core.clock_ms();
-            for effect in core.take_effects() {
-                table.tell(effect, clock_ms);
-            }
-        }
-        if let Some(observer) = &self.observer {
-            observer.applied(&self.shard, stamp, commands, &replies, core);
-        }
-        if table.as_mut().is_some_and(Table::wakes_duties) {
-            self.table_changed.notify_waiters();
-        }
-        replies
-    }
-
     /// What is half changed goes, with everything that a leader keeps besides.
     fn fail(&self, inner: &mut Inner) {
         let clock_ms = catch(|| inner.core.as_ref().map_or(inner.last_clock_ms, ShardCore::clock_ms));
@@ -266,30 +232,16 @@ fn read_all(rules: Rules, commands: &[Bytes]) -> Result<Vec<Command>, MachineFai
 }
 
 impl Machine for ShardMachine {
-    fn apply(&self, stamp: Stamp, commands: &[Bytes], replies: Replies) -> Result<Vec<Bytes>, MachineFailure> {
+    fn apply<'a>(
+        &'a self,
+        stamp: Stamp,
+        commands: &'a [Bytes],
+        replies: Replies,
+    ) -> Result<Applied<'a>, MachineFailure> {
         // All are read before the first is applied, so that a replica that stops is as it was before the entry.
         let read = read_all(Rules(stamp.rules), commands)?;
-        let mut inner = self.inner.lock();
-        let Inner { core, table, .. } = &mut *inner;
-        let step = Cell::new(Step::Due);
-        let Some(core) = core else { return Err(failure::of_nothing()) };
-        match catch(|| self.apply_under_lock((&mut *core, &mut *table), &step, stamp, (commands, read), replies)) {
-            Ok(replies) => {
-                let signals = signals_of(core);
-                drop(inner);
-                self.signals.send_if_modified(|current| {
-                    let changed = *current != signals;
-                    *current = signals;
-                    changed
-                });
-                Ok(replies)
-            }
-            Err(_) if is_planted(Plant::PanicInApply) => Ok(vec![Bytes::new(); commands.len()]),
-            Err(panicked) => {
-                self.fail(&mut inner);
-                Err(failure::of_panic(step.get(), commands, panicked))
-            }
-        }
+        let encodes = replies == Replies::Wanted || self.observer.is_some();
+        self.go_on(Entry::new(stamp, commands, read, encodes))
     }
 
     fn check(&self, rules: u16, command: &[u8]) -> Result<(), MachineError> {

@@ -16,7 +16,7 @@ use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Mutex, watch};
-use tokio::task::block_in_place;
+use tokio::task::{block_in_place, yield_now};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -24,7 +24,7 @@ use crate::applied::AppliedIndex;
 use crate::entry::{Body, EntryData, GroupCommand};
 use crate::error::{WireError, to_io};
 use crate::log_bytes::{LogBytes, LogLimits, Shortening};
-use crate::machine::{Frozen, Machine, MachineError, MachineFailure, Replies, Stamp};
+use crate::machine::{Applied, Frozen, Machine, MachineError, MachineFailure, Replies, Stamp};
 use crate::rules::{GroupState, KnownRules};
 use crate::types::{
     Entry, LogId, Snapshot, SnapshotMeta, State, StoredMembership, TypeConfig, decode_meta, encode_meta,
@@ -191,7 +191,7 @@ impl Driver {
         self.log_bytes.shortening()
     }
 
-    fn apply_one(&mut self, (entry, responder): EntryResponder<TypeConfig>) -> Result<(), io::Error> {
+    async fn apply_one(&mut self, (entry, responder): EntryResponder<TypeConfig>) -> Result<(), io::Error> {
         let id = entry.log_id();
         self.applied_index.begin(id.index);
         let bytes = bytes_of(&entry);
@@ -203,7 +203,7 @@ impl Driver {
             }
             EntryPayload::Normal(data) => {
                 let replies = if responder.is_some() { Replies::Wanted } else { Replies::Unwanted };
-                match self.apply_block(id, &data, replies) {
+                match self.apply_block(id, &data, replies).await {
                     Err(_) if is_planted(Plant::UnknownCommandSkipped) => Vec::new(),
                     applied => applied.map_err(|failure| self.broke(id, failure))?,
                 }
@@ -229,7 +229,12 @@ impl Driver {
         Ok(())
     }
 
-    fn apply_block(&mut self, id: LogId, data: &EntryData, replies: Replies) -> Result<Vec<Bytes>, MachineFailure> {
+    async fn apply_block(
+        &mut self,
+        id: LogId,
+        data: &EntryData,
+        replies: Replies,
+    ) -> Result<Vec<Bytes>, MachineFailure> {
         let block = data.read()?;
         let commands = match block.body {
             Body::Commands(commands) => commands,
@@ -243,10 +248,10 @@ impl Driver {
         let rules = group.rules.unwrap_or(block.rules);
         let stamp = Stamp { rules, now_ms: block.now_ms, wall_ms: block.wall_ms };
         if is_planted(Plant::DuplicateApply) && replies == Replies::Unwanted && id.index.is_multiple_of(16) {
-            let _ = self.machine.apply(stamp, &commands, replies);
+            let _ = apply_slices(&*self.machine, stamp, &commands, replies).await;
         }
         let began = Instant::now();
-        let replies = self.machine.apply(stamp, &commands, replies)?;
+        let replies = apply_slices(&*self.machine, stamp, &commands, replies).await?;
         histogram!("holdfast_apply_seconds").record(began.elapsed().as_secs_f64());
         self.go_by(group);
         Ok(replies)
@@ -269,6 +274,25 @@ impl Driver {
         let error = io::Error::other(format!("entry {} of term {}, {failure}", id.index, id.leader_id.term));
         self.broken.send_replace(Some(Broken { term: id.leader_id.term, index: id.index, failure }));
         error
+    }
+}
+
+/// Whoever asks the machine, and every other task of the thread, has a turn between two slices.
+async fn apply_slices(
+    machine: &dyn Machine,
+    stamp: Stamp,
+    commands: &[Bytes],
+    replies: Replies,
+) -> Result<Vec<Bytes>, MachineFailure> {
+    let mut applied = machine.apply(stamp, commands, replies)?;
+    loop {
+        match applied {
+            Applied::Done(replies) => return Ok(replies),
+            Applied::Part(rest) => {
+                yield_now().await;
+                applied = rest()?;
+            }
+        }
     }
 }
 
@@ -352,7 +376,7 @@ impl RaftStateMachine<TypeConfig> for Driver {
         S: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + OptionalSend,
     {
         while let Some(entry) = entries.try_next().await? {
-            self.apply_one(entry)?;
+            self.apply_one(entry).await?;
         }
         Ok(())
     }

@@ -60,7 +60,7 @@ pub use host::{Host, HostOptions, Peer};
 pub use leadership::Leadership;
 pub use lease::{ReadPermit, Reads};
 pub use log_bytes::LogLimits;
-pub use machine::{Frozen, Machine, MachineError, MachineFailure, Replies, Stamp, Step};
+pub use machine::{Applied, Frozen, Machine, MachineError, MachineFailure, Replies, Rest, Stamp, Step};
 pub use network::{Credentials, DialError, Dialer};
 pub use poison::Poison;
 pub use rules::KnownRules;

@@ -74,19 +74,36 @@ impl MachineFailure {
 #[error("{0}")]
 pub struct MachineError(pub String);
 
+/// How far an entry was applied.
+pub enum Applied<'a> {
+    /// To its end: one reply for each command, empty where nobody waits for it.
+    Done(Vec<Bytes>),
+    /// As far as one slice goes; others have their turn before the next.
+    Part(Rest<'a>),
+}
+
+/// What is left of an entry. Called once, it does the next slice.
+pub type Rest<'a> = Box<dyn FnOnce() -> Result<Applied<'a>, MachineFailure> + Send + 'a>;
+
 /// A state that was taken at one entry. Called once, it gives the whole of it in pieces of at most 1 MiB: equal bytes on
 /// every replica at the same index.
 pub type Frozen = Box<dyn FnOnce() -> Vec<Bytes> + Send + Sync>;
 
 /// A deterministic state machine in memory. Shared between the group, which applies, and the node, which asks.
 pub trait Machine: Send + Sync + 'static {
-    /// Applies one entry: moves the clock to the stamp, ends what is due, then runs the commands in order. One reply
-    /// for each command, unless nobody waits for them.
+    /// Begins to apply one entry: moves the clock to the stamp, ends what is due, then runs the commands in order. What
+    /// takes long is done in slices, between which the machine may be asked: the commands before are done then, each as
+    /// a whole. Nothing else is applied, frozen or restored before the last slice.
     ///
     /// # Errors
     /// When it can't be done as every other replica does it, above all when a command can't be read: whoever left that out
     /// would come to another state than the others. Nothing is asked of the machine then, and it answers nothing any more.
-    fn apply(&self, stamp: Stamp, commands: &[Bytes], replies: Replies) -> Result<Vec<Bytes>, MachineFailure>;
+    fn apply<'a>(
+        &'a self,
+        stamp: Stamp,
+        commands: &'a [Bytes],
+        replies: Replies,
+    ) -> Result<Applied<'a>, MachineFailure>;
 
     /// Looks at a command before it is proposed to a group that goes by those rules: what is refused here is never
     /// written, so that nobody can make replicas stop at a command that they can't read.

@@ -10,7 +10,7 @@ use crate::{
     RevokedReason, SessionEnd, SessionNumber, WaitId,
 };
 
-/// What happened in the present entry.
+/// What happened since it was last taken.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Notes {
     notes: Vec<Note>,
@@ -122,7 +122,11 @@ impl Notes {
 }
 
 impl LocksCore {
-    /// What the present entry did to others than those who asked, in order; events last.
+    pub(crate) fn drop_effects(&mut self) {
+        self.notes = Notes::default();
+    }
+
+    /// What was done to others than those who asked, in order; events last.
     pub(crate) fn take_effects(&mut self) -> Vec<Effect> {
         let Notes { notes, events } = std::mem::take(&mut self.notes);
         let events = events.into_values().map(|(namespace, from_revision)| Effect::Events {

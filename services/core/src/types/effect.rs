@@ -7,7 +7,7 @@ use super::{
     SessionEnd, SessionNumber, WaitId,
 };
 
-/// What the leader of a locks shard tells to others after an entry. Not part of the state: followers drop it.
+/// What the leader of a locks shard tells to others after commands of an entry. Not part of the state: followers drop it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Effect {
     /// A waiting request was granted, or ended without a grant.
@@ -26,7 +26,7 @@ pub enum Effect {
         claims: Vec<Claim>,
         /// `Granted`, or `Refused` with `TIMED_OUT`, `ENDED` or `UPGRADE`.
         outcome: AcquireOutcome,
-        /// The locks claimed, as they are at the end of the entry, in order of path.
+        /// The locks claimed, as they are when the effect is taken, in order of path.
         locks: Vec<LockView>,
     },
     /// A session lost a hold by no doing of its own.
@@ -41,7 +41,7 @@ pub enum Effect {
         fencing_token: FencingToken,
         /// Why.
         reason: RevokedReason,
-        /// Who holds the path at the end of the entry: the writer, or the first reader.
+        /// Who holds the path when the effect is taken: the writer, or the first reader.
         current_owner: Option<HolderView>,
     },
     /// A session was opened or resumed: connections of lower epochs are superseded, and the session is as good as
@@ -69,8 +69,8 @@ pub enum Effect {
         /// Why.
         reason: SessionEnd,
     },
-    /// The namespace has new events, to be read from its history. One for each namespace and entry, so that nothing is
-    /// copied for nobody.
+    /// The namespace has new events, to be read from its history. One for each namespace whenever effects are
+    /// taken, so that nothing is copied for nobody.
     Events {
         /// Where.
         namespace: NamespaceRef,

@@ -1,4 +1,10 @@
-use holdfast_core::{AccountId, Incarnation, LocksCommand, NamespaceRef, Path};
+use holdfast_core::{
+    AccountId, Acquire, Answer, Claim, Incarnation, Limits, LocksCommand, Metadata, Mode, NamespaceMessage,
+    NamespaceRef, Owner, Path, Wait,
+};
+use holdfast_replication::{Rest, Step};
+
+use super::slices::SLICE_COMMANDS;
 
 use super::*;
 
@@ -18,6 +24,21 @@ impl Observer for Breaks {
 }
 
 const TERM: u64 = 3;
+
+/// Whether an entry is done, or has more slices.
+fn done(applied: Applied<'_>) -> Vec<Bytes> {
+    match applied {
+        Applied::Done(replies) => replies,
+        Applied::Part(_) => panic!("the entry is long"),
+    }
+}
+
+fn part(applied: Applied<'_>) -> Rest<'_> {
+    match applied {
+        Applied::Done(_) => panic!("the entry is short"),
+        Applied::Part(rest) => rest,
+    }
+}
 
 fn stamp(now_ms: u64) -> Stamp {
     Stamp { rules: 1, now_ms, wall_ms: now_ms }
@@ -44,7 +65,7 @@ async fn a_machine_that_failed_in_an_entry_answers_nothing_and_leads_nothing() {
     let mut judged = std::pin::pin!(machine.judged().notified());
     judged.as_mut().enable();
 
-    let failure = machine.apply(stamp(2_000), &[deletion(), deletion()], Replies::Wanted).unwrap_err();
+    let failure = machine.apply(stamp(2_000), &[deletion(), deletion()], Replies::Wanted).err().expect("it breaks");
     assert_eq!(failure.step, Step::Command(1));
     assert_eq!(failure.namespace, "orders of account 7, incarnation 1");
     assert!(failure.command.contains("Delete") && failure.message.contains("a bug"), "{failure:?}");
@@ -58,7 +79,7 @@ async fn a_machine_that_failed_in_an_entry_answers_nothing_and_leads_nothing() {
     machine.lead(Some(TERM + 1));
     assert!(machine.as_leader(TERM + 1, |_, _| ()).is_none());
     assert_eq!(machine.clock_ms(), 2_000);
-    let again = machine.apply(stamp(3_000), &[deletion()], Replies::Wanted).unwrap_err();
+    let again = machine.apply(stamp(3_000), &[deletion()], Replies::Wanted).err().expect("it is broken");
     assert_eq!(again.message, "there is no state any more");
 }
 
@@ -72,4 +93,86 @@ async fn a_look_that_panics_costs_the_table_of_the_leader_and_not_the_state() {
     assert_eq!(machine.as_leader(TERM, |_, _| ()), None, "what is half changed answers nobody");
     assert!(asks(&machine).is_some());
     machine.apply(stamp(1_000), &[deletion()], Replies::Wanted).expect("the state is sound");
+}
+
+fn opening() -> Bytes {
+    let namespace = NamespaceRef { account: AccountId(7), name: "orders".into(), incarnation: Incarnation(1) };
+    let message = NamespaceMessage::Open { namespace, limits: Limits::default() };
+    let command = LocksCommand::Deliver { source: "namespaces_00".into(), number: 1, message };
+    Bytes::from(codec::encode(&Command::Locks(command)))
+}
+
+fn acquire(number: usize) -> Bytes {
+    let namespace = NamespaceRef { account: AccountId(7), name: "orders".into(), incarnation: Incarnation(1) };
+    let command = LocksCommand::Acquire(Acquire {
+        namespace,
+        owner: Owner::Process("p".into()),
+        claims: vec![Claim { path: Path::flat(format!("l{number}")), mode: Mode::Write }],
+        ttl_ms: Some(60_000),
+        transition_ms: 0,
+        metadata: Metadata::new(),
+        fencing_token: None,
+        asked_expires_at_ns: None,
+        wait: Wait::No,
+        allow_upgrade: false,
+        request_id: None,
+        attempt: 0,
+        message: None,
+    });
+    Bytes::from(codec::encode(&Command::Locks(command)))
+}
+
+/// How many locks are held, and whether the one of that number is.
+fn held(machine: &ShardMachine, number: usize) -> (usize, bool) {
+    let namespace = NamespaceRef { account: AccountId(7), name: "orders".into(), incarnation: Incarnation(1) };
+    let reply = machine.query(1_000, &Query::Lock { namespace, path: Path::flat(format!("l{number}")) });
+    let Ok(Answer::Lock(lock)) = reply.expect("it has a state").outcome else { panic!("the namespace is open") };
+    (machine.footprint().holds, lock.holders_total == 1)
+}
+
+/// Time stands still, so that the count of commands alone ends a slice.
+#[tokio::test(start_paused = true)]
+async fn whoever_asks_in_the_middle_of_a_long_entry_sees_the_commands_before() {
+    let machine = ShardMachine::new(Application::Locks, "locks_00", None, None);
+    machine.lead(Some(TERM));
+    done(machine.apply(stamp(1_000), &[opening()], Replies::Wanted).expect("it is sound"));
+    let commands: Vec<Bytes> = (0..=2 * SLICE_COMMANDS).map(acquire).collect();
+
+    let rest = part(machine.apply(stamp(1_000), &commands, Replies::Wanted).expect("it is sound"));
+    assert_eq!(held(&machine, SLICE_COMMANDS - 1), (SLICE_COMMANDS, true));
+    assert_eq!(held(&machine, SLICE_COMMANDS), (SLICE_COMMANDS, false));
+    assert!(machine.as_leader(TERM, |_, _| ()).is_some(), "duties go on as well");
+    let rest = part(rest().expect("it is sound"));
+    assert_eq!(held(&machine, SLICE_COMMANDS), (2 * SLICE_COMMANDS, true));
+    let replies = done(rest().expect("it is sound"));
+    assert_eq!(held(&machine, 2 * SLICE_COMMANDS), (2 * SLICE_COMMANDS + 1, true));
+    assert_eq!(replies.len(), commands.len());
+    let is_granted = |bytes: &Bytes| codec::decode::<Reply>(bytes).is_ok_and(|reply| reply.outcome.is_ok());
+    assert!(replies.iter().all(is_granted));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_done_before_a_leadership_began_in_the_middle_of_an_entry_is_not_told() {
+    let machine = ShardMachine::new(Application::Locks, "locks_00", None, None);
+    let commands: Vec<Bytes> = [opening()].into_iter().chain((0..SLICE_COMMANDS).map(acquire)).collect();
+    let rest = part(machine.apply(stamp(1_000), &commands, Replies::Unwanted).expect("it is sound"));
+    let effects = machine.inner.lock().core.as_mut().expect("it is sound").take_effects();
+    assert_eq!(effects, [], "nobody was to be told");
+    done(rest().expect("it is sound"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_failed_in_a_later_slice_answers_nothing() {
+    let observer = Arc::new(Breaks(Mutex::new(0)));
+    let machine = ShardMachine::new(Application::Locks, "locks_00", None, Some(observer));
+    machine.lead(Some(TERM));
+    done(machine.apply(stamp(1_000), &[opening()], Replies::Wanted).expect("it is sound"));
+    let commands: Vec<Bytes> = (0..=SLICE_COMMANDS).map(acquire).collect();
+    let rest = part(machine.apply(stamp(2_000), &commands, Replies::Wanted).expect("it is sound"));
+    assert!(asks(&machine).is_some());
+
+    let failure = rest().err().expect("it breaks");
+    assert_eq!(failure.step, Step::Command(128));
+    assert!(failure.command.contains("l128") && failure.message.contains("a bug"), "{failure:?}");
+    assert!(asks(&machine).is_none() && machine.as_leader(TERM, |_, _| ()).is_none() && machine.freeze().is_err());
 }

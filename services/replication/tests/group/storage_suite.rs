@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::common::node::RULES;
 use bytes::Bytes;
 use holdfast_replication::testing::{Driver, LogStore, TypeConfig};
-use holdfast_replication::{Frozen, LogLimits, Machine, MachineError, MachineFailure, Replies, Stamp};
+use holdfast_replication::{Applied, Frozen, LogLimits, Machine, MachineError, MachineFailure, Replies, Stamp};
 use holdfast_storage::{Identity, MemoryDisk, NodeStore};
 use openraft::StorageError;
 use openraft::testing::log::{StoreBuilder, Suite};
@@ -22,10 +22,10 @@ impl Machine for Journal {
         Ok(())
     }
 
-    fn apply(&self, stamp: Stamp, commands: &[Bytes], _: Replies) -> Result<Vec<Bytes>, MachineFailure> {
+    fn apply<'a>(&'a self, stamp: Stamp, commands: &'a [Bytes], _: Replies) -> Result<Applied<'a>, MachineFailure> {
         let mut entries = self.entries.lock();
         entries.extend(commands.iter().map(|command| (stamp.now_ms, command.clone())));
-        Ok(commands.to_vec())
+        Ok(Applied::Done(commands.to_vec()))
     }
 
     fn go_by(&self, _: u16) {}

@@ -28,7 +28,7 @@ const LABELS: [(&str, usize); 14] = [
 ];
 
 /// What has to be there, whatever else is.
-const EXPECTED: [&str; 16] = [
+const EXPECTED: [&str; 17] = [
     "holdfast_http_requests_total",
     "holdfast_request_seconds",
     "holdfast_acquires_total",
@@ -40,6 +40,7 @@ const EXPECTED: [&str; 16] = [
     "holdfast_queued_commands",
     "holdfast_commit_seconds",
     "holdfast_apply_seconds",
+    "holdfast_apply_slice_seconds",
     "holdfast_storage_sync_seconds",
     "holdfast_leaderships_total",
     "holdfast_snapshot_age_seconds",

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use holdfast_replication::{Frozen, KnownRules, Machine, MachineError, MachineFailure, Replies, Stamp, Step};
+use holdfast_replication::{Applied, Frozen, KnownRules, Machine, MachineError, MachineFailure, Replies, Stamp, Step};
 use parking_lot::Mutex;
 
 const CHUNK: usize = 1024 * 1024;
@@ -88,7 +88,7 @@ impl Machine for Journal {
         self.read(command)
     }
 
-    fn apply(&self, stamp: Stamp, commands: &[Bytes], _: Replies) -> Result<Vec<Bytes>, MachineFailure> {
+    fn apply<'a>(&'a self, stamp: Stamp, commands: &'a [Bytes], _: Replies) -> Result<Applied<'a>, MachineFailure> {
         commands
             .iter()
             .try_for_each(|command| self.read(command))
@@ -108,7 +108,7 @@ impl Machine for Journal {
             replies.push(Reply { position: state.commands.len() as u64, clock_ms }.encode());
             state.commands.push((clock_ms, command.clone()));
         }
-        Ok(replies)
+        Ok(Applied::Done(replies))
     }
 
     fn go_by(&self, _: u16) {}

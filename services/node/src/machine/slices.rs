@@ -1,0 +1,125 @@
+//! Applying an entry, slice by slice. The lock of the state is let go after each, so that nobody who looks at the state
+//! waits for a long entry. When that is decides nothing: a command is done as a whole, and all see it done or not.
+
+use std::vec;
+
+use bytes::Bytes;
+use holdfast_core::shard::ShardCore;
+use holdfast_core::{Command, Context, Rules, codec};
+use holdfast_plant::{Plant, is_planted, panics_at};
+use holdfast_replication::{Applied, MachineFailure, Stamp, Step};
+use holdfast_supervise::catch;
+use tokio::time::{Duration, Instant};
+
+use super::{Inner, ShardMachine, signals_of};
+use crate::leader::Table;
+use crate::{failure, planted};
+
+/// Commands in a slice.
+pub(super) const SLICE_COMMANDS: usize = 128;
+/// No further command is begun in a slice that has taken so long.
+const SLICE: Duration = Duration::from_millis(1);
+
+/// An entry, and how far it was applied.
+pub(super) struct Entry<'a> {
+    stamp: Stamp,
+    commands: &'a [Bytes],
+    /// Those that are left.
+    read: vec::IntoIter<Command>,
+    /// Whether replies are made.
+    encodes: bool,
+    replies: Vec<Bytes>,
+    has_advanced: bool,
+    /// The one at hand.
+    step: Step,
+}
+
+impl<'a> Entry<'a> {
+    pub(super) fn new(stamp: Stamp, commands: &'a [Bytes], read: Vec<Command>, encodes: bool) -> Self {
+        let replies = Vec::with_capacity(read.len());
+        Self { stamp, commands, read: read.into_iter(), encodes, replies, has_advanced: false, step: Step::Due }
+    }
+}
+
+impl ShardMachine {
+    /// Does the next slice.
+    pub(super) fn go_on<'a>(&'a self, mut entry: Entry<'a>) -> Result<Applied<'a>, MachineFailure> {
+        let mut inner = self.inner.lock();
+        let began = Instant::now();
+        let Inner { core, table, .. } = &mut *inner;
+        let Some(core) = core else { return Err(failure::of_nothing()) };
+        match catch(|| self.do_slice(core, table.as_mut(), &mut entry, began)) {
+            Ok(()) => {
+                let signals = signals_of(core);
+                drop(inner);
+                self.slice_seconds.record(began.elapsed());
+                self.signals.send_if_modified(|current| {
+                    let changed = *current != signals;
+                    *current = signals;
+                    changed
+                });
+                if entry.read.len() == 0 {
+                    return Ok(Applied::Done(entry.replies));
+                }
+                Ok(Applied::Part(Box::new(move || self.go_on(entry))))
+            }
+            Err(_) if is_planted(Plant::PanicInApply) => Ok(Applied::Done(vec![Bytes::new(); entry.commands.len()])),
+            Err(panicked) => {
+                self.fail(&mut inner);
+                Err(failure::of_panic(entry.step, entry.commands, panicked))
+            }
+        }
+    }
+
+    fn do_slice(&self, core: &mut ShardCore, mut table: Option<&mut Table>, entry: &mut Entry<'_>, began: Instant) {
+        let Stamp { rules, now_ms, wall_ms } = entry.stamp;
+        let context = Context { now_ms, wall_ms, rules: Rules(rules) };
+        let mut has_done_some = false;
+        if !entry.has_advanced {
+            panics_at("apply");
+            core.advance(&context);
+            (entry.has_advanced, has_done_some) = (true, true);
+        }
+        for _ in 0..SLICE_COMMANDS {
+            if has_done_some && entry.read.len() > 0 && began.elapsed() >= SLICE {
+                break;
+            }
+            let Some(command) = entry.read.next() else { break };
+            entry.step = Step::Command(u32::try_from(entry.replies.len()).unwrap_or(u32::MAX));
+            let reply = carry_out(core, table.as_deref_mut(), &context, command, entry.encodes);
+            entry.replies.push(reply);
+            has_done_some = true;
+        }
+        match &mut table {
+            // Under the same lock, so that the table is never behind the state.
+            Some(table) => {
+                let clock_ms = core.clock_ms();
+                core.take_effects().into_iter().for_each(|effect| table.tell(effect, clock_ms));
+            }
+            None => core.drop_effects(),
+        }
+        if let Some(observer) = self.observer.as_ref().filter(|_| entry.read.len() == 0) {
+            observer.applied(&self.shard, entry.stamp, entry.commands, &entry.replies, core);
+        }
+        if table.is_some_and(Table::wakes_duties) {
+            self.table_changed.notify_waiters();
+        }
+    }
+}
+
+/// The reply to one command; empty unless it is to be encoded.
+fn carry_out(
+    core: &mut ShardCore,
+    table: Option<&mut Table>,
+    context: &Context,
+    command: Command,
+    encodes: bool,
+) -> Bytes {
+    panics_at("apply");
+    let command = planted::command(core, command);
+    let reply = core.apply(context, &command);
+    if let Some(table) = table {
+        table.replied(&command, &reply);
+    }
+    if encodes { codec::encode(&reply).into() } else { Bytes::new() }
+}
