@@ -152,15 +152,12 @@ fn act_on_account(command: &AccountsCommand, answer: &Answer) -> Option<Act> {
         (AccountsCommand::Create { .. }, Answer::Account(account)) => {
             act(account.id, AuditAction::AccountCreated, None, account.email.clone())
         }
-        (AccountsCommand::Update { id, full_name, status, max_number_of_namespaces, limits }, _) => {
-            let mut changed = Vec::new();
-            changed.extend(full_name.as_ref().map(|_| "full_name".to_owned()));
-            changed.extend(status.map(|status| {
-                format!("status {}", if status == AccountStatus::Active { "ACTIVE" } else { "SUSPENDED" })
-            }));
-            changed.extend(max_number_of_namespaces.map(|max| format!("max_number_of_namespaces {max}")));
-            changed.extend(limits.as_ref().map(|_| "limits".to_owned()));
-            act(*id, AuditAction::AccountUpdated, None, changed.join(", "))
+        (AccountsCommand::Update { id, full_name, status, max_number_of_namespaces: max, limits }, _) => {
+            let detail = changed(full_name.is_some(), *status, *max, limits.is_some());
+            act(*id, AuditAction::AccountUpdated, None, detail)
+        }
+        (AccountsCommand::Update2 { id, full_name, status, max_number_of_namespaces: max, limits: _ }, _) => {
+            act(*id, AuditAction::AccountUpdated, None, changed(full_name.is_some(), *status, *max, true))
         }
         (AccountsCommand::Delete { id }, _) => act(*id, AuditAction::AccountDeleted, None, String::new()),
         (AccountsCommand::CreateApiKey { .. }, Answer::ApiKey(key)) => {
@@ -171,6 +168,23 @@ fn act_on_account(command: &AccountsCommand, answer: &Answer) -> Option<Act> {
         }
         _ => return None,
     })
+}
+
+/// What was changed of an account.
+fn changed(
+    full_name: bool,
+    status: Option<AccountStatus>,
+    max_number_of_namespaces: Option<u32>,
+    limits: bool,
+) -> String {
+    let mut changed = Vec::new();
+    changed.extend(full_name.then(|| "full_name".to_owned()));
+    changed.extend(
+        status.map(|status| format!("status {}", if status == AccountStatus::Active { "ACTIVE" } else { "SUSPENDED" })),
+    );
+    changed.extend(max_number_of_namespaces.map(|max| format!("max_number_of_namespaces {max}")));
+    changed.extend(limits.then(|| "limits".to_owned()));
+    changed.join(", ")
 }
 
 fn act_on_namespace(command: &NamespacesCommand) -> Option<Act> {

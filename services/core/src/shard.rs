@@ -154,6 +154,9 @@ impl ShardCore {
     pub fn apply(&mut self, context: &Context, command: &Command) -> Reply {
         let handled = match (&mut *self, command) {
             (core, Command::Audited(audited)) => return core.apply_audited(context, audited),
+            (_, command) if context.rules < command.min_rules() => {
+                Err(Refusal::Malformed(format!("this command is not known by rules {}", context.rules)))
+            }
             (core, Command::OutboxConfirm { numbers }) => {
                 core.state_mut().outbox.confirm(numbers);
                 Ok((Answer::Done, None))

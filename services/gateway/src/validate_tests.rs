@@ -125,6 +125,12 @@ fn limits_that_contradict_each_other_are_refused() {
     refused(limits(&contradicting), "limits.min_ttl_ms");
     refused(limits(&Limits { max_ttl_ms: u64::MAX, ..Limits::default() }), "limits.max_ttl_ms");
     refused(limits(&Limits { max_metadata_bytes: u32::MAX, ..Limits::default() }), "limits.max_metadata_bytes");
+    let many_holds = Limits { max_holds_per_namespace: Limits::HOLDS_PER_NAMESPACE + 1, ..Limits::default() };
+    refused(limits(&many_holds), "limits.max_holds_per_namespace");
+    let many_readers = Limits { max_readers_per_lock: Limits::READERS_PER_LOCK + 1, ..Limits::default() };
+    refused(limits(&many_readers), "limits.max_readers_per_lock");
+    refused(limits(&Limits { max_tangle: 1_025, ..Limits::default() }), "limits.max_tangle");
+    refused(limits(&Limits { max_state_bytes: (8 << 30) + 1, ..Limits::default() }), "limits.max_state_bytes");
 }
 
 #[test]

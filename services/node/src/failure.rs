@@ -54,7 +54,9 @@ fn name(namespace: &NamespaceRef) -> String {
 fn namespace_of(command: &LocksCommand) -> Option<&NamespaceRef> {
     match command {
         LocksCommand::Deliver { message, .. } => match message {
-            NamespaceMessage::Open { namespace, .. } | NamespaceMessage::Purge { namespace } => Some(namespace),
+            NamespaceMessage::Open { namespace, .. }
+            | NamespaceMessage::Open2 { namespace, .. }
+            | NamespaceMessage::Purge { namespace } => Some(namespace),
         },
         LocksCommand::Acquire(acquire) => Some(&acquire.namespace),
         LocksCommand::Release(release) => Some(&release.namespace),

@@ -81,7 +81,7 @@ fn namespace() -> NamespaceRef {
 
 fn open(number: u64) -> Command {
     let limits = Limits { max_claims_per_request: 4, max_waiting_per_lock: 6, ..Limits::default() };
-    let message = NamespaceMessage::Open { namespace: namespace(), limits };
+    let message = NamespaceMessage::open(namespace(), limits);
     Command::Locks(LocksCommand::Deliver { source: "namespaces_00".into(), number, message })
 }
 

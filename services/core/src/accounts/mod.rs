@@ -69,11 +69,18 @@ impl AccountsCore {
                     email: kept_email(email, context.rules),
                     full_name: full_name.clone(),
                     max_number_of_namespaces: *max_number_of_namespaces,
-                    limits: limits.clone(),
+                    limits: limits.first(),
                 };
                 self.create(context, *request_id, new)
             }
             AccountsCommand::Update { id, full_name, status, max_number_of_namespaces, limits } => {
+                let before = &self.account(*id)?.limits;
+                let limits = limits.as_ref().map(|limits| limits.with_later_of(before));
+                let changes = update::Changed { full_name, status, max_number_of_namespaces, limits: &limits };
+                self.update(context, *id, &changes)
+            }
+            AccountsCommand::Update2 { id, full_name, status, max_number_of_namespaces, limits } => {
+                let limits = &Some(limits.clone());
                 let changes = update::Changed { full_name, status, max_number_of_namespaces, limits };
                 self.update(context, *id, &changes)
             }
@@ -113,11 +120,7 @@ impl AccountsCore {
     }
 
     fn tell_open(&mut self, account: &Account) -> u64 {
-        let message = AccountMessage::Open {
-            account: account.id,
-            max_number_of_namespaces: account.max_number_of_namespaces,
-            limits: account.limits.clone(),
-        };
+        let message = AccountMessage::open(account.id, account.max_number_of_namespaces, account.limits.clone());
         self.tell(account.id, message)
     }
 

@@ -10,7 +10,8 @@ impl LocksCore {
     pub(super) fn deliver(&mut self, source: &str, number: u64, message: &NamespaceMessage) -> Answer {
         if self.state.inbox.accept(source, number) {
             match message {
-                NamespaceMessage::Open { namespace, limits } => self.open(namespace, limits),
+                NamespaceMessage::Open { namespace, limits } => self.open(namespace, &limits.first()),
+                NamespaceMessage::Open2 { namespace, limits } => self.open(namespace, limits),
                 NamespaceMessage::Purge { namespace } => self.purge(namespace),
             }
         }

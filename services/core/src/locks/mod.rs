@@ -143,9 +143,6 @@ impl LocksCore {
     }
 
     pub(crate) fn apply(&mut self, context: &Context, command: &LocksCommand) -> Handled {
-        if context.rules < command.min_rules() {
-            return Err(Refusal::Malformed(format!("this command is not known by rules {}", context.rules)));
-        }
         let answer = match command {
             LocksCommand::Deliver { source, number, message } => self.deliver(source, *number, message),
             LocksCommand::Acquire(request) => self.work(&request.namespace, context)?.acquire(request, &[])?,

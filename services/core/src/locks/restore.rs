@@ -96,6 +96,10 @@ impl Restoring {
                 self.slot = Some(slot);
                 Ok(())
             }
+            Item::Limits(limits) => {
+                self.namespace()?.limits = *limits;
+                Ok(())
+            }
             Item::Session(session) => self.session(session),
             Item::Lock { path, revision } => {
                 let namespace = self.namespace()?;

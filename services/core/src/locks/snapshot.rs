@@ -21,6 +21,7 @@ use super::waiting::Waiting;
 use crate::chunks::ChunkWriter;
 use crate::shard::Application;
 use crate::shard_state::{ShardState, StateItem};
+use crate::types::first_limits;
 use crate::{
     AccountId, FencingToken, Incarnation, Limits, Metadata, Mode, NamespaceRef, Path, Phase, RequestId, Revision,
     UsageTotals,
@@ -34,6 +35,7 @@ pub(super) enum Item<S> {
         account: AccountId,
         name: String,
         incarnation: Incarnation,
+        #[serde(with = "first_limits")]
         limits: Limits,
         /// The last event that it forgot.
         forgotten: Revision,
@@ -64,6 +66,8 @@ pub(super) enum Item<S> {
         /// Those that count on a hold as a reader's, when it was upgraded.
         as_reader: Vec<u64>,
     },
+    /// Of the namespace right before it, when the first ones do not say all. From rules 2 on.
+    Limits(Box<Limits>),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -201,6 +205,9 @@ impl FrozenNamespace {
             limits: self.limits.clone(),
             forgotten: self.history.forgotten(),
         });
+        if !self.limits.are_first() {
+            writer.push(&Item::Limits(Box::new(self.limits.clone())));
+        }
         for (session_id, facts) in &self.sessions {
             writer.push(&Item::Session(session_item(session_id, facts)));
         }

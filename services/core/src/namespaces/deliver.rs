@@ -13,6 +13,12 @@ impl NamespacesCore {
         let account = match message {
             AccountMessage::Open { account, max_number_of_namespaces, limits } => {
                 if is_new {
+                    self.open_account(*account, *max_number_of_namespaces, &limits.first());
+                }
+                *account
+            }
+            AccountMessage::Open2 { account, max_number_of_namespaces, limits } => {
+                if is_new {
                     self.open_account(*account, *max_number_of_namespaces, limits);
                 }
                 *account

@@ -82,7 +82,7 @@ impl NamespacesCore {
     }
 
     fn tell_open(&mut self, namespace: &Namespace, limits: &Limits) -> u64 {
-        let message = NamespaceMessage::Open { namespace: reference(namespace), limits: limits.clone() };
+        let message = NamespaceMessage::open(reference(namespace), limits.clone());
         self.tell(namespace.account, &namespace.name, message)
     }
 

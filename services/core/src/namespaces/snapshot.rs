@@ -9,6 +9,7 @@ use crate::chunks::{self, ChunkWriter};
 use crate::codec::DecodeError;
 use crate::shard::Application;
 use crate::shard_state::{HeadFirst, ShardState, StateItem};
+use crate::types::first_limits;
 use crate::{AccountId, Limits, Namespace, RequestId};
 
 /// A piece of a snapshot. Variants are only ever added at the end.
@@ -18,12 +19,15 @@ enum Item {
     Account {
         id: AccountId,
         max_number_of_namespaces: u32,
+        #[serde(with = "first_limits")]
         limits: Limits,
     },
     /// After its account.
     Namespace(Namespace),
     /// Oldest first.
     Remembered(RequestId, Namespace),
+    /// Of the account, after it and before its namespaces; when the first ones do not say all.
+    Limits(AccountId, Box<Limits>),
 }
 
 impl NamespacesCore {
@@ -34,7 +38,9 @@ impl NamespacesCore {
         }
         for (id, record) in &self.accounts {
             let (max_number_of_namespaces, limits) = (record.max_number_of_namespaces, record.limits.clone());
+            let all = (!limits.are_first()).then(|| Item::Limits(*id, Box::new(limits.clone())));
             writer.push(&Item::Account { id: *id, max_number_of_namespaces, limits });
+            all.iter().for_each(|all| writer.push(all));
             for namespace in record.namespaces.values() {
                 writer.push(&Item::Namespace(namespace.clone()));
             }
@@ -64,6 +70,10 @@ impl NamespacesCore {
                 if self.accounts.insert(id, record).is_some() {
                     return Err(DecodeError::Snapshot("an account comes twice"));
                 }
+            }
+            Item::Limits(id, limits) => {
+                let record = self.accounts.get_mut(&id).filter(|record| record.namespaces.is_empty());
+                record.ok_or(DecodeError::Snapshot("limits have no account"))?.limits = *limits;
             }
             Item::Namespace(namespace) => {
                 let record = self.accounts.get_mut(&namespace.account);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{AccountId, Limits, Revision};
+use super::{AccountId, Limits, Revision, first_limits};
 
 /// Whether an account may call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,6 +15,7 @@ pub enum AccountStatus {
 
 /// A tenant. Instants are wall-clock milliseconds since 1970, for display.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "AccountRow", into = "AccountRow")]
 pub struct Account {
     /// Who.
     pub id: AccountId,
@@ -34,6 +35,74 @@ pub struct Account {
     pub updated_at_ms: u64,
     /// The accounts shard's revision at the last change of the account.
     pub revision: Revision,
+}
+
+/// An account as it is written. What has no later limits is written as it was when there were none.
+#[derive(Serialize, Deserialize)]
+struct AccountRow {
+    id: AccountId,
+    email: String,
+    full_name: String,
+    max_number_of_namespaces: u32,
+    #[serde(with = "first_limits")]
+    limits: Limits,
+    status: StatusRow,
+    created_at_ms: u64,
+    updated_at_ms: u64,
+    revision: Revision,
+}
+
+/// Whether an account may call; and all its limits, when the first ones before it do not say all.
+#[derive(Serialize, Deserialize)]
+enum StatusRow {
+    Active,
+    Suspended,
+    ActiveWith(Box<Limits>),
+    SuspendedWith(Box<Limits>),
+}
+
+impl From<Account> for AccountRow {
+    fn from(account: Account) -> Self {
+        let all = (!account.limits.are_first()).then(|| Box::new(account.limits.clone()));
+        Self {
+            id: account.id,
+            email: account.email,
+            full_name: account.full_name,
+            max_number_of_namespaces: account.max_number_of_namespaces,
+            limits: account.limits,
+            status: match (account.status, all) {
+                (AccountStatus::Active, None) => StatusRow::Active,
+                (AccountStatus::Suspended, None) => StatusRow::Suspended,
+                (AccountStatus::Active, Some(all)) => StatusRow::ActiveWith(all),
+                (AccountStatus::Suspended, Some(all)) => StatusRow::SuspendedWith(all),
+            },
+            created_at_ms: account.created_at_ms,
+            updated_at_ms: account.updated_at_ms,
+            revision: account.revision,
+        }
+    }
+}
+
+impl From<AccountRow> for Account {
+    fn from(row: AccountRow) -> Self {
+        let (status, all) = match row.status {
+            StatusRow::Active => (AccountStatus::Active, None),
+            StatusRow::Suspended => (AccountStatus::Suspended, None),
+            StatusRow::ActiveWith(all) => (AccountStatus::Active, Some(all)),
+            StatusRow::SuspendedWith(all) => (AccountStatus::Suspended, Some(all)),
+        };
+        Self {
+            id: row.id,
+            email: row.email,
+            full_name: row.full_name,
+            max_number_of_namespaces: row.max_number_of_namespaces,
+            limits: all.map_or(row.limits, |all| *all),
+            status,
+            created_at_ms: row.created_at_ms,
+            updated_at_ms: row.updated_at_ms,
+            revision: row.revision,
+        }
+    }
 }
 
 /// What a key allows: a set of bits.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AccountId, AccountStatus, ApiKey, Audited, Incarnation, Limits, LocksCommand, NamespaceRef, RequestId, Rules,
+    first_limits,
 };
 
 /// What is written to a shard's log.
@@ -43,6 +44,8 @@ impl Command {
     pub fn min_rules(&self) -> Rules {
         match self.inner() {
             Self::Locks(command) => command.min_rules(),
+            Self::Accounts(AccountsCommand::Update2 { .. })
+            | Self::Namespaces(NamespacesCommand::Deliver { message: AccountMessage::Open2 { .. }, .. }) => Rules::TWO,
             Self::Accounts(_) | Self::Namespaces(_) | Self::OutboxConfirm { .. } => Rules::ONE,
             // What is inside is no such one.
             Self::Audited(_) => Rules::ONE,
@@ -67,7 +70,8 @@ pub enum AccountsCommand {
         full_name: String,
         /// How many namespaces it may have.
         max_number_of_namespaces: u32,
-        /// Its limits.
+        /// Its limits, the first ones; the later ones are as by default.
+        #[serde(with = "first_limits")]
         limits: Limits,
     },
     /// Changes what is given. Answers `Account`. Refused: `AccountNotFound`.
@@ -80,7 +84,8 @@ pub enum AccountsCommand {
         status: Option<AccountStatus>,
         /// New number of namespaces; below what exists refuses only new ones.
         max_number_of_namespaces: Option<u32>,
-        /// New limits.
+        /// New limits, the first ones; the later ones stay.
+        #[serde(with = "first_limits::option")]
         limits: Option<Limits>,
     },
     /// Ends the account, its keys, namespaces and locks. Answers `Done`. Refused: `AccountNotFound`.
@@ -105,6 +110,19 @@ pub enum AccountsCommand {
     NoteKeyUse {
         /// Key ids, and wall clocks in milliseconds since 1970.
         used: Vec<(String, u64)>,
+    },
+    /// As `Update`, with all limits. Known from rules 2 on; refused with `Malformed` before.
+    Update2 {
+        /// Which.
+        id: AccountId,
+        /// New name.
+        full_name: Option<String>,
+        /// New status.
+        status: Option<AccountStatus>,
+        /// New number of namespaces; below what exists refuses only new ones.
+        max_number_of_namespaces: Option<u32>,
+        /// New limits.
+        limits: Limits,
     },
 }
 
@@ -161,7 +179,8 @@ pub enum AccountMessage {
         account: AccountId,
         /// How many namespaces it may have.
         max_number_of_namespaces: u32,
-        /// Its limits, passed on to its namespaces.
+        /// Its limits, passed on to its namespaces: the first ones; the later ones are as by default.
+        #[serde(with = "first_limits")]
         limits: Limits,
     },
     /// The account is gone: delete its namespaces.
@@ -169,6 +188,26 @@ pub enum AccountMessage {
         /// Which.
         account: AccountId,
     },
+    /// As `Open`, with all limits. Known from rules 2 on; refused with `Malformed` before.
+    Open2 {
+        /// Which.
+        account: AccountId,
+        /// How many namespaces it may have.
+        max_number_of_namespaces: u32,
+        /// Its limits, passed on to its namespaces.
+        limits: Limits,
+    },
+}
+
+impl AccountMessage {
+    /// Says that the account exists with these figures.
+    pub fn open(account: AccountId, max_number_of_namespaces: u32, limits: Limits) -> Self {
+        if limits.are_first() {
+            Self::Open { account, max_number_of_namespaces, limits }
+        } else {
+            Self::Open2 { account, max_number_of_namespaces, limits }
+        }
+    }
 }
 
 /// What a namespaces shard tells locks shards, in order.
@@ -178,7 +217,8 @@ pub enum NamespaceMessage {
     Open {
         /// Which.
         namespace: NamespaceRef,
-        /// The account's limits.
+        /// The account's limits, the first ones; the later ones are as by default.
+        #[serde(with = "first_limits")]
         limits: Limits,
     },
     /// This incarnation is gone: end everything in it.
@@ -186,4 +226,18 @@ pub enum NamespaceMessage {
         /// Which.
         namespace: NamespaceRef,
     },
+    /// As `Open`, with all limits. Known from rules 2 on; refused with `Malformed` before.
+    Open2 {
+        /// Which.
+        namespace: NamespaceRef,
+        /// The account's limits.
+        limits: Limits,
+    },
+}
+
+impl NamespaceMessage {
+    /// Says that the incarnation is open with these limits.
+    pub fn open(namespace: NamespaceRef, limits: Limits) -> Self {
+        if limits.are_first() { Self::Open { namespace, limits } } else { Self::Open2 { namespace, limits } }
+    }
 }

@@ -55,6 +55,40 @@ pub struct Limits {
     pub max_sessions_per_namespace: u64,
     /// Requests a second at one gateway, with bursts of twice that; 0 means no limit of rate.
     pub max_requests_per_second: u32,
+    /// Bytes that a locks shard keeps for the account, as charged. This and all that follow are kept from rules 2 on.
+    pub max_state_bytes: u64,
+    /// Owners of a namespace that wait and are waited for; and [`UNITS_PER_TANGLED_OWNER`] times as many holds of theirs
+    /// that others wait for and claims that they wait for, together.
+    pub max_tangle: u64,
+    /// Waiting requests of one owner.
+    pub max_waiting_per_owner: u64,
+    /// Holds of an owner that waits: whoever has more may try, and not wait.
+    pub max_holds_of_waiting_owner: u64,
+    /// Requests with an id that claim one hold.
+    pub max_requests_per_hold: u64,
+    /// Requests with an id of one session that wait, or were granted and are not released.
+    pub max_requests_per_session: u64,
+    /// Owners of one session that hold or await something.
+    pub max_owners_per_session: u64,
+    /// Bytes of the events that a namespace remembers, as charged; the oldest goes first.
+    pub max_event_bytes: u64,
+    /// Holds and requests that one message names of which a client says what it knows.
+    pub max_lock_info: u64,
+}
+
+/// Holds and claims that may be tangled for each owner that may be.
+pub const UNITS_PER_TANGLED_OWNER: u64 = 16;
+
+/// What no account's limits go beyond, whoever raises them.
+impl Limits {
+    /// Claims in one request.
+    pub const CLAIMS_PER_REQUEST: u32 = 256;
+    /// Readers of one lock.
+    pub const READERS_PER_LOCK: u32 = 10_000;
+    /// Segments in a path.
+    pub const PATH_DEPTH: u32 = 32;
+    /// Holds in one namespace, so that 32 bits number them.
+    pub const HOLDS_PER_NAMESPACE: u64 = 10_000_000;
 }
 
 impl Default for Limits {
@@ -76,6 +110,15 @@ impl Default for Limits {
             max_waiting_per_lock: 100_000,
             max_sessions_per_namespace: 100_000,
             max_requests_per_second: 10_000,
+            max_state_bytes: 512 * 1024 * 1024,
+            max_tangle: 256,
+            max_waiting_per_owner: 1_000,
+            max_holds_of_waiting_owner: 1_024,
+            max_requests_per_hold: 64,
+            max_requests_per_session: 100_000,
+            max_owners_per_session: 10_000,
+            max_event_bytes: 8 * 1024 * 1024,
+            max_lock_info: 10_000,
         }
     }
 }

@@ -73,7 +73,10 @@ pub enum LocksCommand {
 impl LocksCommand {
     /// The first rules by which it can be applied.
     pub fn min_rules(&self) -> Rules {
-        let is_later = |command: &Self| matches!(command, Self::Reattach(_) | Self::CancelSeveral(_));
+        let is_later = |command: &Self| {
+            let opens = matches!(command, Self::Deliver { message: NamespaceMessage::Open2 { .. }, .. });
+            opens || matches!(command, Self::Reattach(_) | Self::CancelSeveral(_))
+        };
         let any_later = match self {
             Self::InOrder(commands) => commands.iter().any(is_later),
             command => is_later(command),

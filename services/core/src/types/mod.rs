@@ -7,6 +7,7 @@ mod bounds;
 mod command;
 mod effect;
 mod event;
+pub(crate) mod first_limits;
 mod flat;
 mod ids;
 mod limits;

@@ -4,6 +4,7 @@ mod accounts;
 mod audit;
 mod chain;
 mod golden;
+mod later_limits;
 mod locks_acquire;
 mod locks_attempts;
 mod locks_deadlock;

@@ -9,7 +9,7 @@ use holdfast_core::{
 use crate::support::{ACCOUNT, at, request_id};
 
 pub(crate) fn open_account(number: u64, max_number_of_namespaces: u32, limits: Limits) -> Command {
-    let message = AccountMessage::Open { account: ACCOUNT, max_number_of_namespaces, limits };
+    let message = AccountMessage::open(ACCOUNT, max_number_of_namespaces, limits);
     Command::Namespaces(NamespacesCommand::Deliver { source: "accounts_00".into(), number, message })
 }
 

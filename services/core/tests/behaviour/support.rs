@@ -34,7 +34,7 @@ pub(crate) fn process(id: &str) -> Owner {
 }
 
 pub(crate) fn open(number: u64, namespace: NamespaceRef, limits: Limits) -> Command {
-    let message = NamespaceMessage::Open { namespace, limits };
+    let message = NamespaceMessage::open(namespace, limits);
     Command::Locks(LocksCommand::Deliver { source: "namespaces_00".into(), number, message })
 }
 
@@ -109,8 +109,9 @@ impl Shard {
     }
 
     fn begin(core: ShardCore, bounds: Option<Bounds>, limits: Limits) -> Self {
-        let mut shard = Self { core, bounds, now_ms: 1_000, rules: Rules::ONE };
-        assert_eq!(shard.apply(&open(1, orders(), limits)).outcome, Ok(Answer::Done));
+        let command = open(1, orders(), limits);
+        let mut shard = Self { core, bounds, now_ms: 1_000, rules: command.min_rules() };
+        assert_eq!(shard.apply(&command).outcome, Ok(Answer::Done));
         shard
     }
 

@@ -36,7 +36,7 @@ impl Shard {
             max_sessions_per_namespace: 1_000_000,
             ..Limits::default()
         };
-        let message = NamespaceMessage::Open { namespace: namespace(), limits };
+        let message = NamespaceMessage::open(namespace(), limits);
         shard.apply(LocksCommand::Deliver { source: "namespaces_00".into(), number: 1, message });
         shard
     }

@@ -47,7 +47,7 @@ struct Run {
 impl Run {
     fn new(dice: &mut Dice, own_bounds: Option<Bounds>) -> Self {
         let limits = random::limits(dice);
-        let message = NamespaceMessage::Open { namespace: namespace(), limits: limits.clone() };
+        let message = NamespaceMessage::open(namespace(), limits.clone());
         let open = Command::Locks(LocksCommand::Deliver { source: "namespaces_00".into(), number: 1, message });
         let rules = dice.pick(&[Rules::ONE, Rules::TWO, Rules::TWO]);
         let context = context(1_000, rules);

@@ -75,7 +75,8 @@ limits! {
     max_description_bytes, max_metadata_bytes, max_claims_per_request, max_readers_per_lock, max_path_depth,
     min_ttl_ms, max_ttl_ms, max_transition_ms, max_wait_ms, min_session_ttl_ms, max_session_ttl_ms,
     max_holds_per_namespace, max_waiting_per_namespace, max_waiting_per_lock, max_sessions_per_namespace,
-    max_requests_per_second,
+    max_requests_per_second, max_state_bytes, max_tangle, max_waiting_per_owner, max_holds_of_waiting_owner,
+    max_requests_per_hold, max_requests_per_session, max_owners_per_session, max_event_bytes, max_lock_info,
 }
 
 pub(super) fn api_key(view: ApiKeyView, api_key: Option<String>) -> v1::ApiKey {

@@ -98,20 +98,21 @@ impl Service {
         if let Some(full_name) = &request.full_name {
             validate::full_name(full_name)?;
         }
-        let limits = match &request.limits {
-            None => None,
+        let UpdateAccount { full_name, status, max_number_of_namespaces, limits: patch } = request;
+        let command = match &patch {
+            None => AccountsCommand::Update { id, full_name, status, max_number_of_namespaces, limits: None },
             Some(patch) => {
-                let limits = patch.applied_to(&self.read_account(id, context).await?.limits);
+                let before = self.read_account(id, context).await?.limits;
+                let limits = patch.applied_to(&before);
                 validate::limits(&limits)?;
-                Some(limits)
+                // What leaves the later limits as they are is known to every release.
+                if limits.with_later_of(&before) == limits {
+                    let limits = Some(limits);
+                    AccountsCommand::Update { id, full_name, status, max_number_of_namespaces, limits }
+                } else {
+                    AccountsCommand::Update2 { id, full_name, status, max_number_of_namespaces, limits }
+                }
             }
-        };
-        let command = AccountsCommand::Update {
-            id,
-            full_name: request.full_name,
-            status: request.status,
-            max_number_of_namespaces: request.max_number_of_namespaces,
-            limits,
         };
         let routed = self.ask_accounts(caller.audited(context, Command::Accounts(command)), context).await?;
         self.inner.directory.forget_account(id);

@@ -89,6 +89,15 @@ limits_patch! {
     max_waiting_per_lock: u64,
     max_sessions_per_namespace: u64,
     max_requests_per_second: u32,
+    max_state_bytes: u64,
+    max_tangle: u64,
+    max_waiting_per_owner: u64,
+    max_holds_of_waiting_owner: u64,
+    max_requests_per_hold: u64,
+    max_requests_per_session: u64,
+    max_owners_per_session: u64,
+    max_event_bytes: u64,
+    max_lock_info: u64,
 }
 
 /// A new API key.

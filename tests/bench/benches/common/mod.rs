@@ -24,7 +24,7 @@ fn namespace() -> NamespaceRef {
 /// Opens the namespace that all commands here are about.
 pub(crate) fn open() -> Command {
     let limits = Limits { max_holds_per_namespace: 10_000_000, ..Limits::default() };
-    let message = NamespaceMessage::Open { namespace: namespace(), limits };
+    let message = NamespaceMessage::open(namespace(), limits);
     Command::Locks(LocksCommand::Deliver { source: "namespaces_00".to_owned(), number: 1, message })
 }
 

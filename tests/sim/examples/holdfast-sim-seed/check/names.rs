@@ -41,7 +41,9 @@ impl Names {
                 if *number > *last {
                     *last = *number;
                     match message {
-                        AccountMessage::Open { account, .. } => self.accounts.insert(*account),
+                        AccountMessage::Open { account, .. } | AccountMessage::Open2 { account, .. } => {
+                            self.accounts.insert(*account)
+                        }
                         AccountMessage::Purge { account } => self.accounts.remove(account),
                     };
                 }

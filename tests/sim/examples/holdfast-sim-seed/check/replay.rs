@@ -285,7 +285,10 @@ impl Replayed {
                 _ => return,
             },
             LocksCommand::Delete { namespace, path } => (namespace, Write::Delete { path: path.clone() }),
-            LocksCommand::Deliver { message: NamespaceMessage::Open { namespace, .. }, .. } => {
+            LocksCommand::Deliver {
+                message: NamespaceMessage::Open { namespace, .. } | NamespaceMessage::Open2 { namespace, .. },
+                ..
+            } => {
                 self.opened.entry((namespace.account, namespace.incarnation)).or_insert(at + 1);
                 self.lives.entry((namespace.account, namespace.name.clone())).or_default();
                 return;
