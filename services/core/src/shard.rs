@@ -292,7 +292,13 @@ impl ShardCore {
         Reply { outcome, clock_ms, awaits_outbox: None }.into()
     }
 
-    /// The shard clock at which something is due next.
+    /// Whether something long was begun and is not finished, or is due and has not ended: each entry does one slice more
+    /// of it. While it is so, the leader proposes entries, without commands if there are none, one after the other.
+    pub fn has_jobs(&self) -> bool {
+        self.locks().is_some_and(LocksCore::has_jobs)
+    }
+
+    /// The shard clock at which something is due next; that of the last entry while there are jobs.
     pub fn next_deadline_ms(&self) -> Option<u64> {
         match self {
             Self::Locks(core) => core.next_deadline_ms(),

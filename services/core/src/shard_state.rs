@@ -88,6 +88,11 @@ impl ShardState {
         self.revision
     }
 
+    /// So many changes at once, of which nobody is told one by one.
+    pub(crate) fn raise_revision(&mut self, changes: u64) {
+        self.revision = self.revision.checked_add(changes).expect("a shard makes far fewer than 2^64 changes");
+    }
+
     /// The pieces of a snapshot, the head first.
     pub(crate) fn items(&self, application: Application) -> impl Iterator<Item = StateItem> {
         let head = StateItem::Head {

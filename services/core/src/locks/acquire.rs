@@ -119,15 +119,16 @@ impl Work<'_> {
         }
         self.state.next_revision();
         self.ns.count_wait();
-        self.wait_ends.extend(self.wait_end(place, ends_at_ms));
+        self.add_wait_end(place, ends_at_ms);
         self.ns.woken.insert(place);
+        self.notes.set_apart(wait);
         if may_free {
             self.reconsider(owner);
             // Whoever overtakes one more than before waits for less, and others may stand behind it again.
             self.ns.waits_less = true;
         }
         self.run();
-        Ok(match self.notes.take_settled(wait) {
+        Ok(match self.notes.take_apart() {
             None => AcquireOutcome::Enqueued(Box::new(Enqueued { wait, attempt: request.attempt, not_granted })),
             Some(Ok(fencing_token)) => AcquireOutcome::Granted { fencing_token },
             Some(Err(reason)) => refused(NotGranted { reason, queue_position: None, ..not_granted }),

@@ -16,7 +16,7 @@ impl Namespace {
         let mut at = |node: NodeId| {
             let mut conflicting = self.conflicting_at(node, owner, mode).peekable();
             conflicting.peek()?;
-            Some(conflicting.any(Hold::is_held))
+            Some(conflicting.any(|hold| self.is_current(hold)))
         };
         let same = spot.node().and_then(&mut at);
         let ancestors = spot.ancestors().iter().filter_map(|node| at(*node)).reduce(|one, other| one || other);

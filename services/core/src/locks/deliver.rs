@@ -2,7 +2,6 @@
 
 use super::effects::Settled;
 use super::namespace::Namespace;
-use super::work::WaitEnd;
 use super::{LocksCore, NamespaceKey};
 use crate::{Answer, Incarnation, Limits, NamespaceMessage, NamespaceRef, Reason, SessionEnd};
 
@@ -28,7 +27,7 @@ impl LocksCore {
             }
             _ => {}
         }
-        let key = key_of(opened);
+        let key = NamespaceKey::of(opened);
         let slot = match self.slots.get(&key) {
             Some(slot) => *slot,
             None => {
@@ -51,7 +50,7 @@ impl LocksCore {
             return;
         }
         self.names.remove(&(purged.account, purged.name.clone()));
-        let slot = self.slots.remove(&key_of(purged)).expect("every open incarnation has its locks");
+        let slot = self.slots.remove(&NamespaceKey::of(purged)).expect("every open incarnation has its locks");
         let namespace = self.namespaces.remove(slot);
         self.keep_usage(purged.account, &namespace);
         for (place, waiting) in &namespace.waits {
@@ -64,30 +63,20 @@ impl LocksCore {
                 outcome: Err(Reason::Ended),
             };
             self.notes.settled(&namespace.id, settled);
-            if let Some(at_ms) = waiting.ends_at_ms {
-                self.wait_ends.remove(&WaitEnd { at_ms, wait: place.wait().0, place: *place, slot });
-            }
         }
         for (session_id, session) in &namespace.sessions {
             self.sessions.remove(&session.facts.number);
             self.notes.ended(&namespace.id, session_id, session.facts.number, SessionEnd::NamespaceDeleted);
         }
-        for (node, lock) in namespace.tree.iter() {
-            for hold in lock.holds.as_slice() {
-                self.state.next_revision();
-                if let Some(deadline) = hold.deadline(slot, node) {
-                    self.deadlines.remove(&deadline);
-                }
-            }
+        if let Some(first) = namespace.first_due {
+            self.due.remove(&first);
         }
+        self.busy.remove(&NamespaceKey::of(purged));
+        self.state.raise_revision(namespace.holds);
         self.notes.closed(&namespace.id);
     }
 
     fn open_incarnation(&self, namespace: &NamespaceRef) -> Option<Incarnation> {
         self.names.get(&(namespace.account, namespace.name.clone())).copied()
     }
-}
-
-fn key_of(namespace: &NamespaceRef) -> NamespaceKey {
-    NamespaceKey { account: namespace.account, incarnation: namespace.incarnation }
 }

@@ -1,46 +1,122 @@
 //! Ending what is due.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::LocksCore;
+use super::hold::Hold;
 use super::owner::OwnerId;
+use super::queue::Place;
 use super::tree::NodeId;
-use super::work::{Deadline, WaitEnd};
-use crate::{Context, Reason};
+use crate::{AccountId, Context, FencingToken, Reason};
+
+/// What ends by itself in a namespace.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Due {
+    /// The end of every hold's present phase.
+    pub(super) holds: BTreeSet<Deadline>,
+    /// The end of every wait that has one.
+    pub(super) waits: BTreeSet<WaitEnd>,
+}
+
+/// The end of a hold's present phase: in order of time, then of grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Deadline {
+    pub(super) at_ms: u64,
+    pub(super) token: FencingToken,
+    pub(super) node: NodeId,
+}
+
+/// The end of a wait: in order of time, then of the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct WaitEnd {
+    pub(super) at_ms: u64,
+    pub(super) wait: u64,
+    pub(super) place: Place,
+}
+
+/// What ends first in a namespace. Of what is due at one time holds come first, so that nobody is told `TIMED_OUT` of a
+/// lock that was free in time. The number is the token or the wait, which no two namespaces of a shard share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct FirstDue {
+    pub(super) at_ms: u64,
+    is_wait: bool,
+    number: u64,
+    pub(super) slot: u32,
+}
+
+impl Due {
+    pub(super) fn first(&self, slot: u32) -> Option<FirstDue> {
+        let hold = self.holds.first();
+        let hold = hold.map(|hold| FirstDue { at_ms: hold.at_ms, is_wait: false, number: hold.token, slot });
+        let wait = self.waits.first();
+        let wait = wait.map(|wait| FirstDue { at_ms: wait.at_ms, is_wait: true, number: wait.wait, slot });
+        hold.into_iter().chain(wait).min()
+    }
+}
+
+impl Hold {
+    pub(super) fn deadline(&self, node: NodeId) -> Option<Deadline> {
+        Some(Deadline { at_ms: self.deadline_ms?.get(), token: self.token, node })
+    }
+}
 
 impl LocksCore {
-    /// Ends every phase of a hold and every wait whose time the clock has reached, in order of time, and grants after
-    /// each what it lets in, as if the leader had been punctual. Of what is due at one time holds come first, so that
-    /// nobody is told `TIMED_OUT` of a lock that was free in time.
+    /// Ends phases of holds and waits whose time the clock has reached, as many as a slice has, and grants after each what
+    /// it lets in, as if the leader had been punctual. Within a namespace that is in order of time; where there is more
+    /// than a slice, every account has its share of it.
     pub(super) fn end_what_is_due(&mut self, context: &Context) {
-        let clock_ms = self.state.clock_ms;
-        loop {
-            let hold = self.deadlines.first().filter(|deadline| deadline.at_ms <= clock_ms).copied();
-            let wait = self.wait_ends.first().filter(|end| end.at_ms <= clock_ms).copied();
-            match (hold, wait) {
-                (Some(hold), Some(wait)) if wait.at_ms < hold.at_ms => self.time_out(wait, context),
-                (Some(hold), _) => self.end_phases(hold, context),
-                (None, Some(wait)) => self.time_out(wait, context),
-                (None, None) => return,
+        while self.budget.ends > 0 {
+            let first = self.due.range(..=self.last_due()).filter(|first| !self.is_behind(first.slot));
+            let mut first: BTreeSet<FirstDue> = first.take(self.budget.ends).copied().collect();
+            let accounts: BTreeSet<AccountId> = first.iter().map(|first| self.account_in(first.slot)).collect();
+            let Some(share) = self.budget.ends.checked_div(accounts.len()) else { return };
+            let mut shares: BTreeMap<AccountId, usize> = accounts.into_iter().map(|account| (account, share)).collect();
+            while let Some(next) = first.pop_first() {
+                let share = shares.get_mut(&self.account_in(next.slot)).filter(|share| **share > 0);
+                let Some(share) = share else { continue };
+                let ended = self.end_first_due(next, *share, context);
+                *share -= ended;
+                self.budget.ends -= ended;
+                let namespace = self.namespaces.get(next.slot);
+                first.extend(namespace.first_due.filter(|next| *next <= self.last_due() && !namespace.behind));
             }
         }
     }
 
-    /// Ends the present phases that began with one grant and end at one time, in order of path.
-    fn end_phases(&mut self, first: Deadline, context: &Context) {
-        let last = Deadline { slot: u32::MAX, node: NodeId(u32::MAX), ..first };
-        let mut nodes: Vec<NodeId> = self.deadlines.range(first..=last).map(|deadline| deadline.node).collect();
-        let mut work = self.work_in(first.slot, context);
-        work.sort_by_path(&mut nodes);
-        for node in nodes {
-            let hold = work.ns.tree.get(node).holds.of_token(first.token);
-            let owner: OwnerId = hold.expect("a deadline belongs to a hold").owner;
-            work.end_phase(node, owner, first.at_ms);
-        }
-        work.run();
+    fn account_in(&self, slot: u32) -> AccountId {
+        self.namespaces.get(slot).id.account
     }
 
-    fn time_out(&mut self, end: WaitEnd, context: &Context) {
-        let mut work = self.work_in(end.slot, context);
-        work.end_wait(end.place, Reason::TimedOut);
+    /// Above all that is due at the clock, and below the rest.
+    fn last_due(&self) -> FirstDue {
+        FirstDue { at_ms: self.state.clock_ms, is_wait: true, number: u64::MAX, slot: u32::MAX }
+    }
+
+    /// Whether a namespace has to go on granting before anything else ends there.
+    fn is_behind(&self, slot: u32) -> bool {
+        self.namespaces.get(slot).behind
+    }
+
+    /// Ends a wait, or the present phases that began with one grant and end at one time, in order of path; how many.
+    fn end_first_due(&mut self, first: FirstDue, at_most: usize, context: &Context) -> usize {
+        let mut work = self.work_in(first.slot, context);
+        if first.is_wait {
+            let end = *work.ns.due.waits.first().expect("what is due first was found there");
+            work.end_wait(end.place, Reason::TimedOut);
+            work.run();
+            return 1;
+        }
+        let of_grant = |node| Deadline { at_ms: first.at_ms, token: first.number, node };
+        let due = work.ns.due.holds.range(of_grant(NodeId(0))..=of_grant(NodeId(u32::MAX)));
+        let mut nodes: Vec<NodeId> = due.map(|deadline| deadline.node).collect();
+        work.sort_by_path(&mut nodes);
+        nodes.truncate(at_most);
+        for node in &nodes {
+            let hold = work.ns.tree.get(*node).holds.of_token(first.number);
+            let owner: OwnerId = hold.expect("a deadline belongs to a hold").owner;
+            work.end_phase(*node, owner, first.at_ms);
+        }
         work.run();
+        nodes.len()
     }
 }

@@ -14,6 +14,9 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub(super) struct Notes {
     notes: Vec<Note>,
+    /// The wait of whoever asks just now, who hears of its outcome in the reply.
+    apart: Option<WaitId>,
+    outcome_apart: Option<Result<FencingToken, Reason>>,
     /// The first event of each namespace.
     events: BTreeMap<NamespaceKey, (Arc<NamespaceRef>, Revision)>,
 }
@@ -68,17 +71,22 @@ impl Notes {
     }
 
     pub(super) fn settled(&mut self, namespace: &Arc<NamespaceRef>, settled: Settled) {
+        if self.apart == Some(settled.wait) {
+            self.outcome_apart = Some(settled.outcome);
+            return;
+        }
         self.notes.push(Note::Settled { namespace: Arc::clone(namespace), settled: Box::new(settled) });
     }
 
-    /// Takes back what was noted of a wait: whoever asked hears of it in the reply.
-    pub(super) fn take_settled(&mut self, wait: WaitId) -> Option<Result<FencingToken, Reason>> {
-        let is_it = |note: &Note| matches!(note, Note::Settled { settled, .. } if settled.wait == wait);
-        let index = self.notes.iter().rposition(is_it)?;
-        match self.notes.remove(index) {
-            Note::Settled { settled, .. } => Some(settled.outcome),
-            _ => None,
-        }
+    /// From now on the outcome of that wait is not noted but kept for [`Self::take_apart`].
+    pub(super) fn set_apart(&mut self, wait: WaitId) {
+        self.apart = Some(wait);
+    }
+
+    /// The outcome of the wait that was set apart, if it is over.
+    pub(super) fn take_apart(&mut self) -> Option<Result<FencingToken, Reason>> {
+        self.apart = None;
+        self.outcome_apart.take()
     }
 
     pub(super) fn revoked(
@@ -128,7 +136,7 @@ impl LocksCore {
 
     /// What was done to others than those who asked, in order; events last.
     pub(crate) fn take_effects(&mut self) -> Vec<Effect> {
-        let Notes { notes, events } = std::mem::take(&mut self.notes);
+        let Notes { notes, events, .. } = std::mem::take(&mut self.notes);
         let events = events.into_values().map(|(namespace, from_revision)| Effect::Events {
             namespace: NamespaceRef::clone(&namespace),
             from_revision,

@@ -57,7 +57,7 @@ impl Work<'_> {
             self.note_revoked(node, owner, reason);
         }
         let hold = self.ns.remove_hold(node, owner);
-        if let Some(deadline) = hold.deadline(self.slot, node) {
+        if let Some(deadline) = hold.deadline(node) {
             self.drop_deadline(deadline);
         }
         self.ns.tree.set_revision(node, revision);

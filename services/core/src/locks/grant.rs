@@ -82,7 +82,7 @@ impl Work<'_> {
 
     fn add_hold(&mut self, node: NodeId, mut hold: Hold, terms: &Terms) {
         hold.take_terms(terms);
-        self.add_deadline(hold.deadline(self.slot, node));
+        self.add_deadline(hold.deadline(node));
         self.ns.tree.set_revision(node, hold.token);
         self.ns.add_hold(node, hold);
         self.ns.usage.grants = self.ns.usage.grants.saturating_add(1);

@@ -85,6 +85,7 @@ impl Namespace {
             (None, Some(_)) => Standing::NotHeld,
             (None, None) => Standing::New,
             (Some(hold), Some(token)) if hold.token != token => Standing::NotHeld,
+            (Some(hold), _) if self.is_over(hold) => Standing::NotHeld,
             (Some(hold), _) if hold.mode == claim.mode => Standing::Extends,
             (Some(_), None) if asked.allow_upgrade => Standing::Changes,
             (Some(_), _) => Standing::OtherMode,
@@ -223,8 +224,11 @@ impl Namespace {
     fn hold_in_the_way(&self, asked: &Asked<'_>) -> Option<Watch> {
         let indexes = 0..asked.claims.len();
         let mut watches = indexes.filter_map(|index| {
-            if self.standing(asked, index) == Standing::Extends {
-                return None;
+            match (self.standing(asked, index), asked.spots[index].node()) {
+                (Standing::Extends, _) => return None,
+                // Its own hold is over: it is another one that it waits for.
+                (Standing::NotHeld, Some(node)) => return Some(Watch::Hold(node, asked.owner)),
+                _ => {}
             }
             self.hold_to_watch(asked.owner, asked.claims[index].mode, &asked.spots[index])
         });

@@ -20,11 +20,13 @@ mod end;
 mod grant;
 mod history;
 mod hold;
+mod jobs;
 mod judge;
 mod lock_info;
 mod namespace;
 mod overtake;
 mod owner;
+mod phase;
 mod queries;
 mod queue;
 mod quota;
@@ -56,10 +58,12 @@ use crate::{
     AccountId, Answer, CancelSeveral, Context, Incarnation, LocksCommand, NamespaceRef, Reattach, Refusal,
     SessionNumber, UsageTotals,
 };
+use due::FirstDue;
 use effects::Notes;
+use jobs::Busy;
 use namespace::Namespace;
 use slab::Slab;
-use work::{Deadline, WaitEnd, Work};
+use work::{Budget, Work};
 
 pub(crate) use queries::ExaminedEvents;
 pub(crate) use snapshot::FrozenLocks;
@@ -73,16 +77,18 @@ pub struct LocksCore {
     names: BTreeMap<(AccountId, String), Incarnation>,
     slots: BTreeMap<NamespaceKey, u32>,
     namespaces: Slab<Namespace>,
-    /// The end of every hold's present phase.
-    deadlines: BTreeSet<Deadline>,
-    /// The end of every wait that has one.
-    wait_ends: BTreeSet<WaitEnd>,
+    /// What ends first in each namespace.
+    due: BTreeSet<FirstDue>,
+    /// Namespaces in which something was begun and is not finished.
+    busy: Busy,
+    /// The clock up to which what is due counts as over: that of the last entry while an entry ends it.
+    shown_ms: u64,
+    /// What is left of the present slice. Not part of the state.
+    budget: Budget,
     /// Where a session is, by its number.
     sessions: BTreeMap<SessionNumber, (u32, Arc<str>)>,
     /// What accounts did in namespaces that are gone.
     ended_usage: BTreeMap<AccountId, UsageTotals>,
-    /// Where somebody who waits could have been granted as the snapshot was taken; they are granted with the next entry.
-    to_run: Vec<u32>,
     /// What others have to be told of the present entry. Not part of the state.
     notes: Notes,
 }
@@ -92,6 +98,12 @@ pub struct LocksCore {
 struct NamespaceKey {
     account: AccountId,
     incarnation: Incarnation,
+}
+
+impl NamespaceKey {
+    fn of(namespace: &NamespaceRef) -> Self {
+        Self { account: namespace.account, incarnation: namespace.incarnation }
+    }
 }
 
 /// Two shards are equal when their snapshots are: the rest is found from it.
@@ -110,25 +122,30 @@ impl LocksCore {
             names: BTreeMap::new(),
             slots: BTreeMap::new(),
             namespaces: Slab::default(),
-            deadlines: BTreeSet::new(),
-            wait_ends: BTreeSet::new(),
+            due: BTreeSet::new(),
+            busy: Busy::default(),
+            shown_ms: 0,
+            budget: Budget::default(),
             sessions: BTreeMap::new(),
             ended_usage: BTreeMap::new(),
-            to_run: Vec::new(),
             notes: Notes::default(),
         }
     }
 
-    /// Ends what is due at the clock of the entry. What the entry before it left to tell is dropped.
+    /// Goes on with what was begun, and ends what is due at the clock of the entry, one slice of each. What the entry
+    /// before it left to tell is dropped.
     pub(crate) fn begin_entry(&mut self, context: &Context) {
         self.notes = Notes::default();
         self.keep_within_bounds();
-        for slot in std::mem::take(&mut self.to_run) {
-            if self.namespaces.find(slot).is_some() {
-                self.work_in(slot, context).run();
-            }
-        }
+        self.begin_slice();
+        self.go_on(context);
+        self.begin_slice();
         self.end_what_is_due(context);
+        self.shown_ms = self.state.clock_ms;
+    }
+
+    fn begin_slice(&mut self) {
+        self.budget = Budget::of(&self.state.bounds);
     }
 
     /// Passes new bounds on.
@@ -143,6 +160,7 @@ impl LocksCore {
     }
 
     pub(crate) fn apply(&mut self, context: &Context, command: &LocksCommand) -> Handled {
+        self.begin_slice();
         let answer = match command {
             LocksCommand::Deliver { source, number, message } => self.deliver(source, *number, message),
             LocksCommand::Acquire(request) => self.work(&request.namespace, context)?.acquire(request, &[])?,
@@ -177,9 +195,12 @@ impl LocksCore {
     }
 
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
-        let hold = self.deadlines.first().map(|deadline| deadline.at_ms);
-        let wait = self.wait_ends.first().map(|end| end.at_ms);
-        hold.into_iter().chain(wait).min()
+        if self.has_jobs() { Some(self.state.clock_ms) } else { self.due.first().map(|first| first.at_ms) }
+    }
+
+    /// Whether something was begun and is not finished, or is due and has not ended.
+    pub(crate) fn has_jobs(&self) -> bool {
+        !self.busy.is_empty() || self.due.first().is_some_and(|first| first.at_ms <= self.state.clock_ms)
     }
 
     fn slot(&self, wanted: &NamespaceRef) -> Result<u32, Refusal> {
@@ -190,7 +211,9 @@ impl LocksCore {
 
     /// The open namespace that a query is about.
     fn find(&self, wanted: &NamespaceRef) -> Result<&Namespace, Refusal> {
-        Ok(self.namespaces.get(self.slot(wanted)?))
+        let namespace = self.namespaces.get(self.slot(wanted)?);
+        namespace.now_ms.set(self.shown_ms);
+        Ok(namespace)
     }
 
     /// The open namespace that a command is about, with all that it takes to change it.
@@ -199,10 +222,12 @@ impl LocksCore {
     }
 
     fn work_in(&mut self, slot: u32, context: &Context) -> Work<'_> {
+        self.namespaces.get(slot).now_ms.set(self.shown_ms);
         Work {
             state: &mut self.state,
-            deadlines: &mut self.deadlines,
-            wait_ends: &mut self.wait_ends,
+            due: &mut self.due,
+            busy: &mut self.busy,
+            budget: &mut self.budget,
             sessions: &mut self.sessions,
             notes: &mut self.notes,
             ns: self.namespaces.get_mut(slot),

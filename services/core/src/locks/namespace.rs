@@ -1,8 +1,10 @@
 //! What one open namespace has.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::due::{Due, FirstDue};
 use super::history::History;
 use super::hold::Hold;
 use super::owner::{Awaits, NOBODY, OwnerId, OwnerKey, OwnerName, Owners, SessionOwner, WaitKey};
@@ -30,8 +32,17 @@ pub(super) struct Namespace {
     pub(super) claims_waiting: u64,
     /// Who watches what.
     pub(super) watchers: BTreeSet<(Watch, Place)>,
-    /// Requests that have to be looked at; empty between commands.
+    /// Requests that have to be looked at; empty between commands, unless there were more grants than a slice has.
     pub(super) woken: BTreeSet<Place>,
+    /// Some who could be granted are left for the next entry, before anybody who comes later: `woken` is not empty.
+    pub(super) behind: bool,
+    /// What ends by itself.
+    pub(super) due: Due,
+    /// What of it is in the shard's index.
+    pub(super) first_due: Option<FirstDue>,
+    /// The shard's clock as others know it: that of the last entry while an entry ends what is due. Not part of the state;
+    /// it is set whenever somebody looks.
+    pub(super) now_ms: Cell<u64>,
     /// Requests that overtake one before them.
     pub(super) overtaking: BTreeSet<Place>,
     /// All owners that wait and are waited for, and some that wait.
@@ -60,6 +71,10 @@ impl Namespace {
             claims_waiting: 0,
             watchers: BTreeSet::new(),
             woken: BTreeSet::new(),
+            behind: false,
+            due: Due::default(),
+            first_due: None,
+            now_ms: Cell::new(0),
             overtaking: BTreeSet::new(),
             tangled: BTreeSet::new(),
             waits_less: false,

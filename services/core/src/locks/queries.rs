@@ -164,7 +164,7 @@ impl Namespace {
         let owner = self.owner_id(owner);
         let holds = |claim: &Claim| {
             let hold = self.tree.find(&claim.path).and_then(|node| self.hold(node, owner));
-            hold.is_some_and(|hold| hold.mode == claim.mode && hold.is_held())
+            hold.is_some_and(|hold| hold.mode == claim.mode && self.is_current(hold))
         };
         claims.iter().all(holds)
     }
@@ -172,7 +172,7 @@ impl Namespace {
     fn check(&self, path: &Path, token: FencingToken, revision: Revision) -> Answer {
         let node = self.tree.find(path);
         let hold = node.and_then(|node| self.tree.get(node).holds.of_token(token));
-        let current = hold.is_some_and(|hold| hold.is_held());
+        let current = hold.is_some_and(|hold| self.is_current(hold));
         Answer::Checked { current, lock: self.view_of_some(path, revision) }
     }
 

@@ -42,10 +42,8 @@ impl Work<'_> {
         }
         if is_new && waits && is_newest {
             let before = std::mem::replace(&mut waiting.ends_at_ms, ends_at_ms);
-            if let Some(end) = self.wait_end(place, before) {
-                self.wait_ends.remove(&end);
-            }
-            self.wait_ends.extend(self.wait_end(place, ends_at_ms));
+            self.drop_wait_end(place, before);
+            self.add_wait_end(place, ends_at_ms);
         }
         let attempt = self.ns.waiting(place).attempts.highest();
         let (mut not_granted, is_free) = self.ns.standing_in_queue(place);

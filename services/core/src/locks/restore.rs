@@ -13,15 +13,17 @@ use super::sessions::{Granted, Named, Session, SessionFacts};
 use super::snapshot::{GrantedItem, HoldItem, Item, OwnerItem, SessionItem, WaitItem};
 use super::tree::NodeId;
 use super::waiting::{Waiting, Watch};
-use super::work::WaitEnd;
 use super::{LocksCore, NamespaceKey};
 use crate::chunks;
 use crate::codec::DecodeError;
 use crate::shard::Application;
 use crate::shard_state::{HeadFirst, ShardState};
-use crate::{Claim, NamespaceRef, Path, Phase, Revision, WaitId};
+use crate::{AccountId, Claim, Context, NamespaceRef, Path, Phase, Revision, Rules, WaitId};
 
 type Restored = Result<(), DecodeError>;
+
+/// Nothing is told, and no time passes, while a state is restored.
+const BEFORE: Context = Context { now_ms: 0, wall_ms: 0, rules: Rules::LOWEST };
 
 fn ensure(fits: bool, otherwise: &'static str) -> Restored {
     if fits { Ok(()) } else { Err(DecodeError::Snapshot(otherwise)) }
@@ -38,7 +40,8 @@ impl LocksCore {
         chunks: &[impl AsRef<[u8]>],
         seed: Option<u64>,
     ) -> Result<Self, DecodeError> {
-        let mut restoring = Restoring { core: Self::new(state), slot: None, lock: None, seed, counted_on: None };
+        let mut restoring =
+            Restoring { core: Self::new(state), slot: None, lock: None, seed, counted_on: None, turn: None };
         if let Some(seed) = seed {
             restoring.core.namespaces.shuffle(seed);
         }
@@ -49,6 +52,7 @@ impl LocksCore {
         })?;
         head.finish(&restoring.core.state)?;
         restoring.finish_namespace()?;
+        restoring.core.busy.turn = restoring.turn.filter(|_| !restoring.core.busy.is_empty());
         Ok(restoring.core)
     }
 }
@@ -62,6 +66,7 @@ struct Restoring {
     seed: Option<u64>,
     /// What further attempts are of, if they come next.
     counted_on: Option<CountedOn>,
+    turn: Option<AccountId>,
 }
 
 /// Something that calls count on.
@@ -78,7 +83,15 @@ impl Restoring {
             self.counted_on = None;
         }
         match item {
-            Item::State(item) => self.core.state.restore(Application::Locks, item),
+            Item::State(item) => {
+                self.core.state.restore(Application::Locks, item)?;
+                self.core.shown_ms = self.core.state.clock_ms;
+                Ok(())
+            }
+            Item::Turn(account) => {
+                self.turn = Some(account);
+                Ok(())
+            }
             Item::Namespace { account, name, incarnation, limits, forgotten } => {
                 self.finish_namespace()?;
                 ensure(forgotten <= self.core.state.revision, "an event is from the future")?;
@@ -185,7 +198,7 @@ impl Restoring {
         namespace.add_hold(node, hold.clone());
         namespace.tree.set_revision(node, revision);
         let slot = self.slot.ok_or(DecodeError::Snapshot("a hold has no namespace"))?;
-        self.core.deadlines.extend(hold.deadline(slot, node));
+        self.core.work_in(slot, &BEFORE).add_deadline(hold.deadline(node));
         Ok(())
     }
 
@@ -251,8 +264,7 @@ impl Restoring {
         );
         namespace.count_wait();
         let slot = self.slot.ok_or(DecodeError::Snapshot("a request has no namespace"))?;
-        let end = item.ends_at_ms.map(|at_ms| WaitEnd { at_ms, wait: item.wait, place, slot });
-        self.core.wait_ends.extend(end);
+        self.core.work_in(slot, &BEFORE).add_wait_end(place, item.ends_at_ms);
         self.counted_on = Some(CountedOn::Wait(place));
         Ok(())
     }
@@ -315,9 +327,9 @@ impl Restoring {
                 namespace.overtaking.insert(place);
             }
         }
-        if !namespace.woken.is_empty() {
-            self.core.to_run.push(slot);
-        }
+        // Somebody who waits could have been granted as the snapshot was taken: the next entry does.
+        namespace.behind = !namespace.woken.is_empty();
+        self.core.work_in(slot, &BEFORE).note_busy();
         Ok(())
     }
 }

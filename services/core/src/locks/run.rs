@@ -8,20 +8,33 @@ use super::work::Work;
 use crate::Reason;
 
 impl Work<'_> {
-    /// Grants whoever can be granted, always the first in the queue, until nobody can.
+    /// Grants whoever can be granted, always the first in the queue, until nobody can, or until the slice is used up. Who
+    /// is left is granted by the next entry in the same order, and until then nobody else who waits is.
     ///
     /// Every waiting request watches one thing that keeps it waiting, so only those whose thing went are looked at:
     /// that is the next in the queue, not all of it.
     pub(super) fn run(&mut self) {
+        let mut grants = if self.ns.behind { 0 } else { self.budget.grants };
+        let may_grant = grants;
         loop {
             self.look_at_overtaking();
-            let Some(place) = self.ns.woken.pop_first() else { return };
+            let Some(place) = self.ns.woken.first().copied() else { break };
             self.ns.examined += 1;
             match self.ns.look_again(place) {
-                Some(watch) => self.ns.set_watch(place, watch),
+                Some(watch) => {
+                    self.ns.woken.remove(&place);
+                    self.ns.set_watch(place, watch);
+                    continue;
+                }
+                None if grants == 0 => break,
+                None if self.ns.has_timed_out(place) => self.end_wait(place, Reason::TimedOut),
                 None => self.grant_waiting(place),
             }
+            grants -= 1;
         }
+        self.budget.grants -= may_grant - grants;
+        self.ns.behind = !self.ns.woken.is_empty();
+        self.note_busy();
     }
 
     fn grant_waiting(&mut self, place: Place) {
@@ -58,9 +71,7 @@ impl Work<'_> {
 
     fn leave_queue(&mut self, place: Place) -> Waiting {
         let waiting = self.ns.remove_waiting(place);
-        if let Some(end) = self.wait_end(place, waiting.ends_at_ms) {
-            self.wait_ends.remove(&end);
-        }
+        self.drop_wait_end(place, waiting.ends_at_ms);
         self.ns.wake(Watch::Wait(place));
         self.ns.wake(Watch::Yields);
         waiting

@@ -68,6 +68,8 @@ pub(super) enum Item<S> {
     },
     /// Of the namespace right before it, when the first ones do not say all. From rules 2 on.
     Limits(Box<Limits>),
+    /// Whose turn it was last to go on with what was begun and is not finished. From rules 2 on.
+    Turn(AccountId),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -137,6 +139,7 @@ pub(crate) struct FrozenLocks {
     state: ShardState,
     ended_usage: BTreeMap<AccountId, UsageTotals>,
     namespaces: Vec<FrozenNamespace>,
+    turn: Option<AccountId>,
 }
 
 #[derive(Debug)]
@@ -159,6 +162,7 @@ impl LocksCore {
             state: self.state.clone(),
             ended_usage: self.ended_usage.clone(),
             namespaces: namespaces.collect(),
+            turn: self.busy.turn.filter(|_| !self.busy.is_empty()),
         }
     }
 }
@@ -174,6 +178,9 @@ impl FrozenLocks {
         }
         for namespace in &self.namespaces {
             namespace.write(&mut writer);
+        }
+        if let Some(account) = self.turn {
+            writer.push(&Item::Turn(account));
         }
         writer.finish()
     }

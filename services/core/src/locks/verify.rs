@@ -1,8 +1,9 @@
 //! Looking at a state from inside, for tests: how much is there, and whether all that is counted and indexed agrees.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::LocksCore;
+use super::due::{Deadline, WaitEnd};
 use super::namespace::Namespace;
 use super::owner::OwnerId;
 use super::sessions::Named;
@@ -32,7 +33,7 @@ pub struct Footprint {
 impl LocksCore {
     /// How much there is.
     pub fn footprint(&self) -> Footprint {
-        let mut all = Footprint { indexed: self.deadlines.len() + self.wait_ends.len(), ..Footprint::default() };
+        let mut all = Footprint::default();
         for slot in self.slots.values() {
             let namespace = self.namespaces.get(*slot);
             all.paths += namespace.tree.len() - 1;
@@ -41,7 +42,7 @@ impl LocksCore {
             all.waits += namespace.waits.len();
             all.sessions += namespace.sessions.len();
             all.requests += namespace.granted.len();
-            all.indexed += namespace.watchers.len() + namespace.woken.len();
+            all.indexed += namespace.watchers.len() + namespace.due.holds.len() + namespace.due.waits.len();
         }
         all
     }
@@ -59,25 +60,24 @@ impl LocksCore {
 
     /// Panics when something that is counted or indexed does not agree with what it is of.
     pub fn verify(&self) {
-        let (mut deadlines, mut wait_ends, mut sessions) = (0, 0, 0);
-        for slot in self.slots.values() {
+        let (mut first_due, mut sessions) = (0, 0);
+        for (key, slot) in &self.slots {
             let namespace = self.namespaces.get(*slot);
+            namespace.now_ms.set(self.shown_ms);
             namespace.verify();
-            for (node, lock) in namespace.tree.iter() {
-                for deadline in lock.holds.as_slice().iter().filter_map(|hold| hold.deadline(*slot, node)) {
-                    assert!(self.deadlines.contains(&deadline));
-                    deadlines += 1;
-                }
-            }
-            wait_ends += namespace.waits.values().filter(|waiting| waiting.ends_at_ms.is_some()).count();
+            namespace.verify_due(*slot);
+            assert!(namespace.first_due.is_none_or(|first| self.due.contains(&first)));
+            first_due += usize::from(namespace.first_due.is_some());
+            assert_eq!(self.busy.contains(key), namespace.behind, "whether something goes on is known");
             for (session_id, session) in &namespace.sessions {
                 assert_eq!(self.sessions.get(&session.facts.number), Some(&(*slot, session_id.clone())));
                 sessions += 1;
             }
         }
-        let counted = (deadlines, wait_ends, sessions, self.slots.len());
-        let kept = (self.deadlines.len(), self.wait_ends.len(), self.sessions.len(), self.namespaces.len());
-        assert_eq!(counted, kept, "deadlines, ends of waits, sessions, namespaces");
+        assert_eq!(self.shown_ms, self.state.clock_ms);
+        let counted = (first_due, sessions, self.slots.len());
+        let kept = (self.due.len(), self.sessions.len(), self.namespaces.len());
+        assert_eq!(counted, kept, "what is due first, sessions, namespaces");
     }
 }
 
@@ -88,8 +88,22 @@ impl Namespace {
         self.granted.shuffle(seed.wrapping_add(3));
     }
 
+    fn verify_due(&self, slot: u32) {
+        let holds =
+            self.tree.iter().flat_map(|(node, lock)| lock.holds.as_slice().iter().map(move |hold| (node, hold)));
+        let deadlines: BTreeSet<Deadline> = holds.filter_map(|(node, hold)| hold.deadline(node)).collect();
+        assert_eq!(self.due.holds, deadlines, "the end of every hold's present phase is known");
+        let ends = self.waits.iter().filter_map(|(place, waiting)| {
+            Some(WaitEnd { at_ms: waiting.ends_at_ms?, wait: place.wait().0, place: *place })
+        });
+        assert_eq!(self.due.waits, ends.collect(), "the end of every wait is known");
+        assert_eq!(self.first_due, self.due.first(slot));
+    }
+
     fn verify(&self) {
-        assert!(self.woken.is_empty(), "nobody is left to be looked at");
+        assert_eq!(self.behind, !self.woken.is_empty(), "nobody is left to be looked at, or it is known");
+        let first = self.woken.first();
+        assert!(first.is_none_or(|place| self.look_again(*place).is_none()), "whoever is left first can be granted");
         let mut held: BTreeMap<OwnerId, Vec<NodeId>> = BTreeMap::new();
         let mut holds = 0;
         for (node, lock) in self.tree.iter() {
@@ -178,6 +192,9 @@ impl Namespace {
         assert_eq!(self.claims_waiting, claims as u64);
         for (place, waiting) in &self.waits {
             assert!(self.watchers.contains(&(waiting.watch, *place)));
+            if self.woken.contains(place) {
+                continue;
+            }
             assert!(self.look_again(*place).is_some(), "whoever can be granted was granted");
             match waiting.watch {
                 Watch::Unknown => panic!("everybody who waits watches something"),

@@ -57,15 +57,16 @@ impl Namespace {
     pub(super) fn holder(&self, hold: &Hold) -> HolderView {
         let owner = self.owners.name(hold.owner);
         let rare = hold.rare.as_deref();
+        let (phase, deadline_ms) = self.phase_of(hold);
         HolderView {
             owner: owner.to_owner(),
             process_id: owner.process_id().to_owned(),
             mode: hold.mode,
             fencing_token: hold.token,
             locked_at_ms: hold.locked_at_ms,
-            deadline_ms: hold.deadline_ms.map(u64::from),
+            deadline_ms,
             asked_expires_at_ns: rare.and_then(|rare| rare.asked_expires_at_ns),
-            phase: hold.phase,
+            phase,
             metadata: rare.map(|rare| rare.metadata.clone()).unwrap_or_default(),
         }
     }

@@ -2,6 +2,7 @@
 
 use super::attempts::Attempts;
 use super::hold::Terms;
+use super::namespace::Namespace;
 use super::owner::OwnerId;
 use super::queue::Place;
 use super::tree::NodeId;
@@ -24,6 +25,13 @@ pub(super) struct Waiting {
     /// The leader's wall clock when it began to wait.
     pub(super) since_ms: u64,
     pub(super) watch: Watch,
+}
+
+impl Namespace {
+    /// Whether its time is over, though its end comes later.
+    pub(super) fn has_timed_out(&self, place: Place) -> bool {
+        self.waiting(place).ends_at_ms.is_some_and(|ends_at_ms| ends_at_ms <= self.now_ms.get())
+    }
 }
 
 impl Waiting {

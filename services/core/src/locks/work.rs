@@ -3,23 +3,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::due::{Deadline, FirstDue, WaitEnd};
 use super::effects::Notes;
 use super::history::{Written, WrittenClaim};
 use super::hold::Hold;
+use super::jobs::Busy;
 use super::namespace::Namespace;
 use super::owner::OwnerId;
 use super::queue::Place;
 use super::tree::NodeId;
 use crate::shard_state::ShardState;
-use crate::{EventKind, FencingToken, MessageStamp, Mode, Owner, Refusal, Revision, Rules, SessionNumber};
+use crate::{Bounds, EventKind, FencingToken, MessageStamp, Mode, Owner, Refusal, Revision, Rules, SessionNumber};
 
 /// A namespace with the parts of its shard that a command may change too.
 pub(super) struct Work<'a> {
     pub(super) state: &'a mut ShardState,
-    pub(super) deadlines: &'a mut BTreeSet<Deadline>,
-    pub(super) wait_ends: &'a mut BTreeSet<WaitEnd>,
+    pub(super) due: &'a mut BTreeSet<FirstDue>,
+    pub(super) busy: &'a mut Busy,
     pub(super) sessions: &'a mut BTreeMap<SessionNumber, (u32, Arc<str>)>,
     pub(super) notes: &'a mut Notes,
+    /// What is left of the slice.
+    pub(super) budget: &'a mut Budget,
     pub(super) ns: &'a mut Namespace,
     pub(super) slot: u32,
     /// The wall clock of the entry.
@@ -28,64 +32,75 @@ pub(super) struct Work<'a> {
     pub(super) rules: Rules,
 }
 
-/// The end of a hold's present phase: in order of time, then of grant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Deadline {
-    pub(super) at_ms: u64,
-    pub(super) token: FencingToken,
-    pub(super) slot: u32,
-    pub(super) node: NodeId,
+/// How much may still be done before the next entry.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Budget {
+    pub(super) ends: usize,
+    pub(super) grants: usize,
 }
 
-/// The end of a wait: in order of time, then of the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct WaitEnd {
-    pub(super) at_ms: u64,
-    pub(super) wait: u64,
-    pub(super) place: Place,
-    pub(super) slot: u32,
-}
-
-impl Hold {
-    pub(super) fn deadline(&self, slot: u32, node: NodeId) -> Option<Deadline> {
-        Some(Deadline { at_ms: self.deadline_ms?.get(), token: self.token, slot, node })
+impl Budget {
+    /// That of one slice.
+    pub(super) fn of(bounds: &Bounds) -> Self {
+        Self { ends: bounds.ends_in_slice, grants: bounds.grants_in_slice }
     }
 }
 
 impl Work<'_> {
     /// Changes a hold that is there, and keeps its deadline in step.
     pub(super) fn change_hold(&mut self, node: NodeId, owner: OwnerId, change: impl FnOnce(&mut Hold)) {
-        let slot = self.slot;
         let mut deadlines = (None, None);
         self.ns.tree.change_hold(node, owner, |hold| {
-            deadlines.0 = hold.deadline(slot, node);
+            deadlines.0 = hold.deadline(node);
             change(hold);
-            deadlines.1 = hold.deadline(slot, node);
+            deadlines.1 = hold.deadline(node);
         });
         if let Some(before) = deadlines.0 {
             self.drop_deadline(before);
         }
-        if let Some(after) = deadlines.1 {
-            let is_new = self.deadlines.insert(after);
-            assert!(is_new, "every hold has a deadline of its own");
-        }
+        self.add_deadline(deadlines.1);
     }
 
     pub(super) fn add_deadline(&mut self, deadline: Option<Deadline>) {
         if let Some(deadline) = deadline {
-            let is_new = self.deadlines.insert(deadline);
+            let is_new = self.ns.due.holds.insert(deadline);
             assert!(is_new, "every hold has a deadline of its own");
+            self.note_first_due();
         }
     }
 
     pub(super) fn drop_deadline(&mut self, deadline: Deadline) {
-        let was_there = self.deadlines.remove(&deadline);
+        let was_there = self.ns.due.holds.remove(&deadline);
         assert!(was_there, "the end of every hold's present phase is in the index");
+        self.note_first_due();
     }
 
-    /// When a wait ends by itself.
-    pub(super) fn wait_end(&self, place: Place, ends_at_ms: Option<u64>) -> Option<WaitEnd> {
-        Some(WaitEnd { at_ms: ends_at_ms?, wait: place.wait().0, place, slot: self.slot })
+    /// A wait may end by itself.
+    pub(super) fn add_wait_end(&mut self, place: Place, ends_at_ms: Option<u64>) {
+        if let Some(at_ms) = ends_at_ms {
+            self.ns.due.waits.insert(WaitEnd { at_ms, wait: place.wait().0, place });
+            self.note_first_due();
+        }
+    }
+
+    pub(super) fn drop_wait_end(&mut self, place: Place, ends_at_ms: Option<u64>) {
+        if let Some(at_ms) = ends_at_ms {
+            self.ns.due.waits.remove(&WaitEnd { at_ms, wait: place.wait().0, place });
+            self.note_first_due();
+        }
+    }
+
+    /// Keeps the shard's index of what is due first in step.
+    fn note_first_due(&mut self) {
+        let first = self.ns.due.first(self.slot);
+        let before = std::mem::replace(&mut self.ns.first_due, first);
+        if before == first {
+            return;
+        }
+        if let Some(before) = before {
+            self.due.remove(&before);
+        }
+        self.due.extend(first);
     }
 
     /// Remembers what happened to an owner, and that somebody may want to hear of it.

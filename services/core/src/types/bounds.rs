@@ -15,6 +15,11 @@ pub struct Bounds {
     pub tangled_owners: u64,
     /// The holds of these that others wait for, and the claims that they wait for, together.
     pub tangled_claims: u64,
+    /// Holds and waits that end in one slice of something long: an entry begins with a slice of what was begun and is not
+    /// finished, and one of what is due; each of its commands does as much at once, and leaves the rest.
+    pub ends_in_slice: usize,
+    /// Grants in one slice to those who wait.
+    pub grants_in_slice: usize,
     /// API keys of an account.
     pub api_keys_per_account: usize,
     /// Creations that a shard remembers so that their repeats answer as the first did.
@@ -74,9 +79,14 @@ impl Bounds {
         // What was let in before there was a limit stays in.
         let (tangled_owners, tangled_claims) =
             if rules.0 >= Rules::TWO.0 { (256, 4_096) } else { (u64::MAX, u64::MAX) };
+        // Before there were slices everything was done at once.
+        let (ends_in_slice, grants_in_slice) =
+            if rules.0 >= Rules::TWO.0 { (512, 256) } else { (usize::MAX, usize::MAX) };
         Self {
             tangled_owners,
             tangled_claims,
+            ends_in_slice,
+            grants_in_slice,
             api_keys_per_account: 1_000,
             remembered_creations: 1_000,
             remembered_changes: 10_000,
@@ -115,6 +125,8 @@ impl Bounds {
         Self {
             tangled_owners: 3,
             tangled_claims: 12,
+            ends_in_slice: 2,
+            grants_in_slice: 2,
             api_keys_per_account: 2,
             remembered_creations: 2,
             remembered_changes: 3,

@@ -123,6 +123,11 @@ impl Shard {
         reply
     }
 
+    /// Another command of the present entry.
+    pub(crate) fn apply_now(&mut self, command: &Command) -> Reply {
+        self.core.apply(&self.context(), command)
+    }
+
     /// Time passes, and the leader proposes what is due.
     pub(crate) fn pass(&mut self, ms: u64) {
         self.now_ms += ms;
@@ -138,17 +143,12 @@ impl Shard {
     }
 
     pub(crate) fn acquire(&mut self, request: Acquire) -> Acquired {
-        match self.try_acquire(request) {
-            Ok(Answer::Acquired { outcome, mut locks }) => {
-                let outcome = match outcome {
-                    AcquireOutcome::Granted { fencing_token } => Ok(fencing_token),
-                    AcquireOutcome::Refused(not_granted) => Err(*not_granted),
-                    AcquireOutcome::Enqueued(enqueued) => panic!("nobody waits here: {enqueued:?}"),
-                };
-                Acquired { outcome, lock: locks.remove(0) }
-            }
-            other => panic!("not an answer to an acquire: {other:?}"),
-        }
+        acquired(self.try_acquire(request))
+    }
+
+    /// The same in the present entry.
+    pub(crate) fn acquire_now(&mut self, request: Acquire) -> Acquired {
+        acquired(self.apply_now(&Command::Locks(LocksCommand::Acquire(request))).outcome)
     }
 
     pub(crate) fn granted(&mut self, request: Acquire) -> FencingToken {
@@ -201,6 +201,20 @@ impl Shard {
             Ok(Answer::Locks { locks, more }) => (locks, more),
             other => panic!("not a page of locks: {other:?}"),
         }
+    }
+}
+
+fn acquired(outcome: Result<Answer, Refusal>) -> Acquired {
+    match outcome {
+        Ok(Answer::Acquired { outcome, mut locks }) => {
+            let outcome = match outcome {
+                AcquireOutcome::Granted { fencing_token } => Ok(fencing_token),
+                AcquireOutcome::Refused(not_granted) => Err(*not_granted),
+                AcquireOutcome::Enqueued(enqueued) => panic!("nobody waits here: {enqueued:?}"),
+            };
+            Acquired { outcome, lock: locks.remove(0) }
+        }
+        other => panic!("not an answer to an acquire: {other:?}"),
     }
 }
 

@@ -124,7 +124,9 @@ impl Model {
     pub(crate) fn standing(&self, index: usize) -> NotGranted {
         let wait = &self.waits[index];
         let asked = Asked { who: &wait.who, claims: &wait.claims, place: wait.place() };
-        let (failing, reason, blockers) = self.fails(&asked, &self.graph()).expect("or it would have been granted");
+        let fails = self.fails(&asked, &self.graph());
+        assert!(fails.is_some() || self.behind, "or it would have been granted");
+        let (failing, reason, blockers) = fails.unwrap_or((0, Reason::Queued, vec![]));
         let mut why = not_granted(reason, blockers);
         let here = |other: &&Waiting| other.claims.iter().any(|claim| claim.path == wait.claims[failing].path);
         let before = self.waits.iter().filter(here).filter(|other| other.place() < wait.place());
@@ -155,6 +157,9 @@ impl Model {
         if request.fencing_token.is_some() && own.map(|own| own.token) != request.fencing_token {
             return Some((Reason::NotHeld, vec![]));
         }
+        if own.is_some_and(|own| self.is_over(own)) {
+            return Some((Reason::NotHeld, vec![]));
+        }
         let own = own.filter(|own| own.mode != claim.mode)?;
         if !request.allow_upgrade || request.fencing_token.is_some() {
             let blocker = Blocker { path: claim.path.clone(), waiting: false, holder: self.holder(own) };
@@ -177,7 +182,7 @@ impl Model {
         let upgrade = claims.len() == 1
             && request.fencing_token.is_none()
             && request.allow_upgrade
-            && self.own(who, &claims[0].path).is_some_and(|own| own.mode < claims[0].mode);
+            && self.own(who, &claims[0].path).is_some_and(|own| own.mode < claims[0].mode && !self.is_over(own));
         let asked = Asked { who, claims, place: (!upgrade, u64::MAX) };
         let never = claims.iter().enumerate().find_map(|(index, claim)| {
             let (reason, blockers) = self.fails_for_good(request, who, claim)?;

@@ -166,7 +166,7 @@ impl Model {
 
     pub(crate) fn is_current(&self, path: &Path, token: u64) -> bool {
         let is_it = |hold: &crate::state::Hold| hold.path == *path && hold.token == token;
-        self.holds.iter().any(|hold| is_it(hold) && hold.phase == Phase::Held)
+        self.holds.iter().any(|hold| is_it(hold) && self.phase_of(hold).0 == Phase::Held)
     }
 
     /// The deletion of the namespace: what the shard has to tell.

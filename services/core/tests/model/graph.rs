@@ -102,14 +102,18 @@ impl Model {
     /// The first claim that fails, why, and by whom.
     pub(crate) fn fails(&self, asked: &Asked<'_>, graph: &Graph) -> Option<(usize, Reason, Vec<Blocker>)> {
         for (index, claim) in asked.claims.iter().enumerate() {
-            let own = self.own(asked.who, &claim.path).map(|own| own.mode);
+            let own = self.own(asked.who, &claim.path);
+            if own.is_some_and(|own| self.is_over(own)) {
+                return Some((index, Reason::NotHeld, vec![]));
+            }
+            let own = own.map(|own| own.mode);
             if own == Some(claim.mode) || own == Some(Mode::Write) {
                 continue;
             }
             let holds = self.holds_in_the_way(asked.who, claim);
             if let Some(first) = holds.first() {
                 let reason = match first.path.0.len().cmp(&claim.path.0.len()) {
-                    _ if holds.iter().all(|hold| hold.phase == Phase::Transition) => Reason::Transition,
+                    _ if holds.iter().all(|hold| self.seems_over(hold, claim)) => Reason::Transition,
                     std::cmp::Ordering::Equal => Reason::Held,
                     std::cmp::Ordering::Less => Reason::Ancestor,
                     std::cmp::Ordering::Greater => Reason::Descendant,
@@ -134,6 +138,13 @@ impl Model {
             }
         }
         None
+    }
+
+    /// Whether nobody acts on a hold any more, as whoever claims that sees it: what is under a path is only counted, so
+    /// that one whose time is over still counts there until it has ended.
+    fn seems_over(&self, hold: &Hold, claim: &Claim) -> bool {
+        let phase = if hold.path.0.len() > claim.path.0.len() { hold.phase } else { self.phase_of(hold).0 };
+        phase == Phase::Transition
     }
 
     /// The first in the queue that can be granted.

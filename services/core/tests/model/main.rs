@@ -109,6 +109,7 @@ impl Run {
     fn expected(&mut self, command: &Command) -> Result<Answer, Refusal> {
         let Command::Locks(command) = command else { unreachable!("only commands of locks") };
         let model = &mut self.model;
+        model.begin_slice();
         if model.rules < command.min_rules() {
             return Err(Refusal::Malformed(String::new()));
         }
@@ -162,6 +163,17 @@ impl Run {
         let reset = holdfast_core::Reset { namespace: namespace(), live_owners: vec![], before_revision: None };
         self.entry(1, 1, |_| Command::Locks(LocksCommand::Reset(reset.clone())));
         self.entry(1_000, 0, |_| unreachable!("no command is asked for"));
+        self.finish();
+    }
+
+    /// Entries without commands, one after the other, until there is nothing to go on with.
+    fn finish(&mut self) {
+        let things = self.core.footprint();
+        let mut entries = 1 + things.holds + things.waits + things.sessions;
+        while self.core.has_jobs() {
+            self.entry(0, 0, |_| unreachable!("no command is asked for"));
+            entries = entries.checked_sub(1).expect("what is begun is finished");
+        }
     }
 
     /// After the deletion of the namespace nothing is left, and everybody concerned is told.

@@ -13,14 +13,35 @@ pub(crate) struct Call<'a> {
 }
 
 impl Model {
-    /// Always the first in the queue that can be granted, until nobody can.
+    /// Always the first in the queue that can be granted, until nobody can or the slice is used up. Who is left is granted
+    /// by the next entry.
     pub(crate) fn run(&mut self) {
-        while let Some(index) = self.first_grantable() {
+        let may_grant = if self.behind { 0 } else { self.grants_left };
+        self.grants_left -= may_grant;
+        self.grants_left += self.grant_some(may_grant);
+        self.behind = self.first_grantable().is_some();
+    }
+
+    /// How many grants are left.
+    fn grant_some(&mut self, mut left: usize) -> usize {
+        while left > 0
+            && let Some(index) = self.first_grantable()
+        {
+            left -= 1;
+            if self.waits[index].ends_at_ms.is_some_and(|at_ms| at_ms <= self.shown_ms) {
+                self.end_wait(index, Reason::TimedOut);
+                continue;
+            }
             let wait = self.waits.remove(index);
             let call = Call { callers: &wait.callers, left: &[], request_id: wait.request_id.as_deref() };
             let fencing_token = self.grant(&wait.who, &wait.claims, &wait.terms, call);
             self.settled(&wait, AcquireOutcome::Granted { fencing_token });
         }
+        left
+    }
+
+    pub(crate) fn begin_slice(&mut self) {
+        self.grants_left = self.bounds.grants_in_slice;
     }
 
     pub(crate) fn grant(&mut self, who: &Who, claims: &[Claim], terms: &Terms, call: Call<'_>) -> u64 {
@@ -203,43 +224,67 @@ impl Model {
         self.session_ended(&session, why);
     }
 
-    /// Moves the clock; ends what is due in order of time, holds before waits, and grants after each.
+    /// Moves the clock, goes on with what was left, and ends what is due: a slice of each.
     pub(crate) fn advance(&mut self, context: &Context) {
         self.clock_ms = self.clock_ms.max(context.now_ms);
         (self.wall_ms, self.rules) = (context.wall_ms, context.rules);
         self.effects.clear();
-        loop {
+        self.begin_slice();
+        if std::mem::take(&mut self.behind) {
+            self.run();
+        }
+        self.begin_slice();
+        self.end_what_is_due();
+        self.shown_ms = self.clock_ms;
+    }
+
+    /// Ends what is due in order of time, holds before waits, and grants after each.
+    fn end_what_is_due(&mut self) {
+        let mut left = self.bounds.ends_in_slice;
+        while left > 0 && !self.behind {
             let due = |at_ms: &u64| *at_ms <= self.clock_ms;
             let hold = self.holds.iter().filter_map(|hold| Some((hold.deadline_ms.filter(due)?, hold.token))).min();
             let wait = self.waits.iter().filter_map(|wait| Some((wait.ends_at_ms.filter(due)?, wait.id))).min();
             match (hold, wait) {
                 (None, None) => return,
-                (Some((hold, _)), Some((wait, id))) if wait < hold => self.time_out(id),
-                (None, Some((_, id))) => self.time_out(id),
-                (Some((at_ms, token)), _) => self.end_phases(at_ms, token),
+                (Some((hold, _)), Some((wait, id))) if wait < hold => left -= self.time_out(id),
+                (None, Some((_, id))) => left -= self.time_out(id),
+                (Some((at_ms, token)), _) => left -= self.end_phases(at_ms, token, left),
             }
             self.run();
         }
     }
 
-    fn time_out(&mut self, id: u64) {
+    fn time_out(&mut self, id: u64) -> usize {
         let index = self.waits.iter().position(|wait| wait.id == id).expect("it is due");
         self.end_wait(index, Reason::TimedOut);
+        1
     }
 
-    /// What was granted together and ends together, in order of path.
-    fn end_phases(&mut self, at_ms: u64, token: u64) {
+    /// What was granted together and ends together, in order of path; how much of it.
+    fn end_phases(&mut self, at_ms: u64, token: u64, at_most: usize) -> usize {
         let is_due = |hold: &&Hold| hold.deadline_ms == Some(at_ms) && hold.token == token;
         let mut paths: Vec<_> = self.holds.iter().filter(is_due).map(|hold| hold.path.clone()).collect();
         paths.sort();
-        for path in paths {
-            let index = self.holds.iter().position(|hold| hold.path == path && hold.token == token);
+        paths.truncate(at_most);
+        for path in &paths {
+            let index = self.holds.iter().position(|hold| hold.path == *path && hold.token == token);
             self.end_phase(index.expect("it is due"), at_ms);
         }
+        paths.len()
+    }
+
+    fn first_deadline(&self) -> Option<u64> {
+        let holds = self.holds.iter().filter_map(|hold| hold.deadline_ms);
+        holds.chain(self.waits.iter().filter_map(|wait| wait.ends_at_ms)).min()
+    }
+
+    /// Whether there is something to go on with.
+    pub(crate) fn has_jobs(&self) -> bool {
+        self.behind || self.first_deadline().is_some_and(|at_ms| at_ms <= self.clock_ms)
     }
 
     pub(crate) fn next_deadline(&self) -> Option<u64> {
-        let holds = self.holds.iter().filter_map(|hold| hold.deadline_ms);
-        holds.chain(self.waits.iter().filter_map(|wait| wait.ends_at_ms)).min()
+        if self.has_jobs() { Some(self.clock_ms) } else { self.first_deadline() }
     }
 }

@@ -90,6 +90,12 @@ pub(crate) struct Model {
     pub(crate) clock_ms: u64,
     pub(crate) wall_ms: u64,
     pub(crate) revision: u64,
+    /// The clock up to which what is due counts as over.
+    pub(crate) shown_ms: u64,
+    /// Grants that are left of the slice.
+    pub(crate) grants_left: usize,
+    /// Somebody who could be granted is left for the next entry.
+    pub(crate) behind: bool,
     /// In order of arrival.
     pub(crate) holds: Vec<Hold>,
     /// In order of the queue.
@@ -143,6 +149,9 @@ impl Model {
             clock_ms: 0,
             wall_ms: 0,
             revision: 0,
+            shown_ms: 0,
+            grants_left: 0,
+            behind: false,
             holds: vec![],
             waits: vec![],
             sessions: vec![],
@@ -268,6 +277,18 @@ impl Model {
         effects
     }
 
+    /// Its phase, and when that ends. What is over is so at once, though its end may come later.
+    pub(crate) fn phase_of(&self, hold: &Hold) -> (Phase, Option<u64>) {
+        match hold.deadline_ms.filter(|at_ms| hold.phase == Phase::Held && *at_ms <= self.shown_ms) {
+            Some(at_ms) => (Phase::Transition, Some(at_ms + hold.terms.transition_ms)),
+            None => (hold.phase, hold.deadline_ms),
+        }
+    }
+
+    pub(crate) fn is_over(&self, hold: &Hold) -> bool {
+        self.phase_of(hold).1.is_some_and(|at_ms| at_ms <= self.shown_ms)
+    }
+
     pub(crate) fn holder(&self, hold: &Hold) -> HolderView {
         HolderView {
             owner: hold.who.owner.clone(),
@@ -275,9 +296,9 @@ impl Model {
             mode: hold.mode,
             fencing_token: hold.token,
             locked_at_ms: hold.locked_at_ms,
-            deadline_ms: hold.deadline_ms,
+            deadline_ms: self.phase_of(hold).1,
             asked_expires_at_ns: hold.terms.asked_expires_at_ns,
-            phase: hold.phase,
+            phase: self.phase_of(hold).0,
             metadata: hold.terms.metadata.clone(),
         }
     }

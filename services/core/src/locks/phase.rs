@@ -1,0 +1,27 @@
+//! In which phase a hold is. What is over counts as over at once, though its end may come some entries later.
+
+use super::hold::Hold;
+use super::namespace::Namespace;
+use crate::Phase;
+
+impl Namespace {
+    /// Whether the owner may act on it.
+    pub(super) fn is_current(&self, hold: &Hold) -> bool {
+        self.phase_of(hold).0 == Phase::Held
+    }
+
+    /// Whether it can't go on: all that is left of it is its end.
+    pub(super) fn is_over(&self, hold: &Hold) -> bool {
+        self.phase_of(hold).1.is_some_and(|ends_at_ms| ends_at_ms <= self.now_ms.get())
+    }
+
+    /// Its phase, and when that ends.
+    pub(super) fn phase_of(&self, hold: &Hold) -> (Phase, Option<u64>) {
+        let ends_at_ms = hold.deadline_ms.map(u64::from);
+        let due_ms = ends_at_ms.filter(|ends_at_ms| *ends_at_ms <= self.now_ms.get());
+        match (hold.phase, due_ms) {
+            (Phase::Held, Some(due_ms)) => (Phase::Transition, Some(due_ms.saturating_add(hold.transition_ms.into()))),
+            (phase, _) => (phase, ends_at_ms),
+        }
+    }
+}
