@@ -8,7 +8,7 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)
 export ROCKSDB_STATIC ?= 1
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup build run cluster test console-shots explore deploy deploy-check backup-of-a-million bench bench-builds profile tenants bench-core sim plants panics models mixed chaos faults failover fuzz fuzz-guided verify fix clean clean-all
+.PHONY: help setup build run cluster test console-shots explore deploy deploy-check backup-of-a-million bench bench-builds profile tenants hostile bench-core sim plants panics models mixed chaos faults failover fuzz fuzz-guided verify fix clean clean-all
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -48,6 +48,13 @@ deploy: build ## Let Prometheus (promtool) check the rules, the alerts that they
 
 tenants: build ## Measure what a loud tenant does to a quiet one, and ten times as many clients as do best; flags in ARGS="...".
 	bin/dev bench --workloads neighbours,overload --seconds 10 --warm-up 2 $(ARGS)
+
+# Without a folder in BEFORE the table has no column of an earlier build; it is where that build's rows were written.
+hostile: build ## Let a hostile account do its worst beside a quiet one, for MINUTES=n (30), ONLY="name ...", ON=cluster.
+	HOLDFAST_HOSTILE_MINUTES=$(or $(MINUTES),30) HOLDFAST_HOSTILE_ONLY="$(ONLY)" HOLDFAST_HOSTILE_ON=$(ON) \
+		HOLDFAST_HOSTILE_OUT="$(abspath $(or $(OUT),docs/bench))" \
+		HOLDFAST_HOSTILE_BEFORE=$(if $(BEFORE),"$(abspath $(BEFORE))/hostile.json") \
+		cargo test --release --workspace --test hostile -- --ignored --nocapture
 
 # What `make bench` measures; the workloads between tenants have a target of their own.
 WORKLOADS ?= pairs,pairs-one-namespace,contended,readers-writers,extend,get,holds,idle,growth,failover,watchers

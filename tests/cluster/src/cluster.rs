@@ -24,7 +24,7 @@ use crate::network::Network;
 use crate::node_api::NodeApi;
 use crate::process::Process;
 use crate::programs::run_dev;
-use crate::setup::{Parts, Setup, config_file, data_dir};
+use crate::setup::{Parts, Setup, StandaloneParts, config_file, data_dir};
 use crate::slow::SlowWay;
 
 /// Figures of time mean nothing while another test loads the machine.
@@ -91,6 +91,30 @@ impl Cluster {
         }
     }
 
+    /// Starts one process with everything in it, as the only gateway of a cluster without nodes of their own, and waits
+    /// until it is ready.
+    pub async fn start_alone() -> Self {
+        let machine = Arc::clone(&MACHINE).lock_owned().await;
+        let parts = StandaloneParts::make();
+        let mut cluster = Self {
+            nodes: Vec::new(),
+            spare_nodes: Vec::new(),
+            gateways: vec![parts.process],
+            map: ShardMap::new(parts.config).expect("the config is valid"),
+            signer: ServiceSigner::new(parts.secrets.cluster_secret(), "cluster test"),
+            secrets: parts.secrets,
+            http: parts.http,
+            network: None,
+            disks: Vec::new(),
+            slow_ways: Vec::new(),
+            dir: Some(parts.dir),
+            _machine: machine,
+        };
+        cluster.gateways[0].start();
+        cluster.wait_ready().await;
+        cluster
+    }
+
     /// Waits until every process that runs can serve.
     pub async fn wait_ready(&mut self) {
         let started = self.nodes.iter_mut().chain(&mut self.gateways).filter(|process| process.was_started());
@@ -152,18 +176,11 @@ impl Cluster {
         self.dir.as_ref().map(|dir| dir.path().to_owned()).expect("it is there until the cluster is dropped")
     }
 
-    /// Makes an account of that name with a key and namespaces.
+    /// Makes an account of that name with a key and namespaces, and without a limit of rate.
     pub async fn tenant(&self, name: &str, namespaces: &[&str]) -> Tenant {
-        let operator = self.operator(0);
-        let body =
-            json!({"email": format!("{name}@example.com"), "full_name": name, "max_number_of_namespaces": 10_000});
-        let account = ask(&operator, Method::POST, "/v1/accounts", body).await;
-        let id = account["id"].as_str().expect("an account has an id").to_owned();
-        let unlimited = json!({"limits": {"max_requests_per_second": 0}});
-        ask(&operator, Method::PATCH, &format!("/v1/accounts/{id}"), unlimited).await;
-        let key = ask(&operator, Method::POST, &format!("/v1/accounts/{id}/api-keys"), json!({})).await;
-        let key = key["api_key"].as_str().expect("a new key is shown").to_owned();
-        let tenant = Tenant { account: id.parse().expect("the id of an account can be read"), key };
+        let tenant = self.usual_tenant(name).await;
+        let unlimited = json!({"max_number_of_namespaces": 10_000, "limits": {"max_requests_per_second": 0}});
+        ask(&self.operator(0), Method::PATCH, &format!("/v1/accounts/{}", tenant.account), unlimited).await;
         let api = self.api(0, &tenant.key);
         for namespace in namespaces {
             api.create_namespace(namespace, &format!("first {namespace}"))
@@ -171,6 +188,17 @@ impl Cluster {
                 .unwrap_or_else(|error| panic!("{namespace}: {error}"));
         }
         tenant
+    }
+
+    /// Makes an account of that name with a key and the limits that accounts have from the start.
+    pub async fn usual_tenant(&self, name: &str) -> Tenant {
+        let operator = self.operator(0);
+        let body = json!({"email": format!("{name}@example.com"), "full_name": name});
+        let account = ask(&operator, Method::POST, "/v1/accounts", body).await;
+        let id = account["id"].as_str().expect("an account has an id").to_owned();
+        let key = ask(&operator, Method::POST, &format!("/v1/accounts/{id}/api-keys"), json!({})).await;
+        let key = key["api_key"].as_str().expect("a new key is shown").to_owned();
+        Tenant { account: id.parse().expect("the id of an account can be read"), key }
     }
 
     /// Calls a gateway with a key.

@@ -119,6 +119,11 @@ impl Process {
         self.child = Some(child);
     }
 
+    /// The number of the process that runs now, if one does.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().and_then(Child::id)
+    }
+
     /// Whether it was started, and was neither killed nor waited for since.
     pub fn was_started(&self) -> bool {
         self.child.is_some()
@@ -177,7 +182,7 @@ impl Process {
     }
 
     fn id(&self) -> u32 {
-        self.child.as_ref().and_then(Child::id).unwrap_or_else(|| panic!("{} does not run", self.name))
+        self.pid().unwrap_or_else(|| panic!("{} does not run", self.name))
     }
 
     fn signal(&self, signal: Signal) {

@@ -15,6 +15,8 @@ use crate::slow::SlowWay;
 
 /// There are always three nodes.
 const NODES: usize = 3;
+/// Shards of each kind in one process with everything in it.
+const STANDALONE_SHARDS: u32 = 16;
 /// Where processes with addresses of their own listen.
 const PORT: u16 = 7000;
 const CONFIG_FILE: &str = "cluster_config.json";
@@ -138,6 +140,32 @@ impl Parts {
         let file = self.dir.path().join(file);
         std::fs::write(&file, config.to_json()).expect("the config can be written");
         file
+    }
+}
+
+/// One process with everything in it, before it runs.
+pub(crate) struct StandaloneParts {
+    pub(crate) process: Process,
+    pub(crate) config: ClusterConfig,
+    pub(crate) secrets: Secrets,
+    pub(crate) http: reqwest::Client,
+    pub(crate) dir: TempDir,
+}
+
+impl StandaloneParts {
+    pub(crate) fn make() -> Self {
+        let dir = tempfile::Builder::new().prefix("holdfast-test-").tempdir().expect("a folder can be made");
+        let data = dir.path().join("data");
+        // The process finds them there and makes no others.
+        let secrets = Secrets::prepare(&data).expect("secrets can be made");
+        let nodes = vec![("nd_1".to_owned(), "127.0.0.1:7000".to_owned())];
+        let config = ClusterConfig::generate(nodes, STANDALONE_SHARDS, 1).expect("one node is enough");
+        let http = reqwest::Client::builder().tcp_nodelay(true).build().expect("the HTTP client can be made");
+        let address = free_address();
+        let arguments = [("--listen", address.to_string()), ("--data-dir", data.display().to_string())];
+        let arguments = arguments.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
+        let process = Process::new("alone", "holdfast-standalone", arguments, address, dir.path(), http.clone());
+        Self { process, config, secrets, http, dir }
     }
 }
 

@@ -1,0 +1,226 @@
+//! A service with a quiet account in it, and a hostile one that attacks.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use holdfast_cluster_tests::{Cluster, Setup, Tenant};
+use tokio::time::{Instant, timeout};
+
+use super::attacks::Attack;
+use super::door::{Calls, Door};
+use super::enemy::Enemy;
+use super::health::{self, Health};
+use super::machine::{Peaks, Processors, rss};
+use super::pause::wait_for;
+use super::polite::Polite;
+use super::quiet::{Quiet, Window};
+use super::report::{Row, Times, mib};
+
+/// Above this part of the time the processors are too busy for the quiet account's own pace to be compared with.
+const BUSY: f64 = 2.0 / 3.0;
+/// How soon everything has to be in order again after an attack.
+const HEALTHY_WITHIN: Duration = Duration::from_secs(20);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Namespaces beside the one of the attack.
+const MORE_NAMESPACES: usize = 4;
+/// Memory is back when it is at most this much above what it was: a tenth, and what the runtime, the log and its caches
+/// take when a process has seen work for the first time.
+const BACK_PARTS: f64 = 1.1;
+
+/// Which service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Standalone,
+    Cluster,
+}
+
+/// How large and how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    pub is_full: bool,
+    /// How long the account is measured alone and beside the polite one.
+    pub calm: Duration,
+    /// An attack is repeated until so much time has passed.
+    pub attack: Duration,
+    /// An attack that takes longer is stuck.
+    pub stuck: Duration,
+    /// How long memory has to come back, and what it may keep besides, in bytes.
+    pub back_within: Duration,
+    pub keeps: u64,
+}
+
+/// The service and who calls it.
+pub(crate) struct Arena {
+    pub kind: Kind,
+    scale: Scale,
+    cluster: Cluster,
+    hostile: Tenant,
+    polite: Tenant,
+    quiet: Quiet,
+    /// A namespace of the hostile account is where half of the quiet locks are.
+    quiet_shard: String,
+    rounds: usize,
+}
+
+const QUIET_NAMESPACES: [&str; 2] = ["quiet-one", "quiet-two"];
+const POLITE_NAMESPACE: &str = "polite";
+
+impl Arena {
+    /// Starts everything.
+    pub(crate) async fn start(kind: Kind, scale: Scale) -> Result<Self, String> {
+        let mut cluster = match kind {
+            Kind::Standalone => Cluster::start_alone().await,
+            Kind::Cluster => Cluster::start(Setup { gateways: 3, ..Setup::default() }).await,
+        };
+        health::wait_healthy(&mut cluster, HEALTHY_WITHIN).await?;
+        let quiet_tenant = cluster.tenant("quiet", &QUIET_NAMESPACES).await;
+        let polite = cluster.tenant("polite", &[POLITE_NAMESPACE]).await;
+        // Its limits are those that an account has from the start.
+        let hostile = cluster.usual_tenant("hostile").await;
+        let calls = Arc::<Calls>::default();
+        let doors = doors(&cluster, &quiet_tenant.key, &calls).await?;
+        let quiet = Quiet::start(&doors, QUIET_NAMESPACES.map(str::to_owned).to_vec()).await?;
+        let quiet_shard = cluster.locks_shard(&quiet_tenant, QUIET_NAMESPACES[0]);
+        let mut arena = Self { kind, scale, cluster, hostile, polite, quiet, quiet_shard, rounds: 0 };
+        // What a process takes when it works for the first time is no attack's.
+        arena.alone().await?;
+        Ok(arena)
+    }
+
+    /// The quiet account alone.
+    pub(crate) async fn alone(&mut self) -> Result<Window, String> {
+        self.quiet.begin_window().await;
+        wait_for(self.scale.calm).await;
+        let window = self.quiet.end_window().await;
+        if window.lost.is_empty() { Ok(window) } else { Err(format!("nothing is calm: {:?}", window.lost)) }
+    }
+
+    fn pids(&self) -> Vec<u32> {
+        self.cluster.nodes.iter().chain(&self.cluster.gateways).filter_map(|process| process.pid()).collect()
+    }
+
+    fn memory(&self) -> Vec<u64> {
+        self.pids().into_iter().map(rss).collect()
+    }
+
+    /// Runs one attack. The row says what came of it; after one that is broken the arena is of no more use.
+    pub(crate) async fn run(&mut self, attack: &Attack, alone: &Window) -> Row {
+        let before = match health::wait_healthy(&mut self.cluster, HEALTHY_WITHIN).await {
+            Ok(before) => before,
+            Err(reason) => return Row::broken(self.kind, attack, format!("before the attack: {reason}")),
+        };
+        let (memory, peaks) = (self.memory(), Peaks::watch(self.pids()));
+        let calls = Arc::<Calls>::default();
+        self.quiet.begin_window().await;
+        let (begun, processors) = (Instant::now(), Processors::now());
+        let attacked = timeout(self.scale.stuck, self.attack(attack, &calls)).await;
+        let (took, busy) = (begun.elapsed(), processors.busy_since());
+        let window = self.quiet.end_window().await;
+        let (after, most) = (health::wait_healthy(&mut self.cluster, HEALTHY_WITHIN).await, peaks.most());
+        drop(peaks);
+        let changes = health::changes(&before, &after);
+        let mut row = Row::new(self.kind, attack, &window, &calls, took);
+        row.failed = match attacked {
+            Ok(Ok(())) => None,
+            Ok(Err(reason)) => Some(reason),
+            Err(_) => Some(format!("not done after {:?}", self.scale.stuck)),
+        };
+        (row.deaths, row.leader_changes, row.busy) = (changes.deaths, changes.leader_changes, busy);
+        let back = self.memory_back(&memory).await;
+        row.memory = memory.iter().zip(&most).zip(&back).map(|((a, b), c)| [mib(*a), mib(*b), mib(*c)]).collect();
+        row.is_memory_back = back.iter().zip(&memory).all(|(now, before)| self.is_back(*now, *before));
+        (row.calm, row.calm_is_polite) = (Times::of(alone), false);
+        if self.scale.is_full && busy > BUSY && row.deaths.is_empty() {
+            match self.beside_polite(calls.made() as f64 / took.as_secs_f64(), busy).await {
+                Ok(beside) => (row.calm, row.calm_is_polite) = (Times::of(&beside), true),
+                Err(reason) => row.failed = Some(reason),
+            }
+        }
+        row
+    }
+
+    /// Rounds of it, each in a namespace of its own that goes with the round.
+    async fn attack(&mut self, attack: &Attack, calls: &Arc<Calls>) -> Result<(), String> {
+        let until = Instant::now() + self.scale.attack;
+        loop {
+            let mut names = self.names(MORE_NAMESPACES + 1);
+            let namespace = names.remove(0);
+            let enemy = Enemy {
+                gateways: self.cluster.gateways.iter().map(|gateway| gateway.address()).collect(),
+                key: self.hostile.key.clone(),
+                namespace: namespace.clone(),
+                more_namespaces: names,
+                is_full: self.scale.is_full,
+                calls: Arc::clone(calls),
+                api: self.cluster.api(0, &self.hostile.key),
+                turn: Arc::new(AtomicUsize::new(0)),
+            };
+            let door = enemy.door().await?;
+            door.create_namespace(&namespace).await.map_err(|status| format!("no namespace: {status}"))?;
+            let done = (attack.run)(enemy).await;
+            door.delete_namespace(&namespace).await.map_err(|status| format!("it can't be deleted: {status}"))?;
+            done?;
+            if Instant::now() >= until {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Names of namespaces of the hostile account in the quiet one's shard, none of them used before.
+    fn names(&mut self, count: usize) -> Vec<String> {
+        let mut names = Vec::new();
+        while names.len() < count {
+            self.rounds += 1;
+            let name = format!("hostile-{}", self.rounds);
+            if self.cluster.locks_shard(&self.hostile, &name) == self.quiet_shard {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    async fn beside_polite(&mut self, calls: f64, busy: f64) -> Result<Window, String> {
+        let doors = doors(&self.cluster, &self.polite.key, &Arc::default()).await?;
+        let _polite = Polite::start(doors, POLITE_NAMESPACE.to_owned(), calls, busy);
+        // The rate is found first.
+        wait_for(self.scale.calm / 2).await;
+        self.alone().await
+    }
+
+    fn is_back(&self, now: u64, before: u64) -> bool {
+        now as f64 <= before as f64 * BACK_PARTS + self.scale.keeps as f64
+    }
+
+    /// Waits until memory is back, or for as long as that may take; what each process has then.
+    async fn memory_back(&self, before: &[u64]) -> Vec<u64> {
+        let deadline = Instant::now() + self.scale.back_within;
+        loop {
+            let now = self.memory();
+            let is_back = now.iter().zip(before).all(|(now, before)| self.is_back(*now, *before));
+            if is_back || Instant::now() > deadline {
+                return now;
+            }
+            wait_for(LOOK_EVERY).await;
+        }
+    }
+
+    /// How it stands at the end: equal states on all nodes.
+    pub(crate) async fn finish(mut self) -> Result<Health, String> {
+        let health = health::wait_healthy(&mut self.cluster, HEALTHY_WITHIN).await?;
+        drop(self.quiet);
+        if self.kind == Kind::Cluster {
+            self.cluster.wait_equal_states().await;
+        }
+        Ok(health)
+    }
+}
+
+/// A connection to each gateway.
+async fn doors(cluster: &Cluster, key: &str, calls: &Arc<Calls>) -> Result<Vec<Door>, String> {
+    let mut doors = Vec::new();
+    for gateway in &cluster.gateways {
+        doors.push(Door::connect(gateway.address(), key, calls).await?);
+    }
+    Ok(doors)
+}

@@ -1,0 +1,136 @@
+//! Everything that a tenant is known to have tried, or could.
+
+mod bytes;
+mod connections;
+mod ends;
+mod looks;
+mod waits;
+
+pub(crate) use connections::pair;
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+
+use super::enemy::Enemy;
+
+type Done = Result<(), String>;
+
+/// One thing that a hostile account does, in one round.
+pub(crate) struct Attack {
+    /// By what it is chosen.
+    pub name: &'static str,
+    /// What it does in its full size.
+    pub what: &'static str,
+    /// What its own calls may take, by what they are.
+    pub within: &'static [(&'static str, Duration)],
+    /// By how much the memory of a process may grow meanwhile, in MiB.
+    pub grows: u64,
+    /// Does it.
+    pub run: fn(Enemy) -> BoxFuture<'static, Done>,
+}
+
+/// What one account may have a process grow by, in MiB, unless an attack says otherwise.
+const GROWS: u64 = 1_536;
+const MS_50: Duration = Duration::from_millis(50);
+
+impl Attack {
+    const fn new(name: &'static str, what: &'static str, run: fn(Enemy) -> BoxFuture<'static, Done>) -> Self {
+        Self { name, what, within: &[], grows: GROWS, run }
+    }
+
+    const fn within(self, within: &'static [(&'static str, Duration)]) -> Self {
+        Self { within, ..self }
+    }
+
+    const fn grows(self, grows: u64) -> Self {
+        Self { grows, ..self }
+    }
+}
+
+/// All of them, in the order in which they are run.
+pub(crate) const ALL: &[Attack] = &[
+    Attack::new("tangle", "200 owners with 66 holds each wait for two locks, and try them again and again", |enemy| {
+        Box::pin(waits::tangle(enemy))
+    })
+    .within(&[("a refused try", MS_50), ("a release among them", MS_50)]),
+    Attack::new("behind", "3,811 requests of a connection that wait for one another, each behind the other", |enemy| {
+        Box::pin(waits::behind(enemy))
+    }),
+    Attack::new("below", "20,000 wait for everything, above 1,001 read holds that end one by one", |enemy| {
+        Box::pin(waits::below(enemy))
+    })
+    .within(&[("a release below", MS_50)]),
+    Attack::new("above", "20,000 wait for paths below one hold, which ends; and for one above all", |enemy| {
+        Box::pin(waits::above(enemy))
+    }),
+    Attack::new("own-line", "one owner asks 10,000 times for the same two locks", |enemy| {
+        Box::pin(waits::own_line(enemy))
+    }),
+    Attack::new(
+        "cycle",
+        "a request for everything among 10,000 holds, again and again, that could close a cycle",
+        |enemy| Box::pin(waits::cycle(enemy)),
+    ),
+    Attack::new("hang-ups", "10,000 callers that wait for a lock hang up together", |enemy| {
+        Box::pin(waits::hang_ups(enemy))
+    }),
+    Attack::new("session-end", "a session with 200,000 holds ends", |enemy| Box::pin(ends::session(enemy))),
+    Attack::new("sessions-end", "500 sessions with 200 holds each end at once, and 500 expire together", |enemy| {
+        Box::pin(ends::sessions(enemy))
+    }),
+    Attack::new("expiry", "100,000 holds end at one instant", |enemy| Box::pin(ends::expiry(enemy))),
+    Attack::new("release-all", "an owner gives up 100,000 holds in one call", |enemy| {
+        Box::pin(ends::release_all(enemy))
+    }),
+    Attack::new("delete", "a lock with 1,000 readers and their metadata is deleted, again and again", |enemy| {
+        Box::pin(ends::delete(enemy))
+    }),
+    Attack::new("reset", "a namespace of 50,000 holds of 800 owners is reset, with 400 that live", |enemy| {
+        Box::pin(ends::reset(enemy))
+    }),
+    Attack::new("purge", "namespaces of 20,000 holds are deleted, and others made and deleted without end", |enemy| {
+        Box::pin(ends::purge(enemy))
+    }),
+    Attack::new("metadata", "700 requests of 64 claims with as many pairs of metadata as fit", |enemy| {
+        Box::pin(bytes::metadata(enemy))
+    })
+    .grows(200),
+    Attack::new("named", "30,000 requests with an id each for the same 64 holds; then the session ends", |enemy| {
+        Box::pin(bytes::named(enemy))
+    })
+    .grows(100),
+    Attack::new("deep", "1,000 requests of 64 KiB: paths of 16 segments that nobody else has", |enemy| {
+        Box::pin(bytes::deep(enemy))
+    }),
+    Attack::new("replies", "128 requests at a time for 64 locks, each with 16 readers of 1 KiB", |enemy| {
+        Box::pin(bytes::replies(enemy))
+    }),
+    Attack::new("lock-info", "a session of 17,000 holds says what it holds, again and again", |enemy| {
+        Box::pin(connections::lock_info(enemy))
+    }),
+    Attack::new("keep-alives", "signs of life of a session of 10,000 owners, as fast as it can", |enemy| {
+        Box::pin(connections::keep_alives(enemy))
+    }),
+    Attack::new("reconnects", "50 sessions resume on new connections, again and again", |enemy| {
+        Box::pin(connections::reconnects(enemy))
+    }),
+    Attack::new("watchers", "300 watchers whose prefix never matches, beside 4,000 pairs", |enemy| {
+        Box::pin(looks::watchers(enemy))
+    }),
+    Attack::new("unread", "100 watchers that read nothing, beside 4,000 pairs", |enemy| Box::pin(looks::unread(enemy))),
+    Attack::new("lists", "lists of 5,000 who wait, and looks at a lock of 1,000 readers of 1 KiB", |enemy| {
+        Box::pin(looks::lists(enemy))
+    }),
+    Attack::new("full-rate", "64 callers that never rest, beyond the account's rate", |enemy| {
+        Box::pin(connections::full_rate(enemy))
+    }),
+    Attack::new(
+        "strangers",
+        "forged keys as fast as they can be sent, and 300 connections that say nothing",
+        |enemy| Box::pin(connections::strangers(enemy)),
+    ),
+    Attack::new("keys", "keys of the account are made and deleted without end", |enemy| {
+        Box::pin(connections::keys(enemy))
+    }),
+];

@@ -1,0 +1,222 @@
+//! What came of the attacks: what is not as it should be, and a table for people.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::arena::Kind;
+use super::attacks::Attack;
+use super::door::Calls;
+use super::quiet::Window;
+
+/// The longest that a call of the quiet account may take, in ms.
+const LONGEST_MS: f64 = 100.0;
+/// On any machine, however busy, a call that takes longer in ms has met something that stands still.
+const STANDSTILL_MS: f64 = 3_000.0;
+/// How much longer than when it is calm 99 of 100 of its calls may take.
+const TIMES_CALM: f64 = 2.0;
+/// Below this p99 in ms nothing is held against an attack: with two processors for seven processes and the load, the
+/// scheduler alone makes so much of a difference between two calm windows.
+const FLOOR_MS: f64 = 20.0;
+const MIB: u64 = 1 << 20;
+
+/// Bytes in MiB.
+pub(crate) fn mib(bytes: u64) -> u64 {
+    bytes / MIB
+}
+
+/// How long the quiet account's calls took, in ms.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Times {
+    pub calls: usize,
+    pub p50: f64,
+    pub p99: f64,
+    pub max: f64,
+}
+
+impl Times {
+    /// Of a window.
+    pub(crate) fn of(window: &Window) -> Self {
+        let part = |part| ms(window.quantile(part));
+        Self { calls: window.times.len(), p50: part(0.5), p99: part(0.99), max: part(1.0) }
+    }
+}
+
+fn ms(time: Duration) -> f64 {
+    (time.as_secs_f64() * 10_000.0).round() / 10.0
+}
+
+/// What came of one attack on one service.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub service: String,
+    pub attack: String,
+    pub what: String,
+    pub quiet: Times,
+    pub calm: Times,
+    /// Whether calm is beside the polite account: the attack left too little of the processors.
+    pub calm_is_polite: bool,
+    /// Which part of the time the processors were busy.
+    pub busy: f64,
+    pub seconds: f64,
+    /// Calls and messages of the hostile account, and how many of them were refused, by code.
+    pub calls: u64,
+    pub refused: BTreeMap<String, u64>,
+    /// The slowest of its own that are measured, in ms.
+    pub slowest: BTreeMap<String, f64>,
+    /// Of the quiet account.
+    pub quiet_refused: Vec<String>,
+    pub lost: Vec<String>,
+    pub deaths: Vec<String>,
+    pub leader_changes: u64,
+    /// Of each process, in MiB: before, the most, afterwards.
+    pub memory: Vec<[u64; 3]>,
+    pub is_memory_back: bool,
+    /// Why the attack was not done to its end.
+    pub failed: Option<String>,
+}
+
+impl Row {
+    /// Without what is found out later.
+    pub(crate) fn new(kind: Kind, attack: &Attack, window: &Window, calls: &Calls, took: Duration) -> Self {
+        Self {
+            service: name(kind).to_owned(),
+            attack: attack.name.to_owned(),
+            what: attack.what.to_owned(),
+            quiet: Times::of(window),
+            seconds: took.as_secs_f64(),
+            calls: calls.made(),
+            refused: calls.all_refused(),
+            slowest: calls.slowest().into_iter().map(|(what, time)| (what.to_owned(), ms(time))).collect(),
+            quiet_refused: window.refused.clone(),
+            lost: window.lost.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// Of an attack that could not begin.
+    pub(crate) fn broken(kind: Kind, attack: &Attack, reason: String) -> Self {
+        Self { deaths: vec![reason], ..Self::new(kind, attack, &Window::default(), &Calls::default(), Duration::ZERO) }
+    }
+
+    /// Whether the service may not be as it was.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.failed.is_some() || !self.deaths.is_empty() || !self.lost.is_empty()
+    }
+
+    /// What is not as it should be whatever the machine does besides.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        let mut faults = self.deaths.clone();
+        faults.extend(self.failed.iter().map(|reason| format!("the attack: {reason}")));
+        faults.extend(self.lost.iter().map(|lost| format!("lost: {lost}")));
+        if let Some(first) = self.quiet_refused.first() {
+            faults.push(format!("{} quiet calls failed: {first}", self.quiet_refused.len()));
+        }
+        if self.quiet.max > STANDSTILL_MS {
+            faults.push(format!("a quiet call took {} ms", self.quiet.max));
+        }
+        if self.leader_changes > 0 {
+            faults.push(format!("{} leaders changed", self.leader_changes));
+        }
+        if !self.is_memory_back {
+            faults.push(format!("memory did not come back: {:?} MiB", self.memory));
+        }
+        faults
+    }
+
+    /// That, and what a machine shows that does nothing else.
+    pub(crate) fn findings(&self, attack: &Attack) -> Vec<String> {
+        let mut findings = self.faults();
+        let allowed = (TIMES_CALM * self.calm.p99).max(FLOOR_MS);
+        if self.quiet.p99 > allowed {
+            findings.push(format!("quiet p99 {} ms, calm {}", self.quiet.p99, self.calm.p99));
+        }
+        if self.quiet.max > LONGEST_MS.max(TIMES_CALM * self.calm.max) {
+            findings.push(format!("a quiet call took {} ms", self.quiet.max));
+        }
+        for [before, most, _] in &self.memory {
+            if most - before.min(most) > attack.grows {
+                findings.push(format!("a process grew by {} MiB, not {}", most - before, attack.grows));
+            }
+        }
+        for (what, within) in attack.within {
+            let slowest = self.slowest.get(*what).copied().unwrap_or_default();
+            if slowest > ms(*within).max(TIMES_CALM * self.calm.max) {
+                findings.push(format!("{what} took {slowest} ms"));
+            }
+        }
+        findings
+    }
+}
+
+/// What a service is called.
+pub(crate) fn name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Standalone => "standalone",
+        Kind::Cluster => "cluster",
+    }
+}
+
+/// The rows as a table, each beside that of an earlier build if there is one.
+pub(crate) fn table(rows: &[Row], before: &[Row], findings: &dyn Fn(&Row) -> Vec<String>) -> String {
+    let mut text = String::new();
+    for service in ["standalone", "cluster"] {
+        let own: Vec<&Row> = rows.iter().filter(|row| row.service == service).collect();
+        if own.is_empty() {
+            continue;
+        }
+        let earlier = |row: &Row| before.iter().find(|old| old.service == service && old.attack == row.attack);
+        let columns = "attack | before | quiet p50, p99, longest | calm p50, p99 | busy | memory: before, most, after \
+                       | its calls | its own slowest | found";
+        let _ = writeln!(text, "\n## {}\n\n| {columns} |\n|{}", title(service), "---|".repeat(9));
+        for row in own {
+            let was = earlier(row).map_or_else(String::new, short);
+            let found = findings(row);
+            let found = if found.is_empty() { "nothing".to_owned() } else { found.join("; ") };
+            let _ = writeln!(text, "| {} | {was} | {} | {found} |", row.attack, cells(row));
+        }
+    }
+    text
+}
+
+fn title(service: &str) -> &'static str {
+    if service == "standalone" { "One process" } else { "Three nodes, each with a gateway" }
+}
+
+fn cells(row: &Row) -> String {
+    let quiet = format!("{}, {}, {}", row.quiet.p50, row.quiet.p99, row.quiet.max);
+    let calm = format!("{}, {}{}", row.calm.p50, row.calm.p99, if row.calm_is_polite { " (polite)" } else { "" });
+    // Of the process that grew most.
+    let memory = row.memory.iter().max_by_key(|[before, most, _]| most - before.min(most));
+    let memory = memory.map_or_else(String::new, |[before, most, after]| format!("{before}, {most}, {after}"));
+    let refused: Vec<String> = row.refused.iter().map(|(code, count)| format!("{count} {code}")).collect();
+    let refused = if refused.is_empty() { String::new() } else { format!(" ({})", refused.join(", ")) };
+    let slowest: Vec<String> = row.slowest.iter().map(|(what, ms)| format!("{what} {ms}")).collect();
+    let busy = (row.busy * 100.0).round();
+    format!(
+        "{quiet} | {calm} | {busy} % | {memory} | {}{refused} in {:.0} s | {}",
+        row.calls,
+        row.seconds,
+        slowest.join(", ")
+    )
+}
+
+/// What an earlier build did, in short.
+fn short(row: &Row) -> String {
+    let most = row.memory.iter().map(|[before, most, _]| most - before.min(most)).max().unwrap_or_default();
+    let mut said = format!("p99 {}, longest {}, +{most} MiB", row.quiet.p99, row.quiet.max);
+    for (is_so, what) in [
+        (!row.deaths.is_empty(), "**a shard died**"),
+        (row.leader_changes > 0, "leaders changed"),
+        (row.failed.is_some(), "not done in time"),
+        (!row.quiet_refused.is_empty(), "quiet calls failed"),
+        (!row.lost.is_empty(), "lost something"),
+    ] {
+        if is_so {
+            let _ = write!(said, ", {what}");
+        }
+    }
+    said
+}
