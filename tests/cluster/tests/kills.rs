@@ -17,7 +17,7 @@ const NAMESPACES: [&str; 8] = ["orders", "invoices", "users", "builds", "mail", 
 
 fn for_how_long() -> Duration {
     let seconds = std::env::var("HOLDFAST_TEST_KILL_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
-    Duration::from_secs(seconds.unwrap_or(120))
+    Duration::from_secs(seconds.unwrap_or(60))
 }
 
 #[tokio::test(flavor = "multi_thread")]
