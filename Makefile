@@ -106,7 +106,7 @@ sim: setup ## Simulate whole clusters with faults: SEEDS=n of them, from FIRST=n
 	@"$(CARGO_TARGET_DIR)/release/examples/holdfast-sim" $(ARGS)
 
 # A build in which faults can be planted. It shares the dependencies of the others; its programs are kept apart.
-PLANTED = $(CARGO_TARGET_DIR)/planted
+PLANTED = $(CARGO_TARGET_DIR)/planted/examples
 define planted-simulation
 	cargo build --release --workspace --example holdfast-sim --example holdfast-sim-seed --features holdfast-sim-tests/plant
 	@mkdir -p "$(PLANTED)"
