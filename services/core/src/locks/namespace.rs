@@ -1,6 +1,5 @@
 //! What one open namespace has.
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -8,6 +7,7 @@ use super::due::{Due, FirstDue};
 use super::history::History;
 use super::hold::Hold;
 use super::owner::{Awaits, NOBODY, OwnerId, OwnerKey, OwnerName, Owners, SessionOwner, WaitKey};
+use super::phase::NowMs;
 use super::queue::Place;
 use super::sessions::{Granted, Named, Session};
 use super::slab::Slab;
@@ -42,7 +42,7 @@ pub(super) struct Namespace {
     pub(super) first_due: Option<FirstDue>,
     /// The shard's clock as others know it: that of the last entry while an entry ends what is due. Not part of the state;
     /// it is set whenever somebody looks.
-    pub(super) now_ms: Cell<u64>,
+    pub(super) now_ms: NowMs,
     /// Requests that overtake one before them.
     pub(super) overtaking: BTreeSet<Place>,
     /// All owners that wait and are waited for, and some that wait.
@@ -74,7 +74,7 @@ impl Namespace {
             behind: false,
             due: Due::default(),
             first_due: None,
-            now_ms: Cell::new(0),
+            now_ms: NowMs::default(),
             overtaking: BTreeSet::new(),
             tangled: BTreeSet::new(),
             waits_less: false,

@@ -1,8 +1,30 @@
 //! In which phase a hold is. What is over counts as over at once, though its end may come some entries later.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::hold::Hold;
 use super::namespace::Namespace;
 use crate::Phase;
+
+/// A clock that whoever looks sets first. Looks come one after the other, so it is never torn between two.
+#[derive(Debug, Default)]
+pub(super) struct NowMs(AtomicU64);
+
+impl NowMs {
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set(&self, now_ms: u64) {
+        self.0.store(now_ms, Ordering::Relaxed);
+    }
+}
+
+impl Clone for NowMs {
+    fn clone(&self) -> Self {
+        Self(AtomicU64::new(self.get()))
+    }
+}
 
 impl Namespace {
     /// Whether the owner may act on it.
