@@ -24,6 +24,8 @@ use slices::Entry;
 pub struct Signals {
     /// When the next hold ends, on the shard clock in milliseconds.
     pub next_deadline_ms: Option<u64>,
+    /// That was over when the last entry was applied: there is more to end than one entry does.
+    pub is_behind: bool,
     /// The number that the next message in the outbox gets.
     pub outbox_next: u64,
     /// Messages in the outbox.
@@ -203,8 +205,10 @@ impl ShardMachine {
 }
 
 fn signals_of(core: &ShardCore) -> Signals {
+    let next_deadline_ms = core.next_deadline_ms();
     Signals {
-        next_deadline_ms: core.next_deadline_ms(),
+        next_deadline_ms,
+        is_behind: next_deadline_ms.is_some_and(|at_ms| at_ms <= core.clock_ms()),
         outbox_next: core.outbox().next_number(),
         outbox_len: core.outbox().messages().len(),
     }

@@ -1,28 +1,34 @@
-//! Holds end without a visitor: when the next deadline passes, the leader proposes an entry whose stamp is past it.
+//! Holds end without a visitor: when the next deadline passes, the leader proposes an entry whose stamp is past it; and
+//! one after the other while there is more to do than an entry does.
 
+use holdfast_replication::ShardClock;
 use tokio::time::{Duration, Instant, sleep, sleep_until};
 
 use super::Leading;
+use crate::machine::Signals;
 
 /// How long an entry may take before the duty looks again.
 const ENTRY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Between attempts while no entry can be written.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Between entries for deadlines that come close to one another.
+const SPACING: Duration = Duration::from_millis(10);
 
 /// Runs for one leadership.
 pub(super) async fn run(leading: Leading) {
     let Leading { ref group, ref machine, leads, .. } = leading;
     let mut signals = machine.signals();
+    let mut last = None;
     loop {
-        let next = signals.borrow_and_update().next_deadline_ms;
-        let Some(deadline_ms) = next else {
+        let seen = *signals.borrow_and_update();
+        let Some(next) = next_entry(seen, &leads.clock, last) else {
             if signals.changed().await.is_err() {
                 return;
             }
             continue;
         };
         tokio::select! {
-            () = sleep_until(leads.clock.instant_of(deadline_ms)) => {}
+            () = sleep_until(next) => {}
             changed = signals.changed() => {
                 if changed.is_err() {
                     return;
@@ -30,6 +36,7 @@ pub(super) async fn run(leading: Leading) {
                 continue;
             }
         }
+        last = Some(Instant::now());
         match group.tick(leads.term, Instant::now() + ENTRY_TIMEOUT).await {
             Ok(()) => {}
             // Also when this replica does not lead just now: it may have lost its quorum for a while without another
@@ -39,5 +46,30 @@ pub(super) async fn run(leading: Leading) {
                 sleep(PAUSE).await;
             }
         }
+    }
+}
+
+/// When the next entry is due. What the last one left undone waits for nothing.
+fn next_entry(seen: Signals, clock: &ShardClock, last: Option<Instant>) -> Option<Instant> {
+    let deadline = clock.instant_of(seen.next_deadline_ms?);
+    let earliest = last.filter(|_| !seen.is_behind).map(|last| last + SPACING);
+    Some(earliest.map_or(deadline, |earliest| deadline.max(earliest)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn entries_for_deadlines_keep_apart_and_those_for_what_is_left_do_not() {
+        let (now, clock) = (Instant::now(), ShardClock::start(1_000));
+        let due = |next_deadline_ms| Signals { next_deadline_ms: Some(next_deadline_ms), ..Signals::default() };
+        let after = |ms| now + Duration::from_millis(ms);
+        assert_eq!(next_entry(Signals::default(), &clock, None), None);
+        assert_eq!(next_entry(due(1_002), &clock, None), Some(after(2)));
+        assert_eq!(next_entry(due(1_002), &clock, Some(now)), Some(after(10)));
+        assert_eq!(next_entry(due(1_050), &clock, Some(now)), Some(after(50)));
+        let behind = Signals { is_behind: true, ..due(1_000) };
+        assert_eq!(next_entry(behind, &clock, Some(now)), Some(now));
     }
 }
