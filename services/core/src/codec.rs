@@ -35,6 +35,12 @@ pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     postcard::to_extend(value, bytes).expect("types of the wire have known lengths and never fail to encode")
 }
 
+/// How many bytes a value has as a part of what is encoded.
+pub(crate) fn size<T: Serialize>(value: &T) -> usize {
+    let size = postcard::serialize_with_flavor(value, postcard::ser_flavors::Size::default());
+    size.expect("types of the wire have known lengths and never fail to encode")
+}
+
 /// Decodes a value.
 ///
 /// # Errors

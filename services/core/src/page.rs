@@ -53,7 +53,7 @@ pub(crate) fn cut<R, T: Serialize>(
             return (page, true);
         }
         let shown = show(row);
-        if !room.take(codec::encode(&shown).len()) {
+        if !room.take(codec::size(&shown)) {
             return (page, true);
         }
         page.push(shown);

@@ -152,8 +152,21 @@ impl ShardCore {
 
     /// Runs one command. Called after [`Self::advance`] with the same context. Never fails: a refusal is an answer.
     pub fn apply(&mut self, context: &Context, command: &Command) -> Reply {
+        self.apply_for(context, command, true)
+    }
+
+    /// The same for whoever owes nobody a reply: the state comes out the same, and what is only to be looked at, locks and
+    /// who is in the way, is left out of the reply.
+    pub fn apply_unseen(&mut self, context: &Context, command: &Command) -> Reply {
+        self.apply_for(context, command, false)
+    }
+
+    fn apply_for(&mut self, context: &Context, command: &Command, shows: bool) -> Reply {
+        if let Self::Locks(core) = self {
+            core.show(shows);
+        }
         let handled = match (&mut *self, command) {
-            (core, Command::Audited(audited)) => return core.apply_audited(context, audited),
+            (core, Command::Audited(audited)) => return core.apply_audited(context, audited, shows),
             (_, command) if context.rules < command.min_rules() => {
                 Err(Refusal::Malformed(format!("this command is not known by rules {}", context.rules)))
             }
@@ -181,9 +194,9 @@ impl ShardCore {
         }
     }
 
-    fn apply_audited(&mut self, context: &Context, audited: &Audited) -> Reply {
+    fn apply_audited(&mut self, context: &Context, audited: &Audited, shows: bool) -> Reply {
         let before = self.state().revision;
-        let reply = self.apply(context, &audited.command);
+        let reply = self.apply_for(context, &audited.command, shows);
         if let Ok(answer) = &reply.outcome {
             let state = self.state_mut();
             let bounds = Arc::clone(&state.bounds);
@@ -242,6 +255,11 @@ impl ShardCore {
     /// How many waiting requests were looked at to see whether they can be granted, since the start of the process.
     pub fn requests_examined(&self) -> u64 {
         self.locks().map_or(0, LocksCore::requests_examined)
+    }
+
+    /// How many locks were shown in replies to commands, since the start of the process.
+    pub fn locks_shown(&self) -> u64 {
+        self.locks().map_or(0, LocksCore::locks_shown)
     }
 
     /// The same state with things numbered otherwise in memory, which nothing that it does may depend on. For tests.

@@ -5,6 +5,7 @@ use super::end::Call;
 use super::hold::Terms;
 use super::judge::{Asked, Standing, Verdict, Waiters};
 use super::queue::Place;
+use super::shown::{bare, fitting};
 use super::waiting::{Waiting, Watch};
 use super::work::Work;
 use crate::{
@@ -27,8 +28,8 @@ impl Work<'_> {
         };
         let mut paths: Vec<&Path> = claims.iter().map(|claim| &claim.path).collect();
         paths.sort_unstable();
-        let view = |path| self.ns.view_of_some(path, self.state.revision);
-        Ok(Answer::Acquired { outcome, locks: paths.into_iter().map(view).collect() })
+        let locks = self.views(&paths, !matches!(outcome, AcquireOutcome::Granted { .. }));
+        Ok(Answer::Acquired { outcome, locks })
     }
 
     /// A request that is neither waiting nor granted by its name.
@@ -57,23 +58,32 @@ impl Work<'_> {
                 return Ok(self.grant_now(request, claims, left));
             }
             Verdict::Never(index, reason) => {
-                return Ok(refused(self.ns.refusal(&asked, &mut waiters, index, reason)));
+                return Ok(refused(self.refusal(&asked, &mut waiters, index, reason)));
             }
             Verdict::Blocked(index, reason) => (index, reason),
         };
-        let mut not_granted = self.ns.refusal(&asked, &mut waiters, index, reason);
+        let mut not_granted = self.refusal(&asked, &mut waiters, index, reason);
         if !waits {
             return Ok(refused(not_granted));
         }
         if let Some(step) = self.ns.closes_cycle(&asked) {
             not_granted.reason = Reason::Deadlock;
-            not_granted.cycle = self.ns.cycle(owner, step);
-            return Ok(refused(not_granted));
+            if self.shows {
+                not_granted.cycle = self.ns.cycle(owner, step);
+            }
+            return Ok(refused(fitting(not_granted)));
         }
         self.check_room_to_wait(&asked)?;
-        not_granted.queue_position = Some(self.ns.queue_position(&asked, index));
+        if self.shows {
+            not_granted.queue_position = Some(self.ns.queue_position(&asked, index));
+        }
         drop(asked);
         self.enqueue(request, claims, upgrades, not_granted)
+    }
+
+    /// Why a request is not granted and, when somebody is to see it, by whom.
+    fn refusal(&self, asked: &Asked<'_>, waiters: &mut Waiters, index: usize, reason: Reason) -> NotGranted {
+        if self.shows { fitting(self.ns.refusal(asked, waiters, index, reason)) } else { bare(reason) }
     }
 
     fn grant_now(&mut self, request: &Acquire, claims: &[Claim], left: &[u64]) -> AcquireOutcome {

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::acquire::refused;
 use super::namespace::Namespace;
+use super::shown::bare;
 use super::{LocksCore, NamespaceKey};
 use crate::{
-    AcquireOutcome, Claim, Effect, FencingToken, LockView, NamespaceRef, NotGranted, Owner, Path, Reason, Revision,
-    RevokedReason, SessionEnd, SessionNumber, WaitId,
+    AcquireOutcome, Claim, Effect, FencingToken, LockView, NamespaceRef, Owner, Path, Reason, Revision, RevokedReason,
+    SessionEnd, SessionNumber, WaitId,
 };
 
 /// What happened since it was last taken.
@@ -176,16 +178,13 @@ impl LocksCore {
         let open: Option<&Namespace> = self.find(namespace).ok();
         let mut paths: Vec<&Path> = settled.claims.iter().map(|claim| &claim.path).collect();
         paths.sort_unstable();
-        let view = |path: &Path| match open {
-            Some(open) => open.view_of_some(path, self.state.revision),
-            None => LockView::free(path, self.state.revision),
+        let locks = match open {
+            Some(open) => open.views(&paths, self.state.revision, false),
+            None => paths.iter().map(|path| LockView::free(path, self.state.revision)).collect(),
         };
         let outcome = match settled.outcome {
             Ok(fencing_token) => AcquireOutcome::Granted { fencing_token },
-            Err(reason) => {
-                let (blockers, cycle) = (Vec::new(), Vec::new());
-                AcquireOutcome::Refused(Box::new(NotGranted { reason, blockers, queue_position: None, cycle }))
-            }
+            Err(reason) => refused(bare(reason)),
         };
         Effect::Settled {
             namespace: namespace.clone(),
@@ -194,7 +193,7 @@ impl LocksCore {
             owner: settled.owner,
             request_id: settled.request_id.map(String::from),
             outcome,
-            locks: paths.into_iter().map(view).collect(),
+            locks,
             claims: settled.claims,
         }
     }

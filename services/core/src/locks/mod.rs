@@ -40,6 +40,7 @@ mod run;
 mod session_end;
 mod session_open;
 mod sessions;
+mod shown;
 mod slab;
 mod snapshot;
 mod tangle;
@@ -91,6 +92,8 @@ pub struct LocksCore {
     ended_usage: BTreeMap<AccountId, UsageTotals>,
     /// What others have to be told of the present entry. Not part of the state.
     notes: Notes,
+    /// Whether somebody is to see the answer to the command at hand. Not part of the state.
+    shows: bool,
 }
 
 /// Names an open namespace; an incarnation is unique in its account.
@@ -129,6 +132,7 @@ impl LocksCore {
             sessions: BTreeMap::new(),
             ended_usage: BTreeMap::new(),
             notes: Notes::default(),
+            shows: true,
         }
     }
 
@@ -234,6 +238,7 @@ impl LocksCore {
             slot,
             wall_ms: context.wall_ms,
             rules: context.rules,
+            shows: self.shows,
         }
     }
 }

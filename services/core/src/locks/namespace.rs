@@ -54,6 +54,8 @@ pub(super) struct Namespace {
     pub(super) history: History,
     /// How many waiting requests were looked at since the start of the process. Not part of the state.
     pub(super) examined: u64,
+    /// How many locks were shown in answers to commands, likewise.
+    pub(super) shown: u64,
     /// What was done here, and the most that there was at once.
     pub(super) usage: UsageTotals,
 }
@@ -82,6 +84,7 @@ impl Namespace {
             granted: Slab::default(),
             history: History::default(),
             examined: 0,
+            shown: 0,
             usage: UsageTotals::default(),
         }
     }

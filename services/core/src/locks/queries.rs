@@ -8,6 +8,7 @@ use super::history::{EventPage, Part};
 use super::namespace::Namespace;
 use super::queue::Place;
 use super::sessions::{Named, Session};
+use super::shown::{ByteBudget, READERS_OF_GET, fitting};
 use super::tree::NodeId;
 use crate::{
     Acquire, AcquireOutcome, Answer, BelievedHold, Claim, Enqueued, FencingToken, NamespaceRef, Owner, Path, Query,
@@ -39,9 +40,9 @@ impl LocksCore {
     pub(crate) fn query(&self, query: &Query) -> Option<Result<Answer, Refusal>> {
         let revision = self.state.revision;
         Some(match query {
-            Query::Lock { namespace, path } => {
-                self.find(namespace).map(|open| Answer::Lock(open.view(path, usize::MAX, revision)))
-            }
+            Query::Lock { namespace, path } => self
+                .find(namespace)
+                .map(|open| Answer::Lock(open.view(path, READERS_OF_GET, &mut ByteBudget::of_get(), revision))),
             Query::Locks { namespace, prefix, after, limit } => {
                 self.find(namespace).map(|open| open.page_of_locks(prefix, after.as_ref(), *limit, revision))
             }
@@ -151,12 +152,12 @@ impl Namespace {
         let mut places = [true, false].into_iter().map(|upgrade| Place::of(wait, upgrade));
         let place = places.find(|place| self.waits.contains_key(place)).ok_or(Refusal::NotWaiting)?;
         let waiting = self.waiting(place);
-        let (not_granted, _) = self.standing_in_queue(place);
+        let not_granted = fitting(self.standing_in_queue(place, true).0);
         let attempt = waiting.attempts.highest();
         let outcome = AcquireOutcome::Enqueued(Box::new(Enqueued { wait, attempt, not_granted }));
         let mut paths: Vec<&Path> = waiting.claims.iter().map(|claim| &claim.path).collect();
         paths.sort_unstable();
-        let locks = paths.into_iter().map(|path| self.view_of_some(path, revision)).collect();
+        let locks = self.views(&paths, revision, true);
         Ok(Answer::Acquired { outcome, locks })
     }
 

@@ -24,8 +24,8 @@ impl Work<'_> {
             ToRelease::All => self.release_all(&request.owner),
         };
         self.run();
-        let view = |path: &Path| self.ns.view_of_some(path, self.state.revision);
-        Ok(Answer::Released { released, locks: paths.iter().map(view).collect() })
+        let locks = self.views(&paths.iter().collect::<Vec<_>>(), false);
+        Ok(Answer::Released { released, locks })
     }
 
     fn release_paths(&mut self, owner: &Owner, paths: &[Path], token: Option<FencingToken>) -> (bool, BTreeSet<Path>) {

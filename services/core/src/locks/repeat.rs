@@ -8,6 +8,7 @@ use super::namespace::Namespace;
 use super::owner::{NOBODY, WaitKey};
 use super::queue::Place;
 use super::sessions::Named;
+use super::shown::{bare, fitting};
 use super::tree::NodeId;
 use super::work::Work;
 use crate::{Acquire, AcquireOutcome, Claim, Enqueued, FencingToken, Mode, NotGranted, Owner, Reason, Refusal, Wait};
@@ -46,7 +47,8 @@ impl Work<'_> {
             self.add_wait_end(place, ends_at_ms);
         }
         let attempt = self.ns.waiting(place).attempts.highest();
-        let (mut not_granted, is_free) = self.ns.standing_in_queue(place);
+        let (not_granted, is_free) = self.ns.standing_in_queue(place, self.shows);
+        let mut not_granted = fitting(not_granted);
         if is_free {
             // The answer says where it stood; whoever waits for it hears of the grant.
             self.ns.woken.insert(place);
@@ -83,8 +85,7 @@ impl Work<'_> {
             let fencing_token = if tokens.contains(&granted.token) { granted.token } else { newest };
             return AcquireOutcome::Granted { fencing_token };
         }
-        let (blockers, cycle) = (Vec::new(), Vec::new());
-        refused(NotGranted { reason: Reason::NotHeld, blockers, queue_position: None, cycle })
+        refused(bare(Reason::NotHeld))
     }
 }
 
@@ -133,18 +134,21 @@ impl Namespace {
     }
 
     /// Why a request waits, and where; and whether it need not, so that it has to be looked at. Whoever can be granted is
-    /// granted in the step that makes it so, so that is not expected; it is no reason to stop for everybody either.
-    pub(super) fn standing_in_queue(&self, place: Place) -> (NotGranted, bool) {
+    /// granted in the step that makes it so, so that is not expected; it is no reason to stop for everybody either. By whom it is kept
+    /// waiting is said only when somebody is to see it.
+    pub(super) fn standing_in_queue(&self, place: Place, shows: bool) -> (NotGranted, bool) {
         let asked = self.asked_by(place);
         let mut waiters = Waiters::of(asked.owner, place);
         let (index, reason) = match self.judge(&asked, &mut waiters, false) {
             Verdict::Blocked(index, reason) | Verdict::Never(index, reason) => (index, reason),
             Verdict::Granted => {
-                let queue_position = Some(self.queue_position(&asked, 0));
-                let (blockers, cycle) = (Vec::new(), Vec::new());
-                return (NotGranted { reason: Reason::Queued, blockers, queue_position, cycle }, true);
+                let queue_position = shows.then(|| self.queue_position(&asked, 0));
+                return (NotGranted { queue_position, ..bare(Reason::Queued) }, true);
             }
         };
+        if !shows {
+            return (bare(reason), false);
+        }
         let queue_position = Some(self.queue_position(&asked, index));
         (NotGranted { queue_position, ..self.refusal(&asked, &mut waiters, index, reason) }, false)
     }

@@ -3,7 +3,10 @@
 use super::hold::Hold;
 use super::namespace::Namespace;
 use super::queue::Place;
-use crate::{Blocker, Claim, HolderView, LockState, LockView, Mode, Path, Phase, QueuedView, Revision, WaitView};
+use super::shown::ByteBudget;
+use crate::{
+    Blocker, Claim, HolderView, LockState, LockView, Metadata, Mode, Path, Phase, QueuedView, Revision, WaitView,
+};
 
 impl LockView {
     /// A lock that nobody holds or awaits.
@@ -22,8 +25,8 @@ impl LockView {
 }
 
 impl Namespace {
-    /// A lock as it is now, with at most so many readers. `revision` is the shard's.
-    pub(super) fn view(&self, path: &Path, max_readers: usize, revision: Revision) -> LockView {
+    /// A lock as it is now, with at most so many readers, and as many as fit. `revision` is the shard's.
+    pub(super) fn view(&self, path: &Path, max_readers: usize, left: &mut ByteBudget, revision: Revision) -> LockView {
         let mut view = LockView::free(path, revision);
         let Some(node) = self.tree.find(path) else { return view };
         view.waiting = self.tree.queue(node).map_or(0, |queue| queue.here.len() as u64);
@@ -35,17 +38,22 @@ impl Namespace {
         view.revision = lock.revision;
         if first.mode == Mode::Write {
             view.state = LockState::WriteLocked;
-            view.write_lock_holder = Some(self.holder(first));
+            let mut writer = self.holder(first);
+            if !left.take(&writer) {
+                writer.metadata = Metadata::default();
+            }
+            view.write_lock_holder = Some(writer);
         } else {
             view.state = LockState::ReadLocked;
-            view.read_lock_holders = holds.iter().take(max_readers).map(|hold| self.holder(hold)).collect();
+            let readers = holds.iter().take(max_readers).map(|hold| self.holder(hold));
+            view.read_lock_holders = readers.take_while(|reader| left.take(reader)).collect();
         }
         view
     }
 
     /// A lock as it is now, with as many readers as most answers show.
     pub(super) fn view_of_some(&self, path: &Path, revision: Revision) -> LockView {
-        self.view(path, self.bounds.readers_shown, revision)
+        self.view(path, self.bounds.readers_shown, &mut ByteBudget::unlimited(), revision)
     }
 
     /// Who holds a path: the writer, or the first reader.
@@ -113,7 +121,7 @@ impl Namespace {
             wait: self.wait_view(place),
             process_id: self.owners.name(waiting.owner).process_id().to_owned(),
             since_ms: waiting.since_ms,
-            not_granted: self.standing_in_queue(place).0,
+            not_granted: self.standing_in_queue(place, true).0,
         }
     }
 }

@@ -30,6 +30,8 @@ pub(super) struct Work<'a> {
     pub(super) wall_ms: u64,
     /// Those of the entry.
     pub(super) rules: Rules,
+    /// Whether somebody is to see the answer.
+    pub(super) shows: bool,
 }
 
 /// How much may still be done before the next entry.

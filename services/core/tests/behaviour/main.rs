@@ -16,6 +16,7 @@ mod locks_pages;
 mod locks_reset;
 mod locks_sessions;
 mod locks_sets;
+mod locks_shown;
 mod locks_slices;
 mod locks_tangle;
 mod locks_trees;

@@ -8,6 +8,8 @@ use holdfast_core::{Bounds, Command, Context, Effect, Reply};
 use crate::random::Dice;
 
 const SHARD: &str = "locks_00";
+/// Of so many commands one twin carries out one as a follower does, who owes no reply.
+const UNSEEN_EVERY: u64 = 3;
 
 /// Two of them: one numbers what it has as a restore does, the other at random.
 pub(crate) struct Twins {
@@ -18,6 +20,7 @@ pub(crate) struct Twins {
     /// After so many entries they are restored again.
     every: u64,
     entries: u64,
+    commands: u64,
     seed: u64,
 }
 
@@ -25,7 +28,15 @@ impl Twins {
     pub(crate) fn new(bounds: Option<Bounds>, dice: &mut Dice) -> Self {
         let begin = || begin(bounds.as_ref());
         let (restored, renumbered) = (begin(), begin());
-        Self { bounds, restored, renumbered, every: 1 + dice.below(12), entries: 0, seed: dice.below(1 << 32) }
+        Self {
+            bounds,
+            restored,
+            renumbered,
+            every: 1 + dice.below(12),
+            entries: 0,
+            commands: 0,
+            seed: dice.below(1 << 32),
+        }
     }
 
     /// A shard before its first entry.
@@ -46,13 +57,18 @@ impl Twins {
         self.renumbered.advance(context);
     }
 
-    /// Both answer as the other one did.
+    /// Both answer as the other one did, unless nobody is to see the answer.
     pub(crate) fn apply(&mut self, context: &Context, command: &Command, reply: &Reply) {
         assert_eq!(
             self.restored.apply(context, command),
             *reply,
             "one that was restored answers {command:?} otherwise"
         );
+        self.commands += 1;
+        if self.commands.is_multiple_of(UNSEEN_EVERY) {
+            self.renumbered.apply_unseen(context, command);
+            return;
+        }
         let renumbered = self.renumbered.apply(context, command);
         assert_eq!(renumbered, *reply, "one with other numbers answers {command:?} otherwise");
     }

@@ -117,7 +117,7 @@ fn carry_out(
 ) -> Bytes {
     panics_at("apply");
     let command = planted::command(core, command);
-    let reply = core.apply(context, &command);
+    let reply = if encodes { core.apply(context, &command) } else { core.apply_unseen(context, &command) };
     if let Some(table) = table {
         table.replied(&command, &reply);
     }

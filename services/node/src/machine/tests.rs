@@ -176,3 +176,16 @@ async fn a_machine_that_failed_in_a_later_slice_answers_nothing() {
     assert!(failure.command.contains("l128") && failure.message.contains("a bug"), "{failure:?}");
     assert!(asks(&machine).is_none() && machine.as_leader(TERM, |_, _| ()).is_none() && machine.freeze().is_err());
 }
+
+#[tokio::test(start_paused = true)]
+async fn only_whoever_owes_a_reply_shows_locks() {
+    let (follower, leader) = [0, 1].map(|_| ShardMachine::new(Application::Locks, "locks_00", None, None)).into();
+    let commands: Vec<Bytes> = [opening()].into_iter().chain((0..50).map(acquire)).collect();
+    for (machine, replies) in [(&follower, Replies::Unwanted), (&leader, Replies::Wanted)] {
+        done(machine.apply(stamp(1_000), &commands, replies).expect("it is sound"));
+    }
+    let shown = |machine: &ShardMachine| machine.inner.lock().core.as_ref().map(ShardCore::locks_shown);
+    assert_eq!((shown(&follower), shown(&leader)), (Some(0), Some(50)));
+    let state = |machine: &ShardMachine| machine.freeze().expect("it is sound")();
+    assert_eq!(state(&follower), state(&leader));
+}
