@@ -84,6 +84,7 @@ impl Frozen {
 pub struct PendingReply(Pending);
 
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "each is passed on once, and a box for each would cost more")]
 enum Pending {
     Done(Reply),
     Events(u64, ExaminedEvents),
