@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use holdfast_supervise::brief;
 use openraft::async_runtime::watch::WatchReceiver;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -51,18 +52,25 @@ impl Group {
         }
     }
 
+    /// What was given up must be taken by another: until then this replica still leads its term, and nobody serves. So
+    /// that goes on when the caller no longer waits.
     async fn hand_over_to(&self, target: u64, term: u64, deadline: Instant) -> bool {
+        let group = self.clone();
+        let over = brief("hand over", async move { group.give_away_to(target, term).await });
+        timeout_at(deadline, over).await.is_ok()
+    }
+
+    async fn give_away_to(&self, target: u64, term: u64) {
         self.give_away(term);
         let mut leadership = self.leadership();
-        let withdrawn = leadership.wait_for(|leads| leads.is_none());
-        if !matches!(timeout_at(deadline, withdrawn).await, Ok(Ok(_))) {
-            return self.leads().is_none();
+        // An error says that the replica has stopped.
+        if leadership.wait_for(Option::is_none).await.is_err() {
+            return;
         }
         drop(leadership);
-        if self.raft().trigger().transfer_leader(target).await.is_err() {
-            return true;
+        if self.raft().trigger().transfer_leader(target).await.is_ok() {
+            self.succeeded().await;
         }
-        timeout_at(deadline, self.succeeded()).await.is_ok()
     }
 
     /// Hands leadership over when there is a follower with more room on its disk.

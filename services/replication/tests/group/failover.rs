@@ -255,6 +255,23 @@ async fn handing_over_under_load_moves_leadership_and_leaves_no_proposal_in_doub
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hand_over_that_nobody_waits_for_any_more_still_finds_a_successor() {
+    let cluster = Cluster::formed(Setup::default()).await;
+    cluster.all_have_led().await;
+    let (leader, leads) = cluster.leader().await;
+    let group = cluster.group(leader);
+    let mut leadership = group.leadership();
+    tokio::select! {
+        biased;
+        _ = leadership.wait_for(Option::is_none) => {}
+        _ = group.hand_over(Duration::from_secs(5)) => {}
+    }
+    let (next, next_leads) = cluster.leader().await;
+    assert!(next != leader && next_leads.term > leads.term);
+    propose_to(cluster.group(next), next_leads.term, &command("served by another")).await.expect("answered");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_without_followers_keeps_its_leadership_when_asked_to_hand_over() {
     let mut cluster = Cluster::formed(Setup { nodes: 1, ..Setup::default() }).await;
     let (leader, leads) = cluster.leader().await;
