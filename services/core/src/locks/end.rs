@@ -90,6 +90,10 @@ impl Work<'_> {
     /// A session hears of a hold that it loses.
     fn note_revoked(&mut self, node: NodeId, owner: OwnerId, reason: RevokedReason) {
         let Some(session) = self.ns.owners.name(owner).session() else { return };
+        // One that has ended was told so, and that is all.
+        if self.ns.ending.contains_key(&session.number) {
+            return;
+        }
         let token = self.ns.hold(node, owner).map_or(0, |hold| hold.token);
         self.notes.revoked(&self.ns.id, &session.session_id, self.ns.tree.path_of(node), token, reason);
     }
@@ -102,7 +106,7 @@ impl Work<'_> {
             return;
         }
         let granted = self.ns.granted.remove(request);
-        if let Some(session) = self.ns.sessions.get_mut(&granted.session_id)
+        if let Some(session) = self.ns.session_mut(granted.owner)
             && session.requests.get(&granted.request_id) == Some(&Named::Granted(request))
         {
             session.requests.remove(&granted.request_id);

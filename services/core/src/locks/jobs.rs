@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
+use super::namespace::Namespace;
 use super::work::Work;
 use super::{LocksCore, NamespaceKey};
 use crate::{AccountId, Context, Incarnation};
@@ -52,7 +53,7 @@ impl Busy {
 impl LocksCore {
     /// One slice of what was begun and is not finished.
     pub(super) fn go_on(&mut self, context: &Context) {
-        while self.budget.grants > 0 && self.budget.ends > 0 {
+        while self.budget.grants > 0 && self.budget.ends > 0 && self.budget.looks > 0 {
             let Some(key) = self.busy.next() else { return };
             self.work_in(self.slots[&key], context).go_on();
         }
@@ -64,15 +65,30 @@ impl Work<'_> {
     fn go_on(&mut self) {
         self.ns.behind = false;
         self.run();
+        while !self.ns.behind
+            && self.budget.ends > 0
+            && self.budget.looks > 0
+            && let Some(number) = self.ns.ending.first_key_value().map(|(number, _)| *number)
+        {
+            self.end_more_of(number);
+            self.run();
+        }
     }
 
     /// Keeps in step whether there is something to go on with.
     pub(super) fn note_busy(&mut self) {
         let key = NamespaceKey::of(&self.ns.id);
-        if self.ns.behind {
+        if self.ns.is_busy() {
             self.busy.insert(key);
         } else {
             self.busy.remove(&key);
         }
+    }
+}
+
+impl Namespace {
+    /// Whether something was begun here and is not finished.
+    pub(super) fn is_busy(&self) -> bool {
+        self.behind || !self.ending.is_empty()
     }
 }

@@ -9,11 +9,12 @@ use super::hold::Hold;
 use super::owner::{Awaits, NOBODY, OwnerId, OwnerKey, OwnerName, Owners, SessionOwner, WaitKey};
 use super::phase::NowMs;
 use super::queue::Place;
+use super::session_end::Ending;
 use super::sessions::{Granted, Named, Session};
 use super::slab::Slab;
 use super::tree::{NodeId, Tree};
 use super::waiting::{Waiting, Watch};
-use crate::{Bounds, Claim, Limits, Mode, NamespaceRef, Owner, UsageTotals};
+use crate::{Bounds, Claim, Limits, Mode, NamespaceRef, Owner, SessionNumber, UsageTotals};
 
 /// One incarnation of a namespace, from its open to its purge.
 #[derive(Clone, Debug)]
@@ -50,6 +51,8 @@ pub(super) struct Namespace {
     /// Somebody waits for less than when these were last looked at; false between commands.
     pub(super) waits_less: bool,
     pub(super) sessions: BTreeMap<Arc<str>, Session>,
+    /// Sessions that have ended and had more than a slice ends.
+    pub(super) ending: BTreeMap<SessionNumber, Ending>,
     pub(super) granted: Slab<Granted>,
     pub(super) history: History,
     /// How many waiting requests were looked at since the start of the process. Not part of the state.
@@ -81,6 +84,7 @@ impl Namespace {
             tangled: BTreeSet::new(),
             waits_less: false,
             sessions: BTreeMap::new(),
+            ending: BTreeMap::new(),
             granted: Slab::default(),
             history: History::default(),
             examined: 0,
@@ -132,8 +136,7 @@ impl Namespace {
             self.owners.name(owner).session().map(|session| (Arc::clone(&session.session_id), session.number));
         if self.owners.forget_idle(owner)
             && let Some((session_id, number)) = session
-            && let Some(session) = self.sessions.get_mut(&session_id)
-            && session.facts.number == number
+            && let Some(session) = self.numbered_mut(&session_id, number)
         {
             session.owners.remove(&owner);
         }
@@ -143,10 +146,19 @@ impl Namespace {
         self.tree.get(node).holds.of(owner)
     }
 
-    /// The session of an owner, while it lasts: what is in transition outlives it, and another may have come by its id.
-    fn session_mut(&mut self, owner: OwnerId) -> Option<&mut Session> {
+    /// The session of an owner, while it lasts or is ending: what is in transition outlives it, and another may have come by its id.
+    pub(super) fn session_mut(&mut self, owner: OwnerId) -> Option<&mut Session> {
         let name = self.owners.name(owner).session()?;
-        self.sessions.get_mut(&name.session_id).filter(|session| session.facts.number == name.number)
+        let (session_id, number) = (Arc::clone(&name.session_id), name.number);
+        self.numbered_mut(&session_id, number)
+    }
+
+    /// The session of that number, open or ending.
+    pub(super) fn numbered_mut(&mut self, session_id: &str, number: SessionNumber) -> Option<&mut Session> {
+        match self.ending.get_mut(&number) {
+            Some(ending) => Some(&mut ending.session),
+            None => self.sessions.get_mut(session_id).filter(|session| session.facts.number == number),
+        }
     }
 
     pub(super) fn add_hold(&mut self, node: NodeId, hold: Hold) {

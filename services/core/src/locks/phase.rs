@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::hold::Hold;
 use super::namespace::Namespace;
-use crate::Phase;
+use super::owner::OwnerId;
+use super::session_end::Ending;
+use crate::{Phase, SessionEnd};
 
 /// A clock that whoever looks sets first. Looks come one after the other, so it is never torn between two.
 #[derive(Debug, Default)]
@@ -41,9 +43,22 @@ impl Namespace {
     pub(super) fn phase_of(&self, hold: &Hold) -> (Phase, Option<u64>) {
         let ends_at_ms = hold.deadline_ms.map(u64::from);
         let due_ms = ends_at_ms.filter(|ends_at_ms| *ends_at_ms <= self.now_ms.get());
-        match (hold.phase, due_ms) {
-            (Phase::Held, Some(due_ms)) => (Phase::Transition, Some(due_ms.saturating_add(hold.transition_ms.into()))),
-            (phase, _) => (phase, ends_at_ms),
+        let transition_ms = u64::from(hold.transition_ms);
+        match (hold.phase, due_ms, self.ending_of(hold.owner)) {
+            (Phase::Held, _, Some(ending)) => {
+                let transition_ms = if ending.why == SessionEnd::Expired { transition_ms } else { 0 };
+                (Phase::Transition, Some(ending.since_ms.saturating_add(transition_ms)))
+            }
+            (Phase::Held, Some(due_ms), _) => (Phase::Transition, Some(due_ms.saturating_add(transition_ms))),
+            (phase, _, _) => (phase, ends_at_ms),
         }
+    }
+
+    /// The session of an owner, when it has ended and not all that it has: nothing is granted to it.
+    pub(super) fn ending_of(&self, owner: OwnerId) -> Option<&Ending> {
+        if self.ending.is_empty() {
+            return None;
+        }
+        self.ending.get(&self.owners.name(owner).session()?.number)
     }
 }

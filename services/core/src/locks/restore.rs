@@ -9,8 +9,9 @@ use super::hold::{Hold, Rare};
 use super::namespace::Namespace;
 use super::owner::{OwnerId, OwnerKey, OwnerName, SessionOwner};
 use super::queue::Place;
+use super::session_end::Ending;
 use super::sessions::{Granted, Named, Session, SessionFacts};
-use super::snapshot::{GrantedItem, HoldItem, Item, OwnerItem, SessionItem, WaitItem};
+use super::snapshot::{EndingItem, GrantedItem, HoldItem, Item, OwnerItem, SessionItem, WaitItem};
 use super::tree::NodeId;
 use super::waiting::{Waiting, Watch};
 use super::{LocksCore, NamespaceKey};
@@ -18,7 +19,7 @@ use crate::chunks;
 use crate::codec::DecodeError;
 use crate::shard::Application;
 use crate::shard_state::{HeadFirst, ShardState};
-use crate::{AccountId, Claim, Context, NamespaceRef, Path, Phase, Revision, Rules, WaitId};
+use crate::{AccountId, Claim, Context, NamespaceRef, Path, Phase, Revision, Rules, SessionNumber, WaitId};
 
 type Restored = Result<(), DecodeError>;
 
@@ -122,7 +123,9 @@ impl Restoring {
                 ensure(is_new && revision <= self.core.state.revision, "a lock comes twice or from the future")
             }
             Item::Hold(hold) => self.hold(hold),
-            Item::Granted(granted) => self.granted(granted),
+            Item::Granted(granted) => self.granted(granted, None),
+            Item::GrantedToEnding(number, granted) => self.granted(*granted, Some(number)),
+            Item::Ending(ending) => self.ending(*ending),
             Item::Wait(wait) => self.wait(wait),
             Item::Event { revision, bytes } => {
                 let now = self.core.state.revision;
@@ -150,21 +153,31 @@ impl Restoring {
     fn session(&mut self, item: SessionItem<String>) -> Restored {
         let now = self.core.state.revision;
         ensure(item.epoch <= now && item.number <= item.epoch, "a session is from the future")?;
-        let session_id: Arc<str> = item.session_id.into();
-        let facts = SessionFacts {
-            number: item.number,
-            epoch: item.epoch,
-            seq: item.seq,
-            opening: item.opening,
-            process_id: item.process_id.into(),
-            ttl_ms: item.ttl_ms,
-            metadata: item.metadata,
-            opened_at_ms: item.opened_at_ms,
-        };
+        let number = item.number;
+        ensure(!self.namespace()?.ending.contains_key(&number), "a session comes twice")?;
+        let (session_id, facts) = facts_of(item);
         let is_new = self.namespace()?.sessions.insert(Arc::clone(&session_id), Session::new(facts)).is_none();
         let slot = self.slot.ok_or(DecodeError::Snapshot("a session has no namespace"))?;
-        let is_only = self.core.sessions.insert(item.number, (slot, session_id)).is_none();
+        let is_only = self.core.sessions.insert(number, (slot, session_id)).is_none();
         ensure(is_new && is_only, "a session comes twice")
+    }
+
+    fn ending(&mut self, item: EndingItem<String>) -> Restored {
+        let (now, now_ms) = (self.core.state.revision, self.core.state.clock_ms);
+        let number = item.session.number;
+        ensure(number <= now && item.since_ms <= now_ms, "a session ended in the future")?;
+        let (session_id, facts) = facts_of(item.session);
+        let ending = Ending {
+            session_id,
+            session: Session::new(facts),
+            why: item.why,
+            since_ms: item.since_ms,
+            after_wait: item.after_wait.map(|(wait, upgrade)| Place::of(WaitId(wait), upgrade)),
+            after_path: item.after_path.map(Path),
+        };
+        let is_open = self.core.sessions.contains_key(&number);
+        let is_new = self.namespace()?.ending.insert(number, ending).is_none();
+        ensure(is_new && !is_open, "a session comes twice")
     }
 
     fn hold(&mut self, item: HoldItem<String>) -> Restored {
@@ -202,10 +215,11 @@ impl Restoring {
         Ok(())
     }
 
-    fn granted(&mut self, item: GrantedItem<String>) -> Restored {
+    fn granted(&mut self, item: GrantedItem<String>, ending: Option<SessionNumber>) -> Restored {
         let namespace = self.namespace()?;
         let session = namespace.sessions.get(item.session_id.as_str());
-        let number = session.ok_or(DecodeError::Snapshot("a request has no session"))?.facts.number;
+        let number = ending.or(session.map(|session| session.facts.number));
+        let number = number.ok_or(DecodeError::Snapshot("a request has no session"))?;
         let owner = namespace.owners.find(OwnerKey::Session(number, item.holder.as_deref()));
         let owner = owner.ok_or(DecodeError::Snapshot("a granted request has no holds"))?;
         let mut live = BTreeMap::new();
@@ -226,7 +240,7 @@ impl Restoring {
             live,
         });
         nodes.into_iter().for_each(|node| namespace.tree.change_hold(node, owner, |hold| hold.claim_by(request)));
-        let session = namespace.sessions.get_mut(item.session_id.as_str());
+        let session = namespace.numbered_mut(&item.session_id, number);
         let before = session.and_then(|session| session.requests.insert(request_id, Named::Granted(request)));
         self.counted_on = Some(CountedOn::Granted(request));
         ensure(before.is_none(), "a request comes twice")
@@ -310,6 +324,10 @@ impl Restoring {
                 ensure(conflict.is_none(), "two holds conflict")?;
                 let is_claimed = hold.direct || !hold.requests().is_empty() || !hold.is_held();
                 ensure(is_claimed, "a hold is claimed by nobody")?;
+                let ending = namespace.ending_of(hold.owner).filter(|_| hold.is_held());
+                let after = ending.and_then(|ending| ending.after_path.as_ref());
+                let is_ahead = after.is_none_or(|after| namespace.tree.path_of(node) > *after);
+                ensure(is_ahead, "a hold should have ended")?;
             }
         }
         let bare: Vec<NodeId> = namespace.tree.iter().map(|(node, _)| node).collect();
@@ -319,6 +337,9 @@ impl Restoring {
         namespace.note_all_tangled();
         let places: Vec<Place> = namespace.waits.keys().copied().collect();
         for place in places {
+            let ending = namespace.ending_of(namespace.waiting(place).owner);
+            let is_ahead = ending.is_none_or(|ending| ending.after_wait < Some(place));
+            ensure(is_ahead, "a wait should have ended")?;
             match namespace.look_again(place) {
                 Some(watch) => namespace.set_watch(place, watch),
                 None => drop(namespace.woken.insert(place)),
@@ -332,6 +353,20 @@ impl Restoring {
         self.core.work_in(slot, &BEFORE).note_busy();
         Ok(())
     }
+}
+
+fn facts_of(item: SessionItem<String>) -> (Arc<str>, SessionFacts) {
+    let facts = SessionFacts {
+        number: item.number,
+        epoch: item.epoch,
+        seq: item.seq,
+        opening: item.opening,
+        process_id: item.process_id.into(),
+        ttl_ms: item.ttl_ms,
+        metadata: item.metadata,
+        opened_at_ms: item.opened_at_ms,
+    };
+    (item.session_id.into(), facts)
 }
 
 /// The owner of a hold or a wait. Only what is in transition outlives its session.
@@ -351,7 +386,7 @@ fn owner_of(namespace: &mut Namespace, item: OwnerItem<String>, may_be_gone: boo
     };
     let id = namespace.owners.find_or_add(name);
     if let Some((session_id, number)) = session {
-        match namespace.sessions.get_mut(&session_id).filter(|session| session.facts.number == number) {
+        match namespace.numbered_mut(&session_id, number) {
             Some(session) => drop(session.owners.insert(id)),
             None => ensure(may_be_gone, "an owner has no session")?,
         }

@@ -27,6 +27,9 @@ impl Work<'_> {
                     continue;
                 }
                 None if grants == 0 => break,
+                None if self.ns.ending_of(self.ns.waiting(place).owner).is_some() => {
+                    self.end_wait(place, Reason::Ended);
+                }
                 None if self.ns.has_timed_out(place) => self.end_wait(place, Reason::TimedOut),
                 None => self.grant_waiting(place),
             }

@@ -1,12 +1,32 @@
 //! How sessions end: closed, expired, removed by a reset.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
 
 use super::LocksCore;
-use super::end::Ending;
+use super::end::Ending as HoldEnding;
 use super::owner::OwnerId;
+use super::queue::Place;
+use super::sessions::Session;
+use super::tree::NodeId;
 use super::work::Work;
-use crate::{Answer, Context, EventKind, MessageStamp, Refusal, Revision, SessionEnd, SessionNumber};
+use crate::{Answer, Context, EventKind, MessageStamp, Path, Reason, Refusal, Revision, SessionEnd, SessionNumber};
+
+/// A session that has ended and had more than a slice ends. Its holds are over in principle from then on, and nothing is
+/// granted to it; its waits leave and its holds end in slices.
+#[derive(Clone, Debug)]
+pub(super) struct Ending {
+    pub(super) session_id: Arc<str>,
+    pub(super) session: Session,
+    pub(super) why: SessionEnd,
+    /// The clock at which it ended.
+    pub(super) since_ms: u64,
+    /// All of its waits up to this place have left.
+    pub(super) after_wait: Option<Place>,
+    /// All of its holds up to this path have ended.
+    pub(super) after_path: Option<Path>,
+}
 
 impl LocksCore {
     /// Ends those of the sessions that were not opened or resumed since the leader looked.
@@ -43,26 +63,125 @@ impl Work<'_> {
         Ok(Answer::Done)
     }
 
-    /// Ends all that a session has, and the session. Holds with a transition go into it when the session expired.
+    /// Ends all that a session has, and the session; of more than what is left of the slice, the session alone.
     fn end_session(&mut self, session_id: &str, why: SessionEnd) {
-        let owners: Vec<OwnerId> = self.ns.sessions[session_id].owners.iter().copied().collect();
+        let session = &self.ns.sessions[session_id];
+        let things = usize::try_from(session.holds.saturating_add(session.waiting)).unwrap_or(usize::MAX);
+        let Some(left) = self.budget.ends.checked_sub(things) else { return self.begin_to_end(session_id, why) };
+        self.budget.ends = left;
+        let owners: Vec<OwnerId> = session.owners.iter().copied().collect();
         self.end_waits(&owners);
         for (_, node, owner) in self.holds_of(&owners) {
-            if why != SessionEnd::Expired {
-                self.end_hold(node, owner, Ending::Released);
-                continue;
-            }
-            let has_transition = self.ns.hold(node, owner).is_some_and(|hold| hold.transition_ms > 0);
-            if has_transition {
-                self.drop_requests(node, owner);
-            }
-            self.end_phase(node, owner, self.state.clock_ms);
+            self.end_hold_of_session(node, owner, why, self.state.clock_ms);
         }
         self.forget_session(session_id, why);
     }
 
+    /// Holds with a transition go into it when the session expired.
+    fn end_hold_of_session(&mut self, node: NodeId, owner: OwnerId, why: SessionEnd, since_ms: u64) {
+        if why != SessionEnd::Expired {
+            return self.end_hold(node, owner, HoldEnding::Released);
+        }
+        let has_transition = self.ns.hold(node, owner).is_some_and(|hold| hold.transition_ms > 0);
+        if has_transition {
+            self.drop_requests(node, owner);
+        }
+        self.end_phase(node, owner, since_ms);
+    }
+
+    /// The session is gone from now on, whatever it still has.
+    fn begin_to_end(&mut self, session_id: &str, why: SessionEnd) {
+        let Some((session_id, session)) = self.ns.sessions.remove_entry(session_id) else { return };
+        let number = session.facts.number;
+        self.state.next_revision();
+        self.sessions.remove(&number);
+        self.notes.ended(&self.ns.id, &session_id, number, why);
+        let since_ms = self.state.clock_ms;
+        let ending = Ending { session_id, session, why, since_ms, after_wait: None, after_path: None };
+        self.ns.ending.insert(number, ending);
+    }
+
+    /// A slice of what a session that has ended still has: first its waits in order of the queue, then its holds in order
+    /// of path, then the event that it ended. It is finished when something is left of the slice.
+    pub(super) fn end_more_of(&mut self, number: SessionNumber) {
+        for place in self.some_waits_of(number) {
+            // An upgrade may have gone with another one.
+            if self.ns.waits.contains_key(&place) {
+                self.end_wait(place, Reason::Ended);
+            }
+        }
+        let Some(ending) = self.ns.ending.get(&number) else { return };
+        let (why, since_ms) = (ending.why, ending.since_ms);
+        for (node, owner) in self.some_holds_of(number) {
+            self.end_hold_of_session(node, owner, why, since_ms);
+        }
+        if self.budget.ends == 0 || self.budget.looks == 0 {
+            return;
+        }
+        let Some(ending) = self.ns.ending.remove(&number) else { return };
+        self.tell_of_session(EventKind::SessionEnded, &ending.session_id, &ending.session.facts.process_id);
+    }
+
+    /// As many of its first waits as are left of the slice.
+    fn some_waits_of(&mut self, number: SessionNumber) -> Vec<Place> {
+        let Some(ending) = self.ns.ending.get_mut(&number).filter(|ending| ending.session.waiting > 0) else {
+            return Vec::new();
+        };
+        let mut places = Vec::new();
+        let after = ending.after_wait.map_or(Bound::Unbounded, Bound::Excluded);
+        for (place, waiting) in self.ns.waits.range((after, Bound::Unbounded)) {
+            if self.budget.ends == 0 || self.budget.looks == 0 {
+                break;
+            }
+            self.budget.looks -= 1;
+            ending.after_wait = Some(*place);
+            if self.ns.owners.name(waiting.owner).session().is_some_and(|owner| owner.number == number) {
+                self.budget.ends -= 1;
+                places.push(*place);
+            }
+        }
+        places
+    }
+
+    /// As many of its first holds that have not ended as are left of the slice. When it has few they are found from their
+    /// owners, otherwise by going through all that is held.
+    fn some_holds_of(&mut self, number: SessionNumber) -> Vec<(NodeId, OwnerId)> {
+        let Some(ending) = self.ns.ending.get(&number).filter(|_| self.budget.ends > 0) else { return Vec::new() };
+        let few = self.ns.bounds.ends_in_slice.saturating_mul(2) as u64;
+        if ending.session.holds <= few {
+            let owners: Vec<OwnerId> = ending.session.owners.iter().copied().collect();
+            let holds = self.holds_of(&owners).into_iter().map(|(_, node, owner)| (node, owner));
+            let holds = holds.filter(|(node, owner)| self.ns.hold(*node, *owner).is_some_and(|hold| hold.is_held()));
+            let holds: Vec<(NodeId, OwnerId)> = holds.take(self.budget.ends).collect();
+            self.budget.ends -= holds.len();
+            return holds;
+        }
+        let (mut found, mut reached) = (Vec::new(), None);
+        for node in self.ns.under(&Path::default(), ending.after_path.as_ref()) {
+            if self.budget.ends == 0 || self.budget.looks == 0 {
+                break;
+            }
+            self.budget.looks -= 1;
+            let is_its = |owner| self.ns.owners.name(owner).session().is_some_and(|owner| owner.number == number);
+            let holds = self.ns.tree.get(node).holds.as_slice().iter();
+            let mut its = holds.filter(|hold| hold.is_held() && is_its(hold.owner)).map(|hold| (node, hold.owner));
+            let before = found.len();
+            found.extend(its.by_ref().take(self.budget.ends));
+            self.budget.ends -= found.len() - before;
+            // What is left of one path comes next.
+            if its.next().is_none() {
+                reached = Some(node);
+            }
+        }
+        let reached = reached.map(|node| self.ns.tree.path_of(node));
+        if let Some(ending) = self.ns.ending.get_mut(&number).filter(|_| reached.is_some()) {
+            ending.after_path = reached;
+        }
+        found
+    }
+
     /// A hold outlives the requests that claimed it.
-    fn drop_requests(&mut self, node: super::tree::NodeId, owner: OwnerId) {
+    fn drop_requests(&mut self, node: NodeId, owner: OwnerId) {
         let requests = self.ns.hold(node, owner).map(|hold| hold.requests().to_vec()).unwrap_or_default();
         for request in requests {
             self.change_hold(node, owner, |hold| {

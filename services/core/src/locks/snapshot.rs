@@ -14,6 +14,7 @@ use super::hold::{Hold, Rare, Terms};
 use super::namespace::Namespace;
 use super::owner::{OwnerId, OwnerName};
 use super::queue::Place;
+use super::session_end::Ending;
 use super::sessions::{Granted, SessionFacts};
 use super::slab::Slab;
 use super::tree::{Node, NodeId, Paths};
@@ -24,7 +25,7 @@ use crate::shard_state::{ShardState, StateItem};
 use crate::types::first_limits;
 use crate::{
     AccountId, FencingToken, Incarnation, Limits, Metadata, Mode, NamespaceRef, Path, Phase, RequestId, Revision,
-    UsageTotals,
+    SessionEnd, UsageTotals,
 };
 
 /// A piece of a snapshot; written from references, read as values. Variants are only ever added at the end.
@@ -70,6 +71,20 @@ pub(super) enum Item<S> {
     Limits(Box<Limits>),
     /// Whose turn it was last to go on with what was begun and is not finished. From rules 2 on.
     Turn(AccountId),
+    /// A session of the namespace before it that has ended and not all that it has. From rules 2 on.
+    Ending(Box<EndingItem<S>>),
+    /// A granted request of such a session, by its number. From rules 2 on.
+    GrantedToEnding(u64, Box<GrantedItem<S>>),
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct EndingItem<S> {
+    pub(super) session: SessionItem<S>,
+    pub(super) why: SessionEnd,
+    pub(super) since_ms: u64,
+    /// A wait, and whether it is to change a mode.
+    pub(super) after_wait: Option<(u64, bool)>,
+    pub(super) after_path: Option<Vec<S>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -149,10 +164,21 @@ struct FrozenNamespace {
     paths: Paths,
     owners: Slab<OwnerName>,
     sessions: Vec<(Arc<str>, Arc<SessionFacts>)>,
+    ending: Vec<FrozenEnding>,
     granted: Slab<Granted>,
     waits: Vec<(Place, Arc<Waiting>)>,
     history: History,
     usage: UsageTotals,
+}
+
+#[derive(Debug)]
+struct FrozenEnding {
+    session_id: Arc<str>,
+    facts: Arc<SessionFacts>,
+    why: SessionEnd,
+    since_ms: u64,
+    after_wait: Option<Place>,
+    after_path: Option<Path>,
 }
 
 impl LocksCore {
@@ -195,6 +221,7 @@ impl Namespace {
             paths: self.tree.paths().clone(),
             owners: self.owners.names().clone(),
             sessions: sessions.collect(),
+            ending: self.ending.values().map(Ending::freeze).collect(),
             granted: self.granted.clone(),
             waits: self.waits.iter().map(|(place, waiting)| (*place, Arc::clone(waiting))).collect(),
             history: self.history.clone(),
@@ -218,6 +245,9 @@ impl FrozenNamespace {
         for (session_id, facts) in &self.sessions {
             writer.push(&Item::Session(session_item(session_id, facts)));
         }
+        for ending in &self.ending {
+            writer.push(&Item::Ending(Box::new(ending.item())));
+        }
         for node in self.held() {
             let lock = self.paths.get(node);
             writer.push(&Item::Lock { path: self.paths.segments(node), revision: lock.revision });
@@ -227,9 +257,11 @@ impl FrozenNamespace {
             }
         }
         let mut granted: Vec<&Granted> = self.granted.iter().map(|(_, granted)| granted).collect();
-        granted.sort_unstable_by_key(|granted| (&granted.session_id, &granted.request_id));
+        granted.sort_unstable_by_key(|granted| (&granted.session_id, &granted.request_id, self.number_of(granted)));
         for granted in granted {
-            writer.push(&Item::Granted(self.granted_item(granted)));
+            let (number, item) = (self.number_of(granted), self.granted_item(granted));
+            let is_ending = self.ending.binary_search_by_key(&number, |ending| ending.facts.number).is_ok();
+            writer.push(&if is_ending { Item::GrantedToEnding(number, Box::new(item)) } else { Item::Granted(item) });
             write_attempts(writer, &granted.attempts, &[]);
         }
         for (place, waiting) in &self.waits {
@@ -255,6 +287,10 @@ impl FrozenNamespace {
             token.cmp(other_token).then_with(by_path)
         });
         held.into_iter().map(|(_, node)| node).collect()
+    }
+
+    fn number_of(&self, granted: &Granted) -> u64 {
+        self.owners.get(granted.owner.0).session().map_or(0, |session| session.number)
     }
 
     fn owner_item(&self, owner: OwnerId) -> OwnerItem<&str> {
@@ -317,6 +353,31 @@ impl FrozenNamespace {
             attempt: waiting.attempts.highest(),
             ends_at_ms: waiting.ends_at_ms,
             since_ms: waiting.since_ms,
+        }
+    }
+}
+
+impl Ending {
+    fn freeze(&self) -> FrozenEnding {
+        FrozenEnding {
+            session_id: Arc::clone(&self.session_id),
+            facts: Arc::clone(&self.session.facts),
+            why: self.why,
+            since_ms: self.since_ms,
+            after_wait: self.after_wait,
+            after_path: self.after_path.clone(),
+        }
+    }
+}
+
+impl FrozenEnding {
+    fn item(&self) -> EndingItem<&str> {
+        EndingItem {
+            session: session_item(&self.session_id, &self.facts),
+            why: self.why,
+            since_ms: self.since_ms,
+            after_wait: self.after_wait.map(|place| (place.wait().0, place.is_upgrade())),
+            after_path: self.after_path.as_ref().map(segments),
         }
     }
 }

@@ -6,7 +6,7 @@ use super::LocksCore;
 use super::due::{Deadline, WaitEnd};
 use super::namespace::Namespace;
 use super::owner::OwnerId;
-use super::sessions::Named;
+use super::sessions::{Named, Session};
 use super::tree::{NodeId, ROOT};
 use super::waiting::Watch;
 use crate::Mode;
@@ -40,7 +40,7 @@ impl LocksCore {
             all.owners += namespace.owners.len();
             all.holds += namespace.holds as usize;
             all.waits += namespace.waits.len();
-            all.sessions += namespace.sessions.len();
+            all.sessions += namespace.sessions.len() + namespace.ending.len();
             all.requests += namespace.granted.len();
             all.indexed += namespace.watchers.len() + namespace.due.holds.len() + namespace.due.waits.len();
         }
@@ -68,7 +68,7 @@ impl LocksCore {
             namespace.verify_due(*slot);
             assert!(namespace.first_due.is_none_or(|first| self.due.contains(&first)));
             first_due += usize::from(namespace.first_due.is_some());
-            assert_eq!(self.busy.contains(key), namespace.behind, "whether something goes on is known");
+            assert_eq!(self.busy.contains(key), namespace.is_busy(), "whether something goes on is known");
             for (session_id, session) in &namespace.sessions {
                 assert_eq!(self.sessions.get(&session.facts.number), Some(&(*slot, session_id.clone())));
                 sessions += 1;
@@ -134,8 +134,12 @@ impl Namespace {
         self.verify_waits();
     }
 
+    fn all_sessions(&self) -> impl Iterator<Item = &Session> {
+        self.sessions.values().chain(self.ending.values().map(|ending| &ending.session))
+    }
+
     fn verify_sessions(&self) {
-        for session in self.sessions.values() {
+        for session in self.all_sessions() {
             let owners = || session.owners.iter().map(|owner| self.owners.get(*owner));
             let holds: usize = owners().map(|owner| owner.holds.len()).sum();
             let waiting: usize = owners().map(|owner| owner.waits()).sum();
@@ -150,11 +154,14 @@ impl Namespace {
     /// A snapshot takes granted requests from where they are, and a restored state finds them by their sessions.
     fn verify_granted(&self) {
         for (number, granted) in self.granted.iter() {
-            let named = self.sessions[&granted.session_id].requests.get(&granted.request_id);
+            let owner = self.owners.name(granted.owner).session().expect("only sessions name what they are granted");
+            let mut sessions = self.all_sessions().filter(|session| session.facts.number == owner.number);
+            let session = sessions.next().expect("a granted request has a session");
+            let named = session.requests.get(&granted.request_id);
             assert_eq!(named, Some(&Named::Granted(number)), "a granted request is found by its name");
             assert!(!granted.live.is_empty(), "a granted request claims something");
         }
-        let named = self.sessions.values().flat_map(|session| session.requests.values());
+        let named = self.all_sessions().flat_map(|session| session.requests.values());
         let granted = named.filter(|named| matches!(named, Named::Granted(_))).count();
         assert_eq!(granted, self.granted.len());
     }

@@ -39,12 +39,13 @@ pub(super) struct Work<'a> {
 pub(super) struct Budget {
     pub(super) ends: usize,
     pub(super) grants: usize,
+    pub(super) looks: usize,
 }
 
 impl Budget {
     /// That of one slice.
     pub(super) fn of(bounds: &Bounds) -> Self {
-        Self { ends: bounds.ends_in_slice, grants: bounds.grants_in_slice }
+        Self { ends: bounds.ends_in_slice, grants: bounds.grants_in_slice, looks: bounds.looks_in_slice }
     }
 }
 

@@ -20,6 +20,8 @@ pub struct Bounds {
     pub ends_in_slice: usize,
     /// Grants in one slice to those who wait.
     pub grants_in_slice: usize,
+    /// Paths and waiting requests that a slice looks at to find what it has to end.
+    pub looks_in_slice: usize,
     /// API keys of an account.
     pub api_keys_per_account: usize,
     /// Creations that a shard remembers so that their repeats answer as the first did.
@@ -80,13 +82,14 @@ impl Bounds {
         let (tangled_owners, tangled_claims) =
             if rules.0 >= Rules::TWO.0 { (256, 4_096) } else { (u64::MAX, u64::MAX) };
         // Before there were slices everything was done at once.
-        let (ends_in_slice, grants_in_slice) =
-            if rules.0 >= Rules::TWO.0 { (512, 256) } else { (usize::MAX, usize::MAX) };
+        let (ends_in_slice, grants_in_slice, looks_in_slice) =
+            if rules.0 >= Rules::TWO.0 { (512, 256, 4_096) } else { (usize::MAX, usize::MAX, usize::MAX) };
         Self {
             tangled_owners,
             tangled_claims,
             ends_in_slice,
             grants_in_slice,
+            looks_in_slice,
             api_keys_per_account: 1_000,
             remembered_creations: 1_000,
             remembered_changes: 10_000,
@@ -127,6 +130,7 @@ impl Bounds {
             tangled_claims: 12,
             ends_in_slice: 2,
             grants_in_slice: 2,
+            looks_in_slice: 1_000,
             api_keys_per_account: 2,
             remembered_creations: 2,
             remembered_changes: 3,

@@ -9,6 +9,7 @@ mod locks_acquire;
 mod locks_attempts;
 mod locks_deadlock;
 mod locks_end;
+mod locks_ends;
 mod locks_input;
 mod locks_limits;
 mod locks_order;

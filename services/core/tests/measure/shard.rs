@@ -51,6 +51,13 @@ impl Shard {
         self.core.advance(&Context { now_ms: self.now_ms, wall_ms: self.now_ms, rules: Rules::HIGHEST });
     }
 
+    /// Goes on until nothing is left to go on with.
+    pub(crate) fn finish(&mut self) {
+        while self.core.has_jobs() {
+            self.advance(0);
+        }
+    }
+
     pub(crate) fn apply(&mut self, command: LocksCommand) -> Answer {
         self.reply_to(&Command::Locks(command)).outcome.expect("it is not refused")
     }

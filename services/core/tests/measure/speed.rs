@@ -179,6 +179,7 @@ fn the_end_of_100_000_at_once() {
     (0..100_000).for_each(|index| shard.hold(&format!("process-{index:06}"), &[&format!("lock-{index:06}")]));
     let start = Instant::now();
     shard.advance(60_000);
+    shard.finish();
     println!("100,000 holds expire: {:?}", start.elapsed());
     assert_eq!(shard.core.footprint(), Default::default());
     for index in 0..100_000 {
@@ -189,6 +190,7 @@ fn the_end_of_100_000_at_once() {
     let ids = shard.core.session_leases().map(|lease| lease.number).collect();
     let start = Instant::now();
     shard.expire(ids);
+    shard.finish();
     println!("100,000 sessions with a hold expire: {:?}", start.elapsed());
     let start = Instant::now();
     println!("their {} effects: {:?}", shard.core.take_effects().len(), start.elapsed());
@@ -201,6 +203,7 @@ fn the_end_of_100_000_at_once() {
     let mut shard = crowd(100_000, Mode::Write);
     let start = Instant::now();
     shard.advance(600_000);
+    shard.finish();
     println!("100,000 waits and a hold end: {:?}", start.elapsed());
 }
 

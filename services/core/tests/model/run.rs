@@ -3,7 +3,7 @@
 use holdfast_core::{AcquireOutcome, Claim, Context, EventKind, Mode, Phase, Reason, RevokedReason, Rules, SessionEnd};
 
 use crate::callers::Callers;
-use crate::state::{Granted, Hold, Model, Terms, Who, not_granted};
+use crate::state::{Ending, Granted, Hold, Model, Terms, Who, not_granted};
 
 /// Who a grant is for.
 pub(crate) struct Call<'a> {
@@ -28,6 +28,10 @@ impl Model {
             && let Some(index) = self.first_grantable()
         {
             left -= 1;
+            if self.ending_of(&self.waits[index].who).is_some() {
+                self.end_wait(index, Reason::Ended);
+                continue;
+            }
             if self.waits[index].ends_at_ms.is_some_and(|at_ms| at_ms <= self.shown_ms) {
                 self.end_wait(index, Reason::TimedOut);
                 continue;
@@ -42,6 +46,7 @@ impl Model {
 
     pub(crate) fn begin_slice(&mut self) {
         self.grants_left = self.bounds.grants_in_slice;
+        self.ends_left = self.bounds.ends_in_slice;
     }
 
     pub(crate) fn grant(&mut self, who: &Who, claims: &[Claim], terms: &Terms, call: Call<'_>) -> u64 {
@@ -203,6 +208,12 @@ impl Model {
     pub(crate) fn end_session(&mut self, id: &str, why: SessionEnd) {
         let session = self.session(id).expect("it is open").clone();
         let is_its = |who: &Who| who.number == session.number;
+        let holds = self.holds.iter().filter(|hold| is_its(&hold.who)).count();
+        let things = holds + self.waits.iter().filter(|wait| is_its(&wait.who)).count();
+        if why != SessionEnd::Reset {
+            let Some(left) = self.ends_left.checked_sub(things) else { return self.begin_to_end(&session, why) };
+            self.ends_left = left;
+        }
         self.end_waits(is_its);
         match why {
             SessionEnd::Expired => {
@@ -224,15 +235,66 @@ impl Model {
         self.session_ended(&session, why);
     }
 
+    /// The session is gone, whatever it still has.
+    fn begin_to_end(&mut self, session: &crate::state::Session, why: SessionEnd) {
+        self.next_revision();
+        self.session_mut(&session.id).expect("it is open").is_open = false;
+        self.granted.retain(|granted| granted.who.number != session.number);
+        self.session_ended(session, why);
+        let (number, id, since_ms) = (session.number, session.id.clone(), self.clock_ms);
+        self.ending.push(Ending { number, id, why, since_ms });
+        self.ending.sort_by_key(|ending| ending.number);
+    }
+
+    /// A slice of what was begun and is not finished.
+    fn go_on(&mut self) {
+        self.behind = false;
+        self.run();
+        while self.ends_left > 0
+            && !self.behind
+            && let Some(ending) = self.ending.first().cloned()
+        {
+            self.end_more_of(&ending);
+            self.run();
+        }
+    }
+
+    /// First waits in order of the queue, then holds in order of path; when something is left of the slice, all has ended.
+    fn end_more_of(&mut self, ending: &Ending) {
+        while self.ends_left > 0
+            && let Some(index) = self.waits.iter().position(|wait| wait.who.number == ending.number)
+        {
+            self.ends_left -= 1;
+            self.end_wait(index, Reason::Ended);
+        }
+        let is_its = |hold: &Hold| hold.who.number == ending.number && hold.phase == Phase::Held;
+        let mut holds: Vec<Hold> = self.holds.iter().filter(|hold| is_its(hold)).cloned().collect();
+        holds.sort_by_key(|hold| (hold.path.clone(), hold.token));
+        holds.truncate(self.ends_left);
+        self.ends_left -= holds.len();
+        for gone in holds {
+            let index = self.holds.iter().position(|hold| hold.who == gone.who && hold.path == gone.path);
+            let index = index.expect("it is there");
+            match ending.why {
+                SessionEnd::Expired => self.end_phase(index, ending.since_ms),
+                _ => self.end_hold(index, EventKind::Released),
+            }
+        }
+        if self.ends_left > 0 {
+            self.next_revision();
+            let owner = holdfast_core::Owner::Session { session_id: ending.id.clone(), holder: None };
+            self.event(EventKind::SessionEnded, &Who { owner, number: ending.number }, None, vec![]);
+            self.ending.remove(0);
+        }
+    }
+
     /// Moves the clock, goes on with what was left, and ends what is due: a slice of each.
     pub(crate) fn advance(&mut self, context: &Context) {
         self.clock_ms = self.clock_ms.max(context.now_ms);
         (self.wall_ms, self.rules) = (context.wall_ms, context.rules);
         self.effects.clear();
         self.begin_slice();
-        if std::mem::take(&mut self.behind) {
-            self.run();
-        }
+        self.go_on();
         self.begin_slice();
         self.end_what_is_due();
         self.shown_ms = self.clock_ms;
@@ -240,7 +302,7 @@ impl Model {
 
     /// Ends what is due in order of time, holds before waits, and grants after each.
     fn end_what_is_due(&mut self) {
-        let mut left = self.bounds.ends_in_slice;
+        let mut left = self.ends_left;
         while left > 0 && !self.behind {
             let due = |at_ms: &u64| *at_ms <= self.clock_ms;
             let hold = self.holds.iter().filter_map(|hold| Some((hold.deadline_ms.filter(due)?, hold.token))).min();
@@ -281,7 +343,7 @@ impl Model {
 
     /// Whether there is something to go on with.
     pub(crate) fn has_jobs(&self) -> bool {
-        self.behind || self.first_deadline().is_some_and(|at_ms| at_ms <= self.clock_ms)
+        self.behind || !self.ending.is_empty() || self.first_deadline().is_some_and(|at_ms| at_ms <= self.clock_ms)
     }
 
     pub(crate) fn next_deadline(&self) -> Option<u64> {

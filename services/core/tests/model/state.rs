@@ -68,6 +68,15 @@ pub(crate) struct Session {
     pub(crate) is_open: bool,
 }
 
+/// A session that has ended and had more than a slice ends.
+#[derive(Clone, Debug)]
+pub(crate) struct Ending {
+    pub(crate) number: u64,
+    pub(crate) id: String,
+    pub(crate) why: SessionEnd,
+    pub(crate) since_ms: u64,
+}
+
 /// A granted request of a session.
 #[derive(Clone, Debug)]
 pub(crate) struct Granted {
@@ -94,6 +103,10 @@ pub(crate) struct Model {
     pub(crate) shown_ms: u64,
     /// Grants that are left of the slice.
     pub(crate) grants_left: usize,
+    /// Holds and waits that may still end.
+    pub(crate) ends_left: usize,
+    /// Sessions that have ended and not all that they have, in order of opening.
+    pub(crate) ending: Vec<Ending>,
     /// Somebody who could be granted is left for the next entry.
     pub(crate) behind: bool,
     /// In order of arrival.
@@ -151,6 +164,8 @@ impl Model {
             revision: 0,
             shown_ms: 0,
             grants_left: 0,
+            ends_left: 0,
+            ending: vec![],
             behind: false,
             holds: vec![],
             waits: vec![],
@@ -235,7 +250,9 @@ impl Model {
     }
 
     pub(crate) fn revoked(&mut self, hold: &Hold, reason: RevokedReason) {
-        if let Owner::Session { session_id, .. } = &hold.who.owner {
+        if let Owner::Session { session_id, .. } = &hold.who.owner
+            && self.ending_of(&hold.who).is_none()
+        {
             self.effects.push(Effect::Revoked {
                 namespace: self.namespace.clone(),
                 session_id: session_id.clone(),
@@ -279,10 +296,18 @@ impl Model {
 
     /// Its phase, and when that ends. What is over is so at once, though its end may come later.
     pub(crate) fn phase_of(&self, hold: &Hold) -> (Phase, Option<u64>) {
+        if let Some(ending) = self.ending_of(&hold.who).filter(|_| hold.phase == Phase::Held) {
+            let transition_ms = if ending.why == SessionEnd::Expired { hold.terms.transition_ms } else { 0 };
+            return (Phase::Transition, Some(ending.since_ms + transition_ms));
+        }
         match hold.deadline_ms.filter(|at_ms| hold.phase == Phase::Held && *at_ms <= self.shown_ms) {
             Some(at_ms) => (Phase::Transition, Some(at_ms + hold.terms.transition_ms)),
             None => (hold.phase, hold.deadline_ms),
         }
+    }
+
+    pub(crate) fn ending_of(&self, who: &Who) -> Option<&Ending> {
+        self.ending.iter().find(|ending| ending.number == who.number)
     }
 
     pub(crate) fn is_over(&self, hold: &Hold) -> bool {
