@@ -70,6 +70,12 @@ pub enum Plant {
     PanicInProposer,
     /// An entry that panics half-way counts as applied.
     PanicInApply,
+    /// A snapshot has no sessions that are ending.
+    JobLost,
+    /// A hold whose time is over counts as held until its turn to end.
+    DueHeld,
+    /// What says that a session is ending stays when it has ended.
+    MarkOutlivesJob,
 }
 
 impl Plant {
@@ -101,6 +107,9 @@ impl Plant {
         Self::PanicInDuties,
         Self::PanicInProposer,
         Self::PanicInApply,
+        Self::JobLost,
+        Self::DueHeld,
+        Self::MarkOutlivesJob,
     ];
 
     /// What it is called on a command line.
@@ -132,6 +141,9 @@ impl Plant {
             Self::PanicInDuties => "panic-in-duties",
             Self::PanicInProposer => "panic-in-proposer",
             Self::PanicInApply => "panic-in-apply",
+            Self::JobLost => "job-lost",
+            Self::DueHeld => "due-held",
+            Self::MarkOutlivesJob => "mark-outlives-job",
         }
     }
 
@@ -157,6 +169,7 @@ impl Plant {
     pub fn model_test(self) -> Option<&'static str> {
         match self {
             Self::RobbingCancel | Self::CancelByHighest => Some("ledger::nobody_is_robbed_and_nothing_is_left"),
+            Self::JobLost | Self::DueHeld | Self::MarkOutlivesJob => Some("the_engine_does_what_the_naive_model_does"),
             _ => None,
         }
     }

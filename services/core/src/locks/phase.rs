@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use holdfast_plant::{Plant, is_planted};
+
 use super::hold::Hold;
 use super::namespace::Namespace;
 use super::owner::OwnerId;
@@ -42,7 +44,7 @@ impl Namespace {
     /// Its phase, and when that ends.
     pub(super) fn phase_of(&self, hold: &Hold) -> (Phase, Option<u64>) {
         let ends_at_ms = hold.deadline_ms.map(u64::from);
-        let due_ms = ends_at_ms.filter(|ends_at_ms| *ends_at_ms <= self.now_ms.get());
+        let due_ms = ends_at_ms.filter(|at_ms| *at_ms <= self.now_ms.get() && !is_planted(Plant::DueHeld));
         let transition_ms = u64::from(hold.transition_ms);
         match (hold.phase, due_ms, self.ending_of(hold.owner)) {
             (Phase::Held, _, Some(ending)) => {

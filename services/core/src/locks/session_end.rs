@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use holdfast_plant::{Plant, is_planted};
+
 use super::LocksCore;
 use super::end::Ending as HoldEnding;
 use super::owner::OwnerId;
@@ -118,7 +120,11 @@ impl Work<'_> {
         if self.budget.ends == 0 || self.budget.looks == 0 {
             return;
         }
-        let Some(ending) = self.ns.ending.remove(&number) else { return };
+        let ending = match is_planted(Plant::MarkOutlivesJob) {
+            true => self.ns.ending.get(&number).cloned().inspect(|_| self.budget.looks = 0),
+            false => self.ns.ending.remove(&number),
+        };
+        let Some(ending) = ending else { return };
         self.tell_of_session(EventKind::SessionEnded, &ending.session_id, &ending.session.facts.process_id);
     }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use holdfast_plant::{Plant, is_planted};
 use serde::{Deserialize, Serialize};
 
 use super::LocksCore;
@@ -221,7 +222,7 @@ impl Namespace {
             paths: self.tree.paths().clone(),
             owners: self.owners.names().clone(),
             sessions: sessions.collect(),
-            ending: self.ending.values().map(Ending::freeze).collect(),
+            ending: self.ending.values().filter(|_| !is_planted(Plant::JobLost)).map(Ending::freeze).collect(),
             granted: self.granted.clone(),
             waits: self.waits.iter().map(|(place, waiting)| (*place, Arc::clone(waiting))).collect(),
             history: self.history.clone(),

@@ -203,6 +203,7 @@ fn sorted(mut effects: Vec<Effect>) -> Vec<Effect> {
 
 /// One run; in half of them each bound is met again and again, unless there are other bounds given.
 fn run(seed: u64, bounds: Option<Bounds>) {
+    planted::plant_as_told();
     let dice = &mut Dice::new(seed);
     let style = Style::new(dice);
     let is_tiny = dice.one_in(2);

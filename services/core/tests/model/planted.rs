@@ -23,6 +23,8 @@ fn failure(test: &str, fault: Option<Plant>) -> Option<String> {
     let this = std::env::current_exe().expect("it has a path");
     let mut command = Command::new(this);
     command.args(["--exact", test, "--nocapture"]).env_remove(PLANT);
+    // Enough for each of them.
+    command.env("HOLDFAST_MODEL_STEPS", "30000");
     let run = command.envs(fault.map(|fault| (PLANT, fault.name()))).output().expect("it runs");
     let text = [run.stdout, run.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
     assert!(text.contains("running 1 test"), "there is no test {test}");
