@@ -36,6 +36,19 @@ fn a_cluster_without_faults_serves() {
     finds_nothing(&Run { calm: true, ..Run::of_seed(3) });
 }
 
+/// Seeds with a hostile account, with tiny bounds and without.
+const HOSTILE: [u64; 2] = [12, 15];
+
+#[test]
+fn a_hostile_account_harms_nobody_and_without_faults_delays_nobody() {
+    for seed in HOSTILE {
+        for calm in [true, false] {
+            let text = finds_nothing(&Run { calm, ..Run::of_seed(seed) });
+            assert!(!text.contains(" attacks 0 "), "there was no hostile account: {text}");
+        }
+    }
+}
+
 #[test]
 fn some_seeds_find_nothing() {
     for seed in FIXED {

@@ -10,7 +10,7 @@ use holdfast_gateway::service::{CreateAccount, CreateApiKey, LimitsPatch, Update
 use holdfast_gateway::{ApiResult, CallContext, Code, Gateway, GatewayOptions, Service};
 use tokio::time::sleep;
 
-use crate::client::{Client, STABLE_NAMESPACES, watch};
+use crate::client::{Client, STABLE_NAMESPACES, attack, watch};
 use crate::history::{Acquiring, Answer, Op};
 use crate::host_state::HostState;
 use crate::network::SimConnector;
@@ -45,6 +45,10 @@ pub(crate) async fn run(world: Arc<World>, number: usize) -> turmoil::Result {
         }
         tokio::spawn(client.work());
     }
+    let hostile = world.hostile.lock().clone();
+    if let Some(tenant) = hostile {
+        tokio::spawn(attack(Arc::clone(&world), service.clone(), tenant, name.clone()));
+    }
     for (tenant, namespace) in world.tenants().into_iter().zip(STABLE_NAMESPACES) {
         tokio::spawn(watch(Arc::clone(&world), service.clone(), tenant, namespace, name.clone()));
     }
@@ -63,7 +67,8 @@ async fn wait_for(world: &World, stage: Stage) {
 
 /// Makes the tenants and the namespaces that stay. Nothing goes wrong yet, but leaders must be found first.
 async fn set_up(world: &Arc<World>, service: &Service) -> Result<()> {
-    for number in 0..TENANTS {
+    let hostile = usize::from(world.plan.hostile);
+    for number in 0..TENANTS + hostile {
         let tenant = loop {
             match new_tenant(world, service, number).await {
                 Ok(tenant) => break tenant,
@@ -73,10 +78,15 @@ async fn set_up(world: &Arc<World>, service: &Service) -> Result<()> {
                 }
             }
         };
-        world.tenants.lock().push(tenant);
+        if number < TENANTS {
+            world.tenants.lock().push(tenant);
+        } else {
+            *world.hostile.lock() = Some(tenant);
+        }
     }
     let mut client = Client::new(Arc::clone(world), service.clone(), "setup".to_owned()).patient();
-    for tenant in world.tenants() {
+    let attacker = world.hostile.lock().clone();
+    for tenant in world.tenants().into_iter().chain(attacker) {
         for namespace in STABLE_NAMESPACES {
             while !matches!(client.call(&tenant, namespace, Op::CreateNamespace).await, Answer::Namespace { .. }) {
                 sleep(PAUSE).await;

@@ -115,7 +115,7 @@ fn main() -> Result<ExitCode> {
 
 fn tell(report: &Report, packets: &str) {
     println!(
-        "seed {} violations {} chaos_ms {} calls {} entries {} events {} faults {} panics {} simulated_ms {} healed_ms {} digest \
+        "seed {} violations {} chaos_ms {} calls {} entries {} events {} faults {} panics {} attacks {} simulated_ms {} healed_ms {} digest \
          {} packets {packets}",
         report.seed,
         report.violations.len(),
@@ -125,6 +125,7 @@ fn tell(report: &Report, packets: &str) {
         report.events,
         report.faults,
         report.panics,
+        report.attacks,
         report.simulated.as_millis(),
         report.healed_after.as_millis(),
         report.digest,

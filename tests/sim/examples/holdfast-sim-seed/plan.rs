@@ -13,6 +13,9 @@ const SIZES: [(usize, u32); 6] = [(3, 3), (3, 3), (3, 3), (4, 3), (5, 3), (5, 5)
 /// The longest hold, wait and session of a short run.
 const SHORT_MS: u64 = 1_500;
 
+/// In one of so many runs there is a hostile account.
+const HOSTILE_OF: u32 = 4;
+
 /// One run, before it begins.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
@@ -55,6 +58,8 @@ pub(crate) struct Plan {
     pub(crate) panics: bool,
     /// Where all of them strike, when that is planted.
     pub(crate) panics_at: Option<&'static str>,
+    /// Whether there is a hostile account beside the others.
+    pub(crate) hostile: bool,
     /// Whether anything goes wrong at all.
     pub(crate) faults: bool,
     /// Nothing is asked for longer than that, if there is a shorter choice.
@@ -109,6 +114,7 @@ impl Plan {
             onlookers: (traps || rng.random_bool(0.3)).then_some(1),
             panics: false,
             panics_at: None,
+            hostile: rng_of(seed, "hostile").random_ratio(1, HOSTILE_OF),
             faults: true,
             longest_ms: u64::MAX,
             quiet: [1, 2, 4, 8][rng.random_range(0..4)],

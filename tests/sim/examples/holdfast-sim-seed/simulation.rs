@@ -54,6 +54,8 @@ pub(crate) struct Report {
     pub(crate) faults: usize,
     /// Panics that were injected and struck.
     pub(crate) panics: u64,
+    /// Attacks of a hostile account.
+    pub(crate) attacks: u64,
     /// For how long clients worked and faults happened.
     pub(crate) chaos: Duration,
     /// Simulated time that it took.
@@ -93,6 +95,7 @@ pub(crate) fn run(plan: Plan) -> Result<Report> {
         events: world.watched.watches().iter().map(|watch| watch.events.len()).sum(),
         faults: injected,
         panics: world.panics.load(Ordering::Relaxed),
+        attacks: world.attacks.load(Ordering::Relaxed),
         chaos: world.plan.chaos,
         simulated,
         healed_after: healed_after.unwrap_or_default(),

@@ -72,6 +72,9 @@ pub(crate) struct World {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) history: History,
     pub(crate) tenants: Mutex<Vec<Tenant>>,
+    /// Who attacks, if anybody does, and how often that was.
+    pub(crate) hostile: Mutex<Option<Tenant>>,
+    pub(crate) attacks: AtomicU64,
     /// How often each gateway was started.
     pub(crate) gateway_starts: Vec<AtomicU64>,
     /// Gateways that have come to serve everything after the repair.
@@ -115,6 +118,8 @@ impl World {
             ledger,
             history: History::default(),
             tenants: Mutex::default(),
+            hostile: Mutex::default(),
+            attacks: AtomicU64::new(0),
             served: Mutex::default(),
             hosts: Hosts::default(),
             watched: Watched::default(),

@@ -80,7 +80,10 @@ pub(crate) async fn below(enemy: Enemy) -> Done {
         |at: usize| lock(format!("h{at}"), format!("h{at}"), vec![read(vec!["tree".to_owned(), at.to_string()])]);
     holding.ask((0..holds).map(reader)).await?;
     holding.ask([lock("w", "w", vec![write(flat("written"))])]).await?;
-    let crowd = enemy.crowd(enemy.size(20_000, 1_000), |_| vec![read(vec![])]).await?;
+    let count = enemy.size(20_000, 1_000);
+    // A lock has 1,000 readers at most, those who wait among them.
+    let wanted = |at: usize| vec![if at < count / 20 { read(vec![]) } else { write(vec![]) }];
+    let crowd = enemy.crowd(count, wanted).await?;
     for at in 0..enemy.size(40, 10) {
         enemy.timed("a release below", holding.release([format!("h{at}")])).await?;
     }

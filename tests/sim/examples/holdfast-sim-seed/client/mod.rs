@@ -1,6 +1,7 @@
 //! A client: draws calls, makes them through a gateway's service, and writes down what it saw.
 
 mod draw;
+mod hostile;
 mod perform;
 mod session;
 mod watcher;
@@ -15,9 +16,10 @@ use tokio::time::{sleep, timeout};
 
 use crate::history::{Acquiring, Answer, Op};
 use crate::plan::rng_of;
-use crate::world::{Stage, Tenant, World};
+use crate::world::{Stage, Tenant, World, now};
 
 pub(crate) use draw::STABLE_NAMESPACES;
+pub(crate) use hostile::attack;
 pub(crate) use watcher::watch;
 
 use draw::Held;
@@ -156,6 +158,7 @@ impl Client {
         patience: Duration,
     ) -> Answer {
         let world = Arc::clone(&self.world);
+        let asked = now();
         let id = world.history.invoke(&self.name, tenant.account, namespace, op.clone());
         let answer = match timeout(patience, self.perform(tenant, namespace, op, id, limit)).await {
             // The client went away, or the door answers by itself.
@@ -174,9 +177,23 @@ impl Client {
                 code => Answer::Refused(code),
             },
         };
+        self.was_prompt(id, op, asked);
         world.history.finish(id, answer.clone(), world.ledger.lengths());
         world.note(format!("{} call {id} {} {namespace} {op:?} -> {answer:?}", self.name, tenant.account));
         answer
+    }
+}
+
+/// Without faults nobody waits longer than this for what can be answered at once, whatever others do.
+const PROMPT: Duration = Duration::from_secs(1);
+
+impl Client {
+    fn was_prompt(&self, id: usize, op: &Op, asked: Option<Duration>) {
+        let (Some(asked), Some(now), Stage::Chaos) = (asked, now(), self.world.stage()) else { return };
+        let took = now.saturating_sub(asked);
+        if !self.world.plan.faults && took > wait_of(op) + PROMPT {
+            self.world.violation(format!("[prompt] call {id} {op:?} took {took:?}, and nothing was wrong"));
+        }
     }
 }
 
