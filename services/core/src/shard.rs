@@ -263,6 +263,12 @@ impl ShardCore {
         self.locks().map_or(0, LocksCore::locks_shown)
     }
 
+    /// What a locks shard spent since the start of the process, counted in visits of paths, holds, owners, claims and
+    /// entries of lines: whatever the machine.
+    pub fn units(&self) -> u64 {
+        self.locks().map_or(0, LocksCore::units)
+    }
+
     /// The same state with things numbered otherwise in memory, which nothing that it does may depend on. For tests.
     pub fn renumbered(&self, seed: u64) -> Self {
         match self {

@@ -3,10 +3,12 @@
 use super::attempts::Attempts;
 use super::end::Call;
 use super::hold::Terms;
-use super::judge::{Asked, Standing, Verdict, Waiters};
+use super::judge::{Asked, Standing, Verdict};
 use super::queue::Place;
+use super::reach::Waiters;
 use super::shown::{bare, fitting};
-use super::waiting::{Waiting, Watch};
+use super::tree::NodeId;
+use super::waiting::{Waiting, Watch, kind_of};
 use super::work::Work;
 use crate::{
     Acquire, AcquireOutcome, Answer, Claim, Enqueued, Mode, NotGranted, Owner, Path, Reason, Refusal, Wait, WaitId,
@@ -50,7 +52,7 @@ impl Work<'_> {
             asked.place = Place::AFTER_UPGRADES;
         }
         let waits = !matches!(request.wait, Wait::No | Wait::For(0));
-        let mut waiters = Waiters::of(owner, asked.place);
+        let mut waiters = Waiters::default();
         let (index, reason) = match self.ns.judge(&asked, &mut waiters, waits) {
             Verdict::Granted => {
                 self.check_holds(&asked)?;
@@ -66,11 +68,10 @@ impl Work<'_> {
         if !waits {
             return Ok(refused(not_granted));
         }
-        if let Some(step) = self.ns.closes_cycle(&asked) {
+        self.check_may_wait(&asked)?;
+        if let Some(cycle) = self.ns.closes_cycle(&asked, self.shows) {
             not_granted.reason = Reason::Deadlock;
-            if self.shows {
-                not_granted.cycle = self.ns.cycle(owner, step);
-            }
+            not_granted.cycle = cycle;
             return Ok(refused(fitting(not_granted)));
         }
         self.check_room_to_wait(&asked)?;
@@ -107,12 +108,12 @@ impl Work<'_> {
         let wait = WaitId(self.state.revision.saturating_add(1));
         let place = Place::of(wait, upgrade);
         let owner = self.ns.make_owner(&request.owner);
-        let may_free = upgrade || self.ns.may_be_awaited(owner, place);
         let ends_at_ms = self.ends_at_ms(request.wait);
-        let nodes = claims.iter().map(|claim| self.ns.tree.make(&claim.path)).collect();
+        let nodes: Vec<NodeId> = claims.iter().map(|claim| self.ns.tree.make(&claim.path)).collect();
         let waiting = Waiting {
             owner,
             claims: claims.to_vec(),
+            kind: kind_of(nodes.iter().copied().zip(claims.iter().map(|claim| claim.mode))),
             nodes,
             terms: Terms::of(request),
             request_id: request.request_id.as_deref().map(Into::into),
@@ -125,6 +126,7 @@ impl Work<'_> {
         if let Err(refusal) = self.check_tangle(place) {
             self.ns.remove_waiting(place);
             self.ns.forget_idle(owner);
+            self.run();
             return Err(refusal);
         }
         self.state.next_revision();
@@ -132,11 +134,6 @@ impl Work<'_> {
         self.add_wait_end(place, ends_at_ms);
         self.ns.woken.insert(place);
         self.notes.set_apart(wait);
-        if may_free {
-            self.reconsider(owner);
-            // Whoever overtakes one more than before waits for less, and others may stand behind it again.
-            self.ns.waits_less = true;
-        }
         self.run();
         Ok(match self.notes.take_apart() {
             None => AcquireOutcome::Enqueued(Box::new(Enqueued { wait, attempt: request.attempt, not_granted })),

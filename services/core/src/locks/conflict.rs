@@ -6,13 +6,14 @@ use std::ops::ControlFlow;
 use super::hold::Hold;
 use super::namespace::Namespace;
 use super::owner::OwnerId;
-use super::tree::{NodeId, Spot};
+use super::tree::{Left, NodeId, Spot};
 use super::waiting::Watch;
 use crate::{Mode, Reason};
 
 impl Namespace {
     /// Why a claim can't be granted for what others hold. Costs the depth of the path.
     pub(super) fn held_by_others(&self, owner: OwnerId, mode: Mode, spot: &Spot) -> Option<Reason> {
+        self.spend(spot.line.len());
         let mut at = |node: NodeId| {
             let mut conflicting = self.conflicting_at(node, owner, mode).peekable();
             conflicting.peek()?;
@@ -28,7 +29,7 @@ impl Namespace {
     }
 
     /// Whether others' holds under the path conflict, and if so, whether one of them is not in transition.
-    fn held_below(&self, node: NodeId, owner: OwnerId, mode: Mode) -> Option<bool> {
+    pub(super) fn held_below(&self, node: NodeId, owner: OwnerId, mode: Mode) -> Option<bool> {
         let below = self.tree.below(node)?;
         let reads_count = mode == Mode::Write;
         let any = below.writes.has_others_than(owner) || (reads_count && below.reads.has_others_than(owner));
@@ -38,7 +39,7 @@ impl Namespace {
     }
 
     /// The holds at exactly this path that conflict.
-    fn conflicting_at(&self, node: NodeId, owner: OwnerId, mode: Mode) -> impl Iterator<Item = &Hold> {
+    pub(super) fn conflicting_at(&self, node: NodeId, owner: OwnerId, mode: Mode) -> impl Iterator<Item = &Hold> {
         let holds = self.tree.get(node).holds.as_slice();
         let all_read = mode == Mode::Read && holds.first().is_none_or(|hold| hold.mode == Mode::Read);
         let holds = if all_read { &[] } else { holds };
@@ -54,7 +55,9 @@ impl Namespace {
         mut look: impl FnMut(NodeId, &'a Hold) -> ControlFlow<B>,
     ) -> ControlFlow<B, bool> {
         for node in spot.node().iter().chain(spot.ancestors()) {
+            self.spend(1);
             for hold in self.conflicting_at(*node, owner, mode) {
+                self.spend(1);
                 look(*node, hold)?;
             }
         }
@@ -73,6 +76,7 @@ impl Namespace {
                 return ControlFlow::Continue(false);
             }
             searched += 1;
+            self.spend(1);
             for hold in self.conflicting_at(child, owner, mode) {
                 look(child, hold)?;
             }
@@ -83,15 +87,34 @@ impl Namespace {
         ControlFlow::Continue(true)
     }
 
-    /// One hold that keeps a claim from being granted, to be watched.
+    /// What is held that keeps a claim from being granted, to be watched.
     pub(super) fn hold_to_watch(&self, owner: OwnerId, mode: Mode, spot: &Spot) -> Option<Watch> {
-        let found = self.look_at_conflicts((owner, mode, spot), self.bounds.searches.paths, |node, hold| {
-            ControlFlow::Break(Watch::Hold(node, hold.owner))
-        });
-        match found {
-            ControlFlow::Break(watch) => Some(watch),
-            ControlFlow::Continue(true) => None,
-            ControlFlow::Continue(false) => spot.node().map(Watch::Below),
+        let above = spot.node().into_iter().chain(spot.ancestors().iter().copied());
+        let mut holds = above.filter_map(|node| Some((node, self.conflicting_at(node, owner, mode).next()?)));
+        if let Some((node, hold)) = holds.next() {
+            return Some(Watch::Hold(node, hold.owner));
+        }
+        let node = spot.node()?;
+        self.held_below(node, owner, mode).map(|_| Watch::Below(node, mode))
+    }
+
+    /// Whoever watches what is held under a path, and is let in now that less of it is, has to be looked at. The holds that
+    /// are left exclude all, or all but their only owner, or nobody.
+    pub(super) fn wake_above(&mut self, node: NodeId) {
+        let above: Vec<NodeId> = self.tree.upward(node).skip(1).collect();
+        for node in above {
+            for mode in [Mode::Read, Mode::Write] {
+                let watch = Watch::Below(node, mode);
+                match self.tree.below(node).map_or(Left::Nobody, |below| below.excluding(mode)) {
+                    Left::Nobody => self.wake(watch),
+                    Left::One(owner) => {
+                        let places = self.owners.get(owner).places();
+                        let watching = places.filter(|place| self.watchers.contains(&(watch, *place)));
+                        self.woken.extend(watching);
+                    }
+                    Left::Several => {}
+                }
+            }
         }
     }
 

@@ -28,6 +28,13 @@ impl Crowd {
         self.count == 0
     }
 
+    /// The only owner in it, if there is just one.
+    pub(super) fn only(&self) -> Option<OwnerId> {
+        let first = self.sum.checked_div(u64::from(self.count))?;
+        let owner = OwnerId(u32::try_from(first).ok()?);
+        (!self.has_others_than(owner)).then_some(owner)
+    }
+
     /// Whether anybody else is in it.
     pub(super) fn has_others_than(&self, owner: OwnerId) -> bool {
         let own = u128::from(owner.0);
@@ -48,15 +55,16 @@ mod tests {
         crowd.add(b);
         assert!(!crowd.has_others_than(b));
         assert!(crowd.has_others_than(a) && crowd.has_others_than(c));
+        assert_eq!(crowd.only(), Some(b));
         crowd.add(a);
         crowd.add(c);
-        assert!(crowd.has_others_than(b));
+        assert!(crowd.has_others_than(b) && crowd.only().is_none());
         crowd.remove(c);
         crowd.remove(a);
         assert!(!crowd.has_others_than(b));
         crowd.remove(b);
         crowd.remove(b);
-        assert!(crowd.is_empty() && crowd == Crowd::default());
+        assert!(crowd.is_empty() && crowd == Crowd::default() && crowd.only().is_none());
     }
 
     #[test]
@@ -65,6 +73,6 @@ mod tests {
         for owner in [4, 6] {
             crowd.add(OwnerId(owner));
         }
-        assert!(crowd.has_others_than(OwnerId(5)));
+        assert!(crowd.has_others_than(OwnerId(5)) && crowd.only().is_none());
     }
 }

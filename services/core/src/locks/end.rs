@@ -51,6 +51,7 @@ impl Ending {
 impl Work<'_> {
     /// Ends one hold, with a revision of its own. Whoever may move up is granted in the next run.
     pub(super) fn end_hold(&mut self, node: NodeId, owner: OwnerId, ending: Ending) {
+        self.ns.spend(1);
         let revision = self.state.next_revision();
         let phase = self.ns.hold(node, owner).map(|hold| hold.phase);
         if let (Some(Phase::Held), Some(reason)) = (phase, ending.revoked()) {

@@ -18,6 +18,7 @@ impl Work<'_> {
     /// revision for all that is new: that is their token. Without anything new, the token of the first.
     pub(super) fn grant(&mut self, owner: OwnerId, claims: &[Claim], terms: &Terms, call: Call<'_>) -> FencingToken {
         let deadline_ms = terms.ttl_ms.and_then(|ttl_ms| NonZeroU64::new(self.state.clock_ms.saturating_add(ttl_ms)));
+        self.ns.spend(claims.len());
         let request = self.begin_request(owner, claims.len(), call);
         // What a request with an id was granted is given back by that id.
         let by_id = Attempts::of(0);
@@ -72,11 +73,6 @@ impl Work<'_> {
             self.ns.granted.get_mut(request).token = token;
         }
         self.end_contradicted(owner, &nodes);
-        // Whoever waits for what is new waits from now on for all that its owner waits for.
-        let is_awaited = |(node, mode): &(NodeId, Mode)| self.ns.is_awaited(*node, *mode, owner);
-        if self.ns.owners.get(owner).waits() > 0 && new.iter().any(is_awaited) {
-            self.reconsider(owner);
-        }
         token
     }
 
@@ -118,6 +114,7 @@ impl Work<'_> {
             hold.take_terms(terms);
             hold.attach_to_upgrade(call.attempts, call.left, rules);
         });
+        self.ns.touch(owner);
         self.ns.tree.set_revision(node, token);
     }
 
@@ -130,6 +127,7 @@ impl Work<'_> {
             hold.attach_to_weaker(rules);
             token = hold.token;
         });
+        self.ns.touch(owner);
         self.ns.tree.set_revision(node, revision);
         self.tell(EventKind::Acquired, revision, owner, token, &[(node, Mode::Read)]);
         self.wake_blocked_by(node, owner);
@@ -137,12 +135,8 @@ impl Work<'_> {
 
     /// Whoever watches a hold that ended or got weaker has to be looked at.
     pub(super) fn wake_blocked_by(&mut self, node: NodeId, owner: OwnerId) {
-        // Only who waits can pass on what it is waited for.
-        self.ns.waits_less |= self.ns.owners.get(owner).waits() > 0;
         self.ns.wake(Watch::Hold(node, owner));
-        self.ns.wake(Watch::Yields);
-        let above: Vec<NodeId> = self.ns.tree.upward(node).skip(1).collect();
-        above.into_iter().for_each(|node| self.ns.wake(Watch::Below(node)));
+        self.ns.wake_above(node);
     }
 
     /// A record of a request of a session that has an id.

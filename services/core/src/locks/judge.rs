@@ -1,12 +1,11 @@
 //! What becomes of a request: granted, in the way of somebody, or never to be granted.
 
-use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::collections::BTreeSet;
 
 use super::namespace::Namespace;
 use super::owner::{NOBODY, OwnerId};
 use super::queue::Place;
-use super::reach::{Behind, Order, Step};
+use super::reach::Waiters;
 use super::tree::Spot;
 use super::waiting::Watch;
 use crate::{Claim, FencingToken, Mode, Reason};
@@ -51,32 +50,6 @@ pub(super) enum Verdict {
     Never(usize, Reason),
 }
 
-/// Who waits for the owner of a request, found out when it is first asked.
-pub(super) struct Waiters {
-    owner: OwnerId,
-    limit: Place,
-    awaited: Option<bool>,
-    behind: Option<Behind>,
-}
-
-impl Waiters {
-    pub(super) fn of(owner: OwnerId, limit: Place) -> Self {
-        Self { owner, limit, awaited: None, behind: None }
-    }
-
-    /// Whether that one waits for the owner, so that the owner overtakes it.
-    pub(super) fn include(&mut self, namespace: &Namespace, other: OwnerId) -> bool {
-        let (owner, limit) = (self.owner, self.limit);
-        if !*self.awaited.get_or_insert_with(|| namespace.may_be_awaited(owner, limit)) {
-            return false;
-        }
-        if self.behind.is_none() && !namespace.may_reach(&[other], owner, limit) {
-            return false;
-        }
-        self.behind.get_or_insert_with(|| namespace.behind(owner, limit)).contains(other)
-    }
-}
-
 impl Namespace {
     pub(super) fn standing(&self, asked: &Asked<'_>, index: usize) -> Standing {
         let claim = &asked.claims[index];
@@ -108,31 +81,20 @@ impl Namespace {
         if let Some((index, reason)) = first {
             return Verdict::Blocked(index, reason);
         }
-        match self.yields(asked) {
+        match self.yields(asked, waiters) {
             Some((index, _)) => Verdict::Blocked(index, Reason::Queued),
             None => Verdict::Granted,
         }
     }
 
-    /// Looks at a waiting request again: what it has to watch, or nothing when it can be granted.
+    /// Looks at a waiting request again: what it has to watch, or nothing when it can be granted. Who stands before it in
+    /// the queue is watched rather than a hold, so that the end of a hold wakes the head of the queue and not all of it.
     pub(super) fn look_again(&self, place: Place) -> Option<Watch> {
         let asked = self.asked_by(place);
-        let mut waiters = Waiters::of(asked.owner, place);
-        let quick = !self.may_be_awaited(asked.owner, place);
-        waiters.awaited = Some(!quick);
-        // Who stands before it in the queue is watched rather than a hold, so that the end of a hold wakes the head of
-        // the queue and not all of it.
-        if quick && let Some(before) = self.not_overtaken(&asked, &mut waiters) {
-            return Some(Watch::Wait(before));
-        }
-        if let Some(watch) = self.hold_in_the_way(&asked) {
-            let before = (!quick).then(|| self.surely_not_overtaken(&asked)).flatten();
-            return Some(before.map_or(watch, Watch::Wait));
-        }
-        if let Some(before) = self.not_overtaken(&asked, &mut waiters) {
-            return Some(Watch::Wait(before));
-        }
-        self.yields(&asked).map(|_| Watch::Yields)
+        let mut waiters = Waiters::default();
+        let before = (0..asked.claims.len()).filter_map(|index| self.last_before(&asked, &mut waiters, index)).max();
+        let watch = before.map(Watch::Wait).or_else(|| self.hold_in_the_way(&asked));
+        watch.or_else(|| self.yields(&asked, &mut waiters).map(|(_, place)| Watch::Wait(place)))
     }
 
     pub(super) fn asked_by(&self, place: Place) -> Asked<'_> {
@@ -176,49 +138,53 @@ impl Namespace {
             Standing::Extends => None,
             Standing::Changes if claim.mode == Mode::Read => None,
             Standing::Changes => self.held_by_others(asked.owner, claim.mode, spot),
-            _ => self.held_by_others(asked.owner, claim.mode, spot).or_else(|| {
-                let before =
-                    self.before(asked, waiters, index, |namespace, waiters, other| !waiters.include(namespace, other));
-                before.map(|_| Reason::Queued)
-            }),
+            _ => self
+                .held_by_others(asked.owner, claim.mode, spot)
+                .or_else(|| self.last_before(asked, waiters, index).map(|_| Reason::Queued)),
         }
     }
 
-    /// The last request before this one, of those for which `counts`, that a claim may be behind.
-    fn before(
-        &self,
-        asked: &Asked<'_>,
-        waiters: &mut Waiters,
-        index: usize,
-        counts: impl Fn(&Self, &mut Waiters, OwnerId) -> bool,
-    ) -> Option<Place> {
+    /// The last request before this one that a claim may not overtake.
+    fn last_before(&self, asked: &Asked<'_>, waiters: &mut Waiters, index: usize) -> Option<Place> {
         let (claim, spot) = (&asked.claims[index], &asked.spots[index]);
         if self.standing(asked, index) != Standing::New || self.is_covered(asked.owner, claim.mode, spot) {
             return None;
         }
+        self.spend(spot.line.len());
         let lines = self.tree.lines(spot.line.iter().copied(), spot.node(), claim.mode);
-        let last = lines.filter_map(|(_, line)| {
-            let mut before = line.range(..asked.place).rev().filter(|(_, entry)| entry.owner != asked.owner);
-            before.find(|(_, entry)| counts(self, waiters, entry.owner)).map(|(place, _)| *place)
+        let lines = lines.filter(|(_, line)| line.first_key_value().is_some_and(|(first, _)| *first < asked.place));
+        let last = lines.filter_map(|(key, line)| match waiters.of(self, asked) {
+            Some((closure, number)) => closure.last_in_the_way(self, (key, line), number, asked.place),
+            None => {
+                let mut before = line.range(..asked.place).rev().filter(|(_, entry)| entry.owner != asked.owner);
+                before.next().map(|(place, _)| *place)
+            }
         });
         last.max()
     }
 
-    /// The last request before this one that it may not overtake.
-    fn not_overtaken(&self, asked: &Asked<'_>, waiters: &mut Waiters) -> Option<Place> {
-        let indexes = 0..asked.claims.len();
-        let before = indexes.filter_map(|index| {
-            self.before(asked, waiters, index, |namespace, waiters, other| !waiters.include(namespace, other))
-        });
-        before.max()
-    }
-
-    /// Like `not_overtaken`, as far as it can be told by a short search.
-    fn surely_not_overtaken(&self, asked: &Asked<'_>) -> Option<Place> {
-        let mut waiters = Waiters::of(asked.owner, asked.place);
-        let indexes = 0..asked.claims.len();
-        let nearest = indexes.filter_map(|index| self.before(asked, &mut waiters, index, |_, _, _| true)).max()?;
-        (!self.may_reach(&[self.waiting(nearest).owner], asked.owner, asked.place)).then_some(nearest)
+    /// The first requests before this one that a claim may not overtake, at most `max` and in order.
+    pub(super) fn first_before(
+        &self,
+        asked: &Asked<'_>,
+        waiters: &mut Waiters,
+        index: usize,
+        max: usize,
+    ) -> BTreeSet<Place> {
+        let (claim, spot) = (&asked.claims[index], &asked.spots[index]);
+        let mut found = BTreeSet::new();
+        for (key, line) in self.tree.lines(spot.line.iter().copied(), spot.node(), claim.mode) {
+            match waiters.of(self, asked) {
+                Some((closure, number)) => {
+                    found.extend(closure.first_in_the_way(self, (key, line), number, (asked.place, max)));
+                }
+                None => {
+                    let before = line.range(..asked.place).filter(|(_, entry)| entry.owner != asked.owner);
+                    found.extend(before.take(max).map(|(place, _)| *place));
+                }
+            }
+        }
+        found.into_iter().take(max).collect()
     }
 
     fn hold_in_the_way(&self, asked: &Asked<'_>) -> Option<Watch> {
@@ -237,66 +203,31 @@ impl Namespace {
 
     /// A request behind this one that must go first, and the claim it is about: its owner is waited for by this owner
     /// because of another request, so that neither could go on if this one were granted.
-    pub(super) fn yields(&self, asked: &Asked<'_>) -> Option<(usize, Place)> {
-        if asked.owner == NOBODY || self.owners.get(asked.owner).waits() <= usize::from(asked.is_waiting) {
+    pub(super) fn yields(&self, asked: &Asked<'_>, waiters: &mut Waiters) -> Option<(usize, Place)> {
+        let waits = |owner| self.owners.get(owner).waits() > usize::from(asked.is_waiting);
+        if asked.owner == NOBODY || asked.place == Place::LAST || !waits(asked.owner) {
             return None;
         }
-        // Found out when somebody is behind this one at all.
-        let mut ahead = None;
-        for (index, claim) in asked.claims.iter().enumerate() {
-            let spot = &asked.spots[index];
-            let counts = match self.standing(asked, index) {
+        let (closure, number) = waiters.of(self, asked)?;
+        // Before it waits, its owner may wait for others too that stand behind its place.
+        let others = (!asked.is_waiting).then(|| closure.others_ahead(self, number));
+        let indexes = (0..asked.claims.len()).filter(|index| {
+            let (claim, spot) = (&asked.claims[*index], &asked.spots[*index]);
+            match self.standing(asked, *index) {
                 Standing::New => !self.is_covered(asked.owner, claim.mode, spot),
                 Standing::Changes => claim.mode == Mode::Write,
                 _ => false,
-            };
-            let lines = self.tree.lines(spot.line.iter().copied(), spot.node(), claim.mode).filter(|_| counts);
-            let behind = lines.flat_map(|(_, line)| line.range(asked.place..));
-            let others = behind.filter(|(_, entry)| entry.owner != asked.owner);
-            let mut others: BTreeMap<Place, OwnerId> = others.map(|(place, entry)| (*place, entry.owner)).collect();
-            if others.is_empty() {
-                continue;
             }
-            let ahead = ahead.get_or_insert_with(|| self.ahead_of([asked.owner], usize::MAX));
-            others.retain(|_, other| ahead.as_ref().is_none_or(|ahead| ahead.contains(other)));
-            let mut first = others.into_iter();
-            let first = first.find(|(_, other)| self.behind(*other, Place::LAST).contains(asked.owner));
-            if let Some((place, _)) = first {
-                return Some((index, place));
-            }
-        }
-        None
-    }
-
-    /// The first hold in the way whose owner waits, directly or through others, for the owner of the request: waiting
-    /// for it would close a cycle. Only holds count. A place in the queue closes none: of a circle of waits that goes
-    /// through one, whoever stands there overtakes, since the one before it waits for it.
-    pub(super) fn closes_cycle(&self, asked: &Asked<'_>) -> Option<Step> {
-        if !self.may_be_awaited(asked.owner, Place::LAST) {
-            return None;
-        }
-        let claims = || asked.claims.iter().zip(&asked.spots);
-        let max = self.bounds.searches.holds_in_the_way;
-        let mut some = Vec::new();
-        let few = claims().try_for_each(|(claim, spot)| {
-            let all = self.look_at_conflicts((asked.owner, claim.mode, spot), max, |_, hold| {
-                some.push(hold.owner);
-                if some.len() > max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            });
-            if all == ControlFlow::Continue(true) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
-        if few.is_continue() && !self.may_reach(&some, asked.owner, Place::LAST) {
-            return None;
-        }
-        let behind = self.behind_by_holds(asked.owner, Order::Any);
-        claims().find_map(|(claim, spot)| {
-            let conflict = self.look_at_conflicts((asked.owner, claim.mode, spot), usize::MAX, |node, hold| {
-                if !behind.contains(hold.owner) {
-                    return ControlFlow::Continue(());
-                }
-                ControlFlow::Break(Step { to: hold.owner, node, waiting: false })
+        let mut yields = indexes.filter_map(|index| {
+            let (claim, spot) = (&asked.claims[index], &asked.spots[index]);
+            let lines = self.tree.lines(spot.line.iter().copied(), spot.node(), claim.mode);
+            let first = lines.flat_map(|(key, line)| {
+                let other = others.as_ref().and_then(|others| others.first_in((closure, self), line, asked.place));
+                closure.first_ahead(key, number, asked.place).into_iter().chain(other)
             });
-            conflict.break_value()
-        })
+            Some((index, first.min()?))
+        });
+        yields.next()
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::closure::Closure;
 use super::due::{Due, FirstDue};
 use super::history::History;
 use super::hold::Hold;
@@ -13,8 +14,9 @@ use super::session_end::Ending;
 use super::sessions::{Granted, Named, Session};
 use super::slab::Slab;
 use super::tree::{NodeId, Tree};
-use super::waiting::{Waiting, Watch};
-use crate::{Bounds, Claim, Limits, Mode, NamespaceRef, Owner, SessionNumber, UsageTotals};
+use super::units::Units;
+use super::waiting::{Kind, Waiting, Watch, kind_of};
+use crate::{Bounds, Claim, Limits, NamespaceRef, Owner, SessionNumber, UsageTotals};
 
 /// One incarnation of a namespace, from its open to its purge.
 #[derive(Clone, Debug)]
@@ -44,12 +46,16 @@ pub(super) struct Namespace {
     /// The shard's clock as others know it: that of the last entry while an entry ends what is due. Not part of the state;
     /// it is set whenever somebody looks.
     pub(super) now_ms: NowMs,
-    /// Requests that overtake one before them.
-    pub(super) overtaking: BTreeSet<Place>,
+    /// The waiting requests with the same claims.
+    pub(super) kinds: BTreeMap<Kind, BTreeSet<Place>>,
     /// All owners that wait and are waited for, and some that wait.
     pub(super) tangled: BTreeSet<OwnerId>,
-    /// Somebody waits for less than when these were last looked at; false between commands.
-    pub(super) waits_less: bool,
+    /// Owners that wait and hold something, and how much they hold together.
+    pub(super) waiting_holders: BTreeSet<OwnerId>,
+    pub(super) holds_of_waiting: u64,
+    /// Who waits for whom, as it was found out last, and whether it may have changed since.
+    pub(super) closure: Arc<Closure>,
+    pub(super) is_stale: bool,
     pub(super) sessions: BTreeMap<Arc<str>, Session>,
     /// Sessions that have ended and had more than a slice ends.
     pub(super) ending: BTreeMap<SessionNumber, Ending>,
@@ -59,6 +65,8 @@ pub(super) struct Namespace {
     pub(super) examined: u64,
     /// How many locks were shown in answers to commands, likewise.
     pub(super) shown: u64,
+    /// What was looked at and done since the start of the process. Not part of the state.
+    pub(super) units: Units,
     /// What was done here, and the most that there was at once.
     pub(super) usage: UsageTotals,
 }
@@ -80,15 +88,19 @@ impl Namespace {
             due: Due::default(),
             first_due: None,
             now_ms: NowMs::default(),
-            overtaking: BTreeSet::new(),
+            kinds: BTreeMap::new(),
             tangled: BTreeSet::new(),
-            waits_less: false,
+            waiting_holders: BTreeSet::new(),
+            holds_of_waiting: 0,
+            closure: Arc::default(),
+            is_stale: false,
             sessions: BTreeMap::new(),
             ending: BTreeMap::new(),
             granted: Slab::default(),
             history: History::default(),
             examined: 0,
             shown: 0,
+            units: Units::default(),
             usage: UsageTotals::default(),
         }
     }
@@ -165,7 +177,14 @@ impl Namespace {
         if let Some(session) = self.session_mut(hold.owner) {
             session.holds += 1;
         }
-        self.owners.get_mut(hold.owner).holds.insert(node);
+        let owner = hold.owner;
+        let record = self.owners.get_mut(owner);
+        record.holds.insert(node);
+        if record.waits() > 0 {
+            self.waiting_holders.insert(owner);
+            self.holds_of_waiting += 1;
+        }
+        self.touch(owner);
         self.tree.add_hold(node, hold);
         self.holds += 1;
         self.usage.peak_holds = self.usage.peak_holds.max(self.holds);
@@ -176,7 +195,15 @@ impl Namespace {
         if let Some(session) = self.session_mut(owner) {
             session.holds -= 1;
         }
-        self.owners.get_mut(owner).holds.remove(node);
+        let record = self.owners.get_mut(owner);
+        record.holds.remove(node);
+        if record.waits() > 0 {
+            self.holds_of_waiting -= 1;
+            if record.holds.len() == 0 {
+                self.waiting_holders.remove(&owner);
+            }
+        }
+        self.touch(owner);
         self.holds -= 1;
         self.tree.remove_hold(node, owner)
     }
@@ -189,8 +216,21 @@ impl Namespace {
         Arc::make_mut(self.waits.get_mut(&place).expect("places are kept only while somebody waits there"))
     }
 
+    /// Counts what is looked at or done.
+    pub(super) fn spend(&self, units: usize) {
+        self.units.spend(units);
+    }
+
+    /// What an owner holds or awaits changes.
+    pub(super) fn touch(&mut self, owner: OwnerId) {
+        self.is_stale |= self.tangled.contains(&owner);
+    }
+
     /// Puts a request into the queue, watching nothing yet.
-    pub(super) fn add_waiting(&mut self, place: Place, waiting: Waiting) {
+    pub(super) fn add_waiting(&mut self, place: Place, mut waiting: Waiting) {
+        self.touch(waiting.owner);
+        // Whoever comes last changes nothing for those before it.
+        self.is_stale |= self.waits.last_key_value().is_some_and(|(last, _)| *last > place);
         let session = self.session_mut(waiting.owner);
         // Names of a session are kept with the session.
         let is_named_there = session.is_some() && waiting.request_id.is_some();
@@ -198,7 +238,15 @@ impl Namespace {
             session.waiting += 1;
             session.requests.extend(waiting.request_id.clone().map(|name| (name, Named::Waiting(place))));
         }
-        let awaits = self.owners.get_mut(waiting.owner).awaits.get_or_insert_default();
+        let record = self.owners.get_mut(waiting.owner);
+        if record.waits() == 0 && record.holds.len() > 0 {
+            self.waiting_holders.insert(waiting.owner);
+            self.holds_of_waiting += record.holds.len() as u64;
+        }
+        if let Some((kind, _)) = self.kinds.get_key_value(&waiting.kind) {
+            waiting.kind = Arc::clone(kind);
+        }
+        let awaits = record.awaits.get_or_insert_default();
         awaits.places.insert(place);
         for (node, claim) in waiting.nodes.iter().zip(&waiting.claims) {
             awaits.claims.insert((*node, place));
@@ -206,6 +254,12 @@ impl Namespace {
         }
         if !is_named_there {
             awaits.by_key.insert(waiting.key(), place);
+        }
+        let places = self.kinds.entry(Arc::clone(&waiting.kind)).or_default();
+        let first = places.first().copied();
+        places.insert(place);
+        if first.is_none_or(|first| place < first) {
+            self.mark_kind(&waiting.kind, first, Some(place));
         }
         self.claims_waiting += waiting.claims.len() as u64;
         self.watchers.insert((waiting.watch, place));
@@ -223,7 +277,9 @@ impl Namespace {
         let waiting = self.waits.remove(&place).expect("places are kept only while somebody waits there");
         self.watchers.remove(&(waiting.watch, place));
         self.woken.remove(&place);
-        self.overtaking.remove(&place);
+        self.touch(waiting.owner);
+        self.is_stale |= self.closure.turns_at(&waiting.kind, place);
+        self.forget_kind(&waiting.kind, place);
         self.claims_waiting -= waiting.claims.len() as u64;
         let session = self.session_mut(waiting.owner);
         let is_named_there = session.is_some() && waiting.request_id.is_some();
@@ -245,11 +301,36 @@ impl Namespace {
         if awaits.places.is_empty() {
             record.awaits = None;
             self.tangled.remove(&waiting.owner);
+            if self.waiting_holders.remove(&waiting.owner) {
+                self.holds_of_waiting -= record.holds.len() as u64;
+            }
         }
         for (node, claim) in waiting.nodes.iter().zip(&waiting.claims) {
             self.tree.remove_claim(*node, claim.mode, place);
         }
         Arc::unwrap_or_clone(waiting)
+    }
+
+    fn forget_kind(&mut self, kind: &Kind, place: Place) {
+        let Some(places) = self.kinds.get_mut(kind) else { return };
+        let was_first = places.first() == Some(&place);
+        places.remove(&place);
+        let next = places.first().copied();
+        if next.is_none() {
+            self.kinds.remove(kind);
+        }
+        if was_first {
+            self.mark_kind(kind, Some(place), next);
+        }
+    }
+
+    /// Another request is the first of its kind, in each line where it is.
+    fn mark_kind(&mut self, kind: &Kind, before: Option<Place>, after: Option<Place>) {
+        for (node, mode) in kind.iter() {
+            for (place, is_first) in before.map(|place| (place, false)).into_iter().chain(after.map(|it| (it, true))) {
+                self.tree.mark_kind(*node, *mode, place, is_first);
+            }
+        }
     }
 
     pub(super) fn set_watch(&mut self, place: Place, watch: Watch) {
@@ -261,7 +342,9 @@ impl Namespace {
     /// Whoever watches that has to be looked at.
     pub(super) fn wake(&mut self, watch: Watch) {
         let watching = self.watchers.range((watch, Place::FIRST)..=(watch, Place::LAST));
+        let before = self.woken.len();
         self.woken.extend(watching.map(|(_, place)| *place));
+        self.spend(self.woken.len() - before);
     }
 
     /// The waiting request that a repeat is about.
@@ -276,7 +359,7 @@ impl Namespace {
     /// What finds a request without a name, if all its paths are known.
     pub(super) fn claims_key(&self, claims: &[Claim]) -> Option<WaitKey> {
         let nodes = claims.iter().map(|claim| Some((self.tree.find(&claim.path)?, claim.mode)));
-        Some(key_of(nodes.collect::<Option<Vec<_>>>()?))
+        Some(WaitKey::Claims(kind_of(nodes.collect::<Option<Vec<_>>>()?.into_iter())))
     }
 }
 
@@ -284,14 +367,9 @@ impl Waiting {
     fn key(&self) -> WaitKey {
         match &self.request_id {
             Some(request_id) => WaitKey::Named(request_id.clone()),
-            None => key_of(self.nodes.iter().copied().zip(self.claims.iter().map(|claim| claim.mode)).collect()),
+            None => WaitKey::Claims(Arc::clone(&self.kind)),
         }
     }
-}
-
-fn key_of(mut nodes: Vec<(NodeId, Mode)>) -> WaitKey {
-    nodes.sort_unstable();
-    WaitKey::Claims(nodes.into_boxed_slice())
 }
 
 fn session_id_of(owner: &Owner) -> &str {

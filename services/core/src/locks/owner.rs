@@ -7,7 +7,8 @@ use std::sync::Arc;
 use super::queue::Place;
 use super::slab::Slab;
 use super::tree::NodeId;
-use crate::{Mode, Owner, SessionNumber};
+use super::waiting::Kind;
+use crate::{Owner, SessionNumber};
 
 /// Names an owner that holds or awaits something in a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,8 +63,8 @@ pub(super) struct Awaits {
 pub(super) enum WaitKey {
     /// By its name, for a process; names of a session are kept with the session.
     Named(Box<str>),
-    /// By its claims, in order of node.
-    Claims(Box<[(NodeId, Mode)]>),
+    /// By its claims.
+    Claims(Kind),
 }
 
 /// Where an owner holds.

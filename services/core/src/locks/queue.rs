@@ -1,6 +1,7 @@
 //! Waiting claims, by where they are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 
 use super::owner::OwnerId;
 use crate::{Mode, WaitId};
@@ -34,7 +35,32 @@ impl Place {
 }
 
 /// The claims of one mode in one place, or under it.
-pub(super) type Line = BTreeMap<Place, Entry>;
+#[derive(Clone, Debug, Default)]
+pub(super) struct Line {
+    entries: BTreeMap<Place, Entry>,
+    /// The first request of each kind: of the same claims.
+    kinds: BTreeSet<Place>,
+}
+
+impl Line {
+    /// The first requests of each kind, as far as they are before that place.
+    pub(super) fn kinds(&self, before: Place) -> impl Iterator<Item = Place> {
+        self.kinds.range(..before).copied()
+    }
+
+    /// Whether the request is the first of its kind.
+    pub(super) fn is_first(&self, place: Place) -> bool {
+        self.kinds.contains(&place)
+    }
+}
+
+impl Deref for Line {
+    type Target = BTreeMap<Place, Entry>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.entries
+    }
+}
 
 /// One request in a line.
 #[derive(Clone, Debug)]
@@ -67,16 +93,26 @@ impl Lines {
     }
 
     pub(super) fn add(&mut self, mode: Mode, place: Place, owner: OwnerId) {
-        self.of_mut(mode).entry(place).or_insert(Entry { owner, claims: 0 }).claims += 1;
+        self.of_mut(mode).entries.entry(place).or_insert(Entry { owner, claims: 0 }).claims += 1;
     }
 
     pub(super) fn remove(&mut self, mode: Mode, place: Place) {
         let line = self.of_mut(mode);
-        let entry = line.get_mut(&place).expect("a waiting claim is in its lines");
+        let entry = line.entries.get_mut(&place).expect("a waiting claim is in its lines");
         entry.claims -= 1;
         if entry.claims == 0 {
-            line.remove(&place);
+            line.entries.remove(&place);
         }
+    }
+
+    /// Whether the request is the first of its kind.
+    pub(super) fn mark(&mut self, mode: Mode, place: Place, is_first: bool) {
+        let kinds = &mut self.of_mut(mode).kinds;
+        if is_first {
+            kinds.insert(place)
+        } else {
+            kinds.remove(&place)
+        };
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -1,6 +1,8 @@
 //! Limits for new things. What exists is never harmed: it may always be extended and released.
 
 use super::judge::{Asked, Standing};
+use super::owner::NOBODY;
+use super::tree::Spot;
 use super::work::Work;
 use crate::{Claim, Mode, Refusal};
 
@@ -14,7 +16,51 @@ impl Work<'_> {
         }
         self.check_claims(asked.claims)?;
         self.check_count(new.len())?;
+        if asked.owner != NOBODY && self.ns.owners.get(asked.owner).waits() > 0 {
+            self.check_holds_of_waiting(asked, new.len())?;
+        }
         new.into_iter().try_for_each(|index| self.check_readers(asked, index))
+    }
+
+    /// Whether an owner may wait, and for that: who waits must not hold so much that it takes long to see who waits for whom.
+    pub(super) fn check_may_wait(&self, asked: &Asked<'_>) -> Result<(), Refusal> {
+        let bounds = &self.ns.bounds;
+        if asked.owner != NOBODY && self.ns.owners.get(asked.owner).waits() as u64 >= bounds.waiting_of_owner {
+            return Err(exceeded(
+                "the number of waiting requests of an owner",
+                bounds.waiting_of_owner,
+                "wait for fewer locks at once, or give each thread a holder",
+            ));
+        }
+        self.check_holds_of_waiting(asked, asked.claims.len())?;
+        let is_above = |(claim, spot): (&Claim, &Spot)| {
+            spot.node().is_some_and(|node| self.ns.held_below(node, asked.owner, claim.mode).is_some())
+        };
+        if self.ns.holds_of_waiting > bounds.holds_of_waiting && asked.claims.iter().zip(&asked.spots).any(is_above) {
+            return Err(exceeded(
+                "the number of holds of owners that wait, when a request waits above holds",
+                bounds.holds_of_waiting,
+                "wait for the paths that are needed rather than for one above them",
+            ));
+        }
+        Ok(())
+    }
+
+    /// What an owner that waits holds, and what it waits for, is limited together.
+    fn check_holds_of_waiting(&self, asked: &Asked<'_>, more: usize) -> Result<(), Refusal> {
+        let max = self.ns.bounds.holds_of_waiting_owner;
+        let own = match asked.owner {
+            NOBODY => 0,
+            owner => self.ns.owners.get(owner).holds.len() + self.ns.owners.get(owner).claims(),
+        };
+        if own.saturating_add(more) as u64 <= max {
+            return Ok(());
+        }
+        Err(exceeded(
+            "the number of holds and waiting claims of an owner that waits",
+            max,
+            "release before you wait, or give each thread a holder",
+        ))
     }
 
     /// Room in the queue. Claims count when they are enqueued, so that nothing is in the way when they are granted.

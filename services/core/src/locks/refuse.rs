@@ -1,13 +1,12 @@
 //! Saying why a request is not granted, and by whom.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-use super::judge::{Asked, Standing, Waiters};
+use super::judge::{Asked, Standing};
 use super::namespace::Namespace;
-use super::owner::OwnerId;
 use super::queue::Place;
-use super::reach::{Order, Step};
-use crate::{Blocker, CycleStep, NotGranted, Reason};
+use super::reach::Waiters;
+use crate::{Blocker, NotGranted, Reason};
 
 impl Namespace {
     /// What to say of a request of which the claim of that index fails.
@@ -41,18 +40,15 @@ impl Namespace {
     /// Who waits in the way of a claim, in order of the queue: those before it that it may not overtake; or, when there
     /// are none, who must go first from behind it.
     fn places_in_the_way(&self, asked: &Asked<'_>, waiters: &mut Waiters, index: usize) -> Vec<Place> {
-        let (claim, spot) = (&asked.claims[index], &asked.spots[index]);
-        let mut found: BTreeMap<Place, OwnerId> = BTreeMap::new();
-        for (_, line) in self.tree.lines(spot.line.iter().copied(), spot.node(), claim.mode) {
-            let before = line.range(..asked.place).filter(|(_, entry)| entry.owner != asked.owner);
-            let before = before.filter(|(_, entry)| !waiters.include(self, entry.owner));
-            found.extend(before.take(self.bounds.blockers_shown).map(|(place, entry)| (*place, entry.owner)));
+        let max = self.bounds.blockers_shown;
+        let found = match self.standing(asked, index) {
+            Standing::Changes => BTreeSet::new(),
+            _ => self.first_before(asked, waiters, index, max),
+        };
+        if found.is_empty() {
+            return self.yields(asked, waiters).map(|(_, place)| place).into_iter().collect();
         }
-        let changes = self.standing(asked, index) == Standing::Changes;
-        if changes || found.is_empty() {
-            return self.yields(asked).map(|(_, place)| place).into_iter().collect();
-        }
-        found.into_keys().take(self.bounds.blockers_shown).collect()
+        found.into_iter().collect()
     }
 
     /// How many requests with a claim on the path of the failing claim wait before the request.
@@ -65,28 +61,5 @@ impl Namespace {
             place => line.range(..place).take(max).count(),
         };
         (before(&queue.here.reads) + before(&queue.here.writes)).min(max) as u64
-    }
-
-    /// Who waits for whom, from the first one that the request would wait for back to its own owner.
-    pub(super) fn cycle(&self, owner: OwnerId, first: Step) -> Vec<CycleStep> {
-        let behind = self.behind_by_holds(owner, Order::Paths);
-        let mut cycle = vec![self.cycle_step(first)];
-        let mut at = first.to;
-        while at != owner && cycle.len() < self.bounds.cycle_shown {
-            let Some(step) = behind.owners.get(&at) else { break };
-            cycle.push(self.cycle_step(*step));
-            at = step.to;
-        }
-        cycle
-    }
-
-    fn cycle_step(&self, step: Step) -> CycleStep {
-        let owner = self.owners.name(step.to);
-        CycleStep {
-            owner: owner.to_owner(),
-            process_id: owner.process_id().to_owned(),
-            path: self.tree.path_of(step.node),
-            waiting: step.waiting,
-        }
     }
 }

@@ -3,10 +3,11 @@
 use super::acquire::refused;
 use super::attempts::Attempts;
 use super::hold::Terms;
-use super::judge::{Verdict, Waiters};
+use super::judge::Verdict;
 use super::namespace::Namespace;
 use super::owner::{NOBODY, WaitKey};
 use super::queue::Place;
+use super::reach::Waiters;
 use super::sessions::Named;
 use super::shown::{bare, fitting};
 use super::tree::NodeId;
@@ -138,7 +139,7 @@ impl Namespace {
     /// waiting is said only when somebody is to see it.
     pub(super) fn standing_in_queue(&self, place: Place, shows: bool) -> (NotGranted, bool) {
         let asked = self.asked_by(place);
-        let mut waiters = Waiters::of(asked.owner, place);
+        let mut waiters = Waiters::default();
         let (index, reason) = match self.judge(&asked, &mut waiters, false) {
             Verdict::Blocked(index, reason) | Verdict::Never(index, reason) => (index, reason),
             Verdict::Granted => {

@@ -13,7 +13,7 @@ use super::session_end::Ending;
 use super::sessions::{Granted, Named, Session, SessionFacts};
 use super::snapshot::{EndingItem, GrantedItem, HoldItem, Item, OwnerItem, SessionItem, WaitItem};
 use super::tree::NodeId;
-use super::waiting::{Waiting, Watch};
+use super::waiting::{Waiting, Watch, kind_of};
 use super::{LocksCore, NamespaceKey};
 use crate::chunks;
 use crate::codec::DecodeError;
@@ -266,6 +266,7 @@ impl Restoring {
             place,
             Waiting {
                 owner,
+                kind: kind_of(nodes.iter().copied().zip(claims.iter().map(|claim| claim.mode))),
                 claims,
                 nodes,
                 terms: item.terms,
@@ -335,6 +336,7 @@ impl Restoring {
             ensure(!namespace.tree.is_bare(node), "a lock has no holds")?;
         }
         namespace.note_all_tangled();
+        namespace.refresh();
         let places: Vec<Place> = namespace.waits.keys().copied().collect();
         for place in places {
             let ending = namespace.ending_of(namespace.waiting(place).owner);
@@ -343,9 +345,6 @@ impl Restoring {
             match namespace.look_again(place) {
                 Some(watch) => namespace.set_watch(place, watch),
                 None => drop(namespace.woken.insert(place)),
-            }
-            if namespace.overtakes(place) {
-                namespace.overtaking.insert(place);
             }
         }
         // Somebody who waits could have been granted as the snapshot was taken: the next entry does.

@@ -17,9 +17,10 @@ impl Work<'_> {
         let mut grants = if self.ns.behind { 0 } else { self.budget.grants };
         let may_grant = grants;
         loop {
-            self.look_at_overtaking();
+            self.ns.refresh();
             let Some(place) = self.ns.woken.first().copied() else { break };
             self.ns.examined += 1;
+            self.ns.spend(1);
             match self.ns.look_again(place) {
                 Some(watch) => {
                     self.ns.woken.remove(&place);
@@ -68,7 +69,6 @@ impl Work<'_> {
             outcome: Err(reason),
         };
         self.notes.settled(&self.ns.id, settled);
-        self.ns.waits_less = true;
         self.ns.forget_idle(waiting.owner);
     }
 
@@ -76,7 +76,6 @@ impl Work<'_> {
         let waiting = self.ns.remove_waiting(place);
         self.drop_wait_end(place, waiting.ends_at_ms);
         self.ns.wake(Watch::Wait(place));
-        self.ns.wake(Watch::Yields);
         waiting
     }
 }

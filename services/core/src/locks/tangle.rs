@@ -6,11 +6,11 @@
 //! the queue, and so is a grant that would. Whatever else happens only makes it less: who stood behind a claim that is
 //! granted waits for the hold from then on. So whatever was let in can be answered exactly ever after.
 //!
-//! Both numbers follow from the state alone, whatever led to it. Found out are they only when they may be too high, among
-//! those that were ever seen to be tangled since they began to wait.
+//! The numbers follow from the state alone, whatever led to it. Found out are they only when they may be too high, among
+//! those that were ever seen to be tangled since they began to wait. Besides, requests of others between these may be of
+//! so many kinds that it takes long to find out who waits for whom; then nobody joins who makes it longer.
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::judge::{Asked, Standing};
@@ -29,16 +29,28 @@ pub(super) struct Tangle {
     pub(super) owners: u64,
     /// Their awaited holds and their waiting claims.
     pub(super) claims: u64,
+    /// All their holds and their waiting claims.
+    pub(super) holds: u64,
+}
+
+/// What an owner gets more.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct More {
+    awaited: u64,
+    holds: u64,
 }
 
 impl Tangle {
     fn add(&mut self, other: Self) {
         self.owners += other.owners;
         self.claims += other.claims;
+        self.holds += other.holds;
     }
 
     fn fits(self, bounds: &Bounds) -> bool {
-        self.owners <= bounds.tangled_owners && self.claims <= bounds.tangled_claims
+        self.owners <= bounds.tangled_owners
+            && self.claims <= bounds.tangled_claims
+            && self.holds <= bounds.tangled_holds
     }
 
     /// Refuses what raised it above a limit. What was let in before there were any may be above them already.
@@ -51,6 +63,10 @@ impl Tangle {
             let what = "the number of claims of owners that wait and are waited for";
             return Err(exceeded(what, bounds.tangled_claims, HINT));
         }
+        if self.holds > bounds.tangled_holds.max(before.holds) {
+            let what = "the number of holds of owners that wait and are waited for";
+            return Err(exceeded(what, bounds.tangled_holds, HINT));
+        }
         Ok(())
     }
 }
@@ -59,11 +75,20 @@ impl Work<'_> {
     /// Whether what a request that just joined the queue adds to the tangle is too much.
     pub(super) fn check_tangle(&mut self, place: Place) -> Result<(), Refusal> {
         let bounds = Arc::clone(&self.ns.bounds);
-        if !self.ns.note_tangled(place) || self.ns.most_tangled().fits(&bounds) {
-            return Ok(());
+        self.ns.note_tangled(place);
+        if !self.ns.most_tangled().fits(&bounds) {
+            let after = self.ns.tangle();
+            if !after.fits(&bounds) {
+                after.check(self.ns.tangle_without(place), &bounds)?;
+            }
         }
-        let after = self.ns.tangle();
-        if after.fits(&bounds) { Ok(()) } else { after.check(self.ns.tangle_without(place), &bounds) }
+        let before = self.ns.closure.visits;
+        self.ns.refresh();
+        if self.ns.closure.visits > bounds.tangle_visits.max(before) {
+            let what = "the number of steps to find out who waits for whom";
+            return Err(exceeded(what, bounds.tangle_visits, HINT));
+        }
+        Ok(())
     }
 
     /// Whether what an owner that waits is granted at once adds too much: others may wait for what is new.
@@ -84,70 +109,79 @@ impl Work<'_> {
             let node = spot.node().filter(|node| ns.hold(*node, owner).is_some());
             is_awaited && !node.is_some_and(|node| ns.is_awaited(node, Mode::Read, owner))
         };
-        let more = (0..asked.claims.len()).filter(is_new).filter(is_awaited).count() as u64;
-        if more == 0 {
+        let is_hold = |index: &usize| ns.standing(asked, *index) == Standing::New;
+        let indexes = 0..asked.claims.len();
+        let more = More {
+            awaited: indexes.clone().filter(is_new).filter(is_awaited).count() as u64,
+            holds: indexes.filter(is_hold).count() as u64,
+        };
+        if more.awaited == 0 && (more.holds == 0 || !self.ns.tangled.contains(&owner)) {
             return Ok(());
         }
-        self.ns.tangled.insert(owner);
+        let is_new = self.ns.tangled.insert(owner);
+        let refused = self.check_more(owner, more);
+        if refused.is_err() && is_new {
+            self.ns.tangled.remove(&owner);
+        } else if is_new {
+            self.ns.is_stale = true;
+        }
+        refused
+    }
+
+    fn check_more(&mut self, owner: OwnerId, more: More) -> Result<(), Refusal> {
         let most = self.ns.most_tangled();
-        if (Tangle { claims: most.claims + more, ..most }).fits(&self.ns.bounds) {
+        let (claims, holds) = (most.claims + more.awaited, most.holds + more.holds);
+        if (Tangle { claims, holds, ..most }).fits(&self.ns.bounds) {
             return Ok(());
         }
-        let (before, own) = (self.ns.tangle(), self.ns.tangle_of(owner, None, 0));
+        let (before, own) = (self.ns.tangle(), self.ns.tangle_of(owner, None, More::default()));
         let with_more = self.ns.tangle_of(owner, None, more);
         let after = Tangle {
             owners: before.owners - own.owners + with_more.owners,
             claims: before.claims - own.claims + with_more.claims,
+            holds: before.holds - own.holds + with_more.holds,
         };
-        after.check(before, &self.ns.bounds)?;
         self.ns.tangled.insert(owner);
-        Ok(())
+        after.check(before, &self.ns.bounds)
     }
 }
 
 impl Namespace {
-    /// Notes who may be tangled by a request that just joined the queue. Whether anybody is.
-    fn note_tangled(&mut self, place: Place) -> bool {
+    /// Notes that an owner may be tangled.
+    fn note(&mut self, owner: OwnerId) {
+        self.is_stale |= self.tangled.insert(owner);
+    }
+
+    /// Notes who is tangled by a request that just joined the queue.
+    fn note_tangled(&mut self, place: Place) {
         let waiting = self.waiting(place);
         let mut found: BTreeSet<OwnerId> = BTreeSet::new();
-        let record = self.owners.get(waiting.owner);
-        if record.waits() > 1 || record.holds.len() > 0 {
+        if self.owners.get(waiting.owner).waits() > 1 || self.has_awaited_hold(waiting.owner) {
             found.insert(waiting.owner);
         }
-        let max = self.bounds.searches.holds_in_the_way;
-        let mut left = max;
-        let is_few = waiting.nodes.iter().zip(&waiting.claims).all(|(node, claim)| {
+        for (node, claim) in waiting.nodes.iter().zip(&waiting.claims) {
             let spot = self.tree.spot_of(*node);
-            let all = self.look_at_conflicts((waiting.owner, claim.mode, &spot), max, |_, hold| {
-                if self.owners.get(hold.owner).waits() > 0 {
-                    found.insert(hold.owner);
-                }
-                left = left.saturating_sub(1);
-                if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            });
-            all == ControlFlow::Continue(true)
-        });
-        if !is_few {
-            let holds = |owner: &OwnerId| self.owners.get(*owner).holds.len() > 0;
-            found.extend(self.waits.values().map(|waiting| waiting.owner).filter(holds));
+            let holders = self.waiting_holders_in_the_way((waiting.owner, claim.mode, &spot));
+            found.extend(holders.into_iter().map(|(owner, _)| owner));
         }
-        let is_any = !found.is_empty();
-        self.tangled.extend(found);
-        is_any
+        found.into_iter().for_each(|owner| self.note(owner));
     }
 
     /// Notes after a restore who may be tangled.
     pub(super) fn note_all_tangled(&mut self) {
         let may_be = |owner: &OwnerId| self.owners.get(*owner).waits() > 1 || self.owners.get(*owner).holds.len() > 0;
         self.tangled = self.waits.values().map(|waiting| waiting.owner).filter(may_be).collect();
+        self.is_stale = true;
     }
 
     /// No fewer than are tangled, without a look at what is awaited.
     fn most_tangled(&self) -> Tangle {
         let mut most = Tangle::default();
         for owner in &self.tangled {
+            self.spend(1);
             let record = self.owners.get(*owner);
-            most.add(Tangle { owners: 1, claims: (record.holds.len() + record.claims()) as u64 });
+            let claims = (record.holds.len() + record.claims()) as u64;
+            most.add(Tangle { owners: 1, claims, holds: claims });
         }
         most
     }
@@ -155,7 +189,7 @@ impl Namespace {
     /// How many are tangled.
     fn tangle(&mut self) -> Tangle {
         let of: Vec<(OwnerId, Tangle)> =
-            self.tangled.iter().map(|owner| (*owner, self.tangle_of(*owner, None, 0))).collect();
+            self.tangled.iter().map(|owner| (*owner, self.tangle_of(*owner, None, More::default()))).collect();
         let mut tangle = Tangle::default();
         for (owner, of) in of {
             if of.owners == 0 {
@@ -169,13 +203,14 @@ impl Namespace {
     /// How many were tangled before a request joined.
     fn tangle_without(&self, place: Place) -> Tangle {
         let mut tangle = Tangle::default();
-        self.tangled.iter().for_each(|owner| tangle.add(self.tangle_of(*owner, Some(place), 0)));
+        self.tangled.iter().for_each(|owner| tangle.add(self.tangle_of(*owner, Some(place), More::default())));
         tangle
     }
 
     /// What one owner has part in it; as if a request did not wait, and as if so many holds more were awaited.
-    pub(super) fn tangle_of(&self, owner: OwnerId, without: Option<Place>, more: u64) -> Tangle {
+    pub(super) fn tangle_of(&self, owner: OwnerId, without: Option<Place>, more: More) -> Tangle {
         let record = self.owners.get(owner);
+        self.spend(1 + record.holds.len());
         let waits = |place: &Place| Some(*place) != without;
         let requests = record.places().filter(waits);
         let (requests, claims) = requests.fold((0, 0), |(requests, claims), place| {
@@ -189,7 +224,10 @@ impl Namespace {
             let mut lines = self.lines_of(node, hold.mode);
             lines.any(|(_, line)| line.iter().any(|(place, entry)| entry.owner != owner && waits(place)))
         };
-        let awaited = record.holds.iter().filter(|node| is_awaited(*node)).count() as u64 + more;
-        if requests < 2 && awaited == 0 { Tangle::default() } else { Tangle { owners: 1, claims: awaited + claims } }
+        let awaited = record.holds.iter().filter(|node| is_awaited(*node)).count() as u64 + more.awaited;
+        if requests < 2 && awaited == 0 {
+            return Tangle::default();
+        }
+        Tangle { owners: 1, claims: awaited + claims, holds: record.holds.len() as u64 + more.holds + claims }
     }
 }

@@ -41,6 +41,9 @@ struct Side {
     queue: Queue,
 }
 
+/// Names a line: 0 and 1 are the reads and the writes of a path itself, 2 and 3 those under it.
+pub(super) type LineKey = (NodeId, u8);
+
 /// What is held under a path, in any phase and in the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Below {
@@ -48,6 +51,32 @@ pub(super) struct Below {
     pub(super) writes: Crowd,
     pub(super) reads_held: Crowd,
     pub(super) writes_held: Crowd,
+}
+
+/// Whose holds exclude a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    Nobody,
+    One(OwnerId),
+    Several,
+}
+
+impl Below {
+    /// Whose holds exclude a claim of that mode above them.
+    pub(super) fn excluding(&self, mode: Mode) -> Left {
+        let of = |crowd: &Crowd| match crowd.only() {
+            _ if crowd.is_empty() => Left::Nobody,
+            Some(owner) => Left::One(owner),
+            None => Left::Several,
+        };
+        match (of(&self.writes), of(&self.reads)) {
+            (writes, _) if mode == Mode::Read => writes,
+            (writes, Left::Nobody) => writes,
+            (Left::Nobody, reads) => reads,
+            (writes, reads) if writes == reads => writes,
+            _ => Left::Several,
+        }
+    }
 }
 
 /// A path as far as the tree has it: the root first, and whether the last is the path itself.
@@ -325,6 +354,38 @@ impl Tree {
         self.prune(node);
     }
 
+    /// Notes whether a request with that claim is the first of its kind.
+    pub(super) fn mark_kind(&mut self, node: NodeId, mode: Mode, place: Place, is_first: bool) {
+        self.side_mut(node).queue.here.mark(mode, place, is_first);
+        let mut at = node;
+        while at != ROOT {
+            at = self.get(at).parent;
+            self.side_mut(at).queue.beneath.mark(mode, place, is_first);
+        }
+    }
+
+    /// The line of that key, if somebody waits at its path or under it.
+    pub(super) fn line(&self, (node, kind): LineKey) -> Option<&Line> {
+        let queue = self.queue(node)?;
+        let lines = if kind < 2 { &queue.here } else { &queue.beneath };
+        Some(if kind % 2 == 0 { &lines.reads } else { &lines.writes })
+    }
+
+    /// The keys of the lines in which a claim of that mode is.
+    pub(super) fn own_lines(&self, node: NodeId, mode: Mode) -> impl Iterator<Item = LineKey> {
+        let number = u8::from(mode == Mode::Write);
+        std::iter::once((node, number)).chain(self.upward(node).skip(1).map(move |at| (at, 2 + number)))
+    }
+
+    /// The keys of the lines that conflict with a claim of that mode.
+    pub(super) fn conflicting_lines(&self, node: NodeId, mode: Mode) -> impl Iterator<Item = LineKey> {
+        let lines = self.upward(node).map(|at| (at, 0)).chain([(node, 2)]);
+        lines.flat_map(move |(at, kind)| {
+            let reads = (mode == Mode::Write).then_some((at, kind));
+            std::iter::once((at, kind + 1)).chain(reads)
+        })
+    }
+
     /// The lines of waiting claims that conflict with a claim or a hold of that mode there: at its ancestors, at the
     /// path itself, and, if the tree has it, under it. Each line comes with a key of its own.
     pub(super) fn lines<'a>(
@@ -332,7 +393,7 @@ impl Tree {
         line: impl Iterator<Item = NodeId> + 'a,
         exact: Option<NodeId>,
         mode: Mode,
-    ) -> impl Iterator<Item = ((NodeId, u8), &'a Line)> {
+    ) -> impl Iterator<Item = (LineKey, &'a Line)> {
         let here = line.filter_map(|node| Some((node, 0, &self.queue(node)?.here)));
         let beneath = exact.into_iter().filter_map(|node| Some((node, 2, &self.queue(node)?.beneath)));
         here.chain(beneath).flat_map(move |(node, kind, lines)| {

@@ -3,9 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::LocksCore;
+use super::bits::Bits;
+use super::closure::Closure;
 use super::due::{Deadline, WaitEnd};
 use super::namespace::Namespace;
 use super::owner::OwnerId;
+use super::queue::Place;
 use super::sessions::{Named, Session};
 use super::tree::{NodeId, ROOT};
 use super::waiting::Watch;
@@ -56,6 +59,11 @@ impl LocksCore {
     /// How many waiting requests were looked at to see whether they can be granted, since the start of the process.
     pub fn requests_examined(&self) -> u64 {
         self.slots.values().map(|slot| self.namespaces.get(*slot).examined).sum()
+    }
+
+    /// What was spent since the start of the process, counted in visits of paths, holds, owners, claims and entries.
+    pub fn units(&self) -> u64 {
+        self.slots.values().map(|slot| self.namespaces.get(*slot).units.get()).sum()
     }
 
     /// Panics when something that is counted or indexed does not agree with what it is of.
@@ -188,12 +196,7 @@ impl Namespace {
 
     fn verify_waits(&self) {
         assert_eq!(self.watchers.len(), self.waits.len());
-        assert!(!self.waits_less, "who waits for less was looked at");
-        let overtaking = self.waits.keys().filter(|place| self.overtakes(**place)).copied();
-        assert_eq!(self.overtaking, overtaking.collect(), "who overtakes whom is known");
-        for (owner, _) in self.owners.iter().filter(|(owner, _)| self.tangle_of(*owner, None, 0).owners > 0) {
-            assert!(self.tangled.contains(&owner), "whoever waits and is waited for is known");
-        }
+        self.verify_closure();
         assert!(self.tangled.iter().all(|owner| self.owners.get(*owner).waits() > 0), "only who waits is tangled");
         let claims: usize = self.waits.values().map(|waiting| waiting.claims.len()).sum();
         assert_eq!(self.claims_waiting, claims as u64);
@@ -206,11 +209,42 @@ impl Namespace {
             match waiting.watch {
                 Watch::Unknown => panic!("everybody who waits watches something"),
                 Watch::Hold(node, owner) => assert!(self.hold(node, owner).is_some()),
-                Watch::Wait(before) => assert!(before < *place && self.waits.contains_key(&before)),
-                Watch::Below(_) | Watch::Yields => {}
+                Watch::Wait(other) => assert!(self.stands_behind(*place, other)),
+                Watch::Below(node, mode) => assert!(self.held_below(node, waiting.owner, mode).is_some()),
             }
             for (node, claim) in waiting.nodes.iter().zip(&waiting.claims) {
                 assert_eq!(self.tree.find(&claim.path), Some(*node));
+            }
+        }
+    }
+
+    /// Who waits for whom is as it is found out anew, and so are those who matter to it.
+    fn verify_closure(&self) {
+        assert!(!self.is_stale, "who waits for whom is known");
+        let (kept, anew) = (&self.closure, Closure::of(self));
+        for (owner, number) in &anew.owners {
+            let names = |closure: &Closure, bits: &Bits| -> BTreeSet<OwnerId> {
+                closure.owners.iter().filter(|(_, number)| bits.contains(**number)).map(|(owner, _)| *owner).collect()
+            };
+            let before = kept.number(*owner).map(|number| names(kept, &kept.ahead[number]));
+            assert_eq!(before, Some(names(&anew, &anew.ahead[*number])), "who waits for whom is kept");
+        }
+        for (owner, record) in self.owners.iter().filter(|(_, record)| record.waits() > 0) {
+            let is_tangled = record.waits() > 1 || self.has_awaited_hold(owner);
+            assert!(!is_tangled || self.tangled.contains(&owner), "whoever waits and is waited for is known");
+            assert_eq!(record.holds.len() > 0, self.waiting_holders.contains(&owner));
+        }
+        let holds: usize = self.waiting_holders.iter().map(|owner| self.owners.get(*owner).holds.len()).sum();
+        assert_eq!(self.holds_of_waiting, holds as u64);
+        let places: BTreeSet<Place> = self.kinds.values().flatten().copied().collect();
+        assert!(places.iter().eq(self.waits.keys()), "every request is of a kind");
+        for (place, waiting) in &self.waits {
+            let is_first = self.kinds[&waiting.kind].first() == Some(place);
+            for (node, claim) in waiting.nodes.iter().zip(&waiting.claims) {
+                for key in self.tree.own_lines(*node, claim.mode) {
+                    let line = self.tree.line(key).expect("it has the claim");
+                    assert_eq!(line.is_first(*place), is_first, "the first of each kind is known");
+                }
             }
         }
     }

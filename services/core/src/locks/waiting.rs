@@ -1,5 +1,7 @@
 //! A request that waits, and what it watches.
 
+use std::sync::Arc;
+
 use super::attempts::Attempts;
 use super::hold::Terms;
 use super::namespace::Namespace;
@@ -7,6 +9,9 @@ use super::owner::OwnerId;
 use super::queue::Place;
 use super::tree::NodeId;
 use crate::{Claim, Mode};
+
+/// What a request claims, in order of the number of the path. Requests of one kind share it.
+pub(super) type Kind = Arc<[(NodeId, Mode)]>;
 
 /// A request in the queue.
 #[derive(Clone, Debug)]
@@ -16,6 +21,7 @@ pub(super) struct Waiting {
     pub(super) claims: Vec<Claim>,
     /// The path of each claim in the tree.
     pub(super) nodes: Vec<NodeId>,
+    pub(super) kind: Kind,
     pub(super) terms: Terms,
     pub(super) request_id: Option<Box<str>>,
     /// The calls that wait there.
@@ -34,15 +40,11 @@ impl Namespace {
     }
 }
 
-impl Waiting {
-    /// Whether two requests of different owners could not both be granted.
-    pub(super) fn conflicts_with(&self, other: &Self) -> bool {
-        let conflict = |one: &Claim, other: &Claim| {
-            (one.mode == Mode::Write || other.mode == Mode::Write)
-                && (one.path.is_prefix_of(&other.path) || other.path.is_prefix_of(&one.path))
-        };
-        self.claims.iter().any(|one| other.claims.iter().any(|other| conflict(one, other)))
-    }
+/// What requests with these claims have in common.
+pub(super) fn kind_of(claims: impl Iterator<Item = (NodeId, Mode)>) -> Kind {
+    let mut claims: Vec<(NodeId, Mode)> = claims.collect();
+    claims.sort_unstable();
+    claims.into()
 }
 
 /// One thing that keeps a request waiting. While it lasts, and nothing changes who waits for whom, the request can't be
@@ -53,10 +55,9 @@ pub(super) enum Watch {
     Unknown,
     /// That owner's hold.
     Hold(NodeId, OwnerId),
-    /// Some hold under that path: there are too many in between to say which.
-    Below(NodeId),
-    /// A request before it.
+    /// The holds under that path that exclude a claim of that mode: it is woken when none is left, or only the own ones.
+    Below(NodeId, Mode),
+    /// A request that has to go first: one before it that it may not overtake, or one behind it, of an owner that its own
+    /// waits for already.
     Wait(Place),
-    /// A request behind it, of an owner that its own waits for already: whatever ends may free it.
-    Yields,
 }

@@ -15,6 +15,16 @@ pub struct Bounds {
     pub tangled_owners: u64,
     /// The holds of these that others wait for, and the claims that they wait for, together.
     pub tangled_claims: u64,
+    /// All holds of these and the claims that they wait for, together.
+    pub tangled_holds: u64,
+    /// Steps that it takes to find out who waits for whom, beyond which nobody joins the queue who makes them more.
+    pub tangle_visits: u64,
+    /// Waiting requests of one owner.
+    pub waiting_of_owner: u64,
+    /// Holds and waiting claims of an owner that waits. Who holds more may ask, but not wait, and overtakes nobody.
+    pub holds_of_waiting_owner: u64,
+    /// Holds of all owners that wait, beyond which no request joins the queue that is above others' holds.
+    pub holds_of_waiting: u64,
     /// Holds and waits that end in one slice of something long: an entry begins with a slice of what was begun and is not
     /// finished, and one of what is due; each of its commands does as much at once, and leaves the rest.
     pub ends_in_slice: usize,
@@ -49,47 +59,31 @@ pub struct Bounds {
     pub queue_position_shown: u64,
     /// Paths under a claim that are searched for blockers to be named.
     pub paths_searched_for_blockers: usize,
-    /// How far short searches go.
-    pub searches: ShortSearches,
     /// A fault that tests plant: beyond so many steps whoever may wait is taken to wait. No rules have it.
     pub search_falls_back_after: Option<u64>,
-}
-
-/// How far searches go before another, longer way is taken to the same answer. What is found never depends on them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ShortSearches {
-    /// Those who wait for an owner are few when they are found in so many steps.
-    pub few_steps: usize,
-    /// An owner with more holds than this is taken to be awaited without a look.
-    pub holds_of_one: usize,
-    /// So many blockers are followed before the search goes the other way.
-    pub blockers: usize,
-    /// So many requests behind those who wait for an owner are looked at before those that it waits for.
-    pub later: usize,
-    /// Beyond so many earlier requests in a line it is asked first who waits for the owner.
-    pub earlier: usize,
-    /// So many paths are searched for one hold to be watched.
-    pub paths: usize,
-    /// So many holds in the way of a request are looked at one by one.
-    pub holds_in_the_way: usize,
 }
 
 impl Bounds {
     /// Those of the rules.
     pub const fn of(rules: Rules) -> Self {
         // What was let in before there was a limit stays in.
-        let (tangled_owners, tangled_claims) =
-            if rules.0 >= Rules::TWO.0 { (256, 4_096) } else { (u64::MAX, u64::MAX) };
+        const fn since_two(rules: Rules, max: u64) -> u64 {
+            if rules.0 >= Rules::TWO.0 { max } else { u64::MAX }
+        }
         // Before there were slices everything was done at once.
         let (ends_in_slice, grants_in_slice, looks_in_slice) =
             if rules.0 >= Rules::TWO.0 { (512, 256, 4_096) } else { (usize::MAX, usize::MAX, usize::MAX) };
         Self {
-            tangled_owners,
-            tangled_claims,
             ends_in_slice,
             grants_in_slice,
             looks_in_slice,
+            tangled_owners: since_two(rules, 256),
+            tangled_claims: since_two(rules, 4_096),
+            tangled_holds: since_two(rules, 16_384),
+            tangle_visits: since_two(rules, 16_384),
+            waiting_of_owner: since_two(rules, 1_000),
+            holds_of_waiting_owner: since_two(rules, 1_024),
+            holds_of_waiting: since_two(rules, 16_384),
             api_keys_per_account: 1_000,
             remembered_creations: 1_000,
             remembered_changes: 10_000,
@@ -103,15 +97,6 @@ impl Bounds {
             locks_shown: 64,
             queue_position_shown: 10_000,
             paths_searched_for_blockers: 1_000,
-            searches: ShortSearches {
-                few_steps: 256,
-                holds_of_one: 64,
-                blockers: 2_000,
-                later: 256,
-                earlier: 64,
-                paths: 1_000,
-                holds_in_the_way: 1_000,
-            },
             search_falls_back_after: None,
         }
     }
@@ -128,6 +113,11 @@ impl Bounds {
         Self {
             tangled_owners: 3,
             tangled_claims: 12,
+            tangled_holds: 14,
+            tangle_visits: u64::MAX,
+            waiting_of_owner: 3,
+            holds_of_waiting_owner: 8,
+            holds_of_waiting: 6,
             ends_in_slice: 2,
             grants_in_slice: 2,
             looks_in_slice: 1_000,
@@ -144,15 +134,6 @@ impl Bounds {
             locks_shown: 1,
             queue_position_shown: 1,
             paths_searched_for_blockers: 1_000,
-            searches: ShortSearches {
-                few_steps: 3,
-                holds_of_one: 1,
-                blockers: 2,
-                later: 1,
-                earlier: 1,
-                paths: 1,
-                holds_in_the_way: 1,
-            },
             search_falls_back_after: None,
         }
     }

@@ -136,7 +136,9 @@ fn a_second_request_of_an_owner_counts_and_one_of_many_claims_counts_as_many() {
 /// What it holds already is awaited, so all that it holds under that is.
 #[test]
 fn a_grant_to_somebody_who_waits_is_refused_when_it_adds_too_much() {
-    let mut shard = limited();
+    let (holds_of_waiting_owner, tangled_holds) = (u64::MAX, u64::MAX);
+    let bounds = Bounds { holds_of_waiting_owner, tangled_holds, ..Bounds::of(Rules::TWO) };
+    let mut shard = Shard::within(bounds);
     shard.granted(asks("h", &[write("h")]));
     shard.granted(asks("t", &[write("t")]));
     shard.queued(waits("t", &[write("h")]), Reason::Held);

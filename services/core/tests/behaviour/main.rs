@@ -7,6 +7,7 @@ mod golden;
 mod later_limits;
 mod locks_acquire;
 mod locks_attempts;
+mod locks_cost;
 mod locks_deadlock;
 mod locks_end;
 mod locks_ends;

@@ -20,14 +20,32 @@ fn path(segments: &[&str]) -> Path {
     Path(segments.iter().map(|segment| (*segment).to_owned()).collect())
 }
 
+pub(crate) const LONG: Wait = Wait::For(600_000);
+
+/// A path of segments between slashes; the empty text is the root.
+pub(crate) fn at(text: &str) -> Path {
+    Path(text.split('/').filter(|segment| !segment.is_empty()).map(str::to_owned).collect())
+}
+
 /// Those of the rules, with as many owners as wait and are waited for as there may be otherwise.
 fn bounds() -> Bounds {
-    Bounds { tangled_owners: u64::MAX, tangled_claims: u64::MAX, ..Bounds::of(Rules::HIGHEST) }
+    let max = u64::MAX;
+    Bounds {
+        tangled_owners: max,
+        tangled_claims: max,
+        tangled_holds: max,
+        tangle_visits: max,
+        ..Bounds::of(Rules::HIGHEST)
+    }
 }
 
 impl Shard {
     pub(crate) fn new() -> Self {
-        let mut shard = Self { core: ShardCore::with_bounds(Application::Locks, "locks_00", bounds()), now_ms: 1_000 };
+        Self::within(bounds())
+    }
+
+    pub(crate) fn within(bounds: Bounds) -> Self {
+        let mut shard = Self { core: ShardCore::with_bounds(Application::Locks, "locks_00", bounds), now_ms: 1_000 };
         let limits = Limits {
             max_waiting_per_namespace: 1_000_000,
             max_waiting_per_lock: 1_000_000,
@@ -101,6 +119,15 @@ impl Shard {
             Answer::Acquired { outcome, .. } => outcome,
             other => panic!("not an answer to an acquire: {other:?}"),
         }
+    }
+
+    pub(crate) fn claims(&mut self, owner: &str, claims: Vec<Claim>, wait: Wait) -> AcquireOutcome {
+        let owner = Owner::Process(owner.to_owned());
+        self.ask(Acquire { claims, wait, ..Self::request(owner, &[], Mode::Write) })
+    }
+
+    pub(crate) fn granted(&mut self, owner: &str, claims: Vec<Claim>) {
+        assert!(self.claims(owner, claims, Wait::No).fencing_token().is_some());
     }
 
     pub(crate) fn acquire(&mut self, owner: &str, segments: &[&str], wait: Wait) -> AcquireOutcome {

@@ -3,12 +3,10 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use holdfast_core::{Answer, Mode, Query, Wait};
+use holdfast_core::{Answer, Mode, Query};
 
 use crate::alone;
-use crate::shard::{Shard, namespace};
-
-const LONG: Wait = Wait::For(600_000);
+use crate::shard::{LONG, Shard, namespace};
 
 /// A lock with so many that wait for it, the holder first.
 fn crowd(waiting: u64, mode: Mode) -> Shard {

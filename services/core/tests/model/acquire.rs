@@ -210,6 +210,7 @@ impl Model {
         if !waits {
             return Ok(refused(reason, blockers));
         }
+        self.check_may_wait(who, claims)?;
         // Of a circle that goes through a place in the queue, whoever stands there overtakes.
         let by_holds = self.waits_for_holds();
         let closes_cycle = |claim: &Claim| {

@@ -85,7 +85,10 @@ impl Model {
         }
         let conflicting = self.waits.iter().filter(|wait| wait.conflicts(asked.who, claim));
         let before = conflicting.filter(|wait| wait.place() < asked.place && !is_upgrade);
-        before.filter(|wait| !reaches(graph, &wait.who, asked.who)).collect()
+        // Who holds too much to wait overtakes nobody.
+        let waits = self.waits.iter().any(|wait| wait.who == *asked.who);
+        let overtakes = waits || self.holds_of(asked.who) as u64 <= self.bounds.holds_of_waiting_owner;
+        before.filter(|wait| !overtakes || !reaches(graph, &wait.who, asked.who)).collect()
     }
 
     pub(crate) fn waits_to_yield_to(&self, asked: &Asked<'_>, claim: &Claim, graph: &Graph) -> Vec<&Wait> {

@@ -5,8 +5,8 @@ use holdfast_core::{Claim, Mode, Path, Refusal};
 use crate::callers::Callers;
 use crate::state::{Hold, Model, Who};
 
-/// Owners that wait and are waited for; their awaited holds and their waiting claims.
-pub(crate) type Tangle = (u64, u64);
+/// Owners that wait and are waited for; their awaited holds and their waiting claims; all their holds and these.
+pub(crate) type Tangle = (u64, u64, u64);
 
 pub(crate) fn quota(what: &str) -> Refusal {
     Refusal::QuotaExceeded { what: what.into(), max: 0, hint: String::new() }
@@ -19,6 +19,9 @@ impl Model {
             return Ok(());
         }
         self.check_counts(new.len(), claims)?;
+        if self.waits.iter().any(|wait| wait.who == *who) {
+            self.check_holds_of_waiting(who, new.len())?;
+        }
         new.into_iter().try_for_each(|claim| self.check_readers(claim))
     }
 
@@ -43,6 +46,34 @@ impl Model {
         let all = reads + self.waiting_at(&claim.path, Some(Mode::Read));
         let is_full = claim.mode == Mode::Read && all >= self.limits.max_readers_per_lock as usize;
         if is_full { Err(quota("readers")) } else { Ok(()) }
+    }
+
+    /// Whether the owner may wait, and for that.
+    pub(crate) fn check_may_wait(&self, who: &Who, claims: &[Claim]) -> Result<(), Refusal> {
+        if self.waits.iter().filter(|wait| wait.who == *who).count() as u64 >= self.bounds.waiting_of_owner {
+            return Err(quota("requests of an owner"));
+        }
+        self.check_holds_of_waiting(who, claims.len())?;
+        let waits = |hold: &&Hold| self.waits.iter().any(|wait| wait.who == hold.who);
+        let holds = self.holds.iter().filter(waits).count() as u64;
+        let is_above = |claim: &Claim| {
+            let under = |hold: &&Hold| hold.path.0.len() > claim.path.0.len() && hold.conflicts(who, claim);
+            self.holds.iter().any(|hold| under(&hold))
+        };
+        if holds > self.bounds.holds_of_waiting && claims.iter().any(is_above) {
+            return Err(quota("above holds"));
+        }
+        Ok(())
+    }
+
+    fn check_holds_of_waiting(&self, who: &Who, more: usize) -> Result<(), Refusal> {
+        let waiting: usize = self.waits.iter().filter(|wait| wait.who == *who).map(|wait| wait.claims.len()).sum();
+        let all = (self.holds_of(who) + waiting + more) as u64;
+        if all > self.bounds.holds_of_waiting_owner { Err(quota("holds of an owner that waits")) } else { Ok(()) }
+    }
+
+    pub(crate) fn holds_of(&self, who: &Who) -> usize {
+        self.holds.iter().filter(|hold| hold.who == *who).count()
     }
 
     pub(crate) fn check_room_to_wait(&self, who: &Who, claims: &[Claim]) -> Result<(), Refusal> {
@@ -73,16 +104,19 @@ impl Model {
             };
             let awaited = self.holds.iter().filter(|hold| hold.who == *who).filter(is_awaited).count();
             let claims: usize = requests.iter().map(|wait| wait.claims.len()).sum();
-            (awaited > 0 || requests.len() > 1).then_some((awaited + claims) as u64)
+            let holds = self.holds.iter().filter(|hold| hold.who == *who).count();
+            (awaited > 0 || requests.len() > 1).then_some(((awaited + claims) as u64, (holds + claims) as u64))
         };
-        let tangled: Vec<u64> = waiting.into_iter().filter_map(own).collect();
-        (tangled.len() as u64, tangled.iter().sum())
+        let tangled: Vec<(u64, u64)> = waiting.into_iter().filter_map(own).collect();
+        let (claims, holds) = (tangled.iter().map(|of| of.0).sum(), tangled.iter().map(|of| of.1).sum());
+        (tangled.len() as u64, claims, holds)
     }
 
     pub(crate) fn check_tangle(&self, before: Tangle, after: Tangle) -> Result<(), Refusal> {
         let is_more = |before: u64, after: u64, max: u64| after > max && after > before;
         let is_more = is_more(before.0, after.0, self.bounds.tangled_owners)
-            || is_more(before.1, after.1, self.bounds.tangled_claims);
+            || is_more(before.1, after.1, self.bounds.tangled_claims)
+            || is_more(before.2, after.2, self.bounds.tangled_holds);
         if is_more { Err(quota("tangled")) } else { Ok(()) }
     }
 

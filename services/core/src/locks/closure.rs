@@ -1,0 +1,187 @@
+//! Who waits for whom, found out once and asked by all.
+//!
+//! Only some owners are told apart: those that wait and are waited for. Whoever else waits has one request, which nobody
+//! overtakes and which overtakes nobody; it is known by whom of those it waits for, directly or through others like it.
+//! So however many wait for one lock, they cost nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::bits::Bits;
+use super::judge::Asked;
+use super::namespace::Namespace;
+use super::owner::OwnerId;
+use super::pass::Pass;
+use super::queue::{Line, Place};
+use super::tree::LineKey;
+use super::waiting::Kind;
+
+/// Who waits for whom.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Closure {
+    /// Those that are told apart, each with a number.
+    pub(super) owners: BTreeMap<OwnerId, usize>,
+    /// By number: itself, and whom it waits for.
+    pub(super) ahead: Vec<Bits>,
+    /// By number: itself, and who of them waits for it.
+    pub(super) behind: Vec<Bits>,
+    /// The requests of these in the lines that matter to them, in order.
+    pub(super) lines: BTreeMap<LineKey, Vec<(Place, usize)>>,
+    /// Whom the requests of all others wait for, by their claims, each from one place on to the next.
+    pub(super) others: BTreeMap<Kind, Vec<(Place, Bits)>>,
+    /// How much was looked at besides what the owners hold.
+    pub(super) visits: u64,
+}
+
+impl Closure {
+    pub(super) fn of(namespace: &Namespace) -> Self {
+        Pass::through(namespace, None)
+    }
+
+    /// With the owner of a request that comes now, so that it can be asked who is before that.
+    pub(super) fn with<'a>(namespace: &'a Namespace, asked: &'a Asked<'a>) -> Self {
+        Pass::through(namespace, Some(asked))
+    }
+
+    pub(super) fn number(&self, owner: OwnerId) -> Option<usize> {
+        self.owners.get(&owner).copied()
+    }
+
+    /// Whether the owner of the request waits for the owner of that number, or is it.
+    pub(super) fn waits_for(&self, namespace: &Namespace, place: Place, number: usize) -> bool {
+        let (waiting, behind) = (namespace.waiting(place), &self.behind[number]);
+        match self.number(waiting.owner) {
+            Some(other) => behind.contains(other),
+            None => self.cut(&waiting.kind, number).is_some_and(|cut| cut <= place),
+        }
+    }
+
+    /// From where on the requests of those claims, as far as they are not told apart, wait for the owner.
+    fn cut(&self, kind: &Kind, number: usize) -> Option<Place> {
+        let mut sets = self.others.get(kind)?.iter();
+        sets.find(|(_, ahead)| ahead.meets(&self.behind[number])).map(|(place, _)| *place)
+    }
+
+    /// The last request of a line before that place whose owner does not wait for the owner of that number.
+    pub(super) fn last_in_the_way(
+        &self,
+        namespace: &Namespace,
+        (key, line): (LineKey, &Line),
+        number: usize,
+        before: Place,
+    ) -> Option<Place> {
+        let told_apart = self.told_apart(key, number, before).next_back();
+        self.last_others(namespace, line, before, Some(number)).chain(told_apart).max()
+    }
+
+    /// The first of them, at most `max` and in order.
+    pub(super) fn first_in_the_way(
+        &self,
+        namespace: &Namespace,
+        (key, line): (LineKey, &Line),
+        number: usize,
+        (before, max): (Place, usize),
+    ) -> Vec<Place> {
+        let mut found: Vec<Place> = self.told_apart(key, number, before).take(max).collect();
+        for first in line.kinds(before) {
+            let kind = &namespace.waiting(first).kind;
+            let end = self.cut(kind, number).map_or(before, |cut| cut.min(before));
+            let places = namespace.kinds[kind].range(..end).copied();
+            found.extend(places.filter(|place| self.is_other(namespace, *place)).take(max));
+        }
+        found.sort_unstable();
+        found.truncate(max);
+        found
+    }
+
+    fn told_apart(&self, key: LineKey, number: usize, before: Place) -> impl DoubleEndedIterator<Item = Place> {
+        let entries = self.lines.get(&key).map_or(&[][..], Vec::as_slice);
+        let entries = &entries[..entries.partition_point(|(place, _)| *place < before)];
+        let behind = &self.behind[number];
+        entries.iter().filter(|(_, other)| !behind.contains(*other)).map(|(place, _)| *place)
+    }
+
+    pub(super) fn is_other(&self, namespace: &Namespace, place: Place) -> bool {
+        !self.owners.contains_key(&namespace.waiting(place).owner)
+    }
+
+    /// The first request of a line after that place for whose owner the one of that number waits; of those told apart.
+    pub(super) fn first_ahead(&self, key: LineKey, number: usize, after: Place) -> Option<Place> {
+        let entries = self.lines.get(&key)?;
+        let entries = &entries[entries.partition_point(|(place, _)| *place <= after)..];
+        let is_ahead = |(_, other): &&(Place, usize)| *other != number && self.ahead[number].contains(*other);
+        entries.iter().find(is_ahead).map(|(place, _)| *place)
+    }
+
+    /// Whether somebody else's request there is known to wait for more from there on, so that all changes without it.
+    pub(super) fn turns_at(&self, kind: &Kind, place: Place) -> bool {
+        self.others.get(kind).is_some_and(|sets| sets.iter().any(|(from, _)| *from == place))
+    }
+
+    /// For which of the requests that are not told apart the owner waits. Of those with the same claims it waits for all
+    /// before one, if for that one: each waits for no less than the one before it.
+    pub(super) fn others_ahead(&self, namespace: &Namespace, number: usize) -> Ahead {
+        let mut ahead = Ahead::default();
+        let mut open: BTreeSet<Place> = BTreeSet::new();
+        let lines_of = |kind: &Kind| -> Vec<&Line> {
+            kind.iter().flat_map(|(node, mode)| namespace.lines_of(*node, *mode).map(|(_, line)| line)).collect()
+        };
+        for (owner, other) in self.owners.iter().filter(|(_, other)| self.ahead[number].contains(**other)) {
+            for place in namespace.owners.get(*owner).places() {
+                for line in lines_of(&namespace.waiting(place).kind) {
+                    open.extend(self.last_others(namespace, line, place, Some(*other)));
+                }
+            }
+        }
+        while let Some(place) = open.pop_last() {
+            let kind = &namespace.waiting(place).kind;
+            namespace.spend(kind.len());
+            if ahead.last.contains_key(kind) {
+                continue;
+            }
+            ahead.last.insert(Arc::clone(kind), place);
+            for line in lines_of(kind) {
+                open.extend(self.last_others(namespace, line, place, None));
+            }
+        }
+        ahead
+    }
+
+    /// The last request of each kind in a line before that place, of those not told apart; those that wait for the owner
+    /// of that number left aside.
+    fn last_others(
+        &self,
+        namespace: &Namespace,
+        line: &Line,
+        before: Place,
+        number: Option<usize>,
+    ) -> impl Iterator<Item = Place> {
+        line.kinds(before).filter_map(move |first| {
+            let kind = &namespace.waiting(first).kind;
+            let cut = number.and_then(|number| self.cut(kind, number));
+            let end = cut.map_or(before, |cut| cut.min(before));
+            namespace.kinds[kind].range(..end).rev().copied().find(|place| self.is_other(namespace, *place))
+        })
+    }
+}
+
+/// Requests that are not told apart and that somebody waits for: of those with the same claims, the last one.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    last: BTreeMap<Kind, Place>,
+}
+
+impl Ahead {
+    /// The first of them in a line after that place.
+    pub(super) fn first_in(&self, of: (&Closure, &Namespace), line: &Line, after: Place) -> Option<Place> {
+        let (closure, namespace) = of;
+        namespace.spend(1);
+        let kinds = line.kinds(Place::LAST).map(|first| &namespace.waiting(first).kind);
+        let firsts = kinds.filter_map(|kind| {
+            let last = *self.last.get(kind)?;
+            let mut places = namespace.kinds[kind].range(after..).take_while(|place| **place <= last);
+            places.find(|place| closure.is_other(namespace, **place)).copied()
+        });
+        firsts.min()
+    }
+}

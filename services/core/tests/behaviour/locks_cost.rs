@@ -1,0 +1,223 @@
+//! What commands cost, counted in units: each is bounded however much is held and awaited.
+
+use holdfast_core::{Acquire, AcquireOutcome, Answer, Bounds, Claim, Reason, Refusal, Rules, Wait};
+
+use crate::support::Shard;
+use crate::waiting::{asks, read, waits, write};
+
+/// As much as one look for who waits for whom may take, with what is around it.
+const A_SEARCH: u64 = 40_000;
+
+fn limited() -> Shard {
+    Shard::within(Bounds::of(Rules::TWO))
+}
+
+/// What it takes.
+fn units<T>(shard: &mut Shard, what: impl FnOnce(&mut Shard) -> T) -> (T, u64) {
+    let before = shard.core.units();
+    let result = what(shard);
+    (result, shard.core.units() - before)
+}
+
+fn joins(shard: &mut Shard, request: Acquire) {
+    match shard.outcome(request) {
+        AcquireOutcome::Enqueued(_) => {}
+        other => panic!("it should wait: {other:?}"),
+    }
+}
+
+fn is_over_quota(answer: Result<Answer, Refusal>, what: &str) {
+    match answer {
+        Err(Refusal::QuotaExceeded { what: is, .. }) if is.contains(what) => {}
+        other => panic!("not refused for {what}: {other:?}"),
+    }
+}
+
+/// Owners with 66 holds each that wait twice, so that each request may overtake each other one.
+fn entangled(owners: u64) -> Shard {
+    let mut shard = limited();
+    shard.granted(asks("h", &[write("l1"), write("l2")]));
+    for number in 0..owners {
+        let owner = format!("f{number}");
+        for half in 0..2 {
+            let holds: Vec<Claim> = (0..33).map(|hold| write(&format!("f/{number}/{half}/{hold}"))).collect();
+            shard.granted(asks(&owner, &holds));
+        }
+        joins(&mut shard, waits(&owner, &[write("l1"), write("m1")]));
+        joins(&mut shard, waits(&owner, &[write("l2"), write("m2")]));
+    }
+    shard
+}
+
+#[test]
+fn among_two_hundred_that_may_overtake_one_another_each_command_is_bounded() {
+    let mut shard = entangled(200);
+    let (why, refused) = units(&mut shard, |shard| shard.refused(asks("f7", &[write("m1/x")])).reason);
+    assert_eq!(why, Reason::Queued);
+    let (_, repeated) = units(&mut shard, |shard| joins(shard, waits("f7", &[write("l1"), write("m1")])));
+    let (_, other) = units(&mut shard, |shard| shard.lets_go("f9", &["f/9/0/1"]));
+    let (_, released) = units(&mut shard, |shard| shard.lets_go("h", &["l1"]));
+    assert_eq!(shard.let_in(), ["f0"]);
+    println!("units: {refused} to refuse a try, {repeated} for a repeat, {other} and {released} for a release");
+    assert!(refused.max(repeated).max(other).max(released) < A_SEARCH);
+    assert!(repeated < 100, "what is known is not looked for again");
+    shard.core.verify();
+}
+
+/// The holds of everybody who waits are in its way.
+#[test]
+fn an_end_under_many_that_wait_for_everything_is_bounded() {
+    let mut shard = limited();
+    shard.granted(asks("w", &[write("w")]));
+    for number in 0..300 {
+        shard.granted(asks("r", &[read(&format!("r/{number}"))]));
+    }
+    for number in 0..2_000 {
+        let claim = if number % 2 == 0 { read("") } else { write("") };
+        joins(&mut shard, waits(&format!("p{number}"), &[claim]));
+    }
+    let (_, one) = units(&mut shard, |shard| shard.lets_go("r", &["r/7"]));
+    assert_eq!(shard.let_in(), [""; 0]);
+    let (_, write) = units(&mut shard, |shard| shard.lets_go("w", &["w"]));
+    assert_eq!(shard.let_in(), ["p0"], "a reader may be beside readers, and a writer is behind it");
+    println!("units: {one} for the end of a read hold, {write} for that of the write hold");
+    assert!(one < 100 && write < 300);
+    shard.core.verify();
+}
+
+/// None of them is looked at before the last hold that excludes it is gone.
+#[test]
+fn readers_of_everything_are_let_in_by_the_end_of_the_last_writer_under_it() {
+    let mut shard = limited();
+    shard.granted(asks("w", &[write("w/1"), write("w/2")]));
+    for number in 0..200 {
+        joins(&mut shard, waits(&format!("p{number}"), &[read("")]));
+    }
+    joins(&mut shard, waits("last", &[write("")]));
+    let (_, first) = units(&mut shard, |shard| shard.lets_go("w", &["w/1"]));
+    assert_eq!(shard.let_in(), [""; 0]);
+    assert!(first < 50, "{first} units");
+    shard.lets_go("w", &["w/2"]);
+    assert_eq!(shard.let_in().len(), 200);
+    shard.core.verify();
+}
+
+/// Only what the others hold is in the way of one of several owners.
+#[test]
+fn the_only_owner_under_a_path_is_let_in_by_the_end_of_others() {
+    let mut shard = limited();
+    shard.granted(asks("own", &[write("a/own")]));
+    shard.granted(asks("other", &[write("a/other"), read("a/read")]));
+    joins(&mut shard, waits("own", &[write("a")]));
+    shard.lets_go("other", &["a/other"]);
+    assert_eq!(shard.let_in(), [""; 0]);
+    shard.lets_go("other", &["a/read"]);
+    assert_eq!(shard.let_in(), ["own"]);
+    shard.core.verify();
+}
+
+/// However many wait for one lock: who reads and who writes in turn.
+fn popular(shard: &mut Shard, number: u64) -> Acquire {
+    let claim = if number.is_multiple_of(2) { read("hot") } else { write("hot") };
+    let request = waits(&format!("p{number}"), &[claim]);
+    joins(shard, request.clone());
+    request
+}
+
+#[test]
+fn a_popular_lock_costs_no_more_for_many_that_wait_for_it() {
+    let costs = [200, 1_900].map(|waiting| {
+        let mut shard = limited();
+        shard.granted(asks("h", &[write("hot"), write("also")]));
+        (0..waiting / 2).for_each(|number| drop(popular(&mut shard, number)));
+        // Owners in the middle, each of which is waited for, too.
+        for number in 0..20 {
+            let owner = format!("t{number}");
+            shard.granted(asks(&owner, &[write(&format!("t/{number}"))]));
+            joins(&mut shard, waits(&format!("behind {number}"), &[write(&format!("t/{number}"))]));
+            joins(&mut shard, waits(&owner, &[write("hot")]));
+        }
+        (waiting / 2..waiting).for_each(|number| drop(popular(&mut shard, number)));
+        let (request, joined) = units(&mut shard, |shard| popular(shard, waiting));
+        let (_, repeated) = units(&mut shard, |shard| joins(shard, request));
+        let (_, tried) = units(&mut shard, |shard| drop(shard.refused(asks("t3", &[write("also/x"), write("hot/x")]))));
+        shard.granted(asks("t4", &[write("mine")]));
+        let (_, more) = units(&mut shard, |shard| joins(shard, waits("t4", &[write("also")])));
+        let (_, released) = units(&mut shard, |shard| shard.lets_go("h", &["hot"]));
+        assert_eq!(shard.let_in(), ["p0"]);
+        shard.core.verify();
+        [joined, repeated, tried, more, released]
+    });
+    println!("units to join, repeat, try, join as one that is waited for, release: {costs:?}");
+    assert_eq!(costs[0], costs[1], "they are the same for 200 and for 1,900");
+    assert!(costs[0].iter().all(|units| *units < 3_000));
+}
+
+#[test]
+fn requests_of_many_kinds_between_owners_that_are_waited_for_are_refused_at_last() {
+    let mut shard = Shard::within(Bounds { tangle_visits: 300, ..Bounds::of(Rules::TWO) });
+    shard.granted(asks("h", &[write("hot")]));
+    for number in 0..200 {
+        // Nobody tells them apart as long as nobody is behind them.
+        joins(&mut shard, waits(&format!("p{number}"), &[write("hot"), read(&format!("own/{number}"))]));
+    }
+    shard.granted(asks("t", &[write("t")]));
+    joins(&mut shard, waits("behind", &[write("t")]));
+    let before = shard.core.snapshot();
+    is_over_quota(shard.try_acquire(waits("t", &[write("hot")])), "steps to find out who waits for whom");
+    assert!(shard.core.snapshot() == before, "nothing is left of what was refused");
+    shard.granted(asks("h", &[write("t2")]));
+    joins(&mut shard, waits("t", &[write("t2"), read("own/7/x")]));
+    shard.core.verify();
+}
+
+#[test]
+fn an_owner_waits_with_so_many_requests_and_holds_at_most() {
+    let bounds = Bounds { waiting_of_owner: 3, holds_of_waiting_owner: 10, ..Bounds::of(Rules::TWO) };
+    let mut shard = Shard::within(bounds);
+    shard.granted(asks("h", &[write("l")]));
+    for number in 0..3 {
+        joins(&mut shard, waits("p", &[write(&format!("l/{number}"))]));
+    }
+    is_over_quota(shard.try_acquire(waits("p", &[write("l/3")])), "waiting requests of an owner");
+    // Three claims wait: seven holds more are as many as there may be.
+    for number in 0..7 {
+        shard.granted(asks("p", &[write(&format!("own/{number}"))]));
+    }
+    is_over_quota(shard.try_acquire(asks("p", &[write("own/7")])), "holds and waiting claims");
+    shard.granted(asks("p", &[write("own/6")]));
+    for number in 0..20 {
+        shard.granted(asks("big", &[write(&format!("big/{number}"))]));
+    }
+    is_over_quota(shard.try_acquire(waits("big", &[write("l/x")])), "holds and waiting claims");
+    assert_eq!(shard.refused(asks("big", &[write("l/x")])).reason, Reason::Ancestor);
+    shard.core.verify();
+}
+
+/// Who holds so much that it may not wait asks as anybody else does, but stands behind those who wait for it.
+#[test]
+fn an_owner_that_holds_too_much_to_wait_overtakes_nobody() {
+    for (most, expected) in [(10, true), (2, false)] {
+        let mut shard = Shard::within(Bounds { holds_of_waiting_owner: most, ..Bounds::of(Rules::TWO) });
+        for number in 0..3 {
+            shard.granted(asks("big", &[write(&format!("big/{number}"))]));
+        }
+        joins(&mut shard, waits("w", &[write("big/1"), write("free")]));
+        let outcome = shard.outcome(asks("big", &[write("free")]));
+        assert_eq!(matches!(outcome, AcquireOutcome::Granted { .. }), expected);
+        shard.core.verify();
+    }
+}
+
+#[test]
+fn while_those_who_wait_hold_much_nobody_joins_above_holds() {
+    let mut shard = Shard::within(Bounds { holds_of_waiting: 5, ..Bounds::of(Rules::TWO) });
+    shard.granted(asks("h", &[write("l")]));
+    shard.granted(asks("p", &[write("p/1"), write("p/2"), write("p/3"), write("p/4"), write("p/5"), write("p/6")]));
+    joins(&mut shard, waits("q", &[write("p")]));
+    joins(&mut shard, waits("p", &[write("l")]));
+    is_over_quota(shard.try_acquire(waits("all", &[write("")])), "holds of owners that wait");
+    assert_eq!(shard.refused(Acquire { wait: Wait::No, ..asks("all", &[write("")]) }).reason, Reason::Descendant);
+    joins(&mut shard, waits("one", &[write("p/1")]));
+    shard.core.verify();
+}
