@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use clap::Parser;
@@ -20,6 +19,7 @@ use holdfast_process::{
 use holdfast_routing::Connector;
 use holdfast_tls::ServerTls;
 use tokio::net::TcpListener;
+use tokio::time::{Duration, Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 /// Shards of each kind that is divided: as in a cluster, so that one process behaves like many.
@@ -27,7 +27,7 @@ const SHARDS: u32 = 16;
 /// What encrypts, as a refusal to listen says it.
 const TLS_FLAG: &str = "--tls-cert-file";
 const NODE: &str = "nd_1";
-/// How long the replicas may take to load and elect themselves.
+/// How long the replicas take at most, as a rule, to load and elect themselves; after that it says what it waits for.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -123,13 +123,18 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     };
     let running = async {
         node.start_replicas(&options).await?;
-        ready(&service).await?;
+        let over = until_over(&node, shutdown);
+        tokio::pin!(over);
+        tokio::select! {
+            result = &mut over => return result,
+            () = ready(|| service.ready(), node.not_ready()) => {}
+        }
         if let Some(address) = locktopus_address {
             println!("Locktopus clients connect to {}://{address}/v1?namespace=NAME", scheme.replace("http", "ws"));
         }
         let url = format!("{scheme}://{address}");
         println!("\n{}", first_start(&secrets, &doors, &url).await?);
-        until_over(&node, shutdown).await
+        over.await
     };
     let ending = async {
         let result = running.await;
@@ -193,18 +198,36 @@ async fn bind_locktopus(args: &Args, tls: Option<&ServerTls>) -> Result<Option<(
     Ok(Some((bind(listen).await?, options)))
 }
 
-/// Waits until the service can serve.
-async fn ready(service: &Service) -> Result<()> {
-    let waiting = async {
-        while service.ready().is_err() {
-            tokio::time::sleep(LOOK_EVERY).await;
+/// Waits until the service is ready. That takes as long as the shards have entries to apply again, so it never gives up:
+/// a process that ended here would begin anew at its next start.
+async fn ready(look: impl Fn() -> Result<(), String>, node_lacks: impl Fn() -> Option<String>) {
+    let mut say_at = Instant::now() + READY_WITHIN;
+    while let Err(reason) = look() {
+        if Instant::now() >= say_at {
+            let reason = node_lacks().unwrap_or(reason);
+            tracing::warn!(%reason, "not ready yet, and waiting on");
+            say_at += READY_WITHIN;
         }
-    };
-    match tokio::time::timeout(READY_WITHIN, waiting).await {
-        Ok(()) => Ok(()),
-        Err(_) => {
-            let reason = service.ready().err().unwrap_or_default();
-            bail!("not ready after {READY_WITHIN:?}: {reason}")
-        }
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn shards_may_take_longer_than_usual_to_come_up() {
+        let (began, replay) = (Instant::now(), READY_WITHIN * 5);
+        let look = || if began.elapsed() < replay { Err("the accounts shard is silent".to_owned()) } else { Ok(()) };
+        let asked = std::cell::Cell::new(0);
+        let node_lacks = || {
+            asked.set(asked.get() + 1);
+            Some("1 of 33 shards have no leader".to_owned())
+        };
+        ready(look, node_lacks).await;
+        assert!(began.elapsed() >= replay);
+        // The log says once a minute what is missing.
+        assert_eq!(asked.get(), 4);
     }
 }
