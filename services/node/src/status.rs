@@ -30,12 +30,12 @@ pub(crate) fn not_ready(shared: &Shared) -> Option<String> {
     }
     let expected = map.replicas_of_node(&shared.node_id).len();
     let replicas: Vec<_> = shared.replicas().into_iter().filter(|replica| !replica.is_retiring()).collect();
-    if replicas.len() < expected {
-        return Some(format!("{} of {expected} replicas have started", replicas.len()));
-    }
     let trouble = |replica: &Arc<Replica>| replica.failure().or_else(|| replica.group.tasks().trouble());
     if let Some((replica, trouble)) = replicas.iter().find_map(|replica| Some((replica, trouble(replica)?))) {
         return Some(format!("replica {} of {}: {trouble}", replica.group.replica(), replica.group.shard()));
+    }
+    if replicas.len() < expected {
+        return Some(format!("{} of {expected} replicas have started", replicas.len()));
     }
     if let Some(trouble) = shared.tasks.trouble().or_else(|| shared.host.trouble()) {
         return Some(trouble);

@@ -5,3 +5,6 @@ mod state;
 #[cfg(feature = "plant")]
 mod tasks;
 mod world;
+
+/// What is armed, and what is counted, is that of the process: one cluster at a time.
+static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());

@@ -46,6 +46,7 @@ async fn others_serve(world: &World, node: usize, name: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_that_does_not_come_again_costs_a_restart_of_the_replica() {
+    let _alone = crate::ALONE.lock().await;
     let world = World::start().await;
     let leader = world.leader(&world.shard_id(BAD)).await;
     *world.observers[leader].0.lock() = 1;
@@ -62,6 +63,7 @@ async fn a_panic_that_does_not_come_again_costs_a_restart_of_the_replica() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_fails_twice_at_an_entry_is_left_out_and_nothing_else_is() {
+    let _alone = crate::ALONE.lock().await;
     let mut world = World::start().await;
     let leader = world.leader(&world.shard_id(BAD)).await;
     *world.observers[leader].0.lock() = usize::MAX;
@@ -89,6 +91,7 @@ async fn a_replica_that_fails_twice_at_an_entry_is_left_out_and_nothing_else_is(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_entry_that_all_replicas_fail_at_takes_its_shard_down_and_nothing_else() {
+    let _alone = crate::ALONE.lock().await;
     let world = World::start().await;
     for observer in &world.observers {
         *observer.0.lock() = usize::MAX;
