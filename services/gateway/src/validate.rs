@@ -70,10 +70,18 @@ pub fn prefix(segments: &[String], limits: &Limits) -> ApiResult<Path> {
     path("prefix", segments, limits.max_path_depth)
 }
 
+/// Pairs in the metadata of a hold or a session.
+const MAX_METADATA_PAIRS: usize = 64;
+
 /// Metadata of a hold: keys and values together.
 pub fn metadata(metadata: &Metadata, limits: &Limits) -> ApiResult<()> {
     if metadata.contains_key("") {
         return Err(ApiError::invalid("metadata", "metadata: a key is empty"));
+    }
+    let pairs = metadata.len();
+    if pairs > MAX_METADATA_PAIRS {
+        let detail = format!("metadata: has {pairs} pairs, at most {MAX_METADATA_PAIRS} are allowed");
+        return Err(ApiError::invalid("metadata", detail));
     }
     let bytes: usize = metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
     let max = limits.max_metadata_bytes;

@@ -89,6 +89,9 @@ fn metadata_counts_keys_and_values() {
     metadata(&pairs("12345", "67890"), &limits).unwrap();
     refused(metadata(&pairs("12345", "678901"), &limits), "metadata");
     refused(metadata(&pairs("", "1"), &limits), "metadata");
+    let many = |count: usize| (0..count).map(|number| (format!("{number}"), String::new())).collect::<Metadata>();
+    metadata(&many(64), &Limits::default()).unwrap();
+    refused(metadata(&many(65), &Limits::default()), "metadata");
 }
 
 #[test]

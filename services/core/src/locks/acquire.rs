@@ -4,6 +4,7 @@ use super::attempts::Attempts;
 use super::end::Call;
 use super::hold::Terms;
 use super::judge::{Asked, Standing, Verdict};
+use super::metadata::KeptMetadata;
 use super::queue::Place;
 use super::reach::Waiters;
 use super::shown::{bare, fitting};
@@ -56,8 +57,11 @@ impl Work<'_> {
         let (index, reason) = match self.ns.judge(&asked, &mut waiters, waits) {
             Verdict::Granted => {
                 self.check_holds(&asked)?;
+                self.check_names(&asked, &request.owner, request.request_id.as_deref())?;
+                let kept = KeptMetadata::of(&request.metadata).len();
+                let keeps_metadata = self.check_room_to_hold(request, &asked, kept)?;
                 self.check_tangled_grant(&asked)?;
-                return Ok(self.grant_now(request, claims, left));
+                return Ok(self.grant_now(request, claims, left, !keeps_metadata));
             }
             Verdict::Never(index, reason) => {
                 return Ok(refused(self.refusal(&asked, &mut waiters, index, reason)));
@@ -75,6 +79,8 @@ impl Work<'_> {
             return Ok(refused(fitting(not_granted)));
         }
         self.check_room_to_wait(&asked)?;
+        self.check_names(&asked, &request.owner, request.request_id.as_deref())?;
+        self.check_room_in_queue(request, &asked, KeptMetadata::of(&request.metadata).len())?;
         if self.shows {
             not_granted.queue_position = Some(self.ns.queue_position(&asked, index));
         }
@@ -87,10 +93,10 @@ impl Work<'_> {
         if self.shows { fitting(self.ns.refusal(asked, waiters, index, reason)) } else { bare(reason) }
     }
 
-    fn grant_now(&mut self, request: &Acquire, claims: &[Claim], left: &[u64]) -> AcquireOutcome {
+    fn grant_now(&mut self, request: &Acquire, claims: &[Claim], left: &[u64], has_room: bool) -> AcquireOutcome {
         let owner = self.ns.make_owner(&request.owner);
         let attempts = Attempts::of(request.attempt);
-        let call = Call { attempts: &attempts, left, request_id: request.request_id.as_deref() };
+        let call = Call { attempts: &attempts, left, request_id: request.request_id.as_deref(), has_room };
         let fencing_token = self.grant(owner, claims, &Terms::of(request), call);
         self.run();
         AcquireOutcome::Granted { fencing_token }
@@ -155,7 +161,7 @@ impl Terms {
         Self {
             ttl_ms: request.ttl_ms,
             transition_ms: u32::try_from(request.transition_ms).unwrap_or(u32::MAX),
-            metadata: request.metadata.clone(),
+            metadata: KeptMetadata::of(&request.metadata),
             asked_expires_at_ns: request.asked_expires_at_ns,
         }
     }

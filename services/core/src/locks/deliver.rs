@@ -36,6 +36,7 @@ impl LocksCore {
                 slot
             }
         };
+        self.touched.push(slot);
         let namespace = self.namespaces.get_mut(slot);
         if namespace.id.name != opened.name {
             return;
@@ -51,7 +52,9 @@ impl LocksCore {
         }
         self.names.remove(&(purged.account, purged.name.clone()));
         let slot = self.slots.remove(&NamespaceKey::of(purged)).expect("every open incarnation has its locks");
+        self.settle();
         let namespace = self.namespaces.remove(slot);
+        self.settle_purge(&namespace);
         self.keep_usage(purged.account, &namespace);
         for (place, waiting) in &namespace.waits {
             let settled = Settled {

@@ -16,6 +16,8 @@ pub(super) struct Call<'a> {
     /// Attempts at the same that left.
     pub(super) left: &'a [u64],
     pub(super) request_id: Option<&'a str>,
+    /// Whether there is room for the metadata that it brings.
+    pub(super) has_room: bool,
 }
 
 /// Why a hold ends.
@@ -107,6 +109,7 @@ impl Work<'_> {
             return;
         }
         let granted = self.ns.granted.remove(request);
+        self.ns.counted.requests -= granted.charge();
         if let Some(session) = self.ns.session_mut(granted.owner)
             && session.requests.get(&granted.request_id) == Some(&Named::Granted(request))
         {

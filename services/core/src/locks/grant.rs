@@ -77,7 +77,7 @@ impl Work<'_> {
     }
 
     fn add_hold(&mut self, node: NodeId, mut hold: Hold, terms: &Terms) {
-        hold.take_terms(terms);
+        hold.take_terms(terms, true);
         self.add_deadline(hold.deadline(node));
         self.ns.tree.set_revision(node, hold.token);
         self.ns.add_hold(node, hold);
@@ -90,7 +90,7 @@ impl Work<'_> {
         self.change_hold(node, owner, |hold| {
             hold.phase = Phase::Held;
             hold.deadline_ms = deadline_ms;
-            hold.take_terms(terms);
+            hold.take_terms(terms, call.has_room);
             hold.attach(call.attempts, call.left, rules);
         });
     }
@@ -111,7 +111,7 @@ impl Work<'_> {
             hold.token = token;
             hold.locked_at_ms = wall_ms;
             hold.deadline_ms = deadline_ms;
-            hold.take_terms(terms);
+            hold.take_terms(terms, call.has_room);
             hold.attach_to_upgrade(call.attempts, call.left, rules);
         });
         self.ns.touch(owner);
@@ -152,6 +152,7 @@ impl Work<'_> {
             claimed,
             live: Default::default(),
         };
+        self.ns.counted.requests += granted.charge();
         let request = self.ns.granted.insert(granted);
         let session = self.ns.sessions.get_mut(&session_id)?;
         session.requests.insert(request_id.into(), Named::Granted(request));

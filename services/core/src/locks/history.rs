@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::charge;
 use crate::page::Room;
 use crate::{
     Claim, Event, EventKind, FencingToken, MAX_EVENT_BYTES_EXAMINED, MAX_EVENTS_EXAMINED, Mode, Owner, Path, Refusal,
@@ -42,6 +43,8 @@ pub(super) struct History {
     /// How many events of the first block are forgotten.
     skipped: usize,
     len: usize,
+    /// What those that are remembered are charged with.
+    bytes: u64,
     /// The last one that was forgotten; 0 when none was.
     forgotten: Revision,
 }
@@ -93,12 +96,12 @@ pub(super) struct EventPage {
 }
 
 impl History {
-    /// Remembers one more, and so many at most.
-    pub(super) fn push(&mut self, event: &Written<'_>, max: usize) {
-        self.push_bytes(event.revision, &codec::encode(event), max);
+    /// Remembers one more, and so many at most, of so many bytes as charged.
+    pub(super) fn push(&mut self, event: &Written<'_>, max: usize, max_bytes: u64) {
+        self.push_bytes(event.revision, &codec::encode(event), max, max_bytes);
     }
 
-    fn push_bytes(&mut self, revision: Revision, bytes: &[u8], max: usize) {
+    fn push_bytes(&mut self, revision: Revision, bytes: &[u8], max: usize, max_bytes: u64) {
         if self.blocks.back().is_none_or(|last| last.ends.len() == BLOCK) {
             self.blocks.push_back(Arc::default());
         }
@@ -109,14 +112,36 @@ impl History {
             block.bytes.shrink_to_fit();
         }
         self.len += 1;
+        self.bytes += charge::event(bytes.len());
         if self.len > max {
             self.forget_first();
         }
+        self.shrink_to(max_bytes);
+    }
+
+    /// Forgets the oldest until no more than so many bytes are left; how many that were too many.
+    pub(super) fn shrink_to(&mut self, max_bytes: u64) -> u64 {
+        let before = self.bytes;
+        while self.bytes > max_bytes {
+            self.forget_first();
+        }
+        before - self.bytes
+    }
+
+    /// Forgets the oldest events of so many bytes, and no more, but keeps as many as are said; how many went.
+    pub(super) fn give_way(&mut self, bytes: u64, kept: u64) -> u64 {
+        self.shrink_to(self.bytes.saturating_sub(bytes).max(kept.min(self.bytes)))
+    }
+
+    /// What the events are charged with.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     fn forget_first(&mut self) {
         let Some(first) = self.blocks.front() else { return };
         self.forgotten = first.ends[self.skipped].0;
+        self.bytes -= charge::event(first.bytes_of(self.skipped).len());
         self.skipped += 1;
         self.len -= 1;
         if self.skipped == first.ends.len() {
@@ -131,7 +156,7 @@ impl History {
         let is_event = || codec::decode::<Event>(bytes).is_ok_and(|event| event.revision == revision);
         let fits = revision > last && self.len < max && is_event();
         if fits {
-            self.push_bytes(revision, bytes, max);
+            self.push_bytes(revision, bytes, max, u64::MAX);
         }
         fits
     }
@@ -255,7 +280,7 @@ mod tests {
                 fencing_token: None,
                 claims: vec![],
             };
-            history.push(&written, MAX);
+            history.push(&written, MAX, u64::MAX);
         }
         let forgotten = all - MAX as u64;
         let revisions: Vec<Revision> = history.iter().map(|(revision, _)| revision).collect();
@@ -287,7 +312,7 @@ mod tests {
             let (kind, process_id) = (EventKind::Deleted, &*"p".repeat(bytes));
             let (revision, claims) = (2 * number, vec![]);
             let written = Written { revision, at_ms: 0, kind, owner, process_id, fencing_token: None, claims };
-            history.push(&written, usize::MAX);
+            history.push(&written, usize::MAX, u64::MAX);
         }
         history
     }
@@ -321,6 +346,32 @@ mod tests {
     }
 
     #[test]
+    fn the_oldest_give_way_to_what_is_more_than_so_many_bytes() {
+        let mut history = of(300, 1_000);
+        let all = history.bytes();
+        let charges: Vec<u64> = history.iter().map(|(_, bytes)| charge::event(bytes.len())).collect();
+        assert!(all == charges.iter().sum::<u64>() && charges[0] > 1_000);
+        assert_eq!(history.shrink_to(all), 0);
+        assert_eq!(history.shrink_to(all - 1), charges[0]);
+        let each = charges[299];
+        history.shrink_to(100 * each);
+        assert_eq!((history.len, history.bytes(), history.forgotten()), (100, 100 * each, 400));
+        let event = |revision| Event {
+            revision,
+            at_ms: 0,
+            kind: EventKind::Deleted,
+            owner: Owner::Process("p".into()),
+            process_id: "p".repeat(1_000),
+            fencing_token: None,
+            claims: vec![],
+        };
+        history.push_bytes(602, &codec::encode(&event(602)), MAX, 50 * each);
+        assert_eq!((history.iter().count(), history.forgotten()), (50, 502));
+        history.push_bytes(604, &codec::encode(&event(604)), MAX, 0);
+        assert_eq!((history.iter().count(), history.bytes(), history.forgotten()), (0, 0, 604));
+    }
+
+    #[test]
     fn whoever_looks_does_not_make_the_next_event_dearer() {
         let mut history = of(BLOCK as u64 + 3, 1);
         let part = history.part(Some(1), 9_999).map_err(|_| "it is all there").unwrap();
@@ -334,7 +385,7 @@ mod tests {
             fencing_token: None,
             claims: vec![],
         };
-        history.push_bytes(1_000, &codec::encode(&more), MAX);
+        history.push_bytes(1_000, &codec::encode(&more), MAX, u64::MAX);
         assert_eq!(Arc::as_ptr(history.blocks.back().unwrap()), open, "nothing had to be copied");
         assert_eq!(part.page(&Path::default(), 1_000).events.len(), BLOCK + 3);
     }

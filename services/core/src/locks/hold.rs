@@ -1,12 +1,12 @@
 //! One hold of one path.
 
 use std::num::NonZeroU64;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::metadata::KeptMetadata;
 use super::owner::OwnerId;
-use crate::{FencingToken, Metadata, Mode, Phase};
+use crate::{FencingToken, Mode, Phase};
 
 /// One hold. A million of them must fit into a node, so what few holds have is kept aside.
 #[derive(Clone, Debug)]
@@ -32,9 +32,9 @@ pub(super) struct Hold {
 /// What few holds have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rare {
-    pub(super) metadata: Metadata,
+    pub(super) metadata: KeptMetadata,
     pub(super) asked_expires_at_ns: Option<i64>,
-    /// The granted requests of its session that claim it.
+    /// The granted requests of its session that claim it, in order of number.
     pub(super) requests: Vec<u32>,
     /// The calls that count on it besides the highest, rising.
     pub(super) attempts: Vec<u64>,
@@ -47,7 +47,7 @@ pub(super) struct Rare {
 pub(super) struct Terms {
     pub(super) ttl_ms: Option<u64>,
     pub(super) transition_ms: u32,
-    pub(super) metadata: Metadata,
+    pub(super) metadata: KeptMetadata,
     pub(super) asked_expires_at_ns: Option<i64>,
 }
 
@@ -60,29 +60,45 @@ impl Hold {
         self.rare.as_deref().map_or(&[], |rare| &rare.requests)
     }
 
+    /// How many bytes of metadata it has, as encoded.
+    pub(super) fn metadata_bytes(&self) -> usize {
+        self.rare.as_deref().map_or(0, |rare| rare.metadata.len())
+    }
+
     /// A request claims it by id.
     pub(super) fn claim_by(&mut self, request: u32) {
-        let rare = self.rare.get_or_insert_default();
-        if !rare.requests.contains(&request) {
-            rare.requests.push(request);
+        let requests = &mut self.rare.get_or_insert_default().requests;
+        if let Err(index) = requests.binary_search(&request) {
+            requests.insert(index, request);
         }
     }
 
     /// A request gives its claim up. Whether nothing claims the hold any more.
     pub(super) fn unclaim(&mut self, request: u32) -> bool {
-        if let Some(rare) = &mut self.rare {
-            rare.requests.retain(|other| *other != request);
+        if let Some(rare) = &mut self.rare
+            && let Ok(index) = rare.requests.binary_search(&request)
+        {
+            rare.requests.remove(index);
         }
         self.drop_empty();
         !self.direct && self.requests().is_empty()
     }
 
-    /// Takes over what a call asks for.
-    pub(super) fn take_terms(&mut self, terms: &Terms) {
+    /// All requests give their claims up; which they were.
+    pub(super) fn unclaim_all(&mut self) -> Vec<u32> {
+        let requests = self.rare.as_mut().map(|rare| std::mem::take(&mut rare.requests)).unwrap_or_default();
+        self.drop_empty();
+        requests
+    }
+
+    /// Takes over what a call asks for; but not its metadata where there is no room for that.
+    pub(super) fn take_terms(&mut self, terms: &Terms, has_room: bool) {
         self.transition_ms = terms.transition_ms;
         if self.rare.is_some() || !terms.metadata.is_empty() || terms.asked_expires_at_ns.is_some() {
             let rare = self.rare.get_or_insert_default();
-            rare.metadata.clone_from(&terms.metadata);
+            if has_room {
+                rare.metadata.clone_from(&terms.metadata);
+            }
             rare.asked_expires_at_ns = terms.asked_expires_at_ns;
             self.drop_empty();
         }
@@ -95,81 +111,6 @@ impl Hold {
     }
 }
 
-/// The holds of one path: one writer, or readers in order of arrival, which is that of their tokens.
-#[derive(Clone, Debug, Default)]
-pub(super) enum Holds {
-    #[default]
-    None,
-    /// Most locks never have a second holder.
-    One(Hold),
-    /// Shared with a snapshot under way; apart, since there may be very many.
-    Many(Arc<Vec<Hold>>),
-}
-
-impl Holds {
-    pub(super) fn as_slice(&self) -> &[Hold] {
-        match self {
-            Self::None => &[],
-            Self::One(hold) => std::slice::from_ref(hold),
-            Self::Many(holds) => holds,
-        }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        matches!(self, Self::None)
-    }
-
-    pub(super) fn of(&self, owner: OwnerId) -> Option<&Hold> {
-        self.as_slice().iter().find(|hold| hold.owner == owner)
-    }
-
-    pub(super) fn of_mut(&mut self, owner: OwnerId) -> Option<&mut Hold> {
-        let holds = match self {
-            Self::None => &mut [],
-            Self::One(hold) => std::slice::from_mut(hold),
-            Self::Many(holds) => Arc::make_mut(holds).as_mut_slice(),
-        };
-        holds.iter_mut().find(|hold| hold.owner == owner)
-    }
-
-    pub(super) fn of_token(&self, token: FencingToken) -> Option<&Hold> {
-        let holds = self.as_slice();
-        holds.binary_search_by_key(&token, |hold| hold.token).ok().map(|index| &holds[index])
-    }
-
-    pub(super) fn push(&mut self, hold: Hold) {
-        *self = match std::mem::take(self) {
-            Self::None => Self::One(hold),
-            Self::One(first) => Self::Many(Arc::new(vec![first, hold])),
-            Self::Many(mut holds) => {
-                Arc::make_mut(&mut holds).push(hold);
-                Self::Many(holds)
-            }
-        };
-    }
-
-    pub(super) fn remove(&mut self, owner: OwnerId) -> Option<Hold> {
-        match std::mem::take(self) {
-            Self::None => None,
-            Self::One(hold) if hold.owner == owner => Some(hold),
-            Self::One(hold) => {
-                *self = Self::One(hold);
-                None
-            }
-            Self::Many(mut shared) => {
-                let holds = Arc::make_mut(&mut shared);
-                let index = holds.iter().position(|hold| hold.owner == owner);
-                let removed = index.map(|index| holds.remove(index));
-                if holds.len().saturating_mul(4) <= holds.capacity() {
-                    holds.shrink_to(holds.len().saturating_mul(2));
-                }
-                *self = if holds.len() == 1 { holds.pop().map_or(Self::None, Self::One) } else { Self::Many(shared) };
-                removed
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,6 +118,5 @@ mod tests {
     #[test]
     fn a_hold_takes_little_memory() {
         assert!(size_of::<Hold>() <= 56, "a hold takes {} bytes", size_of::<Hold>());
-        assert!(size_of::<Holds>() <= 56, "the holds of a path take {} bytes", size_of::<Holds>());
     }
 }

@@ -11,6 +11,7 @@ mod acquire;
 mod attempts;
 mod bits;
 mod cancel;
+mod charge;
 mod closure;
 mod conflict;
 mod crowd;
@@ -24,9 +25,11 @@ mod grant;
 mod held;
 mod history;
 mod hold;
+mod holds;
 mod jobs;
 mod judge;
 mod lock_info;
+mod metadata;
 mod namespace;
 mod owner;
 mod pass;
@@ -40,6 +43,7 @@ mod release;
 mod repeat;
 mod reset;
 mod restore;
+mod room;
 mod run;
 mod session_end;
 mod session_open;
@@ -61,7 +65,7 @@ use std::sync::Arc;
 
 use crate::shard_state::{Handled, ShardState};
 use crate::{
-    AccountId, Answer, CancelSeveral, Context, Incarnation, LocksCommand, NamespaceRef, Reattach, Refusal,
+    AccountId, Answer, CancelSeveral, Context, Incarnation, LocksCommand, NamespaceRef, Reattach, Refusal, Rules,
     SessionNumber, UsageTotals,
 };
 use due::FirstDue;
@@ -95,6 +99,13 @@ pub struct LocksCore {
     sessions: BTreeMap<SessionNumber, (u32, Arc<str>)>,
     /// What accounts did in namespaces that are gone.
     ended_usage: BTreeMap<AccountId, UsageTotals>,
+    /// What the account's namespaces are charged with, as last settled.
+    charged: BTreeMap<AccountId, u64>,
+    /// Where something may have changed since; empty between entries.
+    touched: Vec<u32>,
+    to_shrink: BTreeSet<NamespaceKey>,
+    /// Those of the present entry.
+    rules: Rules,
     /// What others have to be told of the present entry. Not part of the state.
     notes: Notes,
     /// Whether somebody is to see the answer to the command at hand. Not part of the state.
@@ -136,6 +147,10 @@ impl LocksCore {
             budget: Budget::default(),
             sessions: BTreeMap::new(),
             ended_usage: BTreeMap::new(),
+            charged: BTreeMap::new(),
+            touched: Vec::new(),
+            to_shrink: BTreeSet::new(),
+            rules: Rules::LOWEST,
             notes: Notes::default(),
             shows: true,
         }
@@ -146,11 +161,13 @@ impl LocksCore {
     pub(crate) fn begin_entry(&mut self, context: &Context) {
         self.notes = Notes::default();
         self.keep_within_bounds();
+        self.rules = context.rules;
         self.begin_slice();
         self.go_on(context);
         self.begin_slice();
         self.end_what_is_due(context);
         self.shown_ms = self.state.clock_ms;
+        self.settle_for_good();
     }
 
     fn begin_slice(&mut self) {
@@ -170,7 +187,16 @@ impl LocksCore {
 
     pub(crate) fn apply(&mut self, context: &Context, command: &LocksCommand) -> Handled {
         self.begin_slice();
-        let answer = match command {
+        self.make_room(command);
+        let answer = self.carry_out(context, command);
+        self.settle_for_good();
+        let answer = answer?;
+        self.count(command);
+        Ok((answer, None))
+    }
+
+    fn carry_out(&mut self, context: &Context, command: &LocksCommand) -> Result<Answer, Refusal> {
+        Ok(match command {
             LocksCommand::Deliver { source, number, message } => self.deliver(source, *number, message),
             LocksCommand::Acquire(request) => self.work(&request.namespace, context)?.acquire(request, &[])?,
             LocksCommand::Release(request) => self.work(&request.namespace, context)?.release(request)?,
@@ -190,9 +216,7 @@ impl LocksCore {
             LocksCommand::CancelSeveral(CancelSeveral { cancel, left }) => {
                 self.work(&cancel.namespace, context)?.cancel(cancel, left)
             }
-        };
-        self.count(command);
-        Ok((answer, None))
+        })
     }
 
     fn apply_in_order(&mut self, context: &Context, commands: &[LocksCommand]) -> Result<Answer, Refusal> {
@@ -231,7 +255,12 @@ impl LocksCore {
     }
 
     fn work_in(&mut self, slot: u32, context: &Context) -> Work<'_> {
-        self.namespaces.get(slot).now_ms.set(self.shown_ms);
+        self.settle();
+        self.touched.push(slot);
+        let namespace = self.namespaces.get(slot);
+        let charged = self.charged.get(&namespace.id.account).copied().unwrap_or_default();
+        let others_bytes = charged - namespace.settled;
+        namespace.now_ms.set(self.shown_ms);
         Work {
             state: &mut self.state,
             due: &mut self.due,
@@ -244,6 +273,7 @@ impl LocksCore {
             wall_ms: context.wall_ms,
             rules: context.rules,
             shows: self.shows,
+            others_bytes,
         }
     }
 }

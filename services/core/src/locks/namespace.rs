@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::charge::Counted;
 use super::closure::Closure;
 use super::due::{Due, FirstDue};
 use super::history::History;
@@ -61,6 +62,10 @@ pub(super) struct Namespace {
     pub(super) ending: BTreeMap<SessionNumber, Ending>,
     pub(super) granted: Slab<Granted>,
     pub(super) history: History,
+    /// What there is, as charged.
+    pub(super) counted: Counted,
+    /// What its shard was told last that all is charged with.
+    pub(super) settled: u64,
     /// How many waiting requests were looked at since the start of the process. Not part of the state.
     pub(super) examined: u64,
     /// How many locks were shown in answers to commands, likewise.
@@ -98,6 +103,8 @@ impl Namespace {
             ending: BTreeMap::new(),
             granted: Slab::default(),
             history: History::default(),
+            counted: Counted::default(),
+            settled: 0,
             examined: 0,
             shown: 0,
             units: Units::default(),
@@ -177,6 +184,7 @@ impl Namespace {
         if let Some(session) = self.session_mut(hold.owner) {
             session.holds += 1;
         }
+        self.counted.add_hold(hold.charge());
         let owner = hold.owner;
         let record = self.owners.get_mut(owner);
         record.holds.insert(node);
@@ -205,7 +213,9 @@ impl Namespace {
         }
         self.touch(owner);
         self.holds -= 1;
-        self.tree.remove_hold(node, owner)
+        let hold = self.tree.remove_hold(node, owner);
+        self.counted.remove_hold(hold.charge());
+        hold
     }
 
     pub(super) fn waiting(&self, place: Place) -> &Waiting {
@@ -262,6 +272,7 @@ impl Namespace {
             self.mark_kind(&waiting.kind, first, Some(place));
         }
         self.claims_waiting += waiting.claims.len() as u64;
+        self.counted.waiting += waiting.charge();
         self.watchers.insert((waiting.watch, place));
         self.waits.insert(place, Arc::new(waiting));
     }
@@ -281,6 +292,7 @@ impl Namespace {
         self.is_stale |= self.closure.turns_at(&waiting.kind, place);
         self.forget_kind(&waiting.kind, place);
         self.claims_waiting -= waiting.claims.len() as u64;
+        self.counted.waiting -= waiting.charge();
         let session = self.session_mut(waiting.owner);
         let is_named_there = session.is_some() && waiting.request_id.is_some();
         if let Some(session) = session {

@@ -176,6 +176,8 @@ pub(super) struct Owners {
     /// By the same numbers.
     records: Slab<OwnerRecord>,
     by_hash: BTreeSet<(HashBytes, OwnerId)>,
+    /// What they are charged with.
+    charge: u64,
 }
 
 impl Owners {
@@ -187,6 +189,10 @@ impl Owners {
 
     pub(super) fn len(&self) -> usize {
         self.records.len()
+    }
+
+    pub(super) fn charge(&self) -> u64 {
+        self.charge
     }
 
     pub(super) fn find(&self, key: OwnerKey<'_>) -> Option<OwnerId> {
@@ -201,6 +207,7 @@ impl Owners {
             return id;
         }
         let hash = hash_of(key);
+        self.charge += name.charge();
         let id = OwnerId(self.names.insert(name));
         assert_eq!(self.records.insert(OwnerRecord::default()), id.0, "names and records come and go together");
         self.by_hash.insert((hash, id));
@@ -240,7 +247,7 @@ impl Owners {
         }
         let hash = hash_of(self.name(id).key());
         self.by_hash.remove(&(hash, id));
-        self.names.remove(id.0);
+        self.charge -= self.names.remove(id.0).charge();
         self.records.remove(id.0);
         true
     }

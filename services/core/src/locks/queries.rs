@@ -65,6 +65,7 @@ impl LocksCore {
                 sessions: open.sessions.len() as u64,
             }),
             Query::AccountUsage { account } => Ok(self.account_usage(*account)),
+            Query::AccountState { account } => Ok(self.account_state(*account)),
             Query::KeepAlive { namespace, session_id, epoch } => self.keep_alive(namespace, session_id, *epoch),
             Query::Believed { namespace, session_id, held } => self.believed(namespace, session_id, held),
             Query::Holds { namespace, owner, claims } => {

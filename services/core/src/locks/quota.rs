@@ -2,9 +2,10 @@
 
 use super::judge::{Asked, Standing};
 use super::owner::NOBODY;
+use super::queue::Place;
 use super::tree::Spot;
 use super::work::Work;
-use crate::{Claim, Mode, Refusal};
+use crate::{Claim, Limits, Mode, Owner, Refusal};
 
 impl Work<'_> {
     /// Room for the new holds of a request that can be granted. What waiting requests claim is counted as well.
@@ -91,25 +92,78 @@ impl Work<'_> {
         Ok(())
     }
 
+    /// Room for what a session has by name: its owners, and its requests with an id, which are kept until they are
+    /// released even when all they do is extend.
+    pub(super) fn check_names(
+        &self,
+        asked: &Asked<'_>,
+        owner: &Owner,
+        request_id: Option<&str>,
+    ) -> Result<(), Refusal> {
+        let Owner::Session { session_id, .. } = owner else { return Ok(()) };
+        let Some(session) = self.ns.sessions.get(session_id.as_str()) else { return Ok(()) };
+        let limits = &self.ns.limits;
+        let max = self.limited(limits.max_owners_per_session);
+        if asked.owner == NOBODY && session.owners.len() as u64 >= max {
+            return Err(exceeded(
+                "the number of holders of a session that hold or wait",
+                max,
+                "use holders again, open another session or have the limit raised",
+            ));
+        }
+        if request_id.is_none() {
+            return Ok(());
+        }
+        let max = self.limited(limits.max_requests_per_session);
+        if session.requests.len() as u64 >= max {
+            return Err(exceeded(
+                "the number of requests of a session that are not released",
+                max,
+                "release requests by their ids or have the limit raised",
+            ));
+        }
+        let max = self.limited(limits.max_requests_per_hold);
+        let is_full = |index: usize| self.requests_at(asked, index, max) >= max;
+        if (0..asked.claims.len()).any(is_full) {
+            return Err(exceeded(
+                "the number of requests that claim one hold",
+                max,
+                "release requests by their ids or have the limit raised",
+            ));
+        }
+        Ok(())
+    }
+
+    /// How many requests with an id claim the owner's hold there, those that wait included; no more than so many are
+    /// counted.
+    fn requests_at(&self, asked: &Asked<'_>, index: usize, max: u64) -> u64 {
+        let Some(node) = asked.spots[index].node().filter(|_| asked.owner != NOBODY) else { return 0 };
+        let granted = self.ns.hold(node, asked.owner).map_or(0, |hold| hold.requests().len());
+        let awaits = self.ns.owners.get(asked.owner).awaits.as_deref();
+        let there =
+            awaits.into_iter().flat_map(|awaits| awaits.claims.range((node, Place::FIRST)..=(node, Place::LAST)));
+        granted as u64 + there.take(usize::try_from(max).unwrap_or(usize::MAX)).count() as u64
+    }
+
     fn check_claims(&self, claims: &[Claim]) -> Result<(), Refusal> {
         let limits = &self.ns.limits;
-        if claims.len() as u64 > u64::from(limits.max_claims_per_request) {
-            let max = u64::from(limits.max_claims_per_request);
+        let max = u64::from(limits.max_claims_per_request).min(self.limited(Limits::CLAIMS_PER_REQUEST.into()));
+        if claims.len() as u64 > max {
             return Err(exceeded(
                 "the number of claims in a request",
                 max,
                 "claim an ancestor of several paths instead",
             ));
         }
-        let max = limits.max_path_depth as usize;
-        if claims.iter().any(|claim| claim.path.0.len() > max) {
-            return Err(exceeded("the number of segments in a path", max as u64, "use a shorter path"));
+        let max = u64::from(limits.max_path_depth).min(self.limited(Limits::PATH_DEPTH.into()));
+        if claims.iter().any(|claim| claim.path.0.len() as u64 > max) {
+            return Err(exceeded("the number of segments in a path", max, "use a shorter path"));
         }
         Ok(())
     }
 
     fn check_count(&self, new: usize) -> Result<(), Refusal> {
-        let max = self.ns.limits.max_holds_per_namespace;
+        let max = self.ns.limits.max_holds_per_namespace.min(self.limited(Limits::HOLDS_PER_NAMESPACE));
         if self.ns.holds.saturating_add(self.ns.claims_waiting).saturating_add(new as u64) <= max {
             return Ok(());
         }
@@ -132,7 +186,7 @@ impl Work<'_> {
     }
 
     fn check_reader_count(&self, mode: Mode, readers: usize) -> Result<(), Refusal> {
-        let max = u64::from(self.ns.limits.max_readers_per_lock);
+        let max = u64::from(self.ns.limits.max_readers_per_lock).min(self.limited(Limits::READERS_PER_LOCK.into()));
         if mode == Mode::Write || (readers as u64) < max {
             return Ok(());
         }

@@ -2,6 +2,7 @@
 
 use super::acquire::refused;
 use super::attempts::Attempts;
+use super::charge;
 use super::hold::Terms;
 use super::judge::Verdict;
 use super::namespace::Namespace;
@@ -34,11 +35,11 @@ impl Work<'_> {
     fn repeat_wait(&mut self, request: &Acquire, place: Place, left: &[u64], is_new: bool) -> AcquireOutcome {
         let (waits, rules) = (!matches!(request.wait, Wait::No | Wait::For(0)), self.rules);
         let ends_at_ms = self.ends_at_ms(request.wait);
-        let waiting = self.ns.waiting_mut(place);
-        let is_newest = request.attempt >= waiting.attempts.highest();
+        let is_newest = request.attempt >= self.ns.waiting(place).attempts.highest();
         if is_new && (!waits || is_newest) {
-            waiting.terms = Terms::of(request);
+            self.take_terms_of_wait(place, Terms::of(request));
         }
+        let waiting = self.ns.waiting_mut(place);
         if is_new && waits {
             waiting.attempts.attach(&Attempts::of(request.attempt), left, rules);
         }
@@ -60,6 +61,21 @@ impl Work<'_> {
         }
         not_granted.reason = Reason::Queued;
         refused(not_granted)
+    }
+
+    /// Metadata for which there is no room does not come in place of what is there.
+    fn take_terms_of_wait(&mut self, place: Place, mut terms: Terms) {
+        let waiting = self.ns.waiting(place);
+        let (bytes, claims) = (terms.metadata.len(), waiting.claims.len() as u64);
+        let more = charge::metadata(bytes).saturating_sub(charge::metadata(waiting.terms.metadata.len()));
+        if !self.has_room(more * claims) {
+            terms.metadata = waiting.terms.metadata.clone();
+        }
+        let waiting = self.ns.waiting_mut(place);
+        let before = waiting.charge();
+        waiting.terms = terms;
+        let after = waiting.charge();
+        self.ns.counted.waiting = self.ns.counted.waiting - before + after;
     }
 
     /// A granted request is granted as long as all that it claims is held. Once some of it was lost, or weakened by

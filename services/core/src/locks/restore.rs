@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::acquire::distinct;
 use super::attempts::Attempts;
 use super::hold::{Hold, Rare};
+use super::metadata::KeptMetadata;
 use super::namespace::Namespace;
 use super::owner::{OwnerId, OwnerKey, OwnerName, SessionOwner};
 use super::queue::Place;
@@ -41,8 +42,15 @@ impl LocksCore {
         chunks: &[impl AsRef<[u8]>],
         seed: Option<u64>,
     ) -> Result<Self, DecodeError> {
-        let mut restoring =
-            Restoring { core: Self::new(state), slot: None, lock: None, seed, counted_on: None, turn: None };
+        let mut restoring = Restoring {
+            core: Self::new(state),
+            slot: None,
+            lock: None,
+            seed,
+            counted_on: None,
+            turn: None,
+            last_metadata: KeptMetadata::default(),
+        };
         if let Some(seed) = seed {
             restoring.core.namespaces.shuffle(seed);
         }
@@ -68,6 +76,8 @@ struct Restoring {
     /// What further attempts are of, if they come next.
     counted_on: Option<CountedOn>,
     turn: Option<AccountId>,
+    /// That of the hold before.
+    last_metadata: KeptMetadata,
 }
 
 /// Something that calls count on.
@@ -156,7 +166,9 @@ impl Restoring {
         let number = item.number;
         ensure(!self.namespace()?.ending.contains_key(&number), "a session comes twice")?;
         let (session_id, facts) = facts_of(item);
-        let is_new = self.namespace()?.sessions.insert(Arc::clone(&session_id), Session::new(facts)).is_none();
+        let namespace = self.namespace()?;
+        namespace.counted.sessions += facts.charge(&session_id);
+        let is_new = namespace.sessions.insert(Arc::clone(&session_id), Session::new(facts)).is_none();
         let slot = self.slot.ok_or(DecodeError::Snapshot("a session has no namespace"))?;
         let is_only = self.core.sessions.insert(number, (slot, session_id)).is_none();
         ensure(is_new && is_only, "a session comes twice")
@@ -176,6 +188,7 @@ impl Restoring {
             after_path: item.after_path.map(Path),
         };
         let is_open = self.core.sessions.contains_key(&number);
+        self.namespace()?.counted.sessions += ending.session.facts.charge(&ending.session_id);
         let is_new = self.namespace()?.ending.insert(number, ending).is_none();
         ensure(is_new && !is_open, "a session comes twice")
     }
@@ -191,7 +204,10 @@ impl Restoring {
         let last = namespace.tree.get(node).holds.as_slice().last().map(|hold| hold.token);
         ensure(last < Some(item.token) && item.token <= now, "holds are out of order")?;
         ensure(namespace.hold(node, owner).is_none(), "an owner holds a lock twice")?;
-        let (metadata, asked_expires_at_ns) = (item.metadata, item.asked_expires_at_ns);
+        // The holds of one request, which share it, come one after the other.
+        let metadata = item.metadata.shared_with(&self.last_metadata);
+        self.last_metadata = metadata.clone();
+        let asked_expires_at_ns = item.asked_expires_at_ns;
         let rare = Rare { metadata, asked_expires_at_ns, ..Rare::default() };
         let hold = Hold {
             owner,
@@ -230,7 +246,7 @@ impl Restoring {
         ensure(!live.is_empty() && live.len() <= item.claimed as usize, "a granted request has no holds")?;
         let request_id: Box<str> = item.request_id.into();
         let nodes: Vec<NodeId> = live.keys().copied().collect();
-        let request = namespace.granted.insert(Granted {
+        let granted = Granted {
             session_id: item.session_id.as_str().into(),
             request_id: request_id.clone(),
             owner,
@@ -238,7 +254,9 @@ impl Restoring {
             attempts: Attempts::of(item.attempt),
             claimed: item.claimed as usize,
             live,
-        });
+        };
+        namespace.counted.requests += granted.charge();
+        let request = namespace.granted.insert(granted);
         nodes.into_iter().for_each(|node| namespace.tree.change_hold(node, owner, |hold| hold.claim_by(request)));
         let session = namespace.numbered_mut(&item.session_id, number);
         let before = session.and_then(|session| session.requests.insert(request_id, Named::Granted(request)));
@@ -350,6 +368,9 @@ impl Restoring {
         // Somebody who waits could have been granted as the snapshot was taken: the next entry does.
         namespace.behind = !namespace.woken.is_empty();
         self.core.work_in(slot, &BEFORE).note_busy();
+        self.core.settle();
+        // Nobody worked here: events give way only where somebody does.
+        self.core.to_shrink.clear();
         Ok(())
     }
 }

@@ -43,7 +43,8 @@ impl Work<'_> {
 
     fn grant_waiting(&mut self, place: Place) {
         let waiting = self.leave_queue(place);
-        let call = Call { attempts: &waiting.attempts, left: &[], request_id: waiting.request_id.as_deref() };
+        let call =
+            Call { attempts: &waiting.attempts, left: &[], request_id: waiting.request_id.as_deref(), has_room: true };
         let token = self.grant(waiting.owner, &waiting.claims, &waiting.terms, call);
         let owner = self.ns.owners.name(waiting.owner).to_owner();
         let settled = Settled {

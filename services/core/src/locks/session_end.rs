@@ -125,6 +125,7 @@ impl Work<'_> {
             false => self.ns.ending.remove(&number),
         };
         let Some(ending) = ending else { return };
+        self.ns.counted.sessions -= ending.session.facts.charge(&ending.session_id);
         self.tell_of_session(EventKind::SessionEnded, &ending.session_id, &ending.session.facts.process_id);
     }
 
@@ -188,19 +189,16 @@ impl Work<'_> {
 
     /// A hold outlives the requests that claimed it.
     fn drop_requests(&mut self, node: NodeId, owner: OwnerId) {
-        let requests = self.ns.hold(node, owner).map(|hold| hold.requests().to_vec()).unwrap_or_default();
-        for request in requests {
-            self.change_hold(node, owner, |hold| {
-                hold.unclaim(request);
-            });
-            self.forget_claim(request, node);
-        }
+        let mut requests = Vec::new();
+        self.change_hold(node, owner, |hold| requests = hold.unclaim_all());
+        requests.into_iter().for_each(|request| self.forget_claim(request, node));
     }
 
     /// Takes a session out that has nothing left but holds in transition.
     pub(super) fn forget_session(&mut self, session_id: &str, why: SessionEnd) {
         let Some((session_id, session)) = self.ns.sessions.remove_entry(session_id) else { return };
         let facts = &session.facts;
+        self.ns.counted.sessions -= facts.charge(&session_id);
         self.sessions.remove(&facts.number);
         self.tell_of_session(EventKind::SessionEnded, &session_id, &facts.process_id);
         self.notes.ended(&self.ns.id, &session_id, facts.number, why);

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use super::charge;
+use super::metadata::KeptMetadata;
 use super::owner::{OwnerId, OwnerName};
 use super::sessions::{Session, SessionFacts};
 use super::work::Work;
@@ -22,6 +24,7 @@ impl Work<'_> {
                     return Err(Refusal::Malformed("a session has a time to live".into()));
                 }
                 self.check_sessions()?;
+                self.check_room_for_session(open)?;
                 self.begin_session(open);
             }
         }
@@ -39,11 +42,12 @@ impl Work<'_> {
             opening: open.request_id,
             process_id: open.process_id.as_str().into(),
             ttl_ms: open.ttl_ms,
-            metadata: open.metadata.clone(),
+            metadata: KeptMetadata::of(&open.metadata),
             opened_at_ms: self.wall_ms,
         };
         self.sessions.insert(number, (self.slot, Arc::clone(&session_id)));
         self.notes.opened(&self.ns.id, &session_id, (number, number, open.ttl_ms));
+        self.ns.counted.sessions += facts.charge(&session_id);
         self.ns.sessions.insert(session_id, Session::new(facts));
         let (usage, sessions) = (&mut self.ns.usage, self.ns.sessions.len() as u64);
         usage.sessions_opened = usage.sessions_opened.saturating_add(1);
@@ -54,7 +58,11 @@ impl Work<'_> {
         let epoch = self.state.next_revision();
         let Some((session_id, _)) = self.ns.sessions.get_key_value(open.session_id.as_str()) else { return };
         let session_id = Arc::clone(session_id);
+        let metadata = KeptMetadata::of(&open.metadata);
+        let kept = self.ns.sessions[&session_id].facts.metadata.len();
+        let has_room = self.has_room(charge::metadata(metadata.len()).saturating_sub(charge::metadata(kept)));
         let Some(session) = self.ns.sessions.get_mut(&session_id) else { return };
+        self.ns.counted.sessions -= session.facts.charge(&session_id);
         let facts = Arc::make_mut(&mut session.facts);
         facts.epoch = epoch;
         facts.seq = 0;
@@ -62,10 +70,14 @@ impl Work<'_> {
         if open.ttl_ms > 0 {
             facts.ttl_ms = open.ttl_ms;
         }
-        facts.metadata.clone_from(&open.metadata);
+        // What has no room does not come in place of what is there.
+        if has_room {
+            facts.metadata = metadata;
+        }
         if *facts.process_id != *open.process_id {
             facts.process_id = open.process_id.as_str().into();
         }
+        self.ns.counted.sessions += facts.charge(&session_id);
         let (number, ttl_ms, process_id) = (facts.number, facts.ttl_ms, Arc::clone(&facts.process_id));
         let owners: Vec<OwnerId> = session.owners.iter().copied().collect();
         for owner in owners {

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::attempts::Attempts;
+use super::metadata::KeptMetadata;
 use super::owner::OwnerId;
 use super::queue::Place;
 use super::tree::NodeId;
-use crate::{FencingToken, Metadata, Mode, Refusal, RequestId, SessionNumber, SessionView};
+use crate::{FencingToken, Mode, Refusal, RequestId, SessionNumber, SessionView};
 
 /// A session of a namespace.
 #[derive(Clone, Debug)]
@@ -35,7 +36,7 @@ pub(super) struct SessionFacts {
     pub(super) opening: RequestId,
     pub(super) process_id: Arc<str>,
     pub(super) ttl_ms: u64,
-    pub(super) metadata: Metadata,
+    pub(super) metadata: KeptMetadata,
     /// The leader's wall clock at the first opening.
     pub(super) opened_at_ms: u64,
 }
@@ -54,7 +55,7 @@ impl Session {
             process_id: self.facts.process_id.to_string(),
             ttl_ms: self.facts.ttl_ms,
             remaining_ms: self.facts.ttl_ms,
-            metadata: self.facts.metadata.clone(),
+            metadata: self.facts.metadata.get(),
             opened_at_ms: self.facts.opened_at_ms,
             holds: self.holds,
             waiting: self.waiting,

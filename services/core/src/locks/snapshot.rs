@@ -12,6 +12,7 @@ use super::LocksCore;
 use super::attempts::Attempts;
 use super::history::History;
 use super::hold::{Hold, Rare, Terms};
+use super::metadata::KeptMetadata;
 use super::namespace::Namespace;
 use super::owner::{OwnerId, OwnerName};
 use super::queue::Place;
@@ -25,8 +26,8 @@ use crate::shard::Application;
 use crate::shard_state::{ShardState, StateItem};
 use crate::types::first_limits;
 use crate::{
-    AccountId, FencingToken, Incarnation, Limits, Metadata, Mode, NamespaceRef, Path, Phase, RequestId, Revision,
-    SessionEnd, UsageTotals,
+    AccountId, FencingToken, Incarnation, Limits, Mode, NamespaceRef, Path, Phase, RequestId, Revision, SessionEnd,
+    UsageTotals,
 };
 
 /// A piece of a snapshot; written from references, read as values. Variants are only ever added at the end.
@@ -97,7 +98,7 @@ pub(super) struct SessionItem<S> {
     pub(super) opening: RequestId,
     pub(super) process_id: S,
     pub(super) ttl_ms: u64,
-    pub(super) metadata: Metadata,
+    pub(super) metadata: KeptMetadata,
     pub(super) opened_at_ms: u64,
 }
 
@@ -119,7 +120,7 @@ pub(super) struct HoldItem<S> {
     pub(super) locked_at_ms: u64,
     pub(super) deadline_ms: Option<NonZeroU64>,
     pub(super) attempt: u64,
-    pub(super) metadata: Metadata,
+    pub(super) metadata: KeptMetadata,
     pub(super) asked_expires_at_ns: Option<i64>,
 }
 

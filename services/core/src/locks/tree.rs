@@ -5,8 +5,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::charge;
 use super::crowd::Crowd;
-use super::hold::{Hold, Holds};
+use super::hold::Hold;
+use super::holds::Holds;
 use super::owner::OwnerId;
 use super::queue::{Line, Place, Queue};
 use super::slab::Slab;
@@ -106,6 +108,8 @@ pub(super) struct Paths(Slab<Node>);
 pub(super) struct Tree {
     paths: Paths,
     sides: Slab<Side>,
+    /// What the names of the paths are charged with.
+    names: u64,
 }
 
 impl Paths {
@@ -136,7 +140,7 @@ impl Tree {
         let mut nodes = Slab::default();
         let root = Node { name: "".into(), parent: ROOT, revision: 0, holds: Holds::None, side: NO_SIDE };
         assert_eq!(nodes.insert(root), ROOT.0, "the first number is that of the root");
-        Self { paths: Paths(nodes), sides: Slab::default() }
+        Self { paths: Paths(nodes), sides: Slab::default(), names: 0 }
     }
 
     /// See [`Slab::shuffle`].
@@ -153,6 +157,15 @@ impl Tree {
     /// How many paths there are, the root included.
     pub(super) fn len(&self) -> usize {
         self.paths.0.len()
+    }
+
+    /// What the paths are charged with, and what some have beside them.
+    pub(super) fn charge(&self) -> u64 {
+        self.names + charge::SIDE * self.sides.len() as u64
+    }
+
+    pub(super) fn has_side(&self, node: NodeId) -> bool {
+        self.get(node).side != NO_SIDE
     }
 
     pub(super) fn get(&self, node: NodeId) -> &Node {
@@ -217,6 +230,7 @@ impl Tree {
         let mut at = *spot.line.last().expect("every path begins with the root");
         for segment in &path.0[known..] {
             let name: Arc<str> = segment.as_str().into();
+            self.names += charge::path(segment);
             let node = Node { name: Arc::clone(&name), parent: at, revision: 0, holds: Holds::None, side: NO_SIDE };
             let child = NodeId(self.paths.0.insert(node));
             self.side_or_new(at).children.insert(name, child);
@@ -238,6 +252,7 @@ impl Tree {
                 return;
             }
             let gone = self.paths.0.remove(at.0);
+            self.names -= charge::path(&gone.name);
             at = gone.parent;
             self.side_mut(at).children.remove(&gone.name);
         }
@@ -303,6 +318,9 @@ impl Tree {
     pub(super) fn verify_sides(&self) {
         let mut sides: Vec<u32> = self.iter().map(|(_, node)| node.side).filter(|side| *side != NO_SIDE).collect();
         assert!(sides.iter().all(|side| self.sides.find(*side).is_some()));
+        let names = self.iter().filter(|(node, _)| *node != ROOT).map(|(_, node)| charge::path(&node.name));
+        assert_eq!(self.names, names.sum::<u64>(), "paths are charged");
+        assert!(self.sides.iter().all(|(_, side)| !side.is_empty()), "a side is kept for something");
         let with_sides = sides.len();
         sides.sort_unstable();
         sides.dedup();

@@ -34,6 +34,16 @@ impl LocksCore {
         }
     }
 
+    /// What an account is charged with here.
+    pub(super) fn account_state(&self, account: AccountId) -> Answer {
+        let names = self.names.range((account, String::new())..).take_while(|((owner, _), _)| *owner == account);
+        let state_of = |((_, name), incarnation): (&(AccountId, String), &Incarnation)| {
+            let key = super::NamespaceKey { account, incarnation: *incarnation };
+            Some((name.clone(), self.namespaces.get(*self.slots.get(&key)?).state_bytes()))
+        };
+        Answer::AccountState(names.filter_map(state_of).collect())
+    }
+
     /// What an account uses here.
     pub(super) fn account_usage(&self, account: AccountId) -> Answer {
         let names = self.names.range((account, String::new())..).take_while(|((owner, _), _)| *owner == account);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::LocksCore;
 use super::bits::Bits;
+use super::charge;
 use super::closure::Closure;
 use super::due::{Deadline, WaitEnd};
 use super::namespace::Namespace;
@@ -69,6 +70,7 @@ impl LocksCore {
     /// Panics when something that is counted or indexed does not agree with what it is of.
     pub fn verify(&self) {
         let (mut first_due, mut sessions) = (0, 0);
+        let mut charged = BTreeMap::new();
         for (key, slot) in &self.slots {
             let namespace = self.namespaces.get(*slot);
             namespace.now_ms.set(self.shown_ms);
@@ -77,11 +79,14 @@ impl LocksCore {
             assert!(namespace.first_due.is_none_or(|first| self.due.contains(&first)));
             first_due += usize::from(namespace.first_due.is_some());
             assert_eq!(self.busy.contains(key), namespace.is_busy(), "whether something goes on is known");
+            assert_eq!(namespace.settled, namespace.state_bytes().total(), "the shard knows what is charged");
+            *charged.entry(namespace.id.account).or_default() += namespace.settled;
             for (session_id, session) in &namespace.sessions {
                 assert_eq!(self.sessions.get(&session.facts.number), Some(&(*slot, session_id.clone())));
                 sessions += 1;
             }
         }
+        assert_eq!(charged, self.charged, "what an account is charged with is known");
         assert_eq!(self.shown_ms, self.state.clock_ms);
         let counted = (first_due, sessions, self.slots.len());
         let kept = (self.due.len(), self.sessions.len(), self.namespaces.len());
@@ -128,6 +133,10 @@ impl Namespace {
             self.verify_below(node);
         }
         assert_eq!(holds, self.holds);
+        assert_eq!(self.counted, self.counted_anew(), "what there is is charged");
+        let owners: u64 = self.owners.iter().map(|(owner, _)| self.owners.name(owner).charge()).sum();
+        let events: u64 = self.history.iter().map(|(_, bytes)| charge::event(bytes.len())).sum();
+        assert_eq!((owners, events), (self.owners.charge(), self.history.bytes()), "owners and events are charged");
         self.tree.verify_sides();
         for (owner, record) in self.owners.iter() {
             let mut nodes: Vec<NodeId> = record.holds.iter().collect();

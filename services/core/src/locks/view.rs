@@ -75,7 +75,7 @@ impl Namespace {
             deadline_ms,
             asked_expires_at_ns: rare.and_then(|rare| rare.asked_expires_at_ns),
             phase,
-            metadata: rare.map(|rare| rare.metadata.clone()).unwrap_or_default(),
+            metadata: rare.map(|rare| rare.metadata.get()).unwrap_or_default(),
         }
     }
 
@@ -96,7 +96,7 @@ impl Namespace {
             deadline_ms: waiting.ends_at_ms,
             asked_expires_at_ns: waiting.terms.asked_expires_at_ns,
             phase: Phase::Held,
-            metadata: waiting.terms.metadata.clone(),
+            metadata: waiting.terms.metadata.get(),
         };
         Some(Blocker { path: in_the_way.path.clone(), waiting: true, holder })
     }

@@ -32,6 +32,8 @@ pub(super) struct Work<'a> {
     pub(super) rules: Rules,
     /// Whether somebody is to see the answer.
     pub(super) shows: bool,
+    /// What the account's other namespaces are charged with.
+    pub(super) others_bytes: u64,
 }
 
 /// How much may still be done before the next entry.
@@ -53,11 +55,14 @@ impl Work<'_> {
     /// Changes a hold that is there, and keeps its deadline in step.
     pub(super) fn change_hold(&mut self, node: NodeId, owner: OwnerId, change: impl FnOnce(&mut Hold)) {
         let mut deadlines = (None, None);
+        let mut charges = ((0, 0), (0, 0));
         self.ns.tree.change_hold(node, owner, |hold| {
-            deadlines.0 = hold.deadline(node);
+            (deadlines.0, charges.0) = (hold.deadline(node), hold.charge());
             change(hold);
-            deadlines.1 = hold.deadline(node);
+            (deadlines.1, charges.1) = (hold.deadline(node), hold.charge());
         });
+        self.ns.counted.add_hold(charges.1);
+        self.ns.counted.remove_hold(charges.0);
         if let Some(before) = deadlines.0 {
             self.drop_deadline(before);
         }
@@ -106,6 +111,11 @@ impl Work<'_> {
         self.due.extend(first);
     }
 
+    /// A limit that came with rules 2: before them there is none.
+    pub(super) fn limited(&self, max: u64) -> u64 {
+        if self.rules >= Rules::TWO { max } else { u64::MAX }
+    }
+
     /// Remembers what happened to an owner, and that somebody may want to hear of it.
     pub(super) fn tell(
         &mut self,
@@ -115,6 +125,7 @@ impl Work<'_> {
         token: FencingToken,
         claims: &[(NodeId, Mode)],
     ) {
+        let max_bytes = self.limited(self.ns.limits.max_event_bytes);
         let name = self.ns.owners.name(owner);
         let claims = claims.iter().map(|(node, mode)| WrittenClaim { path: self.ns.tree.segments(*node), mode: *mode });
         let written = Written {
@@ -126,12 +137,13 @@ impl Work<'_> {
             fencing_token: Some(token),
             claims: claims.collect(),
         };
-        self.ns.history.push(&written, self.ns.bounds.remembered_events);
+        self.ns.history.push(&written, self.ns.bounds.remembered_events, max_bytes);
         self.notes.event(&self.ns.id, revision);
     }
 
     /// Remembers that a session began or ended.
     pub(super) fn tell_of_session(&mut self, kind: EventKind, session_id: &str, process_id: &str) -> Revision {
+        let max_bytes = self.limited(self.ns.limits.max_event_bytes);
         let revision = self.state.next_revision();
         let written = Written {
             revision,
@@ -142,7 +154,7 @@ impl Work<'_> {
             fencing_token: None,
             claims: vec![],
         };
-        self.ns.history.push(&written, self.ns.bounds.remembered_events);
+        self.ns.history.push(&written, self.ns.bounds.remembered_events, max_bytes);
         self.notes.event(&self.ns.id, revision);
         revision
     }

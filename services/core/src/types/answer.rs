@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Account, AccountChange, AcquireOutcome, ApiKey, AuditRecord, Event, LockView, LostHold, Namespace, NamespaceUsage,
-    QueuedView, Refusal, Revision, SessionNumber, SessionView, UsageTotals, WaitView,
+    QueuedView, Refusal, Revision, SessionNumber, SessionView, StateBytes, UsageTotals, WaitView,
 };
 
 /// What a command or query answers.
@@ -169,6 +169,8 @@ pub enum Answer {
     },
     /// Whether the owner holds all that was named, in these modes, so that acquiring it again would only extend.
     Holds(bool),
+    /// What an account's open namespaces in a locks shard are charged with by the bytes kept of them, in order of name.
+    AccountState(Vec<(String, StateBytes)>),
 }
 
 /// What goes back to whoever asked.

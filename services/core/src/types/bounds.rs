@@ -47,6 +47,8 @@ pub struct Bounds {
     pub audit_records_per_account: usize,
     /// Events that a namespace remembers.
     pub remembered_events: usize,
+    /// Bytes of events, as charged, that a namespace keeps when the account has no room for anything new.
+    pub events_kept_bytes: u64,
     /// Readers shown in the answer to an acquire or a release; a get shows all.
     pub readers_shown: usize,
     /// Blockers named in a refusal.
@@ -91,6 +93,7 @@ impl Bounds {
             audit_records: 20_000,
             audit_records_per_account: 1_000,
             remembered_events: 10_000,
+            events_kept_bytes: 64 * 1024,
             readers_shown: 16,
             blockers_shown: 16,
             cycle_shown: 128,
@@ -128,6 +131,7 @@ impl Bounds {
             audit_records: 5,
             audit_records_per_account: 3,
             remembered_events: 4,
+            events_kept_bytes: 100,
             readers_shown: 1,
             blockers_shown: 1,
             cycle_shown: 2,

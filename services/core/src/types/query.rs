@@ -183,4 +183,9 @@ pub enum Query {
         /// The paths, each in its mode.
         claims: Vec<Claim>,
     },
+    /// Answers `AccountState`, of a locks shard.
+    AccountState {
+        /// Whose.
+        account: AccountId,
+    },
 }

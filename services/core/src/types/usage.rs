@@ -37,6 +37,50 @@ impl UsageTotals {
     }
 }
 
+/// What a namespace is charged with by the bytes that a locks shard keeps of it, by kind: an upper bound of the memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateBytes {
+    /// The namespace itself.
+    pub namespace: u64,
+    /// Paths that somebody holds or awaits, or that are above these.
+    pub paths: u64,
+    /// Owners that hold or await something.
+    pub owners: u64,
+    /// Holds.
+    pub holds: u64,
+    /// Metadata of holds.
+    pub metadata: u64,
+    /// Waiting requests.
+    pub waiting: u64,
+    /// Granted requests of sessions that have an id.
+    pub requests: u64,
+    /// Sessions.
+    pub sessions: u64,
+    /// Events.
+    pub events: u64,
+}
+
+impl StateBytes {
+    /// All together.
+    pub fn total(&self) -> u64 {
+        let Self { namespace, paths, owners, holds, metadata, waiting, requests, sessions, events } = *self;
+        namespace + paths + owners + holds + metadata + waiting + requests + sessions + events
+    }
+
+    /// Adds what another namespace is charged with.
+    pub fn add(&mut self, other: &Self) {
+        self.namespace += other.namespace;
+        self.paths += other.paths;
+        self.owners += other.owners;
+        self.holds += other.holds;
+        self.metadata += other.metadata;
+        self.waiting += other.waiting;
+        self.requests += other.requests;
+        self.sessions += other.sessions;
+        self.events += other.events;
+    }
+}
+
 /// What one open namespace uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamespaceUsage {

@@ -13,6 +13,7 @@ mod locks_end;
 mod locks_ends;
 mod locks_input;
 mod locks_limits;
+mod locks_named;
 mod locks_order;
 mod locks_pages;
 mod locks_reset;

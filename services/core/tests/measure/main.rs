@@ -6,6 +6,7 @@
 #![expect(clippy::disallowed_methods, reason = "time is what is measured here")]
 
 mod allocations;
+mod charge;
 mod cost;
 mod ends;
 mod memory;

@@ -45,6 +45,14 @@ impl Shard {
     }
 
     pub(crate) fn within(bounds: Bounds) -> Self {
+        Self::begin(bounds, Limits::default().max_event_bytes)
+    }
+
+    pub(crate) fn with_event_bytes(max_event_bytes: u64) -> Self {
+        Self::begin(bounds(), max_event_bytes)
+    }
+
+    fn begin(bounds: Bounds, max_event_bytes: u64) -> Self {
         let mut shard = Self { core: ShardCore::with_bounds(Application::Locks, "locks_00", bounds), now_ms: 1_000 };
         let limits = Limits {
             max_waiting_per_namespace: 1_000_000,
@@ -52,6 +60,9 @@ impl Shard {
             max_readers_per_lock: 1_000_000,
             max_holds_per_namespace: 10_000_000,
             max_sessions_per_namespace: 1_000_000,
+            max_state_bytes: 1 << 40,
+            max_event_bytes,
+            max_owners_per_session: 1_000_000,
             ..Limits::default()
         };
         let message = NamespaceMessage::open(namespace(), limits);
@@ -96,7 +107,7 @@ impl Shard {
         LocksCommand::Release(Release { namespace: namespace(), owner, what, message: None })
     }
 
-    fn request(owner: Owner, segments: &[&str], mode: Mode) -> Acquire {
+    pub(crate) fn request(owner: Owner, segments: &[&str], mode: Mode) -> Acquire {
         Acquire {
             namespace: namespace(),
             ttl_ms: matches!(owner, Owner::Process(_)).then_some(60_000),

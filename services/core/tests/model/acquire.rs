@@ -84,7 +84,7 @@ impl Model {
         Ok(Answer::Acquired { outcome, locks: paths.into_iter().map(|path| self.view_of_some(path)).collect() })
     }
 
-    fn terms(request: &Acquire) -> Terms {
+    pub(crate) fn terms(request: &Acquire) -> Terms {
         Terms {
             ttl_ms: request.ttl_ms,
             transition_ms: request.transition_ms,
@@ -103,8 +103,15 @@ impl Model {
         let wait = &mut self.waits[index];
         let is_newest = request.attempt >= wait.callers.highest();
         if is_new && (is_newest || !waits) {
-            wait.terms = Self::terms(request);
+            let (before, mut terms) = (wait.terms.metadata.clone(), Self::terms(request));
+            let (now, mut after) = (self.state_bytes().waiting, self.clone());
+            after.waits[index].terms = terms.clone();
+            if !self.has_room(after.state_bytes().waiting.saturating_sub(now)) {
+                terms.metadata = before;
+            }
+            self.waits[index].terms = terms;
         }
+        let wait = &mut self.waits[index];
         if is_new && waits {
             wait.callers.join(&Callers::of(request.attempt), left, self.rules);
             if is_newest {
@@ -200,9 +207,12 @@ impl Model {
         }
         let Some((failing, reason, blockers)) = fails else {
             self.check_holds(who, claims)?;
+            self.check_names(who, claims, request.request_id.as_deref())?;
+            let keeps_metadata = self.check_room_to_hold(request, who, claims)?;
             self.check_tangled_grant(who, claims)?;
+            let has_room = !keeps_metadata;
             let callers = Callers::of(request.attempt);
-            let call = Call { callers: &callers, left, request_id: request.request_id.as_deref() };
+            let call = Call { callers: &callers, left, request_id: request.request_id.as_deref(), has_room };
             let fencing_token = self.grant(who, claims, &Self::terms(request), call);
             self.run();
             return Ok(AcquireOutcome::Granted { fencing_token });
@@ -221,6 +231,7 @@ impl Model {
             return Ok(refused(Reason::Deadlock, blockers));
         }
         self.check_room_to_wait(who, claims)?;
+        self.check_names(who, claims, request.request_id.as_deref())?;
         let here = |other: &&Waiting| other.claims.iter().any(|claim| claim.path == claims[failing].path);
         let before = self.waits.iter().filter(here).filter(|other| other.place() < asked.place).count();
         let mut why = not_granted(reason, blockers);
@@ -251,6 +262,7 @@ impl Model {
     ) -> Result<AcquireOutcome, Refusal> {
         let id = self.revision + 1;
         let before = self.tangle();
+        let without = self.clone();
         self.waits.push(Waiting {
             id,
             upgrade,
@@ -263,7 +275,8 @@ impl Model {
             since_ms: self.wall_ms,
         });
         self.waits.sort_by_key(Waiting::place);
-        if let Err(refusal) = self.check_tangle(before, self.tangle()) {
+        let room = self.check_room_in_queue(&without);
+        if let Err(refusal) = room.and_then(|()| self.check_tangle(before, self.tangle())) {
             self.waits.retain(|wait| wait.id != id);
             return Err(refusal);
         }

@@ -26,6 +26,9 @@ impl Run {
                 |other: &Hold| one.who != other.who && conflict((&one.path, one.mode), (&other.path, other.mode));
             assert!(!model.holds[..index].iter().any(excludes), "two owners hold what excludes one another");
         }
+        let charged = Query::AccountState { account: namespace.account };
+        let Answer::AccountState(charged) = self.query(&charged) else { panic!("not what is charged") };
+        assert_eq!(charged, [(namespace.name.clone(), model.state_bytes())]);
         let graph = model.waits_for_holds();
         assert!(graph.iter().all(|(one, _)| !graph::reaches(&graph, one, one)), "a deadlock went unnoticed");
         for path in random::paths() {
@@ -145,7 +148,7 @@ impl Run {
     /// All events, and those of a prefix from some revision on, page by page.
     pub(crate) fn compare_events(&self, dice: &mut Dice) {
         let (all, prefix) = (&self.model.events, dice.pick(&random::paths()));
-        let (gone, events) = all.split_at(all.len().saturating_sub(self.model.bounds.remembered_events));
+        let (gone, events) = all.split_at(self.model.forgotten);
         let oldest = gone.last().map_or(0, |event| event.revision + 1);
         assert_eq!(self.events(oldest, &Path::default(), 1_000), *events);
         if oldest > 0 {

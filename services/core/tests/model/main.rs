@@ -5,6 +5,7 @@
 
 mod acquire;
 mod callers;
+mod charge;
 mod commands;
 mod compare;
 mod graph;
@@ -46,10 +47,10 @@ struct Run {
 
 impl Run {
     fn new(dice: &mut Dice, own_bounds: Option<Bounds>) -> Self {
-        let limits = random::limits(dice);
+        let rules = dice.pick(&[Rules::ONE, Rules::TWO, Rules::TWO]);
+        let limits = random::limits(dice, rules);
         let message = NamespaceMessage::open(namespace(), limits.clone());
         let open = Command::Locks(LocksCommand::Deliver { source: "namespaces_00".into(), number: 1, message });
-        let rules = dice.pick(&[Rules::ONE, Rules::TWO, Rules::TWO]);
         let context = context(1_000, rules);
         let bounds = own_bounds.clone().unwrap_or(Bounds::of(rules));
         let mut twins = Twins::new(own_bounds, dice);
@@ -72,6 +73,7 @@ impl Run {
         self.twins.advance(&context);
         let before = self.model.clone();
         self.model.advance(&context);
+        self.model.settle();
         let passed = (self.core.revision(), self.core.next_deadline_ms());
         assert_eq!(passed, (self.model.revision, self.model.next_deadline()), "after\n{}", before.sketch());
         self.log.push((context, vec![]));
@@ -90,6 +92,7 @@ impl Run {
     fn command(&mut self, context: &Context, command: &Command) {
         let before = self.model.clone();
         let expected = self.expected(command);
+        self.model.settle();
         let reply = self.core.apply(context, command);
         self.twins.apply(context, command, &reply);
         assert_eq!(reply.clock_ms, self.core.clock_ms());
@@ -114,8 +117,14 @@ impl Run {
             return Err(Refusal::Malformed(String::new()));
         }
         match command {
-            LocksCommand::Acquire(request) => model.acquire(request, &[]),
-            LocksCommand::Reattach(Reattach { acquire, left }) => model.acquire(acquire, left),
+            LocksCommand::Acquire(request) => {
+                model.make_room_for(request);
+                model.acquire(request, &[])
+            }
+            LocksCommand::Reattach(Reattach { acquire, left }) => {
+                model.make_room_for(acquire);
+                model.acquire(acquire, left)
+            }
             LocksCommand::Release(request) => model.release(request),
             LocksCommand::Delete { path, .. } => {
                 model.delete(path);
@@ -124,7 +133,10 @@ impl Run {
             LocksCommand::Cancel(cancel) => Ok(model.cancel(cancel, &[])),
             LocksCommand::CancelSeveral(CancelSeveral { cancel, left }) => Ok(model.cancel(cancel, left)),
             LocksCommand::Reset(reset) => Ok(model.reset(reset)),
-            LocksCommand::OpenSession(open) => model.open(open),
+            LocksCommand::OpenSession(open) => {
+                model.make_room_to_open(open);
+                model.open(open)
+            }
             LocksCommand::CloseSession { session_id, message, .. } => model.close(session_id, *message),
             LocksCommand::ExpireSessions { ids, seen } => Ok(model.expire(ids, *seen)),
             LocksCommand::LockInfo(info) => model.lock_info(info),

@@ -1,6 +1,6 @@
 //! The limits of a namespace, in the model.
 
-use holdfast_core::{Claim, Mode, Path, Refusal};
+use holdfast_core::{Claim, Mode, Path, Refusal, Rules};
 
 use crate::callers::Callers;
 use crate::state::{Hold, Model, Who};
@@ -90,6 +90,36 @@ impl Model {
             }
         }
         Ok(())
+    }
+
+    /// Holders of a session, and its requests with an id: all of them, and those that claim one hold.
+    pub(crate) fn check_names(&self, who: &Who, claims: &[Claim], request_id: Option<&str>) -> Result<(), Refusal> {
+        if who.number == 0 || self.rules == Rules::ONE {
+            return Ok(());
+        }
+        let of_session = |other: &&Who| other.number == who.number;
+        let holding = self.holds.iter().map(|hold| &hold.who).filter(of_session);
+        let mut owners: Vec<&Who> = holding.chain(self.waits.iter().map(|wait| &wait.who).filter(of_session)).collect();
+        owners.sort();
+        owners.dedup();
+        if !owners.contains(&who) && owners.len() as u64 >= self.limits.max_owners_per_session {
+            return Err(quota("holders"));
+        }
+        if request_id.is_none() {
+            return Ok(());
+        }
+        let waiting = self.waits.iter().filter(|wait| of_session(&&wait.who) && wait.request_id.is_some()).count();
+        let granted = self.granted.iter().filter(|granted| of_session(&&granted.who)).count();
+        if (waiting + granted) as u64 >= self.limits.max_requests_per_session {
+            return Err(quota("requests"));
+        }
+        let claiming = |claim: &Claim| {
+            let granted = self.granted.iter().filter(|it| it.who == *who && it.live.contains(&claim.path)).count();
+            let claims = |wait: &&crate::state::Wait| wait.claims.iter().any(|other| other.path == claim.path);
+            granted + self.waits.iter().filter(|wait| wait.who == *who).filter(claims).count()
+        };
+        let is_full = claims.iter().any(|claim| claiming(claim) as u64 >= self.limits.max_requests_per_hold);
+        if is_full { Err(quota("requests of a hold")) } else { Ok(()) }
     }
 
     pub(crate) fn tangle(&self) -> Tangle {

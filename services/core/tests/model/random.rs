@@ -3,7 +3,7 @@
 use holdfast_core::{
     AccountId, Acquire, BelievedHold, Cancel, CancelSeveral, Claim, Command, Incarnation, Limits, LockInfo,
     LocksCommand, MessageStamp, Metadata, Mode, NamespaceRef, OpenSession, Owner, Path, Reattach, Release, RequestId,
-    Reset, ToRelease, Wait,
+    Reset, Rules, ToRelease, Wait,
 };
 
 use crate::state::Model;
@@ -47,7 +47,22 @@ pub(crate) fn paths() -> Vec<Path> {
     all.iter().map(|segments| Path(segments.iter().map(|segment| (*segment).to_owned()).collect())).collect()
 }
 
-pub(crate) fn limits(dice: &mut Dice) -> Limits {
+pub(crate) fn limits(dice: &mut Dice, rules: Rules) -> Limits {
+    let first = first_limits(dice);
+    if rules < Rules::TWO || dice.one_in(3) {
+        return first;
+    }
+    Limits {
+        max_requests_per_hold: 1 + dice.below(3),
+        max_requests_per_session: 1 + dice.below(4),
+        max_owners_per_session: 1 + dice.below(2),
+        max_event_bytes: dice.below(600),
+        max_state_bytes: if dice.one_in(2) { u64::MAX / 2 } else { 8_300 + dice.below(8_000) },
+        ..first
+    }
+}
+
+fn first_limits(dice: &mut Dice) -> Limits {
     if !dice.one_in(4) {
         return Limits::default();
     }

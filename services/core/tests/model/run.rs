@@ -10,6 +10,8 @@ pub(crate) struct Call<'a> {
     pub(crate) callers: &'a Callers,
     pub(crate) left: &'a [u64],
     pub(crate) request_id: Option<&'a str>,
+    /// Whether there is room for its metadata.
+    pub(crate) has_room: bool,
 }
 
 impl Model {
@@ -37,7 +39,8 @@ impl Model {
                 continue;
             }
             let wait = self.waits.remove(index);
-            let call = Call { callers: &wait.callers, left: &[], request_id: wait.request_id.as_deref() };
+            let call =
+                Call { callers: &wait.callers, left: &[], request_id: wait.request_id.as_deref(), has_room: true };
             let fencing_token = self.grant(&wait.who, &wait.claims, &wait.terms, call);
             self.settled(&wait, AcquireOutcome::Granted { fencing_token });
         }
@@ -78,7 +81,11 @@ impl Model {
                     own.callers.join_hold(&callers, call.left, rules);
                     own.reader = own.reader.take().filter(|_| !own.callers.stays);
                 }
+                let metadata = std::mem::take(&mut own.terms.metadata);
                 (own.phase, own.terms, own.deadline_ms) = (phase, terms, deadline_ms);
+                if !call.has_room {
+                    own.terms.metadata = metadata;
+                }
                 own.direct |= named.is_none();
                 if own.mode > claim.mode {
                     self.weaken(who, &claim.clone());
@@ -239,7 +246,6 @@ impl Model {
     fn begin_to_end(&mut self, session: &crate::state::Session, why: SessionEnd) {
         self.next_revision();
         self.session_mut(&session.id).expect("it is open").is_open = false;
-        self.granted.retain(|granted| granted.who.number != session.number);
         self.session_ended(session, why);
         let (number, id, since_ms) = (session.number, session.id.clone(), self.clock_ms);
         self.ending.push(Ending { number, id, why, since_ms });
@@ -275,6 +281,11 @@ impl Model {
         for gone in holds {
             let index = self.holds.iter().position(|hold| hold.who == gone.who && hold.path == gone.path);
             let index = index.expect("it is there");
+            let (who, path) = (self.holds[index].who.clone(), self.holds[index].path.clone());
+            for granted in self.granted.iter_mut().filter(|granted| granted.who == who) {
+                granted.live.retain(|other| *other != path);
+            }
+            self.granted.retain(|granted| !granted.live.is_empty());
             match ending.why {
                 SessionEnd::Expired => self.end_phase(index, ending.since_ms),
                 _ => self.end_hold(index, EventKind::Released),

@@ -32,10 +32,16 @@ impl Model {
             (None, true) => return Err(Refusal::SessionNotFound(id.clone())),
             (Some(false), true) => {
                 let epoch = self.next_revision();
+                let mut after = self.clone();
+                after.session_mut(id).expect("it is open").metadata = open.metadata.clone();
+                let more = after.state_bytes().sessions.saturating_sub(self.state_bytes().sessions);
+                let has_room = self.has_room(more);
                 let session = self.session_mut(id).expect("it is open");
                 (session.epoch, session.seq, session.opening) = (epoch, 0, open.request_id);
                 (session.process_id, session.ttl_ms) = (open.process_id.clone(), open.ttl_ms);
-                session.metadata = open.metadata.clone();
+                if has_room {
+                    session.metadata = open.metadata.clone();
+                }
                 self.opened(id);
             }
             (None, false) => {
@@ -43,6 +49,7 @@ impl Model {
                 if open_now >= self.limits.max_sessions_per_namespace {
                     return Err(quota("sessions"));
                 }
+                self.check_room_to_open(open)?;
                 let number = self.next_revision();
                 self.sessions.push(Session {
                     id: id.clone(),

@@ -3,7 +3,7 @@
 use holdfast_core::{
     AcquireOutcome, Blocker, Bounds, Claim, Effect, Event, EventKind, HolderView, Limits, LockState, LockView,
     Metadata, Mode, NamespaceRef, NotGranted, Owner, Path, Phase, Reason, RequestId, RevokedReason, Rules, SessionEnd,
-    WaitId,
+    WaitId, codec,
 };
 
 use crate::callers::Callers;
@@ -119,6 +119,8 @@ pub(crate) struct Model {
     /// The last change of a path, as far as it is held.
     pub(crate) changes: Vec<(Path, u64)>,
     pub(crate) events: Vec<Event>,
+    /// How many of them are forgotten.
+    pub(crate) forgotten: usize,
     /// Of the present entry; the locks in them are filled in at its end.
     pub(crate) effects: Vec<Effect>,
 }
@@ -173,6 +175,7 @@ impl Model {
             granted: vec![],
             changes: vec![],
             events: vec![],
+            forgotten: 0,
             effects: vec![],
         }
     }
@@ -232,6 +235,21 @@ impl Model {
             claims,
         };
         self.events.push(event);
+        self.forgotten = self.forgotten.max(self.events.len().saturating_sub(self.bounds.remembered_events));
+        if self.rules >= Rules::TWO {
+            self.forget_events(self.limits.max_event_bytes);
+        }
+    }
+
+    /// What the events are charged with that are not forgotten.
+    pub(crate) fn event_bytes(&self) -> u64 {
+        self.events[self.forgotten..].iter().map(|event| 24 + codec::encode(event).len() as u64).sum()
+    }
+
+    pub(crate) fn forget_events(&mut self, max: u64) {
+        while self.event_bytes() > max {
+            self.forgotten += 1;
+        }
     }
 
     pub(crate) fn settled(&mut self, wait: &Wait, outcome: AcquireOutcome) {

@@ -54,7 +54,7 @@ pub use sessions::{CreateSession, SessionInfo};
 pub(crate) use standing::{Standing, is_definite};
 pub(crate) use tokens::Tokens;
 pub use tokens::{CreateToken, CreatedToken};
-pub use usage::{NamespaceFigures, NamespaceUsageInfo, UsageInfo, UsageTotalsInfo};
+pub use usage::{NamespaceFigures, NamespaceUsageInfo, StateBytesInfo, UsageInfo, UsageTotalsInfo};
 pub use view::*;
 pub use waits::{ResourceInfo, WaitInfo};
 

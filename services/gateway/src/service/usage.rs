@@ -1,8 +1,11 @@
 //! What an account uses: counted by the shards in the steps that they log anyway, added up here.
 
+use std::collections::BTreeMap;
+
 use futures::future::try_join_all;
+use futures::try_join;
 use holdfast_cluster::Application;
-use holdfast_core::{Account, Answer, Limits, NamespaceUsage, Query, Scopes, UsageTotals};
+use holdfast_core::{Account, Answer, Limits, NamespaceUsage, Query, Scopes, StateBytes, UsageTotals};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -28,6 +31,10 @@ pub struct UsageInfo {
     /// All that follows, together. Present figures add up, and so does what was done; peaks are the highest of one
     /// namespace.
     pub total: NamespaceFigures,
+    /// What all its namespaces are charged with by the bytes kept of them; the limit `max_state_bytes` is for each shard.
+    pub state_bytes: StateBytesInfo,
+    /// The most of that in one shard.
+    pub state_bytes_of_fullest_shard: u64,
     /// Each namespace, in order of name; only those that the key is for.
     pub namespaces: Vec<NamespaceUsageInfo>,
     /// Namespaces that are deleted; absent for a key that is for some namespaces only.
@@ -45,6 +52,42 @@ pub struct NamespaceUsageInfo {
     /// Its figures.
     #[serde(flatten)]
     pub figures: NamespaceFigures,
+    /// What it is charged with by the bytes kept of it.
+    pub state_bytes: StateBytesInfo,
+}
+
+/// Bytes that are charged, by what they are of: an upper bound of the memory that it takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = StateBytes)]
+pub struct StateBytesInfo {
+    /// All together.
+    pub total: u64,
+    /// Open namespaces by themselves.
+    pub namespace: u64,
+    /// Paths that somebody holds or awaits, and those above them.
+    pub paths: u64,
+    /// Owners that hold or await something.
+    pub owners: u64,
+    /// Holds.
+    pub holds: u64,
+    /// Metadata of holds.
+    pub metadata: u64,
+    /// Waiting requests.
+    pub waiting: u64,
+    /// Requests of sessions that have an id and are not released.
+    pub requests: u64,
+    /// Sessions.
+    pub sessions: u64,
+    /// Events.
+    pub events: u64,
+}
+
+impl From<StateBytes> for StateBytesInfo {
+    fn from(bytes: StateBytes) -> Self {
+        let total = bytes.total();
+        let StateBytes { namespace, paths, owners, holds, metadata, waiting, requests, sessions, events } = bytes;
+        Self { total, namespace, paths, owners, holds, metadata, waiting, requests, sessions, events }
+    }
 }
 
 /// What there is, and what was done.
@@ -95,7 +138,7 @@ impl From<NamespaceUsage> for NamespaceUsageInfo {
     fn from(usage: NamespaceUsage) -> Self {
         let NamespaceUsage { name, incarnation, holds, waiting, sessions, totals } = usage;
         let figures = NamespaceFigures { holds, waiting, sessions, totals: totals.into() };
-        Self { name, id: incarnation.to_string(), figures }
+        Self { name, id: incarnation.to_string(), figures, state_bytes: StateBytesInfo::default() }
     }
 }
 
@@ -128,21 +171,31 @@ impl Service {
         context: &CallContext,
     ) -> ApiResult<UsageInfo> {
         let router = &self.inner.router;
-        let query = Query::AccountUsage { account: account.id };
+        let (query, state) = (Query::AccountUsage { account: account.id }, Query::AccountState { account: account.id });
         let asking = router.keys_of_shards(Application::Locks).into_iter().map(async |key| {
-            let reply = router.query(Application::Locks, key, &query, context.deadline).await?;
-            expect_answer!(reply.outcome?, Answer::AccountUsage { namespaces, ended } => (namespaces, ended))
+            let asked = |query| router.query(Application::Locks, key, query, context.deadline);
+            let (reply, state) = try_join!(asked(&query), asked(&state))?;
+            let (namespaces, ended) =
+                expect_answer!(reply.outcome?, Answer::AccountUsage { namespaces, ended } => (namespaces, ended))?;
+            let state = expect_answer!(state.outcome?, Answer::AccountState(state) => state)?;
+            Ok::<_, ApiError>((namespaces, ended, state))
         });
         let (mut namespaces, mut deleted, mut all) = (Vec::new(), UsageTotals::default(), UsageTotals::default());
         let mut total = NamespaceFigures::default();
-        for (open, ended) in try_join_all(asking).await? {
+        let (mut state_bytes, mut state_bytes_of_fullest_shard) = (StateBytes::default(), 0);
+        for (open, ended, state) in try_join_all(asking).await? {
             deleted.add(&ended);
+            let state: BTreeMap<String, StateBytes> = state.into_iter().filter(|(name, _)| is_shown(name)).collect();
+            state.values().for_each(|bytes| state_bytes.add(bytes));
+            state_bytes_of_fullest_shard =
+                state.values().map(StateBytes::total).sum::<u64>().max(state_bytes_of_fullest_shard);
             for namespace in open.into_iter().filter(|namespace| is_shown(&namespace.name)) {
                 total.holds += namespace.holds;
                 total.waiting += namespace.waiting;
                 total.sessions += namespace.sessions;
                 all.add(&namespace.totals);
-                namespaces.push(NamespaceUsageInfo::from(namespace));
+                let state_bytes = state.get(&namespace.name).copied().unwrap_or_default().into();
+                namespaces.push(NamespaceUsageInfo { state_bytes, ..NamespaceUsageInfo::from(namespace) });
             }
         }
         namespaces.sort_unstable_by(|one, other| one.name.cmp(&other.name));
@@ -155,6 +208,8 @@ impl Service {
             max_number_of_namespaces: account.max_number_of_namespaces,
             limits: account.limits.clone(),
             total,
+            state_bytes: state_bytes.into(),
+            state_bytes_of_fullest_shard,
             namespaces,
             deleted_namespaces: sees_all.then(|| deleted.into()),
         })

@@ -29,6 +29,7 @@ async fn operations_holds_waits_and_peaks_are_told_for_each_namespace_and_the_ac
     let a = json!({
         "name": "a", "id": usage["namespaces"][0]["id"], "holds": 1, "waiting": 1, "sessions": 0, "operations": 4,
         "grants": 2, "waits": 1, "sessions_opened": 0, "peak_holds": 2, "peak_waiting": 1, "peak_sessions": 0,
+        "state_bytes": usage["namespaces"][0]["state_bytes"],
     });
     assert_eq!(usage["namespaces"][0], a);
     assert_eq!(usage["namespaces"][1]["name"], "b");
@@ -36,6 +37,11 @@ async fn operations_holds_waits_and_peaks_are_told_for_each_namespace_and_the_ac
     assert_eq!((&total["holds"], &total["operations"], &total["grants"]), (&json!(2), &json!(5), &json!(3)));
     assert_eq!(total["peak_holds"], 2, "the highest of one namespace");
     assert_eq!(usage["deleted_namespaces"]["operations"], 0);
+    let bytes = |index: usize, kind: &str| usage["namespaces"][index]["state_bytes"][kind].as_u64().unwrap();
+    assert_eq!((bytes(0, "holds"), bytes(1, "holds"), bytes(1, "waiting")), (152, 152, 0));
+    assert!(bytes(0, "waiting") > 640 && bytes(0, "events") > 0);
+    assert_eq!(usage["state_bytes"]["total"].as_u64().unwrap(), bytes(0, "total") + bytes(1, "total"));
+    assert_eq!(usage["limits"]["max_state_bytes"], 512 << 20);
 }
 
 #[tokio::test]

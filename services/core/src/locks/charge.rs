@@ -1,0 +1,174 @@
+//! What things are charged with, in bytes: an upper bound of the memory that they take, the same on every replica and
+//! found from the state alone. Text counts with the bytes of its UTF-8.
+
+use super::hold::Hold;
+use super::metadata::KeptMetadata;
+use super::namespace::Namespace;
+use super::owner::OwnerName;
+use super::sessions::{Granted, SessionFacts};
+use super::waiting::Waiting;
+use crate::{Acquire, Claim, NamespaceRef, OpenSession, Owner, StateBytes};
+
+/// What a path has that has something under it, or a queue.
+pub(super) const SIDE: u64 = 512;
+
+/// A path, by its last segment.
+pub(super) fn path(segment: &str) -> u64 {
+    144 + segment.len() as u64
+}
+
+/// A hold without its metadata.
+pub(super) fn hold(has_deadline: bool) -> u64 {
+    104 + if has_deadline { 48 } else { 0 }
+}
+
+/// The metadata of one hold or session, by its bytes as encoded.
+pub(super) fn metadata(bytes: usize) -> u64 {
+    if bytes == 0 { 0 } else { 128 + bytes as u64 }
+}
+
+/// An owner that holds or awaits something.
+pub(super) fn owner(names: usize) -> u64 {
+    112 + names as u64
+}
+
+/// A waiting request. Its metadata counts for each claim, so that it has room when it is granted.
+pub(super) fn waiting(request_id: Option<&str>, claims: &[Claim], metadata_bytes: usize) -> u64 {
+    let claim = |claim: &Claim| {
+        let segments = claim.path.0.len() as u64;
+        let text: usize = claim.path.0.iter().map(String::len).sum();
+        160 + 200 * (segments + 1) + 2 * text as u64 + 32 * segments + metadata(metadata_bytes)
+    };
+    640 + request_id.map_or(0, str::len) as u64 + claims.iter().map(claim).sum::<u64>()
+}
+
+/// A request of a session with an id that was granted, and its claims.
+pub(super) fn granted(request_id: &str, claims: usize) -> u64 {
+    256 + 2 * request_id.len() as u64 + 160 * claims as u64
+}
+
+/// A session without its metadata.
+pub(super) fn session(session_id: &str, process_id: &str) -> u64 {
+    768 + (session_id.len() + process_id.len()) as u64
+}
+
+/// An event of so many bytes, as encoded.
+pub(super) fn event(bytes: usize) -> u64 {
+    24 + bytes as u64
+}
+
+/// An open namespace without anything in it.
+pub(super) fn namespace(id: &NamespaceRef) -> u64 {
+    8_192 + 3 * id.name.len() as u64
+}
+
+/// The most that a request can add, whatever there is already.
+pub(super) fn most_of_acquire(request: &Acquire) -> u64 {
+    let kept = KeptMetadata::of(&request.metadata).len();
+    let request_id = request.request_id.as_deref();
+    let paths = request.claims.iter().flat_map(|claim| &claim.path.0).map(|segment| path(segment) + SIDE);
+    let holds = request.claims.len() as u64 * hold(true);
+    let by_id = request_id.map_or(0, |request_id| granted(request_id, request.claims.len()));
+    let waits = waiting(request_id, &request.claims, kept);
+    paths.sum::<u64>() + 2 * SIDE + holds + by_id + waits + owner(names_of(&request.owner))
+}
+
+/// The most that an opening can add.
+pub(super) fn most_of_opening(open: &OpenSession) -> u64 {
+    session(&open.session_id, &open.process_id) + metadata(KeptMetadata::of(&open.metadata).len())
+}
+
+/// How long the names of an owner are.
+pub(super) fn names_of(owner: &Owner) -> usize {
+    match owner {
+        Owner::Process(process_id) => process_id.len(),
+        Owner::Session { session_id, holder } => session_id.len() + holder.as_ref().map_or(0, String::len),
+    }
+}
+
+impl OwnerName {
+    pub(super) fn charge(&self) -> u64 {
+        owner(match self {
+            Self::Process(process_id) => process_id.len(),
+            Self::Session(session) => {
+                session.session_id.len() + session.holder.as_ref().map_or(0, |holder| holder.len())
+            }
+        })
+    }
+}
+
+impl Hold {
+    /// What it is charged with, and its metadata.
+    pub(super) fn charge(&self) -> (u64, u64) {
+        (hold(self.deadline_ms.is_some()), metadata(self.metadata_bytes()))
+    }
+}
+
+impl Waiting {
+    pub(super) fn charge(&self) -> u64 {
+        waiting(self.request_id.as_deref(), &self.claims, self.terms.metadata.len())
+    }
+}
+
+impl Granted {
+    pub(super) fn charge(&self) -> u64 {
+        granted(&self.request_id, self.claimed)
+    }
+}
+
+impl SessionFacts {
+    pub(super) fn charge(&self, session_id: &str) -> u64 {
+        session(session_id, &self.process_id) + metadata(self.metadata.len())
+    }
+}
+
+/// What is counted as it comes and goes; what paths, owners and events are charged with is counted where they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counted {
+    pub(super) holds: u64,
+    pub(super) metadata: u64,
+    pub(super) waiting: u64,
+    pub(super) requests: u64,
+    pub(super) sessions: u64,
+}
+
+impl Counted {
+    pub(super) fn add_hold(&mut self, (hold, metadata): (u64, u64)) {
+        (self.holds, self.metadata) = (self.holds + hold, self.metadata + metadata);
+    }
+
+    pub(super) fn remove_hold(&mut self, (hold, metadata): (u64, u64)) {
+        (self.holds, self.metadata) = (self.holds - hold, self.metadata - metadata);
+    }
+}
+
+impl Namespace {
+    /// What the namespace is charged with, by kind.
+    pub(super) fn state_bytes(&self) -> StateBytes {
+        let Counted { holds, metadata, waiting, requests, sessions } = self.counted;
+        StateBytes {
+            namespace: namespace(&self.id),
+            paths: self.tree.charge(),
+            owners: self.owners.charge(),
+            holds,
+            metadata,
+            waiting,
+            requests,
+            sessions,
+            events: self.history.bytes(),
+        }
+    }
+
+    /// The same, counted from what there is.
+    pub(super) fn counted_anew(&self) -> Counted {
+        let mut counted = Counted::default();
+        for (_, lock) in self.tree.iter() {
+            lock.holds.as_slice().iter().for_each(|hold| counted.add_hold(hold.charge()));
+        }
+        counted.waiting = self.waits.values().map(|waiting| waiting.charge()).sum();
+        counted.requests = self.granted.iter().map(|(_, granted)| granted.charge()).sum();
+        let ending = self.ending.values().map(|ending| (&ending.session_id, &ending.session));
+        counted.sessions = self.sessions.iter().chain(ending).map(|(id, session)| session.facts.charge(id)).sum();
+        counted
+    }
+}

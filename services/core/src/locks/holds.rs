@@ -1,0 +1,224 @@
+//! The holds of one path.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::hold::Hold;
+use super::owner::OwnerId;
+use crate::FencingToken;
+
+/// The holds of one path: one writer, or readers in order of arrival, which is that of their tokens.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Holds {
+    #[default]
+    None,
+    /// Most locks never have a second holder.
+    One(Hold),
+    /// Shared with a snapshot under way; apart, since there may be very many.
+    Many(Arc<Many>),
+}
+
+/// Few holds are looked through; more are found by their owners.
+const FEW: usize = 16;
+
+/// Two holds or more. Each is found by its token and by its owner in few steps, and taken out without moving more than
+/// half of the others.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Many {
+    /// From `begin` on in order of token; what is before it is of no meaning.
+    holds: Vec<Hold>,
+    begin: usize,
+    /// The tokens of their owners, once there have been more than a few.
+    by_owner: BTreeMap<OwnerId, FencingToken>,
+}
+
+impl Holds {
+    pub(super) fn as_slice(&self) -> &[Hold] {
+        match self {
+            Self::None => &[],
+            Self::One(hold) => std::slice::from_ref(hold),
+            Self::Many(many) => many.as_slice(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        matches!(self, Self::None)
+    }
+
+    pub(super) fn of(&self, owner: OwnerId) -> Option<&Hold> {
+        match self {
+            Self::None => None,
+            Self::One(hold) => Some(hold).filter(|hold| hold.owner == owner),
+            Self::Many(many) => many.index_of(owner).map(|index| &many.holds[index]),
+        }
+    }
+
+    pub(super) fn of_mut(&mut self, owner: OwnerId) -> Option<&mut Hold> {
+        match self {
+            Self::None => None,
+            Self::One(hold) => Some(hold).filter(|hold| hold.owner == owner),
+            Self::Many(many) => {
+                let index = many.index_of(owner)?;
+                Some(&mut Arc::make_mut(many).holds[index])
+            }
+        }
+    }
+
+    pub(super) fn of_token(&self, token: FencingToken) -> Option<&Hold> {
+        let holds = self.as_slice();
+        holds.binary_search_by_key(&token, |hold| hold.token).ok().map(|index| &holds[index])
+    }
+
+    pub(super) fn push(&mut self, hold: Hold) {
+        *self = match std::mem::take(self) {
+            Self::None => Self::One(hold),
+            Self::One(first) => Self::Many(Arc::new(Many { holds: vec![first, hold], ..Many::default() })),
+            Self::Many(mut many) => {
+                Arc::make_mut(&mut many).push(hold);
+                Self::Many(many)
+            }
+        };
+    }
+
+    pub(super) fn remove(&mut self, owner: OwnerId) -> Option<Hold> {
+        match std::mem::take(self) {
+            Self::None => None,
+            Self::One(hold) if hold.owner == owner => Some(hold),
+            Self::One(hold) => {
+                *self = Self::One(hold);
+                None
+            }
+            Self::Many(mut shared) => {
+                let many = Arc::make_mut(&mut shared);
+                let removed = many.index_of(owner).map(|index| many.remove(index));
+                *self = match many.as_slice() {
+                    [last] => Self::One(last.clone()),
+                    _ => Self::Many(shared),
+                };
+                removed
+            }
+        }
+    }
+}
+
+impl Many {
+    fn as_slice(&self) -> &[Hold] {
+        &self.holds[self.begin..]
+    }
+
+    fn index_of(&self, owner: OwnerId) -> Option<usize> {
+        let holds = self.as_slice();
+        let index = if self.by_owner.is_empty() {
+            holds.iter().position(|hold| hold.owner == owner)
+        } else {
+            let token = self.by_owner.get(&owner)?;
+            holds.binary_search_by_key(token, |hold| hold.token).ok()
+        };
+        index.map(|index| self.begin + index)
+    }
+
+    fn push(&mut self, hold: Hold) {
+        if !self.by_owner.is_empty() {
+            self.by_owner.insert(hold.owner, hold.token);
+        }
+        self.holds.push(hold);
+        if self.by_owner.is_empty() && self.as_slice().len() > FEW {
+            self.by_owner = self.as_slice().iter().map(|hold| (hold.owner, hold.token)).collect();
+        }
+    }
+
+    fn remove(&mut self, index: usize) -> Hold {
+        let hold = if index - self.begin < self.holds.len() - index {
+            // Those before it move up; what is left in front is cut off once it is half of all.
+            self.holds[self.begin..=index].rotate_right(1);
+            let gone = &mut self.holds[self.begin];
+            self.begin += 1;
+            Hold { rare: gone.rare.take(), ..gone.clone() }
+        } else {
+            self.holds.remove(index)
+        };
+        self.by_owner.remove(&hold.owner);
+        if self.begin > self.holds.len() / 2 {
+            self.holds.drain(..std::mem::take(&mut self.begin));
+        }
+        if self.holds.len().saturating_mul(4) <= self.holds.capacity() {
+            self.holds.shrink_to(self.holds.len().saturating_mul(2));
+        }
+        hold
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Mode, Phase};
+
+    fn reader(owner: u32, token: FencingToken) -> Hold {
+        Hold {
+            owner: OwnerId(owner),
+            mode: Mode::Read,
+            phase: Phase::Held,
+            direct: true,
+            upgraded: false,
+            transition_ms: 0,
+            token,
+            locked_at_ms: 0,
+            deadline_ms: None,
+            attempt: 0,
+            rare: None,
+        }
+    }
+
+    #[test]
+    fn the_holds_of_a_path_take_little_memory() {
+        assert!(size_of::<Holds>() <= 56, "the holds of a path take {} bytes", size_of::<Holds>());
+    }
+
+    #[test]
+    fn readers_are_found_by_owner_and_token_however_they_come_and_go() {
+        let (mut holds, mut expected, mut token) = (Holds::None, Vec::new(), 0);
+        let mut seed = 7_u64;
+        let mut below = |max: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) as usize % max
+        };
+        for step in 0..20_000 {
+            let grows = step / 2_000 % 2 == 0;
+            if expected.is_empty() || below(10) < if grows { 7 } else { 3 } {
+                token += 1 + below(3) as u64;
+                let owner = 100_000 - token as u32;
+                holds.push(reader(owner, token));
+                expected.push((owner, token));
+            } else {
+                let index = if below(3) == 0 { 0 } else { below(expected.len()) };
+                let (owner, token) = expected.remove(index);
+                assert_eq!(holds.remove(OwnerId(owner)).map(|hold| hold.token), Some(token));
+                assert!(holds.of(OwnerId(owner)).is_none() && holds.of_token(token).is_none());
+            }
+            let all: Vec<_> = holds.as_slice().iter().map(|hold| (hold.owner.0, hold.token)).collect();
+            assert_eq!(all, expected);
+            assert_eq!((holds.is_empty(), matches!(holds, Holds::One(_))), (all.is_empty(), all.len() == 1));
+            if let Some((owner, token)) = expected.get(below(expected.len().max(1))) {
+                assert_eq!(holds.of(OwnerId(*owner)).map(|hold| hold.token), Some(*token));
+                assert_eq!(holds.of_mut(OwnerId(*owner)).map(|hold| hold.token), Some(*token));
+                assert_eq!(holds.of_token(*token).map(|hold| hold.owner.0), Some(*owner));
+            }
+        }
+    }
+
+    /// A list that is searched and moved for each takes minutes.
+    #[test]
+    fn as_many_readers_as_memory_has_leave_in_a_moment() {
+        let count = 200_000;
+        for from_the_front in [true, false] {
+            let mut holds = Holds::None;
+            (0..count).for_each(|number| holds.push(reader(number, u64::from(number) + 1)));
+            let begun = std::time::Instant::now();
+            for number in 0..count {
+                let owner = if from_the_front { number } else { count - 1 - number };
+                assert!(holds.of(OwnerId(owner)).is_some() && holds.remove(OwnerId(owner)).is_some());
+            }
+            assert!(holds.is_empty() && begun.elapsed().as_secs() < 10);
+        }
+    }
+}

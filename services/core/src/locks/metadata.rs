@@ -1,0 +1,76 @@
+//! Metadata as it is kept.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::Metadata;
+
+/// Metadata as one string of bytes, which the holds of a request share: few ever look at it, and each pair would take
+/// more memory by itself than most have to say. It is written as [`Metadata`] is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct KeptMetadata(Option<Arc<[u8]>>);
+
+impl KeptMetadata {
+    pub(super) fn of(metadata: &Metadata) -> Self {
+        if metadata.is_empty() {
+            return Self(None);
+        }
+        let bytes = postcard::to_extend(metadata, Vec::new()).expect("maps of strings have known lengths");
+        Self(Some(bytes.into()))
+    }
+
+    /// As it was given.
+    pub(super) fn get(&self) -> Metadata {
+        self.decoded()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// How many bytes are kept; 0 without any pair.
+    pub(super) fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, |bytes| bytes.len())
+    }
+
+    /// The same as another, if it says the same, so that both share it.
+    pub(super) fn shared_with(self, other: &Self) -> Self {
+        if self == *other { other.clone() } else { self }
+    }
+
+    fn decoded<'a, T: Default + Deserialize<'a>>(&'a self) -> T {
+        let bytes = self.0.as_deref();
+        bytes.map_or_else(T::default, |bytes| postcard::from_bytes(bytes).expect("it was encoded here"))
+    }
+}
+
+impl Serialize for KeptMetadata {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.decoded::<Vec<(&str, &str)>>())
+    }
+}
+
+impl<'de> Deserialize<'de> for KeptMetadata {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Metadata::deserialize(deserializer).map(|metadata| Self::of(&metadata))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec;
+
+    #[test]
+    fn it_is_written_as_it_was_given() {
+        for pairs in [&[][..], &[("k", "v")], &[("", "x"), ("a", ""), ("é", "ü\0")]] {
+            let given: Metadata = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+            let kept = KeptMetadata::of(&given);
+            assert_eq!(kept.get(), given);
+            assert_eq!(codec::encode(&kept), codec::encode(&given));
+            assert_eq!(codec::decode::<KeptMetadata>(&codec::encode(&given)).unwrap(), kept);
+            assert_eq!((kept.is_empty(), kept.len() == 0), (given.is_empty(), given.is_empty()));
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Whether there is room for what is new in what the shard keeps for the account.
+
+use std::collections::BTreeSet;
+
+use super::charge;
+use super::judge::{Asked, Standing};
+use super::owner::NOBODY;
+use super::quota::exceeded;
+use super::tree::Tree;
+use super::work::Work;
+use super::{LocksCore, NamespaceKey};
+use crate::{Acquire, LocksCommand, NamespaceRef, OpenSession, Owner, Reattach, Refusal, Rules};
+
+impl LocksCore {
+    /// Takes over what the namespaces that were worked in are charged with now.
+    pub(super) fn settle(&mut self) {
+        while let Some(slot) = self.touched.pop() {
+            if self.namespaces.find(slot).is_some() {
+                let namespace = self.namespaces.get_mut(slot);
+                let now = namespace.state_bytes().total();
+                let total = self.charged.entry(namespace.id.account).or_default();
+                *total = *total - namespace.settled + now;
+                namespace.settled = now;
+                if *total <= namespace.limits.max_state_bytes {
+                    continue;
+                }
+                self.to_shrink.insert(NamespaceKey::of(&namespace.id));
+            }
+        }
+    }
+
+    /// The same at the end of what was done. An account that is beyond its limit loses the oldest events there.
+    pub(super) fn settle_for_good(&mut self) {
+        self.settle();
+        for key in std::mem::take(&mut self.to_shrink) {
+            let (Some(slot), Some(total)) = (self.slots.get(&key), self.charged.get(&key.account)) else { continue };
+            let namespace = self.namespaces.get(*slot);
+            let (max, kept) = (namespace.limits.max_state_bytes, namespace.bounds.events_kept_bytes);
+            if self.rules >= Rules::TWO && *total > max {
+                let excess = *total - max;
+                self.namespaces.get_mut(*slot).history.give_way(excess, kept);
+                self.touched.push(*slot);
+                self.settle();
+            }
+        }
+        self.to_shrink.clear();
+    }
+
+    /// What is kept for an account that is gone is nothing.
+    pub(super) fn settle_purge(&mut self, namespace: &super::namespace::Namespace) {
+        let account = namespace.id.account;
+        if let Some(total) = self.charged.get_mut(&account) {
+            *total -= namespace.settled;
+            if *total == 0 {
+                self.charged.remove(&account);
+            }
+        }
+    }
+
+    /// Before something new is refused the account's oldest events give way, those of the same namespace first.
+    pub(super) fn make_room(&mut self, command: &LocksCommand) {
+        let (wanted, most) = match command {
+            LocksCommand::Acquire(acquire) | LocksCommand::Reattach(Reattach { acquire, .. }) => {
+                (&acquire.namespace, charge::most_of_acquire(acquire))
+            }
+            LocksCommand::OpenSession(open) => (&open.namespace, charge::most_of_opening(open)),
+            _ => return,
+        };
+        let Ok(first) = self.slot(wanted) else { return };
+        self.settle();
+        let total = self.charged.get(&wanted.account).copied().unwrap_or_default();
+        let max = self.namespaces.get(first).limits.max_state_bytes;
+        if self.rules < Rules::TWO || total.saturating_add(most) <= max {
+            return;
+        }
+        let mut excess = total.saturating_add(most) - max;
+        for slot in std::iter::once(first).chain(self.slots_of(wanted).into_iter().filter(|slot| *slot != first)) {
+            let namespace = self.namespaces.get_mut(slot);
+            excess = excess.saturating_sub(namespace.history.give_way(excess, namespace.bounds.events_kept_bytes));
+            self.touched.push(slot);
+            if excess == 0 {
+                break;
+            }
+        }
+        self.settle();
+    }
+
+    /// The account's namespaces, in order of incarnation.
+    fn slots_of(&self, wanted: &NamespaceRef) -> Vec<u32> {
+        let key = |incarnation| NamespaceKey { account: wanted.account, incarnation: crate::Incarnation(incarnation) };
+        self.slots.range(key(0)..=key(u64::MAX)).map(|(_, slot)| *slot).collect()
+    }
+}
+
+impl Work<'_> {
+    /// Whether the account may have so much more.
+    pub(super) fn has_room(&self, more: u64) -> bool {
+        let now = self.others_bytes.saturating_add(self.ns.state_bytes().total());
+        more == 0 || now.saturating_add(more) <= self.limited(self.ns.limits.max_state_bytes)
+    }
+
+    fn check_room(&self, more: impl Fn(bool) -> u64) -> Result<(), Refusal> {
+        // What is found out in a moment may be too much, and mostly is not.
+        if self.has_room(more(false)) || self.has_room(more(true)) {
+            return Ok(());
+        }
+        let max = self.ns.limits.max_state_bytes;
+        Err(exceeded(
+            "the state of the account in this shard, in bytes,",
+            max,
+            "release locks, close sessions, send less metadata or have the limit raised",
+        ))
+    }
+
+    /// Room for what a request that can be granted makes. One that only extends needs none: with metadata that has no
+    /// room it keeps what it has. Whether it has to.
+    pub(super) fn check_room_to_hold(
+        &self,
+        request: &Acquire,
+        asked: &Asked<'_>,
+        kept: usize,
+    ) -> Result<bool, Refusal> {
+        let by_id = request.request_id.as_deref().filter(|_| matches!(request.owner, Owner::Session { .. }));
+        let has_deadline = request.ttl_ms.is_some();
+        let (mut new, mut before, mut after) = (false, 0, 0);
+        for (index, spot) in asked.spots.iter().enumerate() {
+            after += charge::hold(has_deadline) + charge::metadata(kept);
+            if self.ns.standing(asked, index) == Standing::New {
+                new = true;
+            } else if let Some(hold) = spot.node().and_then(|node| self.ns.hold(node, asked.owner)) {
+                let (hold, metadata) = hold.charge();
+                before += hold + metadata;
+            }
+        }
+        let holds = u64::saturating_sub(after, before);
+        if !new && by_id.is_none() {
+            return Ok(!self.has_room(holds));
+        }
+        let by_id = by_id.map_or(0, |request_id| charge::granted(request_id, asked.claims.len()));
+        let more =
+            |exact| holds + by_id + self.new_owner(request, asked) + self.ns.tree.charge_of_new(asked, false, exact);
+        self.check_room(more).map(|()| false)
+    }
+
+    /// Room for a request in the queue.
+    pub(super) fn check_room_in_queue(&self, request: &Acquire, asked: &Asked<'_>, kept: usize) -> Result<(), Refusal> {
+        let waiting = charge::waiting(request.request_id.as_deref(), asked.claims, kept);
+        let owner = self.new_owner(request, asked);
+        self.check_room(|exact| waiting + owner + self.ns.tree.charge_of_new(asked, true, exact))
+    }
+
+    fn new_owner(&self, request: &Acquire, asked: &Asked<'_>) -> u64 {
+        if asked.owner == NOBODY { charge::owner(charge::names_of(&request.owner)) } else { 0 }
+    }
+
+    pub(super) fn check_room_for_session(&self, open: &OpenSession) -> Result<(), Refusal> {
+        self.check_room(|_| charge::most_of_opening(open))
+    }
+}
+
+impl Tree {
+    /// What the paths that are missing are charged with, and what they and those above them get beside them. Unless it
+    /// has to be exact what several claims need counts for each.
+    fn charge_of_new(&self, asked: &Asked<'_>, queues: bool, exact: bool) -> u64 {
+        let (mut total, mut paths, mut sides) = (0, BTreeSet::new(), BTreeSet::new());
+        for (claim, spot) in asked.claims.iter().zip(&asked.spots) {
+            let (segments, known) = (claim.path.0.as_slice(), spot.line.len() - 1);
+            let mut side = |depth: usize| {
+                let has_one = spot.line.get(depth).is_some_and(|node| self.has_side(*node));
+                let is_new = !has_one && (!exact || sides.insert(&segments[..depth]));
+                total += if is_new { charge::SIDE } else { 0 };
+            };
+            (known..segments.len()).for_each(&mut side);
+            if queues {
+                side(segments.len());
+            }
+            for depth in known..segments.len() {
+                let is_new = !exact || paths.insert(&segments[..=depth]);
+                total += if is_new { charge::path(&segments[depth]) } else { 0 };
+            }
+        }
+        total
+    }
+}

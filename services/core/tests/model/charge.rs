@@ -1,0 +1,167 @@
+//! What is charged, in the model: counted from nothing each time.
+
+use std::collections::BTreeSet;
+
+use holdfast_core::{Acquire, Claim, Metadata, OpenSession, Owner, Path, Refusal, Rules, StateBytes, codec};
+
+use crate::quota::quota;
+use crate::state::{Hold, Model, Who};
+
+/// As encoded, without the version of the encoding.
+fn metadata(metadata: &Metadata) -> u64 {
+    if metadata.is_empty() { 0 } else { 128 + codec::encode(metadata).len() as u64 - 1 }
+}
+
+fn names(owner: &Owner) -> u64 {
+    match owner {
+        Owner::Process(process_id) => process_id.len() as u64,
+        Owner::Session { session_id, holder } => (session_id.len() + holder.as_ref().map_or(0, String::len)) as u64,
+    }
+}
+
+fn waiting(request_id: Option<&str>, claims: &[Claim], given: &Metadata) -> u64 {
+    let claim = |claim: &Claim| {
+        let text: usize = claim.path.0.iter().map(String::len).sum();
+        160 + 200 * (claim.path.0.len() as u64 + 1) + 2 * text as u64 + 32 * claim.path.0.len() as u64 + metadata(given)
+    };
+    640 + request_id.map_or(0, str::len) as u64 + claims.iter().map(claim).sum::<u64>()
+}
+
+fn granted(request_id: &str, claims: usize) -> u64 {
+    256 + 2 * request_id.len() as u64 + 160 * claims as u64
+}
+
+fn session(open: &OpenSession) -> u64 {
+    768 + (open.session_id.len() + open.process_id.len()) as u64 + metadata(&open.metadata)
+}
+
+fn hold(hold: &Hold) -> u64 {
+    if hold.deadline_ms.is_some() { 104 + 48 } else { 104 }
+}
+
+impl Model {
+    /// Paths of which the tree has a node or a queue: those of holds and of waiting claims.
+    fn charged_paths(&self) -> u64 {
+        let queued: BTreeSet<&Path> =
+            self.waits.iter().flat_map(|wait| &wait.claims).map(|claim| &claim.path).collect();
+        let ends = self.holds.iter().map(|hold| &hold.path).chain(queued.iter().copied());
+        let (mut paths, mut sides) = (BTreeSet::new(), BTreeSet::new());
+        for path in ends {
+            for depth in 1..=path.0.len() {
+                paths.insert(&path.0[..depth]);
+                sides.insert(&path.0[..depth - 1]);
+            }
+        }
+        sides.extend(queued.into_iter().map(|path| &path.0[..]));
+        let names: usize = paths.iter().filter_map(|path| path.last()).map(String::len).sum();
+        144 * paths.len() as u64 + names as u64 + 512 * sides.len() as u64
+    }
+
+    pub(crate) fn state_bytes(&self) -> StateBytes {
+        let holding = self.holds.iter().map(|hold| &hold.who);
+        let owners: BTreeSet<&Who> = holding.chain(self.waits.iter().map(|wait| &wait.who)).collect();
+        let ends = |number| self.ending.iter().any(|ending| ending.number == number);
+        let open = self.sessions.iter().filter(|session| session.is_open || ends(session.number));
+        StateBytes {
+            namespace: 8_192 + 3 * self.namespace.name.len() as u64,
+            paths: self.charged_paths(),
+            owners: owners.iter().map(|who| 112 + names(&who.owner)).sum(),
+            holds: self.holds.iter().map(hold).sum(),
+            metadata: self.holds.iter().map(|hold| metadata(&hold.terms.metadata)).sum(),
+            waiting: {
+                let of =
+                    |wait: &crate::state::Wait| waiting(wait.request_id.as_deref(), &wait.claims, &wait.terms.metadata);
+                self.waits.iter().map(of).sum()
+            },
+            requests: self.granted.iter().map(|it| granted(&it.id, it.claims.len())).sum(),
+            sessions: {
+                let of = |it: &crate::state::Session| {
+                    768 + (it.id.len() + it.process_id.len()) as u64 + metadata(&it.metadata)
+                };
+                open.map(of).sum()
+            },
+            events: self.event_bytes(),
+        }
+    }
+
+    pub(crate) fn has_room(&self, more: u64) -> bool {
+        more == 0 || self.rules == Rules::ONE || self.state_bytes().total() + more <= self.limits.max_state_bytes
+    }
+
+    /// Events give way to what is more than may be.
+    fn give_way(&mut self, most: u64) {
+        let total = self.state_bytes().total();
+        let excess = (total + most).saturating_sub(self.limits.max_state_bytes);
+        if self.rules >= Rules::TWO && excess > 0 {
+            let kept = self.bounds.events_kept_bytes.min(self.event_bytes());
+            self.forget_events(self.event_bytes().saturating_sub(excess).max(kept));
+        }
+    }
+
+    pub(crate) fn settle(&mut self) {
+        self.give_way(0);
+    }
+
+    pub(crate) fn make_room_for(&mut self, request: &Acquire) {
+        let by_id = request.request_id.as_deref();
+        let segments = request.claims.iter().flat_map(|claim| &claim.path.0);
+        let paths: u64 = segments.map(|segment| 144 + segment.len() as u64 + 512).sum();
+        let holds = 152 * request.claims.len() as u64;
+        let named = by_id.map_or(0, |id| granted(id, request.claims.len()));
+        let most = paths + 2 * 512 + holds + named + waiting(by_id, &request.claims, &request.metadata);
+        self.give_way(most + 112 + names(&request.owner));
+    }
+
+    pub(crate) fn make_room_to_open(&mut self, open: &OpenSession) {
+        self.give_way(session(open));
+    }
+
+    pub(crate) fn check_room_to_open(&self, open: &OpenSession) -> Result<(), Refusal> {
+        if self.has_room(session(open)) { Ok(()) } else { Err(quota("state")) }
+    }
+
+    /// Whether a request that can be granted keeps the metadata of the holds that it extends.
+    pub(crate) fn check_room_to_hold(&self, request: &Acquire, who: &Who, claims: &[Claim]) -> Result<bool, Refusal> {
+        let mut after = self.clone();
+        let is_session = who.number != 0;
+        let mut is_new = false;
+        let deadline_ms = request.ttl_ms;
+        for claim in claims {
+            match after.own_mut(who, &claim.path) {
+                Some(own) => (own.deadline_ms, own.terms.metadata) = (deadline_ms, request.metadata.clone()),
+                None => {
+                    is_new = true;
+                    after.holds.push(Hold {
+                        path: claim.path.clone(),
+                        who: who.clone(),
+                        mode: claim.mode,
+                        phase: holdfast_core::Phase::Held,
+                        token: 0,
+                        locked_at_ms: 0,
+                        deadline_ms,
+                        terms: Self::terms(request),
+                        direct: true,
+                        callers: crate::callers::Callers::of(0),
+                        reader: None,
+                    });
+                }
+            }
+        }
+        // All that its holds have counts together, and not below nothing.
+        let (before, now) = (self.state_bytes(), after.state_bytes());
+        let holds = (now.holds + now.metadata).saturating_sub(before.holds + before.metadata);
+        let by_id = request.request_id.as_deref().filter(|_| is_session);
+        if !is_new && by_id.is_none() {
+            return Ok(!self.has_room(holds));
+        }
+        let rest = (now.paths + now.owners) - (before.paths + before.owners);
+        let more = holds + rest + by_id.map_or(0, |id| granted(id, claims.len()));
+        if self.has_room(more) { Ok(false) } else { Err(quota("state")) }
+    }
+
+    /// With the request in the queue as it would be.
+    pub(crate) fn check_room_in_queue(&self, before: &Self) -> Result<(), Refusal> {
+        let more = self.state_bytes().total() - before.state_bytes().total();
+        if before.has_room(more) { Ok(()) } else { Err(quota("state")) }
+    }
+}
