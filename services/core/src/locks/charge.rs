@@ -10,7 +10,7 @@ use super::waiting::Waiting;
 use crate::{Acquire, Claim, NamespaceRef, OpenSession, Owner, StateBytes};
 
 /// What a path has that has something under it, or a queue.
-pub(super) const SIDE: u64 = 512;
+pub(super) const SIDE: u64 = 576;
 
 /// A path, by its last segment.
 pub(super) fn path(segment: &str) -> u64 {

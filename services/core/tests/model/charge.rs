@@ -54,7 +54,7 @@ impl Model {
         }
         sides.extend(queued.into_iter().map(|path| &path.0[..]));
         let names: usize = paths.iter().filter_map(|path| path.last()).map(String::len).sum();
-        144 * paths.len() as u64 + names as u64 + 512 * sides.len() as u64
+        144 * paths.len() as u64 + names as u64 + 576 * sides.len() as u64
     }
 
     pub(crate) fn state_bytes(&self) -> StateBytes {
@@ -105,10 +105,10 @@ impl Model {
     pub(crate) fn make_room_for(&mut self, request: &Acquire) {
         let by_id = request.request_id.as_deref();
         let segments = request.claims.iter().flat_map(|claim| &claim.path.0);
-        let paths: u64 = segments.map(|segment| 144 + segment.len() as u64 + 512).sum();
+        let paths: u64 = segments.map(|segment| 144 + segment.len() as u64 + 576).sum();
         let holds = 152 * request.claims.len() as u64;
         let named = by_id.map_or(0, |id| granted(id, request.claims.len()));
-        let most = paths + 2 * 512 + holds + named + waiting(by_id, &request.claims, &request.metadata);
+        let most = paths + 2 * 576 + holds + named + waiting(by_id, &request.claims, &request.metadata);
         self.give_way(most + 112 + names(&request.owner));
     }
 
