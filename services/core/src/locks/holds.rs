@@ -205,20 +205,4 @@ mod tests {
             }
         }
     }
-
-    /// A list that is searched and moved for each takes minutes.
-    #[test]
-    fn as_many_readers_as_memory_has_leave_in_a_moment() {
-        let count = 200_000;
-        for from_the_front in [true, false] {
-            let mut holds = Holds::None;
-            (0..count).for_each(|number| holds.push(reader(number, u64::from(number) + 1)));
-            let begun = std::time::Instant::now();
-            for number in 0..count {
-                let owner = if from_the_front { number } else { count - 1 - number };
-                assert!(holds.of(OwnerId(owner)).is_some() && holds.remove(OwnerId(owner)).is_some());
-            }
-            assert!(holds.is_empty() && begun.elapsed().as_secs() < 10);
-        }
-    }
 }
