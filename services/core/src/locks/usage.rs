@@ -36,30 +36,30 @@ impl LocksCore {
 
     /// What an account is charged with here.
     pub(super) fn account_state(&self, account: AccountId) -> Answer {
-        let names = self.names.range((account, String::new())..).take_while(|((owner, _), _)| *owner == account);
-        let state_of = |((_, name), incarnation): (&(AccountId, String), &Incarnation)| {
-            let key = super::NamespaceKey { account, incarnation: *incarnation };
-            Some((name.clone(), self.namespaces.get(*self.slots.get(&key)?).state_bytes()))
-        };
-        Answer::AccountState(names.filter_map(state_of).collect())
+        let state_of = |(name, _, namespace): (&String, _, &Namespace)| (name.clone(), namespace.state_bytes());
+        Answer::AccountState(self.namespaces_of(account).map(state_of).collect())
     }
 
     /// What an account uses here.
     pub(super) fn account_usage(&self, account: AccountId) -> Answer {
-        let names = self.names.range((account, String::new())..).take_while(|((owner, _), _)| *owner == account);
-        let usage_of = |((_, name), incarnation): (&(AccountId, String), &Incarnation)| {
-            let key = super::NamespaceKey { account, incarnation: *incarnation };
-            let namespace = self.namespaces.get(*self.slots.get(&key)?);
-            Some(NamespaceUsage {
-                name: name.clone(),
-                incarnation: *incarnation,
-                holds: namespace.holds,
-                waiting: namespace.waits.len() as u64,
-                sessions: namespace.sessions.len() as u64,
-                totals: namespace.usage,
-            })
+        let usage_of = |(name, incarnation, namespace): (&String, Incarnation, &Namespace)| NamespaceUsage {
+            name: name.clone(),
+            incarnation,
+            holds: namespace.holds,
+            waiting: namespace.waits.len() as u64,
+            sessions: namespace.sessions.len() as u64,
+            totals: namespace.usage,
         };
-        let namespaces = names.filter_map(usage_of).collect();
+        let namespaces = self.namespaces_of(account).map(usage_of).collect();
         Answer::AccountUsage { namespaces, ended: self.ended_usage.get(&account).copied().unwrap_or_default() }
+    }
+
+    /// The open namespaces of an account, in order of name.
+    fn namespaces_of(&self, account: AccountId) -> impl Iterator<Item = (&String, Incarnation, &Namespace)> {
+        let names = self.names.range((account, String::new())..).take_while(move |((owner, _), _)| *owner == account);
+        names.filter_map(move |((_, name), incarnation)| {
+            let key = super::NamespaceKey { account, incarnation: *incarnation };
+            Some((name, *incarnation, self.namespaces.get(*self.slots.get(&key)?)))
+        })
     }
 }
