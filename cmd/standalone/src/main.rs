@@ -10,7 +10,7 @@ use holdfast_bootstrap::Secrets;
 use holdfast_cluster::ClusterConfig;
 use holdfast_gateway::server::{Doors, serve, serve_beside};
 use holdfast_gateway::{
-    Gateway, GatewayOptions, LocktopusAccount, LocktopusOptions, LocktopusOrigin, Service, serve_locktopus,
+    Gateway, GatewayOptions, LocktopusAccount, LocktopusOptions, LocktopusOrigin, serve_locktopus,
 };
 use holdfast_node::{Node, NodeOptions, in_process};
 use holdfast_process::{

@@ -14,10 +14,12 @@ fn says(point: &str) -> String {
 }
 
 /// Everything that runs gets something to do: a node goes and comes back, shards change their leaders, locks expire.
+/// Before it is ready a node does not vote, so that no other one may stop.
 async fn shake(world: &mut World, node: usize, name: &str) {
     world.stop_node(node).await;
     world.serves(&format!("{name} without {node}")).await;
     world.start_node(node, "1").await;
+    world.until_ready().await;
     world.serves(&format!("{name} with {node}")).await;
 }
 
