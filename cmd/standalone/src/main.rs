@@ -9,9 +9,7 @@ use clap::Parser;
 use holdfast_bootstrap::Secrets;
 use holdfast_cluster::ClusterConfig;
 use holdfast_gateway::server::{Doors, serve, serve_beside};
-use holdfast_gateway::{
-    Gateway, GatewayOptions, LocktopusAccount, LocktopusOptions, LocktopusOrigin, serve_locktopus,
-};
+use holdfast_gateway::{Gateway, GatewayOptions, LocktopusAccount, LocktopusOptions, LocktopusOrigin, serve_locktopus};
 use holdfast_node::{Node, NodeOptions, in_process};
 use holdfast_process::{
     ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, check_listen_address, flush_traces, shutdown,
