@@ -58,7 +58,7 @@ impl Work<'_> {
             Verdict::Granted => {
                 self.check_holds(&asked)?;
                 self.check_names(&asked, &request.owner, request.request_id.as_deref())?;
-                let kept = KeptMetadata::of(&request.metadata).len();
+                let kept = KeptMetadata::len_of(&request.metadata);
                 let keeps_metadata = self.check_room_to_hold(request, &asked, kept)?;
                 self.check_tangled_grant(&asked)?;
                 return Ok(self.grant_now(request, claims, left, !keeps_metadata));
@@ -80,7 +80,7 @@ impl Work<'_> {
         }
         self.check_room_to_wait(&asked)?;
         self.check_names(&asked, &request.owner, request.request_id.as_deref())?;
-        self.check_room_in_queue(request, &asked, KeptMetadata::of(&request.metadata).len())?;
+        self.check_room_in_queue(request, &asked, KeptMetadata::len_of(&request.metadata))?;
         if self.shows {
             not_granted.queue_position = Some(self.ns.queue_position(&asked, index));
         }

@@ -64,7 +64,7 @@ pub(super) fn namespace(id: &NamespaceRef) -> u64 {
 
 /// The most that a request can add, whatever there is already.
 pub(super) fn most_of_acquire(request: &Acquire) -> u64 {
-    let kept = KeptMetadata::of(&request.metadata).len();
+    let kept = KeptMetadata::len_of(&request.metadata);
     let request_id = request.request_id.as_deref();
     let paths = request.claims.iter().flat_map(|claim| &claim.path.0).map(|segment| path(segment) + SIDE);
     let holds = request.claims.len() as u64 * hold(true);
@@ -75,7 +75,7 @@ pub(super) fn most_of_acquire(request: &Acquire) -> u64 {
 
 /// The most that an opening can add.
 pub(super) fn most_of_opening(open: &OpenSession) -> u64 {
-    session(&open.session_id, &open.process_id) + metadata(KeptMetadata::of(&open.metadata).len())
+    session(&open.session_id, &open.process_id) + metadata(KeptMetadata::len_of(&open.metadata))
 }
 
 /// How long the names of an owner are.

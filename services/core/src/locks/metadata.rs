@@ -20,6 +20,14 @@ impl KeptMetadata {
         Self(Some(bytes.into()))
     }
 
+    /// How many bytes would be kept.
+    pub(super) fn len_of(metadata: &Metadata) -> usize {
+        if metadata.is_empty() {
+            return 0;
+        }
+        postcard::to_extend(metadata, Counter(0)).expect("maps of strings have known lengths").0
+    }
+
     /// As it was given.
     pub(super) fn get(&self) -> Metadata {
         self.decoded()
@@ -42,6 +50,15 @@ impl KeptMetadata {
     fn decoded<'a, T: Default + Deserialize<'a>>(&'a self) -> T {
         let bytes = self.0.as_deref();
         bytes.map_or_else(T::default, |bytes| postcard::from_bytes(bytes).expect("it was encoded here"))
+    }
+}
+
+/// Takes bytes and counts them.
+struct Counter(usize);
+
+impl Extend<u8> for Counter {
+    fn extend<I: IntoIterator<Item = u8>>(&mut self, bytes: I) {
+        self.0 += bytes.into_iter().count();
     }
 }
 
@@ -71,6 +88,7 @@ mod tests {
             assert_eq!(codec::encode(&kept), codec::encode(&given));
             assert_eq!(codec::decode::<KeptMetadata>(&codec::encode(&given)).unwrap(), kept);
             assert_eq!(kept.is_empty(), given.is_empty());
+            assert_eq!(KeptMetadata::len_of(&given), kept.len());
         }
     }
 }
