@@ -1,15 +1,15 @@
 //! Making what a session has what its client knows of.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::end::Ending;
+use super::hold::Hold;
 use super::namespace::Namespace;
 use super::owner::OwnerId;
 use super::queue::Place;
 use super::sessions::Session;
-use super::tree::NodeId;
 use super::work::Work;
-use crate::{Answer, BelievedHold, FencingToken, LockInfo, LostHold, Reason, Refusal};
+use crate::{Answer, BelievedHold, FencingToken, LockInfo, LostHold, Mode, Path, Reason, Refusal, SessionNumber};
 
 impl Work<'_> {
     /// Holds that the client does not list end, unless a pending request claims them; waits that are not pending end.
@@ -19,32 +19,34 @@ impl Work<'_> {
             return Ok(Answer::Ignored);
         }
         let pending: BTreeSet<&str> = info.pending.iter().map(String::as_str).collect();
-        let believed: BTreeMap<FencingToken, Vec<&BelievedHold>> =
-            info.held.iter().fold(BTreeMap::new(), |mut believed, hold| {
-                believed.entry(hold.fencing_token).or_insert_with(Vec::new).push(hold);
-                believed
-            });
-        let owners: Vec<OwnerId> = self.ns.sessions[info.session_id.as_str()].owners.iter().copied().collect();
+        let listed: BTreeSet<(FencingToken, Mode, &Path)> =
+            info.held.iter().map(|hold| (hold.fencing_token, hold.mode, &hold.path)).collect();
+        let session = &self.ns.sessions[info.session_id.as_str()];
+        let (number, owners) = (session.facts.number, session.owners.iter().copied().collect::<Vec<OwnerId>>());
         let waits = self.waits_but(&owners, &pending);
-        let kept = self.holds_of(&owners);
-        let (kept, unlisted): (Vec<_>, Vec<_>) = kept.into_iter().partition(|(path, node, owner)| {
-            let Some(hold) = self.ns.hold(*node, *owner) else { return false };
-            let listed = believed.get(&hold.token).into_iter().flatten();
-            let is_listed = listed.into_iter().any(|other| other.path == *path && other.mode == hold.mode);
-            is_listed || self.is_pending(*node, *owner, &pending)
-        });
+        let (mut unlisted, mut claimed) = (Vec::new(), BTreeSet::new());
+        for (path, node, owner) in self.holds_of(&owners) {
+            let Some(hold) = self.ns.hold(node, owner) else { continue };
+            if self.is_pending(hold, &pending) {
+                claimed.insert(node);
+            } else if !listed.contains(&(hold.token, hold.mode, &path)) {
+                unlisted.push((node, owner));
+            }
+        }
         for place in &waits {
             self.end_wait(*place, Reason::Ended);
         }
-        for (_, node, owner) in &unlisted {
+        for (node, owner) in &unlisted {
             self.end_hold(*node, *owner, Ending::Released);
         }
+        // A hold that a pending request changed is said by the answer to that.
+        let is_claimed =
+            |hold: &BelievedHold| self.ns.tree.find(&hold.path).is_some_and(|node| claimed.contains(&node));
+        let lost = info.held.iter().filter(|hold| !self.ns.has(number, hold) && !is_claimed(hold));
+        let lost: Vec<&BelievedHold> = lost.collect();
         self.run();
-        let kept: BTreeSet<NodeId> = kept.into_iter().map(|(_, node, _)| node).collect();
-        let lost = info.held.iter().filter(|hold| !self.is_known(hold, &owners, &kept, &pending));
-        let lost = lost.map(|hold| self.ns.lost(hold));
         Ok(Answer::Reconciled {
-            lost: lost.collect(),
+            lost: lost.into_iter().map(|hold| self.ns.lost(hold)).collect(),
             ended_holds: unlisted.len() as u64,
             ended_waits: waits.len() as u64,
         })
@@ -63,38 +65,27 @@ impl Work<'_> {
     }
 
     /// Whether a pending request claims the hold.
-    fn is_pending(&self, node: NodeId, owner: OwnerId, pending: &BTreeSet<&str>) -> bool {
-        let requests = self.ns.hold(node, owner).map_or(&[][..], |hold| hold.requests());
-        requests.iter().any(|request| pending.contains(&*self.ns.granted.get(*request).request_id))
-    }
-
-    /// Whether a hold is as the client believes; one that a pending request changed is said by the answer to that.
-    fn is_known(
-        &self,
-        believed: &BelievedHold,
-        owners: &[OwnerId],
-        kept: &BTreeSet<NodeId>,
-        pending: &BTreeSet<&str>,
-    ) -> bool {
-        let Some(node) = self.ns.tree.find(&believed.path).filter(|node| kept.contains(node)) else { return false };
-        owners.iter().any(|owner| {
-            self.ns.hold(node, *owner).is_some_and(|hold| {
-                let is_it = hold.token == believed.fencing_token && hold.mode == believed.mode;
-                is_it || self.is_pending(node, *owner, pending)
-            })
-        })
+    fn is_pending(&self, hold: &Hold, pending: &BTreeSet<&str>) -> bool {
+        let mut requests = hold.requests().iter();
+        requests.any(|request| pending.contains(&*self.ns.granted.get(*request).request_id))
     }
 }
 
 impl Namespace {
     /// What a session lost of what its client believes to hold.
     pub(super) fn lost_of(&self, session: &Session, held: &[BelievedHold]) -> Vec<LostHold> {
-        let is_lost = |believed: &&BelievedHold| {
-            let node = self.tree.find(&believed.path);
-            let mut holds = session.owners.iter().filter_map(|owner| self.hold(node?, *owner));
-            !holds.any(|hold| hold.token == believed.fencing_token && hold.mode == believed.mode)
-        };
-        held.iter().filter(is_lost).map(|hold| self.lost(hold)).collect()
+        let lost = held.iter().filter(|hold| !self.has(session.facts.number, hold));
+        lost.map(|hold| self.lost(hold)).collect()
+    }
+
+    /// Whether a session has a hold as its client believes.
+    fn has(&self, number: SessionNumber, believed: &BelievedHold) -> bool {
+        let node = self.tree.find(&believed.path);
+        let hold = node.and_then(|node| self.tree.get(node).holds.of_token(believed.fencing_token));
+        hold.is_some_and(|hold| {
+            let session = self.owners.name(hold.owner).session();
+            hold.mode == believed.mode && session.is_some_and(|session| session.number == number)
+        })
     }
 
     fn lost(&self, believed: &BelievedHold) -> LostHold {

@@ -2,14 +2,23 @@
 
 use std::time::{Duration, Instant};
 
-use holdfast_core::LocksCommand;
+use holdfast_core::{Answer, BelievedHold, Bounds, LockInfo, LocksCommand, Mode, Path, Query};
 
 use crate::alone;
-use crate::shard::{Shard, namespace};
+use crate::shard::{Shard, bounds, namespace};
 
 /// A session that holds so many paths.
 fn with_holds(holds: u64) -> Shard {
-    let mut shard = Shard::new();
+    with_holds_within(bounds(), holds)
+}
+
+/// As before there were slices.
+fn bounds_without_slices() -> Bounds {
+    Bounds { ends_in_slice: usize::MAX, grants_in_slice: usize::MAX, ..bounds() }
+}
+
+fn with_holds_within(bounds: Bounds, holds: u64) -> Shard {
+    let mut shard = Shard::within(bounds);
     shard.open_session("se_1");
     for number in 0..holds {
         shard.hold_for("se_1", "thread", &format!("lock{number}"));
@@ -50,8 +59,44 @@ fn the_longest_step_of_the_end_of_a_session_does_not_grow_with_what_it_holds() {
 fn the_end_of_a_session_with_very_many_holds() {
     let _alone = alone();
     for holds in [200_000, 1_000_000] {
-        let shard = with_holds(holds);
-        let (longest, steps) = end(shard);
+        let (longest, steps) = end(with_holds(holds));
         println!("{holds} holds end in {steps} steps; the longest takes {longest:?}");
+        let (at_once, steps) = end(with_holds_within(bounds_without_slices(), holds));
+        assert_eq!(steps, 1);
+        println!("at once it takes {at_once:?}");
     }
+}
+
+/// The shortest time of some in which a resumed session is told that it has all that its client believes to hold; each
+/// of its holds is of a holder of its own.
+fn reconciles(holds: u64) -> Duration {
+    let mut shard = Shard::new();
+    shard.open_session("se_1");
+    let mut held = Vec::new();
+    for number in 0..holds {
+        shard.hold_for("se_1", &format!("thread{number}"), &format!("lock{number}"));
+        let (path, fencing_token) = (Path::flat(format!("lock{number}")), shard.core.revision());
+        held.push(BelievedHold { path, mode: Mode::Write, fencing_token });
+    }
+    let none = Answer::Reconciled { lost: vec![], ended_holds: 0, ended_waits: 0 };
+    let (namespace, session_id) = (namespace(), "se_1".to_owned());
+    let believed = Query::Believed { namespace: namespace.clone(), session_id: session_id.clone(), held: held.clone() };
+    let info = LocksCommand::LockInfo(LockInfo { namespace, session_id, message: None, held, pending: vec![] });
+    let times = (0..3).map(|_| {
+        let start = Instant::now();
+        assert_eq!(shard.apply(info.clone()), none);
+        assert_eq!(shard.core.query(0, &believed).outcome, Ok(none.clone()));
+        start.elapsed()
+    });
+    times.min().expect("some")
+}
+
+/// Each hold is found by its path and token: looking through all holders for each took 256 times as long.
+#[test]
+fn what_a_session_holds_is_compared_in_time_that_grows_with_it() {
+    let _alone = alone();
+    let (few, many) = (reconciles(500), reconciles(8_000));
+    let ratio = many.as_secs_f64() / few.as_secs_f64();
+    println!("500: {few:?}; 8,000: {many:?}; {ratio:.0} times");
+    assert!(ratio < 64.0, "16 times as many take {ratio} times as long");
 }

@@ -28,7 +28,7 @@ pub(crate) fn at(text: &str) -> Path {
 }
 
 /// Those of the rules, with as many owners as wait and are waited for as there may be otherwise.
-fn bounds() -> Bounds {
+pub(crate) fn bounds() -> Bounds {
     let max = u64::MAX;
     Bounds {
         tangled_owners: max,
