@@ -5,6 +5,9 @@ use crate::common::{Cluster, Setup, command, eventually, propose_to, replica_id}
 use holdfast_replication::{Group, Leadership, Timing, testing};
 use tokio::time::{Duration, Instant};
 
+/// How often a test is tried that a slow machine keeps from showing anything.
+const TRIES: usize = 5;
+
 /// Leases so long that nobody is elected in these tests who waits for the end of one.
 const LEASE: Duration = Duration::from_secs(12);
 
@@ -63,6 +66,16 @@ async fn one_replica_whose_leaders_address_refuses_breaks_no_lease() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_end_of_a_process_is_none_of_the_next_at_its_address() {
+    for _ in 0..TRIES {
+        if the_next_leads_while_it_holds_back().await {
+            return;
+        }
+    }
+    panic!("the machine was too slow to show anything, {TRIES} times");
+}
+
+/// False when the one that came back did not lead before it held back no more.
+async fn the_next_leads_while_it_holds_back() -> bool {
     let mut cluster = formed(3).await;
     let (restarted, before, other) = (0, 1, 2);
     cluster.make_lead(before).await;
@@ -83,14 +96,16 @@ async fn the_end_of_a_process_is_none_of_the_next_at_its_address() {
     let is_it = |replica| replica == replica_id(restarted);
     cluster.group(before).hand_over_among(is_it, LEASE).await;
     let (leader, leads) = cluster.leader().await;
-    assert_eq!(leader, restarted);
-    assert!(!cluster.group(restarted).may_vote(), "it holds back no more; this was too slow to show anything");
+    if leader != restarted || cluster.group(restarted).may_vote() {
+        return false;
+    }
     eventually("the other one follows it", || async {
         (cluster.group(other).status().leader == Some(replica_id(restarted))).then_some(())
     })
     .await;
     follows_on(cluster.group(other), restarted, leads).await;
     propose_to(cluster.group(restarted), leads.term, &command("second")).await.expect("answered in the same term");
+    true
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
