@@ -130,8 +130,7 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
         if let Some(address) = locktopus_address {
             println!("Locktopus clients connect to {}://{address}/v1?namespace=NAME", scheme.replace("http", "ws"));
         }
-        let url = format!("{scheme}://{address}");
-        println!("\n{}", first_start(&secrets, &doors, &url).await?);
+        println!("\n{}", first_start(&secrets, &doors, &format!("{scheme}://{address}")).await?);
         over.await
     };
     let ending = async {
