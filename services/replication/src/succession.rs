@@ -39,10 +39,13 @@ impl Group {
         }
         let turn = self.turn(gone);
         let mut lesser = self.lesser_candidates();
-        tokio::select! {
-            () = sleep(TURN * turn) => {}
-            // The one before it was refused, for it has less of the log: nobody else is to be waited for.
-            _ = lesser.wait_for(|term| *term > death.term) => {}
+        // A timer of no time at all would take up to two milliseconds.
+        if turn > 0 {
+            tokio::select! {
+                () = sleep(TURN * turn) => {}
+                // The one before it was refused, for it has less of the log: nobody else is to be waited for.
+                _ = lesser.wait_for(|term| *term > death.term) => {}
+            }
         }
         // Looked at again each time, for it may have been met meanwhile.
         if !self.has_seen(&death) || !self.is_witnessed(&death).await || !self.has_seen(&death) {

@@ -31,6 +31,10 @@ const UNANSWERED_BYTES: usize = 64 * 1024 * 1024;
 /// Frames handed to the transport ahead of what it has sent: what goes first does not go before them.
 const FRAMES_AHEAD: usize = 1;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// After a connection that had lasted. A process that was killed may still take connections in while it gives back what
+/// it had, and that it is gone is known only once it refuses one.
+const RETRY_SOON: Duration = Duration::from_millis(2);
+/// After a connection that ended as soon as it was there.
 const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_MOST: Duration = Duration::from_millis(500);
 
@@ -337,10 +341,15 @@ async fn keep_up(Kept { options, told, questions }: &Kept) {
             Err(_) => report(options, &mut last_error, format!("no answer within {CONNECT_TIMEOUT:?}")),
         }
         refuse_waiting(&options.node, questions);
+        if pause.is_zero() {
+            // A timer would take up to two milliseconds even so.
+            pause = RETRY_SOON;
+            continue;
+        }
         // A peer that has come back introduces itself, and need not be waited for then.
         met.mark_unchanged();
         tokio::select! {
-            () = tokio::time::sleep(pause) => pause = (pause * 2).clamp(RETRY_FIRST, RETRY_MOST),
+            () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_MOST),
             _ = met.changed() => {}
         }
     }
