@@ -19,6 +19,11 @@ pub fn has_found_gone(group: &Group, replica: u64) -> bool {
     group.link_to(replica).is_some_and(|link| link.found_gone().is_some())
 }
 
+/// Whether this replica's node is connected with that of the other one, and knows its process.
+pub fn is_connected(group: &Group, replica: u64) -> bool {
+    group.link_to(replica).is_some_and(|link| link.store().is_some())
+}
+
 /// The order to stand again arrives, however long ago its replica looked whether it is still a candidate.
 pub async fn late_order_to_stand(group: &Group) {
     group.order_again().await;
