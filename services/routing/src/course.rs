@@ -17,6 +17,10 @@ use crate::{Repeat, RouteError, RoutingOptions};
 /// How often replicas are asked while a leader is doubted but its answer still awaited, or one of them is silent.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
+/// Another replica of a group leads some twenty milliseconds after a leader's process ended. Pauses that doubled would leave
+/// a gap as long as that behind it.
+const PAUSES_GROW_BY: f32 = 1.4;
+
 /// One call on its way.
 pub(super) struct Course<'a> {
     route: &'a ShardRoute,
@@ -71,6 +75,7 @@ impl<'a> Course<'a> {
         let pauses = ExponentialBuilder::default()
             .with_min_delay(options.min_pause)
             .with_max_delay(options.max_pause)
+            .with_factor(PAUSES_GROW_BY)
             .without_max_times()
             .with_jitter()
             .build();

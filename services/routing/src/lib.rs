@@ -109,7 +109,7 @@ impl Default for RoutingOptions {
             max_without_leader: Duration::from_millis(2_500),
             doubt_after: Duration::from_millis(500),
             probe_timeout: Duration::from_millis(250),
-            min_pause: Duration::from_millis(10),
+            min_pause: Duration::from_millis(5),
             max_pause: Duration::from_millis(50),
             connect_timeout: Duration::from_secs(1),
             max_reconnect_pause: Duration::from_millis(500),
