@@ -14,17 +14,10 @@ const LEASE: Duration = Duration::from_secs(12);
 async fn formed(nodes: usize) -> Cluster {
     let timing = Timing { election_min: LEASE / 2, election_max: LEASE, ..Timing::default() };
     let cluster = Cluster::formed(Setup { nodes, timing, ..Setup::default() }).await;
+    // A process that was never met can't be found gone.
     cluster.all_have_led().await;
     cluster.propose(&command("first")).await.expect("answered");
     cluster.all_applied().await;
-    // A process that was never met can't be found gone. One that leads is connected with a majority, not with all.
-    eventually("each node is connected with each other", || async {
-        let mut pairs =
-            (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to))).filter(|(from, to)| from != to);
-        let is_connected = |(from, to)| testing::is_connected(cluster.group(from), replica_id(to));
-        pairs.all(is_connected).then_some(())
-    })
-    .await;
     cluster
 }
 

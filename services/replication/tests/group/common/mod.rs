@@ -10,7 +10,9 @@ use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
-use holdfast_replication::{Group, GroupOptions, KnownRules, Leadership, LogLimits, Peer, ProposeError, Timing};
+use holdfast_replication::{
+    Group, GroupOptions, KnownRules, Leadership, LogLimits, Peer, ProposeError, Timing, testing,
+};
 use holdfast_storage::MemoryDisk;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -225,12 +227,17 @@ impl Cluster {
         self.proxies[&(from, to)].set_mode(mode);
     }
 
-    /// Lets each node lead once: then all are connected with one another. One that was started just now may be reached by
-    /// the others before it reaches them, and is not elected then.
+    /// Lets each node lead once, and waits until all are connected with one another. One that was started just now may be
+    /// reached by the others before it reaches them, and is not elected then; one that is elected has reached a majority.
     pub(crate) async fn all_have_led(&self) {
         for index in 0..self.setup.nodes {
             self.make_lead(index).await;
         }
+        let is_connected = |(from, to): &(usize, usize)| testing::is_connected(self.group(*from), replica_id(*to));
+        eventually("each node is connected with each other", || async {
+            self.proxies.keys().all(is_connected).then_some(())
+        })
+        .await;
     }
 
     /// Cuts a node off from all others, both ways.
