@@ -38,8 +38,6 @@ pub(super) struct Course<'a> {
     was_held: bool,
     /// Cancelled when the caller no longer waits.
     gone: CancellationToken,
-    /// The latest term of a leader that this call heard of.
-    latest_term: u64,
     /// What the last attempt met, for people.
     reason: String,
     pauses: ExponentialBackoff,
@@ -91,7 +89,6 @@ impl<'a> Course<'a> {
             maybe_done_in: None,
             was_held: false,
             gone: CancellationToken::new(),
-            latest_term: 0,
             reason,
             pauses,
         }
@@ -142,15 +139,8 @@ impl<'a> Course<'a> {
     }
 
     /// The leader to send to, when one is known that the call may go to.
-    fn target(&mut self) -> Option<Leader> {
+    fn target(&self) -> Option<Leader> {
         let leader = self.route.leader()?;
-        if leader.term > self.latest_term {
-            // A leader of a later term gives the call its patience back: the shard is being served.
-            if self.latest_term > 0 {
-                self.without_leader_since = Instant::now();
-            }
-            self.latest_term = leader.term;
-        }
         let may_go = self.is_query() || leader.term > self.maybe_done_in.unwrap_or(0);
         may_go.then_some(leader)
     }
@@ -200,7 +190,7 @@ impl<'a> Course<'a> {
     /// The shard is not known to go by the rules that the command needs, but may do so by now. Addressed to no term it is
     /// not done, and the answer says by which rules the shard goes.
     async fn ask_rules(&mut self, place: &Place, leader: Leader) -> Step {
-        let until = self.deadline.min(Instant::now() + self.options.probe_timeout);
+        let until = self.end().min(Instant::now() + self.options.probe_timeout);
         let (_, outcome) = self.ask(place, until).await;
         let goes_by = self.route.rules.get();
         if goes_by >= self.needs {
@@ -281,6 +271,7 @@ impl<'a> Course<'a> {
             () = tokio::time::sleep_until(doubt_at.min(self.end())) => {}
         }
         loop {
+            // Only a majority gives a call its patience back: a minority may name one leader after the other.
             if let Some(at) = self.route.confirmed_at(leader) {
                 self.without_leader_since = self.without_leader_since.max(at);
             }
@@ -355,7 +346,7 @@ impl<'a> Course<'a> {
     /// are asked again: it may be the leader that is gone, and they elect another one meanwhile.
     async fn ask_all(&self, thorough: bool) -> Option<Bytes> {
         let places = self.route.places();
-        let until = (Instant::now() + self.options.probe_timeout).min(self.deadline);
+        let until = (Instant::now() + self.options.probe_timeout).min(self.end());
         let mut asked: FuturesUnordered<_> = places.iter().map(|place| self.ask(place, until)).collect();
         let mut again = tokio::time::interval_at(Instant::now() + ASK_AGAIN, ASK_AGAIN);
         let mut answered: Vec<&Place> = Vec::new();

@@ -1,7 +1,7 @@
 //! The rules of sending again, against nodes on real sockets.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -246,6 +246,20 @@ async fn a_hung_leader_without_a_quorum_is_given_up_well_before_the_deadline() {
     assert!(matches!(send(&cluster).await.unwrap_err(), RouteError::OutcomeUnknown { .. }));
     assert!(matches!(ask(&cluster).await.unwrap_err(), RouteError::Unavailable { .. }));
     assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn leaders_that_no_quorum_confirms_do_not_lengthen_a_call() {
+    let cluster = FakeCluster::start(quick()).await;
+    let terms = AtomicU64::new(1);
+    // The one that answers names another leader of a later term each time; the others are away.
+    cluster.nodes[0].on_call(move |_| {
+        let term = terms.fetch_add(1, Ordering::SeqCst);
+        not_leader(2 + term % 2, term)
+    });
+    let begun = Instant::now();
+    assert!(matches!(send(&cluster).await.unwrap_err(), RouteError::OutcomeUnknown { .. }));
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
