@@ -1,6 +1,7 @@
 //! Limits for new things. What exists is never harmed: it may always be extended and released.
 
 use super::judge::{Asked, Standing};
+use super::namespace::Namespace;
 use super::owner::NOBODY;
 use super::queue::Place;
 use super::tree::Spot;
@@ -26,10 +27,12 @@ impl Work<'_> {
     /// Whether an owner may wait, and for that: who waits must not hold so much that it takes long to see who waits for whom.
     pub(super) fn check_may_wait(&self, asked: &Asked<'_>) -> Result<(), Refusal> {
         let bounds = &self.ns.bounds;
-        if asked.owner != NOBODY && self.ns.owners.get(asked.owner).waits() as u64 >= bounds.waiting_of_owner {
+        let max = limit_within(bounds.waiting_of_owner, self.ns.limits.max_waiting_per_owner);
+        let waits = if asked.owner == NOBODY { 0 } else { self.ns.owners.get(asked.owner).waits() };
+        if waits as u64 >= max {
             return Err(exceeded(
                 "the number of waiting requests of an owner",
-                bounds.waiting_of_owner,
+                max,
                 "wait for fewer locks at once, or give each thread a holder",
             ));
         }
@@ -49,7 +52,7 @@ impl Work<'_> {
 
     /// What an owner that waits holds, and what it waits for, is limited together.
     fn check_holds_of_waiting(&self, asked: &Asked<'_>, more: usize) -> Result<(), Refusal> {
-        let max = self.ns.bounds.holds_of_waiting_owner;
+        let max = self.ns.max_holds_of_waiting_owner();
         let own = match asked.owner {
             NOBODY => 0,
             owner => self.ns.owners.get(owner).holds.len() + self.ns.owners.get(owner).claims(),
@@ -200,6 +203,18 @@ impl Work<'_> {
         }
         Err(exceeded("the number of sessions in a namespace", max, "close sessions or have the limit raised"))
     }
+}
+
+impl Namespace {
+    /// What an owner that waits may hold and wait for.
+    pub(super) fn max_holds_of_waiting_owner(&self) -> u64 {
+        limit_within(self.bounds.holds_of_waiting_owner, self.limits.max_holds_of_waiting_owner)
+    }
+}
+
+/// An account's limit, which never exceeds the bound of the rules. Where the rules have no bound they know no limit.
+pub(super) fn limit_within(bound: u64, limit: u64) -> u64 {
+    if bound == u64::MAX { bound } else { bound.min(limit) }
 }
 
 pub(super) fn exceeded(what: &str, max: u64, hint: &str) -> Refusal {

@@ -56,7 +56,7 @@ impl Namespace {
             return false;
         }
         let record = self.owners.get(owner);
-        let is_small = record.holds.len() as u64 <= self.bounds.holds_of_waiting_owner;
+        let is_small = record.holds.len() as u64 <= self.max_holds_of_waiting_owner();
         record.waits() > 0 || (is_small && self.has_awaited_hold(owner))
     }
 

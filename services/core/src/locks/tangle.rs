@@ -11,15 +11,14 @@
 //! so many kinds that it takes long to find out who waits for whom; then nobody joins who makes it longer.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use super::judge::{Asked, Standing};
 use super::namespace::Namespace;
 use super::owner::{NOBODY, OwnerId};
 use super::queue::Place;
-use super::quota::exceeded;
+use super::quota::{exceeded, limit_within};
 use super::work::Work;
-use crate::{Bounds, Mode, Refusal};
+use crate::{Limits, Mode, Refusal};
 
 const HINT: &str = "release before you wait, or give each thread a holder";
 
@@ -47,25 +46,23 @@ impl Tangle {
         self.holds += other.holds;
     }
 
-    fn fits(self, bounds: &Bounds) -> bool {
-        self.owners <= bounds.tangled_owners
-            && self.claims <= bounds.tangled_claims
-            && self.holds <= bounds.tangled_holds
+    fn fits(self, max: Self) -> bool {
+        self.owners <= max.owners && self.claims <= max.claims && self.holds <= max.holds
     }
 
     /// Refuses what raised it above a limit. What was let in before there were any may be above them already.
-    fn check(self, before: Self, bounds: &Bounds) -> Result<(), Refusal> {
-        if self.owners > bounds.tangled_owners.max(before.owners) {
+    fn check(self, before: Self, max: Self) -> Result<(), Refusal> {
+        if self.owners > max.owners.max(before.owners) {
             let what = "the number of owners that wait and are waited for";
-            return Err(exceeded(what, bounds.tangled_owners, HINT));
+            return Err(exceeded(what, max.owners, HINT));
         }
-        if self.claims > bounds.tangled_claims.max(before.claims) {
+        if self.claims > max.claims.max(before.claims) {
             let what = "the number of claims of owners that wait and are waited for";
-            return Err(exceeded(what, bounds.tangled_claims, HINT));
+            return Err(exceeded(what, max.claims, HINT));
         }
-        if self.holds > bounds.tangled_holds.max(before.holds) {
+        if self.holds > max.holds.max(before.holds) {
             let what = "the number of holds of owners that wait and are waited for";
-            return Err(exceeded(what, bounds.tangled_holds, HINT));
+            return Err(exceeded(what, max.holds, HINT));
         }
         Ok(())
     }
@@ -74,19 +71,20 @@ impl Tangle {
 impl Work<'_> {
     /// Whether what a request that just joined the queue adds to the tangle is too much.
     pub(super) fn check_tangle(&mut self, place: Place) -> Result<(), Refusal> {
-        let bounds = Arc::clone(&self.ns.bounds);
+        let max = self.ns.max_tangle();
         self.ns.note_tangled(place);
-        if !self.ns.most_tangled().fits(&bounds) {
+        if !self.ns.most_tangled().fits(max) {
             let after = self.ns.tangle();
-            if !after.fits(&bounds) {
-                after.check(self.ns.tangle_without(place), &bounds)?;
+            if !after.fits(max) {
+                after.check(self.ns.tangle_without(place), max)?;
             }
         }
+        let max_visits = self.ns.bounds.tangle_visits;
         let before = self.ns.closure.visits;
         self.ns.refresh();
-        if self.ns.closure.visits > bounds.tangle_visits.max(before) {
+        if self.ns.closure.visits > max_visits.max(before) {
             let what = "the number of steps to find out who waits for whom";
-            return Err(exceeded(what, bounds.tangle_visits, HINT));
+            return Err(exceeded(what, max_visits, HINT));
         }
         Ok(())
     }
@@ -129,9 +127,9 @@ impl Work<'_> {
     }
 
     fn check_more(&mut self, owner: OwnerId, more: More) -> Result<(), Refusal> {
-        let most = self.ns.most_tangled();
+        let (most, max) = (self.ns.most_tangled(), self.ns.max_tangle());
         let (claims, holds) = (most.claims + more.awaited, most.holds + more.holds);
-        if (Tangle { claims, holds, ..most }).fits(&self.ns.bounds) {
+        if (Tangle { claims, holds, ..most }).fits(max) {
             return Ok(());
         }
         let (before, own) = (self.ns.tangle(), self.ns.tangle_of(owner, None, More::default()));
@@ -142,11 +140,21 @@ impl Work<'_> {
             holds: before.holds - own.holds + with_more.holds,
         };
         self.ns.tangled.insert(owner);
-        after.check(before, &self.ns.bounds)
+        after.check(before, max)
     }
 }
 
 impl Namespace {
+    /// How many may be tangled, as the account's limits have it. Raised limits stay within the bounds.
+    fn max_tangle(&self) -> Tangle {
+        let (bounds, owners) = (&self.bounds, self.limits.max_tangle);
+        Tangle {
+            owners: limit_within(bounds.tangled_owners, owners),
+            claims: limit_within(bounds.tangled_claims, owners.saturating_mul(Limits::UNITS_PER_TANGLED_OWNER)),
+            holds: bounds.tangled_holds,
+        }
+    }
+
     /// Notes that an owner may be tangled.
     fn note(&mut self, owner: OwnerId) {
         self.is_stale |= self.tangled.insert(owner);

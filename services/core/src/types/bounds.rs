@@ -11,7 +11,8 @@ use super::Rules;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bounds {
-    /// Owners of a namespace that wait and are waited for. Who waits for whom is dear to find out only among them.
+    /// Owners of a namespace that wait and are waited for, whatever the account's limit. Who waits for whom is dear to find
+    /// out only among them.
     pub tangled_owners: u64,
     /// The holds of these that others wait for, and the claims that they wait for, together.
     pub tangled_claims: u64,
@@ -19,9 +20,10 @@ pub struct Bounds {
     pub tangled_holds: u64,
     /// Steps that it takes to find out who waits for whom, beyond which nobody joins the queue who makes them more.
     pub tangle_visits: u64,
-    /// Waiting requests of one owner.
+    /// Waiting requests of one owner, whatever the account's limit.
     pub waiting_of_owner: u64,
-    /// Holds and waiting claims of an owner that waits. Who holds more may ask, but not wait, and overtakes nobody.
+    /// Holds and waiting claims of an owner that waits, whatever the account's limit. Who holds more may ask, but not wait,
+    /// and overtakes nobody.
     pub holds_of_waiting_owner: u64,
     /// Holds of all owners that wait, beyond which no request joins the queue that is above others' holds.
     pub holds_of_waiting: u64,
@@ -79,12 +81,12 @@ impl Bounds {
             ends_in_slice,
             grants_in_slice,
             looks_in_slice,
-            tangled_owners: since_two(rules, 256),
-            tangled_claims: since_two(rules, 4_096),
+            tangled_owners: since_two(rules, 1_024),
+            tangled_claims: since_two(rules, 16_384),
             tangled_holds: since_two(rules, 16_384),
             tangle_visits: since_two(rules, 16_384),
-            waiting_of_owner: since_two(rules, 1_000),
-            holds_of_waiting_owner: since_two(rules, 1_024),
+            waiting_of_owner: since_two(rules, 10_000),
+            holds_of_waiting_owner: since_two(rules, 16_384),
             holds_of_waiting: since_two(rules, 16_384),
             api_keys_per_account: 1_000,
             remembered_creations: 1_000,

@@ -57,7 +57,7 @@ pub struct Limits {
     pub max_requests_per_second: u32,
     /// Bytes that a locks shard keeps for the account, as charged. This and all that follow are kept from rules 2 on.
     pub max_state_bytes: u64,
-    /// Owners of a namespace that wait and are waited for; and [`UNITS_PER_TANGLED_OWNER`] times as many holds of theirs
+    /// Owners of a namespace that wait and are waited for; and [`Limits::UNITS_PER_TANGLED_OWNER`] times as many holds of theirs
     /// that others wait for and claims that they wait for, together.
     pub max_tangle: u64,
     /// Waiting requests of one owner.
@@ -76,9 +76,6 @@ pub struct Limits {
     pub max_lock_info: u64,
 }
 
-/// Holds and claims that may be tangled for each owner that may be.
-pub const UNITS_PER_TANGLED_OWNER: u64 = 16;
-
 /// What no account's limits go beyond, whoever raises them.
 impl Limits {
     /// Claims in one request.
@@ -87,6 +84,8 @@ impl Limits {
     pub const READERS_PER_LOCK: u32 = 10_000;
     /// Segments in a path.
     pub const PATH_DEPTH: u32 = 32;
+    /// Holds that others wait for and waiting claims, together, for each owner that may be tangled.
+    pub const UNITS_PER_TANGLED_OWNER: u64 = 16;
     /// Holds in one namespace, so that 32 bits number them.
     pub const HOLDS_PER_NAMESPACE: u64 = 10_000_000;
 }

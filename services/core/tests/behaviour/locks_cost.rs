@@ -1,6 +1,6 @@
 //! What commands cost, counted in units: each is bounded however much is held and awaited.
 
-use holdfast_core::{Acquire, AcquireOutcome, Answer, Bounds, Claim, Reason, Refusal, Rules, Wait};
+use holdfast_core::{Acquire, AcquireOutcome, Answer, Bounds, Claim, Limits, Reason, Refusal, Rules, Wait};
 
 use crate::support::Shard;
 use crate::waiting::{asks, read, waits, write};
@@ -31,6 +31,11 @@ fn is_over_quota(answer: Result<Answer, Refusal>, what: &str) {
         Err(Refusal::QuotaExceeded { what: is, .. }) if is.contains(what) => {}
         other => panic!("not refused for {what}: {other:?}"),
     }
+}
+
+fn is_refused_by(answer: Result<Answer, Refusal>, limit: &str) {
+    let refusal = answer.expect_err("should be refused").to_string();
+    assert!(refusal.contains(limit), "{refusal}");
 }
 
 /// Owners with 66 holds each that wait twice, so that each request may overtake each other one.
@@ -194,6 +199,34 @@ fn an_owner_waits_with_so_many_requests_and_holds_at_most() {
     shard.core.verify();
 }
 
+/// What the rules allow is the most that an account can be allowed; what it is allowed by default is less.
+#[test]
+fn an_account_has_limits_of_its_own_for_owners_that_wait() {
+    let limits = Limits { max_tangle: 1, max_waiting_per_owner: 2, max_holds_of_waiting_owner: 4, ..Limits::default() };
+    let mut shard = Shard::with_limits(limits);
+    shard.granted(asks("h", &[write("l"), write("m"), write("n")]));
+    joins(&mut shard, waits("p", &[write("l")]));
+    joins(&mut shard, waits("p", &[write("m")]));
+    is_refused_by(shard.try_acquire(waits("p", &[write("n")])), "waiting requests of an owner is limited to 2");
+    joins(&mut shard, waits("q", &[write("l")]));
+    let before = shard.core.snapshot();
+    is_refused_by(shard.try_acquire(waits("q", &[write("m")])), "wait and are waited for is limited to 1");
+    assert!(shard.core.snapshot() == before, "nothing is left of what was refused");
+    let many: Vec<_> = (0..4).map(|number| write(&format!("own/{number}"))).collect();
+    shard.granted(asks("r", &many));
+    is_refused_by(shard.try_acquire(waits("r", &[write("l")])), "an owner that waits is limited to 4");
+
+    let mut shard = Shard::with_limits(Limits { max_waiting_per_owner: u64::MAX, ..Limits::default() });
+    shard.rules = Rules::TWO;
+    let locks: Vec<_> = (0..64).map(|number| write(&format!("l/{number}"))).collect();
+    shard.granted(asks("h", &locks));
+    for number in 0..1_024 {
+        joins(&mut shard, waits("p", &[write(&format!("l/{}/{number}", number % 64))]));
+    }
+    is_refused_by(shard.try_acquire(waits("p", &[write("l/0/x")])), "an owner that waits is limited to 1024");
+    shard.core.verify();
+}
+
 /// Who holds so much that it may not wait asks as anybody else does, but stands behind those who wait for it.
 #[test]
 fn an_owner_that_holds_too_much_to_wait_overtakes_nobody() {
@@ -219,5 +252,33 @@ fn while_those_who_wait_hold_much_nobody_joins_above_holds() {
     is_over_quota(shard.try_acquire(waits("all", &[write("")])), "holds of owners that wait");
     assert_eq!(shard.refused(Acquire { wait: Wait::No, ..asks("all", &[write("")]) }).reason, Reason::Descendant);
     joins(&mut shard, waits("one", &[write("p/1")]));
+    shard.core.verify();
+}
+
+/// Hundreds of threads of few processes that ask for sets of the same few locks. A call looks who waits for whom when it
+/// asks, when it has joined, and when it has left again because it was too much.
+#[test]
+fn sets_of_few_locks_asked_for_by_many_cost_three_searches_each_at_most() {
+    let (mut shard, mut most, mut joined, mut seed) = (limited(), 0, 0, 41_u64);
+    let mut below = |max: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % max
+    };
+    for _ in 0..1_000 {
+        let owner = format!("s{}-{}", below(6), below(41));
+        let claims: Vec<Claim> = (0..=below(5))
+            .map(|_| {
+                let (top, path) = (below(3), below(13));
+                let path = if path == 0 { format!("{top}") } else { format!("{top}/{path}") };
+                if below(2) == 0 { read(&path) } else { write(&path) }
+            })
+            .collect();
+        let (answer, units) = units(&mut shard, |shard| shard.try_acquire(waits(&owner, &claims)));
+        joined += u64::from(matches!(answer, Ok(Answer::Acquired { outcome: AcquireOutcome::Enqueued(_), .. })));
+        most = most.max(units);
+    }
+    println!("{joined} wait; at most {most} units a call");
+    assert!(joined > 100, "{joined} wait");
+    assert!(most <= 3 * A_SEARCH, "{most} units");
     shard.core.verify();
 }

@@ -87,7 +87,7 @@ impl Model {
         let before = conflicting.filter(|wait| wait.place() < asked.place && !is_upgrade);
         // Who holds too much to wait overtakes nobody.
         let waits = self.waits.iter().any(|wait| wait.who == *asked.who);
-        let overtakes = waits || self.holds_of(asked.who) as u64 <= self.bounds.holds_of_waiting_owner;
+        let overtakes = waits || self.holds_of(asked.who) as u64 <= self.max_holds_of_waiting_owner();
         before.filter(|wait| !overtakes || !reaches(graph, &wait.who, asked.who)).collect()
     }
 

@@ -12,6 +12,11 @@ pub(crate) fn quota(what: &str) -> Refusal {
     Refusal::QuotaExceeded { what: what.into(), max: 0, hint: String::new() }
 }
 
+/// Where the rules have no bound, an account has no limit.
+fn limit(bound: u64, of_account: u64) -> u64 {
+    if bound == u64::MAX { u64::MAX } else { bound.min(of_account) }
+}
+
 impl Model {
     pub(crate) fn check_holds(&self, who: &Who, claims: &[Claim]) -> Result<(), Refusal> {
         let new: Vec<&Claim> = claims.iter().filter(|claim| self.own(who, &claim.path).is_none()).collect();
@@ -50,7 +55,8 @@ impl Model {
 
     /// Whether the owner may wait, and for that.
     pub(crate) fn check_may_wait(&self, who: &Who, claims: &[Claim]) -> Result<(), Refusal> {
-        if self.waits.iter().filter(|wait| wait.who == *who).count() as u64 >= self.bounds.waiting_of_owner {
+        let max = limit(self.bounds.waiting_of_owner, self.limits.max_waiting_per_owner);
+        if self.waits.iter().filter(|wait| wait.who == *who).count() as u64 >= max {
             return Err(quota("requests of an owner"));
         }
         self.check_holds_of_waiting(who, claims.len())?;
@@ -69,7 +75,11 @@ impl Model {
     fn check_holds_of_waiting(&self, who: &Who, more: usize) -> Result<(), Refusal> {
         let waiting: usize = self.waits.iter().filter(|wait| wait.who == *who).map(|wait| wait.claims.len()).sum();
         let all = (self.holds_of(who) + waiting + more) as u64;
-        if all > self.bounds.holds_of_waiting_owner { Err(quota("holds of an owner that waits")) } else { Ok(()) }
+        if all > self.max_holds_of_waiting_owner() { Err(quota("holds of an owner that waits")) } else { Ok(()) }
+    }
+
+    pub(crate) fn max_holds_of_waiting_owner(&self) -> u64 {
+        limit(self.bounds.holds_of_waiting_owner, self.limits.max_holds_of_waiting_owner)
     }
 
     pub(crate) fn holds_of(&self, who: &Who) -> usize {
@@ -144,8 +154,10 @@ impl Model {
 
     pub(crate) fn check_tangle(&self, before: Tangle, after: Tangle) -> Result<(), Refusal> {
         let is_more = |before: u64, after: u64, max: u64| after > max && after > before;
-        let is_more = is_more(before.0, after.0, self.bounds.tangled_owners)
-            || is_more(before.1, after.1, self.bounds.tangled_claims)
+        let max_owners = limit(self.bounds.tangled_owners, self.limits.max_tangle);
+        let max_claims = limit(self.bounds.tangled_claims, 16 * self.limits.max_tangle);
+        let is_more = is_more(before.0, after.0, max_owners)
+            || is_more(before.1, after.1, max_claims)
             || is_more(before.2, after.2, self.bounds.tangled_holds);
         if is_more { Err(quota("tangled")) } else { Ok(()) }
     }

@@ -57,6 +57,9 @@ pub(crate) fn limits(dice: &mut Dice, rules: Rules) -> Limits {
         max_requests_per_session: 1 + dice.below(4),
         max_owners_per_session: 1 + dice.below(2),
         max_event_bytes: dice.below(600),
+        max_tangle: dice.below(4),
+        max_waiting_per_owner: dice.below(4),
+        max_holds_of_waiting_owner: dice.below(9),
         max_state_bytes: if dice.one_in(2) { u64::MAX / 2 } else { 8_300 + dice.below(8_000) },
         ..first
     }
