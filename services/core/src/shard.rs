@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::accounts::AccountsCore;
 use crate::codec::DecodeError;
-use crate::locks::{ExaminedEvents, Footprint, FrozenLocks, LocksCore, Purged};
+use crate::locks::{ExaminedEvents, Footprint, FrozenLocks, LocksCore};
 use crate::namespaces::NamespacesCore;
 use crate::outbox::Outbox;
 use crate::shard_state::ShardState;
@@ -230,14 +230,6 @@ impl ShardCore {
     pub fn drop_effects(&mut self) {
         if let Self::Locks(core) = self {
             core.drop_effects();
-        }
-    }
-
-    /// What the commands of this entry purged: memory to be freed, best by a thread that may take its time.
-    pub fn take_purged(&mut self) -> Purged {
-        match self {
-            Self::Locks(core) => core.take_purged(),
-            Self::Accounts(_) | Self::Namespaces(_) => Purged::default(),
         }
     }
 

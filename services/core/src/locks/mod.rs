@@ -75,7 +75,6 @@ use namespace::Namespace;
 use slab::Slab;
 use work::{Budget, Work};
 
-pub use deliver::Purged;
 pub(crate) use queries::ExaminedEvents;
 pub(crate) use snapshot::FrozenLocks;
 pub use verify::Footprint;
@@ -111,8 +110,6 @@ pub struct LocksCore {
     notes: Notes,
     /// Whether somebody is to see the answer to the command at hand. Not part of the state.
     shows: bool,
-    /// What the present entry purged, until somebody takes it or the next one comes. Not part of the state.
-    purged: Purged,
 }
 
 /// Names an open namespace; an incarnation is unique in its account.
@@ -156,7 +153,6 @@ impl LocksCore {
             rules: Rules::LOWEST,
             notes: Notes::default(),
             shows: true,
-            purged: Purged::default(),
         }
     }
 
@@ -164,7 +160,6 @@ impl LocksCore {
     /// before it left to tell is dropped.
     pub(crate) fn begin_entry(&mut self, context: &Context) {
         self.notes = Notes::default();
-        self.purged = Purged::default();
         self.keep_within_bounds();
         self.rules = context.rules;
         self.begin_slice();
@@ -230,10 +225,6 @@ impl LocksCore {
         }
         let answers = commands.iter().map(|command| self.apply(context, command).map(|(answer, _)| answer));
         Ok(Answer::InOrder(answers.collect()))
-    }
-
-    pub(crate) fn take_purged(&mut self) -> Purged {
-        std::mem::take(&mut self.purged)
     }
 
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {

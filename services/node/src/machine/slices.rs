@@ -4,13 +4,11 @@
 use std::vec;
 
 use bytes::Bytes;
-use holdfast_core::locks::Purged;
 use holdfast_core::shard::ShardCore;
 use holdfast_core::{Command, Context, Rules, codec};
 use holdfast_plant::{Plant, is_planted, panics_at};
 use holdfast_replication::{Applied, MachineFailure, Stamp, Step};
 use holdfast_supervise::catch;
-use tokio::runtime::Handle;
 use tokio::time::{Duration, Instant};
 
 use super::{Inner, ShardMachine, signals_of};
@@ -52,9 +50,8 @@ impl ShardMachine {
         let Some(core) = core else { return Err(failure::of_nothing()) };
         match catch(|| self.do_slice(core, table.as_mut(), &mut entry, began)) {
             Ok(()) => {
-                let (signals, purged) = (signals_of(core), core.take_purged());
+                let signals = signals_of(core);
                 drop(inner);
-                free(purged);
                 self.slice_seconds.record(began.elapsed());
                 self.signals.send_if_modified(|current| {
                     let changed = *current != signals;
@@ -107,17 +104,6 @@ impl ShardMachine {
         if table.is_some_and(Table::wakes_duties) {
             self.table_changed.notify_waiters();
         }
-    }
-}
-
-/// Frees what was purged where it holds nobody up.
-fn free(purged: Purged) {
-    if purged.is_empty() {
-        return;
-    }
-    match Handle::try_current() {
-        Ok(runtime) => drop(runtime.spawn_blocking(move || drop(purged))),
-        Err(_) => drop(purged),
     }
 }
 
