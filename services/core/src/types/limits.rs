@@ -57,8 +57,8 @@ pub struct Limits {
     pub max_requests_per_second: u32,
     /// Bytes that a locks shard keeps for the account, as charged. This and all that follow are kept from rules 2 on.
     pub max_state_bytes: u64,
-    /// Owners of a namespace that wait and are waited for; and [`Limits::UNITS_PER_TANGLED_OWNER`] times as many holds of theirs
-    /// that others wait for and claims that they wait for, together.
+    /// Owners of a namespace that wait and are waited for; and [`Limits::UNITS_PER_TANGLED_OWNER`] times as many holds of
+    /// theirs that others wait for and claims that they wait for, together.
     pub max_tangle: u64,
     /// Waiting requests of one owner.
     pub max_waiting_per_owner: u64,
