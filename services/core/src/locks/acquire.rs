@@ -128,10 +128,12 @@ impl Work<'_> {
             since_ms: self.wall_ms,
             watch: Watch::Unknown,
         };
+        let known = self.ns.known();
         self.ns.add_waiting(place, waiting);
         if let Err(refusal) = self.check_tangle(place) {
             self.ns.remove_waiting(place);
             self.ns.forget_idle(owner);
+            self.ns.know_again(known);
             self.run();
             return Err(refusal);
         }

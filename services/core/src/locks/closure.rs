@@ -31,6 +31,8 @@ pub(super) struct Closure {
     pub(super) others: BTreeMap<Kind, Vec<(Place, Bits)>>,
     /// How much was looked at besides what the owners hold.
     pub(super) visits: u64,
+    /// How much was looked at in all.
+    pub(super) cost: u64,
 }
 
 impl Closure {

@@ -17,6 +17,8 @@ pub(super) struct Held {
     marks: BTreeMap<LineKey, Bits>,
     /// How many awaited holds there are.
     pub(super) awaited: u64,
+    /// How many owners and holds were looked at.
+    pub(super) cost: u64,
 }
 
 impl Held {
@@ -25,7 +27,9 @@ impl Held {
         for owner in owners {
             let next = held.owners.len();
             let number = *held.owners.entry(owner).or_insert(next);
-            namespace.spend(1 + namespace.owners.get(owner).holds.len());
+            let looked_at = 1 + namespace.owners.get(owner).holds.len();
+            namespace.spend(looked_at);
+            held.cost += looked_at as u64;
             for node in namespace.owners.get(owner).holds.iter() {
                 let Some(hold) = namespace.hold(node, owner) else { continue };
                 if namespace.is_awaited(node, hold.mode, owner) {

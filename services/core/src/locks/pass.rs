@@ -74,8 +74,9 @@ impl<'a> Pass<'a> {
                 Turn::Others(index) => pass.go_past_others(place, index),
             }
         }
-        namespace.spend(usize::try_from(pass.closure.visits).unwrap_or(usize::MAX));
         let mut closure = pass.closure;
+        closure.cost = pass.held.cost + closure.visits;
+        namespace.spend(usize::try_from(closure.visits).unwrap_or(usize::MAX));
         for others in pass.others {
             if !others.sets.is_empty() {
                 closure.others.insert(others.kind.clone(), others.sets);
@@ -109,6 +110,10 @@ impl<'a> Pass<'a> {
 
     /// The owner waits for these, and for all for whom they wait; and so does whoever waits for it.
     fn wait_for(&mut self, number: usize, others: &Bits) {
+        // Whoever is known to be ahead has all for whom it waits ahead, too.
+        if others.is_within(&self.closure.ahead[number]) {
+            return;
+        }
         let mut ahead = Bits::default();
         for other in others.iter() {
             ahead.add(&self.closure.ahead[other]);

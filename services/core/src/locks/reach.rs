@@ -9,6 +9,7 @@
 //!
 //! What is found out once for all of them is kept (`closure`), until something changes that it depends on.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::closure::Closure;
@@ -19,6 +20,13 @@ use super::queue::{Line, Place};
 use super::tree::{LineKey, NodeId};
 use super::waiting::Watch;
 use crate::Mode;
+
+/// What is known of who waits for whom.
+pub(super) struct Known {
+    closure: Arc<Closure>,
+    tangled: BTreeSet<OwnerId>,
+    is_stale: bool,
+}
 
 /// Who waits for the owner of a request, found out when it is first asked.
 #[derive(Debug, Default)]
@@ -78,11 +86,20 @@ impl Namespace {
         self.tree.lines(self.tree.upward(node), Some(node), mode)
     }
 
+    /// What is known of who waits for whom, to be known again once a change is undone.
+    pub(super) fn known(&self) -> Known {
+        Known { closure: Arc::clone(&self.closure), tangled: self.tangled.clone(), is_stale: self.is_stale }
+    }
+
+    pub(super) fn know_again(&mut self, known: Known) {
+        Known { closure: self.closure, tangled: self.tangled, is_stale: self.is_stale } = known;
+    }
+
     /// Finds out anew who waits for whom, if that may have changed, and wakes whoever watches a request that is no longer
-    /// in its way.
-    pub(super) fn refresh(&mut self) {
+    /// in its way. Whether it was found out anew.
+    pub(super) fn refresh(&mut self) -> bool {
         if !std::mem::take(&mut self.is_stale) {
-            return;
+            return false;
         }
         let tangled = std::mem::take(&mut self.tangled);
         let is_tangled = |owner: &OwnerId| self.owners.get(*owner).waits() > 1 || self.has_awaited_hold(*owner);
@@ -97,6 +114,7 @@ impl Namespace {
         });
         let moved: Vec<Place> = moved.collect();
         self.woken.extend(moved);
+        true
     }
 
     /// Whether a waiting request has to let another one go first: an earlier one whose owner does not wait for its own, or

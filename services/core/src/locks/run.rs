@@ -13,32 +13,63 @@ impl Work<'_> {
     ///
     /// Every waiting request watches one thing that keeps it waiting, so only those whose thing went are looked at:
     /// that is the next in the queue, not all of it.
+    ///
+    /// Each grant may change who waits for whom. Finding that out is part of the slice, so with many who are tangled there
+    /// are fewer grants in one. It is charged when another grant follows, and always as if it were found out anew: whether
+    /// that is needed depends on what this replica has kept.
     pub(super) fn run(&mut self) {
         let mut grants = if self.ns.behind { 0 } else { self.budget.grants };
         let may_grant = grants;
+        let (mut is_charged, mut is_fresh) = (true, false);
         loop {
-            self.ns.refresh();
+            is_fresh |= self.ns.refresh();
             let Some(place) = self.ns.woken.first().copied() else { break };
             self.ns.examined += 1;
             self.ns.spend(1);
-            match self.ns.look_again(place) {
-                Some(watch) => {
-                    self.ns.woken.remove(&place);
-                    self.ns.set_watch(place, watch);
-                    continue;
-                }
-                None if grants == 0 => break,
-                None if self.ns.ending_of(self.ns.waiting(place).owner).is_some() => {
-                    self.end_wait(place, Reason::Ended);
-                }
-                None if self.ns.has_timed_out(place) => self.end_wait(place, Reason::TimedOut),
-                None => self.grant_waiting(place),
+            if let Some(watch) = self.ns.look_again(place) {
+                self.ns.woken.remove(&place);
+                self.ns.set_watch(place, watch);
+                continue;
             }
+            if grants == 0 {
+                break;
+            }
+            if !is_charged {
+                self.charge_search(is_fresh);
+                is_charged = true;
+                if self.budget.looks == 0 {
+                    break;
+                }
+                continue;
+            }
+            self.let_in(place);
             grants -= 1;
+            (is_charged, is_fresh) = (false, false);
         }
         self.budget.grants -= may_grant - grants;
         self.ns.behind = !self.ns.woken.is_empty();
         self.note_busy();
+    }
+
+    /// Charges what it takes to find out who waits for whom, which is found out anew unless it was just now.
+    fn charge_search(&mut self, is_fresh: bool) {
+        if !is_fresh {
+            self.ns.is_stale = true;
+            self.ns.refresh();
+        }
+        let cost = usize::try_from(self.ns.closure.cost).unwrap_or(usize::MAX);
+        self.budget.looks = self.budget.looks.saturating_sub(cost);
+    }
+
+    /// The request need not wait any longer.
+    fn let_in(&mut self, place: Place) {
+        if self.ns.ending_of(self.ns.waiting(place).owner).is_some() {
+            self.end_wait(place, Reason::Ended);
+        } else if self.ns.has_timed_out(place) {
+            self.end_wait(place, Reason::TimedOut);
+        } else {
+            self.grant_waiting(place);
+        }
     }
 
     fn grant_waiting(&mut self, place: Place) {

@@ -8,7 +8,7 @@
 //!
 //! The numbers follow from the state alone, whatever led to it. Found out are they only when they may be too high, among
 //! those that were ever seen to be tangled since they began to wait. Besides, requests of others between these may be of
-//! so many kinds that it takes long to find out who waits for whom; then nobody joins who makes it longer.
+//! so many kinds that it takes long to find out who waits for whom; then nobody joins whom that concerns.
 
 use std::collections::BTreeSet;
 
@@ -72,17 +72,20 @@ impl Work<'_> {
     /// Whether what a request that just joined the queue adds to the tangle is too much.
     pub(super) fn check_tangle(&mut self, place: Place) -> Result<(), Refusal> {
         let max = self.ns.max_tangle();
-        self.ns.note_tangled(place);
+        if !self.ns.note_tangled(place) && !place.is_upgrade() {
+            return Ok(());
+        }
         if !self.ns.most_tangled().fits(max) {
             let after = self.ns.tangle();
             if !after.fits(max) {
                 after.check(self.ns.tangle_without(place), max)?;
             }
         }
-        let max_visits = self.ns.bounds.tangle_visits;
-        let before = self.ns.closure.visits;
+        // The steps are those of finding it out anew: what this replica has kept may have taken others.
+        self.ns.is_stale = true;
         self.ns.refresh();
-        if self.ns.closure.visits > max_visits.max(before) {
+        let max_visits = self.ns.bounds.tangle_visits;
+        if self.ns.closure.visits > max_visits {
             let what = "the number of steps to find out who waits for whom";
             return Err(exceeded(what, max_visits, HINT));
         }
@@ -160,8 +163,8 @@ impl Namespace {
         self.is_stale |= self.tangled.insert(owner);
     }
 
-    /// Notes who is tangled by a request that just joined the queue.
-    fn note_tangled(&mut self, place: Place) {
+    /// Notes who is tangled by a request that just joined the queue; whether anybody is.
+    fn note_tangled(&mut self, place: Place) -> bool {
         let waiting = self.waiting(place);
         let mut found: BTreeSet<OwnerId> = BTreeSet::new();
         if self.owners.get(waiting.owner).waits() > 1 || self.has_awaited_hold(waiting.owner) {
@@ -172,7 +175,9 @@ impl Namespace {
             let holders = self.waiting_holders_in_the_way((waiting.owner, claim.mode, &spot));
             found.extend(holders.into_iter().map(|(owner, _)| owner));
         }
+        let is_any = !found.is_empty();
         found.into_iter().for_each(|owner| self.note(owner));
+        is_any
     }
 
     /// Notes after a restore who may be tangled.

@@ -18,7 +18,8 @@ pub struct Bounds {
     pub tangled_claims: u64,
     /// All holds of these and the claims that they wait for, together.
     pub tangled_holds: u64,
-    /// Steps that it takes to find out who waits for whom, beyond which nobody joins the queue who makes them more.
+    /// Steps that it takes to find out who waits for whom, beyond which nobody joins the queue who is, or makes others,
+    /// part of that.
     pub tangle_visits: u64,
     /// Waiting requests of one owner, whatever the account's limit.
     pub waiting_of_owner: u64,
@@ -84,7 +85,7 @@ impl Bounds {
             tangled_owners: since_two(rules, 1_024),
             tangled_claims: since_two(rules, 16_384),
             tangled_holds: since_two(rules, 16_384),
-            tangle_visits: since_two(rules, 16_384),
+            tangle_visits: since_two(rules, 12_288),
             waiting_of_owner: since_two(rules, 10_000),
             holds_of_waiting_owner: since_two(rules, 16_384),
             holds_of_waiting: since_two(rules, 16_384),
