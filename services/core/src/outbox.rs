@@ -48,7 +48,7 @@ impl Outbox {
         self.messages.is_empty()
     }
 
-    /// Whether a reply with `awaits_outbox: Some(number)` may be given now.
+    /// Whether a reply with `awaits: Some(number)` may be given now.
     pub fn is_settled(&self, number: u64) -> bool {
         !self.messages.range(..=number).any(|(_, message)| message.awaited_through >= number)
     }

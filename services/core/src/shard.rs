@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::accounts::AccountsCore;
 use crate::codec::DecodeError;
-use crate::locks::{ExaminedEvents, Footprint, FrozenLocks, LocksCore};
+use crate::locks::{Charge, ExaminedEvents, Footprint, FrozenLocks, LocksCore, Purged};
 use crate::namespaces::NamespacesCore;
 use crate::outbox::Outbox;
 use crate::shard_state::ShardState;
 use crate::{
-    AccountsCommand, Acquire, Answer, Audited, Bounds, Command, Context, Effect, NamespacesCommand, Query, Refusal,
-    Reply, Revision, SessionLease, WaitId, WaitLease,
+    AccountsCommand, Acquire, Answer, Audited, Bounds, Command, Context, Effect, JobState, NamespacesCommand, Query,
+    Refusal, Reply, Revision, SessionLease, WaitId, WaitLease,
 };
 
 /// The kinds of shards.
@@ -56,7 +56,7 @@ pub enum ShardCore {
     /// Of the namespaces application.
     Namespaces(NamespacesCore),
     /// Of the locks application.
-    Locks(LocksCore),
+    Locks(Box<LocksCore>),
 }
 
 /// The state of a shard at one entry.
@@ -103,7 +103,7 @@ impl PendingReply {
     pub fn finish(self) -> Reply {
         match self.0 {
             Pending::Done(reply) => reply,
-            Pending::Events(clock_ms, events) => Reply { outcome: Ok(events.answer()), clock_ms, awaits_outbox: None },
+            Pending::Events(clock_ms, events) => Reply { outcome: Ok(events.answer()), clock_ms, awaits: None },
         }
     }
 }
@@ -129,7 +129,7 @@ impl ShardCore {
         match application {
             Application::Accounts => Self::Accounts(AccountsCore::new(state)),
             Application::Namespaces => Self::Namespaces(NamespacesCore::new(state)),
-            Application::Locks => Self::Locks(LocksCore::new(state)),
+            Application::Locks => Self::Locks(Box::new(LocksCore::new(state))),
         }
     }
 
@@ -187,10 +187,10 @@ impl ShardCore {
         };
         let clock_ms = self.clock_ms();
         match handled {
-            Ok((answer, awaits_outbox)) => Reply { outcome: Ok(answer), clock_ms, awaits_outbox },
+            Ok((answer, awaits)) => Reply { outcome: Ok(answer), clock_ms, awaits },
             Err(refusal) => {
-                let awaits_outbox = self.awaited_by_repeated_delete(command, &refusal);
-                Reply { outcome: Err(refusal), clock_ms, awaits_outbox }
+                let awaits = self.awaited_by_repeated_delete(command, &refusal);
+                Reply { outcome: Err(refusal), clock_ms, awaits }
             }
         }
     }
@@ -233,6 +233,14 @@ impl ShardCore {
         }
     }
 
+    /// What the commands of this entry purged: memory to be freed, best by a thread that may take its time.
+    pub fn take_purged(&mut self) -> Purged {
+        match self {
+            Self::Locks(core) => core.take_purged(),
+            Self::Accounts(_) | Self::Namespaces(_) => Purged::default(),
+        }
+    }
+
     /// All sessions of a locks shard, in order of opening: what a new leader begins to keep alive.
     pub fn session_leases(&self) -> impl Iterator<Item = SessionLease> {
         self.locks().into_iter().flat_map(LocksCore::session_leases)
@@ -272,7 +280,7 @@ impl ShardCore {
     /// The same state with things numbered otherwise in memory, which nothing that it does may depend on. For tests.
     pub fn renumbered(&self, seed: u64) -> Self {
         match self {
-            Self::Locks(core) => Self::Locks(core.renumbered(seed)),
+            Self::Locks(core) => Self::Locks(Box::new(core.renumbered(seed))),
             Self::Accounts(_) | Self::Namespaces(_) => self.clone(),
         }
     }
@@ -314,13 +322,31 @@ impl ShardCore {
             },
         };
         let outcome = outcome.unwrap_or_else(|| Err(not_of(self.application(), "query")));
-        Reply { outcome, clock_ms, awaits_outbox: None }.into()
+        Reply { outcome, clock_ms, awaits: None }.into()
     }
 
     /// Whether something long was begun and is not finished, or is due and has not ended: each entry does one slice more
     /// of it. While it is so, the leader proposes entries, without commands if there are none, one after the other.
     pub fn has_jobs(&self) -> bool {
         self.locks().is_some_and(LocksCore::has_jobs)
+    }
+
+    /// What accounts are charged with in a locks shard, as far as that has changed since this was asked last.
+    pub fn take_recharged(&mut self) -> Vec<Charge> {
+        match self {
+            Self::Locks(core) => core.take_recharged(),
+            Self::Accounts(_) | Self::Namespaces(_) => Vec::new(),
+        }
+    }
+
+    /// How far it is with what a command began, which its reply awaits.
+    pub fn job(&self, began: Revision) -> JobState {
+        self.locks().map_or(JobState::Unknown, |core| core.job(began))
+    }
+
+    /// How many of these are done since the start of the process.
+    pub fn jobs_done(&self) -> u64 {
+        self.locks().map_or(0, LocksCore::jobs_done)
     }
 
     /// The shard clock at which something is due next; that of the last entry while there are jobs.
@@ -390,7 +416,7 @@ impl ShardCore {
         Ok(match application {
             Application::Accounts => Self::Accounts(AccountsCore::restore(state, chunks)?),
             Application::Namespaces => Self::Namespaces(NamespacesCore::restore(state, chunks)?),
-            Application::Locks => Self::Locks(LocksCore::restore(state, chunks)?),
+            Application::Locks => Self::Locks(Box::new(LocksCore::restore(state, chunks)?)),
         })
     }
 

@@ -210,7 +210,7 @@ impl ApiError {
 
 impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
-        let detail = refusal.to_string();
+        let (detail, limit) = (refusal.to_string(), refusal.limit());
         match refusal {
             Refusal::AccountNotFound(id) => Self::new(Code::AccountNotFound, detail).with("account", id.to_string()),
             Refusal::NamespaceNotFound => Self::new(Code::NamespaceNotFound, detail),
@@ -224,10 +224,11 @@ impl From<Refusal> for ApiError {
             Refusal::EmailTaken(email) => Self::new(Code::AlreadyExists, detail).with("email", email),
             Refusal::NamespaceTaken(name) => Self::new(Code::AlreadyExists, detail).with("namespace", name),
             Refusal::QuotaExceeded { what, max, .. } => {
-                Self::new(Code::QuotaExceeded, detail).with("limit", what).with("max", max.to_string())
+                let limit = limit.map_or(what, str::to_owned);
+                Self::new(Code::QuotaExceeded, detail).with("limit", limit).with("max", max.to_string())
             }
             // Ids are drawn again before a caller could see this.
-            Refusal::IdTaken => Self::new(Code::Unavailable, detail),
+            Refusal::IdTaken | Refusal::Busy(_) => Self::new(Code::Unavailable, detail),
             // Only followers of changes and nodes ask what these answer; a caller that saw one would have met a fault.
             Refusal::ChangesForgotten { .. } | Refusal::NotWaiting => Self::internal(detail),
             Refusal::Malformed(_) => Self::internal(detail),
@@ -298,6 +299,10 @@ mod tests {
             (error.code, error.detail.as_str()),
             (Code::QuotaExceeded, "namespaces is limited to 25; delete some")
         );
+        let what = "the number of holds in a namespace";
+        let quota = Refusal::QuotaExceeded { what: what.into(), max: 7, hint: "release some".into() };
+        let ids = vec![("limit", "max_holds_per_namespace".to_owned()), ("max", "7".to_owned())];
+        assert_eq!(ApiError::from(quota).ids, ids, "the limit is called as its field is");
     }
 
     #[test]

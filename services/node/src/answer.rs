@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use holdfast_core::shard::Application;
-use holdfast_core::{Command, LocksCommand, Reply, codec};
+use holdfast_core::{Command, JobState, LocksCommand, Reply, codec};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_proto::internal::call::Body;
 use holdfast_proto::internal::{Answer, Call, NotLeader};
@@ -79,26 +79,33 @@ pub(crate) fn refused(error: ProposeError) -> Outcome {
     }
 }
 
-/// Holds a reply back until other shards have confirmed what it depends on. Replies of locks shards depend on nobody.
+/// Holds a reply back until what it depends on is done: in a locks shard by the entries that follow, otherwise by the
+/// shards that have to confirm it.
 async fn settled(replica: &Replica, bytes: Bytes, deadline: Instant) -> Outcome {
-    if replica.application == Application::Locks {
+    if Reply::awaits_nothing(&bytes) {
         return Outcome::Reply(bytes);
     }
-    let number = match codec::decode::<Reply>(&bytes) {
-        Ok(reply) => reply.awaits_outbox,
+    let mut reply: Reply = match codec::decode(&bytes) {
+        Ok(reply) => reply,
         Err(error) => return Outcome::Unknown(format!("the reply can't be read: {error}")),
     };
-    let Some(number) = number else { return Outcome::Reply(bytes) };
+    let Some(number) = reply.awaits else { return Outcome::Reply(bytes) };
     let mut signals = replica.machine.signals();
     let mut leadership = replica.group.leadership();
     loop {
         signals.borrow_and_update();
-        if replica.machine.is_settled(number) {
-            return Outcome::Reply(bytes);
+        match is_done(replica, number) {
+            JobState::Running => {}
+            JobState::Done { .. } if replica.application != Application::Locks => return Outcome::Reply(bytes),
+            JobState::Done { ended_holds, ended_waits } => {
+                reply.count(ended_holds, ended_waits);
+                return Outcome::Reply(codec::encode(&reply).into());
+            }
+            JobState::Unknown => return Outcome::Unknown("what the reply awaits is not known any more".into()),
         }
         // A replica that no longer leads delivers nothing; the caller repeats the command at the next leader.
         if leadership.borrow_and_update().is_none() {
-            return Outcome::Unknown("leadership ended before other shards had confirmed".into());
+            return Outcome::Unknown("leadership ended before it was done".into());
         }
         let wait = async {
             tokio::select! {
@@ -107,8 +114,18 @@ async fn settled(replica: &Replica, bytes: Bytes, deadline: Instant) -> Outcome 
             }
         };
         if !matches!(timeout_at(deadline, wait).await, Ok(true)) {
-            return Outcome::Unknown("the deadline passed before other shards had confirmed".into());
+            return Outcome::Unknown("the deadline passed before it was done".into());
         }
+    }
+}
+
+fn is_done(replica: &Replica, number: u64) -> JobState {
+    if replica.application == Application::Locks {
+        return replica.machine.job(number);
+    }
+    match replica.machine.is_settled(number) {
+        true => JobState::Done { ended_holds: 0, ended_waits: 0 },
+        false => JobState::Running,
     }
 }
 

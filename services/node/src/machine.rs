@@ -8,7 +8,7 @@ use bytes::Bytes;
 use holdfast_core::locks::Footprint;
 use holdfast_core::outbox::Outgoing;
 use holdfast_core::shard::{Application, PendingReply, ShardCore};
-use holdfast_core::{Bounds, Command, Query, Reply, Rules, codec};
+use holdfast_core::{Bounds, Command, JobState, Query, Reply, Revision, Rules, codec};
 use holdfast_replication::{Applied, Frozen, Machine, MachineError, MachineFailure, Replies, Stamp};
 use holdfast_supervise::catch;
 use metrics::{Histogram, histogram};
@@ -30,6 +30,8 @@ pub struct Signals {
     pub outbox_next: u64,
     /// Messages in the outbox.
     pub outbox_len: usize,
+    /// Long ends that were asked for and are done, since the start of the process.
+    pub jobs_done: u64,
 }
 
 /// Sees what replicas apply, as they apply it. For checks of a whole cluster; it must not call back.
@@ -187,6 +189,11 @@ impl ShardMachine {
         self.look(|core| core.outbox().is_settled(number)).unwrap_or(false)
     }
 
+    /// How far it is with what a reply awaits.
+    pub(crate) fn job(&self, began: Revision) -> JobState {
+        self.look(|core| core.job(began)).unwrap_or(JobState::Unknown)
+    }
+
     fn look<T>(&self, look: impl FnOnce(&ShardCore) -> T) -> Option<T> {
         self.inner.lock().core.as_ref().map(look)
     }
@@ -211,6 +218,7 @@ fn signals_of(core: &ShardCore) -> Signals {
         is_behind: next_deadline_ms.is_some_and(|at_ms| at_ms <= core.clock_ms()),
         outbox_next: core.outbox().next_number(),
         outbox_len: core.outbox().messages().len(),
+        jobs_done: core.jobs_done(),
     }
 }
 

@@ -111,7 +111,7 @@ impl Waiting<'_> {
         let reply = self.replica.machine.as_leader(self.term, |core, _| core.query(core.clock_ms(), &query));
         match reply {
             Some(Reply { outcome: Ok(answer), clock_ms, .. }) => {
-                let reply = Reply { outcome: Ok(answer), clock_ms, awaits_outbox: None };
+                let reply = Reply { outcome: Ok(answer), clock_ms, awaits: None };
                 Outcome::Reply(Bytes::from(codec::encode(&reply)))
             }
             _ => not_leader(self.replica),

@@ -177,7 +177,7 @@ pub fn unknown() -> Act {
 }
 
 pub fn done_reply() -> Reply {
-    Reply { outcome: Ok(CoreAnswer::Done), clock_ms: 7, awaits_outbox: None }
+    Reply { outcome: Ok(CoreAnswer::Done), clock_ms: 7, awaits: None }
 }
 
 pub fn done() -> Act {

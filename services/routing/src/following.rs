@@ -23,7 +23,7 @@ pub struct Following {
 
 impl Following {
     pub(super) fn new(attempt: Attempt) -> Self {
-        let reply = Reply { outcome: Ok(Answer::Done), clock_ms: 0, awaits_outbox: None };
+        let reply = Reply { outcome: Ok(Answer::Done), clock_ms: 0, awaits: None };
         Self { reply, attempt: Some(attempt) }
     }
 

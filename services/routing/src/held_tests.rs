@@ -39,7 +39,7 @@ fn acquire() -> Acquire {
 
 fn granted() -> Reply {
     let outcome = AcquireOutcome::Granted { fencing_token: 5 };
-    Reply { outcome: Ok(CoreAnswer::Acquired { outcome, locks: vec![] }), clock_ms: 7, awaits_outbox: None }
+    Reply { outcome: Ok(CoreAnswer::Acquired { outcome, locks: vec![] }), clock_ms: 7, awaits: None }
 }
 
 fn reply(reply: &Reply) -> answer::Outcome {
@@ -112,7 +112,7 @@ async fn what_is_granted_to_a_caller_that_has_gone_is_given_back_by_its_attempt(
     elect(&cluster, move |call| match command_of(call) {
         Some(LocksCommand::Cancel(cancel)) => {
             let _ = cancels.send(cancel);
-            Act::Answer(reply(&Reply { outcome: Ok(CoreAnswer::Done), clock_ms: 8, awaits_outbox: None }))
+            Act::Answer(reply(&Reply { outcome: Ok(CoreAnswer::Done), clock_ms: 8, awaits: None }))
         }
         _ => {
             let _ = calls.send(call.id);

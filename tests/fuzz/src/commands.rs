@@ -1,5 +1,5 @@
-//! Bytes as what happens to a shard of locks: commands, clocks and restores, over few owners and paths and within tiny
-//! bounds, so that they meet.
+//! Bytes as what happens to a shard of locks: commands, clocks and restores, over few owners, paths and namespaces and
+//! within tiny bounds, so that they meet.
 //!
 //! A replica that applies everything, one that is restored on the way, and one that is restored with other numbers
 //! answer, tell and keep the same; all that is counted agrees; nothing panics.
@@ -46,7 +46,7 @@ impl Shards {
     fn new(rules: Rules) -> Self {
         let begin = || ShardCore::with_bounds(Application::Locks, SHARD, bounds());
         let mut shards = Self { whole: begin(), restored: begin(), renumbered: begin(), rules, now_ms: 1 };
-        shards.entry(&[open(1)]);
+        shards.entry(&(0..NAMESPACES).map(|which| open(which, 1 + u64::from(which))).collect::<Vec<Command>>());
         shards
     }
 
@@ -80,13 +80,18 @@ fn bounds() -> Bounds {
     Bounds { tangle_visits: 12, looks_in_slice: 12, ..Bounds::tiny() }
 }
 
-fn namespace() -> NamespaceRef {
-    NamespaceRef { account: AccountId(7), name: "orders".into(), incarnation: Incarnation(1) }
+/// Two of one account, and one of another, so that slices go round.
+const NAMESPACES: u8 = 3;
+
+fn namespace(which: u8) -> NamespaceRef {
+    let (account, name) = [(7, "orders"), (7, "carts"), (8, "orders")][usize::from(which % NAMESPACES)];
+    let incarnation = Incarnation(1 + u64::from(which % NAMESPACES));
+    NamespaceRef { account: AccountId(account), name: name.into(), incarnation }
 }
 
-fn open(number: u64) -> Command {
+fn open(which: u8, number: u64) -> Command {
     let limits = Limits { max_claims_per_request: 4, max_waiting_per_lock: 6, ..Limits::default() };
-    let message = NamespaceMessage::open(namespace(), limits);
+    let message = NamespaceMessage::open(namespace(which), limits);
     Command::Locks(LocksCommand::Deliver { source: "namespaces_00".into(), number, message })
 }
 
@@ -106,6 +111,12 @@ impl Input<'_> {
 
     fn rules(&mut self) -> Rules {
         if self.one_in(2) { Rules::LOWEST } else { Rules::HIGHEST }
+    }
+
+    /// Mostly the first, so that they meet there.
+    fn namespace(&mut self) -> NamespaceRef {
+        let byte = self.byte();
+        namespace(if byte % 4 == 3 { byte / 4 } else { 0 })
     }
 
     fn session(&mut self) -> String {
@@ -151,7 +162,7 @@ impl Input<'_> {
         is_stamped.then(|| MessageStamp { epoch: u64::from(self.byte()), seq: u64::from(self.byte()) })
     }
 
-    fn acquire(&mut self) -> Acquire {
+    fn acquire(&mut self, namespace: NamespaceRef) -> Acquire {
         let owner = self.owner();
         let is_session = matches!(owner, Owner::Session { .. });
         let wait = match self.byte() % 4 {
@@ -160,7 +171,7 @@ impl Input<'_> {
             _ => Wait::For(1 + u64::from(self.byte())),
         };
         Acquire {
-            namespace: namespace(),
+            namespace,
             message: self.message(&owner),
             ttl_ms: (!is_session).then(|| 1 + u64::from(self.byte())),
             owner,
@@ -176,21 +187,21 @@ impl Input<'_> {
         }
     }
 
-    fn release(&mut self) -> Release {
+    fn release(&mut self, namespace: NamespaceRef) -> Release {
         let owner = self.owner();
         let what = match self.byte() % 6 {
             0 => ToRelease::All,
             1 => ToRelease::Request { request_id: self.request_id().unwrap_or_default() },
             _ => ToRelease::Paths { paths: vec![self.path()], fencing_token: None },
         };
-        Release { namespace: namespace(), message: self.message(&owner), owner, what }
+        Release { namespace, message: self.message(&owner), owner, what }
     }
 
     fn command(&mut self) -> LocksCommand {
-        let namespace = namespace();
+        let namespace = self.namespace();
         match self.byte() % 24 {
-            0..13 => LocksCommand::Acquire(self.acquire()),
-            13..16 => LocksCommand::Release(self.release()),
+            0..13 => LocksCommand::Acquire(self.acquire(namespace)),
+            13..16 => LocksCommand::Release(self.release(namespace)),
             16 => LocksCommand::Delete { namespace, path: self.path() },
             17 => {
                 let (owner, request_id, claims) = (self.owner(), self.request_id(), self.claims());

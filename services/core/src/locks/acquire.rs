@@ -48,6 +48,12 @@ impl Work<'_> {
             allow_upgrade: request.allow_upgrade,
             token: request.fencing_token,
         };
+        if self.ns.is_in_the_way_of_a_sweep(request) {
+            return Err(Refusal::Busy("what the owner has, or what is held there, is being released".into()));
+        }
+        if self.ns.is_frozen() && (0..claims.len()).any(|index| self.ns.standing(&asked, index) != Standing::Extends) {
+            return Err(Refusal::Busy("the namespace is being reset".into()));
+        }
         let upgrades = self.ns.standing(&asked, 0) == Standing::Changes && claims[0].mode == Mode::Write;
         if upgrades {
             asked.place = Place::AFTER_UPGRADES;

@@ -17,7 +17,7 @@ impl Namespace {
         let mut at = |node: NodeId| {
             let mut conflicting = self.conflicting_at(node, owner, mode).peekable();
             conflicting.peek()?;
-            Some(conflicting.any(|hold| self.is_current(hold)))
+            Some(conflicting.any(|hold| self.is_current(node, hold)))
         };
         let same = spot.node().and_then(&mut at);
         let ancestors = spot.ancestors().iter().filter_map(|node| at(*node)).reduce(|one, other| one || other);

@@ -2,19 +2,25 @@
 
 use super::end::Ending;
 use super::owner::OwnerId;
+use super::target::Target;
 use super::work::Work;
-use crate::{Answer, Path};
+use crate::{Answer, Path, Refusal};
 
 impl Work<'_> {
     /// Ends all holds of a path in any state; a lock that nobody holds is deleted already.
-    pub(super) fn delete(&mut self, path: &Path) -> Answer {
+    pub(super) fn delete(&mut self, path: &Path) -> Result<Answer, Refusal> {
         if let Some(node) = self.ns.tree.find(path) {
+            let Some(left) = self.budget.ends.checked_sub(self.ns.tree.get(node).holds.as_slice().len()) else {
+                self.begin_sweep(Target::Path(path.clone()))?;
+                return Ok(Answer::Done);
+            };
+            self.budget.ends = left;
             let holders: Vec<OwnerId> = self.ns.tree.get(node).holds.as_slice().iter().map(|hold| hold.owner).collect();
             for owner in holders {
                 self.end_hold(node, owner, Ending::Deleted);
             }
             self.run();
         }
-        Answer::Done
+        Ok(Answer::Done)
     }
 }

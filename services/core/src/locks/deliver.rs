@@ -5,6 +5,18 @@ use super::namespace::Namespace;
 use super::{LocksCore, NamespaceKey};
 use crate::{Answer, Incarnation, Limits, NamespaceMessage, NamespaceRef, Reason, SessionEnd};
 
+/// Namespaces that are gone, of which only the memory is left. To free it takes long when much was held, so whoever has
+/// another thread for it does it there. Not part of the state.
+#[derive(Clone, Debug, Default)]
+pub struct Purged(Vec<Namespace>);
+
+impl Purged {
+    /// Whether there is nothing to free.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 impl LocksCore {
     pub(super) fn deliver(&mut self, source: &str, number: u64, message: &NamespaceMessage) -> Answer {
         if self.state.inbox.accept(source, number) {
@@ -71,12 +83,14 @@ impl LocksCore {
             self.sessions.remove(&session.facts.number);
             self.notes.ended(&namespace.id, session_id, session.facts.number, SessionEnd::NamespaceDeleted);
         }
+        namespace.sweeps.iter().for_each(|(began, sweep)| self.finished.push(*began, sweep.done()));
         if let Some(first) = namespace.first_due {
             self.due.remove(&first);
         }
         self.busy.remove(&NamespaceKey::of(purged));
         self.state.raise_revision(namespace.holds);
         self.notes.closed(&namespace.id);
+        self.purged.0.push(namespace);
     }
 
     fn open_incarnation(&self, namespace: &NamespaceRef) -> Option<Incarnation> {

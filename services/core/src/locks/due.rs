@@ -65,13 +65,15 @@ impl LocksCore {
     /// it lets in, as if the leader had been punctual. Within a namespace that is in order of time; where there is more
     /// than a slice, every account has its share of it.
     pub(super) fn end_what_is_due(&mut self, context: &Context) {
-        while self.budget.ends > 0 {
+        while self.budget.ends > 0 && self.budget.looks > 0 {
             let first = self.due.range(..=self.last_due()).filter(|first| !self.is_behind(first.slot));
             let mut first: BTreeSet<FirstDue> = first.take(self.budget.ends).copied().collect();
             let accounts: BTreeSet<AccountId> = first.iter().map(|first| self.account_in(first.slot)).collect();
             let Some(share) = self.budget.ends.checked_div(accounts.len()) else { return };
             let mut shares: BTreeMap<AccountId, usize> = accounts.into_iter().map(|account| (account, share)).collect();
-            while let Some(next) = first.pop_first() {
+            while self.budget.looks > 0
+                && let Some(next) = first.pop_first()
+            {
                 let share = shares.get_mut(&self.account_in(next.slot)).filter(|share| **share > 0);
                 let Some(share) = share else { continue };
                 let ended = self.end_first_due(next, *share, context);
@@ -97,13 +99,15 @@ impl LocksCore {
         self.namespaces.get(slot).behind
     }
 
-    /// Ends a wait, or the present phases that began with one grant and end at one time, in order of path; how many.
+    /// Ends a wait, or the present phases that began with one grant and end at one time, in order of path; how many. Each
+    /// may change who waits for whom, so that is charged.
     fn end_first_due(&mut self, first: FirstDue, at_most: usize, context: &Context) -> usize {
         let mut work = self.work_in(first.slot, context);
         if first.is_wait {
             let end = *work.ns.due.waits.first().expect("what is due first was found there");
             work.end_wait(end.place, Reason::TimedOut);
             work.run();
+            work.charge_search(false);
             return 1;
         }
         let of_grant = |node| Deadline { at_ms: first.at_ms, token: first.number, node };
@@ -117,6 +121,7 @@ impl LocksCore {
             work.end_phase(*node, owner, first.at_ms);
         }
         work.run();
+        work.charge_search(false);
         nodes.len()
     }
 }

@@ -2,52 +2,115 @@
 //!
 //! What is long is begun by one command and goes on at the beginning of each entry, one slice at a time, until it is
 //! finished. While something is left the leader proposes entries without commands, one after the other. Accounts take
-//! turns.
+//! turns, and so do the namespaces of one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
+use serde::{Deserialize, Serialize};
+
+use super::hold::Hold;
 use super::namespace::Namespace;
+use super::owner::OwnerId;
+use super::queue::Place;
+use super::tree::NodeId;
 use super::work::Work;
 use super::{LocksCore, NamespaceKey};
-use crate::{AccountId, Context, Incarnation};
+use crate::{AccountId, Context, Incarnation, JobState, Path, Revision};
 
 /// Namespaces in which something was begun and is not finished.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Busy {
-    namespaces: BTreeSet<NamespaceKey>,
+    accounts: BTreeMap<AccountId, BusyAccount>,
     /// Whose turn it was last, since there were any.
     pub(super) turn: Option<AccountId>,
 }
 
+/// The namespaces of one account take turns too.
+#[derive(Clone, Debug, Default)]
+struct BusyAccount {
+    namespaces: BTreeSet<Incarnation>,
+    /// Whose turn it was last, since there were any of the account.
+    turn: Option<Incarnation>,
+}
+
 impl Busy {
     pub(super) fn is_empty(&self) -> bool {
-        self.namespaces.is_empty()
+        self.accounts.is_empty()
     }
 
     pub(super) fn contains(&self, key: &NamespaceKey) -> bool {
-        self.namespaces.contains(key)
+        self.accounts.get(&key.account).is_some_and(|account| account.namespaces.contains(&key.incarnation))
     }
 
     pub(super) fn insert(&mut self, key: NamespaceKey) {
         if self.is_empty() {
             self.turn = None;
         }
-        self.namespaces.insert(key);
+        self.accounts.entry(key.account).or_default().namespaces.insert(key.incarnation);
     }
 
     pub(super) fn remove(&mut self, key: &NamespaceKey) {
-        self.namespaces.remove(key);
+        let Some(account) = self.accounts.get_mut(&key.account) else { return };
+        account.namespaces.remove(&key.incarnation);
+        if account.namespaces.is_empty() {
+            self.accounts.remove(&key.account);
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = NamespaceKey> {
+        self.accounts.iter().flat_map(|(account, busy)| {
+            busy.namespaces.iter().map(|incarnation| NamespaceKey { account: *account, incarnation: *incarnation })
+        })
     }
 
     /// Where the account goes on whose turn it is now.
     fn next(&mut self) -> Option<NamespaceKey> {
-        let last = |account: AccountId| NamespaceKey { account, incarnation: Incarnation(u64::MAX) };
-        let after = self.turn.map_or(Bound::Unbounded, |account| Bound::Excluded(last(account)));
-        let next = self.namespaces.range((after, Bound::Unbounded)).next().or(self.namespaces.first()).copied()?;
-        self.turn = Some(next.account);
-        Some(next)
+        let after = self.turn.map_or(Bound::Unbounded, Bound::Excluded);
+        let next = self.accounts.range((after, Bound::Unbounded)).next().or(self.accounts.first_key_value());
+        let account = *next?.0;
+        let busy = self.accounts.get_mut(&account)?;
+        let after = busy.turn.map_or(Bound::Unbounded, Bound::Excluded);
+        let next = busy.namespaces.range((after, Bound::Unbounded)).next().or(busy.namespaces.first()).copied();
+        (self.turn, busy.turn) = (Some(account), next);
+        next.map(|incarnation| NamespaceKey { account, incarnation })
     }
+
+    /// Whose turn it was last, of accounts and in each of them: for a snapshot.
+    pub(super) fn turns(&self) -> Option<Turns> {
+        let of_accounts = self.accounts.iter().filter_map(|(account, busy)| Some((*account, busy.turn?)));
+        let last = self.turn.filter(|_| !self.is_empty())?;
+        Some(Turns { last, of_accounts: of_accounts.collect() })
+    }
+
+    pub(super) fn restore(&mut self, turns: Turns) {
+        self.turn = Some(turns.last).filter(|_| !self.is_empty());
+        for (account, turn) in turns.of_accounts {
+            if let Some(busy) = self.accounts.get_mut(&account) {
+                busy.turn = Some(turn);
+            }
+        }
+    }
+}
+
+/// Whose turn it was last.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Turns {
+    last: AccountId,
+    of_accounts: Vec<(AccountId, Incarnation)>,
+}
+
+/// Waits that go, and up to which place was looked.
+#[derive(Default)]
+pub(super) struct SomeWaits {
+    pub(super) found: Vec<Place>,
+    pub(super) reached: Option<Place>,
+}
+
+/// Holds that go, and up to which path was looked.
+pub(super) struct SomeHolds {
+    pub(super) found: Vec<(NodeId, OwnerId)>,
+    pub(super) reached: Option<Path>,
 }
 
 impl LocksCore {
@@ -60,19 +123,109 @@ impl LocksCore {
     }
 }
 
+impl LocksCore {
+    /// How far it is with what a command began.
+    pub(crate) fn job(&self, began: Revision) -> JobState {
+        let mut busy = self.busy.iter().filter_map(|key| self.slots.get(&key));
+        if busy.any(|slot| self.namespaces.get(*slot).sweeps.contains_key(&began)) {
+            return JobState::Running;
+        }
+        self.finished.get(began).unwrap_or(JobState::Unknown)
+    }
+
+    pub(crate) fn jobs_done(&self) -> u64 {
+        self.finished.count
+    }
+}
+
 impl Work<'_> {
     /// Grants come first: what ends later lets in those who come later.
     fn go_on(&mut self) {
         self.ns.behind = false;
         self.run();
-        while !self.ns.behind
-            && self.budget.ends > 0
-            && self.budget.looks > 0
-            && let Some(number) = self.ns.ending.first_key_value().map(|(number, _)| *number)
-        {
-            self.end_more_of(number);
+        while (!self.ns.behind || self.ns.is_frozen()) && self.budget.ends > 0 && self.budget.looks > 0 {
+            let (ending, sweep) = (self.ns.ending.keys().next().copied(), self.ns.sweeps.keys().next().copied());
+            match (ending, sweep) {
+                (Some(number), _) => self.end_more_of(number),
+                (None, Some(began)) => self.sweep(began),
+                (None, None) => return,
+            }
             self.run();
         }
+    }
+
+    /// The next waits that go, of those that came before a revision, as many as are left of the slice.
+    pub(super) fn some_waits(
+        &mut self,
+        after: Option<Place>,
+        before: Option<Revision>,
+        mut goes: impl FnMut(&Namespace, Place) -> bool,
+    ) -> SomeWaits {
+        let (ns, mut some) = (&*self.ns, SomeWaits::default());
+        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        for place in ns.waits.range((after, Bound::Unbounded)).map(|(place, _)| *place) {
+            let is_late = before.is_some_and(|before| !place.is_upgrade() && place.wait().0 >= before);
+            if is_late || self.budget.ends == 0 || self.budget.looks == 0 {
+                break;
+            }
+            self.budget.looks -= 1;
+            some.reached = Some(place);
+            if goes(ns, place) {
+                self.budget.ends -= 1;
+                some.found.push(place);
+            }
+        }
+        some
+    }
+
+    /// The next holds that go, in order of path, as many as are left of the slice.
+    pub(super) fn some_holds(
+        &mut self,
+        after: Option<&Path>,
+        mut goes: impl FnMut(&Namespace, NodeId, &Hold) -> bool,
+    ) -> SomeHolds {
+        let (ns, mut found, mut reached) = (&*self.ns, Vec::new(), None);
+        for node in ns.under(&Path::default(), after) {
+            if self.budget.ends == 0 || self.budget.looks == 0 {
+                break;
+            }
+            let holds = ns.tree.get(node).holds.as_slice();
+            self.budget.looks = self.budget.looks.saturating_sub(holds.len().max(1));
+            let mut goes = holds.iter().filter(|hold| goes(ns, node, hold)).map(|hold| (node, hold.owner));
+            let before = found.len();
+            found.extend(goes.by_ref().take(self.budget.ends));
+            self.budget.ends -= found.len() - before;
+            // What is left of one path comes next.
+            if goes.next().is_none() {
+                reached = Some(node);
+            }
+        }
+        SomeHolds { found, reached: reached.map(|node| ns.tree.path_of(node)) }
+    }
+
+    /// The first holds of these owners that go, as many as are left of the slice.
+    pub(super) fn some_holds_of(
+        &mut self,
+        owners: &[OwnerId],
+        goes: impl Fn(&Namespace, NodeId, &Hold) -> bool,
+    ) -> SomeHolds {
+        let ns = &*self.ns;
+        let holds = self.holds_of(owners).into_iter().map(|(_, node, owner)| (node, owner));
+        let holds = holds.filter(|(node, owner)| ns.hold(*node, *owner).is_some_and(|hold| goes(ns, *node, hold)));
+        let found: Vec<(NodeId, OwnerId)> = holds.take(self.budget.ends).collect();
+        self.budget.ends -= found.len();
+        SomeHolds { found, reached: None }
+    }
+
+    /// The first holds at a path that go, as many as are left of the slice.
+    pub(super) fn some_holds_at(&mut self, path: &Path, goes: impl Fn(&Namespace, NodeId, &Hold) -> bool) -> SomeHolds {
+        let ns = &*self.ns;
+        let node = ns.tree.find(path).into_iter();
+        let holds = node.flat_map(|node| ns.tree.get(node).holds.as_slice().iter().map(move |hold| (node, hold)));
+        let holds = holds.filter(|(node, hold)| goes(ns, *node, hold)).map(|(node, hold)| (node, hold.owner));
+        let found: Vec<(NodeId, OwnerId)> = holds.take(self.budget.ends).collect();
+        self.budget.ends -= found.len();
+        SomeHolds { found, reached: None }
     }
 
     /// Keeps in step whether there is something to go on with.
@@ -89,6 +242,6 @@ impl Work<'_> {
 impl Namespace {
     /// Whether something was begun here and is not finished.
     pub(super) fn is_busy(&self) -> bool {
-        self.behind || !self.ending.is_empty()
+        self.behind || !self.ending.is_empty() || !self.sweeps.is_empty()
     }
 }

@@ -53,13 +53,13 @@ pub(super) enum Verdict {
 impl Namespace {
     pub(super) fn standing(&self, asked: &Asked<'_>, index: usize) -> Standing {
         let claim = &asked.claims[index];
-        let own = asked.spots[index].node().and_then(|node| self.hold(node, asked.owner));
+        let own = asked.spots[index].node().and_then(|node| Some((node, self.hold(node, asked.owner)?)));
         match (own, asked.token) {
             (None, Some(_)) => Standing::NotHeld,
             (None, None) => Standing::New,
-            (Some(hold), Some(token)) if hold.token != token => Standing::NotHeld,
-            (Some(hold), _) if self.is_over(hold) => Standing::NotHeld,
-            (Some(hold), _) if hold.mode == claim.mode => Standing::Extends,
+            (Some((_, hold)), Some(token)) if hold.token != token => Standing::NotHeld,
+            (Some((node, hold)), _) if self.is_over(node, hold) => Standing::NotHeld,
+            (Some((_, hold)), _) if hold.mode == claim.mode => Standing::Extends,
             (Some(_), None) if asked.allow_upgrade => Standing::Changes,
             (Some(_), _) => Standing::OtherMode,
         }

@@ -1,6 +1,6 @@
 //! Making what a session has what its client knows of.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::end::Ending;
 use super::hold::Hold;
@@ -8,48 +8,76 @@ use super::namespace::Namespace;
 use super::owner::OwnerId;
 use super::queue::Place;
 use super::sessions::Session;
+use super::target::Target;
+use super::tree::NodeId;
 use super::work::Work;
 use crate::{Answer, BelievedHold, FencingToken, LockInfo, LostHold, Mode, Path, Reason, Refusal, SessionNumber};
 
 impl Work<'_> {
     /// Holds that the client does not list end, unless a pending request claims them; waits that are not pending end.
-    /// What it believes to hold and does not, it is told.
+    /// What it believes to hold and does not, it is told. When more ends than is left of the slice, the answer has to wait
+    /// until it has, and does not count it.
     pub(super) fn lock_info(&mut self, info: &LockInfo) -> Result<Answer, Refusal> {
         if !self.admit(&info.session_id, info.message)? {
+            let number = self.ns.sessions.get(info.session_id.as_str()).map(|session| session.facts.number);
+            let target = number.map(|number| Target::unlisted(number, info));
+            self.await_sweep(|there| target.as_ref() == Some(there));
             return Ok(Answer::Ignored);
         }
+        let session = &self.ns.sessions[info.session_id.as_str()];
+        let (number, things) = (session.facts.number, session.holds.saturating_add(session.waiting));
+        let lost = self.believed_and_lost(number, info);
+        let is_small = things <= self.budget.looks as u64;
+        let (ended_holds, ended_waits) = match is_small.then(|| self.end_unlisted_at_once(info)).flatten() {
+            Some(ended) => ended,
+            None => {
+                self.begin_sweep(Target::unlisted(number, info))?;
+                (0, 0)
+            }
+        };
+        let lost = lost.into_iter().map(|hold| self.ns.lost(hold)).collect();
+        Ok(Answer::Reconciled { lost, ended_holds, ended_waits })
+    }
+
+    /// A hold that a pending request changed is said by the answer to that.
+    fn believed_and_lost<'a>(&self, number: SessionNumber, info: &'a LockInfo) -> Vec<&'a BelievedHold> {
+        let pending: BTreeSet<&str> = info.pending.iter().map(String::as_str).collect();
+        let mut claimed: BTreeMap<NodeId, bool> = BTreeMap::new();
+        let mut is_claimed = |node| {
+            *claimed.entry(node).or_insert_with(|| {
+                let mut holds = self.ns.tree.get(node).holds.as_slice().iter();
+                let is_its = |owner| self.ns.owners.name(owner).session().is_some_and(|owner| owner.number == number);
+                holds.any(|hold| is_its(hold.owner) && self.is_pending(hold, &pending))
+            })
+        };
+        let lost = info.held.iter().filter(|hold| !self.ns.has(number, hold));
+        lost.filter(|hold| !self.ns.tree.find(&hold.path).is_some_and(&mut is_claimed)).collect()
+    }
+
+    /// Nothing when it is more than is left of the slice.
+    fn end_unlisted_at_once(&mut self, info: &LockInfo) -> Option<(u64, u64)> {
         let pending: BTreeSet<&str> = info.pending.iter().map(String::as_str).collect();
         let listed: BTreeSet<(FencingToken, Mode, &Path)> =
             info.held.iter().map(|hold| (hold.fencing_token, hold.mode, &hold.path)).collect();
         let session = &self.ns.sessions[info.session_id.as_str()];
-        let (number, owners) = (session.facts.number, session.owners.iter().copied().collect::<Vec<OwnerId>>());
+        let owners = session.owners.iter().copied().collect::<Vec<OwnerId>>();
         let waits = self.waits_but(&owners, &pending);
-        let (mut unlisted, mut claimed) = (Vec::new(), BTreeSet::new());
+        let mut unlisted = Vec::new();
         for (path, node, owner) in self.holds_of(&owners) {
             let Some(hold) = self.ns.hold(node, owner) else { continue };
-            if self.is_pending(hold, &pending) {
-                claimed.insert(node);
-            } else if !listed.contains(&(hold.token, hold.mode, &path)) {
+            if !self.is_pending(hold, &pending) && !listed.contains(&(hold.token, hold.mode, &path)) {
                 unlisted.push((node, owner));
             }
         }
+        self.budget.ends = self.budget.ends.checked_sub(waits.len() + unlisted.len())?;
         for place in &waits {
             self.end_wait(*place, Reason::Ended);
         }
         for (node, owner) in &unlisted {
             self.end_hold(*node, *owner, Ending::Released);
         }
-        // A hold that a pending request changed is said by the answer to that.
-        let is_claimed =
-            |hold: &BelievedHold| self.ns.tree.find(&hold.path).is_some_and(|node| claimed.contains(&node));
-        let lost = info.held.iter().filter(|hold| !self.ns.has(number, hold) && !is_claimed(hold));
-        let lost: Vec<&BelievedHold> = lost.collect();
         self.run();
-        Ok(Answer::Reconciled {
-            lost: lost.into_iter().map(|hold| self.ns.lost(hold)).collect(),
-            ended_holds: unlisted.len() as u64,
-            ended_waits: waits.len() as u64,
-        })
+        Some((unlisted.len() as u64, waits.len() as u64))
     }
 
     /// The waits of a session that are none of the pending requests.

@@ -51,7 +51,9 @@ mod sessions;
 mod shown;
 mod slab;
 mod snapshot;
+mod sweep;
 mod tangle;
+mod target;
 mod tree;
 mod units;
 mod usage;
@@ -65,17 +67,20 @@ use std::sync::Arc;
 
 use crate::shard_state::{Handled, ShardState};
 use crate::{
-    AccountId, Answer, CancelSeveral, Context, Incarnation, LocksCommand, NamespaceRef, Reattach, Refusal, Rules,
-    SessionNumber, UsageTotals,
+    AccountId, Answer, CancelSeveral, Context, Incarnation, LocksCommand, NamespaceRef, Reattach, Refusal, Revision,
+    Rules, SessionNumber, UsageTotals,
 };
 use due::FirstDue;
 use effects::Notes;
 use jobs::Busy;
 use namespace::Namespace;
 use slab::Slab;
+use sweep::Finished;
 use work::{Budget, Work};
 
+pub use deliver::Purged;
 pub(crate) use queries::ExaminedEvents;
+pub use room::Charge;
 pub(crate) use snapshot::FrozenLocks;
 pub use verify::Footprint;
 
@@ -93,6 +98,10 @@ pub struct LocksCore {
     busy: Busy,
     /// The clock up to which what is due counts as over: that of the last entry while an entry ends it.
     shown_ms: u64,
+    /// Long ends that are done. Not part of the state.
+    finished: Finished,
+    /// Which of these the answer to the command at hand has to wait for. Not part of the state.
+    awaits: Option<Revision>,
     /// What is left of the present slice. Not part of the state.
     budget: Budget,
     /// Where a session is, by its number.
@@ -101,6 +110,8 @@ pub struct LocksCore {
     ended_usage: BTreeMap<AccountId, UsageTotals>,
     /// What the account's namespaces are charged with, as last settled.
     charged: BTreeMap<AccountId, u64>,
+    /// Accounts of which that has changed since somebody asked. Not part of the state.
+    recharged: BTreeSet<AccountId>,
     /// Where something may have changed since; empty between entries.
     touched: Vec<u32>,
     to_shrink: BTreeSet<NamespaceKey>,
@@ -110,6 +121,8 @@ pub struct LocksCore {
     notes: Notes,
     /// Whether somebody is to see the answer to the command at hand. Not part of the state.
     shows: bool,
+    /// What the present entry purged, until somebody takes it or the next one comes. Not part of the state.
+    purged: Purged,
 }
 
 /// Names an open namespace; an incarnation is unique in its account.
@@ -144,15 +157,19 @@ impl LocksCore {
             due: BTreeSet::new(),
             busy: Busy::default(),
             shown_ms: 0,
+            finished: Finished::default(),
+            awaits: None,
             budget: Budget::default(),
             sessions: BTreeMap::new(),
             ended_usage: BTreeMap::new(),
             charged: BTreeMap::new(),
+            recharged: BTreeSet::new(),
             touched: Vec::new(),
             to_shrink: BTreeSet::new(),
             rules: Rules::LOWEST,
             notes: Notes::default(),
             shows: true,
+            purged: Purged::default(),
         }
     }
 
@@ -160,6 +177,7 @@ impl LocksCore {
     /// before it left to tell is dropped.
     pub(crate) fn begin_entry(&mut self, context: &Context) {
         self.notes = Notes::default();
+        self.purged = Purged::default();
         self.keep_within_bounds();
         self.rules = context.rules;
         self.begin_slice();
@@ -187,12 +205,13 @@ impl LocksCore {
 
     pub(crate) fn apply(&mut self, context: &Context, command: &LocksCommand) -> Handled {
         self.begin_slice();
+        self.awaits = None;
         self.make_room(command);
         let answer = self.carry_out(context, command);
         self.settle_for_good();
         let answer = answer?;
         self.count(command);
-        Ok((answer, None))
+        Ok((answer, self.awaits.take()))
     }
 
     fn carry_out(&mut self, context: &Context, command: &LocksCommand) -> Result<Answer, Refusal> {
@@ -200,9 +219,9 @@ impl LocksCore {
             LocksCommand::Deliver { source, number, message } => self.deliver(source, *number, message),
             LocksCommand::Acquire(request) => self.work(&request.namespace, context)?.acquire(request, &[])?,
             LocksCommand::Release(request) => self.work(&request.namespace, context)?.release(request)?,
-            LocksCommand::Delete { namespace, path } => self.work(namespace, context)?.delete(path),
+            LocksCommand::Delete { namespace, path } => self.work(namespace, context)?.delete(path)?,
             LocksCommand::Cancel(cancel) => self.work(&cancel.namespace, context)?.cancel(cancel, &[]),
-            LocksCommand::Reset(reset) => self.work(&reset.namespace, context)?.reset(reset),
+            LocksCommand::Reset(reset) => self.work(&reset.namespace, context)?.reset(reset)?,
             LocksCommand::OpenSession(open) => self.work(&open.namespace, context)?.open_session(open)?,
             LocksCommand::CloseSession { namespace, session_id, message } => {
                 self.work(namespace, context)?.close_session(session_id, *message)?
@@ -223,8 +242,20 @@ impl LocksCore {
         if commands.iter().any(|command| matches!(command, LocksCommand::InOrder(_))) {
             return Err(Refusal::Malformed("a list of commands in a list of commands".to_owned()));
         }
-        let answers = commands.iter().map(|command| self.apply(context, command).map(|(answer, _)| answer));
-        Ok(Answer::InOrder(answers.collect()))
+        let mut last = None;
+        let answers = commands.iter().map(|command| {
+            let (answer, awaits) = self.apply(context, command)?;
+            last = last.max(awaits);
+            Ok(answer)
+        });
+        let answers = answers.collect();
+        // What began last is done last, as far as one session goes.
+        self.awaits = last;
+        Ok(Answer::InOrder(answers))
+    }
+
+    pub(crate) fn take_purged(&mut self) -> Purged {
+        std::mem::take(&mut self.purged)
     }
 
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
@@ -266,6 +297,8 @@ impl LocksCore {
             due: &mut self.due,
             busy: &mut self.busy,
             budget: &mut self.budget,
+            awaits: &mut self.awaits,
+            finished: &mut self.finished,
             sessions: &mut self.sessions,
             notes: &mut self.notes,
             ns: self.namespaces.get_mut(slot),

@@ -14,10 +14,11 @@ use super::queue::Place;
 use super::session_end::Ending;
 use super::sessions::{Granted, Named, Session};
 use super::slab::Slab;
+use super::sweep::Sweep;
 use super::tree::{NodeId, Tree};
 use super::units::Units;
 use super::waiting::{Kind, Waiting, Watch, kind_of};
-use crate::{Bounds, Claim, Limits, NamespaceRef, Owner, SessionNumber, UsageTotals};
+use crate::{Bounds, Claim, Limits, NamespaceRef, Owner, Revision, SessionNumber, UsageTotals};
 
 /// One incarnation of a namespace, from its open to its purge.
 #[derive(Clone, Debug)]
@@ -60,6 +61,8 @@ pub(super) struct Namespace {
     pub(super) sessions: BTreeMap<Arc<str>, Session>,
     /// Sessions that have ended and had more than a slice ends.
     pub(super) ending: BTreeMap<SessionNumber, Ending>,
+    /// Other long ends that were asked for, by the revision at which they began.
+    pub(super) sweeps: BTreeMap<Revision, Sweep>,
     pub(super) granted: Slab<Granted>,
     pub(super) history: History,
     /// What there is, as charged.
@@ -101,6 +104,7 @@ impl Namespace {
             is_stale: false,
             sessions: BTreeMap::new(),
             ending: BTreeMap::new(),
+            sweeps: BTreeMap::new(),
             granted: Slab::default(),
             history: History::default(),
             counted: Counted::default(),

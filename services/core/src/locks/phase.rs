@@ -8,6 +8,7 @@ use super::hold::Hold;
 use super::namespace::Namespace;
 use super::owner::OwnerId;
 use super::session_end::Ending;
+use super::tree::NodeId;
 use crate::{Phase, SessionEnd};
 
 /// A clock that whoever looks sets first. Looks come one after the other, so it is never torn between two.
@@ -32,27 +33,31 @@ impl Clone for NowMs {
 
 impl Namespace {
     /// Whether the owner may act on it.
-    pub(super) fn is_current(&self, hold: &Hold) -> bool {
-        self.phase_of(hold).0 == Phase::Held
+    pub(super) fn is_current(&self, node: NodeId, hold: &Hold) -> bool {
+        self.phase_of(node, hold).0 == Phase::Held
     }
 
     /// Whether it can't go on: all that is left of it is its end.
-    pub(super) fn is_over(&self, hold: &Hold) -> bool {
-        self.phase_of(hold).1.is_some_and(|ends_at_ms| ends_at_ms <= self.now_ms.get())
+    pub(super) fn is_over(&self, node: NodeId, hold: &Hold) -> bool {
+        self.phase_of(node, hold).1.is_some_and(|ends_at_ms| ends_at_ms <= self.now_ms.get())
     }
 
     /// Its phase, and when that ends.
-    pub(super) fn phase_of(&self, hold: &Hold) -> (Phase, Option<u64>) {
+    pub(super) fn phase_of(&self, node: NodeId, hold: &Hold) -> (Phase, Option<u64>) {
         let ends_at_ms = hold.deadline_ms.map(u64::from);
         let due_ms = ends_at_ms.filter(|at_ms| *at_ms <= self.now_ms.get() && !is_planted(Plant::DueHeld));
         let transition_ms = u64::from(hold.transition_ms);
-        match (hold.phase, due_ms, self.ending_of(hold.owner)) {
-            (Phase::Held, _, Some(ending)) => {
+        if hold.phase != Phase::Held {
+            return (hold.phase, ends_at_ms);
+        }
+        match (self.ending_of(hold.owner), self.swept_since_ms(node, hold), due_ms) {
+            (Some(ending), ..) => {
                 let transition_ms = if ending.why == SessionEnd::Expired { transition_ms } else { 0 };
                 (Phase::Transition, Some(ending.since_ms.saturating_add(transition_ms)))
             }
-            (Phase::Held, Some(due_ms), _) => (Phase::Transition, Some(due_ms.saturating_add(transition_ms))),
-            (phase, _, _) => (phase, ends_at_ms),
+            (None, Some(since_ms), _) => (Phase::Transition, Some(since_ms)),
+            (None, None, Some(due_ms)) => (Phase::Transition, Some(due_ms.saturating_add(transition_ms))),
+            (None, None, None) => (hold.phase, ends_at_ms),
         }
     }
 

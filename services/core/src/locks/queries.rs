@@ -165,16 +165,16 @@ impl Namespace {
     fn holds_all(&self, owner: &Owner, claims: &[Claim]) -> bool {
         let owner = self.owner_id(owner);
         let holds = |claim: &Claim| {
-            let hold = self.tree.find(&claim.path).and_then(|node| self.hold(node, owner));
-            hold.is_some_and(|hold| hold.mode == claim.mode && self.is_current(hold))
+            let held = self.tree.find(&claim.path).and_then(|node| Some((node, self.hold(node, owner)?)));
+            held.is_some_and(|(node, hold)| hold.mode == claim.mode && self.is_current(node, hold))
         };
         claims.iter().all(holds)
     }
 
     fn check(&self, path: &Path, token: FencingToken, revision: Revision) -> Answer {
         let node = self.tree.find(path);
-        let hold = node.and_then(|node| self.tree.get(node).holds.of_token(token));
-        let current = hold.is_some_and(|hold| self.is_current(hold));
+        let held = node.and_then(|node| Some((node, self.tree.get(node).holds.of_token(token)?)));
+        let current = held.is_some_and(|(node, hold)| self.is_current(node, hold));
         Answer::Checked { current, lock: self.view_of_some(path, revision) }
     }
 

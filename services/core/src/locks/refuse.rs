@@ -19,9 +19,9 @@ impl Namespace {
                 other.and_then(|place| self.waiting_blocker(place, claim)).into_iter().collect()
             }
             Reason::Upgrade => {
-                let own = spot.node().and_then(|node| self.hold(node, asked.owner));
+                let own = spot.node().and_then(|node| Some(self.holder(node, self.hold(node, asked.owner)?)));
                 let path = claim.path.clone();
-                own.map(|hold| Blocker { path, waiting: false, holder: self.holder(hold) }).into_iter().collect()
+                own.map(|holder| Blocker { path, waiting: false, holder }).into_iter().collect()
             }
             Reason::Queued => {
                 let places = self.places_in_the_way(asked, waiters, index);
@@ -29,8 +29,11 @@ impl Namespace {
             }
             _ => {
                 let holds = self.blocking_holds(asked.owner, claim.mode, spot, self.bounds.blockers_shown);
-                let blocker =
-                    |(node, hold)| Blocker { path: self.tree.path_of(node), waiting: false, holder: self.holder(hold) };
+                let blocker = |(node, hold)| Blocker {
+                    path: self.tree.path_of(node),
+                    waiting: false,
+                    holder: self.holder(node, hold),
+                };
                 holds.into_iter().map(blocker).collect()
             }
         };

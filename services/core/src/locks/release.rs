@@ -6,6 +6,7 @@ use super::end::Ending;
 use super::owner::{NOBODY, OwnerId, WaitKey};
 use super::queue::Place;
 use super::sessions::Named;
+use super::target::Target;
 use super::tree::NodeId;
 use super::work::Work;
 use crate::{Answer, FencingToken, Owner, Path, Reason, Refusal, Release, ToRelease};
@@ -16,12 +17,16 @@ impl Work<'_> {
         if let Owner::Session { session_id, .. } = &request.owner
             && !self.admit(session_id, request.message)?
         {
+            if matches!(request.what, ToRelease::All) {
+                let target = self.released_as(&request.owner);
+                self.await_sweep(|there| *there == target);
+            }
             return Ok(Answer::Ignored);
         }
         let (released, paths) = match &request.what {
             ToRelease::Paths { paths, fencing_token } => self.release_paths(&request.owner, paths, *fencing_token),
             ToRelease::Request { request_id } => self.release_request(&request.owner, request_id),
-            ToRelease::All => self.release_all(&request.owner),
+            ToRelease::All => self.release_all(&request.owner)?,
         };
         self.run();
         let locks = self.views(&paths.iter().collect::<Vec<_>>(), false);
@@ -84,21 +89,48 @@ impl Work<'_> {
         paths
     }
 
-    fn release_all(&mut self, owner: &Owner) -> (bool, BTreeSet<Path>) {
-        let owners: Vec<OwnerId> = match owner {
-            Owner::Session { session_id, holder: None } => {
-                let session = self.ns.sessions.get(session_id.as_str());
-                session.map(|session| session.owners.iter().copied().collect()).unwrap_or_default()
-            }
-            _ => Some(self.ns.owner_id(owner)).filter(|owner| *owner != NOBODY).into_iter().collect(),
+    /// Of more than what is left of the slice no lock is shown.
+    fn release_all(&mut self, owner: &Owner) -> Result<(bool, BTreeSet<Path>), Refusal> {
+        let session = match owner {
+            Owner::Session { session_id, .. } => self.ns.sessions.get(session_id.as_str()),
+            Owner::Process(_) => None,
         };
+        let of_one = Some(self.ns.owner_id(owner)).filter(|owner| *owner != NOBODY);
+        let (owners, things): (Vec<OwnerId>, usize) = match (owner, session) {
+            (Owner::Session { holder: None, .. }, Some(session)) => {
+                let things = usize::try_from(session.holds.saturating_add(session.waiting)).unwrap_or(usize::MAX);
+                (session.owners.iter().copied().collect(), things)
+            }
+            _ => {
+                let record = of_one.map(|owner| self.ns.owners.get(owner));
+                let things = record.map_or(0, |record| record.holds.len() + record.waits());
+                (of_one.into_iter().collect(), things)
+            }
+        };
+        let Some(left) = self.budget.ends.checked_sub(things) else {
+            self.begin_sweep(self.released_as(owner))?;
+            return Ok((true, BTreeSet::new()));
+        };
+        self.budget.ends = left;
         let waits = self.end_waits(&owners);
         let holds = self.holds_of(&owners);
         let shown = holds.iter().map(|(path, _, _)| path.clone()).collect::<BTreeSet<Path>>();
         for (_, node, owner) in &holds {
             self.end_hold(*node, *owner, Ending::Released);
         }
-        (waits > 0 || !holds.is_empty(), shown.into_iter().take(self.ns.bounds.locks_shown).collect())
+        Ok((waits > 0 || !holds.is_empty(), shown.into_iter().take(self.ns.bounds.locks_shown).collect()))
+    }
+
+    /// All that goes with that owner: a session without a holder stands for all of its holders.
+    fn released_as(&self, owner: &Owner) -> Target {
+        let session = match owner {
+            Owner::Session { session_id, .. } => self.ns.sessions.get(session_id.as_str()),
+            Owner::Process(_) => None,
+        };
+        match (owner, session) {
+            (Owner::Session { holder: None, .. }, Some(session)) => Target::Session(session.facts.number),
+            _ => Target::Owner(owner.clone(), session.map_or(0, |session| session.facts.number)),
+        }
     }
 
     /// Ends all waits of some owners, in order of the queue; how many there were.

@@ -24,7 +24,11 @@ impl Work<'_> {
         left: &[u64],
         is_new: bool,
     ) -> Result<Option<AcquireOutcome>, Refusal> {
-        match self.ns.named(&request.owner, request.request_id.as_deref(), claims)? {
+        let named = self.ns.named(&request.owner, request.request_id.as_deref(), claims)?;
+        if named.is_some_and(|named| self.ns.is_named_swept(named)) {
+            return Err(Refusal::Busy("what the request got, or its place in the queue, is being released".into()));
+        }
+        match named {
             Some(Named::Waiting(place)) => Ok(Some(self.repeat_wait(request, place, left, is_new))),
             Some(Named::Granted(granted)) => Ok(Some(self.repeat_grant(request, granted, left, is_new))),
             None => Ok(None),

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::acquire::distinct;
 use super::attempts::Attempts;
+use super::bits::Bits;
 use super::hold::{Hold, Rare};
+use super::jobs::Turns;
 use super::metadata::KeptMetadata;
 use super::namespace::Namespace;
 use super::owner::{OwnerId, OwnerKey, OwnerName, SessionOwner};
@@ -13,6 +15,7 @@ use super::queue::Place;
 use super::session_end::Ending;
 use super::sessions::{Granted, Named, Session, SessionFacts};
 use super::snapshot::{EndingItem, GrantedItem, HoldItem, Item, OwnerItem, SessionItem, WaitItem};
+use super::sweep::MAX_SWEEPS;
 use super::tree::NodeId;
 use super::waiting::{Waiting, Watch, kind_of};
 use super::{LocksCore, NamespaceKey};
@@ -20,7 +23,7 @@ use crate::chunks;
 use crate::codec::DecodeError;
 use crate::shard::Application;
 use crate::shard_state::{HeadFirst, ShardState};
-use crate::{AccountId, Claim, Context, NamespaceRef, Path, Phase, Revision, Rules, SessionNumber, WaitId};
+use crate::{Claim, Context, NamespaceRef, Path, Phase, Revision, Rules, SessionNumber, WaitId};
 
 type Restored = Result<(), DecodeError>;
 
@@ -48,7 +51,7 @@ impl LocksCore {
             lock: None,
             seed,
             counted_on: None,
-            turn: None,
+            turns: None,
             last_metadata: KeptMetadata::default(),
         };
         if let Some(seed) = seed {
@@ -61,7 +64,9 @@ impl LocksCore {
         })?;
         head.finish(&restoring.core.state)?;
         restoring.finish_namespace()?;
-        restoring.core.busy.turn = restoring.turn.filter(|_| !restoring.core.busy.is_empty());
+        if let Some(turns) = restoring.turns {
+            restoring.core.busy.restore(turns);
+        }
         Ok(restoring.core)
     }
 }
@@ -75,7 +80,7 @@ struct Restoring {
     seed: Option<u64>,
     /// What further attempts are of, if they come next.
     counted_on: Option<CountedOn>,
-    turn: Option<AccountId>,
+    turns: Option<Turns>,
     /// That of the hold before.
     last_metadata: KeptMetadata,
 }
@@ -99,8 +104,8 @@ impl Restoring {
                 self.core.shown_ms = self.core.state.clock_ms;
                 Ok(())
             }
-            Item::Turn(account) => {
-                self.turn = Some(account);
+            Item::Turns(turns) => {
+                self.turns = Some(turns);
                 Ok(())
             }
             Item::Namespace { account, name, incarnation, limits, forgotten } => {
@@ -136,6 +141,19 @@ impl Restoring {
             Item::Granted(granted) => self.granted(granted, None),
             Item::GrantedToEnding(number, granted) => self.granted(*granted, Some(number)),
             Item::Ending(ending) => self.ending(*ending),
+            Item::Sweep(began, sweep) => {
+                let (now, now_ms) = (self.core.state.revision, self.core.state.clock_ms);
+                ensure(began <= now && sweep.since_ms <= now_ms, "something began in the future")?;
+                let namespace = self.namespace()?;
+                ensure(!sweep.target.is_dead() || !namespace.is_frozen(), "a namespace is reset twice at once")?;
+                let is_new = namespace.sweeps.insert(began, *sweep).is_none();
+                ensure(is_new && namespace.sweeps.len() <= MAX_SWEEPS, "something began twice, or too much at once")
+            }
+            Item::Old(began, processes) => self.old(began, &processes),
+            Item::Behind => {
+                self.namespace()?.behind = true;
+                Ok(())
+            }
             Item::Wait(wait) => self.wait(wait),
             Item::Event { revision, bytes } => {
                 let now = self.core.state.revision;
@@ -280,6 +298,9 @@ impl Restoring {
             let hold = nodes.first().and_then(|node| namespace.hold(*node, owner));
             ensure(claims.len() == 1 && hold.is_some(), "a request waits to change what is not held")?;
         }
+        let named = item.request_id.as_deref().zip(namespace.session_mut(owner));
+        let is_taken = named.is_some_and(|(request_id, session)| session.requests.contains_key(request_id));
+        ensure(!is_taken, "a request comes twice")?;
         namespace.add_waiting(
             place,
             Waiting {
@@ -299,6 +320,18 @@ impl Restoring {
         let slot = self.slot.ok_or(DecodeError::Snapshot("a request has no namespace"))?;
         self.core.work_in(slot, &BEFORE).add_wait_end(place, item.ends_at_ms);
         self.counted_on = Some(CountedOn::Wait(place));
+        Ok(())
+    }
+
+    fn old(&mut self, began: Revision, processes: &[String]) -> Restored {
+        let namespace = self.namespace()?;
+        let mut old = Bits::default();
+        for process in processes {
+            let owner = namespace.owners.find(OwnerKey::Process(process));
+            old.insert(owner.ok_or(DecodeError::Snapshot("who goes has nothing"))?.0 as usize);
+        }
+        let sweep = namespace.sweeps.get_mut(&began).filter(|sweep| sweep.asks_for_age());
+        sweep.ok_or(DecodeError::Snapshot("nothing began for those who go"))?.old.add(&old);
         Ok(())
     }
 
@@ -365,8 +398,8 @@ impl Restoring {
                 None => drop(namespace.woken.insert(place)),
             }
         }
-        // Somebody who waits could have been granted as the snapshot was taken: the next entry does.
-        namespace.behind = !namespace.woken.is_empty();
+        // That it is behind was written: whoever could be granted then may be unable to by now.
+        ensure(namespace.behind || namespace.woken.is_empty(), "somebody waits for nothing")?;
         self.core.work_in(slot, &BEFORE).note_busy();
         self.core.settle();
         // Nobody worked here: events give way only where somebody does.

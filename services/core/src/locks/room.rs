@@ -9,7 +9,18 @@ use super::quota::exceeded;
 use super::tree::Tree;
 use super::work::Work;
 use super::{LocksCore, NamespaceKey};
-use crate::{Acquire, LocksCommand, NamespaceRef, OpenSession, Owner, Reattach, Refusal, Rules};
+use crate::{AccountId, Acquire, LocksCommand, NamespaceRef, OpenSession, Owner, Reattach, Refusal, Rules};
+
+/// What an account is charged with in a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Charge {
+    /// Whose it is.
+    pub account: AccountId,
+    /// How much that is, in bytes.
+    pub bytes: u64,
+    /// The account's limit for one shard; 0 when it has no namespace there any more.
+    pub max: u64,
+}
 
 impl LocksCore {
     /// Takes over what the namespaces that were worked in are charged with now.
@@ -18,6 +29,9 @@ impl LocksCore {
             if self.namespaces.find(slot).is_some() {
                 let namespace = self.namespaces.get_mut(slot);
                 let now = namespace.state_bytes().total();
+                if now != namespace.settled {
+                    self.recharged.insert(namespace.id.account);
+                }
                 let total = self.charged.entry(namespace.id.account).or_default();
                 *total = *total - namespace.settled + now;
                 namespace.settled = now;
@@ -49,6 +63,7 @@ impl LocksCore {
     /// What is kept for an account that is gone is nothing.
     pub(super) fn settle_purge(&mut self, namespace: &super::namespace::Namespace) {
         let account = namespace.id.account;
+        self.recharged.insert(account);
         if let Some(total) = self.charged.get_mut(&account) {
             *total -= namespace.settled;
             if *total == 0 {
@@ -83,6 +98,21 @@ impl LocksCore {
             }
         }
         self.settle();
+    }
+
+    /// What accounts are charged with whose charge has changed since this was asked last.
+    pub(crate) fn take_recharged(&mut self) -> Vec<Charge> {
+        let recharged = std::mem::take(&mut self.recharged);
+        recharged.into_iter().map(|account| self.charge_of(account)).collect()
+    }
+
+    /// What an account is charged with here, and what it may be.
+    fn charge_of(&self, account: AccountId) -> Charge {
+        let first = NamespaceKey { account, incarnation: crate::Incarnation(0) };
+        let last = NamespaceKey { account, incarnation: crate::Incarnation(u64::MAX) };
+        let slot = self.slots.range(first..=last).next().map(|(_, slot)| *slot);
+        let max = slot.map_or(0, |slot| self.namespaces.get(slot).limits.max_state_bytes);
+        Charge { account, bytes: self.charged.get(&account).copied().unwrap_or_default(), max }
     }
 
     /// The account's namespaces, in order of incarnation.

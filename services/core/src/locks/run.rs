@@ -18,7 +18,7 @@ impl Work<'_> {
     /// are fewer grants in one. It is charged when another grant follows, and always as if it were found out anew: whether
     /// that is needed depends on what this replica has kept.
     pub(super) fn run(&mut self) {
-        let mut grants = if self.ns.behind { 0 } else { self.budget.grants };
+        let mut grants = if self.ns.behind || self.ns.is_frozen() { 0 } else { self.budget.grants };
         let may_grant = grants;
         let (mut is_charged, mut is_fresh) = (true, false);
         loop {
@@ -52,7 +52,7 @@ impl Work<'_> {
     }
 
     /// Charges what it takes to find out who waits for whom, which is found out anew unless it was just now.
-    fn charge_search(&mut self, is_fresh: bool) {
+    pub(super) fn charge_search(&mut self, is_fresh: bool) {
         if !is_fresh {
             self.ns.is_stale = true;
             self.ns.refresh();
@@ -63,7 +63,11 @@ impl Work<'_> {
 
     /// The request need not wait any longer.
     fn let_in(&mut self, place: Place) {
-        if self.ns.ending_of(self.ns.waiting(place).owner).is_some() {
+        let swept_with = self.ns.swept_with(place);
+        if let Some(sweep) = swept_with.and_then(|began| self.ns.sweeps.get_mut(&began)) {
+            sweep.ended_waits += 1;
+        }
+        if self.ns.ending_of(self.ns.waiting(place).owner).is_some() || swept_with.is_some() {
             self.end_wait(place, Reason::Ended);
         } else if self.ns.has_timed_out(place) {
             self.end_wait(place, Reason::TimedOut);

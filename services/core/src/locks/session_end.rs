@@ -1,19 +1,20 @@
 //! How sessions end: closed, expired, removed by a reset.
 
 use std::collections::BTreeSet;
-use std::ops::Bound;
 use std::sync::Arc;
 
 use holdfast_plant::{Plant, is_planted};
 
 use super::LocksCore;
 use super::end::Ending as HoldEnding;
+use super::hold::Hold;
+use super::namespace::Namespace;
 use super::owner::OwnerId;
 use super::queue::Place;
 use super::sessions::Session;
 use super::tree::NodeId;
 use super::work::Work;
-use crate::{Answer, Context, EventKind, MessageStamp, Path, Reason, Refusal, Revision, SessionEnd, SessionNumber};
+use crate::{Answer, Context, EventKind, MessageStamp, Path, Refusal, Revision, SessionEnd, SessionNumber};
 
 /// A session that has ended and had more than a slice ends. Its holds are over in principle from then on, and nothing is
 /// granted to it; its waits leave and its holds end in slices.
@@ -106,15 +107,29 @@ impl Work<'_> {
     /// A slice of what a session that has ended still has: first its waits in order of the queue, then its holds in order
     /// of path, then the event that it ended. It is finished when something is left of the slice.
     pub(super) fn end_more_of(&mut self, number: SessionNumber) {
-        for place in self.some_waits_of(number) {
-            // An upgrade may have gone with another one.
-            if self.ns.waits.contains_key(&place) {
-                self.end_wait(place, Reason::Ended);
+        let Some(ending) = self.ns.ending.get(&number) else { return };
+        let is_its = move |ns: &Namespace, owner| ns.owners.name(owner).session().is_some_and(|it| it.number == number);
+        if ending.session.waiting > 0 {
+            let waits = self.some_waits(ending.after_wait, None, |ns, place| is_its(ns, ns.waiting(place).owner));
+            if let Some(ending) = self.ns.ending.get_mut(&number) {
+                ending.after_wait = waits.reached.or(ending.after_wait);
             }
+            waits.found.into_iter().for_each(|place| _ = self.end_wait_if_there(place));
         }
         let Some(ending) = self.ns.ending.get(&number) else { return };
-        let (why, since_ms) = (ending.why, ending.since_ms);
-        for (node, owner) in self.some_holds_of(number) {
+        let (why, since_ms, after_path) = (ending.why, ending.since_ms, ending.after_path.clone());
+        // When it has few they are found from their owners, otherwise by going through all that is held.
+        let few = self.ns.bounds.ends_in_slice.saturating_mul(2) as u64;
+        let owners = (ending.session.holds <= few).then(|| ending.session.owners.iter().copied().collect::<Vec<_>>());
+        let goes = |ns: &Namespace, _: NodeId, hold: &Hold| hold.is_held() && is_its(ns, hold.owner);
+        let holds = match owners {
+            Some(owners) => self.some_holds_of(&owners, goes),
+            None => self.some_holds(after_path.as_ref(), goes),
+        };
+        if let Some(ending) = self.ns.ending.get_mut(&number).filter(|_| holds.reached.is_some()) {
+            ending.after_path = holds.reached;
+        }
+        for (node, owner) in holds.found {
             self.end_hold_of_session(node, owner, why, since_ms);
         }
         if self.budget.ends == 0 || self.budget.looks == 0 {
@@ -127,64 +142,6 @@ impl Work<'_> {
         let Some(ending) = ending else { return };
         self.ns.counted.sessions -= ending.session.facts.charge(&ending.session_id);
         self.tell_of_session(EventKind::SessionEnded, &ending.session_id, &ending.session.facts.process_id);
-    }
-
-    /// As many of its first waits as are left of the slice.
-    fn some_waits_of(&mut self, number: SessionNumber) -> Vec<Place> {
-        let Some(ending) = self.ns.ending.get_mut(&number).filter(|ending| ending.session.waiting > 0) else {
-            return Vec::new();
-        };
-        let mut places = Vec::new();
-        let after = ending.after_wait.map_or(Bound::Unbounded, Bound::Excluded);
-        for (place, waiting) in self.ns.waits.range((after, Bound::Unbounded)) {
-            if self.budget.ends == 0 || self.budget.looks == 0 {
-                break;
-            }
-            self.budget.looks -= 1;
-            ending.after_wait = Some(*place);
-            if self.ns.owners.name(waiting.owner).session().is_some_and(|owner| owner.number == number) {
-                self.budget.ends -= 1;
-                places.push(*place);
-            }
-        }
-        places
-    }
-
-    /// As many of its first holds that have not ended as are left of the slice. When it has few they are found from their
-    /// owners, otherwise by going through all that is held.
-    fn some_holds_of(&mut self, number: SessionNumber) -> Vec<(NodeId, OwnerId)> {
-        let Some(ending) = self.ns.ending.get(&number).filter(|_| self.budget.ends > 0) else { return Vec::new() };
-        let few = self.ns.bounds.ends_in_slice.saturating_mul(2) as u64;
-        if ending.session.holds <= few {
-            let owners: Vec<OwnerId> = ending.session.owners.iter().copied().collect();
-            let holds = self.holds_of(&owners).into_iter().map(|(_, node, owner)| (node, owner));
-            let holds = holds.filter(|(node, owner)| self.ns.hold(*node, *owner).is_some_and(|hold| hold.is_held()));
-            let holds: Vec<(NodeId, OwnerId)> = holds.take(self.budget.ends).collect();
-            self.budget.ends -= holds.len();
-            return holds;
-        }
-        let (mut found, mut reached) = (Vec::new(), None);
-        for node in self.ns.under(&Path::default(), ending.after_path.as_ref()) {
-            if self.budget.ends == 0 || self.budget.looks == 0 {
-                break;
-            }
-            self.budget.looks -= 1;
-            let is_its = |owner| self.ns.owners.name(owner).session().is_some_and(|owner| owner.number == number);
-            let holds = self.ns.tree.get(node).holds.as_slice().iter();
-            let mut its = holds.filter(|hold| hold.is_held() && is_its(hold.owner)).map(|hold| (node, hold.owner));
-            let before = found.len();
-            found.extend(its.by_ref().take(self.budget.ends));
-            self.budget.ends -= found.len() - before;
-            // What is left of one path comes next.
-            if its.next().is_none() {
-                reached = Some(node);
-            }
-        }
-        let reached = reached.map(|node| self.ns.tree.path_of(node));
-        if let Some(ending) = self.ns.ending.get_mut(&number).filter(|_| reached.is_some()) {
-            ending.after_path = reached;
-        }
-        found
     }
 
     /// A hold outlives the requests that claimed it.

@@ -12,6 +12,7 @@ use super::LocksCore;
 use super::attempts::Attempts;
 use super::history::History;
 use super::hold::{Hold, Rare, Terms};
+use super::jobs::Turns;
 use super::metadata::KeptMetadata;
 use super::namespace::Namespace;
 use super::owner::{OwnerId, OwnerName};
@@ -19,6 +20,7 @@ use super::queue::Place;
 use super::session_end::Ending;
 use super::sessions::{Granted, SessionFacts};
 use super::slab::Slab;
+use super::sweep::Sweep;
 use super::tree::{Node, NodeId, Paths};
 use super::waiting::Waiting;
 use crate::chunks::ChunkWriter;
@@ -29,6 +31,9 @@ use crate::{
     AccountId, FencingToken, Incarnation, Limits, Mode, NamespaceRef, Path, Phase, RequestId, Revision, SessionEnd,
     UsageTotals,
 };
+
+/// So many names are in one item.
+const OLD_IN_ITEM: usize = 256;
 
 /// A piece of a snapshot; written from references, read as values. Variants are only ever added at the end.
 #[derive(Serialize, Deserialize)]
@@ -72,11 +77,17 @@ pub(super) enum Item<S> {
     /// Of the namespace right before it, when the first ones do not say all. From rules 2 on.
     Limits(Box<Limits>),
     /// Whose turn it was last to go on with what was begun and is not finished. From rules 2 on.
-    Turn(AccountId),
+    Turns(Turns),
     /// A session of the namespace before it that has ended and not all that it has. From rules 2 on.
     Ending(Box<EndingItem<S>>),
     /// A granted request of such a session, by its number. From rules 2 on.
     GrantedToEnding(u64, Box<GrantedItem<S>>),
+    /// Something long of the namespace before it that was asked for at that revision. From rules 2 on.
+    Sweep(Revision, Box<Sweep>),
+    /// Some processes that go with what was asked for at that revision, since they are old enough. From rules 2 on.
+    Old(Revision, Vec<S>),
+    /// Whoever waits in the namespace before it is granted nothing before its next turn. From rules 2 on.
+    Behind,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -156,7 +167,7 @@ pub(crate) struct FrozenLocks {
     state: ShardState,
     ended_usage: BTreeMap<AccountId, UsageTotals>,
     namespaces: Vec<FrozenNamespace>,
-    turn: Option<AccountId>,
+    turns: Option<Turns>,
 }
 
 #[derive(Debug)]
@@ -167,10 +178,12 @@ struct FrozenNamespace {
     owners: Slab<OwnerName>,
     sessions: Vec<(Arc<str>, Arc<SessionFacts>)>,
     ending: Vec<FrozenEnding>,
+    sweeps: BTreeMap<Revision, Sweep>,
     granted: Slab<Granted>,
     waits: Vec<(Place, Arc<Waiting>)>,
     history: History,
     usage: UsageTotals,
+    behind: bool,
 }
 
 #[derive(Debug)]
@@ -190,7 +203,7 @@ impl LocksCore {
             state: self.state.clone(),
             ended_usage: self.ended_usage.clone(),
             namespaces: namespaces.collect(),
-            turn: self.busy.turn.filter(|_| !self.busy.is_empty()),
+            turns: self.busy.turns(),
         }
     }
 }
@@ -207,8 +220,8 @@ impl FrozenLocks {
         for namespace in &self.namespaces {
             namespace.write(&mut writer);
         }
-        if let Some(account) = self.turn {
-            writer.push(&Item::Turn(account));
+        if let Some(turns) = &self.turns {
+            writer.push(&Item::Turns(turns.clone()));
         }
         writer.finish()
     }
@@ -224,10 +237,12 @@ impl Namespace {
             owners: self.owners.names().clone(),
             sessions: sessions.collect(),
             ending: self.ending.values().filter(|_| !is_planted(Plant::JobLost)).map(Ending::freeze).collect(),
+            sweeps: if is_planted(Plant::JobLost) { BTreeMap::new() } else { self.sweeps.clone() },
             granted: self.granted.clone(),
             waits: self.waits.iter().map(|(place, waiting)| (*place, Arc::clone(waiting))).collect(),
             history: self.history.clone(),
             usage: self.usage,
+            behind: self.behind,
         }
     }
 }
@@ -249,6 +264,9 @@ impl FrozenNamespace {
         }
         for ending in &self.ending {
             writer.push(&Item::Ending(Box::new(ending.item())));
+        }
+        for (began, sweep) in &self.sweeps {
+            writer.push(&Item::Sweep(*began, Box::new(sweep.clone())));
         }
         for node in self.held() {
             let lock = self.paths.get(node);
@@ -273,9 +291,26 @@ impl FrozenNamespace {
         for (revision, bytes) in self.history.iter() {
             writer.push(&Item::Event { revision, bytes: bytes.to_vec() });
         }
+        for (began, sweep) in &self.sweeps {
+            self.write_old(writer, *began, sweep);
+        }
+        if self.behind {
+            writer.push(&Item::Behind);
+        }
         // Last, since what comes before it is counted anew while it is restored.
         if self.usage != UsageTotals::default() {
             writer.push(&Item::Usage(self.usage));
+        }
+    }
+
+    /// In order of name, and in several pieces, since there may be as many as owners.
+    fn write_old<'a>(&'a self, writer: &mut ChunkWriter<Item<&'a str>>, began: Revision, sweep: &Sweep) {
+        let old = self.owners.iter().filter(|(id, _)| sweep.is_old(OwnerId(*id)));
+        let names = old.filter_map(|(_, name)| if let OwnerName::Process(id) = name { Some(&**id) } else { None });
+        let mut names: Vec<&str> = names.collect();
+        names.sort_unstable();
+        for names in names.chunks(OLD_IN_ITEM) {
+            writer.push(&Item::Old(began, names.to_vec()));
         }
     }
 

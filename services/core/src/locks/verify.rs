@@ -114,9 +114,8 @@ impl Namespace {
     }
 
     fn verify(&self) {
-        assert_eq!(self.behind, !self.woken.is_empty(), "nobody is left to be looked at, or it is known");
-        let first = self.woken.first();
-        assert!(first.is_none_or(|place| self.look_again(*place).is_none()), "whoever is left first can be granted");
+        // Whoever was left may be unable to go on by now: its hold may have come to its end since.
+        assert!(self.behind || self.woken.is_empty(), "nobody is left to be looked at, or it is known");
         let mut held: BTreeMap<OwnerId, Vec<NodeId>> = BTreeMap::new();
         let mut holds = 0;
         for (node, lock) in self.tree.iter() {

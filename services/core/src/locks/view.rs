@@ -4,6 +4,7 @@ use super::hold::Hold;
 use super::namespace::Namespace;
 use super::queue::Place;
 use super::shown::ByteBudget;
+use super::tree::NodeId;
 use crate::{
     Blocker, Claim, HolderView, LockState, LockView, Metadata, Mode, Path, Phase, QueuedView, Revision, WaitView,
 };
@@ -38,14 +39,14 @@ impl Namespace {
         view.revision = lock.revision;
         if first.mode == Mode::Write {
             view.state = LockState::WriteLocked;
-            let mut writer = self.holder(first);
+            let mut writer = self.holder(node, first);
             if !left.take(&writer) {
                 writer.metadata = Metadata::default();
             }
             view.write_lock_holder = Some(writer);
         } else {
             view.state = LockState::ReadLocked;
-            let readers = holds.iter().take(max_readers).map(|hold| self.holder(hold));
+            let readers = holds.iter().take(max_readers).map(|hold| self.holder(node, hold));
             view.read_lock_holders = readers.take_while(|reader| left.take(reader)).collect();
         }
         view
@@ -59,13 +60,13 @@ impl Namespace {
     /// Who holds a path: the writer, or the first reader.
     pub(super) fn current_owner(&self, path: &Path) -> Option<HolderView> {
         let node = self.tree.find(path)?;
-        self.tree.get(node).holds.as_slice().first().map(|hold| self.holder(hold))
+        self.tree.get(node).holds.as_slice().first().map(|hold| self.holder(node, hold))
     }
 
-    pub(super) fn holder(&self, hold: &Hold) -> HolderView {
+    pub(super) fn holder(&self, node: NodeId, hold: &Hold) -> HolderView {
         let owner = self.owners.name(hold.owner);
         let rare = hold.rare.as_deref();
-        let (phase, deadline_ms) = self.phase_of(hold);
+        let (phase, deadline_ms) = self.phase_of(node, hold);
         HolderView {
             owner: owner.to_owner(),
             process_id: owner.process_id().to_owned(),

@@ -11,6 +11,7 @@ use super::jobs::Busy;
 use super::namespace::Namespace;
 use super::owner::OwnerId;
 use super::queue::Place;
+use super::sweep::Finished;
 use super::tree::NodeId;
 use crate::shard_state::ShardState;
 use crate::{Bounds, EventKind, FencingToken, MessageStamp, Mode, Owner, Refusal, Revision, Rules, SessionNumber};
@@ -24,6 +25,10 @@ pub(super) struct Work<'a> {
     pub(super) notes: &'a mut Notes,
     /// What is left of the slice.
     pub(super) budget: &'a mut Budget,
+    /// What the answer to the command at hand has to wait for.
+    pub(super) awaits: &'a mut Option<Revision>,
+    /// What was done.
+    pub(super) finished: &'a mut Finished,
     pub(super) ns: &'a mut Namespace,
     pub(super) slot: u32,
     /// The wall clock of the entry.

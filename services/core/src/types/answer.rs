@@ -181,6 +181,57 @@ pub struct Reply {
     /// The shard clock that the outcome is of, in milliseconds: the running clock for queries. `remaining_ms` is a
     /// deadline minus this.
     pub clock_ms: u64,
-    /// The answer may be given once the message of this number has left the shard's outbox.
-    pub awaits_outbox: Option<u64>,
+    /// The answer may be given once the message of this number has left the shard's outbox; in a locks shard, once what
+    /// began at this revision is done.
+    pub awaits: Option<u64>,
+}
+
+impl Reply {
+    /// Puts in what had ended once all that the reply awaits was done.
+    pub fn count(&mut self, ended_holds: u64, ended_waits: u64) {
+        self.awaits = None;
+        match &mut self.outcome {
+            Ok(Answer::Reset { removed_holds, removed_waiters }) => {
+                (*removed_holds, *removed_waiters) = (ended_holds, ended_waits);
+            }
+            Ok(Answer::Reconciled { ended_holds: holds, ended_waits: waits, .. }) => {
+                (*holds, *waits) = (ended_holds, ended_waits);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether an encoded reply awaits nothing, without reading it: what it awaits comes last, and no number ends in 0.
+    pub fn awaits_nothing(encoded: &[u8]) -> bool {
+        encoded.last() == Some(&0)
+    }
+}
+
+/// How far it is with what a command began and a reply awaits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobState {
+    /// It goes on.
+    Running,
+    /// It is done.
+    Done {
+        /// Holds, in any state.
+        ended_holds: u64,
+        /// Waiting requests.
+        ended_waits: u64,
+    },
+    /// It never began here, or was done long ago.
+    Unknown,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_reply_awaits_is_seen_at_its_end() {
+        for awaits in [None, Some(1), Some(127), Some(128), Some(1 << 14), Some(300), Some(u64::MAX)] {
+            let reply = Reply { outcome: Ok(Answer::Done), clock_ms: 0, awaits };
+            assert_eq!(Reply::awaits_nothing(&crate::codec::encode(&reply)), awaits.is_none(), "{awaits:?}");
+        }
+    }
 }

@@ -331,7 +331,7 @@ fn namespaces_shards_are_told_of_what_concerns_them_and_the_answers_wait_for_the
     for (command, awaited) in commands {
         let reply = core.apply(&at(1), &command);
         assert!(reply.outcome.is_ok());
-        assert_eq!(reply.awaits_outbox, awaited, "{command:?}");
+        assert_eq!(reply.awaits, awaited, "{command:?}");
     }
     let open = |max_number_of_namespaces, limits: &Limits| AccountMessage::Open {
         account: AccountId(5),

@@ -30,7 +30,7 @@ fn deliver(from: &mut ShardCore, to: &mut ShardCore) {
         assert_eq!(apply(to, &command).outcome, Ok(Answer::Done));
         let again = apply(to, &command);
         assert_eq!(again.outcome, Ok(Answer::Done));
-        if again.awaits_outbox.is_none_or(|awaited| to.outbox().is_settled(awaited)) {
+        if again.awaits.is_none_or(|awaited| to.outbox().is_settled(awaited)) {
             apply(from, &Command::OutboxConfirm { numbers: vec![number] });
         }
     }
@@ -87,7 +87,7 @@ fn reference(namespace: &Namespace) -> NamespaceRef {
 fn a_new_accounts_namespace_can_be_locked_as_soon_as_its_creation_may_be_answered() {
     let mut chain = Chain::new();
     let reply = apply(&mut chain.accounts, &accounts::create(1, ANN.0, "ann@example.com"));
-    let awaited = reply.awaits_outbox.expect("it waits");
+    let awaited = reply.awaits.expect("it waits");
     assert_eq!(chain.create_namespace(1, "a"), Err(Refusal::AccountNotFound(ANN)));
     deliver(&mut chain.accounts, &mut chain.namespaces);
     assert!(chain.accounts.outbox().is_settled(awaited));
@@ -121,7 +121,7 @@ fn deleting_an_account_is_confirmed_only_when_its_locks_are_gone() {
     let namespace = chain.create_namespace(1, "a").unwrap();
     chain.settle();
     assert_eq!(chain.acquire(&namespace, "p1"), Ok(true));
-    let awaited = apply(&mut chain.accounts, &accounts::delete(ANN.0)).awaits_outbox.expect("it waits");
+    let awaited = apply(&mut chain.accounts, &accounts::delete(ANN.0)).awaits.expect("it waits");
     deliver(&mut chain.accounts, &mut chain.namespaces);
     assert!(!chain.accounts.outbox().is_settled(awaited), "the locks shard has not confirmed yet");
     chain.settle();

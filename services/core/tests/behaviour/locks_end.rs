@@ -224,6 +224,21 @@ fn a_purge_ends_everything_and_a_new_incarnation_starts_empty() {
 }
 
 #[test]
+fn the_memory_of_what_was_purged_is_left_to_be_freed_elsewhere() {
+    let mut shard = Shard::new();
+    shard.granted(want("p1", Mode::Write));
+    assert!(shard.core.take_purged().is_empty());
+    shard.apply(&purge(2, orders()));
+    assert_nothing_is_left(&shard);
+    assert!(!shard.core.take_purged().is_empty());
+    assert!(shard.core.take_purged().is_empty(), "it is given once");
+    shard.apply(&open(3, namespace("orders", 9), Limits::default()));
+    shard.apply(&purge(4, namespace("orders", 9)));
+    shard.pass(1);
+    assert!(shard.core.take_purged().is_empty(), "what nobody takes goes with the next entry");
+}
+
+#[test]
 fn a_repeated_message_is_ignored() {
     let mut shard = Shard::new();
     shard.apply(&purge(2, orders()));

@@ -21,6 +21,7 @@ mod locks_sessions;
 mod locks_sets;
 mod locks_shown;
 mod locks_slices;
+mod locks_sweeps;
 mod locks_tangle;
 mod locks_trees;
 mod locks_waits;

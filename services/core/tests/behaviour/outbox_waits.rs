@@ -12,13 +12,13 @@ fn confirm(core: &mut ShardCore, numbers: &[u64]) {
 #[test]
 fn a_creation_waits_for_its_open_and_so_does_its_repeat() {
     let mut core = core();
-    let number = run(&mut core, &create(1, "a")).awaits_outbox.expect("it waits");
+    let number = run(&mut core, &create(1, "a")).awaits.expect("it waits");
     assert!(!core.outbox().is_settled(number));
-    let again = run(&mut core, &create(1, "a")).awaits_outbox.expect("the repeat waits too");
+    let again = run(&mut core, &create(1, "a")).awaits.expect("the repeat waits too");
     assert!(!core.outbox().is_settled(again));
     confirm(&mut core, &[number]);
     assert!(core.outbox().is_settled(number) && core.outbox().is_settled(again));
-    assert_eq!(run(&mut core, &create(1, "a")).awaits_outbox, None);
+    assert_eq!(run(&mut core, &create(1, "a")).awaits, None);
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn a_deletion_waits_for_its_purge_alone() {
     let mut core = core();
     run(&mut core, &create(1, "a"));
     run(&mut core, &create(2, "b"));
-    let number = run(&mut core, &delete("a", None)).awaits_outbox.expect("it waits");
+    let number = run(&mut core, &delete("a", None)).awaits.expect("it waits");
     confirm(&mut core, &[1, number]);
     assert!(core.outbox().is_settled(number), "the open of the other namespace does not matter");
 }
@@ -39,7 +39,7 @@ fn a_repeated_deletion_that_finds_nothing_waits_for_the_purge_of_the_first() {
     run(&mut core, &delete("a", None));
     let again = run(&mut core, &delete("a", None));
     assert_eq!(again.outcome, Err(Refusal::NamespaceNotFound));
-    let number = again.awaits_outbox.expect("it waits");
+    let number = again.awaits.expect("it waits");
     assert!(!core.outbox().is_settled(number));
     confirm(&mut core, &[2]);
     assert!(core.outbox().is_settled(number));
@@ -50,7 +50,7 @@ fn a_refusal_waits_for_nothing() {
     let mut core = core();
     run(&mut core, &create(1, "a"));
     let reply = run(&mut core, &create(2, "a"));
-    assert_eq!((reply.outcome, reply.awaits_outbox), (Err(Refusal::NamespaceTaken("a".into())), None));
+    assert_eq!((reply.outcome, reply.awaits), (Err(Refusal::NamespaceTaken("a".into())), None));
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_purge_of_an_account_waits_for_all_its_namespaces_and_for_what_was_pending_a
     }
     run(&mut core, &delete("c", None));
     confirm(&mut core, &[1, 2, 3]);
-    let number = run(&mut core, &purge_account(2)).awaits_outbox.expect("it waits");
+    let number = run(&mut core, &purge_account(2)).awaits.expect("it waits");
     assert_eq!((number, core.outbox().messages().len()), (6, 3));
     for (done, left) in [(6, false), (4, false), (5, true)] {
         confirm(&mut core, &[done]);
@@ -76,12 +76,12 @@ fn a_message_that_was_seen_before_waits_for_what_the_first_made() {
     run(&mut core, &create(2, "b"));
     confirm(&mut core, &[1, 2]);
     run(&mut core, &purge_account(2));
-    let number = run(&mut core, &purge_account(2)).awaits_outbox.expect("it waits");
+    let number = run(&mut core, &purge_account(2)).awaits.expect("it waits");
     confirm(&mut core, &[number]);
     assert!(!core.outbox().is_settled(number));
     confirm(&mut core, &[3]);
     assert!(core.outbox().is_settled(number));
-    assert_eq!(run(&mut core, &purge_account(2)).awaits_outbox, None);
+    assert_eq!(run(&mut core, &purge_account(2)).awaits, None);
 }
 
 #[test]
@@ -90,6 +90,6 @@ fn a_change_of_limits_waits_until_the_locks_shards_know() {
     run(&mut core, &create(1, "a"));
     confirm(&mut core, &[1]);
     let limits = Limits { max_readers_per_lock: 2, ..Limits::default() };
-    assert_eq!(run(&mut core, &open_account(2, 3, limits)).awaits_outbox, Some(2));
-    assert_eq!(run(&mut core, &open_account(2, 3, Limits::default())).awaits_outbox, Some(2));
+    assert_eq!(run(&mut core, &open_account(2, 3, limits)).awaits, Some(2));
+    assert_eq!(run(&mut core, &open_account(2, 3, Limits::default())).awaits, Some(2));
 }

@@ -73,7 +73,11 @@ impl Model {
             Owner::Session { session_id, .. } => self.admit(session_id, request.message)?,
         };
         let who = self.who(&request.owner);
-        let outcome = match self.find(&who, request.request_id.as_deref(), &claims)? {
+        let found = self.find(&who, request.request_id.as_deref(), &claims)?;
+        if found.as_ref().is_some_and(|found| self.is_found_swept(found)) {
+            return Err(Refusal::Busy(String::new()));
+        }
+        let outcome = match found {
             Some(Found::Waiting(index)) => self.repeat_wait(request, index, left, is_new),
             Some(Found::Granted(index)) => self.repeat_grant(request, index, left, is_new),
             None if !is_new => return Ok(Answer::Ignored),
@@ -184,6 +188,18 @@ impl Model {
         claims: &[Claim],
         left: &[u64],
     ) -> Result<AcquireOutcome, Refusal> {
+        if self.is_in_the_way_of_a_sweep(request, who) {
+            return Err(Refusal::Busy(String::new()));
+        }
+        let extends = |claim: &Claim| {
+            self.own(who, &claim.path).is_some_and(|own| {
+                let is_it = request.fencing_token.is_none_or(|token| token == own.token);
+                is_it && own.mode == claim.mode && !self.is_over(own)
+            })
+        };
+        if self.is_frozen() && !claims.iter().all(extends) {
+            return Err(Refusal::Busy(String::new()));
+        }
         let waits = request.wait != Wait::No;
         let graph = self.graph();
         let upgrade = claims.len() == 1

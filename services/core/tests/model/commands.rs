@@ -6,12 +6,17 @@ use holdfast_core::{
 
 use crate::acquire::{Answered, Found, distinct};
 use crate::state::{Model, Session, Who};
+use crate::sweeps::Target;
 
 impl Model {
     pub(crate) fn release(&mut self, request: &Release) -> Answered {
         if let Owner::Session { session_id, .. } = &request.owner
             && !self.admit(session_id, request.message)?
         {
+            let who = self.who(&request.owner);
+            if matches!(request.what, ToRelease::All) {
+                self.await_sweep(&released_as(&request.owner, who));
+            }
             return Ok(Answer::Ignored);
         }
         let who = self.who(&request.owner);
@@ -45,6 +50,13 @@ impl Model {
             ToRelease::All => {
                 let whole = matches!(&request.owner, Owner::Session { holder: None, .. });
                 let goes = |it: &Who| if whole { it.number == who.number } else { *it == who };
+                let holds = self.holds.iter().filter(|hold| goes(&hold.who)).count();
+                let things = holds + self.waits.iter().filter(|wait| goes(&wait.who)).count();
+                let Some(left) = self.ends_left.checked_sub(things) else {
+                    self.begin_sweep(released_as(&request.owner, who))?;
+                    return Ok(Answer::Released { released: true, locks: vec![] });
+                };
+                self.ends_left = left;
                 let ended = self.end_waits(goes);
                 let held = self.holds.iter().filter(|hold| goes(&hold.who));
                 paths = held.map(|hold| hold.path.clone()).collect();
@@ -80,11 +92,18 @@ impl Model {
         paths
     }
 
-    pub(crate) fn delete(&mut self, path: &Path) {
+    pub(crate) fn delete(&mut self, path: &Path) -> Answered {
+        let holds = self.holds.iter().filter(|hold| hold.path == *path).count();
+        let Some(left) = self.ends_left.checked_sub(holds) else {
+            self.begin_sweep(Target::Path(path.clone()))?;
+            return Ok(Answer::Done);
+        };
+        self.ends_left = left;
         while let Some(index) = self.holds.iter().position(|hold| hold.path == *path) {
             self.end_hold(index, EventKind::Deleted);
         }
         self.run();
+        Ok(Answer::Done)
     }
 
     pub(crate) fn cancel(&mut self, cancel: &Cancel, left: &[u64]) -> Answer {
@@ -137,31 +156,20 @@ impl Model {
         true
     }
 
-    pub(crate) fn reset(&mut self, reset: &Reset) -> Answer {
-        let is_old = |born: u64| reset.before_revision.is_none_or(|before| born < before);
-        let born = |who: &Who| {
-            let holds = self.holds.iter().filter(|hold| hold.who == *who).map(|hold| hold.token);
-            let waits = self.waits.iter().filter(|wait| wait.who == *who).map(|wait| wait.id);
-            if who.number == 0 { holds.chain(waits).min() } else { Some(who.number) }
+    pub(crate) fn reset(&mut self, reset: &Reset) -> Answered {
+        let target = self.dead(reset);
+        let (holds, waits, sessions) = self.covered(&target);
+        let left = self.ends_left.checked_sub(holds + waits + sessions.len());
+        let Some(left) = left.filter(|_| !self.is_frozen()) else {
+            self.begin_sweep(target)?;
+            return Ok(Answer::Reset { removed_holds: 0, removed_waiters: 0 });
         };
-        let name = |who: &Who| match &who.owner {
-            Owner::Process(process_id) => process_id.clone(),
-            Owner::Session { session_id, .. } => session_id.clone(),
-        };
-        let everybody = self.holds.iter().map(|hold| &hold.who).chain(self.waits.iter().map(|wait| &wait.who));
-        let going: Vec<Who> = everybody
-            .filter(|who| !reset.live_owners.contains(&name(who)) && is_old(born(who).unwrap()))
-            .cloned()
-            .collect();
-        let open = self.sessions.iter().filter(|session| session.is_open && is_old(session.number));
-        let mut sessions: Vec<String> =
-            open.map(|session| session.id.clone()).filter(|id| !reset.live_owners.contains(id)).collect();
-        sessions.sort();
-        let removed_waiters = self.end_waits(|who| going.contains(who));
-        let removed_holds = self.end_holds(|who| going.contains(who), EventKind::Reset);
+        self.ends_left = left;
+        let removed_waiters = self.end_waits(|who| target.covers(who));
+        let removed_holds = self.end_holds(|who| target.covers(who), EventKind::Reset);
         sessions.iter().for_each(|id| self.end_session(id, SessionEnd::Reset));
         self.run();
-        Answer::Reset { removed_holds, removed_waiters }
+        Ok(Answer::Reset { removed_holds, removed_waiters })
     }
 
     pub(crate) fn is_current(&self, path: &Path, token: u64) -> bool {
@@ -181,5 +189,13 @@ impl Model {
         let mut effects = self.take_effects(self.events.len());
         effects.push(Effect::NamespaceClosed { namespace: self.namespace.clone() });
         effects
+    }
+}
+
+/// All that goes with an owner.
+fn released_as(owner: &Owner, who: Who) -> Target {
+    match owner {
+        Owner::Session { holder: None, .. } => Target::Session(who.number),
+        _ => Target::Owner(who),
     }
 }

@@ -18,7 +18,7 @@ impl Model {
     /// Always the first in the queue that can be granted, until nobody can or the slice is used up. Who is left is granted
     /// by the next entry.
     pub(crate) fn run(&mut self) {
-        let may_grant = if self.behind { 0 } else { self.grants_left };
+        let may_grant = if self.behind || self.is_frozen() { 0 } else { self.grants_left };
         self.grants_left -= may_grant;
         self.grants_left += self.grant_some(may_grant);
         self.behind = self.first_grantable().is_some();
@@ -30,7 +30,11 @@ impl Model {
             && let Some(index) = self.first_grantable()
         {
             left -= 1;
-            if self.ending_of(&self.waits[index].who).is_some() {
+            let swept_with = self.swept_with(&self.waits[index]);
+            if let Some(sweep) = swept_with {
+                self.sweeps[sweep].ended_waits += 1;
+            }
+            if self.ending_of(&self.waits[index].who).is_some() || swept_with.is_some() {
                 self.end_wait(index, Reason::Ended);
                 continue;
             }
@@ -256,11 +260,12 @@ impl Model {
     fn go_on(&mut self) {
         self.behind = false;
         self.run();
-        while self.ends_left > 0
-            && !self.behind
-            && let Some(ending) = self.ending.first().cloned()
-        {
-            self.end_more_of(&ending);
+        while self.ends_left > 0 && (!self.behind || self.is_frozen()) {
+            match self.ending.first().cloned() {
+                Some(ending) => self.end_more_of(&ending),
+                None if self.sweeps.is_empty() => return,
+                None => self.sweep(),
+            }
             self.run();
         }
     }
@@ -354,7 +359,8 @@ impl Model {
 
     /// Whether there is something to go on with.
     pub(crate) fn has_jobs(&self) -> bool {
-        self.behind || !self.ending.is_empty() || self.first_deadline().is_some_and(|at_ms| at_ms <= self.clock_ms)
+        let has_more = self.behind || !self.ending.is_empty() || !self.sweeps.is_empty();
+        has_more || self.first_deadline().is_some_and(|at_ms| at_ms <= self.clock_ms)
     }
 
     pub(crate) fn next_deadline(&self) -> Option<u64> {

@@ -7,7 +7,8 @@ use holdfast_core::{
 
 use crate::acquire::Answered;
 use crate::quota::quota;
-use crate::state::{Hold, Model, Session, Wait as Waiting, Who};
+use crate::state::{Granted, Hold, Model, Session, Wait as Waiting, Who};
+use crate::sweeps::Target;
 
 impl Model {
     pub(crate) fn admit(&mut self, id: &str, message: Option<MessageStamp>) -> Result<bool, Refusal> {
@@ -118,6 +119,8 @@ impl Model {
 
     pub(crate) fn lock_info(&mut self, info: &LockInfo) -> Answered {
         if !self.admit(&info.session_id, info.message)? {
+            let number = self.session(&info.session_id).expect("it is open").number;
+            self.await_sweep(&Target::Unlisted(number, info.clone()));
             return Ok(Answer::Ignored);
         }
         let number = self.session(&info.session_id).expect("it is open").number;
@@ -138,8 +141,15 @@ impl Model {
             .map(|hold| (hold.path.clone(), hold.token, hold.who.clone()))
             .collect();
         unlisted.sort();
-        let mut ended_waits = 0;
         let goes = |wait: &Waiting| wait.who.number == number && !pending(wait.request_id.as_ref());
+        let things = unlisted.len() + self.waits.iter().filter(|wait| goes(wait)).count();
+        let Some(left) = self.ends_left.checked_sub(things) else {
+            self.begin_sweep(Target::Unlisted(number, info.clone()))?;
+            let lost = self.lost_of(number, info, &self.clone());
+            return Ok(Answer::Reconciled { lost, ended_holds: 0, ended_waits: 0 });
+        };
+        self.ends_left = left;
+        let mut ended_waits = 0;
         while let Some(index) = self.waits.iter().position(goes) {
             self.end_wait(index, Reason::Ended);
             ended_waits += 1;
@@ -148,12 +158,19 @@ impl Model {
         unlisted.iter().for_each(|(path, _, who)| self.release_hold(who, path));
         let before = self.clone();
         self.run();
+        Ok(Answer::Reconciled { lost: self.lost_of(number, info, &before), ended_holds, ended_waits })
+    }
+
+    /// What the client did not have before somebody else was let in.
+    fn lost_of(&self, number: u64, info: &LockInfo, before: &Self) -> Vec<LostHold> {
+        let of_pending = |hold: &Hold| {
+            let is_its = |granted: &&Granted| granted.who == hold.who && granted.live.contains(&hold.path);
+            before.granted.iter().filter(is_its).any(|granted| info.pending.contains(&granted.id))
+        };
         let is_known = |it: &&BelievedHold| {
             before.holds.iter().any(|hold| {
-                hold.who.number == number
-                    && hold.path == it.path
-                    && ((hold.mode, hold.token) == (it.mode, it.fencing_token)
-                        || of_pending(&before, &hold.who, &hold.path))
+                let is_it = (hold.mode, hold.token) == (it.mode, it.fencing_token);
+                hold.who.number == number && hold.path == it.path && (is_it || of_pending(hold))
             })
         };
         let lost = info.held.iter().filter(|it| !is_known(it)).map(|it| LostHold {
@@ -161,7 +178,7 @@ impl Model {
             fencing_token: it.fencing_token,
             current_owner: self.holds.iter().find(|hold| hold.path == it.path).map(|hold| self.holder(hold)),
         });
-        Ok(Answer::Reconciled { lost: lost.collect(), ended_holds, ended_waits })
+        lost.collect()
     }
 
     /// What a session lost of what its client believes to hold.

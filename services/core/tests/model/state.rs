@@ -1,12 +1,13 @@
 //! What the naive model keeps: lists, searched from end to end for everything.
 
 use holdfast_core::{
-    AcquireOutcome, Blocker, Bounds, Claim, Effect, Event, EventKind, HolderView, Limits, LockState, LockView,
-    Metadata, Mode, NamespaceRef, NotGranted, Owner, Path, Phase, Reason, RequestId, RevokedReason, Rules, SessionEnd,
-    WaitId, codec,
+    AcquireOutcome, Blocker, Bounds, Claim, Effect, Event, EventKind, HolderView, JobState, Limits, LockState,
+    LockView, Metadata, Mode, NamespaceRef, NotGranted, Owner, Path, Phase, Reason, RequestId, RevokedReason, Rules,
+    SessionEnd, WaitId, codec,
 };
 
 use crate::callers::Callers;
+use crate::sweeps::Sweep;
 
 /// An owner; `number` tells a session from an ended one of the same id. 0 for a process.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -107,6 +108,12 @@ pub(crate) struct Model {
     pub(crate) ends_left: usize,
     /// Sessions that have ended and not all that they have, in order of opening.
     pub(crate) ending: Vec<Ending>,
+    /// Long ends that were asked for, in order.
+    pub(crate) sweeps: Vec<Sweep>,
+    /// When those began that are done, and what they came to.
+    pub(crate) finished: Vec<(u64, JobState)>,
+    /// What the answer at hand has to wait for.
+    pub(crate) awaits: Option<u64>,
     /// Somebody who could be granted is left for the next entry.
     pub(crate) behind: bool,
     /// In order of arrival.
@@ -168,6 +175,9 @@ impl Model {
             grants_left: 0,
             ends_left: 0,
             ending: vec![],
+            sweeps: vec![],
+            finished: vec![],
+            awaits: None,
             behind: false,
             holds: vec![],
             waits: vec![],
@@ -317,6 +327,9 @@ impl Model {
         if let Some(ending) = self.ending_of(&hold.who).filter(|_| hold.phase == Phase::Held) {
             let transition_ms = if ending.why == SessionEnd::Expired { hold.terms.transition_ms } else { 0 };
             return (Phase::Transition, Some(ending.since_ms + transition_ms));
+        }
+        if let Some(since_ms) = self.swept_since_ms(hold).filter(|_| hold.phase == Phase::Held) {
+            return (Phase::Transition, Some(since_ms));
         }
         match hold.deadline_ms.filter(|at_ms| hold.phase == Phase::Held && *at_ms <= self.shown_ms) {
             Some(at_ms) => (Phase::Transition, Some(at_ms + hold.terms.transition_ms)),

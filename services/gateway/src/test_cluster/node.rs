@@ -175,7 +175,7 @@ impl State {
         let clock_ms = shard.clock_ms();
         for effect in shard.take_effects() {
             let Effect::Settled { wait, outcome, locks, .. } = effect else { continue };
-            let reply = Reply { outcome: Ok(CoreAnswer::Acquired { outcome, locks }), clock_ms, awaits_outbox: None };
+            let reply = Reply { outcome: Ok(CoreAnswer::Acquired { outcome, locks }), clock_ms, awaits: None };
             for told in self.waiting.extract_if(.., |waiting| waiting.wait == wait) {
                 told.from.answer(Outcome::Reply(codec::encode(&reply).into()), told.acquire.attempt);
             }

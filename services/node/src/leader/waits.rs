@@ -123,7 +123,7 @@ impl Waits {
         histogram!("holdfast_wait_seconds").record((now - slot.since).as_secs_f64());
         let is_granted = matches!(outcome, AcquireOutcome::Granted { .. });
         let answer = Answer::Acquired { outcome: outcome.clone(), locks: locks.clone() };
-        let reply = Bytes::from(codec::encode(&Reply { outcome: Ok(answer), clock_ms, awaits_outbox: None }));
+        let reply = Bytes::from(codec::encode(&Reply { outcome: Ok(answer), clock_ms, awaits: None }));
         let mut any_heard = false;
         for (attempt, caller) in std::mem::take(&mut slot.callers) {
             match caller.send(reply.clone()) {

@@ -1,9 +1,13 @@
 //! Applying an entry, slice by slice. The lock of the state is let go after each, so that nobody who looks at the state
 //! waits for a long entry. When that is decides nothing: a command is done as a whole, and all see it done or not.
 
+use std::sync::LazyLock;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::Builder;
 use std::vec;
 
 use bytes::Bytes;
+use holdfast_core::locks::Purged;
 use holdfast_core::shard::ShardCore;
 use holdfast_core::{Command, Context, Rules, codec};
 use holdfast_plant::{Plant, is_planted, panics_at};
@@ -50,8 +54,9 @@ impl ShardMachine {
         let Some(core) = core else { return Err(failure::of_nothing()) };
         match catch(|| self.do_slice(core, table.as_mut(), &mut entry, began)) {
             Ok(()) => {
-                let signals = signals_of(core);
+                let (signals, purged) = (signals_of(core), core.take_purged());
                 drop(inner);
+                free(purged);
                 self.slice_seconds.record(began.elapsed());
                 self.signals.send_if_modified(|current| {
                     let changed = *current != signals;
@@ -104,6 +109,20 @@ impl ShardMachine {
         if table.is_some_and(Table::wakes_duties) {
             self.table_changed.notify_waiters();
         }
+    }
+}
+
+/// Frees what was purged on a thread that has nothing else to do. A task of the runtime would not do: where time is
+/// simulated it stands still while one blocks.
+fn free(purged: Purged) {
+    static FREED: LazyLock<Option<Sender<Purged>>> = LazyLock::new(|| {
+        let (sender, purged) = channel::<Purged>();
+        let thread = Builder::new().name("purged".into()).spawn(move || purged.into_iter().for_each(drop));
+        thread.ok().map(|_| sender)
+    });
+    if let (Some(sender), false) = (&*FREED, purged.is_empty()) {
+        // What can't be sent is freed here.
+        drop(sender.send(purged));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Ending what owners have that are no more.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{Ask, Door, World, doors, wait_until};
 
@@ -46,6 +46,37 @@ async fn a_reset_may_spare_the_young() {
     let removed = world.post("reset", json!({"live_owners": [], "before_revision": young})).await;
     assert_eq!(removed["removed_holds"], 1);
     assert_eq!(world.held().await, ["young"]);
+}
+
+/// Holds of one owner, in sets of 64.
+async fn take_many(world: &World<doors::rest::Client>, owner: &str, sets: usize) {
+    for set in 0..sets {
+        let resources: Vec<Value> = (0..64).map(|hold| json!({"path": [owner, format!("{set}-{hold}")]})).collect();
+        let body = json!({"process_id": owner, "ttl_ms": 60_000, "resources": resources});
+        world.post("lock-sets/acquire", body).await;
+    }
+}
+
+/// How many locks are held, up to 1,000.
+async fn count(world: &World<doors::rest::Client>) -> usize {
+    let page = world.rest.call("GET /v1/namespaces/ns/locks?page_size=1000").await.ok();
+    page["locks"].as_array().unwrap().len()
+}
+
+/// More than the shard ends in one step: each answer comes once all of it has ended.
+#[tokio::test]
+async fn what_takes_many_steps_is_answered_after_the_last() {
+    let world = world().await;
+    for (owner, sets) in [("live", 1), ("dead", 9), ("all", 9)] {
+        take_many(&world, owner, sets).await;
+    }
+    let released = world.post("lock-sets/release", json!({"process_id": "all", "all": true})).await;
+    assert_eq!(released["released"], true, "{released}");
+    assert_eq!(count(&world).await, 10 * 64);
+    let removed = world.post("reset", json!({"live_owners": ["live"]})).await;
+    assert_eq!(removed, json!({"removed_holds": 9 * 64, "removed_waiters": 0}));
+    assert_eq!(count(&world).await, 64);
+    world.door.take(Ask::write("l", "dead")).await;
 }
 
 #[tokio::test]

@@ -61,7 +61,7 @@ impl Entry {
         let at = format!("{which} at {:.3}, clock {}", self.applied_at.as_secs_f64(), self.stamp.now_ms);
         let done = self.commands.iter().zip(&self.replies).map(|(command, reply)| {
             let (command, reply) = (codec::decode::<Command>(command), codec::decode::<Reply>(reply));
-            format!("{at}: {command:?} -> {:?}", reply.map(|reply| (reply.outcome, reply.awaits_outbox)))
+            format!("{at}: {command:?} -> {:?}", reply.map(|reply| (reply.outcome, reply.awaits)))
         });
         let done: Vec<String> = done.collect();
         if done.is_empty() { vec![at] } else { done }

@@ -1,0 +1,268 @@
+//! Ends of much at once that were asked for: of all that an owner or a session has, of all holds of a path, of all that
+//! nobody alive has, of what a client does not list.
+//!
+//! What is more than a slice is begun by a command and goes on at the beginning of each entry: first waits in order of
+//! the queue, then holds in order of path, then sessions. It ends only what was there when it began. Until then:
+//! - holds of a released owner and of a deleted path are over in principle, and nothing is granted to what the owner had
+//!   in the queue; whoever waits for the path is granted it when its last hold is gone;
+//! - a namespace that is reset grants nothing at all: its holds go on until their turn comes;
+//! - nothing is granted to a session whose client says what it has.
+//!
+//! Whoever asks for more of these has to come again; releases, extensions and the rest go on.
+
+use std::collections::VecDeque;
+use std::ops::Bound;
+
+use serde::{Deserialize, Serialize};
+
+use super::bits::Bits;
+use super::hold::Hold;
+use super::namespace::Namespace;
+use super::owner::{OwnerId, OwnerName};
+use super::queue::Place;
+use super::sessions::Session;
+use super::target::Target;
+use super::work::Work;
+use crate::{JobState, Path, Reason, Refusal, Revision, SessionEnd, SessionNumber, WaitId};
+
+/// As many may go on in a namespace at a time.
+pub(super) const MAX_SWEEPS: usize = 16;
+/// As many are remembered once they are done.
+const MAX_FINISHED: usize = 1_024;
+
+/// What goes, and how far that is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Sweep {
+    pub(super) target: Target,
+    /// The clock at which it began.
+    pub(super) since_ms: u64,
+    /// All waits up to this place were looked at, and whether that was one for another mode.
+    after_wait: Option<(u64, bool)>,
+    after_path: Option<Path>,
+    after_session: Option<String>,
+    ended_holds: u64,
+    pub(super) ended_waits: u64,
+    /// Processes that have something that is old enough. They are found before anything ends, since what they have gets
+    /// younger while it ends. Nobody new comes until they are gone. In a snapshot they are on their own.
+    #[serde(skip)]
+    pub(super) old: Bits,
+    /// Whether all of these were found.
+    has_old: bool,
+}
+
+impl Sweep {
+    fn new(target: Target, since_ms: u64) -> Self {
+        Self {
+            target,
+            since_ms,
+            after_wait: None,
+            after_path: None,
+            after_session: None,
+            ended_holds: 0,
+            ended_waits: 0,
+            old: Bits::default(),
+            has_old: false,
+        }
+    }
+
+    pub(super) fn is_old(&self, owner: OwnerId) -> bool {
+        self.old.contains(owner.0 as usize)
+    }
+
+    /// Whether processes go only when they are old enough.
+    pub(super) fn asks_for_age(&self) -> bool {
+        matches!(self.target, Target::Dead { before: Some(_), .. })
+    }
+
+    fn place(&self) -> Option<Place> {
+        self.after_wait.map(|(wait, upgrade)| Place::of(WaitId(wait), upgrade))
+    }
+
+    fn reached(&mut self, place: Option<Place>) {
+        self.after_wait = place.map(|place| (place.wait().0, place.is_upgrade())).or(self.after_wait);
+    }
+
+    pub(super) fn done(&self) -> JobState {
+        JobState::Done { ended_holds: self.ended_holds, ended_waits: self.ended_waits }
+    }
+}
+
+/// What was done lately. Not part of the state: who asks is answered by the replica that did it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Finished {
+    /// When each began, and what it ended.
+    last: VecDeque<(Revision, JobState)>,
+    pub(super) count: u64,
+}
+
+impl Finished {
+    pub(super) fn push(&mut self, began: Revision, done: JobState) {
+        if self.last.len() == MAX_FINISHED {
+            self.last.pop_front();
+        }
+        self.last.push_back((began, done));
+        self.count = self.count.saturating_add(1);
+    }
+
+    pub(super) fn get(&self, began: Revision) -> Option<JobState> {
+        self.last.iter().rev().find(|(number, _)| *number == began).map(|(_, done)| *done)
+    }
+}
+
+impl Work<'_> {
+    /// Begins to end what is more than a slice, unless that has begun already. The answer to the command
+    /// has to wait for it.
+    pub(super) fn begin_sweep(&mut self, target: Target) -> Result<(), Refusal> {
+        if self.await_sweep(|there| *there == target) {
+            return Ok(());
+        }
+        if self.ns.sweeps.len() >= MAX_SWEEPS || (target.is_dead() && self.ns.is_frozen()) {
+            return Err(Refusal::Busy("too much is being released here at once".into()));
+        }
+        let began = self.state.next_revision();
+        self.ns.sweeps.insert(began, Sweep::new(target, self.state.clock_ms));
+        *self.awaits = Some(began);
+        self.note_busy();
+        Ok(())
+    }
+
+    /// Lets the answer wait for the last of what goes on that `is_it`. Whether there is one.
+    pub(super) fn await_sweep(&mut self, is_it: impl Fn(&Target) -> bool) -> bool {
+        let mut sweeps = self.ns.sweeps.iter().rev();
+        *self.awaits = sweeps.find(|(_, sweep)| is_it(&sweep.target)).map(|(began, _)| *began);
+        self.awaits.is_some()
+    }
+
+    /// A slice of one. It is finished when something is left of the slice.
+    pub(super) fn sweep(&mut self, began: Revision) {
+        let Some(mut sweep) = self.ns.sweeps.remove(&began) else { return };
+        if self.find_old(began, &mut sweep) {
+            self.sweep_waits(began, &mut sweep);
+            self.sweep_holds(began, &mut sweep);
+            self.sweep_sessions(began, &mut sweep);
+        }
+        if self.budget.ends > 0 && self.budget.looks > 0 {
+            self.finished.push(began, sweep.done());
+            // Whoever could not be granted while the namespace was frozen can be now.
+            self.ns.behind &= !sweep.target.is_dead();
+        } else {
+            self.ns.sweeps.insert(began, sweep);
+        }
+    }
+
+    /// Looks for processes that are old enough to go, by what they await and hold. Whether all were found.
+    fn find_old(&mut self, began: Revision, sweep: &mut Sweep) -> bool {
+        let Target::Dead { before: Some(before), .. } = sweep.target else { return true };
+        if sweep.has_old {
+            return true;
+        }
+        let (mut old, target) = (std::mem::take(&mut sweep.old), &sweep.target);
+        let mut look = |ns: &Namespace, owner: OwnerId, since: Revision| {
+            let name = ns.owners.name(owner);
+            if since < before && matches!(name, OwnerName::Process(_)) && target.covers(name) {
+                old.insert(owner.0 as usize);
+            }
+            false
+        };
+        let waits =
+            self.some_waits(sweep.place(), Some(began), |ns, place| look(ns, ns.waiting(place).owner, place.wait().0));
+        let holds = self.some_holds(sweep.after_path.as_ref(), |ns, _, hold| look(ns, hold.owner, hold.token));
+        sweep.old = old;
+        sweep.reached(waits.reached);
+        sweep.after_path = holds.reached.or(sweep.after_path.take());
+        sweep.has_old = self.budget.looks > 0;
+        if sweep.has_old {
+            (sweep.after_wait, sweep.after_path) = (None, None);
+        }
+        sweep.has_old
+    }
+
+    fn sweep_waits(&mut self, began: Revision, sweep: &mut Sweep) {
+        if !self.may_wait(&sweep.target) {
+            return;
+        }
+        let waits = self.some_waits(sweep.place(), Some(began), |ns, place| ns.goes_as_wait(began, sweep, place));
+        sweep.reached(waits.reached);
+        for place in waits.found {
+            sweep.ended_waits += u64::from(self.end_wait_if_there(place));
+        }
+    }
+
+    fn sweep_holds(&mut self, began: Revision, sweep: &mut Sweep) {
+        let goes = |ns: &Namespace, node, hold: &Hold| ns.goes_as_hold(began, sweep, node, hold);
+        let holds = match (&sweep.target, self.few_owners(&sweep.target)) {
+            (Target::Path(path), _) => self.some_holds_at(path, goes),
+            (_, Some(owners)) => self.some_holds_of(&owners, goes),
+            (_, None) => self.some_holds(sweep.after_path.as_ref(), goes),
+        };
+        sweep.after_path = holds.reached.or(sweep.after_path.take());
+        sweep.ended_holds += holds.found.len() as u64;
+        for (node, owner) in holds.found {
+            self.end_hold(node, owner, sweep.target.ending());
+        }
+    }
+
+    /// Once their holds and waits are gone.
+    fn sweep_sessions(&mut self, began: Revision, sweep: &mut Sweep) {
+        while sweep.target.is_dead() && self.budget.ends > 0 && self.budget.looks > 0 {
+            let after = sweep.after_session.as_deref();
+            let next = match after {
+                None => self.ns.sessions.first_key_value(),
+                Some(after) => self.ns.sessions.range::<str, _>((Bound::Excluded(after), Bound::Unbounded)).next(),
+            };
+            let Some((id, number)) = next.map(|(id, session)| (id.clone(), session.facts.number)) else { return };
+            self.budget.looks -= 1;
+            sweep.after_session = Some(id.to_string());
+            if number < began && sweep.target.covers_session(&id, number) {
+                self.budget.ends -= 1;
+                self.forget_session(&id, SessionEnd::Reset);
+            }
+        }
+    }
+
+    /// Whether anything that goes may wait.
+    fn may_wait(&self, target: &Target) -> bool {
+        match target {
+            Target::Path(_) => false,
+            Target::Owner(owner, number) => {
+                self.ns.owner_of(owner, *number).is_some_and(|owner| self.ns.owners.get(owner).waits() > 0)
+            }
+            Target::Session(number) | Target::Unlisted { session: number, .. } => {
+                self.session_numbered(*number).is_some_and(|session| session.waiting > 0)
+            }
+            Target::Dead { .. } => !self.ns.waits.is_empty(),
+        }
+    }
+
+    fn session_numbered(&self, number: SessionNumber) -> Option<&Session> {
+        let (_, session_id) = self.sessions.get(&number).filter(|(slot, _)| *slot == self.slot)?;
+        self.ns.sessions.get(session_id)
+    }
+
+    /// Those that have what goes, when that is so little that it is found from them.
+    fn few_owners(&self, target: &Target) -> Option<Vec<OwnerId>> {
+        let few = self.ns.bounds.ends_in_slice.saturating_mul(2);
+        match target {
+            Target::Owner(owner, number) => {
+                let owner = self.ns.owner_of(owner, *number).into_iter().collect::<Vec<OwnerId>>();
+                let holds: usize = owner.iter().map(|owner| self.ns.owners.get(*owner).holds.len()).sum();
+                (holds <= few).then_some(owner)
+            }
+            Target::Session(number) | Target::Unlisted { session: number, .. } => {
+                let session = self.session_numbered(*number)?;
+                (session.holds <= few as u64).then(|| session.owners.iter().copied().collect())
+            }
+            Target::Path(_) | Target::Dead { .. } => None,
+        }
+    }
+
+    /// Whether it was.
+    pub(super) fn end_wait_if_there(&mut self, place: Place) -> bool {
+        // An upgrade may have gone with another one.
+        let is_there = self.ns.waits.contains_key(&place);
+        if is_there {
+            self.end_wait(place, Reason::Ended);
+        }
+        is_there
+    }
+}
