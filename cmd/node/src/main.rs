@@ -12,7 +12,8 @@ use holdfast_auth::{OperatorToken, OperatorVerifier};
 use holdfast_cluster::ClusterConfig;
 use holdfast_node::{Node, NodeOptions, Probes, serve};
 use holdfast_process::{
-    ClusterTlsArgs, SecretsArgs, ShutdownArgs, TelemetryArgs, bind, check_listen_address, flush_traces, shutdown,
+    ClusterTlsArgs, MemoryArgs, SecretsArgs, ShutdownArgs, TelemetryArgs, bind, check_listen_address, flush_traces,
+    shutdown,
 };
 use holdfast_replication::Reads;
 use holdfast_routing::{Connector, TcpConnector, TlsConnector};
@@ -47,6 +48,8 @@ struct Args {
     /// Space that stays free on the disk, in MiB: with less, writes are refused and reads go on. 0 for no limit.
     #[arg(long, env = "HOLDFAST_DISK_RESERVE_MIB", default_value_t = 256, value_name = "MIB")]
     disk_reserve_mib: u32,
+    #[command(flatten)]
+    memory: MemoryArgs,
     #[command(flatten)]
     restore: RestoreArgs,
     #[command(flatten)]
@@ -87,6 +90,7 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     };
     options.snapshot_after = args.snapshot_after;
     options.keep_entries = args.keep_entries;
+    options.memory_limit = args.memory.limit();
     options.disk_reserve = u64::from(args.disk_reserve_mib) * 1024 * 1024;
 
     if args.restore.restore(&options).await? {

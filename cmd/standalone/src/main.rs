@@ -12,7 +12,7 @@ use holdfast_gateway::server::{Doors, serve, serve_beside};
 use holdfast_gateway::{Gateway, GatewayOptions, LocktopusAccount, LocktopusOptions, LocktopusOrigin, serve_locktopus};
 use holdfast_node::{Node, NodeOptions, in_process};
 use holdfast_process::{
-    ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, check_listen_address, flush_traces, shutdown,
+    MemoryArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, check_listen_address, flush_traces, shutdown,
 };
 use holdfast_routing::Connector;
 use holdfast_tls::ServerTls;
@@ -68,6 +68,8 @@ struct Args {
     #[arg(long, env = "HOLDFAST_INSECURE")]
     insecure: bool,
     #[command(flatten)]
+    memory: MemoryArgs,
+    #[command(flatten)]
     telemetry: TelemetryArgs,
     #[command(flatten)]
     shutdown: ShutdownArgs,
@@ -95,7 +97,8 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     // The address is only a name here: the gateway reaches the node through memory.
     let config = ClusterConfig::generate(vec![(NODE.into(), "127.0.0.1:7000".into())], SHARDS, 1)?;
     let cluster_secret = secrets.cluster_secret().clone();
-    let options = NodeOptions::new(NODE, config.clone(), cluster_secret.clone(), args.data_dir.join(NODE));
+    let mut options = NodeOptions::new(NODE, config.clone(), cluster_secret.clone(), args.data_dir.join(NODE));
+    options.memory_limit = args.memory.limit();
     let (connector, internal) = in_process();
     let connector: Arc<dyn Connector> = Arc::new(connector);
     let node = Node::open(&options, Arc::clone(&connector))?;

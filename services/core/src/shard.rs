@@ -14,8 +14,8 @@ use crate::namespaces::NamespacesCore;
 use crate::outbox::Outbox;
 use crate::shard_state::ShardState;
 use crate::{
-    AccountsCommand, Acquire, Answer, Audited, Bounds, Command, Context, Effect, JobState, NamespacesCommand, Query,
-    Refusal, Reply, Revision, SessionLease, WaitId, WaitLease,
+    AccountsCommand, Acquire, Answer, Audited, Bounds, Command, Context, Effect, JobState, LocksCommand,
+    NamespacesCommand, Query, Refusal, Reply, Revision, SessionLease, WaitId, WaitLease,
 };
 
 /// The kinds of shards.
@@ -337,6 +337,11 @@ impl ShardCore {
             Self::Locks(core) => core.take_recharged(),
             Self::Accounts(_) | Self::Namespaces(_) => Vec::new(),
         }
+    }
+
+    /// Whether a command would make something that is not there: a repeat or an extension does not.
+    pub fn makes_something(&self, command: &LocksCommand) -> bool {
+        self.locks().is_some_and(|core| core.makes_something(command))
     }
 
     /// How far it is with what a command began, which its reply awaits.

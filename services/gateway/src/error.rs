@@ -10,6 +10,8 @@ use holdfast_routing::RouteError;
 
 /// How long a caller is asked to wait before it tries again when the service is not available.
 const RETRY_AFTER_UNAVAILABLE: Duration = Duration::from_secs(1);
+/// The same when a node has no memory for anything new.
+const WHEN_FULL: Duration = Duration::from_secs(5);
 
 /// What an operation answers.
 pub type ApiResult<T> = Result<T, ApiError>;
@@ -229,6 +231,7 @@ impl From<Refusal> for ApiError {
             }
             // Ids are drawn again before a caller could see this.
             Refusal::IdTaken | Refusal::Busy(_) => Self::new(Code::Unavailable, detail),
+            Refusal::Full(_) => Self { retry_after: Some(WHEN_FULL), ..Self::new(Code::Unavailable, detail) },
             // Only followers of changes and nodes ask what these answer; a caller that saw one would have met a fault.
             Refusal::ChangesForgotten { .. } | Refusal::NotWaiting => Self::internal(detail),
             Refusal::Malformed(_) => Self::internal(detail),

@@ -9,6 +9,7 @@ use holdfast_proto::internal::{Answer, Call, NotLeader};
 use holdfast_replication::ProposeError;
 use tokio::time::{Duration, Instant, timeout_at};
 
+use crate::admission::{Admission, admit, with_refused};
 use crate::caller::Caller;
 use crate::replica::Replica;
 use crate::waiting::Waiting;
@@ -63,9 +64,18 @@ async fn follow(replica: &Replica, bytes: &[u8], caller: &Caller, deadline: Inst
 }
 
 async fn command(replica: &Replica, term: u64, bytes: Bytes, deadline: Instant) -> Outcome {
-    match replica.group.propose(term, bytes, deadline).await {
+    let (bytes, left_out) = match admit(&replica.machine, bytes) {
+        Admission::All(bytes) => (bytes, Vec::new()),
+        Admission::Some(bytes, left_out) => (bytes, left_out),
+        Admission::None(reply) => return Outcome::Reply(reply),
+    };
+    let outcome = match replica.group.propose(term, bytes, deadline).await {
         Ok(reply) => settled(replica, reply, deadline).await,
         Err(error) => refused(error),
+    };
+    match outcome {
+        Outcome::Reply(reply) if !left_out.is_empty() => Outcome::Reply(with_refused(reply.into(), left_out).into()),
+        outcome => outcome,
     }
 }
 

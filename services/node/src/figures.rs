@@ -46,6 +46,7 @@ fn take(replica: &Replica) {
     of_shard("holdfast_holds", if_leader(kept.holds));
     of_shard("holdfast_waiting_requests", if_leader(kept.waits));
     of_shard("holdfast_sessions", if_leader(kept.sessions));
+    of_shard("holdfast_state_bytes", if_leader(usize::try_from(replica.machine.state_bytes()).unwrap_or(usize::MAX)));
     of_shard("holdfast_queued_commands", if_leader(status.queued_commands));
     of_shard("holdfast_shard_rules", f64::from(status.rules));
     of_shard("holdfast_apply_lag_entries", status.committed_index.saturating_sub(status.applied_index) as f64);
@@ -66,6 +67,7 @@ pub(crate) fn forget(shard: &str) {
         "holdfast_holds",
         "holdfast_waiting_requests",
         "holdfast_sessions",
+        "holdfast_state_bytes",
         "holdfast_queued_commands",
         "holdfast_shard_rules",
         "holdfast_apply_lag_entries",
@@ -89,6 +91,7 @@ fn describe() {
     describe_gauge!("holdfast_holds", "Holds in any state, as the leader has them.");
     describe_gauge!("holdfast_waiting_requests", "Requests in queues of locks, as the leader has them.");
     describe_gauge!("holdfast_sessions", "Sessions, as the leader has them.");
+    describe_gauge!("holdfast_state_bytes", Unit::Bytes, "What accounts are charged with, as the leader has it.");
     describe_gauge!("holdfast_queued_commands", "Commands that wait at the leader for their log entry.");
     describe_gauge!("holdfast_shard_rules", "The rules by which the replica applies its next entry.");
     describe_gauge!("holdfast_apply_lag_entries", "Entries that are committed and not applied yet.");

@@ -11,6 +11,7 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+mod admission;
 mod answer;
 mod asking;
 mod caller;
@@ -25,6 +26,7 @@ mod following;
 mod in_process;
 mod leader;
 mod machine;
+mod memory;
 mod node;
 mod operations;
 mod options;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use holdfast_core::locks::Footprint;
 use holdfast_core::outbox::Outgoing;
 use holdfast_core::shard::{Application, PendingReply, ShardCore};
-use holdfast_core::{Bounds, Command, JobState, Query, Reply, Revision, Rules, codec};
+use holdfast_core::{Bounds, Command, JobState, LocksCommand, Query, Refusal, Reply, Revision, Rules, codec};
 use holdfast_replication::{Applied, Frozen, Machine, MachineError, MachineFailure, Replies, Stamp};
 use holdfast_supervise::catch;
 use metrics::{Histogram, histogram};
@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use crate::leader::Table;
+use crate::memory::{NodeMemory, ShardMemory};
 use crate::{failure, planted};
 use slices::Entry;
 
@@ -58,6 +59,8 @@ pub struct ShardMachine {
     /// What became of sessions that were judged is known.
     judged: Notify,
     table_failed: watch::Sender<Option<String>>,
+    /// What the state keeps for each account.
+    memory: ShardMemory,
     /// How long each slice has the lock.
     slice_seconds: Histogram,
 }
@@ -101,8 +104,39 @@ impl ShardMachine {
             table_changed,
             judged,
             table_failed,
+            memory: ShardMemory::new(NodeMemory::new(u64::MAX)),
             slice_seconds: histogram!("holdfast_apply_slice_seconds"),
         }
+    }
+
+    /// What it keeps counts as a part of that.
+    pub(crate) fn counted_in(mut self, memory: NodeMemory) -> Self {
+        self.memory = ShardMemory::new(memory);
+        self
+    }
+
+    /// Whether there may be commands for which there is no room.
+    pub(crate) fn is_tight(&self) -> bool {
+        self.memory.is_tight()
+    }
+
+    /// Whether there is room for what a command makes.
+    ///
+    /// # Errors
+    /// When there is none, on this node or for the account. What is there already is never refused.
+    pub(crate) fn check_room(&self, command: &LocksCommand) -> Result<(), Refusal> {
+        let Some(account) = command.grows().filter(|_| self.is_tight()) else { return Ok(()) };
+        let refused = self.memory.check(account);
+        let inner = self.inner.lock();
+        match &inner.core {
+            Some(core) if inner.rules >= Rules::TWO && core.makes_something(command) => refused,
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes that the state keeps, as accounts are charged.
+    pub(crate) fn state_bytes(&self) -> u64 {
+        self.memory.total()
     }
 
     /// Works with the state and the table of the leader of that term; nothing when it no longer leads. Duties are woken
@@ -206,6 +240,7 @@ impl ShardMachine {
         // Whatever is wrong with them may show again.
         let _ = catch(move || drop(table));
         let _ = catch(move || drop(core));
+        self.memory.begin_anew(&[]);
         self.table_changed.notify_waiters();
         self.judged.notify_waiters();
     }
@@ -296,11 +331,12 @@ impl Machine for ShardMachine {
             None => ShardCore::restore(self.application, &self.shard, chunks),
             Some(bounds) => ShardCore::restore_with_bounds(self.application, &self.shard, chunks, bounds),
         };
-        let restored = restored
+        let mut restored = restored
             .map_err(|error| MachineError(format!("the snapshot of shard {} can't be read: {error}", self.shard)))?;
         if let Some(observer) = &self.observer {
             observer.restored(&self.shard, &restored);
         }
+        self.memory.begin_anew(&restored.take_recharged());
         let mut inner = self.inner.lock();
         let signals = signals_of(&restored);
         inner.core = Some(restored);

@@ -23,6 +23,7 @@ use crate::credentials::ServiceCredentials;
 use crate::error::NodeError;
 use crate::figures;
 use crate::machine::Observer;
+use crate::memory::NodeMemory;
 use crate::operations::OperationsServer;
 use crate::options::NodeOptions;
 use crate::replica::Replica;
@@ -74,6 +75,8 @@ pub(crate) struct Shared {
     pub(crate) starting: OnceLock<Starting>,
     /// One change of the config after the other.
     pub(crate) changing: tokio::sync::Mutex<()>,
+    /// What all replicas keep.
+    pub(crate) memory: NodeMemory,
     stopping: AtomicBool,
 }
 
@@ -172,6 +175,7 @@ impl Node {
             left_out: RwLock::default(),
             starting: OnceLock::new(),
             changing: tokio::sync::Mutex::default(),
+            memory: NodeMemory::new(options.memory_limit),
             stopping: AtomicBool::new(false),
         });
         Ok(Self { shared, observer: None })

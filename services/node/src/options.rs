@@ -29,6 +29,9 @@ pub struct NodeOptions {
     pub snapshot_after: u64,
     /// Bytes that stay free on the disk: with less, writes are refused and reads go on. 0 for no limit.
     pub disk_reserve: u64,
+    /// Bytes that all accounts together may keep on this node: from 80 % of it on those that have much get nothing new,
+    /// and at all of it nobody does.
+    pub memory_limit: u64,
     /// Entries kept behind a snapshot for followers that lag a little.
     pub keep_entries: u64,
     /// The same in bytes; whichever limit is met first counts.
@@ -59,6 +62,7 @@ impl NodeOptions {
             timing: Timing::default(),
             reads: Reads::Lease,
             disk_reserve: DISK_RESERVE,
+            memory_limit: u64::MAX,
             snapshot_after: 10_000,
             keep_entries: 2_000,
             log_limits: LogLimits::default(),

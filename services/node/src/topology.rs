@@ -73,8 +73,8 @@ impl Shared {
         place: Place<'_>,
     ) -> Result<Arc<Replica>, ReplicationError> {
         let Place { application, shard, replica, may_form } = place;
-        let machine =
-            Arc::new(ShardMachine::new(application, &shard.id, starting.bounds.clone(), starting.observer.clone()));
+        let machine = ShardMachine::new(application, &shard.id, starting.bounds.clone(), starting.observer.clone());
+        let machine = Arc::new(machine.counted_in(self.memory.clone()));
         let options = GroupOptions {
             shard: shard.id.clone(),
             replica,

@@ -2,12 +2,13 @@
 
 use bytes::Bytes;
 use holdfast_core::{
-    Acquire, AcquireOutcome, Answer, Cancel, Command, Enqueued, NamespaceRef, Query, Reply, WaitId, codec,
+    Acquire, AcquireOutcome, Answer, Cancel, Command, Enqueued, LocksCommand, NamespaceRef, Query, Reply, WaitId, codec,
 };
 use holdfast_proto::internal::answer::Outcome;
 use tokio::sync::oneshot;
 use tokio::time::{Duration, Instant, sleep_until};
 
+use crate::admission;
 use crate::answer::{not_leader, refused};
 use crate::caller::Caller;
 use crate::leader::{Attached, RECONNECT, cancel_all};
@@ -41,6 +42,11 @@ impl Waiting<'_> {
     /// The outcome, with the number of the attempt. There is none when nobody is left to hear of it.
     pub(crate) async fn acquire(&self, acquire: Acquire) -> Option<(Outcome, u64)> {
         let machine = &self.replica.machine;
+        let command = LocksCommand::Acquire(acquire);
+        if let Err(refusal) = machine.check_room(&command) {
+            return Some((Outcome::Reply(admission::reply(machine, Err(refusal))), 0));
+        }
+        let LocksCommand::Acquire(acquire) = command else { return None };
         let begun = machine.as_leader(self.term, |core, table| table.begin_attempt(core, acquire));
         let (acquire, command) = match begun {
             None => return Some((not_leader(self.replica), 0)),

@@ -11,6 +11,7 @@
 mod allocator;
 mod files;
 mod listen;
+mod memory;
 mod secrets;
 mod shutdown;
 mod signing;
@@ -19,6 +20,7 @@ mod tls;
 
 pub use holdfast_telemetry::flush_traces;
 pub use listen::{ListenError, bind, check_listen_address};
+pub use memory::MemoryArgs;
 pub use secrets::{SecretsArgs, SecretsError};
 pub use shutdown::{ShutdownArgs, shutdown};
 pub use signing::SigningArgs;

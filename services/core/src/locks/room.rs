@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use super::acquire::distinct;
 use super::charge;
 use super::judge::{Asked, Standing};
+use super::namespace::Namespace;
 use super::owner::NOBODY;
 use super::quota::exceeded;
 use super::tree::Tree;
 use super::work::Work;
 use super::{LocksCore, NamespaceKey};
-use crate::{AccountId, Acquire, LocksCommand, NamespaceRef, OpenSession, Owner, Reattach, Refusal, Rules};
+use crate::{AccountId, Acquire, Claim, LocksCommand, NamespaceRef, OpenSession, Owner, Reattach, Refusal, Rules};
 
 /// What an account is charged with in a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +63,7 @@ impl LocksCore {
     }
 
     /// What is kept for an account that is gone is nothing.
-    pub(super) fn settle_purge(&mut self, namespace: &super::namespace::Namespace) {
+    pub(super) fn settle_purge(&mut self, namespace: &Namespace) {
         let account = namespace.id.account;
         self.recharged.insert(account);
         if let Some(total) = self.charged.get_mut(&account) {
@@ -115,10 +117,34 @@ impl LocksCore {
         Charge { account, bytes: self.charged.get(&account).copied().unwrap_or_default(), max }
     }
 
+    /// Whether a command would make something that is not there: a repeat or an extension does not.
+    pub(crate) fn makes_something(&self, command: &LocksCommand) -> bool {
+        match (command, command.as_acquire()) {
+            (_, Some((acquire, _))) => self.find(&acquire.namespace).is_ok_and(|namespace| namespace.is_new(acquire)),
+            (LocksCommand::OpenSession(open), None) => {
+                self.find(&open.namespace).is_ok_and(|namespace| !namespace.sessions.contains_key(&*open.session_id))
+            }
+            _ => false,
+        }
+    }
+
     /// The account's namespaces, in order of incarnation.
     fn slots_of(&self, wanted: &NamespaceRef) -> Vec<u32> {
         let key = |incarnation| NamespaceKey { account: wanted.account, incarnation: crate::Incarnation(incarnation) };
         self.slots.range(key(0)..=key(u64::MAX)).map(|(_, slot)| *slot).collect()
+    }
+}
+
+impl Namespace {
+    /// Whether a request neither is known nor only extends what its owner holds.
+    fn is_new(&self, request: &Acquire) -> bool {
+        let claims = distinct(&request.claims);
+        if !matches!(self.named(&request.owner, request.request_id.as_deref(), &claims), Ok(None)) {
+            return false;
+        }
+        let owner = self.owner_id(&request.owner);
+        let holds = |claim: &Claim| self.tree.find(&claim.path).is_some_and(|node| self.hold(node, owner).is_some());
+        owner == NOBODY || !claims.iter().all(holds)
     }
 }
 

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Claim, FencingToken, Metadata, Mode, NamespaceMessage, NamespaceRef, Owner, Path, RequestId, Revision, Rules,
-    SessionNumber,
+    AccountId, Claim, FencingToken, Metadata, Mode, NamespaceMessage, NamespaceRef, Owner, Path, RequestId, Revision,
+    Rules, SessionNumber,
 };
 
 /// Commands of a locks shard. Each but `Deliver` and `ExpireSessions` is refused with `NamespaceNotFound` for any but
@@ -82,6 +82,17 @@ impl LocksCommand {
             command => is_later(command),
         };
         if any_later { Rules::TWO } else { Rules::ONE }
+    }
+
+    /// Whether what is kept may be more for it, and for which account. Of a list of commands each is to be asked.
+    pub fn grows(&self) -> Option<AccountId> {
+        match self {
+            Self::Acquire(acquire) | Self::Reattach(Reattach { acquire, .. }) => {
+                Some(acquire.namespace.account).filter(|_| acquire.fencing_token.is_none())
+            }
+            Self::OpenSession(open) => Some(open.namespace.account).filter(|_| !open.resume),
+            _ => None,
+        }
     }
 
     /// The acquire that it is, and the attempts that its call replaces.

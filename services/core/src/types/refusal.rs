@@ -70,6 +70,10 @@ pub enum Refusal {
     /// What was asked for waits for something that goes on over several entries. Known from rules 2 on.
     #[error("{0}; try again in a second")]
     Busy(String),
+    /// A node has no memory for anything new. Never part of a state: the leader says so before it proposes. Known from
+    /// rules 2 on.
+    #[error("{0}; try again later, or somewhere with more memory")]
+    Full(String),
 }
 
 /// What is counted, as refusals say it, and the account's limit of it.
@@ -92,6 +96,7 @@ const LIMITS: &[(&str, &str)] = &[
     ("the number of readers of a lock", "max_readers_per_lock"),
     ("the number of sessions in a namespace", "max_sessions_per_namespace"),
     ("the state of the account in this shard, in bytes,", "max_state_bytes"),
+    ("the state of the account in this node, in bytes,", "max_node_bytes"),
     ("the number of namespaces of an account", "max_number_of_namespaces"),
     ("the length of a description in bytes", "max_description_bytes"),
 ];

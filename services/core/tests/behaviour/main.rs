@@ -3,6 +3,7 @@
 mod accounts;
 mod audit;
 mod chain;
+mod cost_table;
 mod golden;
 mod later_limits;
 mod locks_acquire;

@@ -54,9 +54,10 @@ impl ShardMachine {
         let Some(core) = core else { return Err(failure::of_nothing()) };
         match catch(|| self.do_slice(core, table.as_mut(), &mut entry, began)) {
             Ok(()) => {
-                let (signals, purged) = (signals_of(core), core.take_purged());
+                let (signals, purged, recharged) = (signals_of(core), core.take_purged(), core.take_recharged());
                 drop(inner);
                 free(purged);
+                self.memory.tell(&recharged);
                 self.slice_seconds.record(began.elapsed());
                 self.signals.send_if_modified(|current| {
                     let changed = *current != signals;

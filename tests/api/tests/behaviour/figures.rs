@@ -28,7 +28,7 @@ const LABELS: [(&str, usize); 14] = [
 ];
 
 /// What has to be there, whatever else is.
-const EXPECTED: [&str; 17] = [
+const EXPECTED: [&str; 18] = [
     "holdfast_http_requests_total",
     "holdfast_request_seconds",
     "holdfast_acquires_total",
@@ -37,6 +37,7 @@ const EXPECTED: [&str; 17] = [
     "holdfast_holds",
     "holdfast_waiting_requests",
     "holdfast_sessions",
+    "holdfast_state_bytes",
     "holdfast_queued_commands",
     "holdfast_commit_seconds",
     "holdfast_apply_seconds",

@@ -27,6 +27,7 @@ mod lock_sets;
 mod locktopus;
 mod locktopus_client;
 mod logs;
+mod memory;
 mod names;
 mod namespaces;
 mod nodes;

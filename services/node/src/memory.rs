@@ -1,0 +1,228 @@
+//! What the shards of a node keep for each account, and who gets nothing new when that is too much.
+//!
+//! A shard keeps its accounts within their limits by itself, the same on every replica. An account may meet that limit in
+//! every shard, though, and many accounts together may be more than the machine has. That is looked at here, by leaders
+//! only and before anything is proposed: what is in the log is always applied.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use holdfast_core::locks::Charge;
+use holdfast_core::{AccountId, Refusal};
+use parking_lot::Mutex;
+
+/// An account may have so many times its limit for one shard in all shards of a node.
+const SHARDS_OF_ACCOUNT: u64 = 2;
+/// Bytes that a shard keeps, beyond which it takes nothing new.
+pub(crate) const SHARD_LIMIT: u64 = 2 * 1024 * 1024 * 1024;
+
+/// The bytes that a node keeps. Clones count together.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeMemory(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// Bytes for all accounts together.
+    limit: u64,
+    kept: Mutex<Kept>,
+    /// Whether somebody may be refused: looked at first, since mostly nobody is.
+    is_tight: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    accounts: HashMap<AccountId, Account>,
+    total: u64,
+    /// Accounts that have more than they may.
+    beyond: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Account {
+    bytes: u64,
+    /// For one shard.
+    max: u64,
+}
+
+impl NodeMemory {
+    /// With so many bytes for all accounts together.
+    pub(crate) fn new(limit: u64) -> Self {
+        Self(Arc::new(Inner { limit, kept: Mutex::default(), is_tight: AtomicBool::new(false) }))
+    }
+
+    /// From where on accounts that have much get nothing new.
+    fn nearly_full(&self) -> u64 {
+        self.0.limit / 5 * 4
+    }
+
+    /// Whether an account may have anything new.
+    pub(crate) fn check(&self, account: AccountId) -> Result<(), Refusal> {
+        let (limit, kept) = (self.0.limit, self.0.kept.lock());
+        let own = kept.accounts.get(&account).copied().unwrap_or_default();
+        if own.is_beyond() {
+            let max = own.most();
+            let what = "the state of the account in this node, in bytes,".into();
+            let hint = "release locks, close sessions, send less metadata or have the limit raised".into();
+            return Err(Refusal::QuotaExceeded { what, max, hint });
+        }
+        let share = limit / kept.accounts.len().max(1) as u64;
+        let is_large = own.bytes >= share;
+        if kept.total >= limit || (is_large && kept.total >= self.nearly_full()) {
+            return Err(Refusal::Full("the node's memory is nearly used up".into()));
+        }
+        Ok(())
+    }
+
+    /// Bytes of all accounts.
+    pub(crate) fn total(&self) -> u64 {
+        self.0.kept.lock().total
+    }
+}
+
+/// The part of one shard in it, which ends with the shard's state.
+#[derive(Debug)]
+pub(crate) struct ShardMemory {
+    node: NodeMemory,
+    told: Mutex<Kept>,
+    is_full: AtomicBool,
+}
+
+impl ShardMemory {
+    pub(crate) fn new(node: NodeMemory) -> Self {
+        Self { node, told: Mutex::default(), is_full: AtomicBool::new(false) }
+    }
+
+    /// Takes over what has changed.
+    pub(crate) fn tell(&self, changed: &[Charge]) {
+        if changed.is_empty() {
+            return;
+        }
+        let (mut told, mut kept) = (self.told.lock(), self.node.0.kept.lock());
+        for charge in changed {
+            let before = told.set(charge.account, charge.bytes, charge.max);
+            kept.change(charge, before);
+        }
+        self.is_full.store(told.total >= SHARD_LIMIT, Ordering::Relaxed);
+        let is_tight = kept.beyond > 0 || kept.total >= self.node.nearly_full();
+        self.node.0.is_tight.store(is_tight, Ordering::Relaxed);
+    }
+
+    /// Whether anybody is to be refused anything.
+    pub(crate) fn is_tight(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed) || self.node.0.is_tight.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of all accounts.
+    pub(crate) fn total(&self) -> u64 {
+        self.told.lock().total
+    }
+
+    /// The state is another one, or none at all.
+    pub(crate) fn begin_anew(&self, charges: &[Charge]) {
+        let gone: Vec<Charge> =
+            self.told.lock().accounts.keys().map(|account| Charge { account: *account, bytes: 0, max: 0 }).collect();
+        self.tell(&gone);
+        self.tell(charges);
+    }
+
+    /// Whether the account may have anything new in this shard.
+    pub(crate) fn check(&self, account: AccountId) -> Result<(), Refusal> {
+        if self.told.lock().total >= SHARD_LIMIT {
+            return Err(Refusal::Full("the shard's memory is used up".into()));
+        }
+        self.node.check(account)
+    }
+}
+
+impl Drop for ShardMemory {
+    fn drop(&mut self) {
+        self.begin_anew(&[]);
+    }
+}
+
+impl Kept {
+    /// How much it was before.
+    fn set(&mut self, account: AccountId, bytes: u64, max: u64) -> u64 {
+        let before = match bytes {
+            0 => self.accounts.remove(&account),
+            _ => self.accounts.insert(account, Account { bytes, max }),
+        };
+        let before = before.map_or(0, |account| account.bytes);
+        self.total = self.total - before + bytes;
+        before
+    }
+
+    /// One shard of it has changed.
+    fn change(&mut self, charge: &Charge, before: u64) {
+        let account = self.accounts.entry(charge.account).or_default();
+        self.beyond -= usize::from(account.is_beyond());
+        account.bytes = account.bytes - before + charge.bytes;
+        if charge.max > 0 {
+            account.max = charge.max;
+        }
+        self.beyond += usize::from(account.is_beyond());
+        if account.bytes == 0 {
+            self.accounts.remove(&charge.account);
+        }
+        self.total = self.total - before + charge.bytes;
+    }
+}
+
+impl Account {
+    /// Bytes that it may have in all shards of a node.
+    fn most(self) -> u64 {
+        self.max.saturating_mul(SHARDS_OF_ACCOUNT)
+    }
+
+    fn is_beyond(self) -> bool {
+        self.bytes > self.most()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn charge(account: u64, bytes: u64) -> Charge {
+        Charge { account: AccountId(account), bytes, max: 100 }
+    }
+
+    #[test]
+    fn an_account_has_a_limit_for_all_shards_of_a_node() {
+        let node = NodeMemory::new(1_000_000);
+        let shards = [0; 3].map(|_| ShardMemory::new(node.clone()));
+        for shard in &shards {
+            shard.tell(&[charge(1, 90), charge(2, 10)]);
+        }
+        let refused = node.check(AccountId(1)).expect_err("it has 270 of 200");
+        assert_eq!(refused.limit(), Some("max_node_bytes"));
+        assert_eq!(node.check(AccountId(2)), Ok(()));
+        shards[0].tell(&[charge(1, 0)]);
+        assert_eq!(node.check(AccountId(1)), Ok(()));
+        drop(shards);
+        assert_eq!(node.total(), 0, "what is gone is not kept");
+    }
+
+    #[test]
+    fn a_node_that_is_nearly_full_gives_nothing_new_to_those_who_have_much() {
+        let node = NodeMemory::new(1_000);
+        let shard = ShardMemory::new(node.clone());
+        shard.tell(&[Charge { max: 10_000, ..charge(1, 790) }, charge(2, 5)]);
+        assert_eq!(node.check(AccountId(1)), Ok(()));
+        shard.tell(&[charge(2, 15)]);
+        assert!(matches!(node.check(AccountId(1)), Err(Refusal::Full(_))));
+        assert_eq!(node.check(AccountId(2)), Ok(()), "it has less than its share");
+        shard.tell(&[charge(3, 195)]);
+        assert!(matches!(node.check(AccountId(2)), Err(Refusal::Full(_))), "there is nothing left");
+    }
+
+    #[test]
+    fn a_shard_that_is_full_takes_nothing_new_from_anybody() {
+        let shard = ShardMemory::new(NodeMemory::new(u64::MAX));
+        shard.tell(&[Charge { max: u64::MAX / 2, ..charge(1, SHARD_LIMIT) }]);
+        assert!(matches!(shard.check(AccountId(2)), Err(Refusal::Full(_))));
+        shard.begin_anew(&[charge(2, 5)]);
+        assert_eq!(shard.check(AccountId(2)), Ok(()));
+    }
+}

@@ -1,0 +1,53 @@
+//! How much memory a program may fill with what it keeps.
+
+use bytesize::ByteSize;
+use clap::Args;
+use sysinfo::{MemoryRefreshKind, RefreshKind, System};
+
+/// Of the machine's memory, or of what its control group may have, unless it is told otherwise; in percent.
+const SHARE: u64 = 70;
+
+/// How much memory may be filled.
+#[derive(Debug, Clone, Args)]
+pub struct MemoryArgs {
+    /// Memory for what all accounts keep on this node, as 4GiB. From 80 % of it on accounts that have more than an equal
+    /// share get nothing new, and nobody does once it is used up [default: 70 % of the machine's or the cgroup's].
+    #[arg(long, env = "HOLDFAST_MEMORY_LIMIT", value_name = "SIZE")]
+    memory_limit: Option<ByteSize>,
+}
+
+impl MemoryArgs {
+    /// In bytes.
+    pub fn limit(&self) -> u64 {
+        self.memory_limit.map_or_else(|| available() / 100 * SHARE, |size| size.as_u64())
+    }
+}
+
+/// Bytes of the machine, or of the control group that this process is in, whichever is less.
+fn available() -> u64 {
+    let kind = RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram());
+    let system = System::new_with_specifics(kind);
+    let group = system.cgroup_limits().map(|limits| limits.total_memory).filter(|bytes| *bytes > 0);
+    group.map_or(system.total_memory(), |bytes| bytes.min(system.total_memory()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        memory: MemoryArgs,
+    }
+
+    #[test]
+    fn a_limit_is_a_size_and_otherwise_a_share_of_the_machine() {
+        let program = Program::parse_from(["program", "--memory-limit", "3GiB"]);
+        assert_eq!(program.memory.limit(), 3 << 30);
+        let share = Program::parse_from(["program"]).memory.limit();
+        assert!(share > 64 << 20 && share < available(), "{share} bytes");
+    }
+}
