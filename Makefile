@@ -8,7 +8,7 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)
 export ROCKSDB_STATIC ?= 1
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup build run cluster test console-shots explore deploy deploy-check backup-of-a-million bench bench-builds profile tenants hostile bench-core sim plants panics models mixed chaos faults failover fuzz fuzz-guided verify fix clean clean-all
+.PHONY: help setup build run cluster test console-shots explore deploy deploy-check backup-of-a-million bench bench-builds cost profile tenants hostile bench-core sim plants panics models mixed chaos faults failover fuzz fuzz-guided verify fix clean clean-all
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -55,6 +55,9 @@ hostile: build ## Let a hostile account do its worst beside a quiet one, for MIN
 		HOLDFAST_HOSTILE_OUT="$(abspath $(or $(OUT),docs/bench))" \
 		HOLDFAST_HOSTILE_BEFORE=$(if $(BEFORE),"$(abspath $(BEFORE))/hostile.json") \
 		cargo test --release --workspace --test hostile -- --ignored --nocapture
+
+cost: setup ## Measure what each command costs in the core as there is more and more: docs/bench/cost.md.
+	HOLDFAST_COST_TABLE="$(abspath docs/bench/cost.md)" cargo test --release --workspace --test behaviour -- --nocapture cost_table
 
 # What `make bench` measures; the workloads between tenants have a target of their own.
 WORKLOADS ?= pairs,pairs-one-namespace,contended,readers-writers,extend,get,holds,idle,growth,failover,watchers

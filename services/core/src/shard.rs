@@ -66,7 +66,7 @@ pub struct Frozen(FrozenCore);
 #[derive(Debug)]
 enum FrozenCore {
     Encoded(Vec<Vec<u8>>),
-    Locks(FrozenLocks),
+    Locks(Box<FrozenLocks>),
 }
 
 impl Frozen {
@@ -221,8 +221,30 @@ impl ShardCore {
     /// tells nobody drops them with [`Self::drop_effects`].
     pub fn take_effects(&mut self) -> Vec<Effect> {
         match self {
-            Self::Locks(core) => core.take_effects(),
+            Self::Locks(core) => core.take_effects(usize::MAX),
             Self::Accounts(_) | Self::Namespaces(_) => Vec::new(),
+        }
+    }
+
+    /// The first of them, for whoever lets others in between.
+    pub fn take_some_effects(&mut self, at_most: usize) -> Vec<Effect> {
+        match self {
+            Self::Locks(core) => core.take_effects(at_most),
+            Self::Accounts(_) | Self::Namespaces(_) => Vec::new(),
+        }
+    }
+
+    /// Whether there is something left to be told.
+    pub fn has_effects(&self) -> bool {
+        self.locks().is_some_and(LocksCore::has_effects)
+    }
+
+    /// Takes what is left of namespaces that are gone out of indexes, at most so many entries of them. Whether there is
+    /// more. It changes nothing that anybody sees, and is done before the next entry otherwise.
+    pub fn tidy(&mut self, at_most: usize) -> bool {
+        match self {
+            Self::Locks(core) => core.tidy(at_most),
+            Self::Accounts(_) | Self::Namespaces(_) => false,
         }
     }
 
@@ -383,7 +405,7 @@ impl ShardCore {
         Frozen(match self {
             Self::Accounts(core) => FrozenCore::Encoded(core.snapshot()),
             Self::Namespaces(core) => FrozenCore::Encoded(core.snapshot()),
-            Self::Locks(core) => FrozenCore::Locks(core.freeze()),
+            Self::Locks(core) => FrozenCore::Locks(Box::new(core.freeze())),
         })
     }
 

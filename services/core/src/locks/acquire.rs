@@ -146,7 +146,7 @@ impl Work<'_> {
         self.state.next_revision();
         self.ns.count_wait();
         self.add_wait_end(place, ends_at_ms);
-        self.ns.woken.insert(place);
+        self.ns.watchers.wake_one(place);
         self.notes.set_apart(wait);
         self.run();
         Ok(match self.notes.take_apart() {

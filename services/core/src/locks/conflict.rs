@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use super::hold::Hold;
 use super::namespace::Namespace;
 use super::owner::OwnerId;
+use super::queue::Place;
 use super::tree::{Left, NodeId, Spot};
 use super::waiting::Watch;
 use crate::{Mode, Reason};
@@ -106,11 +107,12 @@ impl Namespace {
             for mode in [Mode::Read, Mode::Write] {
                 let watch = Watch::Below(node, mode);
                 match self.tree.below(node).map_or(Left::Nobody, |below| below.excluding(mode)) {
-                    Left::Nobody => self.wake(watch),
+                    Left::Nobody => self.watchers.wake(watch),
                     Left::One(owner) => {
                         let places = self.owners.get(owner).places();
-                        let watching = places.filter(|place| self.watchers.contains(&(watch, *place)));
-                        self.woken.extend(watching);
+                        let watching = places.filter(|place| self.watchers.contains(watch, *place));
+                        let watching: Vec<Place> = watching.collect();
+                        watching.into_iter().for_each(|place| self.watchers.wake_one(place));
                     }
                     Left::Several => {}
                 }

@@ -1,21 +1,8 @@
 //! What namespaces shards say: which incarnations are open.
 
-use super::effects::Settled;
 use super::namespace::Namespace;
 use super::{LocksCore, NamespaceKey};
-use crate::{Answer, Incarnation, Limits, NamespaceMessage, NamespaceRef, Reason, SessionEnd};
-
-/// Namespaces that are gone, of which only the memory is left. To free it takes long when much was held, so whoever has
-/// another thread for it does it there. Not part of the state.
-#[derive(Clone, Debug, Default)]
-pub struct Purged(Vec<Namespace>);
-
-impl Purged {
-    /// Whether there is nothing to free.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
+use crate::{Answer, Incarnation, Limits, NamespaceMessage, NamespaceRef};
 
 impl LocksCore {
     pub(super) fn deliver(&mut self, source: &str, number: u64, message: &NamespaceMessage) -> Answer {
@@ -57,43 +44,7 @@ impl LocksCore {
         self.names.insert((opened.account, opened.name.clone()), opened.incarnation);
     }
 
-    /// Ends everything in that incarnation; in any other there is nothing to end.
-    fn purge(&mut self, purged: &NamespaceRef) {
-        if self.open_incarnation(purged) != Some(purged.incarnation) {
-            return;
-        }
-        self.names.remove(&(purged.account, purged.name.clone()));
-        let slot = self.slots.remove(&NamespaceKey::of(purged)).expect("every open incarnation has its locks");
-        self.settle();
-        let namespace = self.namespaces.remove(slot);
-        self.settle_purge(&namespace);
-        self.keep_usage(purged.account, &namespace);
-        for (place, waiting) in &namespace.waits {
-            let settled = Settled {
-                wait: place.wait(),
-                attempt: waiting.attempts.highest(),
-                owner: namespace.owners.name(waiting.owner).to_owner(),
-                request_id: waiting.request_id.clone(),
-                claims: waiting.claims.clone(),
-                outcome: Err(Reason::Ended),
-            };
-            self.notes.settled(&namespace.id, settled);
-        }
-        for (session_id, session) in &namespace.sessions {
-            self.sessions.remove(&session.facts.number);
-            self.notes.ended(&namespace.id, session_id, session.facts.number, SessionEnd::NamespaceDeleted);
-        }
-        namespace.sweeps.iter().for_each(|(began, sweep)| self.finished.push(*began, sweep.done()));
-        if let Some(first) = namespace.first_due {
-            self.due.remove(&first);
-        }
-        self.busy.remove(&NamespaceKey::of(purged));
-        self.state.raise_revision(namespace.holds);
-        self.notes.closed(&namespace.id);
-        self.purged.0.push(namespace);
-    }
-
-    fn open_incarnation(&self, namespace: &NamespaceRef) -> Option<Incarnation> {
+    pub(super) fn open_incarnation(&self, namespace: &NamespaceRef) -> Option<Incarnation> {
         self.names.get(&(namespace.account, namespace.name.clone())).copied()
     }
 }

@@ -1,10 +1,11 @@
 //! What others have to be told of an entry, gathered as it happens and written out only for whoever asks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::acquire::refused;
 use super::namespace::Namespace;
+use super::purge::Closed;
 use super::shown::bare;
 use super::{LocksCore, NamespaceKey};
 use crate::{
@@ -15,7 +16,7 @@ use crate::{
 /// What happened since it was last taken.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Notes {
-    notes: Vec<Note>,
+    notes: VecDeque<Note>,
     /// The wait of whoever asks just now, who hears of its outcome in the reply.
     apart: Option<WaitId>,
     outcome_apart: Option<Result<FencingToken, Reason>>,
@@ -49,9 +50,13 @@ enum Note {
         session_id: Arc<str>,
         reason: SessionEnd,
     },
-    Closed {
-        namespace: Arc<NamespaceRef>,
-    },
+    Closed(Closed),
+}
+
+/// What is told of a namespace that is gone.
+pub(super) enum Telling {
+    Settled(Arc<NamespaceRef>, Settled),
+    Ended(Arc<NamespaceRef>, Arc<str>, SessionNumber, SessionEnd),
 }
 
 /// A wait that is over.
@@ -77,7 +82,7 @@ impl Notes {
             self.outcome_apart = Some(settled.outcome);
             return;
         }
-        self.notes.push(Note::Settled { namespace: Arc::clone(namespace), settled: Box::new(settled) });
+        self.notes.push_back(Note::Settled { namespace: Arc::clone(namespace), settled: Box::new(settled) });
     }
 
     /// From now on the outcome of that wait is not noted but kept for [`Self::take_apart`].
@@ -100,7 +105,7 @@ impl Notes {
         reason: RevokedReason,
     ) {
         let (namespace, session_id) = (Arc::clone(namespace), Arc::clone(session_id));
-        self.notes.push(Note::Revoked { namespace, session_id, path, token, reason });
+        self.notes.push_back(Note::Revoked { namespace, session_id, path, token, reason });
     }
 
     pub(super) fn opened(
@@ -110,7 +115,7 @@ impl Notes {
         (number, epoch, ttl_ms): (SessionNumber, u64, u64),
     ) {
         let (namespace, session_id) = (Arc::clone(namespace), Arc::clone(session_id));
-        self.notes.push(Note::Opened { namespace, number, session_id, epoch, ttl_ms });
+        self.notes.push_back(Note::Opened { namespace, number, session_id, epoch, ttl_ms });
     }
 
     pub(super) fn ended(
@@ -121,29 +126,70 @@ impl Notes {
         reason: SessionEnd,
     ) {
         let (namespace, session_id) = (Arc::clone(namespace), Arc::clone(session_id));
-        self.notes.push(Note::Ended { namespace, number, session_id, reason });
+        self.notes.push_back(Note::Ended { namespace, number, session_id, reason });
     }
 
     /// The namespace is gone, and with it whoever could read its events.
-    pub(super) fn closed(&mut self, namespace: &Arc<NamespaceRef>) {
-        self.events.remove(&NamespaceKey { account: namespace.account, incarnation: namespace.incarnation });
-        self.notes.push(Note::Closed { namespace: Arc::clone(namespace) });
+    pub(super) fn closed(&mut self, closed: Closed) {
+        self.events.remove(&NamespaceKey::of(&closed.id()));
+        self.notes.push_back(Note::Closed(closed));
+    }
+
+    /// Namespaces that are gone and of which not all is told.
+    pub(super) fn closed_ones(&self) -> impl Iterator<Item = &Closed> {
+        self.notes.iter().filter_map(|note| if let Note::Closed(closed) = note { Some(closed) } else { None })
     }
 }
 
 impl LocksCore {
     pub(crate) fn drop_effects(&mut self) {
-        self.notes = Notes::default();
+        for note in std::mem::take(&mut self.notes).notes {
+            if let Note::Closed(closed) = note {
+                self.closed.push(closed);
+            }
+        }
     }
 
-    /// What was done to others than those who asked, in order; events last.
-    pub(crate) fn take_effects(&mut self) -> Vec<Effect> {
-        let Notes { notes, events, .. } = std::mem::take(&mut self.notes);
-        let events = events.into_values().map(|(namespace, from_revision)| Effect::Events {
-            namespace: NamespaceRef::clone(&namespace),
-            from_revision,
-        });
-        notes.into_iter().map(|note| self.effect(note)).chain(events).collect()
+    /// What was done to others than those who asked, in order; events last. At most so many, besides those; when there is
+    /// more it is to be taken next.
+    pub(crate) fn take_effects(&mut self, at_most: usize) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        while effects.len() < at_most {
+            let Some(note) = self.notes.notes.pop_front() else { break };
+            effects.push(match note {
+                Note::Closed(closed) => self.tell_of_closed(closed),
+                note => self.effect(note),
+            });
+        }
+        if self.notes.notes.is_empty() {
+            let events = std::mem::take(&mut self.notes.events).into_values();
+            effects.extend(events.map(|(namespace, from_revision)| Effect::Events {
+                namespace: NamespaceRef::clone(&namespace),
+                from_revision,
+            }));
+        }
+        effects
+    }
+
+    pub(crate) fn has_effects(&self) -> bool {
+        !self.notes.notes.is_empty() || !self.notes.events.is_empty()
+    }
+
+    fn tell_of_closed(&mut self, mut closed: Closed) -> Effect {
+        let note = match closed.tell() {
+            None => {
+                let namespace = closed.id();
+                self.closed.push(closed);
+                return Effect::NamespaceClosed { namespace };
+            }
+            Some(Telling::Settled(namespace, settled)) => Note::Settled { namespace, settled: Box::new(settled) },
+            Some(Telling::Ended(namespace, session_id, number, reason)) => {
+                self.forget_closed(number);
+                Note::Ended { namespace, number, session_id, reason }
+            }
+        };
+        self.notes.notes.push_front(Note::Closed(closed));
+        self.effect(note)
     }
 
     fn effect(&self, note: Note) -> Effect {
@@ -170,7 +216,7 @@ impl LocksCore {
                 session_id: session_id.to_string(),
                 reason,
             },
-            Note::Closed { namespace } => Effect::NamespaceClosed { namespace: NamespaceRef::clone(&namespace) },
+            Note::Closed(closed) => Effect::NamespaceClosed { namespace: closed.id() },
         }
     }
 

@@ -53,7 +53,8 @@ impl Ending {
 impl Work<'_> {
     /// Ends one hold, with a revision of its own. Whoever may move up is granted in the next run.
     pub(super) fn end_hold(&mut self, node: NodeId, owner: OwnerId, ending: Ending) {
-        self.ns.spend(1);
+        // The hold, its path, its owner and the event.
+        self.ns.spend(4);
         let revision = self.state.next_revision();
         let phase = self.ns.hold(node, owner).map(|hold| hold.phase);
         if let (Some(Phase::Held), Some(reason)) = (phase, ending.revoked()) {

@@ -135,7 +135,7 @@ impl Work<'_> {
 
     /// Whoever watches a hold that ended or got weaker has to be looked at.
     pub(super) fn wake_blocked_by(&mut self, node: NodeId, owner: OwnerId) {
-        self.ns.wake(Watch::Hold(node, owner));
+        self.ns.watchers.wake(Watch::Hold(node, owner));
         self.ns.wake_above(node);
     }
 

@@ -24,6 +24,7 @@ impl Work<'_> {
             self.await_sweep(|there| target.as_ref() == Some(there));
             return Ok(Answer::Ignored);
         }
+        self.ns.spend(2 * info.held.len());
         let session = &self.ns.sessions[info.session_id.as_str()];
         let (number, things) = (session.facts.number, session.holds.saturating_add(session.waiting));
         let lost = self.believed_and_lost(number, info);

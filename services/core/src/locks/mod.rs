@@ -34,6 +34,7 @@ mod namespace;
 mod owner;
 mod pass;
 mod phase;
+mod purge;
 mod queries;
 mod queue;
 mod quota;
@@ -60,6 +61,7 @@ mod usage;
 mod verify;
 mod view;
 mod waiting;
+mod watchers;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,15 +76,19 @@ use due::FirstDue;
 use effects::Notes;
 use jobs::Busy;
 use namespace::Namespace;
+use purge::Closed;
 use slab::Slab;
 use sweep::Finished;
 use work::{Budget, Work};
 
-pub use deliver::Purged;
+pub use purge::Purged;
 pub(crate) use queries::ExaminedEvents;
 pub use room::Charge;
 pub(crate) use snapshot::FrozenLocks;
 pub use verify::Footprint;
+
+/// Units that every command costs, whatever it does.
+const A_COMMAND: usize = 8;
 
 /// The state of a locks shard.
 #[derive(Clone, Debug)]
@@ -121,7 +127,9 @@ pub struct LocksCore {
     notes: Notes,
     /// Whether somebody is to see the answer to the command at hand. Not part of the state.
     shows: bool,
-    /// What the present entry purged, until somebody takes it or the next one comes. Not part of the state.
+    /// Namespaces that are gone and of which the indexes have something. Not part of the state.
+    closed: Vec<Closed>,
+    /// Those of which nothing has anything, until somebody takes them or the next entry comes. Not part of the state.
     purged: Purged,
 }
 
@@ -169,6 +177,7 @@ impl LocksCore {
             rules: Rules::LOWEST,
             notes: Notes::default(),
             shows: true,
+            closed: Vec::new(),
             purged: Purged::default(),
         }
     }
@@ -176,7 +185,8 @@ impl LocksCore {
     /// Goes on with what was begun, and ends what is due at the clock of the entry, one slice of each. What the entry
     /// before it left to tell is dropped.
     pub(crate) fn begin_entry(&mut self, context: &Context) {
-        self.notes = Notes::default();
+        self.drop_effects();
+        self.tidy(usize::MAX);
         self.purged = Purged::default();
         self.keep_within_bounds();
         self.rules = context.rules;
@@ -254,10 +264,6 @@ impl LocksCore {
         Ok(Answer::InOrder(answers))
     }
 
-    pub(crate) fn take_purged(&mut self) -> Purged {
-        std::mem::take(&mut self.purged)
-    }
-
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
         if self.has_jobs() { Some(self.state.clock_ms) } else { self.due.first().map(|first| first.at_ms) }
     }
@@ -282,7 +288,9 @@ impl LocksCore {
 
     /// The open namespace that a command is about, with all that it takes to change it.
     fn work(&mut self, wanted: &NamespaceRef, context: &Context) -> Result<Work<'_>, Refusal> {
-        Ok(self.work_in(self.slot(wanted)?, context))
+        let work = self.work_in(self.slot(wanted)?, context);
+        work.ns.spend(A_COMMAND);
+        Ok(work)
     }
 
     fn work_in(&mut self, slot: u32, context: &Context) -> Work<'_> {

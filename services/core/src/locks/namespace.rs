@@ -18,6 +18,7 @@ use super::sweep::Sweep;
 use super::tree::{NodeId, Tree};
 use super::units::Units;
 use super::waiting::{Kind, Waiting, Watch, kind_of};
+use super::watchers::Watchers;
 use crate::{Bounds, Claim, Limits, NamespaceRef, Owner, Revision, SessionNumber, UsageTotals};
 
 /// One incarnation of a namespace, from its open to its purge.
@@ -35,11 +36,10 @@ pub(super) struct Namespace {
     pub(super) waits: BTreeMap<Place, Arc<Waiting>>,
     /// How many claims the waiting requests have together.
     pub(super) claims_waiting: u64,
-    /// Who watches what.
-    pub(super) watchers: BTreeSet<(Watch, Place)>,
-    /// Requests that have to be looked at; empty between commands, unless there were more grants than a slice has.
-    pub(super) woken: BTreeSet<Place>,
-    /// Some who could be granted are left for the next entry, before anybody who comes later: `woken` is not empty.
+    /// Who watches what, and who has to be looked at: nobody between commands, unless there were more grants than a
+    /// slice has.
+    pub(super) watchers: Watchers,
+    /// Some who could be granted are left for the next entry, before anybody who comes later.
     pub(super) behind: bool,
     /// What ends by itself.
     pub(super) due: Due,
@@ -90,8 +90,7 @@ impl Namespace {
             holds: 0,
             waits: BTreeMap::new(),
             claims_waiting: 0,
-            watchers: BTreeSet::new(),
-            woken: BTreeSet::new(),
+            watchers: Watchers::default(),
             behind: false,
             due: Due::default(),
             first_due: None,
@@ -277,7 +276,7 @@ impl Namespace {
         }
         self.claims_waiting += waiting.claims.len() as u64;
         self.counted.waiting += waiting.charge();
-        self.watchers.insert((waiting.watch, place));
+        self.watchers.insert(waiting.watch, place);
         self.waits.insert(place, Arc::new(waiting));
     }
 
@@ -290,8 +289,7 @@ impl Namespace {
     /// Takes a request out of the queue. The owner stays until it is forgotten.
     pub(super) fn remove_waiting(&mut self, place: Place) -> Waiting {
         let waiting = self.waits.remove(&place).expect("places are kept only while somebody waits there");
-        self.watchers.remove(&(waiting.watch, place));
-        self.woken.remove(&place);
+        self.watchers.remove(waiting.watch, place);
         self.touch(waiting.owner);
         self.is_stale |= self.closure.turns_at(&waiting.kind, place);
         self.forget_kind(&waiting.kind, place);
@@ -351,16 +349,8 @@ impl Namespace {
 
     pub(super) fn set_watch(&mut self, place: Place, watch: Watch) {
         let before = std::mem::replace(&mut self.waiting_mut(place).watch, watch);
-        self.watchers.remove(&(before, place));
-        self.watchers.insert((watch, place));
-    }
-
-    /// Whoever watches that has to be looked at.
-    pub(super) fn wake(&mut self, watch: Watch) {
-        let watching = self.watchers.range((watch, Place::FIRST)..=(watch, Place::LAST));
-        let before = self.woken.len();
-        self.woken.extend(watching.map(|(_, place)| *place));
-        self.spend(self.woken.len() - before);
+        self.watchers.remove(before, place);
+        self.watchers.insert(watch, place);
     }
 
     /// The waiting request that a repeat is about.

@@ -105,16 +105,16 @@ impl LocksCore {
 
     /// All sessions, for a leader that begins to keep them alive.
     pub(crate) fn session_leases(&self) -> impl Iterator<Item = SessionLease> {
-        self.sessions.iter().map(|(number, (slot, session_id))| {
-            let namespace = self.namespaces.get(*slot);
-            let session = &namespace.sessions[session_id];
-            SessionLease {
+        self.sessions.iter().filter_map(|(number, (slot, session_id))| {
+            let namespace = self.namespaces.find(*slot)?;
+            let session = namespace.sessions.get(session_id).filter(|session| session.facts.number == *number)?;
+            Some(SessionLease {
                 namespace: NamespaceRef::clone(&namespace.id),
                 session_id: session_id.to_string(),
                 number: *number,
                 epoch: session.facts.epoch,
                 ttl_ms: session.facts.ttl_ms,
-            }
+            })
         })
     }
 

@@ -113,7 +113,7 @@ impl Namespace {
             _ => false,
         });
         let moved: Vec<Place> = moved.collect();
-        self.woken.extend(moved);
+        moved.into_iter().for_each(|place| self.watchers.wake_one(place));
         true
     }
 

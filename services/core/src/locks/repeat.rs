@@ -57,7 +57,7 @@ impl Work<'_> {
         let mut not_granted = fitting(not_granted);
         if is_free {
             // The answer says where it stood; whoever waits for it hears of the grant.
-            self.ns.woken.insert(place);
+            self.ns.watchers.wake_one(place);
             self.run();
         }
         if waits {

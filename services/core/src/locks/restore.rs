@@ -395,11 +395,11 @@ impl Restoring {
             ensure(is_ahead, "a wait should have ended")?;
             match namespace.look_again(place) {
                 Some(watch) => namespace.set_watch(place, watch),
-                None => drop(namespace.woken.insert(place)),
+                None => namespace.watchers.wake_one(place),
             }
         }
         // That it is behind was written: whoever could be granted then may be unable to by now.
-        ensure(namespace.behind || namespace.woken.is_empty(), "somebody waits for nothing")?;
+        ensure(namespace.behind || namespace.watchers.first_woken().is_none(), "somebody waits for nothing")?;
         self.core.work_in(slot, &BEFORE).note_busy();
         self.core.settle();
         // Nobody worked here: events give way only where somebody does.

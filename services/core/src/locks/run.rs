@@ -23,11 +23,10 @@ impl Work<'_> {
         let (mut is_charged, mut is_fresh) = (true, false);
         loop {
             is_fresh |= self.ns.refresh();
-            let Some(place) = self.ns.woken.first().copied() else { break };
+            let Some(place) = self.ns.watchers.first_woken() else { break };
             self.ns.examined += 1;
             self.ns.spend(1);
             if let Some(watch) = self.ns.look_again(place) {
-                self.ns.woken.remove(&place);
                 self.ns.set_watch(place, watch);
                 continue;
             }
@@ -47,7 +46,7 @@ impl Work<'_> {
             (is_charged, is_fresh) = (false, false);
         }
         self.budget.grants -= may_grant - grants;
-        self.ns.behind = !self.ns.woken.is_empty();
+        self.ns.behind = self.ns.watchers.first_woken().is_some();
         self.note_busy();
     }
 
@@ -111,7 +110,7 @@ impl Work<'_> {
     fn leave_queue(&mut self, place: Place) -> Waiting {
         let waiting = self.ns.remove_waiting(place);
         self.drop_wait_end(place, waiting.ends_at_ms);
-        self.ns.wake(Watch::Wait(place));
+        self.ns.watchers.wake(Watch::Wait(place));
         waiting
     }
 }

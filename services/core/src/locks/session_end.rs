@@ -38,10 +38,12 @@ impl LocksCore {
         let (mut slots, mut order) = (BTreeSet::new(), Vec::new());
         for number in ids {
             let Some((slot, session_id)) = self.sessions.get(number).cloned() else { continue };
-            let mut work = self.work_in(slot, context);
-            if work.ns.sessions[&session_id].facts.epoch > seen {
+            let namespace = self.namespaces.find(slot);
+            let session = namespace.and_then(|namespace| namespace.sessions.get(&session_id));
+            if session.is_none_or(|session| session.facts.number != *number || session.facts.epoch > seen) {
                 continue;
             }
+            let mut work = self.work_in(slot, context);
             work.end_session(&session_id, SessionEnd::Expired);
             ended.push(*number);
             // Nobody moves up before all are gone, since those who wait may be among them.

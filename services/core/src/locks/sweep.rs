@@ -236,7 +236,7 @@ impl Work<'_> {
 
     fn session_numbered(&self, number: SessionNumber) -> Option<&Session> {
         let (_, session_id) = self.sessions.get(&number).filter(|(slot, _)| *slot == self.slot)?;
-        self.ns.sessions.get(session_id)
+        self.ns.sessions.get(session_id).filter(|session| session.facts.number == number)
     }
 
     /// Those that have what goes, when that is so little that it is found from them.

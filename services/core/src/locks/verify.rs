@@ -88,7 +88,7 @@ impl LocksCore {
         }
         assert_eq!(charged, self.charged, "what an account is charged with is known");
         assert_eq!(self.shown_ms, self.state.clock_ms);
-        let counted = (first_due, sessions, self.slots.len());
+        let counted = (first_due, sessions + self.leftovers(), self.slots.len());
         let kept = (self.due.len(), self.sessions.len(), self.namespaces.len());
         assert_eq!(counted, kept, "what is due first, sessions, namespaces");
     }
@@ -115,7 +115,7 @@ impl Namespace {
 
     fn verify(&self) {
         // Whoever was left may be unable to go on by now: its hold may have come to its end since.
-        assert!(self.behind || self.woken.is_empty(), "nobody is left to be looked at, or it is known");
+        assert!(self.behind || self.watchers.first_woken().is_none(), "nobody is left to be looked at, or it is known");
         let mut held: BTreeMap<OwnerId, Vec<NodeId>> = BTreeMap::new();
         let mut holds = 0;
         for (node, lock) in self.tree.iter() {
@@ -209,8 +209,8 @@ impl Namespace {
         let claims: usize = self.waits.values().map(|waiting| waiting.claims.len()).sum();
         assert_eq!(self.claims_waiting, claims as u64);
         for (place, waiting) in &self.waits {
-            assert!(self.watchers.contains(&(waiting.watch, *place)));
-            if self.woken.contains(place) {
+            assert!(self.watchers.contains(waiting.watch, *place));
+            if self.watchers.is_woken(waiting.watch, *place) {
                 continue;
             }
             assert!(self.look_again(*place).is_some(), "whoever can be granted was granted");

@@ -323,7 +323,13 @@ fn cost_once(make: Make, things: usize) -> Cost {
 
 fn table(rows: &[(&str, usize, Cost)]) -> String {
     let mut text = String::from(
-        "| command | things | units | ns a unit | entries | units of the longest entry | longest entry in µs |\n\
+        "# What commands cost\n\n\
+         Written by `make cost`. A *unit* is one visit of a path, a hold, an owner, a claim or an entry of a queue; reads \
+         count none. Each row is done in a state with so many things (holds, waits, readers, sessions; of those who wait \
+         and are waited for 40 things each, 200 at most), three times, of which the best counts. What takes more than a \
+         slice goes on in further entries. Times are of one machine, beside other work: read them as orders of \
+         magnitude.\n\n\
+         | command | things | units | ns a unit | entries | units of the longest entry | longest entry in µs |\n\
          |---|---|---|---|---|---|---|\n",
     );
     for (name, things, cost) in rows {

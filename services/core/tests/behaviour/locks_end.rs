@@ -1,9 +1,13 @@
 //! How holds end: release, expiry, transition, delete, purge.
 
 use holdfast_core::locks::Footprint;
-use holdfast_core::{Acquire, Answer, Limits, LockState, LockView, Mode, Phase, Query, Reason, Refusal, Revision};
+use holdfast_core::{
+    Acquire, Answer, Command, Limits, LockState, LockView, LocksCommand, Mode, OpenSession, Phase, Query, Reason,
+    Refusal, Revision, Wait,
+};
 
 use crate::support::{self, Shard, names, namespace, open, orders, purge, want};
+use crate::waiting::opening;
 
 fn assert_nothing_is_left(shard: &Shard) {
     support::assert_nothing_is_left(&shard.core);
@@ -230,12 +234,45 @@ fn the_memory_of_what_was_purged_is_left_to_be_freed_elsewhere() {
     assert!(shard.core.take_purged().is_empty());
     shard.apply(&purge(2, orders()));
     assert_nothing_is_left(&shard);
+    assert!(shard.core.take_purged().is_empty(), "nobody was told yet");
+    shard.core.drop_effects();
+    assert!(!shard.core.tidy(10), "there is nothing in the shard's indexes");
     assert!(!shard.core.take_purged().is_empty());
     assert!(shard.core.take_purged().is_empty(), "it is given once");
     shard.apply(&open(3, namespace("orders", 9), Limits::default()));
     shard.apply(&purge(4, namespace("orders", 9)));
     shard.pass(1);
     assert!(shard.core.take_purged().is_empty(), "what nobody takes goes with the next entry");
+}
+
+/// Others are let in between.
+#[test]
+fn whoever_was_in_what_is_purged_is_told_some_at_a_time() {
+    let mut shard = Shard::new();
+    shard.granted(want("p", Mode::Write));
+    for number in 0..3 {
+        shard.open_session(&format!("se_{number}"));
+        shard.enqueued(Acquire { wait: Wait::For(1_000), ..want(&format!("w{number}"), Mode::Write) });
+    }
+    shard.core.drop_effects();
+    shard.apply(&purge(2, orders()));
+    assert_nothing_is_left(&shard);
+    let told: Vec<usize> = (0..4).map(|_| shard.core.take_some_effects(2).len()).collect();
+    assert_eq!((told, shard.core.has_effects()), (vec![2, 2, 2, 1], false), "waits, sessions, and that it is gone");
+    shard.apply(&open(3, namespace("orders", 9), Limits::default()));
+    for number in 0..3 {
+        let request = OpenSession { namespace: namespace("orders", 9), ..opening(&format!("se_{number}"), false, 1) };
+        assert!(shard.run(LocksCommand::OpenSession(request)).is_ok());
+    }
+    shard.apply(&purge(4, namespace("orders", 9)));
+    shard.core.drop_effects();
+    assert!(shard.core.tidy(2), "one session is left in the index");
+    shard.core.verify();
+    let gone: Vec<u64> = (1..=shard.core.revision()).collect();
+    let seen = shard.core.revision();
+    let expired = shard.apply_now(&Command::Locks(LocksCommand::ExpireSessions { ids: gone, seen }));
+    assert_eq!(expired.outcome, Ok(Answer::SessionsExpired { ended: vec![] }), "what is left finds nothing");
+    assert!(!shard.core.tidy(2));
 }
 
 #[test]

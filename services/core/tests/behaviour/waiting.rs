@@ -45,6 +45,19 @@ pub(crate) fn session_waits(session_id: &str, name: &str, claims: &[Claim]) -> A
     }
 }
 
+/// The command that opens or resumes a session for ten seconds; `call` names it.
+pub(crate) fn opening(id: &str, resume: bool, call: u64) -> OpenSession {
+    OpenSession {
+        namespace: orders(),
+        session_id: id.to_owned(),
+        resume,
+        request_id: request_id(call),
+        process_id: format!("host of {id}"),
+        ttl_ms: 10_000,
+        metadata: metadata(&[]),
+    }
+}
+
 /// That a caller of `request` went away.
 pub(crate) fn gone(request: &Acquire) -> LocksCommand {
     LocksCommand::Cancel(Cancel {
@@ -104,17 +117,9 @@ impl Shard {
         self.open_session_as(session_id, false, 1).expect("it is new")
     }
 
-    /// Opens or resumes a session; `opening` names the call.
-    pub(crate) fn open_session_as(&mut self, id: &str, resume: bool, opening: u64) -> Result<SessionView, Refusal> {
-        let open = OpenSession {
-            namespace: orders(),
-            session_id: id.to_owned(),
-            resume,
-            request_id: request_id(opening),
-            process_id: format!("host of {id}"),
-            ttl_ms: 10_000,
-            metadata: metadata(&[]),
-        };
+    /// Opens or resumes a session; `call` names it.
+    pub(crate) fn open_session_as(&mut self, id: &str, resume: bool, call: u64) -> Result<SessionView, Refusal> {
+        let open = opening(id, resume, call);
         match self.run(LocksCommand::OpenSession(open))? {
             Answer::SessionOpened { session, .. } => Ok(session),
             other => panic!("not an answer to an open: {other:?}"),

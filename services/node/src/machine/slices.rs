@@ -21,6 +21,9 @@ use crate::{failure, planted};
 
 /// Commands in a slice.
 pub(super) const SLICE_COMMANDS: usize = 128;
+/// Things that the leader's table is told in a slice, and that are taken out of indexes: more than the commands of one do,
+/// but for the end of a namespace.
+const SLICE_EFFECTS: usize = 1_024;
 /// No further command is begun in a slice that has taken so long.
 const SLICE: Duration = Duration::from_millis(1);
 
@@ -36,12 +39,15 @@ pub(super) struct Entry<'a> {
     has_advanced: bool,
     /// The one at hand.
     step: Step,
+    /// Whether all is carried out and told.
+    is_done: bool,
 }
 
 impl<'a> Entry<'a> {
     pub(super) fn new(stamp: Stamp, commands: &'a [Bytes], read: Vec<Command>, encodes: bool) -> Self {
         let replies = Vec::with_capacity(read.len());
-        Self { stamp, commands, read: read.into_iter(), encodes, replies, has_advanced: false, step: Step::Due }
+        let read = read.into_iter();
+        Self { stamp, commands, read, encodes, replies, has_advanced: false, step: Step::Due, is_done: false }
     }
 }
 
@@ -64,7 +70,7 @@ impl ShardMachine {
                     *current = signals;
                     changed
                 });
-                if entry.read.len() == 0 {
+                if entry.is_done {
                     return Ok(Applied::Done(entry.replies));
                 }
                 Ok(Applied::Part(Box::new(move || self.go_on(entry))))
@@ -80,13 +86,15 @@ impl ShardMachine {
     fn do_slice(&self, core: &mut ShardCore, mut table: Option<&mut Table>, entry: &mut Entry<'_>, began: Instant) {
         let Stamp { rules, now_ms, wall_ms } = entry.stamp;
         let context = Context { now_ms, wall_ms, rules: Rules(rules) };
+        // What comes next is carried out once all is told of what came before.
+        let commands = if core.has_effects() { 0 } else { SLICE_COMMANDS };
         let mut has_done_some = false;
         if !entry.has_advanced {
             panics_at("apply");
             core.advance(&context);
             (entry.has_advanced, has_done_some) = (true, true);
         }
-        for _ in 0..SLICE_COMMANDS {
+        for _ in 0..commands {
             if has_done_some && entry.read.len() > 0 && began.elapsed() >= SLICE {
                 break;
             }
@@ -97,14 +105,15 @@ impl ShardMachine {
             has_done_some = true;
         }
         match &mut table {
-            // Under the same lock, so that the table is never behind the state.
+            // Under the same lock, so that the table is never behind the state by more than it is told next.
             Some(table) => {
                 let clock_ms = core.clock_ms();
-                core.take_effects().into_iter().for_each(|effect| table.tell(effect, clock_ms));
+                core.take_some_effects(SLICE_EFFECTS).into_iter().for_each(|effect| table.tell(effect, clock_ms));
             }
             None => core.drop_effects(),
         }
-        if let Some(observer) = self.observer.as_ref().filter(|_| entry.read.len() == 0) {
+        entry.is_done = entry.read.len() == 0 && !core.has_effects() && !core.tidy(SLICE_EFFECTS);
+        if let Some(observer) = self.observer.as_ref().filter(|_| entry.is_done) {
             observer.applied(&self.shard, entry.stamp, entry.commands, &entry.replies, core);
         }
         if table.is_some_and(Table::wakes_duties) {

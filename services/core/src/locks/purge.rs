@@ -1,0 +1,113 @@
+//! The end of a namespace: one step, however much is in it.
+//!
+//! From then on nobody finds it. Whoever waits there or has a session is told afterwards, some at a time; what is left of
+//! it in the shard's indexes finds nothing, and goes some at a time too.
+
+use std::sync::Arc;
+
+use super::effects::{Settled, Telling};
+use super::namespace::Namespace;
+use super::{LocksCore, NamespaceKey};
+use crate::{NamespaceRef, Reason, SessionEnd, SessionNumber};
+
+/// Namespaces that are gone, of which only the memory is left. To free it takes long when much was held, so whoever has
+/// another thread for it does it there. Not part of the state.
+#[derive(Clone, Debug, Default)]
+pub struct Purged(Vec<Closed>);
+
+impl Purged {
+    /// Whether there is nothing to free.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// A namespace that is gone, until all who were in it are told and the shard's indexes have nothing of it.
+#[derive(Clone, Debug)]
+pub(super) struct Closed(Box<Namespace>);
+
+impl Closed {
+    /// What is next to be told of it; nothing once all is.
+    pub(super) fn tell(&mut self) -> Option<Telling> {
+        let id = Arc::clone(&self.0.id);
+        if let Some((place, waiting)) = self.0.waits.pop_first() {
+            let waiting = Arc::unwrap_or_clone(waiting);
+            let settled = Settled {
+                wait: place.wait(),
+                attempt: waiting.attempts.highest(),
+                owner: self.0.owners.name(waiting.owner).to_owner(),
+                request_id: waiting.request_id,
+                claims: waiting.claims,
+                outcome: Err(Reason::Ended),
+            };
+            return Some(Telling::Settled(id, settled));
+        }
+        let (session_id, number) = self.next_session()?;
+        Some(Telling::Ended(id, session_id, number, SessionEnd::NamespaceDeleted))
+    }
+
+    pub(super) fn id(&self) -> NamespaceRef {
+        NamespaceRef::clone(&self.0.id)
+    }
+
+    fn next_session(&mut self) -> Option<(Arc<str>, SessionNumber)> {
+        let (session_id, session) = self.0.sessions.pop_first()?;
+        Some((session_id, session.facts.number))
+    }
+}
+
+impl LocksCore {
+    /// Ends everything in that incarnation; in any other there is nothing to end.
+    pub(super) fn purge(&mut self, purged: &NamespaceRef) {
+        if self.open_incarnation(purged) != Some(purged.incarnation) {
+            return;
+        }
+        self.names.remove(&(purged.account, purged.name.clone()));
+        let slot = self.slots.remove(&NamespaceKey::of(purged)).expect("every open incarnation has its locks");
+        self.settle();
+        let namespace = self.namespaces.remove(slot);
+        self.settle_purge(&namespace);
+        self.keep_usage(purged.account, &namespace);
+        namespace.sweeps.iter().for_each(|(began, sweep)| self.finished.push(*began, sweep.done()));
+        if let Some(first) = namespace.first_due {
+            self.due.remove(&first);
+        }
+        self.busy.remove(&NamespaceKey::of(purged));
+        self.state.raise_revision(namespace.holds);
+        self.notes.closed(Closed(Box::new(namespace)));
+    }
+
+    /// A session of that namespace was told of its end.
+    pub(super) fn forget_closed(&mut self, number: SessionNumber) {
+        self.sessions.remove(&number);
+    }
+
+    /// Takes what is left of namespaces that are gone out of the shard's indexes, at most so many entries. Whether there is
+    /// more. What may be left finds nothing.
+    pub(crate) fn tidy(&mut self, at_most: usize) -> bool {
+        let mut left = at_most;
+        while let Some(closed) = self.closed.last_mut() {
+            let Some((_, number)) = closed.next_session() else {
+                self.purged.0.extend(self.closed.pop());
+                continue;
+            };
+            self.sessions.remove(&number);
+            left -= 1;
+            if left == 0 {
+                return !self.closed.is_empty();
+            }
+        }
+        false
+    }
+
+    /// All sessions that the shard's index has and no namespace does: those of namespaces that are gone.
+    pub(super) fn leftovers(&self) -> usize {
+        let all = self.closed.iter().chain(self.notes.closed_ones());
+        all.map(|closed| closed.0.sessions.len()).sum()
+    }
+
+    /// The memory of namespaces that are gone.
+    pub(crate) fn take_purged(&mut self) -> Purged {
+        std::mem::take(&mut self.purged)
+    }
+}
