@@ -74,7 +74,7 @@ async fn command(replica: &Replica, term: u64, bytes: Bytes, deadline: Instant) 
         Err(error) => refused(error),
     };
     match outcome {
-        Outcome::Reply(reply) if !left_out.is_empty() => Outcome::Reply(with_refused(reply.into(), left_out).into()),
+        Outcome::Reply(reply) if !left_out.is_empty() => Outcome::Reply(with_refused(reply, left_out)),
         outcome => outcome,
     }
 }

@@ -73,11 +73,6 @@ impl NodeMemory {
         }
         Ok(())
     }
-
-    /// Bytes of all accounts.
-    pub(crate) fn total(&self) -> u64 {
-        self.0.kept.lock().total
-    }
 }
 
 /// The part of one shard in it, which ends with the shard's state.
@@ -201,7 +196,7 @@ mod tests {
         shards[0].tell(&[charge(1, 0)]);
         assert_eq!(node.check(AccountId(1)), Ok(()));
         drop(shards);
-        assert_eq!(node.total(), 0, "what is gone is not kept");
+        assert_eq!(node.0.kept.lock().total, 0, "what is gone is not kept");
     }
 
     #[test]
