@@ -17,13 +17,13 @@ pub(crate) enum Admission {
 }
 
 /// Looks whether there is room for what a command makes.
-pub(crate) fn admit(machine: &ShardMachine, bytes: Bytes) -> Admission {
+pub(crate) fn admit(machine: &ShardMachine, term: u64, bytes: Bytes) -> Admission {
     if !machine.is_tight() {
         return Admission::All(bytes);
     }
     match codec::decode(&bytes) {
-        Ok(Command::Locks(LocksCommand::InOrder(commands))) => admit_some(machine, bytes, commands),
-        Ok(Command::Locks(command)) => match machine.check_room(&command) {
+        Ok(Command::Locks(LocksCommand::InOrder(commands))) => admit_some(machine, term, bytes, commands),
+        Ok(Command::Locks(command)) => match machine.check_room(term, &command) {
             Ok(()) => Admission::All(bytes),
             Err(refusal) => Admission::None(reply(machine, Err(refusal))),
         },
@@ -32,10 +32,10 @@ pub(crate) fn admit(machine: &ShardMachine, bytes: Bytes) -> Admission {
     }
 }
 
-fn admit_some(machine: &ShardMachine, bytes: Bytes, commands: Vec<LocksCommand>) -> Admission {
+fn admit_some(machine: &ShardMachine, term: u64, bytes: Bytes, commands: Vec<LocksCommand>) -> Admission {
     let (mut admitted, mut refused) = (Vec::with_capacity(commands.len()), Vec::new());
     for (place, command) in commands.into_iter().enumerate() {
-        match machine.check_room(&command) {
+        match machine.check_room(term, &command) {
             Ok(()) => admitted.push(command),
             Err(refusal) => refused.push((place, refusal)),
         }
@@ -78,6 +78,8 @@ mod tests {
     use super::*;
     use crate::memory::NodeMemory;
 
+    const TERM: u64 = 3;
+
     fn namespace() -> NamespaceRef {
         NamespaceRef { account: AccountId(7), name: "orders".into(), incarnation: Incarnation(1) }
     }
@@ -117,6 +119,7 @@ mod tests {
         let stamp = Stamp { rules: Rules::TWO.0, now_ms: 1, wall_ms: 1 };
         let commands = [encoded(open), encoded(acquire("held"))];
         assert!(machine.apply(stamp, &commands, Replies::Wanted).is_ok());
+        machine.lead(Some(TERM));
         machine
     }
 
@@ -124,15 +127,19 @@ mod tests {
     fn all_is_proposed_while_there_is_room() {
         let machine = machine(1 << 20);
         let command = encoded(acquire("new"));
-        assert!(matches!(admit(&machine, command.clone()), Admission::All(bytes) if bytes == command));
+        assert!(matches!(admit(&machine, TERM, command.clone()), Admission::All(bytes) if bytes == command));
     }
 
     #[test]
     fn what_is_new_is_refused_and_what_is_known_goes_on() {
         let machine = machine(1_000);
-        assert!(matches!(admit(&machine, encoded(acquire("held"))), Admission::All(_)));
-        assert!(matches!(admit(&machine, encoded(delete("held"))), Admission::All(_)));
-        let Admission::None(bytes) = admit(&machine, encoded(acquire("new"))) else { panic!("there is no room") };
+        assert!(matches!(admit(&machine, TERM, encoded(acquire("held"))), Admission::All(_)));
+        assert!(matches!(admit(&machine, TERM, encoded(delete("held"))), Admission::All(_)));
+        assert!(
+            matches!(admit(&machine, TERM - 1, encoded(acquire("new"))), Admission::All(_)),
+            "it does not lead then"
+        );
+        let Admission::None(bytes) = admit(&machine, TERM, encoded(acquire("new"))) else { panic!("there is no room") };
         let reply: Reply = codec::decode(&bytes).unwrap();
         assert!(matches!(reply.outcome, Err(Refusal::Full(_))), "{reply:?}");
     }
@@ -141,7 +148,7 @@ mod tests {
     fn of_a_list_what_is_left_is_proposed_and_each_answer_finds_its_place() {
         let machine = machine(1_000);
         let list = [acquire("new"), delete("a"), acquire("held"), acquire("newer"), delete("b"), acquire("newest")];
-        let admitted = admit(&machine, encoded(LocksCommand::InOrder(list.to_vec())));
+        let admitted = admit(&machine, TERM, encoded(LocksCommand::InOrder(list.to_vec())));
         let Admission::Some(bytes, left_out) = admitted else { panic!("half of it is new") };
         let left = LocksCommand::InOrder(vec![delete("a"), acquire("held"), delete("b")]);
         assert_eq!(codec::decode::<Command>(&bytes).unwrap(), Command::Locks(left));
@@ -157,7 +164,7 @@ mod tests {
     fn a_list_of_which_nothing_is_left_is_answered_at_once() {
         let machine = machine(1_000);
         let list = LocksCommand::InOrder(vec![acquire("new"), acquire("newer")]);
-        let Admission::None(bytes) = admit(&machine, encoded(list)) else { panic!("all of it is new") };
+        let Admission::None(bytes) = admit(&machine, TERM, encoded(list)) else { panic!("all of it is new") };
         let reply: Reply = codec::decode(&bytes).unwrap();
         assert!(matches!(reply.outcome, Ok(Answer::InOrder(outcomes)) if outcomes.len() == 2));
     }

@@ -64,7 +64,7 @@ async fn follow(replica: &Replica, bytes: &[u8], caller: &Caller, deadline: Inst
 }
 
 async fn command(replica: &Replica, term: u64, bytes: Bytes, deadline: Instant) -> Outcome {
-    let (bytes, left_out) = match admit(&replica.machine, bytes) {
+    let (bytes, left_out) = match admit(&replica.machine, term, bytes) {
         Admission::All(bytes) => (bytes, Vec::new()),
         Admission::Some(bytes, left_out) => (bytes, left_out),
         Admission::None(reply) => return Outcome::Reply(reply),

@@ -123,13 +123,15 @@ impl ShardMachine {
     /// Whether there is room for what a command makes.
     ///
     /// # Errors
-    /// When there is none, on this node or for the account. What is there already is never refused.
-    pub(crate) fn check_room(&self, command: &LocksCommand) -> Result<(), Refusal> {
+    /// When there is none, on this node or for the account. What is there already is never refused, and nothing is by a
+    /// replica that does not lead in that term.
+    pub(crate) fn check_room(&self, term: u64, command: &LocksCommand) -> Result<(), Refusal> {
         let Some(account) = command.grows().filter(|_| self.is_tight()) else { return Ok(()) };
         let refused = self.memory.check(account);
         let inner = self.inner.lock();
+        let leads = inner.table.as_ref().is_some_and(|table| table.term == term);
         match &inner.core {
-            Some(core) if inner.rules >= Rules::TWO && core.makes_something(command) => refused,
+            Some(core) if leads && inner.rules >= Rules::TWO && core.makes_something(command) => refused,
             _ => Ok(()),
         }
     }

@@ -43,7 +43,7 @@ impl Waiting<'_> {
     pub(crate) async fn acquire(&self, acquire: Acquire) -> Option<(Outcome, u64)> {
         let machine = &self.replica.machine;
         let command = LocksCommand::Acquire(acquire);
-        if let Err(refusal) = machine.check_room(&command) {
+        if let Err(refusal) = machine.check_room(self.term, &command) {
             return Some((Outcome::Reply(admission::reply(machine, Err(refusal))), 0));
         }
         let LocksCommand::Acquire(acquire) = command else { return None };

@@ -48,10 +48,13 @@ impl Work<'_> {
             allow_upgrade: request.allow_upgrade,
             token: request.fencing_token,
         };
-        if self.ns.is_in_the_way_of_a_sweep(request) {
+        // Extensions go on, and one of what is over is told so.
+        let is_new = request.fencing_token.is_none()
+            && (0..claims.len()).any(|index| self.ns.standing(&asked, index) != Standing::Extends);
+        if is_new && self.ns.is_in_the_way_of_a_sweep(request) {
             return Err(Refusal::Busy("what the owner has, or what is held there, is being released".into()));
         }
-        if self.ns.is_frozen() && (0..claims.len()).any(|index| self.ns.standing(&asked, index) != Standing::Extends) {
+        if is_new && self.ns.is_frozen() {
             return Err(Refusal::Busy("the namespace is being reset".into()));
         }
         let upgrades = self.ns.standing(&asked, 0) == Standing::Changes && claims[0].mode == Mode::Write;

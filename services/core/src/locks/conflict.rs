@@ -1,6 +1,7 @@
 //! Which holds stand in the way of a claim: those of other owners at the path, at its ancestors and under it, unless
 //! both sides read.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use super::hold::Hold;
@@ -103,21 +104,34 @@ impl Namespace {
     /// are left exclude all, or all but their only owner, or nobody.
     pub(super) fn wake_above(&mut self, node: NodeId) {
         let above: Vec<NodeId> = self.tree.upward(node).skip(1).collect();
+        // Going up there are ever more holders, so at most one is ever the only one.
+        let mut own: Option<BTreeMap<Watch, Vec<Place>>> = None;
         for node in above {
             for mode in [Mode::Read, Mode::Write] {
                 let watch = Watch::Below(node, mode);
                 match self.tree.below(node).map_or(Left::Nobody, |below| below.excluding(mode)) {
                     Left::Nobody => self.watchers.wake(watch),
-                    Left::One(owner) => {
-                        let places = self.owners.get(owner).places();
-                        let watching = places.filter(|place| self.watchers.contains(watch, *place));
-                        let watching: Vec<Place> = watching.collect();
-                        watching.into_iter().for_each(|place| self.watchers.wake_one(place));
+                    Left::One(owner) if self.watchers.is_watched(watch) => {
+                        let own = own.get_or_insert_with(|| self.watches_of(owner));
+                        let places = own.get(&watch).into_iter().flatten();
+                        places.for_each(|place| self.watchers.wake_one(*place));
                     }
-                    Left::Several => {}
+                    Left::One(_) | Left::Several => {}
                 }
             }
         }
+    }
+
+    /// The requests of an owner that wait, by what they watch under a path.
+    fn watches_of(&self, owner: OwnerId) -> BTreeMap<Watch, Vec<Place>> {
+        let mut watches: BTreeMap<Watch, Vec<Place>> = BTreeMap::new();
+        for place in self.owners.get(owner).places() {
+            let watch = self.waiting(place).watch;
+            if matches!(watch, Watch::Below(..)) {
+                watches.entry(watch).or_default().push(place);
+            }
+        }
+        watches
     }
 
     /// The first conflicting holds, as many as are shown.

@@ -41,6 +41,7 @@ impl LocksCore {
             return;
         }
         namespace.limits = limits.clone();
+        self.recharged.insert(opened.account);
         self.names.insert((opened.account, opened.name.clone()), opened.incarnation);
     }
 

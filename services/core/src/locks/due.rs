@@ -7,7 +7,7 @@ use super::hold::Hold;
 use super::owner::OwnerId;
 use super::queue::Place;
 use super::tree::NodeId;
-use crate::{AccountId, Context, FencingToken, Reason};
+use crate::{AccountId, Context, FencingToken, Mode, Reason};
 
 /// What ends by itself in a namespace.
 #[derive(Clone, Debug, Default)]
@@ -65,22 +65,28 @@ impl LocksCore {
     /// it lets in, as if the leader had been punctual. Within a namespace that is in order of time; where there is more
     /// than a slice, every account has its share of it.
     pub(super) fn end_what_is_due(&mut self, context: &Context) {
-        while self.budget.ends > 0 && self.budget.looks > 0 {
+        while self.budget.ends > 0 {
             let first = self.due.range(..=self.last_due()).filter(|first| !self.is_behind(first.slot));
             let mut first: BTreeSet<FirstDue> = first.take(self.budget.ends).copied().collect();
             let accounts: BTreeSet<AccountId> = first.iter().map(|first| self.account_in(first.slot)).collect();
-            let Some(share) = self.budget.ends.checked_div(accounts.len()) else { return };
-            let mut shares: BTreeMap<AccountId, usize> = accounts.into_iter().map(|account| (account, share)).collect();
-            while self.budget.looks > 0
-                && let Some(next) = first.pop_first()
-            {
-                let share = shares.get_mut(&self.account_in(next.slot)).filter(|share| **share > 0);
-                let Some(share) = share else { continue };
-                let ended = self.end_first_due(next, *share, context);
-                *share -= ended;
+            let Some(ends) = self.budget.ends.checked_div(accounts.len()) else { return };
+            let looks = self.budget.looks / accounts.len();
+            let mut shares: BTreeMap<AccountId, (usize, usize)> =
+                accounts.into_iter().map(|account| (account, (ends, looks))).collect();
+            while let Some(next) = first.pop_first() {
+                let share = shares.get_mut(&self.account_in(next.slot)).filter(|(ends, looks)| *ends > 0 && *looks > 0);
+                let Some((ends, looks)) = share else { continue };
+                self.budget.looks = *looks;
+                let ended = self.end_first_due(next, *ends, context);
+                *looks = self.budget.looks;
+                *ends -= ended;
                 self.budget.ends -= ended;
                 let namespace = self.namespaces.get(next.slot);
                 first.extend(namespace.first_due.filter(|next| *next <= self.last_due() && !namespace.behind));
+            }
+            self.budget.looks = shares.values().map(|(_, looks)| looks).sum();
+            if shares.values().any(|(_, looks)| *looks == 0) {
+                return;
             }
         }
     }
@@ -99,8 +105,8 @@ impl LocksCore {
         self.namespaces.get(slot).behind
     }
 
-    /// Ends a wait, or the present phases that began with one grant and end at one time, in order of path; how many. Each
-    /// may change who waits for whom, so that is charged.
+    /// Ends a wait, or the present phases that began with one grant and end at one time, in order of path; how many. The
+    /// end of what others wait for may change who waits for whom, so that is charged.
     fn end_first_due(&mut self, first: FirstDue, at_most: usize, context: &Context) -> usize {
         let mut work = self.work_in(first.slot, context);
         if first.is_wait {
@@ -115,13 +121,18 @@ impl LocksCore {
         let mut nodes: Vec<NodeId> = due.map(|deadline| deadline.node).collect();
         work.sort_by_path(&mut nodes);
         nodes.truncate(at_most);
+        let mut is_awaited = false;
         for node in &nodes {
             let hold = work.ns.tree.get(*node).holds.of_token(first.number);
-            let owner: OwnerId = hold.expect("a deadline belongs to a hold").owner;
+            let (owner, mode): (OwnerId, Mode) =
+                hold.map(|hold| (hold.owner, hold.mode)).expect("a deadline belongs to a hold");
+            is_awaited |= work.ns.is_awaited(*node, mode, owner);
             work.end_phase(*node, owner, first.at_ms);
         }
         work.run();
-        work.charge_search(false);
+        if is_awaited {
+            work.charge_search(false);
+        }
         nodes.len()
     }
 }

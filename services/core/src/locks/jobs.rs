@@ -178,6 +178,17 @@ impl Work<'_> {
         some
     }
 
+    /// The first waits of these owners that go, as many as are left of the slice.
+    pub(super) fn some_waits_of(&mut self, owners: &[OwnerId], goes: impl Fn(&Namespace, Place) -> bool) -> SomeWaits {
+        let ns = &*self.ns;
+        let owners = owners.iter().filter(|owner| ns.owners.contains(**owner));
+        let mut places: Vec<Place> = owners.flat_map(|owner| ns.owners.get(*owner).places()).collect();
+        places.sort_unstable();
+        let found: Vec<Place> = places.into_iter().filter(|place| goes(ns, *place)).take(self.budget.ends).collect();
+        self.budget.ends -= found.len();
+        SomeWaits { found, reached: None }
+    }
+
     /// The next holds that go, in order of path, as many as are left of the slice.
     pub(super) fn some_holds(
         &mut self,

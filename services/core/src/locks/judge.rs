@@ -97,6 +97,37 @@ impl Namespace {
         watch.or_else(|| self.yields(&asked, &mut waiters).map(|(_, place)| Watch::Wait(place)))
     }
 
+    /// Finds out anew what everybody watches.
+    pub(super) fn watch_anew(&mut self) {
+        self.watch_rightly(false);
+    }
+
+    /// The same of those only who watch nothing that keeps them waiting, if that `is_known`. Whoever is to be looked at is
+    /// looked at in its turn.
+    pub(super) fn watch_rightly(&mut self, is_known: bool) {
+        for place in self.waits.keys().copied().collect::<Vec<Place>>() {
+            let kept = self.waiting(place).watch;
+            if self.watchers.is_woken(kept, place) {
+                continue;
+            }
+            match self.look_again(place) {
+                Some(_) if is_known && self.is_watched_rightly(place, kept) => {}
+                Some(watch) => self.set_watch(place, watch),
+                None => self.watchers.wake_one(place),
+            }
+        }
+    }
+
+    /// Whether what a request watches keeps it waiting.
+    pub(super) fn is_watched_rightly(&self, place: Place, watch: Watch) -> bool {
+        match watch {
+            Watch::Unknown => false,
+            Watch::Hold(node, owner) => self.hold(node, owner).is_some(),
+            Watch::Wait(other) => self.stands_behind(place, other),
+            Watch::Below(node, mode) => self.held_below(node, self.waiting(place).owner, mode).is_some(),
+        }
+    }
+
     pub(super) fn asked_by(&self, place: Place) -> Asked<'_> {
         let waiting = self.waiting(place);
         Asked {

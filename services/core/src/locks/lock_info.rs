@@ -1,13 +1,13 @@
 //! Making what a session has what its client knows of.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::end::Ending;
 use super::hold::Hold;
 use super::namespace::Namespace;
 use super::owner::OwnerId;
 use super::queue::Place;
-use super::sessions::Session;
+use super::sessions::{Named, Session};
 use super::target::Target;
 use super::tree::NodeId;
 use super::work::Work;
@@ -42,17 +42,14 @@ impl Work<'_> {
 
     /// A hold that a pending request changed is said by the answer to that.
     fn believed_and_lost<'a>(&self, number: SessionNumber, info: &'a LockInfo) -> Vec<&'a BelievedHold> {
-        let pending: BTreeSet<&str> = info.pending.iter().map(String::as_str).collect();
-        let mut claimed: BTreeMap<NodeId, bool> = BTreeMap::new();
-        let mut is_claimed = |node| {
-            *claimed.entry(node).or_insert_with(|| {
-                let mut holds = self.ns.tree.get(node).holds.as_slice().iter();
-                let is_its = |owner| self.ns.owners.name(owner).session().is_some_and(|owner| owner.number == number);
-                holds.any(|hold| is_its(hold.owner) && self.is_pending(hold, &pending))
-            })
-        };
+        let requests = self.session_numbered(number).map(|session| &session.requests);
+        let granted = info.pending.iter().filter_map(|request_id| match requests?.get(request_id.as_str())? {
+            Named::Granted(granted) => Some(self.ns.granted.get(*granted)),
+            Named::Waiting(_) => None,
+        });
+        let claimed: BTreeSet<NodeId> = granted.flat_map(|granted| granted.live.keys().copied()).collect();
         let lost = info.held.iter().filter(|hold| !self.ns.has(number, hold));
-        lost.filter(|hold| !self.ns.tree.find(&hold.path).is_some_and(&mut is_claimed)).collect()
+        lost.filter(|hold| !self.ns.tree.find(&hold.path).is_some_and(|node| claimed.contains(&node))).collect()
     }
 
     /// Nothing when it is more than is left of the slice.

@@ -209,7 +209,13 @@ impl LocksCore {
             return;
         }
         for slot in self.slots.values() {
-            self.namespaces.get_mut(*slot).bounds = Arc::clone(&self.state.bounds);
+            let namespace = self.namespaces.get_mut(*slot);
+            let looked_freely = !namespace.bounds.limits_looks();
+            namespace.bounds = Arc::clone(&self.state.bounds);
+            // What each watches decides nothing as long as looks are free, so replicas may differ in it.
+            if looked_freely && namespace.bounds.limits_looks() {
+                namespace.watch_anew();
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use super::owner::{OwnerId, OwnerKey, OwnerName, SessionOwner};
 use super::queue::Place;
 use super::session_end::Ending;
 use super::sessions::{Granted, Named, Session, SessionFacts};
-use super::snapshot::{EndingItem, GrantedItem, HoldItem, Item, OwnerItem, SessionItem, WaitItem};
+use super::snapshot::{EndingItem, GrantedItem, HoldItem, Item, OwnerItem, SessionItem, WaitItem, WatchItem};
 use super::sweep::MAX_SWEEPS;
 use super::tree::NodeId;
 use super::waiting::{Waiting, Watch, kind_of};
@@ -51,6 +51,7 @@ impl LocksCore {
             lock: None,
             seed,
             counted_on: None,
+            watching: None,
             turns: None,
             last_metadata: KeptMetadata::default(),
         };
@@ -80,6 +81,8 @@ struct Restoring {
     seed: Option<u64>,
     /// What further attempts are of, if they come next.
     counted_on: Option<CountedOn>,
+    /// The wait that comes before what it watches.
+    watching: Option<Place>,
     turns: Option<Turns>,
     /// That of the hold before.
     last_metadata: KeptMetadata,
@@ -95,9 +98,10 @@ enum CountedOn {
 
 impl Restoring {
     fn take(&mut self, item: Item<String>) -> Restored {
-        if !matches!(item, Item::Attempts { .. }) {
+        if !matches!(item, Item::Attempts { .. } | Item::Watch(_)) {
             self.counted_on = None;
         }
+        self.watching = self.watching.filter(|_| matches!(item, Item::Attempts { .. } | Item::Watch(_)));
         match item {
             Item::State(item) => {
                 self.core.state.restore(Application::Locks, item)?;
@@ -150,8 +154,15 @@ impl Restoring {
                 ensure(is_new && namespace.sweeps.len() <= MAX_SWEEPS, "something began twice, or too much at once")
             }
             Item::Old(began, processes) => self.old(began, &processes),
-            Item::Behind => {
-                self.namespace()?.behind = true;
+            Item::Watch(item) => self.watch(item),
+            Item::Behind(woken) => {
+                let namespace = self.namespace()?;
+                namespace.behind = true;
+                for (wait, upgrade) in woken {
+                    let place = Place::of(WaitId(wait), upgrade);
+                    ensure(namespace.waits.contains_key(&place), "somebody is to be looked at who does not wait")?;
+                    namespace.watchers.wake_one(place);
+                }
                 Ok(())
             }
             Item::Wait(wait) => self.wait(wait),
@@ -320,6 +331,24 @@ impl Restoring {
         let slot = self.slot.ok_or(DecodeError::Snapshot("a request has no namespace"))?;
         self.core.work_in(slot, &BEFORE).add_wait_end(place, item.ends_at_ms);
         self.counted_on = Some(CountedOn::Wait(place));
+        self.watching = Some(place);
+        Ok(())
+    }
+
+    /// Whether it is in the way is seen when all is there.
+    fn watch(&mut self, item: WatchItem) -> Restored {
+        let place = self.watching.take().ok_or(DecodeError::Snapshot("nobody watches that"))?;
+        let namespace = self.namespace()?;
+        let node_of = |claim: u32| namespace.waiting(place).nodes.get(claim as usize).copied();
+        let watch = match item {
+            WatchItem::Hold { claim, above, token } => {
+                let node = node_of(claim).and_then(|node| namespace.tree.upward(node).nth(above as usize));
+                node.and_then(|node| Some(Watch::Hold(node, namespace.tree.get(node).holds.of_token(token)?.owner)))
+            }
+            WatchItem::Below { claim, mode } => node_of(claim).map(|node| Watch::Below(node, mode)),
+            WatchItem::Wait(wait, upgrade) => Some(Watch::Wait(Place::of(WaitId(wait), upgrade))),
+        };
+        namespace.set_watch(place, watch.ok_or(DecodeError::Snapshot("what is watched is not there"))?);
         Ok(())
     }
 
@@ -388,18 +417,18 @@ impl Restoring {
         }
         namespace.note_all_tangled();
         namespace.refresh();
-        let places: Vec<Place> = namespace.waits.keys().copied().collect();
-        for place in places {
+        for place in namespace.waits.keys().copied().collect::<Vec<Place>>() {
             let ending = namespace.ending_of(namespace.waiting(place).owner);
             let is_ahead = ending.is_none_or(|ending| ending.after_wait < Some(place));
             ensure(is_ahead, "a wait should have ended")?;
-            match namespace.look_again(place) {
-                Some(watch) => namespace.set_watch(place, watch),
-                None => namespace.watchers.wake_one(place),
-            }
         }
-        // That it is behind was written: whoever could be granted then may be unable to by now.
-        ensure(namespace.behind || namespace.watchers.first_woken().is_none(), "somebody waits for nothing")?;
+        namespace.watch_rightly(true);
+        namespace.behind |= namespace.watchers.first_woken().is_some();
+        for number in namespace.sweeps.keys().copied().collect::<Vec<Revision>>() {
+            let Some(mut sweep) = namespace.sweeps.remove(&number) else { continue };
+            sweep.find_node(namespace);
+            namespace.sweeps.insert(number, sweep);
+        }
         self.core.work_in(slot, &BEFORE).note_busy();
         self.core.settle();
         // Nobody worked here: events give way only where somebody does.

@@ -7,12 +7,16 @@ use super::waiting::{Waiting, Watch};
 use super::work::Work;
 use crate::Reason;
 
+/// What it costs to look whether a request can be granted, for each of its claims.
+const A_LOOK: usize = 8;
+
 impl Work<'_> {
     /// Grants whoever can be granted, always the first in the queue, until nobody can, or until the slice is used up. Who
     /// is left is granted by the next entry in the same order, and until then nobody else who waits is.
     ///
     /// Every waiting request watches one thing that keeps it waiting, so only those whose thing went are looked at:
-    /// that is the next in the queue, not all of it.
+    /// that is the next in the queue, not all of it. Where many watched the same, and have to wait for something else now,
+    /// it goes on in the next entry too.
     ///
     /// Each grant may change who waits for whom. Finding that out is part of the slice, so with many who are tangled there
     /// are fewer grants in one. It is charged when another grant follows, and always as if it were found out anew: whether
@@ -20,10 +24,15 @@ impl Work<'_> {
     pub(super) fn run(&mut self) {
         let mut grants = if self.ns.behind || self.ns.is_frozen() { 0 } else { self.budget.grants };
         let may_grant = grants;
-        let (mut is_charged, mut is_fresh) = (true, false);
+        let (mut is_charged, mut is_fresh, mut has_looked) = (true, false, false);
         loop {
             is_fresh |= self.ns.refresh();
             let Some(place) = self.ns.watchers.first_woken() else { break };
+            if has_looked && self.budget.looks == 0 {
+                break;
+            }
+            has_looked = true;
+            self.budget.looks = self.budget.looks.saturating_sub(A_LOOK * self.ns.waiting(place).claims.len());
             self.ns.examined += 1;
             self.ns.spend(1);
             if let Some(watch) = self.ns.look_again(place) {

@@ -112,7 +112,14 @@ impl Work<'_> {
         let Some(ending) = self.ns.ending.get(&number) else { return };
         let is_its = move |ns: &Namespace, owner| ns.owners.name(owner).session().is_some_and(|it| it.number == number);
         if ending.session.waiting > 0 {
-            let waits = self.some_waits(ending.after_wait, None, |ns, place| is_its(ns, ns.waiting(place).owner));
+            let few = self.ns.bounds.ends_in_slice.saturating_mul(2) as u64;
+            let owners =
+                (ending.session.waiting <= few).then(|| ending.session.owners.iter().copied().collect::<Vec<_>>());
+            let goes = |ns: &Namespace, place| is_its(ns, ns.waiting(place).owner);
+            let waits = match owners {
+                Some(owners) => self.some_waits_of(&owners, goes),
+                None => self.some_waits(ending.after_wait, None, goes),
+            };
             if let Some(ending) = self.ns.ending.get_mut(&number) {
                 ending.after_wait = waits.reached.or(ending.after_wait);
             }

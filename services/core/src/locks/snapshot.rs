@@ -22,7 +22,7 @@ use super::sessions::{Granted, SessionFacts};
 use super::slab::Slab;
 use super::sweep::Sweep;
 use super::tree::{Node, NodeId, Paths};
-use super::waiting::Waiting;
+use super::waiting::{Waiting, Watch};
 use crate::chunks::ChunkWriter;
 use crate::shard::Application;
 use crate::shard_state::{ShardState, StateItem};
@@ -34,6 +34,8 @@ use crate::{
 
 /// So many names are in one item.
 const OLD_IN_ITEM: usize = 256;
+/// The same of waits.
+const WOKEN_IN_ITEM: usize = 4_096;
 
 /// A piece of a snapshot; written from references, read as values. Variants are only ever added at the end.
 #[derive(Serialize, Deserialize)]
@@ -86,8 +88,22 @@ pub(super) enum Item<S> {
     Sweep(Revision, Box<Sweep>),
     /// Some processes that go with what was asked for at that revision, since they are old enough. From rules 2 on.
     Old(Revision, Vec<S>),
-    /// Whoever waits in the namespace before it is granted nothing before its next turn. From rules 2 on.
-    Behind,
+    /// Whoever waits in the namespace before it is granted nothing before its next turn. Then these are looked at, each a
+    /// wait and whether it is for another mode. From rules 2 on.
+    Behind(Vec<(u64, bool)>),
+    /// What the wait before it watches. From rules 2 on.
+    Watch(WatchItem),
+}
+
+/// What keeps a request waiting. Paths and owners are said by its claims, since their numbers differ between replicas.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(super) enum WatchItem {
+    /// The hold of that token, so many levels above the claim of that index.
+    Hold { claim: u32, above: u32, token: FencingToken },
+    /// What is held under the claim of that index.
+    Below { claim: u32, mode: Mode },
+    /// A request, and whether it is for another mode.
+    Wait(u64, bool),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -183,7 +199,10 @@ struct FrozenNamespace {
     waits: Vec<(Place, Arc<Waiting>)>,
     history: History,
     usage: UsageTotals,
-    behind: bool,
+    /// Whether it matters what is watched: looks are counted.
+    has_slices: bool,
+    /// Who is to be looked at, when somebody is.
+    behind: Option<Vec<Place>>,
 }
 
 #[derive(Debug)]
@@ -242,7 +261,8 @@ impl Namespace {
             waits: self.waits.iter().map(|(place, waiting)| (*place, Arc::clone(waiting))).collect(),
             history: self.history.clone(),
             usage: self.usage,
-            behind: self.behind,
+            has_slices: self.bounds.limits_looks(),
+            behind: self.behind.then(|| self.watchers.all_woken().into_iter().collect()),
         }
     }
 }
@@ -287,6 +307,9 @@ impl FrozenNamespace {
         for (place, waiting) in &self.waits {
             writer.push(&Item::Wait(self.wait_item(*place, waiting)));
             write_attempts(writer, &waiting.attempts, &[]);
+            if let Some(watch) = self.watch_item(waiting).filter(|_| self.has_slices) {
+                writer.push(&Item::Watch(watch));
+            }
         }
         for (revision, bytes) in self.history.iter() {
             writer.push(&Item::Event { revision, bytes: bytes.to_vec() });
@@ -294,8 +317,12 @@ impl FrozenNamespace {
         for (began, sweep) in &self.sweeps {
             self.write_old(writer, *began, sweep);
         }
-        if self.behind {
-            writer.push(&Item::Behind);
+        if let Some(woken) = &self.behind {
+            let woken: Vec<_> = woken.iter().map(|place| (place.wait().0, place.is_upgrade())).collect();
+            let pieces = woken.chunks(WOKEN_IN_ITEM).map(<[_]>::to_vec);
+            // Nobody may be left of them.
+            let none = woken.is_empty().then(Vec::new);
+            pieces.chain(none).for_each(|woken| writer.push(&Item::Behind(woken)));
         }
         // Last, since what comes before it is counted anew while it is restored.
         if self.usage != UsageTotals::default() {
@@ -328,6 +355,28 @@ impl FrozenNamespace {
 
     fn number_of(&self, granted: &Granted) -> u64 {
         self.owners.get(granted.owner.0).session().map_or(0, |session| session.number)
+    }
+
+    /// Nothing of what is gone: then the request is to be looked at.
+    fn watch_item(&self, waiting: &Waiting) -> Option<WatchItem> {
+        let mut nodes = waiting.nodes.iter().zip(0_u32..);
+        match waiting.watch {
+            Watch::Unknown => None,
+            Watch::Hold(node, owner) => {
+                let token = self.paths.find(node)?.holds.of(owner)?.token;
+                let above = |(claimed, claim): (&NodeId, u32)| {
+                    let above = self.paths.upward(*claimed).position(|above| above == node)?;
+                    Some((claim, u32::try_from(above).ok()?))
+                };
+                let (claim, above) = nodes.find_map(above)?;
+                Some(WatchItem::Hold { claim, above, token })
+            }
+            Watch::Below(node, mode) => {
+                let (_, claim) = nodes.find(|(claimed, _)| **claimed == node)?;
+                Some(WatchItem::Below { claim, mode })
+            }
+            Watch::Wait(place) => Some(WatchItem::Wait(place.wait().0, place.is_upgrade())),
+        }
     }
 
     fn owner_item(&self, owner: OwnerId) -> OwnerItem<&str> {

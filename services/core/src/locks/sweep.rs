@@ -22,6 +22,7 @@ use super::owner::{OwnerId, OwnerName};
 use super::queue::Place;
 use super::sessions::Session;
 use super::target::Target;
+use super::tree::NodeId;
 use super::work::Work;
 use crate::{JobState, Path, Reason, Refusal, Revision, SessionEnd, SessionNumber, WaitId};
 
@@ -48,6 +49,9 @@ pub(super) struct Sweep {
     pub(super) old: Bits,
     /// Whether all of these were found.
     has_old: bool,
+    /// Where the tree has the path. What is held there later is newer than this.
+    #[serde(skip)]
+    pub(super) node: Option<NodeId>,
 }
 
 impl Sweep {
@@ -62,7 +66,12 @@ impl Sweep {
             ended_waits: 0,
             old: Bits::default(),
             has_old: false,
+            node: None,
         }
+    }
+
+    pub(super) fn find_node(&mut self, ns: &Namespace) {
+        self.node = if let Target::Path(path) = &self.target { ns.tree.find(path) } else { None };
     }
 
     pub(super) fn is_old(&self, owner: OwnerId) -> bool {
@@ -113,17 +122,40 @@ impl Work<'_> {
     /// Begins to end what is more than a slice, unless that has begun already. The answer to the command
     /// has to wait for it.
     pub(super) fn begin_sweep(&mut self, target: Target) -> Result<(), Refusal> {
-        if self.await_sweep(|there| *there == target) {
+        if self.await_sweep(|there| *there == target)
+            && !self.awaits.is_some_and(|began| self.has_newer(&target, began))
+        {
             return Ok(());
         }
+        *self.awaits = None;
         if self.ns.sweeps.len() >= MAX_SWEEPS || (target.is_dead() && self.ns.is_frozen()) {
             return Err(Refusal::Busy("too much is being released here at once".into()));
         }
         let began = self.state.next_revision();
-        self.ns.sweeps.insert(began, Sweep::new(target, self.state.clock_ms));
+        let mut sweep = Sweep::new(target, self.state.clock_ms);
+        sweep.find_node(self.ns);
+        self.ns.sweeps.insert(began, sweep);
         *self.awaits = Some(began);
         self.note_busy();
         Ok(())
+    }
+
+    /// Whether something that goes with the target came after that one began.
+    fn has_newer(&self, target: &Target, began: Revision) -> bool {
+        match target {
+            Target::Path(path) => {
+                let node = self.ns.tree.find(path);
+                node.is_some_and(|node| self.ns.tree.get(node).holds.as_slice().iter().any(|hold| hold.token > began))
+            }
+            Target::Dead { .. } => {
+                let newer = self.sessions.range((Bound::Excluded(began), Bound::Unbounded));
+                newer.into_iter().any(|(number, (slot, session_id))| {
+                    *slot == self.slot && target.covers_session(session_id, *number)
+                })
+            }
+            // Nothing new comes of these meanwhile.
+            Target::Owner(..) | Target::Session(_) | Target::Unlisted { .. } => false,
+        }
     }
 
     /// Lets the answer wait for the last of what goes on that `is_it`. Whether there is one.
@@ -181,7 +213,11 @@ impl Work<'_> {
         if !self.may_wait(&sweep.target) {
             return;
         }
-        let waits = self.some_waits(sweep.place(), Some(began), |ns, place| ns.goes_as_wait(began, sweep, place));
+        let goes = |ns: &Namespace, place| ns.goes_as_wait(began, sweep, place);
+        let waits = match self.few_who_wait(&sweep.target) {
+            Some(owners) => self.some_waits_of(&owners, goes),
+            None => self.some_waits(sweep.place(), Some(began), goes),
+        };
         sweep.reached(waits.reached);
         for place in waits.found {
             sweep.ended_waits += u64::from(self.end_wait_if_there(place));
@@ -234,9 +270,22 @@ impl Work<'_> {
         }
     }
 
-    fn session_numbered(&self, number: SessionNumber) -> Option<&Session> {
+    pub(super) fn session_numbered(&self, number: SessionNumber) -> Option<&Session> {
         let (_, session_id) = self.sessions.get(&number).filter(|(slot, _)| *slot == self.slot)?;
         self.ns.sessions.get(session_id).filter(|session| session.facts.number == number)
+    }
+
+    /// Those whose requests go, when there are so few that they are found from them.
+    fn few_who_wait(&self, target: &Target) -> Option<Vec<OwnerId>> {
+        let few = self.ns.bounds.ends_in_slice.saturating_mul(2);
+        match target {
+            Target::Owner(owner, number) => Some(self.ns.owner_of(owner, *number).into_iter().collect()),
+            Target::Session(number) | Target::Unlisted { session: number, .. } => {
+                let session = self.session_numbered(*number)?;
+                (session.waiting <= few as u64).then(|| session.owners.iter().copied().collect())
+            }
+            Target::Path(_) | Target::Dead { .. } => None,
+        }
     }
 
     /// Those that have what goes, when that is so little that it is found from them.

@@ -162,7 +162,7 @@ impl Namespace {
             return false;
         }
         match &sweep.target {
-            Target::Path(path) => self.tree.find(path) == Some(node),
+            Target::Path(_) => sweep.node == Some(node),
             Target::Unlisted { listed, pending, .. } => {
                 sweep.covers(self, hold.owner)
                     && !hold.requests().iter().any(|request| pending.contains(&*self.granted.get(*request).request_id))

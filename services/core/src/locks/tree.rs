@@ -117,8 +117,13 @@ impl Paths {
         self.0.get(node.0)
     }
 
+    /// The path, while it is there.
+    pub(super) fn find(&self, node: NodeId) -> Option<&Node> {
+        self.0.find(node.0)
+    }
+
     /// The path itself and its ancestors, the root last.
-    fn upward(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
+    pub(super) fn upward(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
         std::iter::successors(Some(node), |at| (*at != ROOT).then(|| self.get(*at).parent))
     }
 

@@ -12,7 +12,6 @@ use super::owner::OwnerId;
 use super::queue::Place;
 use super::sessions::{Named, Session};
 use super::tree::{NodeId, ROOT};
-use super::waiting::Watch;
 use crate::Mode;
 
 /// How many things a locks shard keeps besides namespaces and their events.
@@ -214,12 +213,7 @@ impl Namespace {
                 continue;
             }
             assert!(self.look_again(*place).is_some(), "whoever can be granted was granted");
-            match waiting.watch {
-                Watch::Unknown => panic!("everybody who waits watches something"),
-                Watch::Hold(node, owner) => assert!(self.hold(node, owner).is_some()),
-                Watch::Wait(other) => assert!(self.stands_behind(*place, other)),
-                Watch::Below(node, mode) => assert!(self.held_below(node, waiting.owner, mode).is_some()),
-            }
+            assert!(self.is_watched_rightly(*place, waiting.watch), "everybody who waits watches what is in the way");
             for (node, claim) in waiting.nodes.iter().zip(&waiting.claims) {
                 assert_eq!(self.tree.find(&claim.path), Some(*node));
             }

@@ -1,6 +1,7 @@
 //! Who watches what, and who has to be looked at again since what it watched is gone.
 //!
-//! What is gone may have been watched by 100,000 requests: they are found one by one, as they are looked at.
+//! What is gone may have been watched by 100,000 requests: they are found one by one, as they are looked at. Meanwhile
+//! the same thing may be there again and be watched by others, which are told apart by a generation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -8,16 +9,21 @@ use std::ops::Bound;
 use super::queue::Place;
 use super::waiting::Watch;
 
+/// Those who began to watch something before it went, and have not all been looked at.
+type Generation = u32;
+
 /// Who watches what, and who is to be looked at.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Watchers {
-    all: BTreeSet<(Watch, Place)>,
+    all: BTreeSet<(Watch, Generation, Place)>,
+    /// Of those that are not of generation 0.
+    later: BTreeMap<Place, Generation>,
     /// Requests that are to be looked at, whatever they watch.
     woken: BTreeSet<Place>,
     /// What is gone, and from which place on its watchers are still to be looked at.
-    gone: BTreeMap<Watch, Place>,
+    gone: BTreeMap<(Watch, Generation), Place>,
     /// The same in order of place.
-    next: BTreeSet<(Place, Watch)>,
+    next: BTreeSet<(Place, Watch, Generation)>,
 }
 
 impl Watchers {
@@ -26,25 +32,40 @@ impl Watchers {
     }
 
     pub(super) fn contains(&self, watch: Watch, place: Place) -> bool {
-        self.all.contains(&(watch, place))
+        self.all.contains(&(watch, self.generation_of(place), place))
+    }
+
+    /// Whether anybody watches that.
+    pub(super) fn is_watched(&self, watch: Watch) -> bool {
+        self.first_generation(watch, 0).is_some()
     }
 
     pub(super) fn insert(&mut self, watch: Watch, place: Place) {
-        self.all.insert((watch, place));
+        let last_gone = self.gone.range((watch, 0)..=(watch, Generation::MAX)).next_back();
+        let generation = last_gone.map_or(0, |((_, generation), _)| generation.saturating_add(1));
+        if generation > 0 {
+            self.later.insert(place, generation);
+        }
+        self.all.insert((watch, generation, place));
     }
 
     /// The request is looked at no more.
     pub(super) fn remove(&mut self, watch: Watch, place: Place) {
+        let generation = self.later.remove(&place).unwrap_or(0);
         self.woken.remove(&place);
-        if self.gone.get(&watch) == Some(&place) {
-            self.go_on(watch, Bound::Excluded(place));
+        if self.gone.get(&(watch, generation)) == Some(&place) {
+            self.go_on(watch, generation, Bound::Excluded(place));
         }
-        self.all.remove(&(watch, place));
+        self.all.remove(&(watch, generation, place));
     }
 
     /// Whoever watches that has to be looked at.
     pub(super) fn wake(&mut self, watch: Watch) {
-        self.go_on(watch, Bound::Included(Place::FIRST));
+        let mut next = self.first_generation(watch, 0);
+        while let Some(generation) = next {
+            self.go_on(watch, generation, Bound::Included(Place::FIRST));
+            next = generation.checked_add(1).and_then(|from| self.first_generation(watch, from));
+        }
     }
 
     pub(super) fn wake_one(&mut self, place: Place) {
@@ -53,30 +74,50 @@ impl Watchers {
 
     /// The first that is to be looked at. It stays so until it watches something else or is removed.
     pub(super) fn first_woken(&self) -> Option<Place> {
-        let (woken, next) = (self.woken.first(), self.next.first().map(|(place, _)| place));
+        let (woken, next) = (self.woken.first(), self.next.first().map(|(place, ..)| place));
         woken.into_iter().chain(next).min().copied()
     }
 
     pub(super) fn is_woken(&self, watch: Watch, place: Place) -> bool {
-        self.woken.contains(&place) || self.gone.get(&watch).is_some_and(|from| *from <= place)
+        let from = self.gone.get(&(watch, self.generation_of(place)));
+        self.woken.contains(&place) || from.is_some_and(|from| *from <= place)
+    }
+
+    /// All that are to be looked at, in order.
+    pub(super) fn all_woken(&self) -> BTreeSet<Place> {
+        let gone = self.gone.iter().flat_map(|((watch, generation), from)| {
+            self.all.range((*watch, *generation, *from)..=(*watch, *generation, Place::LAST))
+        });
+        self.woken.iter().copied().chain(gone.map(|(.., place)| *place)).collect()
+    }
+
+    fn generation_of(&self, place: Place) -> Generation {
+        self.later.get(&place).copied().unwrap_or(0)
+    }
+
+    /// The first one with somebody who watches that, from there on.
+    fn first_generation(&self, watch: Watch, from: Generation) -> Option<Generation> {
+        let all = self.all.range((watch, from, Place::FIRST)..=(watch, Generation::MAX, Place::LAST));
+        all.map(|(_, generation, _)| *generation).next()
     }
 
     /// The next of the watchers is the first one from there on.
-    fn go_on(&mut self, watch: Watch, from: Bound<Place>) {
+    fn go_on(&mut self, watch: Watch, generation: Generation, from: Bound<Place>) {
         let from = match from {
-            Bound::Included(place) => Bound::Included((watch, place)),
-            Bound::Excluded(place) => Bound::Excluded((watch, place)),
+            Bound::Included(place) => Bound::Included((watch, generation, place)),
+            Bound::Excluded(place) => Bound::Excluded((watch, generation, place)),
             Bound::Unbounded => Bound::Unbounded,
         };
-        let next = self.all.range((from, Bound::Included((watch, Place::LAST)))).next().map(|(_, place)| *place);
+        let until = Bound::Included((watch, generation, Place::LAST));
+        let next = self.all.range((from, until)).next().map(|(.., place)| *place);
         let before = match next {
-            Some(place) => self.gone.insert(watch, place),
-            None => self.gone.remove(&watch),
+            Some(place) => self.gone.insert((watch, generation), place),
+            None => self.gone.remove(&(watch, generation)),
         };
         if let Some(place) = before {
-            self.next.remove(&(place, watch));
+            self.next.remove(&(place, watch, generation));
         }
-        self.next.extend(next.map(|place| (place, watch)));
+        self.next.extend(next.map(|place| (place, watch, generation)));
     }
 }
 
@@ -101,18 +142,20 @@ mod tests {
         watchers.wake(one);
         watchers.wake(other);
         watchers.wake_one(place(6));
+        assert_eq!(watchers.all_woken().len(), 6);
         let mut seen = Vec::new();
         while let Some(first) = watchers.first_woken() {
             seen.push(first);
             let watch = if watchers.contains(one, first) { one } else { other };
             assert!(watchers.is_woken(watch, first));
-            // Whoever watches the same again comes behind what is looked at.
+            // It is there again, and whoever watches it from now on is not to be looked at.
             watchers.remove(watch, first);
             watchers.insert(one, first);
+            assert!(!watchers.is_woken(one, first) && watchers.contains(one, first));
         }
         assert_eq!(seen, (1..=6).map(place).collect::<Vec<Place>>());
         watchers.wake(one);
-        assert_eq!(watchers.first_woken(), Some(place(1)), "what is gone again wakes all again");
+        assert_eq!(watchers.all_woken().len(), 6, "what is gone again wakes all again");
         (1..=6).for_each(|wait| watchers.remove(one, place(wait)));
         assert_eq!((watchers.first_woken(), watchers.len()), (None, 0));
     }

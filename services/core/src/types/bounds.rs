@@ -126,7 +126,7 @@ impl Bounds {
             holds_of_waiting: 6,
             ends_in_slice: 2,
             grants_in_slice: 2,
-            looks_in_slice: 1_000,
+            looks_in_slice: 100_000,
             api_keys_per_account: 2,
             remembered_creations: 2,
             remembered_changes: 3,
@@ -143,6 +143,11 @@ impl Bounds {
             paths_searched_for_blockers: 1_000,
             search_falls_back_after: None,
         }
+    }
+
+    /// Whether it is counted how often waiting requests are looked at.
+    pub(crate) const fn limits_looks(&self) -> bool {
+        self.looks_in_slice < usize::MAX
     }
 
     /// Whether they are those of some rules that this build can apply.

@@ -327,3 +327,32 @@ fn a_crowd_that_waits_for_sets_is_let_in_over_several_entries() {
     assert!(let_in > 0 && released.max(most) <= 2 * A_SEARCH);
     shard.core.verify();
 }
+
+/// What they watched is gone, and something else is in their way: nobody is let in, and that takes several entries.
+#[test]
+fn many_who_have_to_wait_for_something_else_then_are_looked_at_in_slices() {
+    let mut shard = Shard::within(Bounds { looks_in_slice: 1_024, ..Bounds::of(Rules::TWO) });
+    shard.rules = Rules::TWO;
+    shard.granted(asks("b", &[write("h1"), write("h2")]));
+    for number in 0..500 {
+        shard.enqueued(waits(&format!("w{number}"), &[read("h1"), read("h2")]));
+    }
+    let examined = shard.core.requests_examined();
+    shard.lets_go("b", &["h1"]);
+    let mut entries = 0;
+    while shard.core.has_jobs() {
+        let mut restored = shard.restored();
+        shard.pass(0);
+        restored.pass(0);
+        assert_eq!(restored.core.snapshot(), shard.core.snapshot(), "a restored replica goes on where it was");
+        shard.core.verify();
+        entries += 1;
+    }
+    assert!((5..20).contains(&entries), "{entries} entries");
+    assert_eq!(shard.core.requests_examined() - examined, 500, "each is looked at once");
+    shard.lets_go("b", &["h2"]);
+    while shard.core.has_jobs() {
+        shard.pass(0);
+    }
+    assert_eq!(shard.holders("h1").len(), 500);
+}

@@ -1,7 +1,7 @@
 //! Ends of more than a slice that were asked for, and what others see of them meanwhile.
 
 use holdfast_core::{
-    Acquire, Answer, BelievedHold, Bounds, Command, FencingToken, JobState, Limits, LockInfo, LocksCommand,
+    AccountId, Acquire, Answer, BelievedHold, Bounds, Command, FencingToken, JobState, Limits, LockInfo, LocksCommand,
     MessageStamp, Mode, NamespaceRef, Path, Phase, Query, Reason, Refusal, Release, Reply, Reset, Rules, ToRelease,
 };
 
@@ -250,4 +250,34 @@ fn a_reset_finds_those_who_are_old_in_slices() {
     let entries = finish(&mut shard);
     assert!(entries >= 8, "{entries} entries");
     assert_eq!(shard.core.job(began), JobState::Done { ended_holds: 10, ended_waits: 0 });
+}
+
+/// One account's ends may each take long to work out; another account's end comes in the same entry.
+#[test]
+fn what_is_due_of_one_account_does_not_wait_for_that_of_another() {
+    let mut shard = Shard::within(Bounds { looks_in_slice: 64, ..Bounds::of(Rules::TWO) });
+    shard.rules = Rules::TWO;
+    let other = NamespaceRef { account: AccountId(8), ..namespace("orders", 2) };
+    shard.apply(&open(2, other.clone(), Limits::default()));
+    // Who waits for whom takes more than a slice to find out.
+    shard.granted(asks("h", &[write("x"), write("y")]));
+    for number in 0..4 {
+        let owner = format!("f{number}");
+        let holds: Vec<_> = (0..32).map(|hold| write(&format!("f/{number}/{hold}"))).collect();
+        shard.granted(asks(&owner, &holds));
+        shard.enqueued(waits(&owner, &[write("x")]));
+        shard.enqueued(waits(&owner, &[write("y")]));
+    }
+    let short = |owner: &str, path: &str| Acquire { ttl_ms: Some(1_000), ..asks(owner, &[write(path)]) };
+    for number in 0..20 {
+        let path = format!("d{number}");
+        shard.granted(short("d", &path));
+        shard.enqueued(Acquire { ttl_ms: Some(60_000), ..waits(&format!("after {number}"), &[write(&path)]) });
+    }
+    shard.granted(Acquire { namespace: other.clone(), ..short("q", "last") });
+    shard.pass(2_000);
+    let locks = shard.query(&Query::Locks { namespace: other, prefix: Path::default(), after: None, limit: 10 });
+    assert_eq!(locks, Ok(Answer::Locks { locks: vec![], more: false }), "it has ended");
+    assert!(shard.core.has_jobs(), "the other account has not");
+    assert!(finish(&mut shard) > 2);
 }

@@ -188,16 +188,14 @@ impl Model {
         claims: &[Claim],
         left: &[u64],
     ) -> Result<AcquireOutcome, Refusal> {
-        if self.is_in_the_way_of_a_sweep(request, who) {
-            return Err(Refusal::Busy(String::new()));
-        }
         let extends = |claim: &Claim| {
             self.own(who, &claim.path).is_some_and(|own| {
                 let is_it = request.fencing_token.is_none_or(|token| token == own.token);
                 is_it && own.mode == claim.mode && !self.is_over(own)
             })
         };
-        if self.is_frozen() && !claims.iter().all(extends) {
+        let is_new = request.fencing_token.is_none() && !claims.iter().all(extends);
+        if is_new && (self.is_frozen() || self.is_in_the_way_of_a_sweep(request, who)) {
             return Err(Refusal::Busy(String::new()));
         }
         let waits = request.wait != Wait::No;

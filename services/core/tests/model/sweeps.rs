@@ -72,9 +72,10 @@ impl Target {
 
 impl Model {
     pub(crate) fn begin_sweep(&mut self, target: Target) -> Result<(), Refusal> {
-        if self.await_sweep(&target) {
+        if self.await_sweep(&target) && !self.awaits.is_some_and(|began| self.has_newer(&target, began)) {
             return Ok(());
         }
+        self.awaits = None;
         if self.sweeps.len() >= 16 || (matches!(target, Target::Dead(..)) && self.is_frozen()) {
             return Err(Refusal::Busy(String::new()));
         }
@@ -90,6 +91,18 @@ impl Model {
         });
         self.awaits = Some(began);
         Ok(())
+    }
+
+    /// Whether something came of it that the one that goes on leaves.
+    fn has_newer(&self, target: &Target, began: u64) -> bool {
+        match target {
+            Target::Path(path) => self.holds.iter().any(|hold| hold.path == *path && hold.token > began),
+            Target::Dead(..) => {
+                let mut open = self.sessions.iter().filter(|session| session.is_open && session.number > began);
+                open.any(|session| target.covers_session(&session.id, session.number))
+            }
+            _ => false,
+        }
     }
 
     /// What goes when a namespace is reset. Of processes those that have something that is old enough.
