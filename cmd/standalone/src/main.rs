@@ -84,6 +84,12 @@ async fn main() -> Result<()> {
     result
 }
 
+fn node_options(args: &Args, config: ClusterConfig, secrets: &Secrets) -> NodeOptions {
+    let mut options = NodeOptions::new(NODE, config, secrets.cluster_secret().clone(), args.data_dir.join(NODE));
+    options.memory_limit = args.memory.limit();
+    options
+}
+
 /// Runs until `shutdown` ends.
 async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     let metrics = args.telemetry.start("holdfast-standalone", env!("CARGO_PKG_VERSION"))?;
@@ -97,8 +103,7 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     // The address is only a name here: the gateway reaches the node through memory.
     let config = ClusterConfig::generate(vec![(NODE.into(), "127.0.0.1:7000".into())], SHARDS, 1)?;
     let cluster_secret = secrets.cluster_secret().clone();
-    let mut options = NodeOptions::new(NODE, config.clone(), cluster_secret.clone(), args.data_dir.join(NODE));
-    options.memory_limit = args.memory.limit();
+    let options = node_options(&args, config.clone(), &secrets);
     let (connector, internal) = in_process();
     let connector: Arc<dyn Connector> = Arc::new(connector);
     let node = Node::open(&options, Arc::clone(&connector))?;

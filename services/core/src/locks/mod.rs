@@ -44,6 +44,7 @@ mod release;
 mod repeat;
 mod reset;
 mod restore;
+mod restore_jobs;
 mod room;
 mod run;
 mod session_end;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::acquire::distinct;
 use super::attempts::Attempts;
-use super::bits::Bits;
 use super::hold::{Hold, Rare};
 use super::jobs::Turns;
 use super::metadata::KeptMetadata;
@@ -14,8 +13,7 @@ use super::owner::{OwnerId, OwnerKey, OwnerName, SessionOwner};
 use super::queue::Place;
 use super::session_end::Ending;
 use super::sessions::{Granted, Named, Session, SessionFacts};
-use super::snapshot::{EndingItem, GrantedItem, HoldItem, Item, OwnerItem, SessionItem, WaitItem, WatchItem};
-use super::sweep::MAX_SWEEPS;
+use super::snapshot::{EndingItem, GrantedItem, HoldItem, Item, OwnerItem, SessionItem, WaitItem};
 use super::tree::NodeId;
 use super::waiting::{Waiting, Watch, kind_of};
 use super::{LocksCore, NamespaceKey};
@@ -23,14 +21,14 @@ use crate::chunks;
 use crate::codec::DecodeError;
 use crate::shard::Application;
 use crate::shard_state::{HeadFirst, ShardState};
-use crate::{Claim, Context, NamespaceRef, Path, Phase, Revision, Rules, SessionNumber, WaitId};
+use crate::{Claim, Context, Limits, NamespaceRef, Path, Phase, Revision, Rules, SessionNumber, WaitId};
 
-type Restored = Result<(), DecodeError>;
+pub(super) type Restored = Result<(), DecodeError>;
 
 /// Nothing is told, and no time passes, while a state is restored.
 const BEFORE: Context = Context { now_ms: 0, wall_ms: 0, rules: Rules::LOWEST };
 
-fn ensure(fits: bool, otherwise: &'static str) -> Restored {
+pub(super) fn ensure(fits: bool, otherwise: &'static str) -> Restored {
     if fits { Ok(()) } else { Err(DecodeError::Snapshot(otherwise)) }
 }
 
@@ -72,8 +70,8 @@ impl LocksCore {
     }
 }
 
-struct Restoring {
-    core: LocksCore,
+pub(super) struct Restoring {
+    pub(super) core: LocksCore,
     slot: Option<u32>,
     /// The lock of the holds that come.
     lock: Option<(NodeId, Revision)>,
@@ -82,7 +80,7 @@ struct Restoring {
     /// What further attempts are of, if they come next.
     counted_on: Option<CountedOn>,
     /// The wait that comes before what it watches.
-    watching: Option<Place>,
+    pub(super) watching: Option<Place>,
     turns: Option<Turns>,
     /// That of the hold before.
     last_metadata: KeptMetadata,
@@ -113,21 +111,7 @@ impl Restoring {
                 Ok(())
             }
             Item::Namespace { account, name, incarnation, limits, forgotten } => {
-                self.finish_namespace()?;
-                ensure(forgotten <= self.core.state.revision, "an event is from the future")?;
-                let key = NamespaceKey { account, incarnation };
-                let is_new = self.core.names.insert((account, name.clone()), incarnation).is_none();
-                ensure(is_new && !self.core.slots.contains_key(&key), "a namespace comes twice")?;
-                let mut namespace =
-                    Namespace::new(&NamespaceRef { account, name, incarnation }, &limits, &self.core.state.bounds);
-                namespace.history.restore_forgotten(forgotten);
-                if let Some(seed) = self.seed {
-                    namespace.shuffle(seed);
-                }
-                let slot = self.core.namespaces.insert(namespace);
-                self.core.slots.insert(key, slot);
-                self.slot = Some(slot);
-                Ok(())
+                self.open(NamespaceRef { account, name, incarnation }, &limits, forgotten)
             }
             Item::Limits(limits) => {
                 self.namespace()?.limits = *limits;
@@ -145,26 +129,10 @@ impl Restoring {
             Item::Granted(granted) => self.granted(granted, None),
             Item::GrantedToEnding(number, granted) => self.granted(*granted, Some(number)),
             Item::Ending(ending) => self.ending(*ending),
-            Item::Sweep(began, sweep) => {
-                let (now, now_ms) = (self.core.state.revision, self.core.state.clock_ms);
-                ensure(began <= now && sweep.since_ms <= now_ms, "something began in the future")?;
-                let namespace = self.namespace()?;
-                ensure(!sweep.target.is_dead() || !namespace.is_frozen(), "a namespace is reset twice at once")?;
-                let is_new = namespace.sweeps.insert(began, *sweep).is_none();
-                ensure(is_new && namespace.sweeps.len() <= MAX_SWEEPS, "something began twice, or too much at once")
-            }
+            Item::Sweep(began, sweep) => self.sweep(began, *sweep),
             Item::Old(began, processes) => self.old(began, &processes),
             Item::Watch(item) => self.watch(item),
-            Item::Behind(woken) => {
-                let namespace = self.namespace()?;
-                namespace.behind = true;
-                for (wait, upgrade) in woken {
-                    let place = Place::of(WaitId(wait), upgrade);
-                    ensure(namespace.waits.contains_key(&place), "somebody is to be looked at who does not wait")?;
-                    namespace.watchers.wake_one(place);
-                }
-                Ok(())
-            }
+            Item::Behind(woken) => self.behind(&woken),
             Item::Wait(wait) => self.wait(wait),
             Item::Event { revision, bytes } => {
                 let now = self.core.state.revision;
@@ -184,7 +152,24 @@ impl Restoring {
         }
     }
 
-    fn namespace(&mut self) -> Result<&mut Namespace, DecodeError> {
+    fn open(&mut self, id: NamespaceRef, limits: &Limits, forgotten: Revision) -> Restored {
+        self.finish_namespace()?;
+        ensure(forgotten <= self.core.state.revision, "an event is from the future")?;
+        let key = NamespaceKey::of(&id);
+        let is_new = self.core.names.insert((id.account, id.name.clone()), id.incarnation).is_none();
+        ensure(is_new && !self.core.slots.contains_key(&key), "a namespace comes twice")?;
+        let mut namespace = Namespace::new(&id, limits, &self.core.state.bounds);
+        namespace.history.restore_forgotten(forgotten);
+        if let Some(seed) = self.seed {
+            namespace.shuffle(seed);
+        }
+        let slot = self.core.namespaces.insert(namespace);
+        self.core.slots.insert(key, slot);
+        self.slot = Some(slot);
+        Ok(())
+    }
+
+    pub(super) fn namespace(&mut self) -> Result<&mut Namespace, DecodeError> {
         let slot = self.slot.ok_or(DecodeError::Snapshot("something has no namespace"))?;
         Ok(self.core.namespaces.get_mut(slot))
     }
@@ -332,35 +317,6 @@ impl Restoring {
         self.core.work_in(slot, &BEFORE).add_wait_end(place, item.ends_at_ms);
         self.counted_on = Some(CountedOn::Wait(place));
         self.watching = Some(place);
-        Ok(())
-    }
-
-    /// Whether it is in the way is seen when all is there.
-    fn watch(&mut self, item: WatchItem) -> Restored {
-        let place = self.watching.take().ok_or(DecodeError::Snapshot("nobody watches that"))?;
-        let namespace = self.namespace()?;
-        let node_of = |claim: u32| namespace.waiting(place).nodes.get(claim as usize).copied();
-        let watch = match item {
-            WatchItem::Hold { claim, above, token } => {
-                let node = node_of(claim).and_then(|node| namespace.tree.upward(node).nth(above as usize));
-                node.and_then(|node| Some(Watch::Hold(node, namespace.tree.get(node).holds.of_token(token)?.owner)))
-            }
-            WatchItem::Below { claim, mode } => node_of(claim).map(|node| Watch::Below(node, mode)),
-            WatchItem::Wait(wait, upgrade) => Some(Watch::Wait(Place::of(WaitId(wait), upgrade))),
-        };
-        namespace.set_watch(place, watch.ok_or(DecodeError::Snapshot("what is watched is not there"))?);
-        Ok(())
-    }
-
-    fn old(&mut self, began: Revision, processes: &[String]) -> Restored {
-        let namespace = self.namespace()?;
-        let mut old = Bits::default();
-        for process in processes {
-            let owner = namespace.owners.find(OwnerKey::Process(process));
-            old.insert(owner.ok_or(DecodeError::Snapshot("who goes has nothing"))?.0 as usize);
-        }
-        let sweep = namespace.sweeps.get_mut(&began).filter(|sweep| sweep.asks_for_age());
-        sweep.ok_or(DecodeError::Snapshot("nothing began for those who go"))?.old.add(&old);
         Ok(())
     }
 

@@ -181,13 +181,8 @@ impl Model {
         Some((Reason::Upgrade, vec![self.waiting_blocker(other, claim)]))
     }
 
-    fn decide(
-        &mut self,
-        request: &Acquire,
-        who: &Who,
-        claims: &[Claim],
-        left: &[u64],
-    ) -> Result<AcquireOutcome, Refusal> {
+    /// New requests have to come again while something of theirs is being ended.
+    fn check_not_busy(&self, request: &Acquire, who: &Who, claims: &[Claim]) -> Result<(), Refusal> {
         let extends = |claim: &Claim| {
             self.own(who, &claim.path).is_some_and(|own| {
                 let is_it = request.fencing_token.is_none_or(|token| token == own.token);
@@ -198,6 +193,17 @@ impl Model {
         if is_new && (self.is_frozen() || self.is_in_the_way_of_a_sweep(request, who)) {
             return Err(Refusal::Busy(String::new()));
         }
+        Ok(())
+    }
+
+    fn decide(
+        &mut self,
+        request: &Acquire,
+        who: &Who,
+        claims: &[Claim],
+        left: &[u64],
+    ) -> Result<AcquireOutcome, Refusal> {
+        self.check_not_busy(request, who, claims)?;
         let waits = request.wait != Wait::No;
         let graph = self.graph();
         let upgrade = claims.len() == 1
