@@ -8,7 +8,7 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)
 export ROCKSDB_STATIC ?= 1
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup build run cluster test console-shots explore deploy deploy-check backup-of-a-million bench bench-builds cost profile tenants hostile bench-core sim plants panics models mixed chaos faults failover fuzz fuzz-guided verify fix clean clean-all
+.PHONY: help setup build run cluster test console-shots explore deploy deploy-check backup-of-a-million bench bench-builds cost profile tenants hostile bench-core sim plants panics models mixed chaos faults failover fuzz fuzz-guided verify deny fix clean clean-all
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -145,6 +145,10 @@ verify: setup ## Check format, lints and documentation; changes nothing.
 
 deploy-check: ## Check every file in deploy/ by the tool that reads it, and say what could not be checked.
 	@tools/deploy-check
+
+deny: ## Check licences, advisories and sources of dependencies, where cargo-deny is installed.
+	@if command -v cargo-deny >/dev/null; then cargo deny check; \
+		else echo "SKIPPED: cargo-deny is not installed: cargo install --locked cargo-deny" >&2; fi
 
 fix: setup ## Mend format and what clippy can mend.
 	cargo clippy --release --workspace --all-targets --fix --allow-dirty --allow-staged
