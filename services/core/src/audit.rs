@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::shard_state::END_OF_REVISIONS;
+use crate::shard_common::END_OF_REVISIONS;
 use crate::{
     AccountId, AccountStatus, AccountsCommand, Answer, AuditAction, AuditPlace, AuditRecord, Audited, Bounds, Command,
     Context, LocksCommand, NamespacesCommand, Path, page,
@@ -23,7 +23,7 @@ pub(crate) struct AuditLog {
 }
 
 /// What a command does that is worth a record.
-struct Act {
+struct AuditEvent {
     account: AccountId,
     action: AuditAction,
     key_id: Option<String>,
@@ -135,7 +135,7 @@ fn ends_waits(answer: &Answer) -> bool {
     matches!(answer, Answer::Reset { removed_waiters: 1.., .. })
 }
 
-fn act_of(command: &Command, answer: &Answer) -> Option<Act> {
+fn act_of(command: &Command, answer: &Answer) -> Option<AuditEvent> {
     match (command, answer) {
         (Command::Accounts(command), answer) => act_on_account(command, answer),
         (Command::Namespaces(command), _) => act_on_namespace(command),
@@ -146,8 +146,9 @@ fn act_of(command: &Command, answer: &Answer) -> Option<Act> {
     }
 }
 
-fn act_on_account(command: &AccountsCommand, answer: &Answer) -> Option<Act> {
-    let act = |account, action, key_id, detail| Act { account, action, key_id, namespace: None, path: None, detail };
+fn act_on_account(command: &AccountsCommand, answer: &Answer) -> Option<AuditEvent> {
+    let act =
+        |account, action, key_id, detail| AuditEvent { account, action, key_id, namespace: None, path: None, detail };
     Some(match (command, answer) {
         (AccountsCommand::Create { .. }, Answer::Account(account)) => {
             act(account.id, AuditAction::AccountCreated, None, account.email.clone())
@@ -187,7 +188,7 @@ fn changed(
     changed.join(", ")
 }
 
-fn act_on_namespace(command: &NamespacesCommand) -> Option<Act> {
+fn act_on_namespace(command: &NamespacesCommand) -> Option<AuditEvent> {
     let (account, name, action) = match command {
         NamespacesCommand::Create { account, name, .. } => (account, name, AuditAction::NamespaceCreated),
         NamespacesCommand::Update { account, name, .. } => (account, name, AuditAction::NamespaceUpdated),
@@ -195,10 +196,10 @@ fn act_on_namespace(command: &NamespacesCommand) -> Option<Act> {
         NamespacesCommand::Deliver { .. } => return None,
     };
     let namespace = Some(name.clone());
-    Some(Act { account: *account, action, key_id: None, namespace, path: None, detail: String::new() })
+    Some(AuditEvent { account: *account, action, key_id: None, namespace, path: None, detail: String::new() })
 }
 
-fn act_on_locks(command: &LocksCommand, answer: &Answer) -> Option<Act> {
+fn act_on_locks(command: &LocksCommand, answer: &Answer) -> Option<AuditEvent> {
     let (namespace, action, path, detail) = match (command, answer) {
         (LocksCommand::Delete { namespace, path }, _) => {
             (namespace, AuditAction::LockDeleted, Some(path.clone()), String::new())
@@ -210,5 +211,5 @@ fn act_on_locks(command: &LocksCommand, answer: &Answer) -> Option<Act> {
         _ => return None,
     };
     let (account, namespace) = (namespace.account, Some(namespace.name.clone()));
-    Some(Act { account, action, key_id: None, namespace, path, detail })
+    Some(AuditEvent { account, action, key_id: None, namespace, path, detail })
 }

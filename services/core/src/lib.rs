@@ -11,19 +11,19 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod accounts;
+mod after_restore;
 mod audit;
 mod chunks;
 pub mod codec;
+mod idempotency_cache;
 pub mod locks;
 pub mod namespaces;
 pub mod outbox;
 mod page;
-mod remembered;
-mod restored;
 pub mod shard;
+mod shard_common;
 pub mod shard_key;
-mod shard_state;
 pub mod types;
 
-pub use restored::RESTORE_MARGIN;
+pub use after_restore::RESTORE_MARGIN;
 pub use types::*;

@@ -12,7 +12,7 @@ use crate::{AccountId, Command, Refusal};
 
 /// A message that was not confirmed yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outgoing {
+pub struct OutboxMessage {
     /// Names the destination, together with the application.
     pub shard_key: u32,
     /// The application of the destination.
@@ -29,12 +29,12 @@ pub struct Outgoing {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outbox {
     next_number: u64,
-    messages: BTreeMap<u64, Outgoing>,
+    messages: BTreeMap<u64, OutboxMessage>,
 }
 
 impl Outbox {
     /// The messages that were not confirmed yet, by number.
-    pub fn messages(&self) -> &BTreeMap<u64, Outgoing> {
+    pub fn messages(&self) -> &BTreeMap<u64, OutboxMessage> {
         &self.messages
     }
 
@@ -74,7 +74,8 @@ impl Outbox {
         command: impl FnOnce(u64) -> Command,
     ) -> u64 {
         let number = self.next_number();
-        let message = Outgoing { shard_key, application, command: command(number), account, awaited_through: number };
+        let message =
+            OutboxMessage { shard_key, application, command: command(number), account, awaited_through: number };
         self.messages.insert(number, message);
         self.next_number = number.checked_add(1).expect("a shard sends far fewer than 2^64 messages");
         number
@@ -107,7 +108,7 @@ impl Outbox {
     }
 
     /// Takes a message of a snapshot; false when its number was never given out.
-    pub(crate) fn restore_message(&mut self, number: u64, message: Outgoing) -> bool {
+    pub(crate) fn restore_message(&mut self, number: u64, message: OutboxMessage) -> bool {
         number >= 1 && number < self.next_number && self.messages.insert(number, message).is_none()
     }
 

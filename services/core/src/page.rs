@@ -5,14 +5,14 @@ use serde::Serialize;
 use crate::{MAX_PAGE_BYTES, MAX_PAGE_SIZE, codec};
 
 /// How much of a page is taken.
-pub(crate) struct Room {
+pub(crate) struct PageBudget {
     rows: usize,
     bytes: usize,
     max_rows: usize,
     max_bytes: usize,
 }
 
-impl Room {
+impl PageBudget {
     /// That of an empty page of `limit` rows: at least one, at most a page.
     pub(crate) fn of(limit: u32) -> Self {
         Self::new(limit.clamp(1, MAX_PAGE_SIZE) as usize, MAX_PAGE_BYTES)
@@ -46,7 +46,7 @@ pub(crate) fn cut<R, T: Serialize>(
     limit: u32,
     mut show: impl FnMut(R) -> T,
 ) -> (Vec<T>, bool) {
-    let mut room = Room::of(limit);
+    let mut room = PageBudget::of(limit);
     let mut page = Vec::new();
     for row in rows {
         if room.is_full() {

@@ -12,7 +12,7 @@ use crate::codec::DecodeError;
 use crate::locks::{Charge, ExaminedEvents, Footprint, FrozenLocks, LocksCore, Purged};
 use crate::namespaces::NamespacesCore;
 use crate::outbox::Outbox;
-use crate::shard_state::ShardState;
+use crate::shard_common::ShardCommon;
 use crate::{
     AccountsCommand, Acquire, Answer, Audited, Bounds, Command, Context, Effect, JobState, LocksCommand,
     NamespacesCommand, Query, Refusal, Reply, Revision, SessionLease, WaitId, WaitLease,
@@ -117,15 +117,15 @@ impl From<Reply> for PendingReply {
 impl ShardCore {
     /// The state before the first entry.
     pub fn new(application: Application, shard_id: &str) -> Self {
-        Self::begin(application, ShardState::new(shard_id))
+        Self::begin(application, ShardCommon::new(shard_id))
     }
 
     /// The same with bounds that are no rules', and stay as they are. For tests.
     pub fn with_bounds(application: Application, shard_id: &str, bounds: Bounds) -> Self {
-        Self::begin(application, ShardState::with_bounds(shard_id, bounds))
+        Self::begin(application, ShardCommon::with_bounds(shard_id, bounds))
     }
 
-    fn begin(application: Application, state: ShardState) -> Self {
+    fn begin(application: Application, state: ShardCommon) -> Self {
         match application {
             Application::Accounts => Self::Accounts(AccountsCore::new(state)),
             Application::Namespaces => Self::Namespaces(NamespacesCore::new(state)),
@@ -419,7 +419,7 @@ impl ShardCore {
     /// # Errors
     /// When the chunks are damaged, incomplete, out of order, of another shard, or within bounds that are no rules'.
     pub fn restore(application: Application, shard_id: &str, chunks: &[impl AsRef<[u8]>]) -> Result<Self, DecodeError> {
-        Self::restore_into(application, ShardState::new(shard_id), chunks)
+        Self::restore_into(application, ShardCommon::new(shard_id), chunks)
     }
 
     /// The same with bounds that are no rules'. For tests.
@@ -432,12 +432,12 @@ impl ShardCore {
         chunks: &[impl AsRef<[u8]>],
         bounds: Bounds,
     ) -> Result<Self, DecodeError> {
-        Self::restore_into(application, ShardState::with_bounds(shard_id, bounds), chunks)
+        Self::restore_into(application, ShardCommon::with_bounds(shard_id, bounds), chunks)
     }
 
     fn restore_into(
         application: Application,
-        state: ShardState,
+        state: ShardCommon,
         chunks: &[impl AsRef<[u8]>],
     ) -> Result<Self, DecodeError> {
         Ok(match application {
@@ -447,7 +447,7 @@ impl ShardCore {
         })
     }
 
-    fn state(&self) -> &ShardState {
+    fn state(&self) -> &ShardCommon {
         match self {
             Self::Accounts(core) => &core.state,
             Self::Namespaces(core) => &core.state,
@@ -455,7 +455,7 @@ impl ShardCore {
         }
     }
 
-    pub(crate) fn state_mut(&mut self) -> &mut ShardState {
+    pub(crate) fn state_mut(&mut self) -> &mut ShardCommon {
         match self {
             Self::Accounts(core) => &mut core.state,
             Self::Namespaces(core) => &mut core.state,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use holdfast_core::locks::Footprint;
-use holdfast_core::outbox::Outgoing;
+use holdfast_core::outbox::OutboxMessage;
 use holdfast_core::shard::{Application, PendingReply, ShardCore};
 use holdfast_core::{Bounds, Command, JobState, LocksCommand, Query, Refusal, Reply, Revision, Rules, codec};
 use holdfast_replication::{Applied, Frozen, Machine, MachineError, MachineFailure, Replies, Stamp};
@@ -212,7 +212,7 @@ impl ShardMachine {
     }
 
     /// The oldest messages of the outbox.
-    pub fn outbox(&self, at_most: usize) -> Vec<(u64, Outgoing)> {
+    pub fn outbox(&self, at_most: usize) -> Vec<(u64, OutboxMessage)> {
         let oldest = |core: &ShardCore| {
             let messages = core.outbox().messages().iter().take(at_most);
             messages.map(|(number, message)| (*number, message.clone())).collect()

@@ -195,7 +195,7 @@ fn raised(place: &ReplicaPlace<'_>, chunks: &[Bytes]) -> Result<Vec<Bytes>, Rest
     let unreadable = |reason: String| RestoreError::Unreadable { shard: shard.clone(), reason };
     let core = ShardCore::restore(core_application(place.application), shard, chunks);
     let mut core = core.map_err(|error| unreadable(error.to_string()))?;
-    core.go_on_after_restore().map_err(|error| unreadable(error.to_string()))?;
+    core.advance_after_restore().map_err(|error| unreadable(error.to_string()))?;
     Ok(core.snapshot().into_iter().map(Bytes::from).collect())
 }
 

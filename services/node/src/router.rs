@@ -2,7 +2,7 @@
 
 use holdfast_cluster::{Application, ShardMap};
 use holdfast_core::Answer;
-use holdfast_core::outbox::Outgoing;
+use holdfast_core::outbox::OutboxMessage;
 use holdfast_routing::{Repeat, Router};
 use tokio::time::{Duration, Instant};
 
@@ -27,12 +27,12 @@ impl Delivery {
     }
 
     /// The shard that a message is for.
-    pub(crate) fn destination(&self, message: &Outgoing) -> String {
+    pub(crate) fn destination(&self, message: &OutboxMessage) -> String {
         self.map.shard_for(application(message), message.shard_key).id.clone()
     }
 
     /// Delivers one message. True once the receiver has confirmed it, and with it everything that it awaits itself.
-    pub(crate) async fn deliver(&self, message: &Outgoing) -> bool {
+    pub(crate) async fn deliver(&self, message: &OutboxMessage) -> bool {
         let deadline = Instant::now() + DELIVERY_TIMEOUT;
         let sent = self
             .router
@@ -58,7 +58,7 @@ impl Delivery {
     }
 }
 
-fn application(message: &Outgoing) -> Application {
+fn application(message: &OutboxMessage) -> Application {
     use holdfast_core::shard::Application as Core;
     match message.application {
         Core::Accounts => Application::Accounts,

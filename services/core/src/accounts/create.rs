@@ -1,7 +1,7 @@
 //! Creating an account.
 
 use super::AccountsCore;
-use crate::shard_state::Handled;
+use crate::shard_common::CommandResult;
 use crate::{Account, AccountChange, AccountId, AccountStatus, Answer, Context, Limits, Refusal, RequestId};
 
 /// What the creator says; the e-mail is normalized.
@@ -14,7 +14,7 @@ pub(super) struct NewAccount {
 }
 
 impl AccountsCore {
-    pub(super) fn create(&mut self, context: &Context, request_id: RequestId, new: NewAccount) -> Handled {
+    pub(super) fn create(&mut self, context: &Context, request_id: RequestId, new: NewAccount) -> CommandResult {
         if let Some(first) = self.remembered.get(&request_id) {
             let awaits = self.state.outbox.last_of(first.id);
             return Ok((Answer::Account(first.clone()), awaits));

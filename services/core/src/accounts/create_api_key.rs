@@ -1,11 +1,11 @@
 //! Creating an API key.
 
 use super::{AccountsCore, StoredKey};
-use crate::shard_state::Handled;
+use crate::shard_common::CommandResult;
 use crate::{AccountChange, Answer, ApiKey, Context, Refusal};
 
 impl AccountsCore {
-    pub(super) fn create_api_key(&mut self, context: &Context, key: &ApiKey) -> Handled {
+    pub(super) fn create_api_key(&mut self, context: &Context, key: &ApiKey) -> CommandResult {
         self.account(key.account)?;
         if let Some(StoredKey { key: first, .. }) = self.keys.get(&key.key_id) {
             let is_repeat = first.account == key.account && first.secret_hash == key.secret_hash;

@@ -1,11 +1,11 @@
 //! Deleting an account, with its keys, its namespaces and their locks.
 
 use super::AccountsCore;
-use crate::shard_state::Handled;
+use crate::shard_common::CommandResult;
 use crate::{AccountChange, AccountId, AccountMessage, Answer, Refusal};
 
 impl AccountsCore {
-    pub(super) fn delete(&mut self, id: AccountId) -> Handled {
+    pub(super) fn delete(&mut self, id: AccountId) -> CommandResult {
         self.account(id)?;
         self.state.outbox.check_room(self.state.bounds.pending_messages)?;
         let account = self.accounts.remove(&id).ok_or(Refusal::AccountNotFound(id))?;

@@ -1,12 +1,12 @@
 //! When keys were last used, as gateways tell from time to time.
 
 use super::AccountsCore;
-use crate::shard_state::Handled;
+use crate::shard_common::CommandResult;
 use crate::{AccountId, Answer, Refusal};
 
 impl AccountsCore {
     /// Nobody keeps this in memory, so that it is no change that gateways follow.
-    pub(super) fn note_key_use(&mut self, used: &[(String, u64)]) -> Handled {
+    pub(super) fn note_key_use(&mut self, used: &[(String, u64)]) -> CommandResult {
         for (key_id, used_ms) in used {
             if let Some(stored) = self.keys.get_mut(key_id) {
                 stored.last_used_ms = stored.last_used_ms.max(Some(*used_ms));

@@ -15,9 +15,9 @@ mod update;
 
 use std::collections::BTreeMap;
 
-use crate::remembered::Remembered;
+use crate::idempotency_cache::IdempotencyCache;
 use crate::shard::Application;
-use crate::shard_state::{Handled, ShardState};
+use crate::shard_common::{CommandResult, ShardCommon};
 use crate::{
     Account, AccountChange, AccountId, AccountMessage, AccountsCommand, ApiKey, Command, Context, NamespacesCommand,
     Refusal, RequestId, Revision, Rules, shard_key,
@@ -27,16 +27,16 @@ use changes::Changes;
 /// The state of the accounts shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountsCore {
-    pub(crate) state: ShardState,
+    pub(crate) state: ShardCommon,
     accounts: BTreeMap<AccountId, Account>,
     emails: BTreeMap<String, AccountId>,
     keys: BTreeMap<String, StoredKey>,
     /// The ids of each account's keys by the revision of their creation.
     keys_of: BTreeMap<AccountId, BTreeMap<Revision, String>>,
     changes: Changes,
-    remembered: Remembered<RequestId, Account>,
+    remembered: IdempotencyCache<RequestId, Account>,
     /// Keys that were deleted: a repeat of their creation must not make them valid again.
-    deleted_keys: Remembered<String, ()>,
+    deleted_keys: IdempotencyCache<String, ()>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ struct StoredKey {
 }
 
 impl AccountsCore {
-    pub(crate) fn new(state: ShardState) -> Self {
+    pub(crate) fn new(state: ShardCommon) -> Self {
         Self {
             state,
             accounts: BTreeMap::new(),
@@ -56,12 +56,12 @@ impl AccountsCore {
             keys: BTreeMap::new(),
             keys_of: BTreeMap::new(),
             changes: Changes::default(),
-            remembered: Remembered::default(),
-            deleted_keys: Remembered::default(),
+            remembered: IdempotencyCache::default(),
+            deleted_keys: IdempotencyCache::default(),
         }
     }
 
-    pub(crate) fn apply(&mut self, context: &Context, command: &AccountsCommand) -> Handled {
+    pub(crate) fn apply(&mut self, context: &Context, command: &AccountsCommand) -> CommandResult {
         match command {
             AccountsCommand::Create { request_id, id, email, full_name, max_number_of_namespaces, limits } => {
                 let new = create::NewAccount {

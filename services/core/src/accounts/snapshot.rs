@@ -6,13 +6,13 @@ use super::{AccountsCore, StoredKey};
 use crate::chunks::{self, ChunkWriter};
 use crate::codec::DecodeError;
 use crate::shard::Application;
-use crate::shard_state::{HeadFirst, ShardState, StateItem};
+use crate::shard_common::{CommonItem, HeaderFirst, ShardCommon};
 use crate::{Account, AccountChange, ApiKey, RequestId, Revision};
 
 /// A piece of a snapshot. Variants are only ever added at the end.
 #[derive(Serialize, Deserialize)]
 enum Item {
-    State(StateItem),
+    State(CommonItem),
     Account(Account),
     /// After its account.
     ApiKey {
@@ -61,9 +61,9 @@ impl AccountsCore {
         writer.finish()
     }
 
-    pub(crate) fn restore(state: ShardState, chunks: &[impl AsRef<[u8]>]) -> Result<Self, DecodeError> {
+    pub(crate) fn restore(state: ShardCommon, chunks: &[impl AsRef<[u8]>]) -> Result<Self, DecodeError> {
         let mut core = Self::new(state);
-        let mut head = HeadFirst::default();
+        let mut head = HeaderFirst::default();
         chunks::read(chunks, |item: Item| {
             head.check(if let Item::State(state) = &item { Some(state) } else { None })?;
             core.restore_item(item)

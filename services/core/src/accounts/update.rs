@@ -1,7 +1,7 @@
 //! Changing an account.
 
 use super::AccountsCore;
-use crate::shard_state::Handled;
+use crate::shard_common::CommandResult;
 use crate::{AccountChange, AccountId, AccountStatus, Answer, Context, Limits};
 
 /// What changes; absent fields stay.
@@ -15,7 +15,7 @@ pub(super) struct Changed<'a> {
 impl AccountsCore {
     /// A change to what is there already changes nothing, so a repeat has no effect of its own; it waits for the
     /// message of the first, though.
-    pub(super) fn update(&mut self, context: &Context, id: AccountId, changed: &Changed<'_>) -> Handled {
+    pub(super) fn update(&mut self, context: &Context, id: AccountId, changed: &Changed<'_>) -> CommandResult {
         let before = self.account(id)?;
         let mut account = before.clone();
         if let Some(full_name) = changed.full_name {

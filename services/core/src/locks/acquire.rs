@@ -1,27 +1,27 @@
 //! Acquiring: all claims of a request together, or none.
 
 use super::attempts::Attempts;
-use super::end::Call;
-use super::hold::Terms;
-use super::judge::{Asked, Standing, Verdict};
+use super::end::EndContext;
+use super::evaluate::{ClaimKind, Decision, Evaluation};
+use super::hold::HoldTerms;
 use super::metadata::KeptMetadata;
-use super::queue::Place;
-use super::reach::Waiters;
-use super::shown::{bare, fitting};
+use super::queue::QueuePosition;
+use super::reply_size::{bare, fitting};
 use super::tree::NodeId;
-use super::waiting::{Waiting, Watch, kind_of};
-use super::work::Work;
+use super::txn::NamespaceTxn;
+use super::wait_graph::Dependents;
+use super::waiting::{BlockedOn, WaitingRequest, kind_of};
 use crate::{
     Acquire, AcquireOutcome, Answer, Claim, Enqueued, Mode, NotGranted, Owner, Path, Reason, Refusal, Wait, WaitId,
 };
 
-impl Work<'_> {
+impl NamespaceTxn<'_> {
     /// `left` are attempts at the same whose callers left.
     pub(super) fn acquire(&mut self, request: &Acquire, left: &[u64]) -> Result<Answer, Refusal> {
         let claims = distinct(&request.claims);
         check(request, &claims)?;
         let is_new = match &request.owner {
-            Owner::Session { session_id, .. } => self.admit(session_id, request.message)?,
+            Owner::Session { session_id, .. } => self.check_sequence(session_id, request.message)?,
             Owner::Process(_) => true,
         };
         let outcome = match self.repeated(request, &claims, left, is_new)? {
@@ -39,57 +39,57 @@ impl Work<'_> {
     fn decide(&mut self, request: &Acquire, claims: &[Claim], left: &[u64]) -> Result<AcquireOutcome, Refusal> {
         let owner = self.ns.owner_id(&request.owner);
         let spots = claims.iter().map(|claim| self.ns.tree.walk(&claim.path)).collect();
-        let mut asked = Asked {
+        let mut asked = Evaluation {
             owner,
             claims,
             spots,
-            place: Place::LAST,
+            place: QueuePosition::LAST,
             is_waiting: false,
             allow_upgrade: request.allow_upgrade,
             token: request.fencing_token,
         };
         // Extensions go on, and one of what is over is told so.
         let is_new = request.fencing_token.is_none()
-            && (0..claims.len()).any(|index| self.ns.standing(&asked, index) != Standing::Extends);
+            && (0..claims.len()).any(|index| self.ns.claim_kind(&asked, index) != ClaimKind::Extends);
         if is_new && self.ns.is_in_the_way_of_a_sweep(request) {
             return Err(Refusal::Busy("what the owner has, or what is held there, is being released".into()));
         }
         if is_new && self.ns.is_frozen() {
             return Err(Refusal::Busy("the namespace is being reset".into()));
         }
-        let upgrades = self.ns.standing(&asked, 0) == Standing::Changes && claims[0].mode == Mode::Write;
+        let upgrades = self.ns.claim_kind(&asked, 0) == ClaimKind::Changes && claims[0].mode == Mode::Write;
         if upgrades {
-            asked.place = Place::AFTER_UPGRADES;
+            asked.place = QueuePosition::AFTER_UPGRADES;
         }
         let waits = !matches!(request.wait, Wait::No | Wait::For(0));
-        let mut waiters = Waiters::default();
-        let (index, reason) = match self.ns.judge(&asked, &mut waiters, waits) {
-            Verdict::Granted => {
+        let mut waiters = Dependents::default();
+        let (index, reason) = match self.ns.evaluate(&asked, &mut waiters, waits) {
+            Decision::Granted => {
                 self.check_holds(&asked)?;
                 self.check_names(&asked, &request.owner, request.request_id.as_deref())?;
                 let kept = KeptMetadata::len_of(&request.metadata);
-                let keeps_metadata = self.check_room_to_hold(request, &asked, kept)?;
+                let keeps_metadata = self.check_capacity_to_hold(request, &asked, kept)?;
                 self.check_tangled_grant(&asked)?;
                 return Ok(self.grant_now(request, claims, left, !keeps_metadata));
             }
-            Verdict::Never(index, reason) => {
+            Decision::Never(index, reason) => {
                 return Ok(refused(self.refusal(&asked, &mut waiters, index, reason)));
             }
-            Verdict::Blocked(index, reason) => (index, reason),
+            Decision::Blocked(index, reason) => (index, reason),
         };
         let mut not_granted = self.refusal(&asked, &mut waiters, index, reason);
         if !waits {
             return Ok(refused(not_granted));
         }
         self.check_may_wait(&asked)?;
-        if let Some(cycle) = self.ns.closes_cycle(&asked, self.shows) {
+        if let Some(cycle) = self.ns.detect_deadlock(&asked, self.shows) {
             not_granted.reason = Reason::Deadlock;
             not_granted.cycle = cycle;
             return Ok(refused(fitting(not_granted)));
         }
-        self.check_room_to_wait(&asked)?;
+        self.check_queue_limits(&asked)?;
         self.check_names(&asked, &request.owner, request.request_id.as_deref())?;
-        self.check_room_in_queue(request, &asked, KeptMetadata::len_of(&request.metadata))?;
+        self.check_capacity_to_wait(request, &asked, KeptMetadata::len_of(&request.metadata))?;
         if self.shows {
             not_granted.queue_position = Some(self.ns.queue_position(&asked, index));
         }
@@ -98,15 +98,15 @@ impl Work<'_> {
     }
 
     /// Why a request is not granted and, when somebody is to see it, by whom.
-    fn refusal(&self, asked: &Asked<'_>, waiters: &mut Waiters, index: usize, reason: Reason) -> NotGranted {
+    fn refusal(&self, asked: &Evaluation<'_>, waiters: &mut Dependents, index: usize, reason: Reason) -> NotGranted {
         if self.shows { fitting(self.ns.refusal(asked, waiters, index, reason)) } else { bare(reason) }
     }
 
     fn grant_now(&mut self, request: &Acquire, claims: &[Claim], left: &[u64], has_room: bool) -> AcquireOutcome {
         let owner = self.ns.make_owner(&request.owner);
         let attempts = Attempts::of(request.attempt);
-        let call = Call { attempts: &attempts, left, request_id: request.request_id.as_deref(), has_room };
-        let fencing_token = self.grant(owner, claims, &Terms::of(request), call);
+        let call = EndContext { attempts: &attempts, left, request_id: request.request_id.as_deref(), has_room };
+        let fencing_token = self.grant(owner, claims, &HoldTerms::of(request), call);
         self.run();
         AcquireOutcome::Granted { fencing_token }
     }
@@ -121,38 +121,38 @@ impl Work<'_> {
         not_granted: NotGranted,
     ) -> Result<AcquireOutcome, Refusal> {
         let wait = WaitId(self.state.revision.saturating_add(1));
-        let place = Place::of(wait, upgrade);
+        let place = QueuePosition::of(wait, upgrade);
         let owner = self.ns.make_owner(&request.owner);
         let ends_at_ms = self.ends_at_ms(request.wait);
         let nodes: Vec<NodeId> = claims.iter().map(|claim| self.ns.tree.make(&claim.path)).collect();
-        let waiting = Waiting {
+        let waiting = WaitingRequest {
             owner,
             claims: claims.to_vec(),
             kind: kind_of(nodes.iter().copied().zip(claims.iter().map(|claim| claim.mode))),
             nodes,
-            terms: Terms::of(request),
+            terms: HoldTerms::of(request),
             request_id: request.request_id.as_deref().map(Into::into),
             attempts: Attempts::of(request.attempt),
             ends_at_ms,
             since_ms: self.wall_ms,
-            watch: Watch::Unknown,
+            blocked_on: BlockedOn::Unknown,
         };
-        let known = self.ns.known();
+        let known = self.ns.checkpoint();
         self.ns.add_waiting(place, waiting);
         if let Err(refusal) = self.check_tangle(place) {
             self.ns.remove_waiting(place);
             self.ns.forget_idle(owner);
-            self.ns.know_again(known);
+            self.ns.roll_back(known);
             self.run();
             return Err(refusal);
         }
         self.state.next_revision();
         self.ns.count_wait();
         self.add_wait_end(place, ends_at_ms);
-        self.ns.watchers.wake_one(place);
-        self.notes.set_apart(wait);
+        self.ns.blocked_index.schedule(place);
+        self.notes.capture(wait);
         self.run();
-        Ok(match self.notes.take_apart() {
+        Ok(match self.notes.take_captured() {
             None => AcquireOutcome::Enqueued(Box::new(Enqueued { wait, attempt: request.attempt, not_granted })),
             Some(Ok(fencing_token)) => AcquireOutcome::Granted { fencing_token },
             Some(Err(reason)) => refused(NotGranted { reason, queue_position: None, ..not_granted }),
@@ -167,7 +167,7 @@ impl Work<'_> {
     }
 }
 
-impl Terms {
+impl HoldTerms {
     pub(super) fn of(request: &Acquire) -> Self {
         Self {
             ttl_ms: request.ttl_ms,

@@ -2,7 +2,7 @@
 
 use holdfast_plant::{Plant, is_planted};
 
-use super::hold::{Hold, Rare};
+use super::hold::{Hold, HoldExtras};
 use crate::Rules;
 
 /// As many are kept apart. With one more nobody's leaving ends the place or the hold any more.
@@ -170,7 +170,7 @@ impl Hold {
     }
 
     /// Callers go away.
-    pub(super) fn leave(&mut self, attempt: u64, left: &[u64], rules: Rules) -> Left {
+    pub(super) fn leave(&mut self, attempt: u64, left: &[u64], rules: Rules) -> LeaveResult {
         if rules >= Rules::TWO
             && let Some(mut as_reader) = as_attempts(self.attempts_as_reader())
         {
@@ -182,10 +182,10 @@ impl Hold {
         let mut attempts = self.attempts();
         if self.attempt == STAYS || !attempts.leave(attempt, left, rules) {
             self.set_attempts(attempts);
-            return Left::Somebody;
+            return LeaveResult::Somebody;
         }
         if !self.upgraded {
-            return Left::Nobody;
+            return LeaveResult::Nobody;
         }
         if let Some(as_reader) = as_attempts(self.attempts_as_reader()) {
             self.set_attempts(as_reader);
@@ -194,7 +194,7 @@ impl Hold {
         } else {
             self.confirm();
         }
-        Left::Readers
+        LeaveResult::Readers
     }
 
     /// As they are in a snapshot. False when they can't be: nothing is changed then.
@@ -212,16 +212,16 @@ impl Hold {
         true
     }
 
-    fn change_rare(&mut self, change: impl FnOnce(&mut Rare)) {
+    fn change_rare(&mut self, change: impl FnOnce(&mut HoldExtras)) {
         let mut rare = self.rare.take().unwrap_or_default();
         change(&mut rare);
-        self.rare = (*rare != Rare::default()).then_some(rare);
+        self.rare = (*rare != HoldExtras::default()).then_some(rare);
     }
 }
 
 /// Who still counts on a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Left {
+pub(super) enum LeaveResult {
     /// As it is.
     Somebody,
     /// As a reader's hold only.

@@ -1,14 +1,14 @@
 //! Callers that went away.
 
 use super::acquire::distinct;
-use super::attempts::Left;
-use super::end::Ending;
-use super::sessions::Named;
+use super::attempts::LeaveResult;
+use super::end::EndCause;
+use super::sessions::NamedRequest;
 use super::tree::NodeId;
-use super::work::Work;
+use super::txn::NamespaceTxn;
 use crate::{Answer, Cancel, Reason};
 
-impl Work<'_> {
+impl NamespaceTxn<'_> {
     /// Callers went away: `left` are attempts that did before this one. With the last whose caller counts on it the place
     /// is given up, or what was granted; not when it is known to have been heard of.
     pub(super) fn cancel(&mut self, cancel: &Cancel, left: &[u64]) -> Answer {
@@ -17,13 +17,13 @@ impl Work<'_> {
         let (mut left_queue, mut given_back) = (false, false);
         let rules = self.rules;
         match named {
-            Ok(Some(Named::Waiting(place))) => {
+            Ok(Some(NamedRequest::Waiting(place))) => {
                 if self.ns.waiting_mut(place).attempts.leave(cancel.attempt, left, rules) {
                     self.end_wait(place, Reason::Ended);
                     left_queue = true;
                 }
             }
-            Ok(Some(Named::Granted(granted))) => {
+            Ok(Some(NamedRequest::Granted(granted))) => {
                 let attempts = &mut self.ns.granted.get_mut(granted).attempts;
                 if !attempts.stays() && attempts.leave(cancel.attempt, left, rules) {
                     self.release_granted(granted);
@@ -50,17 +50,17 @@ impl Work<'_> {
         if self.ns.hold(node, owner).is_none() {
             return false;
         }
-        let mut still = Left::Somebody;
+        let mut still = LeaveResult::Somebody;
         self.change_hold(node, owner, |hold| still = hold.leave(cancel.attempt, left, rules));
         match still {
-            Left::Somebody => false,
-            Left::Readers => {
+            LeaveResult::Somebody => false,
+            LeaveResult::Readers => {
                 self.weaken(node, owner);
                 self.end_contradicted(owner, &[node]);
                 true
             }
-            Left::Nobody => {
-                self.end_hold(node, owner, Ending::Released);
+            LeaveResult::Nobody => {
+                self.end_hold(node, owner, EndCause::Released);
                 true
             }
         }

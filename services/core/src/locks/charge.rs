@@ -5,8 +5,8 @@ use super::hold::Hold;
 use super::metadata::KeptMetadata;
 use super::namespace::Namespace;
 use super::owner::OwnerName;
-use super::sessions::{Granted, SessionFacts};
-use super::waiting::Waiting;
+use super::sessions::{GrantedRequest, SessionFacts};
+use super::waiting::WaitingRequest;
 use crate::{Acquire, Claim, NamespaceRef, OpenSession, Owner, StateBytes};
 
 /// What a path has that has something under it, or a queue.
@@ -104,13 +104,13 @@ impl Hold {
     }
 }
 
-impl Waiting {
+impl WaitingRequest {
     pub(super) fn charge(&self) -> u64 {
         waiting(self.request_id.as_deref(), &self.claims, self.terms.metadata.len())
     }
 }
 
-impl Granted {
+impl GrantedRequest {
     pub(super) fn charge(&self) -> u64 {
         granted(&self.request_id, self.claimed)
     }
@@ -124,7 +124,7 @@ impl SessionFacts {
 
 /// What is counted as it comes and goes; what paths, owners and events are charged with is counted where they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counted {
+pub(super) struct ChargedBytes {
     pub(super) holds: u64,
     pub(super) metadata: u64,
     pub(super) waiting: u64,
@@ -132,7 +132,7 @@ pub(super) struct Counted {
     pub(super) sessions: u64,
 }
 
-impl Counted {
+impl ChargedBytes {
     pub(super) fn add_hold(&mut self, (hold, metadata): (u64, u64)) {
         (self.holds, self.metadata) = (self.holds + hold, self.metadata + metadata);
     }
@@ -145,7 +145,7 @@ impl Counted {
 impl Namespace {
     /// What the namespace is charged with, by kind.
     pub(super) fn state_bytes(&self) -> StateBytes {
-        let Counted { holds, metadata, waiting, requests, sessions } = self.counted;
+        let ChargedBytes { holds, metadata, waiting, requests, sessions } = self.counted;
         StateBytes {
             namespace: namespace(&self.id),
             paths: self.tree.charge(),
@@ -160,8 +160,8 @@ impl Namespace {
     }
 
     /// The same, counted from what there is.
-    pub(super) fn counted_anew(&self) -> Counted {
-        let mut counted = Counted::default();
+    pub(super) fn counted_anew(&self) -> ChargedBytes {
+        let mut counted = ChargedBytes::default();
         for (_, lock) in self.tree.iter() {
             lock.holds.as_slice().iter().for_each(|hold| counted.add_hold(hold.charge()));
         }

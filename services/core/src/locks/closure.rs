@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::bits::Bits;
-use super::judge::Asked;
+use super::closure_builder::ClosureBuilder;
+use super::evaluate::Evaluation;
 use super::namespace::Namespace;
 use super::owner::OwnerId;
-use super::pass::Pass;
-use super::queue::{Line, Place};
+use super::queue::{ClaimQueue, QueuePosition};
 use super::tree::LineKey;
 use super::waiting::Kind;
 
@@ -26,9 +26,9 @@ pub(super) struct Closure {
     /// By number: itself, and who of them waits for it.
     pub(super) behind: Vec<Bits>,
     /// The requests of these in the lines that matter to them, in order.
-    pub(super) lines: BTreeMap<LineKey, Vec<(Place, usize)>>,
+    pub(super) lines: BTreeMap<LineKey, Vec<(QueuePosition, usize)>>,
     /// Whom the requests of all others wait for, by their claims, each from one place on to the next.
-    pub(super) others: BTreeMap<Kind, Vec<(Place, Bits)>>,
+    pub(super) others: BTreeMap<Kind, Vec<(QueuePosition, Bits)>>,
     /// How much was looked at besides what the owners hold.
     pub(super) visits: u64,
     /// How much was looked at in all.
@@ -37,12 +37,12 @@ pub(super) struct Closure {
 
 impl Closure {
     pub(super) fn of(namespace: &Namespace) -> Self {
-        Pass::through(namespace, None)
+        ClosureBuilder::through(namespace, None)
     }
 
     /// With the owner of a request that comes now, so that it can be asked who is before that.
-    pub(super) fn with<'a>(namespace: &'a Namespace, asked: &'a Asked<'a>) -> Self {
-        Pass::through(namespace, Some(asked))
+    pub(super) fn with<'a>(namespace: &'a Namespace, asked: &'a Evaluation<'a>) -> Self {
+        ClosureBuilder::through(namespace, Some(asked))
     }
 
     pub(super) fn number(&self, owner: OwnerId) -> Option<usize> {
@@ -50,7 +50,7 @@ impl Closure {
     }
 
     /// Whether the owner of the request waits for the owner of that number, or is it.
-    pub(super) fn waits_for(&self, namespace: &Namespace, place: Place, number: usize) -> bool {
+    pub(super) fn waits_for(&self, namespace: &Namespace, place: QueuePosition, number: usize) -> bool {
         let (waiting, behind) = (namespace.waiting(place), &self.behind[number]);
         match self.number(waiting.owner) {
             Some(other) => behind.contains(other),
@@ -59,7 +59,7 @@ impl Closure {
     }
 
     /// From where on the requests of those claims, as far as they are not told apart, wait for the owner.
-    fn cut(&self, kind: &Kind, number: usize) -> Option<Place> {
+    fn cut(&self, kind: &Kind, number: usize) -> Option<QueuePosition> {
         let mut sets = self.others.get(kind)?.iter();
         sets.find(|(_, ahead)| ahead.meets(&self.behind[number])).map(|(place, _)| *place)
     }
@@ -68,10 +68,10 @@ impl Closure {
     pub(super) fn last_in_the_way(
         &self,
         namespace: &Namespace,
-        (key, line): (LineKey, &Line),
+        (key, line): (LineKey, &ClaimQueue),
         number: usize,
-        before: Place,
-    ) -> Option<Place> {
+        before: QueuePosition,
+    ) -> Option<QueuePosition> {
         let told_apart = self.told_apart(key, number, before).next_back();
         self.last_others(namespace, line, before, Some(number)).chain(told_apart).max()
     }
@@ -80,11 +80,11 @@ impl Closure {
     pub(super) fn first_in_the_way(
         &self,
         namespace: &Namespace,
-        (key, line): (LineKey, &Line),
+        (key, line): (LineKey, &ClaimQueue),
         number: usize,
-        (before, max): (Place, usize),
-    ) -> Vec<Place> {
-        let mut found: Vec<Place> = self.told_apart(key, number, before).take(max).collect();
+        (before, max): (QueuePosition, usize),
+    ) -> Vec<QueuePosition> {
+        let mut found: Vec<QueuePosition> = self.told_apart(key, number, before).take(max).collect();
         for first in line.kinds(before) {
             let kind = &namespace.waiting(first).kind;
             let end = self.cut(kind, number).map_or(before, |cut| cut.min(before));
@@ -96,27 +96,32 @@ impl Closure {
         found
     }
 
-    fn told_apart(&self, key: LineKey, number: usize, before: Place) -> impl DoubleEndedIterator<Item = Place> {
+    fn told_apart(
+        &self,
+        key: LineKey,
+        number: usize,
+        before: QueuePosition,
+    ) -> impl DoubleEndedIterator<Item = QueuePosition> {
         let entries = self.lines.get(&key).map_or(&[][..], Vec::as_slice);
         let entries = &entries[..entries.partition_point(|(place, _)| *place < before)];
         let behind = &self.behind[number];
         entries.iter().filter(|(_, other)| !behind.contains(*other)).map(|(place, _)| *place)
     }
 
-    pub(super) fn is_other(&self, namespace: &Namespace, place: Place) -> bool {
+    pub(super) fn is_other(&self, namespace: &Namespace, place: QueuePosition) -> bool {
         !self.owners.contains_key(&namespace.waiting(place).owner)
     }
 
     /// The first request of a line after that place for whose owner the one of that number waits; of those told apart.
-    pub(super) fn first_ahead(&self, key: LineKey, number: usize, after: Place) -> Option<Place> {
+    pub(super) fn first_ahead(&self, key: LineKey, number: usize, after: QueuePosition) -> Option<QueuePosition> {
         let entries = self.lines.get(&key)?;
         let entries = &entries[entries.partition_point(|(place, _)| *place <= after)..];
-        let is_ahead = |(_, other): &&(Place, usize)| *other != number && self.ahead[number].contains(*other);
+        let is_ahead = |(_, other): &&(QueuePosition, usize)| *other != number && self.ahead[number].contains(*other);
         entries.iter().find(is_ahead).map(|(place, _)| *place)
     }
 
     /// Whether somebody else's request there is known to wait for more from there on, so that all changes without it.
-    pub(super) fn turns_at(&self, kind: &Kind, place: Place) -> bool {
+    pub(super) fn turns_at(&self, kind: &Kind, place: QueuePosition) -> bool {
         self.others.get(kind).is_some_and(|sets| sets.iter().any(|(from, _)| *from == place))
     }
 
@@ -124,8 +129,8 @@ impl Closure {
     /// before one, if for that one: each waits for no less than the one before it.
     pub(super) fn others_ahead(&self, namespace: &Namespace, number: usize) -> Ahead {
         let mut ahead = Ahead::default();
-        let mut open: BTreeSet<Place> = BTreeSet::new();
-        let lines_of = |kind: &Kind| -> Vec<&Line> {
+        let mut open: BTreeSet<QueuePosition> = BTreeSet::new();
+        let lines_of = |kind: &Kind| -> Vec<&ClaimQueue> {
             kind.iter().flat_map(|(node, mode)| namespace.lines_of(*node, *mode).map(|(_, line)| line)).collect()
         };
         for (owner, other) in self.owners.iter().filter(|(_, other)| self.ahead[number].contains(**other)) {
@@ -154,10 +159,10 @@ impl Closure {
     fn last_others(
         &self,
         namespace: &Namespace,
-        line: &Line,
-        before: Place,
+        line: &ClaimQueue,
+        before: QueuePosition,
         number: Option<usize>,
-    ) -> impl Iterator<Item = Place> {
+    ) -> impl Iterator<Item = QueuePosition> {
         line.kinds(before).filter_map(move |first| {
             let kind = &namespace.waiting(first).kind;
             let cut = number.and_then(|number| self.cut(kind, number));
@@ -170,15 +175,20 @@ impl Closure {
 /// Requests that are not told apart and that somebody waits for: of those with the same claims, the last one.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
-    last: BTreeMap<Kind, Place>,
+    last: BTreeMap<Kind, QueuePosition>,
 }
 
 impl Ahead {
     /// The first of them in a line after that place.
-    pub(super) fn first_in(&self, of: (&Closure, &Namespace), line: &Line, after: Place) -> Option<Place> {
+    pub(super) fn first_in(
+        &self,
+        of: (&Closure, &Namespace),
+        line: &ClaimQueue,
+        after: QueuePosition,
+    ) -> Option<QueuePosition> {
         let (closure, namespace) = of;
         namespace.spend(1);
-        let kinds = line.kinds(Place::LAST).map(|first| &namespace.waiting(first).kind);
+        let kinds = line.kinds(QueuePosition::LAST).map(|first| &namespace.waiting(first).kind);
         let firsts = kinds.filter_map(|kind| {
             let last = *self.last.get(kind)?;
             let mut places = namespace.kinds[kind].range(after..).take_while(|place| **place <= last);

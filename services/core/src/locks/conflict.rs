@@ -7,15 +7,15 @@ use std::ops::ControlFlow;
 use super::hold::Hold;
 use super::namespace::Namespace;
 use super::owner::OwnerId;
-use super::queue::Place;
-use super::tree::{Left, NodeId, Spot};
-use super::waiting::Watch;
+use super::queue::QueuePosition;
+use super::tree::{NodeId, PathLookup, RemainingOwners};
+use super::waiting::BlockedOn;
 use crate::{Mode, Reason};
 
 impl Namespace {
     /// Why a claim can't be granted for what others hold. Costs the depth of the path.
-    pub(super) fn held_by_others(&self, owner: OwnerId, mode: Mode, spot: &Spot) -> Option<Reason> {
-        self.spend(spot.line.len());
+    pub(super) fn held_by_others(&self, owner: OwnerId, mode: Mode, spot: &PathLookup) -> Option<Reason> {
+        self.spend(spot.ancestry.len());
         let mut at = |node: NodeId| {
             let mut conflicting = self.conflicting_at(node, owner, mode).peekable();
             conflicting.peek()?;
@@ -34,9 +34,9 @@ impl Namespace {
     pub(super) fn held_below(&self, node: NodeId, owner: OwnerId, mode: Mode) -> Option<bool> {
         let below = self.tree.below(node)?;
         let reads_count = mode == Mode::Write;
-        let any = below.writes.has_others_than(owner) || (reads_count && below.reads.has_others_than(owner));
+        let any = below.writes.contains_other_than(owner) || (reads_count && below.reads.contains_other_than(owner));
         any.then(|| {
-            below.writes_held.has_others_than(owner) || (reads_count && below.reads_held.has_others_than(owner))
+            below.writes_held.contains_other_than(owner) || (reads_count && below.reads_held.contains_other_than(owner))
         })
     }
 
@@ -50,9 +50,9 @@ impl Namespace {
 
     /// Shows the conflicting holds to `look`, until it breaks off: those at the path, those at its ancestors from the
     /// root on, those under it in order of path. At most `max_paths` paths are looked at under it; whether all were.
-    pub(super) fn look_at_conflicts<'a, B>(
+    pub(super) fn visit_conflicts<'a, B>(
         &'a self,
-        (owner, mode, spot): (OwnerId, Mode, &Spot),
+        (owner, mode, spot): (OwnerId, Mode, &PathLookup),
         max_paths: usize,
         mut look: impl FnMut(NodeId, &'a Hold) -> ControlFlow<B>,
     ) -> ControlFlow<B, bool> {
@@ -90,44 +90,44 @@ impl Namespace {
     }
 
     /// What is held that keeps a claim from being granted, to be watched.
-    pub(super) fn hold_to_watch(&self, owner: OwnerId, mode: Mode, spot: &Spot) -> Option<Watch> {
+    pub(super) fn first_conflicting_hold(&self, owner: OwnerId, mode: Mode, spot: &PathLookup) -> Option<BlockedOn> {
         let above = spot.node().into_iter().chain(spot.ancestors().iter().copied());
         let mut holds = above.filter_map(|node| Some((node, self.conflicting_at(node, owner, mode).next()?)));
         if let Some((node, hold)) = holds.next() {
-            return Some(Watch::Hold(node, hold.owner));
+            return Some(BlockedOn::Hold(node, hold.owner));
         }
         let node = spot.node()?;
-        self.held_below(node, owner, mode).map(|_| Watch::Below(node, mode))
+        self.held_below(node, owner, mode).map(|_| BlockedOn::Subtree(node, mode))
     }
 
     /// Whoever watches what is held under a path, and is let in now that less of it is, has to be looked at. The holds that
     /// are left exclude all, or all but their only owner, or nobody.
-    pub(super) fn wake_above(&mut self, node: NodeId) {
+    pub(super) fn unblock_ancestors(&mut self, node: NodeId) {
         let above: Vec<NodeId> = self.tree.upward(node).skip(1).collect();
         // Going up there are ever more holders, so at most one is ever the only one.
-        let mut own: Option<BTreeMap<Watch, Vec<Place>>> = None;
+        let mut own: Option<BTreeMap<BlockedOn, Vec<QueuePosition>>> = None;
         for node in above {
             for mode in [Mode::Read, Mode::Write] {
-                let watch = Watch::Below(node, mode);
-                match self.tree.below(node).map_or(Left::Nobody, |below| below.excluding(mode)) {
-                    Left::Nobody => self.watchers.wake(watch),
-                    Left::One(owner) if self.watchers.is_watched(watch) => {
-                        let own = own.get_or_insert_with(|| self.watches_of(owner));
+                let watch = BlockedOn::Subtree(node, mode);
+                match self.tree.below(node).map_or(RemainingOwners::Nobody, |below| below.excluding(mode)) {
+                    RemainingOwners::Nobody => self.blocked_index.unblock(watch),
+                    RemainingOwners::One(owner) if self.blocked_index.is_blocking(watch) => {
+                        let own = own.get_or_insert_with(|| self.subtree_blocks_of(owner));
                         let places = own.get(&watch).into_iter().flatten();
-                        places.for_each(|place| self.watchers.wake_one(*place));
+                        places.for_each(|place| self.blocked_index.schedule(*place));
                     }
-                    Left::One(_) | Left::Several => {}
+                    RemainingOwners::One(_) | RemainingOwners::Several => {}
                 }
             }
         }
     }
 
     /// The requests of an owner that wait, by what they watch under a path.
-    fn watches_of(&self, owner: OwnerId) -> BTreeMap<Watch, Vec<Place>> {
-        let mut watches: BTreeMap<Watch, Vec<Place>> = BTreeMap::new();
+    fn subtree_blocks_of(&self, owner: OwnerId) -> BTreeMap<BlockedOn, Vec<QueuePosition>> {
+        let mut watches: BTreeMap<BlockedOn, Vec<QueuePosition>> = BTreeMap::new();
         for place in self.owners.get(owner).places() {
-            let watch = self.waiting(place).watch;
-            if matches!(watch, Watch::Below(..)) {
+            let watch = self.waiting(place).blocked_on;
+            if matches!(watch, BlockedOn::Subtree(..)) {
                 watches.entry(watch).or_default().push(place);
             }
         }
@@ -135,9 +135,15 @@ impl Namespace {
     }
 
     /// The first conflicting holds, as many as are shown.
-    pub(super) fn blocking_holds(&self, owner: OwnerId, mode: Mode, spot: &Spot, max: usize) -> Vec<(NodeId, &Hold)> {
+    pub(super) fn blocking_holds(
+        &self,
+        owner: OwnerId,
+        mode: Mode,
+        spot: &PathLookup,
+        max: usize,
+    ) -> Vec<(NodeId, &Hold)> {
         let mut found = Vec::new();
-        let _ = self.look_at_conflicts((owner, mode, spot), self.bounds.paths_searched_for_blockers, |node, hold| {
+        let _ = self.visit_conflicts((owner, mode, spot), self.bounds.paths_searched_for_blockers, |node, hold| {
             found.push((node, hold));
             if found.len() == max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
@@ -146,7 +152,7 @@ impl Namespace {
 
     /// Whether the owner holds the path or an ancestor in a mode that is at least as strong: whoever waits for such a
     /// claim waits for the owner already.
-    pub(super) fn is_covered(&self, owner: OwnerId, mode: Mode, spot: &Spot) -> bool {
-        spot.line.iter().any(|node| self.hold(*node, owner).is_some_and(|hold| hold.mode >= mode))
+    pub(super) fn is_covered(&self, owner: OwnerId, mode: Mode, spot: &PathLookup) -> bool {
+        spot.ancestry.iter().any(|node| self.hold(*node, owner).is_some_and(|hold| hold.mode >= mode))
     }
 }

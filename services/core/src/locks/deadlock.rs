@@ -5,19 +5,19 @@
 
 use std::collections::BTreeMap;
 
+use super::awaited_holds::AwaitedHolds;
 use super::bits::Bits;
-use super::held::Held;
-use super::judge::Asked;
+use super::evaluate::Evaluation;
 use super::namespace::Namespace;
 use super::owner::{NOBODY, OwnerId};
-use super::tree::{NodeId, Spot};
+use super::tree::{NodeId, PathLookup};
 use crate::{CycleStep, Mode, Path};
 
 /// Who waits for one owner because of what is held.
-struct Ring<'a> {
+struct CycleSearch<'a> {
     namespace: &'a Namespace,
     owner: OwnerId,
-    held: Held,
+    held: AwaitedHolds,
     /// By number: in how many steps, if at all.
     distances: Vec<Option<usize>>,
 }
@@ -25,18 +25,18 @@ struct Ring<'a> {
 impl Namespace {
     /// Who waits for whom, from the first holder in the way of the request back to its own owner, when that one waits,
     /// directly or through others, for the owner: waiting for it would close a cycle. Left out when nobody is shown it.
-    pub(super) fn closes_cycle(&self, asked: &Asked<'_>, shows: bool) -> Option<Vec<CycleStep>> {
+    pub(super) fn detect_deadlock(&self, asked: &Evaluation<'_>, shows: bool) -> Option<Vec<CycleStep>> {
         let owner = asked.owner;
         if owner == NOBODY || self.waiting_holders.is_empty() || !self.has_awaited_hold(owner) {
             return None;
         }
-        let ring = Ring::around(self, owner);
+        let ring = CycleSearch::around(self, owner);
         let mut reach: BTreeMap<OwnerId, bool> = BTreeMap::new();
         let first = asked.claims.iter().zip(&asked.spots).find_map(|(claim, spot)| {
             let mut closing: Vec<(OwnerId, NodeId)> = self.waiting_holders_in_the_way((owner, claim.mode, spot));
             closing.retain(|(other, _)| *reach.entry(*other).or_insert_with(|| ring.distance_of(*other).is_some()));
             let nearness =
-                |node: NodeId| (spot.node() != Some(node), spot.line.contains(&node), self.tree.path_of(node));
+                |node: NodeId| (spot.node() != Some(node), spot.ancestry.contains(&node), self.tree.path_of(node));
             let order = |(other, node): &(OwnerId, NodeId)| {
                 let (is_elsewhere, is_above, path) = nearness(*node);
                 let token = self.hold(*node, *other).map(|hold| hold.token);
@@ -50,11 +50,11 @@ impl Namespace {
     /// What others hold, who wait themselves, in the way of a claim.
     pub(super) fn waiting_holders_in_the_way(
         &self,
-        (owner, mode, spot): (OwnerId, Mode, &Spot),
+        (owner, mode, spot): (OwnerId, Mode, &PathLookup),
     ) -> Vec<(OwnerId, NodeId)> {
         let waits = |other: OwnerId| self.owners.get(other).waits() > 0;
         let mut found = Vec::new();
-        for node in &spot.line {
+        for node in &spot.ancestry {
             self.spend(1);
             let holds = self.conflicting_at(*node, owner, mode).filter(|hold| waits(hold.owner));
             found.extend(holds.map(|hold| (hold.owner, *node)));
@@ -78,9 +78,9 @@ impl Namespace {
     }
 }
 
-impl<'a> Ring<'a> {
+impl<'a> CycleSearch<'a> {
     fn around(namespace: &'a Namespace, owner: OwnerId) -> Self {
-        let held = Held::of(namespace, namespace.tangled.iter().copied().chain([owner]));
+        let held = AwaitedHolds::of(namespace, namespace.tangled.iter().copied().chain([owner]));
         let ahead: Vec<(usize, Bits)> =
             held.owners.iter().map(|(other, number)| (*number, held.ahead_of(namespace, *other))).collect();
         let mut distances = vec![None; ahead.len()];

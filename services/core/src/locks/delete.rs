@@ -1,12 +1,12 @@
 //! Forcing a lock open.
 
-use super::end::Ending;
+use super::end::EndCause;
 use super::owner::OwnerId;
 use super::target::Target;
-use super::work::Work;
+use super::txn::NamespaceTxn;
 use crate::{Answer, Path, Refusal};
 
-impl Work<'_> {
+impl NamespaceTxn<'_> {
     /// Ends all holds of a path in any state; a lock that nobody holds is deleted already.
     pub(super) fn delete(&mut self, path: &Path) -> Result<Answer, Refusal> {
         if let Some(node) = self.ns.tree.find(path) {
@@ -17,7 +17,7 @@ impl Work<'_> {
             self.budget.ends = left;
             let holders: Vec<OwnerId> = self.ns.tree.get(node).holds.as_slice().iter().map(|hold| hold.owner).collect();
             for owner in holders {
-                self.end_hold(node, owner, Ending::Deleted);
+                self.end_hold(node, owner, EndCause::Deleted);
             }
             self.run();
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::acquire::refused;
 use super::namespace::Namespace;
-use super::purge::Closed;
-use super::shown::bare;
+use super::purge::ClosedNamespace;
+use super::reply_size::bare;
 use super::{LocksCore, NamespaceKey};
 use crate::{
     AcquireOutcome, Claim, Effect, FencingToken, LockView, NamespaceRef, Owner, Path, Reason, Revision, RevokedReason,
@@ -15,20 +15,20 @@ use crate::{
 
 /// What happened since it was last taken.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Notes {
-    notes: VecDeque<Note>,
+pub(super) struct EffectBuffer {
+    notes: VecDeque<BufferedEffect>,
     /// The wait of whoever asks just now, who hears of its outcome in the reply.
-    apart: Option<WaitId>,
-    outcome_apart: Option<Result<FencingToken, Reason>>,
+    captured_wait: Option<WaitId>,
+    captured_outcome: Option<Result<FencingToken, Reason>>,
     /// The first event of each namespace.
     events: BTreeMap<NamespaceKey, (Arc<NamespaceRef>, Revision)>,
 }
 
 #[derive(Clone, Debug)]
-enum Note {
+enum BufferedEffect {
     Settled {
         namespace: Arc<NamespaceRef>,
-        settled: Box<Settled>,
+        settled: Box<ResolvedWait>,
     },
     Revoked {
         namespace: Arc<NamespaceRef>,
@@ -50,18 +50,18 @@ enum Note {
         session_id: Arc<str>,
         reason: SessionEnd,
     },
-    Closed(Closed),
+    Closed(ClosedNamespace),
 }
 
 /// What is told of a namespace that is gone.
-pub(super) enum Telling {
-    Settled(Arc<NamespaceRef>, Settled),
+pub(super) enum ClosingNotice {
+    Settled(Arc<NamespaceRef>, ResolvedWait),
     Ended(Arc<NamespaceRef>, Arc<str>, SessionNumber, SessionEnd),
 }
 
 /// A wait that is over.
 #[derive(Clone, Debug)]
-pub(super) struct Settled {
+pub(super) struct ResolvedWait {
     pub(super) wait: WaitId,
     pub(super) attempt: u64,
     pub(super) owner: Owner,
@@ -71,29 +71,29 @@ pub(super) struct Settled {
     pub(super) outcome: Result<FencingToken, Reason>,
 }
 
-impl Notes {
+impl EffectBuffer {
     pub(super) fn event(&mut self, namespace: &Arc<NamespaceRef>, revision: Revision) {
         let key = NamespaceKey { account: namespace.account, incarnation: namespace.incarnation };
         self.events.entry(key).or_insert_with(|| (Arc::clone(namespace), revision));
     }
 
-    pub(super) fn settled(&mut self, namespace: &Arc<NamespaceRef>, settled: Settled) {
-        if self.apart == Some(settled.wait) {
-            self.outcome_apart = Some(settled.outcome);
+    pub(super) fn settled(&mut self, namespace: &Arc<NamespaceRef>, settled: ResolvedWait) {
+        if self.captured_wait == Some(settled.wait) {
+            self.captured_outcome = Some(settled.outcome);
             return;
         }
-        self.notes.push_back(Note::Settled { namespace: Arc::clone(namespace), settled: Box::new(settled) });
+        self.notes.push_back(BufferedEffect::Settled { namespace: Arc::clone(namespace), settled: Box::new(settled) });
     }
 
     /// From now on the outcome of that wait is not noted but kept for [`Self::take_apart`].
-    pub(super) fn set_apart(&mut self, wait: WaitId) {
-        self.apart = Some(wait);
+    pub(super) fn capture(&mut self, wait: WaitId) {
+        self.captured_wait = Some(wait);
     }
 
     /// The outcome of the wait that was set apart, if it is over.
-    pub(super) fn take_apart(&mut self) -> Option<Result<FencingToken, Reason>> {
-        self.apart = None;
-        self.outcome_apart.take()
+    pub(super) fn take_captured(&mut self) -> Option<Result<FencingToken, Reason>> {
+        self.captured_wait = None;
+        self.captured_outcome.take()
     }
 
     pub(super) fn revoked(
@@ -105,7 +105,7 @@ impl Notes {
         reason: RevokedReason,
     ) {
         let (namespace, session_id) = (Arc::clone(namespace), Arc::clone(session_id));
-        self.notes.push_back(Note::Revoked { namespace, session_id, path, token, reason });
+        self.notes.push_back(BufferedEffect::Revoked { namespace, session_id, path, token, reason });
     }
 
     pub(super) fn opened(
@@ -115,7 +115,7 @@ impl Notes {
         (number, epoch, ttl_ms): (SessionNumber, u64, u64),
     ) {
         let (namespace, session_id) = (Arc::clone(namespace), Arc::clone(session_id));
-        self.notes.push_back(Note::Opened { namespace, number, session_id, epoch, ttl_ms });
+        self.notes.push_back(BufferedEffect::Opened { namespace, number, session_id, epoch, ttl_ms });
     }
 
     pub(super) fn ended(
@@ -126,25 +126,25 @@ impl Notes {
         reason: SessionEnd,
     ) {
         let (namespace, session_id) = (Arc::clone(namespace), Arc::clone(session_id));
-        self.notes.push_back(Note::Ended { namespace, number, session_id, reason });
+        self.notes.push_back(BufferedEffect::Ended { namespace, number, session_id, reason });
     }
 
     /// The namespace is gone, and with it whoever could read its events.
-    pub(super) fn closed(&mut self, closed: Closed) {
+    pub(super) fn closed(&mut self, closed: ClosedNamespace) {
         self.events.remove(&NamespaceKey::of(&closed.id()));
-        self.notes.push_back(Note::Closed(closed));
+        self.notes.push_back(BufferedEffect::Closed(closed));
     }
 
     /// Namespaces that are gone and of which not all is told.
-    pub(super) fn closed_ones(&self) -> impl Iterator<Item = &Closed> {
-        self.notes.iter().filter_map(|note| if let Note::Closed(closed) = note { Some(closed) } else { None })
+    pub(super) fn closed_ones(&self) -> impl Iterator<Item = &ClosedNamespace> {
+        self.notes.iter().filter_map(|note| if let BufferedEffect::Closed(closed) = note { Some(closed) } else { None })
     }
 }
 
 impl LocksCore {
     pub(crate) fn drop_effects(&mut self) {
         for note in std::mem::take(&mut self.notes).notes {
-            if let Note::Closed(closed) = note {
+            if let BufferedEffect::Closed(closed) = note {
                 self.closed.push(closed);
             }
         }
@@ -157,7 +157,7 @@ impl LocksCore {
         while effects.len() < at_most {
             let Some(note) = self.notes.notes.pop_front() else { break };
             effects.push(match note {
-                Note::Closed(closed) => self.tell_of_closed(closed),
+                BufferedEffect::Closed(closed) => self.next_closing_notice(closed),
                 note => self.effect(note),
             });
         }
@@ -175,27 +175,29 @@ impl LocksCore {
         !self.notes.notes.is_empty() || !self.notes.events.is_empty()
     }
 
-    fn tell_of_closed(&mut self, mut closed: Closed) -> Effect {
-        let note = match closed.tell() {
+    fn next_closing_notice(&mut self, mut closed: ClosedNamespace) -> Effect {
+        let note = match closed.next_notice() {
             None => {
                 let namespace = closed.id();
                 self.closed.push(closed);
                 return Effect::NamespaceClosed { namespace };
             }
-            Some(Telling::Settled(namespace, settled)) => Note::Settled { namespace, settled: Box::new(settled) },
-            Some(Telling::Ended(namespace, session_id, number, reason)) => {
+            Some(ClosingNotice::Settled(namespace, settled)) => {
+                BufferedEffect::Settled { namespace, settled: Box::new(settled) }
+            }
+            Some(ClosingNotice::Ended(namespace, session_id, number, reason)) => {
                 self.forget_closed(number);
-                Note::Ended { namespace, number, session_id, reason }
+                BufferedEffect::Ended { namespace, number, session_id, reason }
             }
         };
-        self.notes.notes.push_front(Note::Closed(closed));
+        self.notes.notes.push_front(BufferedEffect::Closed(closed));
         self.effect(note)
     }
 
-    fn effect(&self, note: Note) -> Effect {
+    fn effect(&self, note: BufferedEffect) -> Effect {
         match note {
-            Note::Settled { namespace, settled } => self.settled(&namespace, *settled),
-            Note::Revoked { namespace, session_id, path, token, reason } => Effect::Revoked {
+            BufferedEffect::Settled { namespace, settled } => self.settled(&namespace, *settled),
+            BufferedEffect::Revoked { namespace, session_id, path, token, reason } => Effect::Revoked {
                 current_owner: self.find(&namespace).ok().and_then(|open| open.current_owner(&path)),
                 namespace: NamespaceRef::clone(&namespace),
                 session_id: session_id.to_string(),
@@ -203,24 +205,24 @@ impl LocksCore {
                 fencing_token: token,
                 reason,
             },
-            Note::Opened { namespace, number, session_id, epoch, ttl_ms } => Effect::SessionOpened {
+            BufferedEffect::Opened { namespace, number, session_id, epoch, ttl_ms } => Effect::SessionOpened {
                 namespace: NamespaceRef::clone(&namespace),
                 number,
                 session_id: session_id.to_string(),
                 epoch,
                 ttl_ms,
             },
-            Note::Ended { namespace, number, session_id, reason } => Effect::SessionEnded {
+            BufferedEffect::Ended { namespace, number, session_id, reason } => Effect::SessionEnded {
                 namespace: NamespaceRef::clone(&namespace),
                 number,
                 session_id: session_id.to_string(),
                 reason,
             },
-            Note::Closed(closed) => Effect::NamespaceClosed { namespace: closed.id() },
+            BufferedEffect::Closed(closed) => Effect::NamespaceClosed { namespace: closed.id() },
         }
     }
 
-    fn settled(&self, namespace: &NamespaceRef, settled: Settled) -> Effect {
+    fn settled(&self, namespace: &NamespaceRef, settled: ResolvedWait) -> Effect {
         let open: Option<&Namespace> = self.find(namespace).ok();
         let mut paths: Vec<&Path> = settled.claims.iter().map(|claim| &claim.path).collect();
         paths.sort_unstable();

@@ -2,15 +2,15 @@
 
 use super::attempts::Attempts;
 use super::owner::OwnerId;
-use super::queue::Place;
-use super::sessions::Named;
+use super::queue::QueuePosition;
+use super::sessions::NamedRequest;
 use super::tree::NodeId;
-use super::work::Work;
+use super::txn::NamespaceTxn;
 use crate::{EventKind, Phase, Reason, RevokedReason};
 
 /// Who a grant is for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Call<'a> {
+pub(super) struct EndContext<'a> {
     /// Those that count on what is granted.
     pub(super) attempts: &'a Attempts,
     /// Attempts at the same that left.
@@ -22,14 +22,14 @@ pub(super) struct Call<'a> {
 
 /// Why a hold ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum EndCause {
     Released,
     Expired,
     Deleted,
     Reset,
 }
 
-impl Ending {
+impl EndCause {
     fn event(self) -> EventKind {
         match self {
             Self::Released => EventKind::Released,
@@ -50,9 +50,9 @@ impl Ending {
     }
 }
 
-impl Work<'_> {
+impl NamespaceTxn<'_> {
     /// Ends one hold, with a revision of its own. Whoever may move up is granted in the next run.
-    pub(super) fn end_hold(&mut self, node: NodeId, owner: OwnerId, ending: Ending) {
+    pub(super) fn end_hold(&mut self, node: NodeId, owner: OwnerId, ending: EndCause) {
         // The hold, its path, its owner and the event.
         self.ns.spend(4);
         let revision = self.state.next_revision();
@@ -65,11 +65,11 @@ impl Work<'_> {
             self.drop_deadline(deadline);
         }
         self.ns.tree.set_revision(node, revision);
-        self.tell(ending.event(), revision, owner, hold.token, &[(node, hold.mode)]);
+        self.record_event(ending.event(), revision, owner, hold.token, &[(node, hold.mode)]);
         for request in hold.requests() {
             self.forget_claim(*request, node);
         }
-        self.wake_blocked_by(node, owner);
+        self.unblock_waiters(node, owner);
         let upgrades = self.upgrades_of(node, owner);
         self.ns.tree.prune(node);
         for place in upgrades {
@@ -82,7 +82,7 @@ impl Work<'_> {
     pub(super) fn end_phase(&mut self, node: NodeId, owner: OwnerId, from_ms: u64) {
         let hold = self.ns.hold(node, owner).expect("a hold that is due is there");
         if !hold.is_held() || hold.transition_ms == 0 {
-            return self.end_hold(node, owner, Ending::Expired);
+            return self.end_hold(node, owner, EndCause::Expired);
         }
         self.note_revoked(node, owner, RevokedReason::Expired);
         self.change_hold(node, owner, |hold| {
@@ -112,16 +112,16 @@ impl Work<'_> {
         let granted = self.ns.granted.remove(request);
         self.ns.counted.requests -= granted.charge();
         if let Some(session) = self.ns.session_mut(granted.owner)
-            && session.requests.get(&granted.request_id) == Some(&Named::Granted(request))
+            && session.requests.get(&granted.request_id) == Some(&NamedRequest::Granted(request))
         {
             session.requests.remove(&granted.request_id);
         }
     }
 
     /// The owner's requests that wait to change that hold.
-    fn upgrades_of(&self, node: NodeId, owner: OwnerId) -> Vec<Place> {
+    fn upgrades_of(&self, node: NodeId, owner: OwnerId) -> Vec<QueuePosition> {
         let Some(awaits) = self.ns.owners.get(owner).awaits.as_deref() else { return Vec::new() };
-        let there = awaits.claims.range((node, Place::FIRST)..(node, Place::AFTER_UPGRADES));
+        let there = awaits.claims.range((node, QueuePosition::FIRST)..(node, QueuePosition::AFTER_UPGRADES));
         there.map(|(_, place)| *place).collect()
     }
 }

@@ -3,26 +3,32 @@
 use std::num::NonZeroU64;
 
 use super::attempts::Attempts;
-use super::end::Call;
-use super::hold::{Hold, Terms};
+use super::end::EndContext;
+use super::hold::{Hold, HoldTerms};
 use super::owner::OwnerId;
-use super::queue::Place;
-use super::sessions::{Granted, Named};
+use super::queue::QueuePosition;
+use super::sessions::{GrantedRequest, NamedRequest};
 use super::tree::NodeId;
-use super::waiting::Watch;
-use super::work::Work;
+use super::txn::NamespaceTxn;
+use super::waiting::BlockedOn;
 use crate::{Claim, EventKind, FencingToken, Mode, Phase, Reason};
 
-impl Work<'_> {
+impl NamespaceTxn<'_> {
     /// Grants claims that nothing stands in the way of: new holds, holds that go on, holds that change their mode. One
     /// revision for all that is new: that is their token. Without anything new, the token of the first.
-    pub(super) fn grant(&mut self, owner: OwnerId, claims: &[Claim], terms: &Terms, call: Call<'_>) -> FencingToken {
+    pub(super) fn grant(
+        &mut self,
+        owner: OwnerId,
+        claims: &[Claim],
+        terms: &HoldTerms,
+        call: EndContext<'_>,
+    ) -> FencingToken {
         let deadline_ms = terms.ttl_ms.and_then(|ttl_ms| NonZeroU64::new(self.state.clock_ms.saturating_add(ttl_ms)));
         self.ns.spend(claims.len());
         let request = self.begin_request(owner, claims.len(), call);
         // What a request with an id was granted is given back by that id.
         let by_id = Attempts::of(0);
-        let call = if request.is_some() { Call { attempts: &by_id, ..call } } else { call };
+        let call = if request.is_some() { EndContext { attempts: &by_id, ..call } } else { call };
         let mut new: Vec<(NodeId, Mode)> = Vec::new();
         let (mut token, mut found) = (None, None);
         let nodes: Vec<NodeId> = claims.iter().map(|claim| self.ns.tree.make(&claim.path)).collect();
@@ -66,7 +72,7 @@ impl Work<'_> {
             self.claim_hold(*node, owner, claim.mode, request);
         }
         if let Some(token) = token {
-            self.tell(EventKind::Acquired, token, owner, token, &new);
+            self.record_event(EventKind::Acquired, token, owner, token, &new);
         }
         let token = token.or(found).expect("a request has claims, and each is new or was found");
         if let Some(request) = request {
@@ -76,7 +82,7 @@ impl Work<'_> {
         token
     }
 
-    fn add_hold(&mut self, node: NodeId, mut hold: Hold, terms: &Terms) {
+    fn add_hold(&mut self, node: NodeId, mut hold: Hold, terms: &HoldTerms) {
         hold.take_terms(terms, true);
         self.add_deadline(hold.deadline(node));
         self.ns.tree.set_revision(node, hold.token);
@@ -85,7 +91,14 @@ impl Work<'_> {
     }
 
     /// The owner's hold goes on as this call says. A call that may be gone does not make known what was known before.
-    fn extend(&mut self, node: NodeId, owner: OwnerId, deadline_ms: Option<NonZeroU64>, terms: &Terms, call: Call<'_>) {
+    fn extend(
+        &mut self,
+        node: NodeId,
+        owner: OwnerId,
+        deadline_ms: Option<NonZeroU64>,
+        terms: &HoldTerms,
+        call: EndContext<'_>,
+    ) {
         let rules = self.rules;
         self.change_hold(node, owner, |hold| {
             hold.phase = Phase::Held;
@@ -100,8 +113,8 @@ impl Work<'_> {
         node: NodeId,
         owner: OwnerId,
         deadline_ms: Option<NonZeroU64>,
-        terms: &Terms,
-        call: Call<'_>,
+        terms: &HoldTerms,
+        call: EndContext<'_>,
         token: FencingToken,
     ) {
         let (wall_ms, rules) = (self.wall_ms, self.rules);
@@ -129,21 +142,21 @@ impl Work<'_> {
         });
         self.ns.touch(owner);
         self.ns.tree.set_revision(node, revision);
-        self.tell(EventKind::Acquired, revision, owner, token, &[(node, Mode::Read)]);
-        self.wake_blocked_by(node, owner);
+        self.record_event(EventKind::Acquired, revision, owner, token, &[(node, Mode::Read)]);
+        self.unblock_waiters(node, owner);
     }
 
     /// Whoever watches a hold that ended or got weaker has to be looked at.
-    pub(super) fn wake_blocked_by(&mut self, node: NodeId, owner: OwnerId) {
-        self.ns.watchers.wake(Watch::Hold(node, owner));
-        self.ns.wake_above(node);
+    pub(super) fn unblock_waiters(&mut self, node: NodeId, owner: OwnerId) {
+        self.ns.blocked_index.unblock(BlockedOn::Hold(node, owner));
+        self.ns.unblock_ancestors(node);
     }
 
     /// A record of a request of a session that has an id.
-    fn begin_request(&mut self, owner: OwnerId, claimed: usize, call: Call<'_>) -> Option<u32> {
+    fn begin_request(&mut self, owner: OwnerId, claimed: usize, call: EndContext<'_>) -> Option<u32> {
         let request_id = call.request_id?;
         let session_id = self.ns.owners.name(owner).session()?.session_id.clone();
-        let granted = Granted {
+        let granted = GrantedRequest {
             session_id: session_id.clone(),
             request_id: request_id.into(),
             owner,
@@ -155,7 +168,7 @@ impl Work<'_> {
         self.ns.counted.requests += granted.charge();
         let request = self.ns.granted.insert(granted);
         let session = self.ns.sessions.get_mut(&session_id)?;
-        session.requests.insert(request_id.into(), Named::Granted(request));
+        session.requests.insert(request_id.into(), NamedRequest::Granted(request));
         Some(request)
     }
 
@@ -172,11 +185,11 @@ impl Work<'_> {
     /// Other waiting requests of the owner that claim one of these paths in another mode than it now holds can't be
     /// granted any more; except those that wait to change it.
     pub(super) fn end_contradicted(&mut self, owner: OwnerId, nodes: &[NodeId]) {
-        let mut ended: Vec<Place> = Vec::new();
+        let mut ended: Vec<QueuePosition> = Vec::new();
         let Some(awaits) = self.ns.owners.get(owner).awaits.as_deref() else { return };
         for node in nodes {
             let mode = self.ns.hold(*node, owner).map(|hold| hold.mode);
-            let there = awaits.claims.range((*node, Place::AFTER_UPGRADES)..=(*node, Place::LAST));
+            let there = awaits.claims.range((*node, QueuePosition::AFTER_UPGRADES)..=(*node, QueuePosition::LAST));
             ended.extend(there.map(|(_, place)| *place).filter(|place| {
                 let waiting = self.ns.waiting(*place);
                 let mut claims = waiting.nodes.iter().zip(&waiting.claims);

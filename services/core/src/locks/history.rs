@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::charge;
-use crate::page::Room;
+use crate::page::PageBudget;
 use crate::{
     Claim, Event, EventKind, FencingToken, MAX_EVENT_BYTES_EXAMINED, MAX_EVENTS_EXAMINED, Mode, Owner, Path, Refusal,
     Revision, codec,
@@ -15,19 +15,19 @@ use crate::{
 
 /// An event as it is written: the same bytes as an [`Event`] has, from what is at hand.
 #[derive(Serialize)]
-pub(super) struct Written<'a> {
+pub(super) struct EventRecord<'a> {
     pub(super) revision: Revision,
     pub(super) at_ms: u64,
     pub(super) kind: EventKind,
     pub(super) owner: Owner,
     pub(super) process_id: &'a str,
     pub(super) fencing_token: Option<FencingToken>,
-    pub(super) claims: Vec<WrittenClaim<'a>>,
+    pub(super) claims: Vec<EventClaim<'a>>,
 }
 
 /// A [`Claim`] as it is written.
 #[derive(Serialize)]
-pub(super) struct WrittenClaim<'a> {
+pub(super) struct EventClaim<'a> {
     pub(super) path: Vec<&'a str>,
     pub(super) mode: Mode,
 }
@@ -97,7 +97,7 @@ pub(super) struct EventPage {
 
 impl History {
     /// Remembers one more, and so many at most, of so many bytes as charged.
-    pub(super) fn push(&mut self, event: &Written<'_>, max: usize, max_bytes: u64) {
+    pub(super) fn push(&mut self, event: &EventRecord<'_>, max: usize, max_bytes: u64) {
         self.push_bytes(event.revision, &codec::encode(event), max, max_bytes);
     }
 
@@ -181,7 +181,7 @@ impl History {
         }
         let start = self.blocks.partition_point(|block| block.last() < from);
         let mut part = Part { pieces: vec![], next_revision: from.max(now + 1), more: false };
-        let mut room = Room::new(MAX_EVENTS_EXAMINED, MAX_EVENT_BYTES_EXAMINED);
+        let mut room = PageBudget::new(MAX_EVENTS_EXAMINED, MAX_EVENT_BYTES_EXAMINED);
         for block in self.blocks.range(start..) {
             // What is forgotten of the first block comes before `from`, too.
             let begin = block.ends.partition_point(|(revision, _)| *revision < from);
@@ -215,7 +215,7 @@ impl Part {
     /// Those that concern the prefix.
     pub(super) fn page(&self, prefix: &Path, limit: u32) -> EventPage {
         let mut page = EventPage { events: vec![], next_revision: self.next_revision, more: self.more };
-        let mut room = Room::of(limit);
+        let mut room = PageBudget::of(limit);
         let all = self.pieces.iter().flat_map(|(block, range)| range.clone().map(|index| block.bytes_of(index)));
         for bytes in all {
             let event: Event = codec::decode(bytes).expect("events are written by `push` or checked by `restore`");
@@ -247,11 +247,11 @@ mod tests {
     #[test]
     fn an_event_is_written_as_it_is_read() {
         let owner = Owner::Session { session_id: "se_1".into(), holder: Some("h".into()) };
-        let claims = || vec![WrittenClaim { path: vec!["a", "b"], mode: Mode::Read }];
+        let claims = || vec![EventClaim { path: vec!["a", "b"], mode: Mode::Read }];
         let (kind, token) = (EventKind::Deleted, Some(4));
         let (owner_again, process_id) = (owner.clone(), "p");
         let written =
-            Written { revision: 7, at_ms: 9, kind, owner, process_id, fencing_token: token, claims: claims() };
+            EventRecord { revision: 7, at_ms: 9, kind, owner, process_id, fencing_token: token, claims: claims() };
         let read = Event {
             revision: 7,
             at_ms: 9,
@@ -271,7 +271,7 @@ mod tests {
         for number in 1..=all {
             let owner = Owner::Process("p".into());
             let (kind, process_id) = (EventKind::Deleted, "p");
-            let written = Written {
+            let written = EventRecord {
                 revision: 2 * number,
                 at_ms: 0,
                 kind,
@@ -311,7 +311,7 @@ mod tests {
             let owner = Owner::Process("p".into());
             let (kind, process_id) = (EventKind::Deleted, &*"p".repeat(bytes));
             let (revision, claims) = (2 * number, vec![]);
-            let written = Written { revision, at_ms: 0, kind, owner, process_id, fencing_token: None, claims };
+            let written = EventRecord { revision, at_ms: 0, kind, owner, process_id, fencing_token: None, claims };
             history.push(&written, usize::MAX, u64::MAX);
         }
         history

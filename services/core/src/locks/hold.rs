@@ -26,12 +26,12 @@ pub(super) struct Hold {
     /// The highest of the calls that count on it (see `attempts`); 0 once nobody's leaving ends it, above all from when
     /// the owner shows that it knows of it.
     pub(super) attempt: u64,
-    pub(super) rare: Option<Box<Rare>>,
+    pub(super) rare: Option<Box<HoldExtras>>,
 }
 
 /// What few holds have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Rare {
+pub(super) struct HoldExtras {
     pub(super) metadata: KeptMetadata,
     pub(super) asked_expires_at_ns: Option<i64>,
     /// The granted requests of its session that claim it, in order of number.
@@ -44,7 +44,7 @@ pub(super) struct Rare {
 
 /// What a request asks for besides its claims.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Terms {
+pub(super) struct HoldTerms {
     pub(super) ttl_ms: Option<u64>,
     pub(super) transition_ms: u32,
     pub(super) metadata: KeptMetadata,
@@ -92,7 +92,7 @@ impl Hold {
     }
 
     /// Takes over what a call asks for; but not its metadata where there is no room for that.
-    pub(super) fn take_terms(&mut self, terms: &Terms, has_room: bool) {
+    pub(super) fn take_terms(&mut self, terms: &HoldTerms, has_room: bool) {
         self.transition_ms = terms.transition_ms;
         if self.rare.is_some() || !terms.metadata.is_empty() || terms.asked_expires_at_ns.is_some() {
             let rare = self.rare.get_or_insert_default();
@@ -105,7 +105,7 @@ impl Hold {
     }
 
     fn drop_empty(&mut self) {
-        if self.rare.as_deref() == Some(&Rare::default()) {
+        if self.rare.as_deref() == Some(&HoldExtras::default()) {
             self.rare = None;
         }
     }

@@ -12,29 +12,29 @@ use serde::{Deserialize, Serialize};
 use super::hold::Hold;
 use super::namespace::Namespace;
 use super::owner::OwnerId;
-use super::queue::Place;
+use super::queue::QueuePosition;
 use super::tree::NodeId;
-use super::work::Work;
+use super::txn::NamespaceTxn;
 use super::{LocksCore, NamespaceKey};
 use crate::{AccountId, Context, Incarnation, JobState, Path, Revision};
 
 /// Namespaces in which something was begun and is not finished.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Busy {
-    accounts: BTreeMap<AccountId, BusyAccount>,
+pub(super) struct JobQueue {
+    accounts: BTreeMap<AccountId, AccountJobs>,
     /// Whose turn it was last, since there were any.
     pub(super) turn: Option<AccountId>,
 }
 
 /// The namespaces of one account take turns too.
 #[derive(Clone, Debug, Default)]
-struct BusyAccount {
+struct AccountJobs {
     namespaces: BTreeSet<Incarnation>,
     /// Whose turn it was last, since there were any of the account.
     turn: Option<Incarnation>,
 }
 
-impl Busy {
+impl JobQueue {
     pub(super) fn is_empty(&self) -> bool {
         self.accounts.is_empty()
     }
@@ -77,13 +77,13 @@ impl Busy {
     }
 
     /// Whose turn it was last, of accounts and in each of them: for a snapshot.
-    pub(super) fn turns(&self) -> Option<Turns> {
+    pub(super) fn turns(&self) -> Option<JobCursors> {
         let of_accounts = self.accounts.iter().filter_map(|(account, busy)| Some((*account, busy.turn?)));
         let last = self.turn.filter(|_| !self.is_empty())?;
-        Some(Turns { last, of_accounts: of_accounts.collect() })
+        Some(JobCursors { last, of_accounts: of_accounts.collect() })
     }
 
-    pub(super) fn restore(&mut self, turns: Turns) {
+    pub(super) fn restore(&mut self, turns: JobCursors) {
         self.turn = Some(turns.last).filter(|_| !self.is_empty());
         for (account, turn) in turns.of_accounts {
             if let Some(busy) = self.accounts.get_mut(&account) {
@@ -95,20 +95,20 @@ impl Busy {
 
 /// Whose turn it was last.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Turns {
+pub(super) struct JobCursors {
     last: AccountId,
     of_accounts: Vec<(AccountId, Incarnation)>,
 }
 
 /// Waits that go, and up to which place was looked.
 #[derive(Default)]
-pub(super) struct SomeWaits {
-    pub(super) found: Vec<Place>,
-    pub(super) reached: Option<Place>,
+pub(super) struct WaitBatch {
+    pub(super) found: Vec<QueuePosition>,
+    pub(super) reached: Option<QueuePosition>,
 }
 
 /// Holds that go, and up to which path was looked.
-pub(super) struct SomeHolds {
+pub(super) struct HoldBatch {
     pub(super) found: Vec<(NodeId, OwnerId)>,
     pub(super) reached: Option<Path>,
 }
@@ -118,7 +118,7 @@ impl LocksCore {
     pub(super) fn go_on(&mut self, context: &Context) {
         while self.budget.grants > 0 && self.budget.ends > 0 && self.budget.looks > 0 {
             let Some(key) = self.busy.next() else { return };
-            self.work_in(self.slots[&key], context).go_on();
+            self.txn_in(self.slots[&key], context).go_on();
         }
     }
 }
@@ -138,7 +138,7 @@ impl LocksCore {
     }
 }
 
-impl Work<'_> {
+impl NamespaceTxn<'_> {
     /// Grants come first: what ends later lets in those who come later.
     fn go_on(&mut self) {
         self.ns.behind = false;
@@ -155,13 +155,13 @@ impl Work<'_> {
     }
 
     /// The next waits that go, of those that came before a revision, as many as are left of the slice.
-    pub(super) fn some_waits(
+    pub(super) fn next_waits(
         &mut self,
-        after: Option<Place>,
+        after: Option<QueuePosition>,
         before: Option<Revision>,
-        mut goes: impl FnMut(&Namespace, Place) -> bool,
-    ) -> SomeWaits {
-        let (ns, mut some) = (&*self.ns, SomeWaits::default());
+        mut goes: impl FnMut(&Namespace, QueuePosition) -> bool,
+    ) -> WaitBatch {
+        let (ns, mut some) = (&*self.ns, WaitBatch::default());
         let after = after.map_or(Bound::Unbounded, Bound::Excluded);
         for place in ns.waits.range((after, Bound::Unbounded)).map(|(place, _)| *place) {
             let is_late = before.is_some_and(|before| !place.is_upgrade() && place.wait().0 >= before);
@@ -179,22 +179,27 @@ impl Work<'_> {
     }
 
     /// The first waits of these owners that go, as many as are left of the slice.
-    pub(super) fn some_waits_of(&mut self, owners: &[OwnerId], goes: impl Fn(&Namespace, Place) -> bool) -> SomeWaits {
+    pub(super) fn next_waits_of(
+        &mut self,
+        owners: &[OwnerId],
+        goes: impl Fn(&Namespace, QueuePosition) -> bool,
+    ) -> WaitBatch {
         let ns = &*self.ns;
         let owners = owners.iter().filter(|owner| ns.owners.contains(**owner));
-        let mut places: Vec<Place> = owners.flat_map(|owner| ns.owners.get(*owner).places()).collect();
+        let mut places: Vec<QueuePosition> = owners.flat_map(|owner| ns.owners.get(*owner).places()).collect();
         places.sort_unstable();
-        let found: Vec<Place> = places.into_iter().filter(|place| goes(ns, *place)).take(self.budget.ends).collect();
+        let found: Vec<QueuePosition> =
+            places.into_iter().filter(|place| goes(ns, *place)).take(self.budget.ends).collect();
         self.budget.ends -= found.len();
-        SomeWaits { found, reached: None }
+        WaitBatch { found, reached: None }
     }
 
     /// The next holds that go, in order of path, as many as are left of the slice.
-    pub(super) fn some_holds(
+    pub(super) fn next_holds(
         &mut self,
         after: Option<&Path>,
         mut goes: impl FnMut(&Namespace, NodeId, &Hold) -> bool,
-    ) -> SomeHolds {
+    ) -> HoldBatch {
         let (ns, mut found, mut reached) = (&*self.ns, Vec::new(), None);
         for node in ns.under(&Path::default(), after) {
             if self.budget.ends == 0 || self.budget.looks == 0 {
@@ -211,36 +216,36 @@ impl Work<'_> {
                 reached = Some(node);
             }
         }
-        SomeHolds { found, reached: reached.map(|node| ns.tree.path_of(node)) }
+        HoldBatch { found, reached: reached.map(|node| ns.tree.path_of(node)) }
     }
 
     /// The first holds of these owners that go, as many as are left of the slice.
-    pub(super) fn some_holds_of(
+    pub(super) fn next_holds_of(
         &mut self,
         owners: &[OwnerId],
         goes: impl Fn(&Namespace, NodeId, &Hold) -> bool,
-    ) -> SomeHolds {
+    ) -> HoldBatch {
         let ns = &*self.ns;
         let holds = self.holds_of(owners).into_iter().map(|(_, node, owner)| (node, owner));
         let holds = holds.filter(|(node, owner)| ns.hold(*node, *owner).is_some_and(|hold| goes(ns, *node, hold)));
         let found: Vec<(NodeId, OwnerId)> = holds.take(self.budget.ends).collect();
         self.budget.ends -= found.len();
-        SomeHolds { found, reached: None }
+        HoldBatch { found, reached: None }
     }
 
     /// The first holds at a path that go, as many as are left of the slice.
-    pub(super) fn some_holds_at(&mut self, path: &Path, goes: impl Fn(&Namespace, NodeId, &Hold) -> bool) -> SomeHolds {
+    pub(super) fn next_holds_at(&mut self, path: &Path, goes: impl Fn(&Namespace, NodeId, &Hold) -> bool) -> HoldBatch {
         let ns = &*self.ns;
         let node = ns.tree.find(path).into_iter();
         let holds = node.flat_map(|node| ns.tree.get(node).holds.as_slice().iter().map(move |hold| (node, hold)));
         let holds = holds.filter(|(node, hold)| goes(ns, *node, hold)).map(|(node, hold)| (node, hold.owner));
         let found: Vec<(NodeId, OwnerId)> = holds.take(self.budget.ends).collect();
         self.budget.ends -= found.len();
-        SomeHolds { found, reached: None }
+        HoldBatch { found, reached: None }
     }
 
     /// Keeps in step whether there is something to go on with.
-    pub(super) fn note_busy(&mut self) {
+    pub(super) fn update_jobs(&mut self) {
         let key = NamespaceKey::of(&self.ns.id);
         if self.ns.is_busy() {
             self.busy.insert(key);

@@ -2,23 +2,23 @@
 
 use std::collections::BTreeSet;
 
-use super::end::Ending;
+use super::end::EndCause;
 use super::hold::Hold;
 use super::namespace::Namespace;
 use super::owner::OwnerId;
-use super::queue::Place;
-use super::sessions::{Named, Session};
+use super::queue::QueuePosition;
+use super::sessions::{NamedRequest, Session};
 use super::target::Target;
 use super::tree::NodeId;
-use super::work::Work;
+use super::txn::NamespaceTxn;
 use crate::{Answer, BelievedHold, FencingToken, LockInfo, LostHold, Mode, Path, Reason, Refusal, SessionNumber};
 
-impl Work<'_> {
+impl NamespaceTxn<'_> {
     /// Holds that the client does not list end, unless a pending request claims them; waits that are not pending end.
     /// What it believes to hold and does not, it is told. When more ends than is left of the slice, the answer has to wait
     /// until it has, and does not count it.
     pub(super) fn lock_info(&mut self, info: &LockInfo) -> Result<Answer, Refusal> {
-        if !self.admit(&info.session_id, info.message)? {
+        if !self.check_sequence(&info.session_id, info.message)? {
             let number = self.ns.sessions.get(info.session_id.as_str()).map(|session| session.facts.number);
             let target = number.map(|number| Target::unlisted(number, info));
             self.await_sweep(|there| target.as_ref() == Some(there));
@@ -44,8 +44,8 @@ impl Work<'_> {
     fn believed_and_lost<'a>(&self, number: SessionNumber, info: &'a LockInfo) -> Vec<&'a BelievedHold> {
         let requests = self.session_numbered(number).map(|session| &session.requests);
         let granted = info.pending.iter().filter_map(|request_id| match requests?.get(request_id.as_str())? {
-            Named::Granted(granted) => Some(self.ns.granted.get(*granted)),
-            Named::Waiting(_) => None,
+            NamedRequest::Granted(granted) => Some(self.ns.granted.get(*granted)),
+            NamedRequest::Waiting(_) => None,
         });
         let claimed: BTreeSet<NodeId> = granted.flat_map(|granted| granted.live.keys().copied()).collect();
         let lost = info.held.iter().filter(|hold| !self.ns.has(number, hold));
@@ -72,20 +72,20 @@ impl Work<'_> {
             self.end_wait(*place, Reason::Ended);
         }
         for (node, owner) in &unlisted {
-            self.end_hold(*node, *owner, Ending::Released);
+            self.end_hold(*node, *owner, EndCause::Released);
         }
         self.run();
         Some((unlisted.len() as u64, waits.len() as u64))
     }
 
     /// The waits of a session that are none of the pending requests.
-    fn waits_but(&self, owners: &[OwnerId], pending: &BTreeSet<&str>) -> Vec<Place> {
+    fn waits_but(&self, owners: &[OwnerId], pending: &BTreeSet<&str>) -> Vec<QueuePosition> {
         let places = owners.iter().flat_map(|owner| self.ns.owners.get(*owner).places());
-        let is_pending = |place: &Place| {
+        let is_pending = |place: &QueuePosition| {
             let request_id = self.ns.waiting(*place).request_id.as_deref();
             request_id.is_some_and(|request_id| pending.contains(request_id))
         };
-        let mut places: Vec<Place> = places.filter(|place| !is_pending(place)).collect();
+        let mut places: Vec<QueuePosition> = places.filter(|place| !is_pending(place)).collect();
         places.sort_unstable();
         places
     }

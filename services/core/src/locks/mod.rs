@@ -9,82 +9,82 @@
 
 mod acquire;
 mod attempts;
+mod awaited_holds;
 mod bits;
+mod blocked_index;
 mod cancel;
+mod capacity;
 mod charge;
 mod closure;
+mod closure_builder;
 mod conflict;
-mod crowd;
 mod deadlock;
 mod delete;
 mod deliver;
-mod due;
 mod effects;
 mod end;
+mod evaluate;
+mod expire;
 mod grant;
-mod held;
+mod grant_loop;
 mod history;
 mod hold;
 mod holds;
+mod idempotency;
 mod jobs;
-mod judge;
 mod lock_info;
 mod metadata;
 mod namespace;
 mod owner;
-mod pass;
+mod owner_multiset;
 mod phase;
 mod purge;
 mod queries;
 mod queue;
 mod quota;
-mod reach;
-mod refuse;
+mod refusal;
 mod release;
-mod repeat;
+mod reply_size;
 mod reset;
 mod restore;
 mod restore_jobs;
-mod room;
-mod run;
 mod session_end;
 mod session_open;
 mod sessions;
-mod shown;
 mod slab;
 mod snapshot;
 mod sweep;
 mod tangle;
 mod target;
 mod tree;
+mod txn;
 mod units;
 mod usage;
 mod verify;
 mod view;
+mod wait_graph;
 mod waiting;
-mod watchers;
-mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::shard_state::{Handled, ShardState};
+use crate::shard_common::{CommandResult, ShardCommon};
 use crate::{
     AccountId, Answer, CancelSeveral, Context, Incarnation, LocksCommand, NamespaceRef, Reattach, Refusal, Revision,
     Rules, SessionNumber, UsageTotals,
 };
-use due::FirstDue;
-use effects::Notes;
-use jobs::Busy;
+use effects::EffectBuffer;
+use expire::FirstDue;
+use jobs::JobQueue;
 use namespace::Namespace;
-use purge::Closed;
+use purge::ClosedNamespace;
 use slab::Slab;
-use sweep::Finished;
-use work::{Budget, Work};
+use sweep::FinishedSweeps;
+use txn::{Budget, NamespaceTxn};
 
+pub use capacity::Charge;
 pub use purge::Purged;
 pub(crate) use queries::ExaminedEvents;
-pub use room::Charge;
 pub(crate) use snapshot::FrozenLocks;
 pub use verify::Footprint;
 
@@ -94,7 +94,7 @@ const A_COMMAND: usize = 8;
 /// The state of a locks shard.
 #[derive(Clone, Debug)]
 pub struct LocksCore {
-    pub(crate) state: ShardState,
+    pub(crate) state: ShardCommon,
     /// The open incarnation of each name.
     names: BTreeMap<(AccountId, String), Incarnation>,
     slots: BTreeMap<NamespaceKey, u32>,
@@ -102,11 +102,11 @@ pub struct LocksCore {
     /// What ends first in each namespace.
     due: BTreeSet<FirstDue>,
     /// Namespaces in which something was begun and is not finished.
-    busy: Busy,
+    busy: JobQueue,
     /// The clock up to which what is due counts as over: that of the last entry while an entry ends it.
     shown_ms: u64,
     /// Long ends that are done. Not part of the state.
-    finished: Finished,
+    finished: FinishedSweeps,
     /// Which of these the answer to the command at hand has to wait for. Not part of the state.
     awaits: Option<Revision>,
     /// What is left of the present slice. Not part of the state.
@@ -125,11 +125,11 @@ pub struct LocksCore {
     /// Those of the present entry.
     rules: Rules,
     /// What others have to be told of the present entry. Not part of the state.
-    notes: Notes,
+    notes: EffectBuffer,
     /// Whether somebody is to see the answer to the command at hand. Not part of the state.
     shows: bool,
     /// Namespaces that are gone and of which the indexes have something. Not part of the state.
-    closed: Vec<Closed>,
+    closed: Vec<ClosedNamespace>,
     /// Those of which nothing has anything, until somebody takes them or the next entry comes. Not part of the state.
     purged: Purged,
 }
@@ -157,16 +157,16 @@ impl PartialEq for LocksCore {
 impl Eq for LocksCore {}
 
 impl LocksCore {
-    pub(crate) fn new(state: ShardState) -> Self {
+    pub(crate) fn new(state: ShardCommon) -> Self {
         Self {
             state,
             names: BTreeMap::new(),
             slots: BTreeMap::new(),
             namespaces: Slab::default(),
             due: BTreeSet::new(),
-            busy: Busy::default(),
+            busy: JobQueue::default(),
             shown_ms: 0,
-            finished: Finished::default(),
+            finished: FinishedSweeps::default(),
             awaits: None,
             budget: Budget::default(),
             sessions: BTreeMap::new(),
@@ -176,7 +176,7 @@ impl LocksCore {
             touched: Vec::new(),
             to_shrink: BTreeSet::new(),
             rules: Rules::LOWEST,
-            notes: Notes::default(),
+            notes: EffectBuffer::default(),
             shows: true,
             closed: Vec::new(),
             purged: Purged::default(),
@@ -215,15 +215,15 @@ impl LocksCore {
             namespace.bounds = Arc::clone(&self.state.bounds);
             // What each watches decides nothing as long as looks are free, so replicas may differ in it.
             if looked_freely && namespace.bounds.limits_looks() {
-                namespace.watch_anew();
+                namespace.recompute_blocked_on();
             }
         }
     }
 
-    pub(crate) fn apply(&mut self, context: &Context, command: &LocksCommand) -> Handled {
+    pub(crate) fn apply(&mut self, context: &Context, command: &LocksCommand) -> CommandResult {
         self.begin_slice();
         self.awaits = None;
-        self.make_room(command);
+        self.evict_events(command);
         let answer = self.carry_out(context, command);
         self.settle_for_good();
         let answer = answer?;
@@ -234,23 +234,23 @@ impl LocksCore {
     fn carry_out(&mut self, context: &Context, command: &LocksCommand) -> Result<Answer, Refusal> {
         Ok(match command {
             LocksCommand::Deliver { source, number, message } => self.deliver(source, *number, message),
-            LocksCommand::Acquire(request) => self.work(&request.namespace, context)?.acquire(request, &[])?,
-            LocksCommand::Release(request) => self.work(&request.namespace, context)?.release(request)?,
-            LocksCommand::Delete { namespace, path } => self.work(namespace, context)?.delete(path)?,
-            LocksCommand::Cancel(cancel) => self.work(&cancel.namespace, context)?.cancel(cancel, &[]),
-            LocksCommand::Reset(reset) => self.work(&reset.namespace, context)?.reset(reset)?,
-            LocksCommand::OpenSession(open) => self.work(&open.namespace, context)?.open_session(open)?,
+            LocksCommand::Acquire(request) => self.txn(&request.namespace, context)?.acquire(request, &[])?,
+            LocksCommand::Release(request) => self.txn(&request.namespace, context)?.release(request)?,
+            LocksCommand::Delete { namespace, path } => self.txn(namespace, context)?.delete(path)?,
+            LocksCommand::Cancel(cancel) => self.txn(&cancel.namespace, context)?.cancel(cancel, &[]),
+            LocksCommand::Reset(reset) => self.txn(&reset.namespace, context)?.reset(reset)?,
+            LocksCommand::OpenSession(open) => self.txn(&open.namespace, context)?.open_session(open)?,
             LocksCommand::CloseSession { namespace, session_id, message } => {
-                self.work(namespace, context)?.close_session(session_id, *message)?
+                self.txn(namespace, context)?.close_session(session_id, *message)?
             }
             LocksCommand::ExpireSessions { ids, seen } => self.expire_sessions(context, ids, *seen),
-            LocksCommand::LockInfo(info) => self.work(&info.namespace, context)?.lock_info(info)?,
+            LocksCommand::LockInfo(info) => self.txn(&info.namespace, context)?.lock_info(info)?,
             LocksCommand::InOrder(commands) => self.apply_in_order(context, commands)?,
             LocksCommand::Reattach(Reattach { acquire, left }) => {
-                self.work(&acquire.namespace, context)?.acquire(acquire, left)?
+                self.txn(&acquire.namespace, context)?.acquire(acquire, left)?
             }
             LocksCommand::CancelSeveral(CancelSeveral { cancel, left }) => {
-                self.work(&cancel.namespace, context)?.cancel(cancel, left)
+                self.txn(&cancel.namespace, context)?.cancel(cancel, left)
             }
         })
     }
@@ -294,20 +294,20 @@ impl LocksCore {
     }
 
     /// The open namespace that a command is about, with all that it takes to change it.
-    fn work(&mut self, wanted: &NamespaceRef, context: &Context) -> Result<Work<'_>, Refusal> {
-        let work = self.work_in(self.slot(wanted)?, context);
+    fn txn(&mut self, wanted: &NamespaceRef, context: &Context) -> Result<NamespaceTxn<'_>, Refusal> {
+        let work = self.txn_in(self.slot(wanted)?, context);
         work.ns.spend(A_COMMAND);
         Ok(work)
     }
 
-    fn work_in(&mut self, slot: u32, context: &Context) -> Work<'_> {
+    fn txn_in(&mut self, slot: u32, context: &Context) -> NamespaceTxn<'_> {
         self.settle();
         self.touched.push(slot);
         let namespace = self.namespaces.get(slot);
         let charged = self.charged.get(&namespace.id.account).copied().unwrap_or_default();
         let others_bytes = charged - namespace.settled;
         namespace.now_ms.set(self.shown_ms);
-        Work {
+        NamespaceTxn {
             state: &mut self.state,
             due: &mut self.due,
             busy: &mut self.busy,

@@ -3,22 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::charge::Counted;
+use super::blocked_index::BlockedIndex;
+use super::charge::ChargedBytes;
 use super::closure::Closure;
-use super::due::{Due, FirstDue};
+use super::expire::{Due, FirstDue};
 use super::history::History;
 use super::hold::Hold;
-use super::owner::{Awaits, NOBODY, OwnerId, OwnerKey, OwnerName, Owners, SessionOwner, WaitKey};
+use super::owner::{NOBODY, OwnerId, OwnerKey, OwnerName, OwnerWaits, Owners, SessionOwner, WaitKey};
 use super::phase::NowMs;
-use super::queue::Place;
+use super::queue::QueuePosition;
 use super::session_end::Ending;
-use super::sessions::{Granted, Named, Session};
+use super::sessions::{GrantedRequest, NamedRequest, Session};
 use super::slab::Slab;
 use super::sweep::Sweep;
 use super::tree::{NodeId, Tree};
 use super::units::Units;
-use super::waiting::{Kind, Waiting, Watch, kind_of};
-use super::watchers::Watchers;
+use super::waiting::{BlockedOn, Kind, WaitingRequest, kind_of};
 use crate::{Bounds, Claim, Limits, NamespaceRef, Owner, Revision, SessionNumber, UsageTotals};
 
 /// One incarnation of a namespace, from its open to its purge.
@@ -33,12 +33,12 @@ pub(super) struct Namespace {
     /// How many holds there are.
     pub(super) holds: u64,
     /// The queue.
-    pub(super) waits: BTreeMap<Place, Arc<Waiting>>,
+    pub(super) waits: BTreeMap<QueuePosition, Arc<WaitingRequest>>,
     /// How many claims the waiting requests have together.
     pub(super) claims_waiting: u64,
     /// Who watches what, and who has to be looked at: nobody between commands, unless there were more grants than a
     /// slice has.
-    pub(super) watchers: Watchers,
+    pub(super) blocked_index: BlockedIndex,
     /// Some who could be granted are left for the next entry, before anybody who comes later.
     pub(super) behind: bool,
     /// What ends by itself.
@@ -49,7 +49,7 @@ pub(super) struct Namespace {
     /// it is set whenever somebody looks.
     pub(super) now_ms: NowMs,
     /// The waiting requests with the same claims.
-    pub(super) kinds: BTreeMap<Kind, BTreeSet<Place>>,
+    pub(super) kinds: BTreeMap<Kind, BTreeSet<QueuePosition>>,
     /// All owners that wait and are waited for, and some that wait.
     pub(super) tangled: BTreeSet<OwnerId>,
     /// Owners that wait and hold something, and how much they hold together.
@@ -63,10 +63,10 @@ pub(super) struct Namespace {
     pub(super) ending: BTreeMap<SessionNumber, Ending>,
     /// Other long ends that were asked for, by the revision at which they began.
     pub(super) sweeps: BTreeMap<Revision, Sweep>,
-    pub(super) granted: Slab<Granted>,
+    pub(super) granted: Slab<GrantedRequest>,
     pub(super) history: History,
     /// What there is, as charged.
-    pub(super) counted: Counted,
+    pub(super) counted: ChargedBytes,
     /// What its shard was told last that all is charged with.
     pub(super) settled: u64,
     /// How many waiting requests were looked at since the start of the process. Not part of the state.
@@ -90,7 +90,7 @@ impl Namespace {
             holds: 0,
             waits: BTreeMap::new(),
             claims_waiting: 0,
-            watchers: Watchers::default(),
+            blocked_index: BlockedIndex::default(),
             behind: false,
             due: Due::default(),
             first_due: None,
@@ -106,7 +106,7 @@ impl Namespace {
             sweeps: BTreeMap::new(),
             granted: Slab::default(),
             history: History::default(),
-            counted: Counted::default(),
+            counted: ChargedBytes::default(),
             settled: 0,
             examined: 0,
             shown: 0,
@@ -221,11 +221,11 @@ impl Namespace {
         hold
     }
 
-    pub(super) fn waiting(&self, place: Place) -> &Waiting {
+    pub(super) fn waiting(&self, place: QueuePosition) -> &WaitingRequest {
         self.waits.get(&place).expect("places are kept only while somebody waits there")
     }
 
-    pub(super) fn waiting_mut(&mut self, place: Place) -> &mut Waiting {
+    pub(super) fn waiting_mut(&mut self, place: QueuePosition) -> &mut WaitingRequest {
         Arc::make_mut(self.waits.get_mut(&place).expect("places are kept only while somebody waits there"))
     }
 
@@ -240,7 +240,7 @@ impl Namespace {
     }
 
     /// Puts a request into the queue, watching nothing yet.
-    pub(super) fn add_waiting(&mut self, place: Place, mut waiting: Waiting) {
+    pub(super) fn add_waiting(&mut self, place: QueuePosition, mut waiting: WaitingRequest) {
         self.touch(waiting.owner);
         // Whoever comes last changes nothing for those before it.
         self.is_stale |= self.waits.last_key_value().is_some_and(|(last, _)| *last > place);
@@ -249,7 +249,7 @@ impl Namespace {
         let is_named_there = session.is_some() && waiting.request_id.is_some();
         if let Some(session) = session {
             session.waiting += 1;
-            session.requests.extend(waiting.request_id.clone().map(|name| (name, Named::Waiting(place))));
+            session.requests.extend(waiting.request_id.clone().map(|name| (name, NamedRequest::Waiting(place))));
         }
         let record = self.owners.get_mut(waiting.owner);
         if record.waits() == 0 && record.holds.len() > 0 {
@@ -276,7 +276,7 @@ impl Namespace {
         }
         self.claims_waiting += waiting.claims.len() as u64;
         self.counted.waiting += waiting.charge();
-        self.watchers.insert(waiting.watch, place);
+        self.blocked_index.insert(waiting.blocked_on, place);
         self.waits.insert(place, Arc::new(waiting));
     }
 
@@ -287,9 +287,9 @@ impl Namespace {
     }
 
     /// Takes a request out of the queue. The owner stays until it is forgotten.
-    pub(super) fn remove_waiting(&mut self, place: Place) -> Waiting {
+    pub(super) fn remove_waiting(&mut self, place: QueuePosition) -> WaitingRequest {
         let waiting = self.waits.remove(&place).expect("places are kept only while somebody waits there");
-        self.watchers.remove(waiting.watch, place);
+        self.blocked_index.remove(waiting.blocked_on, place);
         self.touch(waiting.owner);
         self.is_stale |= self.closure.turns_at(&waiting.kind, place);
         self.forget_kind(&waiting.kind, place);
@@ -325,7 +325,7 @@ impl Namespace {
         Arc::unwrap_or_clone(waiting)
     }
 
-    fn forget_kind(&mut self, kind: &Kind, place: Place) {
+    fn forget_kind(&mut self, kind: &Kind, place: QueuePosition) {
         let Some(places) = self.kinds.get_mut(kind) else { return };
         let was_first = places.first() == Some(&place);
         places.remove(&place);
@@ -339,7 +339,7 @@ impl Namespace {
     }
 
     /// Another request is the first of its kind, in each line where it is.
-    fn mark_kind(&mut self, kind: &Kind, before: Option<Place>, after: Option<Place>) {
+    fn mark_kind(&mut self, kind: &Kind, before: Option<QueuePosition>, after: Option<QueuePosition>) {
         for (node, mode) in kind.iter() {
             for (place, is_first) in before.map(|place| (place, false)).into_iter().chain(after.map(|it| (it, true))) {
                 self.tree.mark_kind(*node, *mode, place, is_first);
@@ -347,18 +347,18 @@ impl Namespace {
         }
     }
 
-    pub(super) fn set_watch(&mut self, place: Place, watch: Watch) {
-        let before = std::mem::replace(&mut self.waiting_mut(place).watch, watch);
-        self.watchers.remove(before, place);
-        self.watchers.insert(watch, place);
+    pub(super) fn set_blocked_on(&mut self, place: QueuePosition, watch: BlockedOn) {
+        let before = std::mem::replace(&mut self.waiting_mut(place).blocked_on, watch);
+        self.blocked_index.remove(before, place);
+        self.blocked_index.insert(watch, place);
     }
 
     /// The waiting request that a repeat is about.
-    pub(super) fn find_wait(&self, owner: OwnerId, key: &WaitKey) -> Option<Place> {
+    pub(super) fn find_wait(&self, owner: OwnerId, key: &WaitKey) -> Option<QueuePosition> {
         if owner == NOBODY {
             return None;
         }
-        let awaits: &Awaits = self.owners.get(owner).awaits.as_deref()?;
+        let awaits: &OwnerWaits = self.owners.get(owner).awaits.as_deref()?;
         awaits.by_key.get(key).copied()
     }
 
@@ -369,7 +369,7 @@ impl Namespace {
     }
 }
 
-impl Waiting {
+impl WaitingRequest {
     fn key(&self) -> WaitKey {
         match &self.request_id {
             Some(request_id) => WaitKey::Named(request_id.clone()),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use super::queue::Place;
+use super::queue::QueuePosition;
 use super::slab::Slab;
 use super::tree::NodeId;
 use super::waiting::Kind;
@@ -45,17 +45,17 @@ pub(super) enum OwnerKey<'a> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct OwnerRecord {
     pub(super) holds: NodeSet,
-    pub(super) awaits: Option<Box<Awaits>>,
+    pub(super) awaits: Option<Box<OwnerWaits>>,
 }
 
 /// What an owner waits for.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Awaits {
-    pub(super) places: BTreeSet<Place>,
+pub(super) struct OwnerWaits {
+    pub(super) places: BTreeSet<QueuePosition>,
     /// The claims of its waiting requests.
-    pub(super) claims: BTreeSet<(NodeId, Place)>,
+    pub(super) claims: BTreeSet<(NodeId, QueuePosition)>,
     /// Its waiting requests by what a repeat brings.
-    pub(super) by_key: BTreeMap<WaitKey, Place>,
+    pub(super) by_key: BTreeMap<WaitKey, QueuePosition>,
 }
 
 /// How a repeat finds the request that waits.
@@ -121,7 +121,7 @@ impl NodeSet {
 }
 
 impl OwnerRecord {
-    pub(super) fn places(&self) -> impl DoubleEndedIterator<Item = Place> {
+    pub(super) fn places(&self) -> impl DoubleEndedIterator<Item = QueuePosition> {
         self.awaits.iter().flat_map(|awaits| awaits.places.iter().copied())
     }
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::effects::{Settled, Telling};
+use super::effects::{ClosingNotice, ResolvedWait};
 use super::namespace::Namespace;
 use super::{LocksCore, NamespaceKey};
 use crate::{NamespaceRef, Reason, SessionEnd, SessionNumber};
@@ -13,7 +13,7 @@ use crate::{NamespaceRef, Reason, SessionEnd, SessionNumber};
 /// Namespaces that are gone, of which only the memory is left. To free it takes long when much was held, so whoever has
 /// another thread for it does it there. Not part of the state.
 #[derive(Clone, Debug, Default)]
-pub struct Purged(Vec<Closed>);
+pub struct Purged(Vec<ClosedNamespace>);
 
 impl Purged {
     /// Whether there is nothing to free.
@@ -24,15 +24,15 @@ impl Purged {
 
 /// A namespace that is gone, until all who were in it are told and the shard's indexes have nothing of it.
 #[derive(Clone, Debug)]
-pub(super) struct Closed(Box<Namespace>);
+pub(super) struct ClosedNamespace(Box<Namespace>);
 
-impl Closed {
+impl ClosedNamespace {
     /// What is next to be told of it; nothing once all is.
-    pub(super) fn tell(&mut self) -> Option<Telling> {
+    pub(super) fn next_notice(&mut self) -> Option<ClosingNotice> {
         let id = Arc::clone(&self.0.id);
         if let Some((place, waiting)) = self.0.waits.pop_first() {
             let waiting = Arc::unwrap_or_clone(waiting);
-            let settled = Settled {
+            let settled = ResolvedWait {
                 wait: place.wait(),
                 attempt: waiting.attempts.highest(),
                 owner: self.0.owners.name(waiting.owner).to_owner(),
@@ -40,10 +40,10 @@ impl Closed {
                 claims: waiting.claims,
                 outcome: Err(Reason::Ended),
             };
-            return Some(Telling::Settled(id, settled));
+            return Some(ClosingNotice::Settled(id, settled));
         }
         let (session_id, number) = self.next_session()?;
-        Some(Telling::Ended(id, session_id, number, SessionEnd::NamespaceDeleted))
+        Some(ClosingNotice::Ended(id, session_id, number, SessionEnd::NamespaceDeleted))
     }
 
     pub(super) fn id(&self) -> NamespaceRef {
@@ -74,7 +74,7 @@ impl LocksCore {
         }
         self.busy.remove(&NamespaceKey::of(purged));
         self.state.raise_revision(namespace.holds);
-        self.notes.closed(Closed(Box::new(namespace)));
+        self.notes.closed(ClosedNamespace(Box::new(namespace)));
     }
 
     /// A session of that namespace was told of its end.

@@ -6,9 +6,9 @@ use super::LocksCore;
 use super::acquire::distinct;
 use super::history::{EventPage, Part};
 use super::namespace::Namespace;
-use super::queue::Place;
-use super::sessions::{Named, Session};
-use super::shown::{ByteBudget, READERS_OF_GET, fitting};
+use super::queue::QueuePosition;
+use super::reply_size::{ByteBudget, READERS_OF_GET, fitting};
+use super::sessions::{NamedRequest, Session};
 use super::tree::NodeId;
 use crate::{
     Acquire, AcquireOutcome, Answer, BelievedHold, Claim, Enqueued, FencingToken, NamespaceRef, Owner, Path, Query,
@@ -135,7 +135,7 @@ impl LocksCore {
         let namespace = self.find(&acquire.namespace).ok()?;
         let claims = distinct(&acquire.claims);
         match namespace.named(&acquire.owner, acquire.request_id.as_deref(), &claims) {
-            Ok(Some(Named::Waiting(place))) => {
+            Ok(Some(NamedRequest::Waiting(place))) => {
                 Some((place.wait(), namespace.waiting(place).attempts.leaving().collect()))
             }
             _ => None,
@@ -150,10 +150,10 @@ impl Namespace {
 
     /// A request in the queue, as it would be told of its place now.
     fn stand(&self, wait: WaitId, revision: Revision) -> Result<Answer, Refusal> {
-        let mut places = [true, false].into_iter().map(|upgrade| Place::of(wait, upgrade));
+        let mut places = [true, false].into_iter().map(|upgrade| QueuePosition::of(wait, upgrade));
         let place = places.find(|place| self.waits.contains_key(place)).ok_or(Refusal::NotWaiting)?;
         let waiting = self.waiting(place);
-        let not_granted = fitting(self.standing_in_queue(place, true).0);
+        let not_granted = fitting(self.queue_status(place, true).0);
         let attempt = waiting.attempts.highest();
         let outcome = AcquireOutcome::Enqueued(Box::new(Enqueued { wait, attempt, not_granted }));
         let mut paths: Vec<&Path> = waiting.claims.iter().map(|claim| &claim.path).collect();
@@ -196,10 +196,10 @@ impl Namespace {
     }
 
     /// Waiting requests in the order in which they began to wait. Upgrades are at the head of the queue, and few.
-    fn in_order_of_arrival(&self, after: Option<WaitId>) -> impl Iterator<Item = Place> {
+    fn in_order_of_arrival(&self, after: Option<WaitId>) -> impl Iterator<Item = QueuePosition> {
         let after = after.unwrap_or(WaitId(0));
-        let mut upgrades = self.waits.range(..Place::AFTER_UPGRADES).map(|(place, _)| *place).peekable();
-        let others = self.waits.range(Place::of(after, false)..).map(|(place, _)| *place);
+        let mut upgrades = self.waits.range(..QueuePosition::AFTER_UPGRADES).map(|(place, _)| *place).peekable();
+        let others = self.waits.range(QueuePosition::of(after, false)..).map(|(place, _)| *place);
         let mut others = others.filter(move |place| place.wait() > after).peekable();
         while upgrades.next_if(|place| place.wait() <= after).is_some() {}
         std::iter::from_fn(move || match (upgrades.peek(), others.peek()) {

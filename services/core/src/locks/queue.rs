@@ -9,11 +9,11 @@ use crate::{Mode, WaitId};
 /// A place in the queue of a namespace: first those that wait to change a mode, then the others, each in the order in
 /// which they began to wait. Revisions stay below 2^53, so one bit above them tells the two apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Place(u64);
+pub(super) struct QueuePosition(u64);
 
 const NOT_AN_UPGRADE: u64 = 1 << 63;
 
-impl Place {
+impl QueuePosition {
     /// Before all.
     pub(super) const FIRST: Self = Self(0);
     /// After all upgrades and before all others.
@@ -36,26 +36,26 @@ impl Place {
 
 /// The claims of one mode in one place, or under it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Line {
-    entries: BTreeMap<Place, Entry>,
+pub(super) struct ClaimQueue {
+    entries: BTreeMap<QueuePosition, QueuedClaim>,
     /// The first request of each kind: of the same claims.
-    kinds: BTreeSet<Place>,
+    kinds: BTreeSet<QueuePosition>,
 }
 
-impl Line {
+impl ClaimQueue {
     /// The first requests of each kind, as far as they are before that place.
-    pub(super) fn kinds(&self, before: Place) -> impl Iterator<Item = Place> {
+    pub(super) fn kinds(&self, before: QueuePosition) -> impl Iterator<Item = QueuePosition> {
         self.kinds.range(..before).copied()
     }
 
     /// Whether the request is the first of its kind.
-    pub(super) fn is_first(&self, place: Place) -> bool {
+    pub(super) fn is_first(&self, place: QueuePosition) -> bool {
         self.kinds.contains(&place)
     }
 }
 
-impl Deref for Line {
-    type Target = BTreeMap<Place, Entry>;
+impl Deref for ClaimQueue {
+    type Target = BTreeMap<QueuePosition, QueuedClaim>;
 
     fn deref(&self) -> &Self::Target {
         &self.entries
@@ -64,7 +64,7 @@ impl Deref for Line {
 
 /// One request in a line.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct QueuedClaim {
     pub(super) owner: OwnerId,
     /// How many of its claims are here; more than one only under a path.
     claims: u32,
@@ -73,30 +73,30 @@ pub(super) struct Entry {
 /// The waiting claims of one path, and those under it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
-    pub(super) here: Lines,
-    pub(super) beneath: Lines,
+    pub(super) here: ClaimQueues,
+    pub(super) beneath: ClaimQueues,
 }
 
 /// Waiting claims by mode.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Lines {
-    pub(super) reads: Line,
-    pub(super) writes: Line,
+pub(super) struct ClaimQueues {
+    pub(super) reads: ClaimQueue,
+    pub(super) writes: ClaimQueue,
 }
 
-impl Lines {
-    fn of_mut(&mut self, mode: Mode) -> &mut Line {
+impl ClaimQueues {
+    fn of_mut(&mut self, mode: Mode) -> &mut ClaimQueue {
         match mode {
             Mode::Read => &mut self.reads,
             Mode::Write => &mut self.writes,
         }
     }
 
-    pub(super) fn add(&mut self, mode: Mode, place: Place, owner: OwnerId) {
-        self.of_mut(mode).entries.entry(place).or_insert(Entry { owner, claims: 0 }).claims += 1;
+    pub(super) fn add(&mut self, mode: Mode, place: QueuePosition, owner: OwnerId) {
+        self.of_mut(mode).entries.entry(place).or_insert(QueuedClaim { owner, claims: 0 }).claims += 1;
     }
 
-    pub(super) fn remove(&mut self, mode: Mode, place: Place) {
+    pub(super) fn remove(&mut self, mode: Mode, place: QueuePosition) {
         let line = self.of_mut(mode);
         let entry = line.entries.get_mut(&place).expect("a waiting claim is in its lines");
         entry.claims -= 1;
@@ -106,7 +106,7 @@ impl Lines {
     }
 
     /// Whether the request is the first of its kind.
-    pub(super) fn mark(&mut self, mode: Mode, place: Place, is_first: bool) {
+    pub(super) fn mark(&mut self, mode: Mode, place: QueuePosition, is_first: bool) {
         let kinds = &mut self.of_mut(mode).kinds;
         if is_first {
             kinds.insert(place)

@@ -1,18 +1,18 @@
 //! Limits for new things. What exists is never harmed: it may always be extended and released.
 
-use super::judge::{Asked, Standing};
+use super::evaluate::{ClaimKind, Evaluation};
 use super::namespace::Namespace;
 use super::owner::NOBODY;
-use super::queue::Place;
-use super::tree::Spot;
-use super::work::Work;
+use super::queue::QueuePosition;
+use super::tree::PathLookup;
+use super::txn::NamespaceTxn;
 use crate::{Claim, Limits, Mode, Owner, Refusal};
 
-impl Work<'_> {
+impl NamespaceTxn<'_> {
     /// Room for the new holds of a request that can be granted. What waiting requests claim is counted as well.
-    pub(super) fn check_holds(&self, asked: &Asked<'_>) -> Result<(), Refusal> {
+    pub(super) fn check_holds(&self, asked: &Evaluation<'_>) -> Result<(), Refusal> {
         let indexes = 0..asked.claims.len();
-        let new: Vec<usize> = indexes.filter(|index| self.ns.standing(asked, *index) == Standing::New).collect();
+        let new: Vec<usize> = indexes.filter(|index| self.ns.claim_kind(asked, *index) == ClaimKind::New).collect();
         if new.is_empty() {
             return Ok(());
         }
@@ -25,7 +25,7 @@ impl Work<'_> {
     }
 
     /// Whether an owner may wait, and for that: who waits must not hold so much that it takes long to see who waits for whom.
-    pub(super) fn check_may_wait(&self, asked: &Asked<'_>) -> Result<(), Refusal> {
+    pub(super) fn check_may_wait(&self, asked: &Evaluation<'_>) -> Result<(), Refusal> {
         let bounds = &self.ns.bounds;
         let max = limit_within(bounds.waiting_of_owner, self.ns.limits.max_waiting_per_owner);
         let waits = if asked.owner == NOBODY { 0 } else { self.ns.owners.get(asked.owner).waits() };
@@ -37,7 +37,7 @@ impl Work<'_> {
             ));
         }
         self.check_holds_of_waiting(asked, asked.claims.len())?;
-        let is_above = |(claim, spot): (&Claim, &Spot)| {
+        let is_above = |(claim, spot): (&Claim, &PathLookup)| {
             spot.node().is_some_and(|node| self.ns.held_below(node, asked.owner, claim.mode).is_some())
         };
         if self.ns.holds_of_waiting > bounds.holds_of_waiting && asked.claims.iter().zip(&asked.spots).any(is_above) {
@@ -51,7 +51,7 @@ impl Work<'_> {
     }
 
     /// What an owner that waits holds, and what it waits for, is limited together.
-    fn check_holds_of_waiting(&self, asked: &Asked<'_>, more: usize) -> Result<(), Refusal> {
+    fn check_holds_of_waiting(&self, asked: &Evaluation<'_>, more: usize) -> Result<(), Refusal> {
         let max = self.ns.max_holds_of_waiting_owner();
         let own = match asked.owner {
             NOBODY => 0,
@@ -68,7 +68,7 @@ impl Work<'_> {
     }
 
     /// Room in the queue. Claims count when they are enqueued, so that nothing is in the way when they are granted.
-    pub(super) fn check_room_to_wait(&self, asked: &Asked<'_>) -> Result<(), Refusal> {
+    pub(super) fn check_queue_limits(&self, asked: &Evaluation<'_>) -> Result<(), Refusal> {
         let limits = &self.ns.limits;
         self.check_claims(asked.claims)?;
         self.check_count(asked.claims.len())?;
@@ -88,7 +88,7 @@ impl Work<'_> {
                     "try again later or have the limit raised",
                 ));
             }
-            if self.ns.standing(asked, index) == Standing::New {
+            if self.ns.claim_kind(asked, index) == ClaimKind::New {
                 self.check_readers(asked, index)?;
             }
         }
@@ -99,7 +99,7 @@ impl Work<'_> {
     /// released even when all they do is extend.
     pub(super) fn check_names(
         &self,
-        asked: &Asked<'_>,
+        asked: &Evaluation<'_>,
         owner: &Owner,
         request_id: Option<&str>,
     ) -> Result<(), Refusal> {
@@ -139,12 +139,13 @@ impl Work<'_> {
 
     /// How many requests with an id claim the owner's hold there, those that wait included; no more than so many are
     /// counted.
-    fn requests_at(&self, asked: &Asked<'_>, index: usize, max: u64) -> u64 {
+    fn requests_at(&self, asked: &Evaluation<'_>, index: usize, max: u64) -> u64 {
         let Some(node) = asked.spots[index].node().filter(|_| asked.owner != NOBODY) else { return 0 };
         let granted = self.ns.hold(node, asked.owner).map_or(0, |hold| hold.requests().len());
         let awaits = self.ns.owners.get(asked.owner).awaits.as_deref();
-        let there =
-            awaits.into_iter().flat_map(|awaits| awaits.claims.range((node, Place::FIRST)..=(node, Place::LAST)));
+        let there = awaits
+            .into_iter()
+            .flat_map(|awaits| awaits.claims.range((node, QueuePosition::FIRST)..=(node, QueuePosition::LAST)));
         granted as u64 + there.take(usize::try_from(max).unwrap_or(usize::MAX)).count() as u64
     }
 
@@ -178,7 +179,7 @@ impl Work<'_> {
     }
 
     /// Readers that hold a path and those that wait for it count together.
-    fn check_readers(&self, asked: &Asked<'_>, index: usize) -> Result<(), Refusal> {
+    fn check_readers(&self, asked: &Evaluation<'_>, index: usize) -> Result<(), Refusal> {
         let Some(node) = asked.spots[index].node() else {
             return self.check_reader_count(asked.claims[index].mode, 0);
         };

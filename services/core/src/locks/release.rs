@@ -2,20 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use super::end::Ending;
+use super::end::EndCause;
 use super::owner::{NOBODY, OwnerId, WaitKey};
-use super::queue::Place;
-use super::sessions::Named;
+use super::queue::QueuePosition;
+use super::sessions::NamedRequest;
 use super::target::Target;
 use super::tree::NodeId;
-use super::work::Work;
+use super::txn::NamespaceTxn;
 use crate::{Answer, FencingToken, Owner, Path, Reason, Refusal, Release, ToRelease};
 
-impl Work<'_> {
+impl NamespaceTxn<'_> {
     /// Whoever does not hold a path changes nothing there, and it is no error: the hold may just have ended.
     pub(super) fn release(&mut self, request: &Release) -> Result<Answer, Refusal> {
         if let Owner::Session { session_id, .. } = &request.owner
-            && !self.admit(session_id, request.message)?
+            && !self.check_sequence(session_id, request.message)?
         {
             if matches!(request.what, ToRelease::All) {
                 let target = self.released_as(&request.owner);
@@ -41,7 +41,7 @@ impl Work<'_> {
             let Some(node) = self.ns.tree.find(path).filter(|_| id != NOBODY) else { continue };
             let Some(hold) = self.ns.hold(node, id) else { continue };
             if token.is_none_or(|token| token == hold.token) {
-                self.end_hold(node, id, Ending::Released);
+                self.end_hold(node, id, EndCause::Released);
                 released = true;
             }
         }
@@ -56,17 +56,17 @@ impl Work<'_> {
             }
             Owner::Process(_) => {
                 let key = WaitKey::Named(request_id.into());
-                self.ns.find_wait(self.ns.owner_id(owner), &key).map(Named::Waiting)
+                self.ns.find_wait(self.ns.owner_id(owner), &key).map(NamedRequest::Waiting)
             }
         };
         match named {
             None => (false, BTreeSet::new()),
-            Some(Named::Waiting(place)) => {
+            Some(NamedRequest::Waiting(place)) => {
                 let paths = self.ns.waiting(place).claims.iter().map(|claim| claim.path.clone()).collect();
                 self.end_wait(place, Reason::Ended);
                 (true, paths)
             }
-            Some(Named::Granted(granted)) => (true, self.release_granted(granted)),
+            Some(NamedRequest::Granted(granted)) => (true, self.release_granted(granted)),
         }
     }
 
@@ -83,7 +83,7 @@ impl Work<'_> {
             self.change_hold(node, owner, |hold| is_unclaimed = hold.unclaim(granted));
             self.forget_claim(granted, node);
             if is_unclaimed {
-                self.end_hold(node, owner, Ending::Released);
+                self.end_hold(node, owner, EndCause::Released);
             }
         }
         paths
@@ -116,7 +116,7 @@ impl Work<'_> {
         let holds = self.holds_of(&owners);
         let shown = holds.iter().map(|(path, _, _)| path.clone()).collect::<BTreeSet<Path>>();
         for (_, node, owner) in &holds {
-            self.end_hold(*node, *owner, Ending::Released);
+            self.end_hold(*node, *owner, EndCause::Released);
         }
         Ok((waits > 0 || !holds.is_empty(), shown.into_iter().take(self.ns.bounds.locks_shown).collect()))
     }
@@ -135,7 +135,8 @@ impl Work<'_> {
 
     /// Ends all waits of some owners, in order of the queue; how many there were.
     pub(super) fn end_waits(&mut self, owners: &[OwnerId]) -> u64 {
-        let mut places: Vec<Place> = owners.iter().flat_map(|owner| self.ns.owners.get(*owner).places()).collect();
+        let mut places: Vec<QueuePosition> =
+            owners.iter().flat_map(|owner| self.ns.owners.get(*owner).places()).collect();
         places.sort_unstable();
         for place in &places {
             // An upgrade may have gone with another one.

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::end::Ending;
+use super::end::EndCause;
 use super::owner::OwnerId;
 use super::target::Target;
-use super::work::Work;
+use super::txn::NamespaceTxn;
 use crate::{Answer, Refusal, Reset, Revision, SessionEnd};
 
-impl Work<'_> {
+impl NamespaceTxn<'_> {
     /// First every wait of those that go, then every hold, then their sessions; only then are others granted, so that
     /// nobody moves up who is about to go. When that is more than a slice, the answer has the numbers once it is done.
     pub(super) fn reset(&mut self, reset: &Reset) -> Result<Answer, Refusal> {
@@ -41,7 +41,7 @@ impl Work<'_> {
         let removed_waiters = self.end_waits(&owners);
         let holds = self.holds_of(&owners);
         for (_, node, owner) in &holds {
-            self.end_hold(*node, *owner, Ending::Reset);
+            self.end_hold(*node, *owner, EndCause::Reset);
         }
         for session_id in sessions {
             self.forget_session(&session_id, SessionEnd::Reset);

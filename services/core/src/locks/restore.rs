@@ -5,45 +5,45 @@ use std::sync::Arc;
 
 use super::acquire::distinct;
 use super::attempts::Attempts;
-use super::hold::{Hold, Rare};
-use super::jobs::Turns;
+use super::hold::{Hold, HoldExtras};
+use super::jobs::JobCursors;
 use super::metadata::KeptMetadata;
 use super::namespace::Namespace;
 use super::owner::{OwnerId, OwnerKey, OwnerName, SessionOwner};
-use super::queue::Place;
+use super::queue::QueuePosition;
 use super::session_end::Ending;
-use super::sessions::{Granted, Named, Session, SessionFacts};
+use super::sessions::{GrantedRequest, NamedRequest, Session, SessionFacts};
 use super::snapshot::{EndingItem, GrantedItem, HoldItem, Item, OwnerItem, SessionItem, WaitItem};
 use super::tree::NodeId;
-use super::waiting::{Waiting, Watch, kind_of};
+use super::waiting::{BlockedOn, WaitingRequest, kind_of};
 use super::{LocksCore, NamespaceKey};
 use crate::chunks;
 use crate::codec::DecodeError;
 use crate::shard::Application;
-use crate::shard_state::{HeadFirst, ShardState};
+use crate::shard_common::{HeaderFirst, ShardCommon};
 use crate::{Claim, Context, Limits, NamespaceRef, Path, Phase, Revision, Rules, SessionNumber, WaitId};
 
-pub(super) type Restored = Result<(), DecodeError>;
+pub(super) type RestoreResult = Result<(), DecodeError>;
 
 /// Nothing is told, and no time passes, while a state is restored.
 const BEFORE: Context = Context { now_ms: 0, wall_ms: 0, rules: Rules::LOWEST };
 
-pub(super) fn ensure(fits: bool, otherwise: &'static str) -> Restored {
+pub(super) fn ensure(fits: bool, otherwise: &'static str) -> RestoreResult {
     if fits { Ok(()) } else { Err(DecodeError::Snapshot(otherwise)) }
 }
 
 impl LocksCore {
-    pub(crate) fn restore(state: ShardState, chunks: &[impl AsRef<[u8]>]) -> Result<Self, DecodeError> {
+    pub(crate) fn restore(state: ShardCommon, chunks: &[impl AsRef<[u8]>]) -> Result<Self, DecodeError> {
         Self::restore_numbered(state, chunks, None)
     }
 
     /// With paths, owners and requests numbered at random, when a seed is given. For tests.
     pub(super) fn restore_numbered(
-        state: ShardState,
+        state: ShardCommon,
         chunks: &[impl AsRef<[u8]>],
         seed: Option<u64>,
     ) -> Result<Self, DecodeError> {
-        let mut restoring = Restoring {
+        let mut restoring = Restorer {
             core: Self::new(state),
             slot: None,
             lock: None,
@@ -56,7 +56,7 @@ impl LocksCore {
         if let Some(seed) = seed {
             restoring.core.namespaces.shuffle(seed);
         }
-        let mut head = HeadFirst::default();
+        let mut head = HeaderFirst::default();
         chunks::read(chunks, |item: Item<String>| {
             head.check(if let Item::State(state) = &item { Some(state) } else { None })?;
             restoring.take(item)
@@ -70,7 +70,7 @@ impl LocksCore {
     }
 }
 
-pub(super) struct Restoring {
+pub(super) struct Restorer {
     pub(super) core: LocksCore,
     slot: Option<u32>,
     /// The lock of the holds that come.
@@ -80,8 +80,8 @@ pub(super) struct Restoring {
     /// What further attempts are of, if they come next.
     counted_on: Option<CountedOn>,
     /// The wait that comes before what it watches.
-    pub(super) watching: Option<Place>,
-    turns: Option<Turns>,
+    pub(super) watching: Option<QueuePosition>,
+    turns: Option<JobCursors>,
     /// That of the hold before.
     last_metadata: KeptMetadata,
 }
@@ -91,11 +91,11 @@ pub(super) struct Restoring {
 enum CountedOn {
     Hold(NodeId, OwnerId),
     Granted(u32),
-    Wait(Place),
+    Wait(QueuePosition),
 }
 
-impl Restoring {
-    fn take(&mut self, item: Item<String>) -> Restored {
+impl Restorer {
+    fn take(&mut self, item: Item<String>) -> RestoreResult {
         if !matches!(item, Item::Attempts { .. } | Item::Watch(_)) {
             self.counted_on = None;
         }
@@ -152,7 +152,7 @@ impl Restoring {
         }
     }
 
-    fn open(&mut self, id: NamespaceRef, limits: &Limits, forgotten: Revision) -> Restored {
+    fn open(&mut self, id: NamespaceRef, limits: &Limits, forgotten: Revision) -> RestoreResult {
         self.finish_namespace()?;
         ensure(forgotten <= self.core.state.revision, "an event is from the future")?;
         let key = NamespaceKey::of(&id);
@@ -174,7 +174,7 @@ impl Restoring {
         Ok(self.core.namespaces.get_mut(slot))
     }
 
-    fn session(&mut self, item: SessionItem<String>) -> Restored {
+    fn session(&mut self, item: SessionItem<String>) -> RestoreResult {
         let now = self.core.state.revision;
         ensure(item.epoch <= now && item.number <= item.epoch, "a session is from the future")?;
         let number = item.number;
@@ -188,7 +188,7 @@ impl Restoring {
         ensure(is_new && is_only, "a session comes twice")
     }
 
-    fn ending(&mut self, item: EndingItem<String>) -> Restored {
+    fn ending(&mut self, item: EndingItem<String>) -> RestoreResult {
         let (now, now_ms) = (self.core.state.revision, self.core.state.clock_ms);
         let number = item.session.number;
         ensure(number <= now && item.since_ms <= now_ms, "a session ended in the future")?;
@@ -198,7 +198,7 @@ impl Restoring {
             session: Session::new(facts),
             why: item.why,
             since_ms: item.since_ms,
-            after_wait: item.after_wait.map(|(wait, upgrade)| Place::of(WaitId(wait), upgrade)),
+            after_wait: item.after_wait.map(|(wait, upgrade)| QueuePosition::of(WaitId(wait), upgrade)),
             after_path: item.after_path.map(Path),
         };
         let is_open = self.core.sessions.contains_key(&number);
@@ -207,7 +207,7 @@ impl Restoring {
         ensure(is_new && !is_open, "a session comes twice")
     }
 
-    fn hold(&mut self, item: HoldItem<String>) -> Restored {
+    fn hold(&mut self, item: HoldItem<String>) -> RestoreResult {
         let now = self.core.state.revision;
         let (node, revision) = self.lock.ok_or(DecodeError::Snapshot("a hold has no lock"))?;
         let namespace = self.namespace()?;
@@ -222,7 +222,7 @@ impl Restoring {
         let metadata = item.metadata.shared_with(&self.last_metadata);
         self.last_metadata = metadata.clone();
         let asked_expires_at_ns = item.asked_expires_at_ns;
-        let rare = Rare { metadata, asked_expires_at_ns, ..Rare::default() };
+        let rare = HoldExtras { metadata, asked_expires_at_ns, ..HoldExtras::default() };
         let hold = Hold {
             owner,
             mode: item.mode,
@@ -234,18 +234,18 @@ impl Restoring {
             locked_at_ms: item.locked_at_ms,
             deadline_ms: item.deadline_ms,
             attempt: item.attempt,
-            rare: (rare != Rare::default()).then(|| Box::new(rare)),
+            rare: (rare != HoldExtras::default()).then(|| Box::new(rare)),
         };
         self.counted_on = Some(CountedOn::Hold(node, owner));
         let namespace = self.namespace()?;
         namespace.add_hold(node, hold.clone());
         namespace.tree.set_revision(node, revision);
         let slot = self.slot.ok_or(DecodeError::Snapshot("a hold has no namespace"))?;
-        self.core.work_in(slot, &BEFORE).add_deadline(hold.deadline(node));
+        self.core.txn_in(slot, &BEFORE).add_deadline(hold.deadline(node));
         Ok(())
     }
 
-    fn granted(&mut self, item: GrantedItem<String>, ending: Option<SessionNumber>) -> Restored {
+    fn granted(&mut self, item: GrantedItem<String>, ending: Option<SessionNumber>) -> RestoreResult {
         let namespace = self.namespace()?;
         let session = namespace.sessions.get(item.session_id.as_str());
         let number = ending.or(session.map(|session| session.facts.number));
@@ -260,7 +260,7 @@ impl Restoring {
         ensure(!live.is_empty() && live.len() <= item.claimed as usize, "a granted request has no holds")?;
         let request_id: Box<str> = item.request_id.into();
         let nodes: Vec<NodeId> = live.keys().copied().collect();
-        let granted = Granted {
+        let granted = GrantedRequest {
             session_id: item.session_id.as_str().into(),
             request_id: request_id.clone(),
             owner,
@@ -273,18 +273,18 @@ impl Restoring {
         let request = namespace.granted.insert(granted);
         nodes.into_iter().for_each(|node| namespace.tree.change_hold(node, owner, |hold| hold.claim_by(request)));
         let session = namespace.numbered_mut(&item.session_id, number);
-        let before = session.and_then(|session| session.requests.insert(request_id, Named::Granted(request)));
+        let before = session.and_then(|session| session.requests.insert(request_id, NamedRequest::Granted(request)));
         self.counted_on = Some(CountedOn::Granted(request));
         ensure(before.is_none(), "a request comes twice")
     }
 
-    fn wait(&mut self, item: WaitItem<String>) -> Restored {
+    fn wait(&mut self, item: WaitItem<String>) -> RestoreResult {
         let now = self.core.state.revision;
         let namespace = self.namespace()?;
         let claims: Vec<Claim> = item.claims.into_iter().map(|(path, mode)| Claim { path: Path(path), mode }).collect();
         ensure(!claims.is_empty() && distinct(&claims) == claims, "a request claims nothing, or something twice")?;
         ensure(item.wait <= now && now < 1 << 53, "a request is from the future")?;
-        let place = Place::of(WaitId(item.wait), item.upgrade);
+        let place = QueuePosition::of(WaitId(item.wait), item.upgrade);
         ensure(!namespace.waits.contains_key(&place), "a waiting request comes twice")?;
         let is_process = matches!(item.owner, OwnerItem::Process(_));
         ensure(!is_process || item.terms.ttl_ms.is_some(), "a process waits for what would never end")?;
@@ -299,7 +299,7 @@ impl Restoring {
         ensure(!is_taken, "a request comes twice")?;
         namespace.add_waiting(
             place,
-            Waiting {
+            WaitingRequest {
                 owner,
                 kind: kind_of(nodes.iter().copied().zip(claims.iter().map(|claim| claim.mode))),
                 claims,
@@ -309,18 +309,18 @@ impl Restoring {
                 attempts: Attempts::of(item.attempt),
                 ends_at_ms: item.ends_at_ms,
                 since_ms: item.since_ms,
-                watch: Watch::Unknown,
+                blocked_on: BlockedOn::Unknown,
             },
         );
         namespace.count_wait();
         let slot = self.slot.ok_or(DecodeError::Snapshot("a request has no namespace"))?;
-        self.core.work_in(slot, &BEFORE).add_wait_end(place, item.ends_at_ms);
+        self.core.txn_in(slot, &BEFORE).add_wait_end(place, item.ends_at_ms);
         self.counted_on = Some(CountedOn::Wait(place));
         self.watching = Some(place);
         Ok(())
     }
 
-    fn attempts(&mut self, lower: Vec<u64>, as_reader: &[u64]) -> Restored {
+    fn attempts(&mut self, lower: Vec<u64>, as_reader: &[u64]) -> RestoreResult {
         let of = self.counted_on.take().ok_or(DecodeError::Snapshot("attempts are of nothing"))?;
         let namespace = self.namespace()?;
         let highest = match of {
@@ -349,7 +349,7 @@ impl Restoring {
     }
 
     /// Checks what can be checked only when all is there, and finds out what everybody who waits has to watch.
-    fn finish_namespace(&mut self) -> Restored {
+    fn finish_namespace(&mut self) -> RestoreResult {
         self.lock = None;
         let Some(slot) = self.slot.take() else { return Ok(()) };
         let namespace = self.core.namespaces.get_mut(slot);
@@ -373,19 +373,19 @@ impl Restoring {
         }
         namespace.note_all_tangled();
         namespace.refresh();
-        for place in namespace.waits.keys().copied().collect::<Vec<Place>>() {
+        for place in namespace.waits.keys().copied().collect::<Vec<QueuePosition>>() {
             let ending = namespace.ending_of(namespace.waiting(place).owner);
             let is_ahead = ending.is_none_or(|ending| ending.after_wait < Some(place));
             ensure(is_ahead, "a wait should have ended")?;
         }
-        namespace.watch_rightly(true);
-        namespace.behind |= namespace.watchers.first_woken().is_some();
+        namespace.repair_blocked_on(true);
+        namespace.behind |= namespace.blocked_index.first_to_reevaluate().is_some();
         for number in namespace.sweeps.keys().copied().collect::<Vec<Revision>>() {
             let Some(mut sweep) = namespace.sweeps.remove(&number) else { continue };
             sweep.find_node(namespace);
             namespace.sweeps.insert(number, sweep);
         }
-        self.core.work_in(slot, &BEFORE).note_busy();
+        self.core.txn_in(slot, &BEFORE).update_jobs();
         self.core.settle();
         // Nobody worked here: events give way only where somebody does.
         self.core.to_shrink.clear();

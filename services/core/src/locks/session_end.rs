@@ -6,14 +6,14 @@ use std::sync::Arc;
 use holdfast_plant::{Plant, is_planted};
 
 use super::LocksCore;
-use super::end::Ending as HoldEnding;
+use super::end::EndCause as HoldEnding;
 use super::hold::Hold;
 use super::namespace::Namespace;
 use super::owner::OwnerId;
-use super::queue::Place;
+use super::queue::QueuePosition;
 use super::sessions::Session;
 use super::tree::NodeId;
-use super::work::Work;
+use super::txn::NamespaceTxn;
 use crate::{Answer, Context, EventKind, MessageStamp, Path, Refusal, Revision, SessionEnd, SessionNumber};
 
 /// A session that has ended and had more than a slice ends. Its holds are over in principle from then on, and nothing is
@@ -26,7 +26,7 @@ pub(super) struct Ending {
     /// The clock at which it ended.
     pub(super) since_ms: u64,
     /// All of its waits up to this place have left.
-    pub(super) after_wait: Option<Place>,
+    pub(super) after_wait: Option<QueuePosition>,
     /// All of its holds up to this path have ended.
     pub(super) after_path: Option<Path>,
 }
@@ -43,7 +43,7 @@ impl LocksCore {
             if session.is_none_or(|session| session.facts.number != *number || session.facts.epoch > seen) {
                 continue;
             }
-            let mut work = self.work_in(slot, context);
+            let mut work = self.txn_in(slot, context);
             work.end_session(&session_id, SessionEnd::Expired);
             ended.push(*number);
             // Nobody moves up before all are gone, since those who wait may be among them.
@@ -52,15 +52,15 @@ impl LocksCore {
             }
         }
         for slot in order {
-            self.work_in(slot, context).run();
+            self.txn_in(slot, context).run();
         }
         Answer::SessionsExpired { ended }
     }
 }
 
-impl Work<'_> {
+impl NamespaceTxn<'_> {
     pub(super) fn close_session(&mut self, session_id: &str, message: Option<MessageStamp>) -> Result<Answer, Refusal> {
-        if !self.admit(session_id, message)? {
+        if !self.check_sequence(session_id, message)? {
             return Ok(Answer::Ignored);
         }
         self.end_session(session_id, SessionEnd::Closed);
@@ -117,8 +117,8 @@ impl Work<'_> {
                 (ending.session.waiting <= few).then(|| ending.session.owners.iter().copied().collect::<Vec<_>>());
             let goes = |ns: &Namespace, place| is_its(ns, ns.waiting(place).owner);
             let waits = match owners {
-                Some(owners) => self.some_waits_of(&owners, goes),
-                None => self.some_waits(ending.after_wait, None, goes),
+                Some(owners) => self.next_waits_of(&owners, goes),
+                None => self.next_waits(ending.after_wait, None, goes),
             };
             if let Some(ending) = self.ns.ending.get_mut(&number) {
                 ending.after_wait = waits.reached.or(ending.after_wait);
@@ -132,8 +132,8 @@ impl Work<'_> {
         let owners = (ending.session.holds <= few).then(|| ending.session.owners.iter().copied().collect::<Vec<_>>());
         let goes = |ns: &Namespace, _: NodeId, hold: &Hold| hold.is_held() && is_its(ns, hold.owner);
         let holds = match owners {
-            Some(owners) => self.some_holds_of(&owners, goes),
-            None => self.some_holds(after_path.as_ref(), goes),
+            Some(owners) => self.next_holds_of(&owners, goes),
+            None => self.next_holds(after_path.as_ref(), goes),
         };
         if let Some(ending) = self.ns.ending.get_mut(&number).filter(|_| holds.reached.is_some()) {
             ending.after_path = holds.reached;
@@ -150,7 +150,7 @@ impl Work<'_> {
         };
         let Some(ending) = ending else { return };
         self.ns.counted.sessions -= ending.session.facts.charge(&ending.session_id);
-        self.tell_of_session(EventKind::SessionEnded, &ending.session_id, &ending.session.facts.process_id);
+        self.record_session_event(EventKind::SessionEnded, &ending.session_id, &ending.session.facts.process_id);
     }
 
     /// A hold outlives the requests that claimed it.
@@ -166,7 +166,7 @@ impl Work<'_> {
         let facts = &session.facts;
         self.ns.counted.sessions -= facts.charge(&session_id);
         self.sessions.remove(&facts.number);
-        self.tell_of_session(EventKind::SessionEnded, &session_id, &facts.process_id);
+        self.record_session_event(EventKind::SessionEnded, &session_id, &facts.process_id);
         self.notes.ended(&self.ns.id, &session_id, facts.number, why);
     }
 }

@@ -6,10 +6,10 @@ use super::charge;
 use super::metadata::KeptMetadata;
 use super::owner::{OwnerId, OwnerName};
 use super::sessions::{Session, SessionFacts};
-use super::work::Work;
+use super::txn::NamespaceTxn;
 use crate::{Answer, EventKind, OpenSession, Refusal};
 
-impl Work<'_> {
+impl NamespaceTxn<'_> {
     /// Every opening gives a new epoch: whatever another connection still sends is refused from then on.
     pub(super) fn open_session(&mut self, open: &OpenSession) -> Result<Answer, Refusal> {
         let session = self.ns.sessions.get(open.session_id.as_str());
@@ -24,7 +24,7 @@ impl Work<'_> {
                     return Err(Refusal::Malformed("a session has a time to live".into()));
                 }
                 self.check_sessions()?;
-                self.check_room_for_session(open)?;
+                self.check_capacity_for_session(open)?;
                 self.begin_session(open);
             }
         }
@@ -34,7 +34,7 @@ impl Work<'_> {
 
     fn begin_session(&mut self, open: &OpenSession) {
         let session_id: Arc<str> = open.session_id.as_str().into();
-        let number = self.tell_of_session(EventKind::SessionOpened, &session_id, &open.process_id);
+        let number = self.record_session_event(EventKind::SessionOpened, &session_id, &open.process_id);
         let facts = SessionFacts {
             number,
             epoch: number,
@@ -60,7 +60,7 @@ impl Work<'_> {
         let session_id = Arc::clone(session_id);
         let metadata = KeptMetadata::of(&open.metadata);
         let kept = self.ns.sessions[&session_id].facts.metadata.len();
-        let has_room = self.has_room(charge::metadata(metadata.len()).saturating_sub(charge::metadata(kept)));
+        let has_room = self.has_capacity(charge::metadata(metadata.len()).saturating_sub(charge::metadata(kept)));
         let Some(session) = self.ns.sessions.get_mut(&session_id) else { return };
         self.ns.counted.sessions -= session.facts.charge(&session_id);
         let facts = Arc::make_mut(&mut session.facts);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::attempts::Attempts;
 use super::metadata::KeptMetadata;
 use super::owner::OwnerId;
-use super::queue::Place;
+use super::queue::QueuePosition;
 use super::tree::NodeId;
 use crate::{FencingToken, Mode, Refusal, RequestId, SessionNumber, SessionView};
 
@@ -22,7 +22,7 @@ pub(super) struct Session {
     pub(super) holds: u64,
     pub(super) waiting: u64,
     /// Its unreleased requests by id.
-    pub(super) requests: BTreeMap<Box<str>, Named>,
+    pub(super) requests: BTreeMap<Box<str>, NamedRequest>,
 }
 
 /// What a session is, apart from what it has.
@@ -74,14 +74,14 @@ impl Session {
 
 /// Where an unreleased request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Named {
-    Waiting(Place),
+pub(super) enum NamedRequest {
+    Waiting(QueuePosition),
     Granted(u32),
 }
 
 /// A granted request of a session that still claims something.
 #[derive(Clone, Debug)]
-pub(super) struct Granted {
+pub(super) struct GrantedRequest {
     pub(super) session_id: Arc<str>,
     pub(super) request_id: Box<str>,
     pub(super) owner: OwnerId,

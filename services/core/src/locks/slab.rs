@@ -13,20 +13,20 @@ const PIECE: usize = 64;
 /// A clone shares all pieces, so that it is cheap and keeps what was there while the other one is changed.
 #[derive(Clone, Debug)]
 pub(super) struct Slab<T> {
-    pieces: Vec<Arc<Piece<T>>>,
+    pieces: Vec<Arc<Page<T>>>,
     /// Pieces with a free place.
     with_room: BTreeSet<u32>,
     len: usize,
 }
 
 #[derive(Clone, Debug)]
-struct Piece<T> {
+struct Page<T> {
     places: Vec<Option<T>>,
     free: Vec<u8>,
     used: usize,
 }
 
-impl<T> Default for Piece<T> {
+impl<T> Default for Page<T> {
     fn default() -> Self {
         Self { places: Vec::new(), free: Vec::new(), used: 0 }
     }
@@ -72,7 +72,7 @@ impl<T: Clone> Slab<T> {
         let thing = piece.places[place].take().expect("a number that is removed is in use");
         piece.used -= 1;
         if piece.used == 0 {
-            *piece = Piece::default();
+            *piece = Page::default();
         } else {
             piece.free.push(u8::try_from(place).expect("a piece has 64 places"));
         }

@@ -11,21 +11,21 @@ use serde::{Deserialize, Serialize};
 use super::LocksCore;
 use super::attempts::Attempts;
 use super::history::History;
-use super::hold::{Hold, Rare, Terms};
-use super::jobs::Turns;
+use super::hold::{Hold, HoldExtras, HoldTerms};
+use super::jobs::JobCursors;
 use super::metadata::KeptMetadata;
 use super::namespace::Namespace;
 use super::owner::{OwnerId, OwnerName};
-use super::queue::Place;
+use super::queue::QueuePosition;
 use super::session_end::Ending;
-use super::sessions::{Granted, SessionFacts};
+use super::sessions::{GrantedRequest, SessionFacts};
 use super::slab::Slab;
 use super::sweep::Sweep;
-use super::tree::{Node, NodeId, Paths};
-use super::waiting::{Waiting, Watch};
+use super::tree::{Node, NodeId, PathTable};
+use super::waiting::{BlockedOn, WaitingRequest};
 use crate::chunks::ChunkWriter;
 use crate::shard::Application;
-use crate::shard_state::{ShardState, StateItem};
+use crate::shard_common::{CommonItem, ShardCommon};
 use crate::types::first_limits;
 use crate::{
     AccountId, FencingToken, Incarnation, Limits, Mode, NamespaceRef, Path, Phase, RequestId, Revision, SessionEnd,
@@ -40,7 +40,7 @@ const WOKEN_IN_ITEM: usize = 4_096;
 /// A piece of a snapshot; written from references, read as values. Variants are only ever added at the end.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Item<S> {
-    State(StateItem),
+    State(CommonItem),
     Namespace {
         account: AccountId,
         name: String,
@@ -79,7 +79,7 @@ pub(super) enum Item<S> {
     /// Of the namespace right before it, when the first ones do not say all. From rules 2 on.
     Limits(Box<Limits>),
     /// Whose turn it was last to go on with what was begun and is not finished. From rules 2 on.
-    Turns(Turns),
+    Turns(JobCursors),
     /// A session of the namespace before it that has ended and not all that it has. From rules 2 on.
     Ending(Box<EndingItem<S>>),
     /// A granted request of such a session, by its number. From rules 2 on.
@@ -168,7 +168,7 @@ pub(super) struct WaitItem<S> {
     pub(super) upgrade: bool,
     pub(super) owner: OwnerItem<S>,
     pub(super) claims: Vec<(Vec<S>, Mode)>,
-    pub(super) terms: Terms,
+    pub(super) terms: HoldTerms,
     pub(super) request_id: Option<S>,
     pub(super) attempt: u64,
     pub(super) ends_at_ms: Option<u64>,
@@ -180,29 +180,29 @@ pub(super) struct WaitItem<S> {
 /// session and each request that waits.
 #[derive(Debug)]
 pub(crate) struct FrozenLocks {
-    state: ShardState,
+    state: ShardCommon,
     ended_usage: BTreeMap<AccountId, UsageTotals>,
     namespaces: Vec<FrozenNamespace>,
-    turns: Option<Turns>,
+    turns: Option<JobCursors>,
 }
 
 #[derive(Debug)]
 struct FrozenNamespace {
     id: Arc<NamespaceRef>,
     limits: Limits,
-    paths: Paths,
+    paths: PathTable,
     owners: Slab<OwnerName>,
     sessions: Vec<(Arc<str>, Arc<SessionFacts>)>,
     ending: Vec<FrozenEnding>,
     sweeps: BTreeMap<Revision, Sweep>,
-    granted: Slab<Granted>,
-    waits: Vec<(Place, Arc<Waiting>)>,
+    granted: Slab<GrantedRequest>,
+    waits: Vec<(QueuePosition, Arc<WaitingRequest>)>,
     history: History,
     usage: UsageTotals,
     /// Whether it matters what is watched: looks are counted.
     has_slices: bool,
     /// Who is to be looked at, when somebody is.
-    behind: Option<Vec<Place>>,
+    behind: Option<Vec<QueuePosition>>,
 }
 
 #[derive(Debug)]
@@ -211,7 +211,7 @@ struct FrozenEnding {
     facts: Arc<SessionFacts>,
     why: SessionEnd,
     since_ms: u64,
-    after_wait: Option<Place>,
+    after_wait: Option<QueuePosition>,
     after_path: Option<Path>,
 }
 
@@ -262,7 +262,7 @@ impl Namespace {
             history: self.history.clone(),
             usage: self.usage,
             has_slices: self.bounds.limits_looks(),
-            behind: self.behind.then(|| self.watchers.all_woken().into_iter().collect()),
+            behind: self.behind.then(|| self.blocked_index.all_to_reevaluate().into_iter().collect()),
         }
     }
 }
@@ -296,7 +296,7 @@ impl FrozenNamespace {
                 write_attempts(writer, &hold.attempts(), hold.attempts_as_reader());
             }
         }
-        let mut granted: Vec<&Granted> = self.granted.iter().map(|(_, granted)| granted).collect();
+        let mut granted: Vec<&GrantedRequest> = self.granted.iter().map(|(_, granted)| granted).collect();
         granted.sort_unstable_by_key(|granted| (&granted.session_id, &granted.request_id, self.number_of(granted)));
         for granted in granted {
             let (number, item) = (self.number_of(granted), self.granted_item(granted));
@@ -353,16 +353,16 @@ impl FrozenNamespace {
         held.into_iter().map(|(_, node)| node).collect()
     }
 
-    fn number_of(&self, granted: &Granted) -> u64 {
+    fn number_of(&self, granted: &GrantedRequest) -> u64 {
         self.owners.get(granted.owner.0).session().map_or(0, |session| session.number)
     }
 
     /// Nothing of what is gone: then the request is to be looked at.
-    fn watch_item(&self, waiting: &Waiting) -> Option<WatchItem> {
+    fn watch_item(&self, waiting: &WaitingRequest) -> Option<WatchItem> {
         let mut nodes = waiting.nodes.iter().zip(0_u32..);
-        match waiting.watch {
-            Watch::Unknown => None,
-            Watch::Hold(node, owner) => {
+        match waiting.blocked_on {
+            BlockedOn::Unknown => None,
+            BlockedOn::Hold(node, owner) => {
                 let token = self.paths.find(node)?.holds.of(owner)?.token;
                 let above = |(claimed, claim): (&NodeId, u32)| {
                     let above = self.paths.upward(*claimed).position(|above| above == node)?;
@@ -371,11 +371,11 @@ impl FrozenNamespace {
                 let (claim, above) = nodes.find_map(above)?;
                 Some(WatchItem::Hold { claim, above, token })
             }
-            Watch::Below(node, mode) => {
+            BlockedOn::Subtree(node, mode) => {
                 let (_, claim) = nodes.find(|(claimed, _)| **claimed == node)?;
                 Some(WatchItem::Below { claim, mode })
             }
-            Watch::Wait(place) => Some(WatchItem::Wait(place.wait().0, place.is_upgrade())),
+            BlockedOn::Request(place) => Some(WatchItem::Wait(place.wait().0, place.is_upgrade())),
         }
     }
 
@@ -392,7 +392,7 @@ impl FrozenNamespace {
     }
 
     fn hold_item(&self, hold: &Hold) -> HoldItem<&str> {
-        let none = Rare::default();
+        let none = HoldExtras::default();
         let rare = hold.rare.as_deref().unwrap_or(&none);
         HoldItem {
             owner: self.owner_item(hold.owner),
@@ -410,7 +410,7 @@ impl FrozenNamespace {
         }
     }
 
-    fn granted_item<'a>(&'a self, granted: &'a Granted) -> GrantedItem<&'a str> {
+    fn granted_item<'a>(&'a self, granted: &'a GrantedRequest) -> GrantedItem<&'a str> {
         let live = granted.live.iter().map(|(node, mode)| (self.paths.segments(*node), *mode));
         let mut live: Vec<_> = live.collect();
         live.sort_unstable();
@@ -427,7 +427,7 @@ impl FrozenNamespace {
         }
     }
 
-    fn wait_item<'a>(&'a self, place: Place, waiting: &'a Waiting) -> WaitItem<&'a str> {
+    fn wait_item<'a>(&'a self, place: QueuePosition, waiting: &'a WaitingRequest) -> WaitItem<&'a str> {
         let claims = waiting.claims.iter().map(|claim| (segments(&claim.path), claim.mode)).collect();
         WaitItem {
             wait: place.wait().0,

@@ -19,11 +19,11 @@ use super::bits::Bits;
 use super::hold::Hold;
 use super::namespace::Namespace;
 use super::owner::{OwnerId, OwnerName};
-use super::queue::Place;
+use super::queue::QueuePosition;
 use super::sessions::Session;
 use super::target::Target;
 use super::tree::NodeId;
-use super::work::Work;
+use super::txn::NamespaceTxn;
 use crate::{JobState, Path, Reason, Refusal, Revision, SessionEnd, SessionNumber, WaitId};
 
 /// As many may go on in a namespace at a time.
@@ -83,11 +83,11 @@ impl Sweep {
         matches!(self.target, Target::Dead { before: Some(_), .. })
     }
 
-    fn place(&self) -> Option<Place> {
-        self.after_wait.map(|(wait, upgrade)| Place::of(WaitId(wait), upgrade))
+    fn place(&self) -> Option<QueuePosition> {
+        self.after_wait.map(|(wait, upgrade)| QueuePosition::of(WaitId(wait), upgrade))
     }
 
-    fn reached(&mut self, place: Option<Place>) {
+    fn reached(&mut self, place: Option<QueuePosition>) {
         self.after_wait = place.map(|place| (place.wait().0, place.is_upgrade())).or(self.after_wait);
     }
 
@@ -98,13 +98,13 @@ impl Sweep {
 
 /// What was done lately. Not part of the state: who asks is answered by the replica that did it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Finished {
+pub(super) struct FinishedSweeps {
     /// When each began, and what it ended.
     last: VecDeque<(Revision, JobState)>,
     pub(super) count: u64,
 }
 
-impl Finished {
+impl FinishedSweeps {
     pub(super) fn push(&mut self, began: Revision, done: JobState) {
         if self.last.len() == MAX_FINISHED {
             self.last.pop_front();
@@ -118,7 +118,7 @@ impl Finished {
     }
 }
 
-impl Work<'_> {
+impl NamespaceTxn<'_> {
     /// Begins to end what is more than a slice, unless that has begun already. The answer to the command
     /// has to wait for it.
     pub(super) fn begin_sweep(&mut self, target: Target) -> Result<(), Refusal> {
@@ -136,7 +136,7 @@ impl Work<'_> {
         sweep.find_node(self.ns);
         self.ns.sweeps.insert(began, sweep);
         *self.awaits = Some(began);
-        self.note_busy();
+        self.update_jobs();
         Ok(())
     }
 
@@ -197,8 +197,8 @@ impl Work<'_> {
             false
         };
         let waits =
-            self.some_waits(sweep.place(), Some(began), |ns, place| look(ns, ns.waiting(place).owner, place.wait().0));
-        let holds = self.some_holds(sweep.after_path.as_ref(), |ns, _, hold| look(ns, hold.owner, hold.token));
+            self.next_waits(sweep.place(), Some(began), |ns, place| look(ns, ns.waiting(place).owner, place.wait().0));
+        let holds = self.next_holds(sweep.after_path.as_ref(), |ns, _, hold| look(ns, hold.owner, hold.token));
         sweep.old = old;
         sweep.reached(waits.reached);
         sweep.after_path = holds.reached.or(sweep.after_path.take());
@@ -215,8 +215,8 @@ impl Work<'_> {
         }
         let goes = |ns: &Namespace, place| ns.goes_as_wait(began, sweep, place);
         let waits = match self.few_who_wait(&sweep.target) {
-            Some(owners) => self.some_waits_of(&owners, goes),
-            None => self.some_waits(sweep.place(), Some(began), goes),
+            Some(owners) => self.next_waits_of(&owners, goes),
+            None => self.next_waits(sweep.place(), Some(began), goes),
         };
         sweep.reached(waits.reached);
         for place in waits.found {
@@ -227,9 +227,9 @@ impl Work<'_> {
     fn sweep_holds(&mut self, began: Revision, sweep: &mut Sweep) {
         let goes = |ns: &Namespace, node, hold: &Hold| ns.goes_as_hold(began, sweep, node, hold);
         let holds = match (&sweep.target, self.few_owners(&sweep.target)) {
-            (Target::Path(path), _) => self.some_holds_at(path, goes),
-            (_, Some(owners)) => self.some_holds_of(&owners, goes),
-            (_, None) => self.some_holds(sweep.after_path.as_ref(), goes),
+            (Target::Path(path), _) => self.next_holds_at(path, goes),
+            (_, Some(owners)) => self.next_holds_of(&owners, goes),
+            (_, None) => self.next_holds(sweep.after_path.as_ref(), goes),
         };
         sweep.after_path = holds.reached.or(sweep.after_path.take());
         sweep.ended_holds += holds.found.len() as u64;
@@ -306,7 +306,7 @@ impl Work<'_> {
     }
 
     /// Whether it was.
-    pub(super) fn end_wait_if_there(&mut self, place: Place) -> bool {
+    pub(super) fn end_wait_if_there(&mut self, place: QueuePosition) -> bool {
         // An upgrade may have gone with another one.
         let is_there = self.ns.waits.contains_key(&place);
         if is_there {

@@ -12,12 +12,12 @@
 
 use std::collections::BTreeSet;
 
-use super::judge::{Asked, Standing};
+use super::evaluate::{ClaimKind, Evaluation};
 use super::namespace::Namespace;
 use super::owner::{NOBODY, OwnerId};
-use super::queue::Place;
+use super::queue::QueuePosition;
 use super::quota::{exceeded, limit_within};
-use super::work::Work;
+use super::txn::NamespaceTxn;
 use crate::{Limits, Mode, Refusal};
 
 const HINT: &str = "release before you wait, or give each thread a holder";
@@ -68,9 +68,9 @@ impl Tangle {
     }
 }
 
-impl Work<'_> {
+impl NamespaceTxn<'_> {
     /// Whether what a request that just joined the queue adds to the tangle is too much.
-    pub(super) fn check_tangle(&mut self, place: Place) -> Result<(), Refusal> {
+    pub(super) fn check_tangle(&mut self, place: QueuePosition) -> Result<(), Refusal> {
         let max = self.ns.max_tangle();
         if !self.ns.note_tangled(place) && !place.is_upgrade() {
             return Ok(());
@@ -93,24 +93,24 @@ impl Work<'_> {
     }
 
     /// Whether what an owner that waits is granted at once adds too much: others may wait for what is new.
-    pub(super) fn check_tangled_grant(&mut self, asked: &Asked<'_>) -> Result<(), Refusal> {
+    pub(super) fn check_tangled_grant(&mut self, asked: &Evaluation<'_>) -> Result<(), Refusal> {
         let (owner, ns) = (asked.owner, &*self.ns);
         if owner == NOBODY || ns.owners.get(owner).waits() == 0 {
             return Ok(());
         }
-        let is_new = |index: &usize| match ns.standing(asked, *index) {
-            Standing::New => true,
-            Standing::Changes => asked.claims[*index].mode == Mode::Write,
-            Standing::Extends | Standing::OtherMode | Standing::NotHeld => false,
+        let is_new = |index: &usize| match ns.claim_kind(asked, *index) {
+            ClaimKind::New => true,
+            ClaimKind::Changes => asked.claims[*index].mode == Mode::Write,
+            ClaimKind::Extends | ClaimKind::OtherMode | ClaimKind::NotHeld => false,
         };
         let is_awaited = |index: &usize| {
             let (mode, spot) = (asked.claims[*index].mode, &asked.spots[*index]);
-            let mut lines = ns.tree.lines(spot.line.iter().copied(), spot.node(), mode);
+            let mut lines = ns.tree.lines(spot.ancestry.iter().copied(), spot.node(), mode);
             let is_awaited = lines.any(|(_, line)| line.values().any(|entry| entry.owner != owner));
             let node = spot.node().filter(|node| ns.hold(*node, owner).is_some());
             is_awaited && !node.is_some_and(|node| ns.is_awaited(node, Mode::Read, owner))
         };
-        let is_hold = |index: &usize| ns.standing(asked, *index) == Standing::New;
+        let is_hold = |index: &usize| ns.claim_kind(asked, *index) == ClaimKind::New;
         let indexes = 0..asked.claims.len();
         let more = More {
             awaited: indexes.clone().filter(is_new).filter(is_awaited).count() as u64,
@@ -164,7 +164,7 @@ impl Namespace {
     }
 
     /// Notes who is tangled by a request that just joined the queue; whether anybody is.
-    fn note_tangled(&mut self, place: Place) -> bool {
+    fn note_tangled(&mut self, place: QueuePosition) -> bool {
         let waiting = self.waiting(place);
         let mut found: BTreeSet<OwnerId> = BTreeSet::new();
         if self.owners.get(waiting.owner).waits() > 1 || self.has_awaited_hold(waiting.owner) {
@@ -214,17 +214,17 @@ impl Namespace {
     }
 
     /// How many were tangled before a request joined.
-    fn tangle_without(&self, place: Place) -> Tangle {
+    fn tangle_without(&self, place: QueuePosition) -> Tangle {
         let mut tangle = Tangle::default();
         self.tangled.iter().for_each(|owner| tangle.add(self.tangle_of(*owner, Some(place), More::default())));
         tangle
     }
 
     /// What one owner has part in it; as if a request did not wait, and as if so many holds more were awaited.
-    pub(super) fn tangle_of(&self, owner: OwnerId, without: Option<Place>, more: More) -> Tangle {
+    pub(super) fn tangle_of(&self, owner: OwnerId, without: Option<QueuePosition>, more: More) -> Tangle {
         let record = self.owners.get(owner);
         self.spend(1 + record.holds.len());
-        let waits = |place: &Place| Some(*place) != without;
+        let waits = |place: &QueuePosition| Some(*place) != without;
         let requests = record.places().filter(waits);
         let (requests, claims) = requests.fold((0, 0), |(requests, claims), place| {
             (requests + 1_u64, claims + self.waiting(place).claims.len() as u64)

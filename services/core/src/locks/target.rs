@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::end::Ending;
+use super::end::EndCause;
 use super::hold::Hold;
 use super::namespace::Namespace;
 use super::owner::{OwnerId, OwnerKey, OwnerName};
-use super::queue::Place;
-use super::sessions::Named;
+use super::queue::QueuePosition;
+use super::sessions::NamedRequest;
 use super::sweep::Sweep;
 use super::tree::NodeId;
 use crate::{Acquire, FencingToken, LockInfo, Mode, Owner, Path, Reset, Revision, SessionNumber};
@@ -44,11 +44,11 @@ impl Target {
     }
 
     /// The event of each hold that goes, and what its session is told.
-    pub(super) fn ending(&self) -> Ending {
+    pub(super) fn ending(&self) -> EndCause {
         match self {
-            Self::Path(_) => Ending::Deleted,
-            Self::Dead { .. } => Ending::Reset,
-            Self::Owner(..) | Self::Session(_) | Self::Unlisted { .. } => Ending::Released,
+            Self::Path(_) => EndCause::Deleted,
+            Self::Dead { .. } => EndCause::Reset,
+            Self::Owner(..) | Self::Session(_) | Self::Unlisted { .. } => EndCause::Released,
         }
     }
 
@@ -107,7 +107,7 @@ impl Namespace {
     }
 
     /// What a request that waits is to go with, so that nothing is granted to it.
-    pub(super) fn swept_with(&self, place: Place) -> Option<Revision> {
+    pub(super) fn swept_with(&self, place: QueuePosition) -> Option<Revision> {
         self.sweeps.iter().find(|(began, sweep)| self.goes_as_wait(**began, sweep, place)).map(|(began, _)| *began)
     }
 
@@ -118,12 +118,12 @@ impl Namespace {
     }
 
     /// Whether a request that is known by its name, or what it was granted, is to go.
-    pub(super) fn is_named_swept(&self, named: Named) -> bool {
+    pub(super) fn is_named_swept(&self, named: NamedRequest) -> bool {
         let goes = |node, hold| self.sweeps.iter().any(|(began, sweep)| self.goes_as_hold(*began, sweep, node, hold));
         match named {
             _ if self.sweeps.is_empty() => false,
-            Named::Waiting(place) => self.swept_with(place).is_some(),
-            Named::Granted(granted) => {
+            NamedRequest::Waiting(place) => self.swept_with(place).is_some(),
+            NamedRequest::Granted(granted) => {
                 let granted = self.granted.get(granted);
                 let mut holds = granted.live.keys().filter_map(|node| Some((*node, self.hold(*node, granted.owner)?)));
                 holds.any(|(node, hold)| goes(node, hold))
@@ -146,7 +146,7 @@ impl Namespace {
         })
     }
 
-    pub(super) fn goes_as_wait(&self, began: Revision, sweep: &Sweep, place: Place) -> bool {
+    pub(super) fn goes_as_wait(&self, began: Revision, sweep: &Sweep, place: QueuePosition) -> bool {
         let Some(waiting) = self.waits.get(&place).filter(|_| place.wait().0 < began) else { return false };
         if !sweep.covers(self, waiting.owner) {
             return false;

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::charge;
-use super::crowd::Crowd;
 use super::hold::Hold;
 use super::holds::Holds;
 use super::owner::OwnerId;
-use super::queue::{Line, Place, Queue};
+use super::owner_multiset::OwnerMultiset;
+use super::queue::{ClaimQueue, Queue, QueuePosition};
 use super::slab::Slab;
 use crate::{Mode, Path, Revision};
 
@@ -37,9 +37,9 @@ const NO_SIDE: u32 = u32::MAX;
 /// What most paths, which have nothing under them and nobody waiting, do without. It is kept aside, since what is under
 /// a path may be much, and all of it can be found from the paths again.
 #[derive(Clone, Debug, Default)]
-struct Side {
+struct NodeExtra {
     children: BTreeMap<Arc<str>, NodeId>,
-    below: Below,
+    below: SubtreeHolds,
     queue: Queue,
 }
 
@@ -48,71 +48,71 @@ pub(super) type LineKey = (NodeId, u8);
 
 /// What is held under a path, in any phase and in the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Below {
-    pub(super) reads: Crowd,
-    pub(super) writes: Crowd,
-    pub(super) reads_held: Crowd,
-    pub(super) writes_held: Crowd,
+pub(super) struct SubtreeHolds {
+    pub(super) reads: OwnerMultiset,
+    pub(super) writes: OwnerMultiset,
+    pub(super) reads_held: OwnerMultiset,
+    pub(super) writes_held: OwnerMultiset,
 }
 
 /// Whose holds exclude a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Left {
+pub(super) enum RemainingOwners {
     Nobody,
     One(OwnerId),
     Several,
 }
 
-impl Below {
+impl SubtreeHolds {
     /// Whose holds exclude a claim of that mode above them.
-    pub(super) fn excluding(&self, mode: Mode) -> Left {
-        let of = |crowd: &Crowd| match crowd.only() {
-            _ if crowd.is_empty() => Left::Nobody,
-            Some(owner) => Left::One(owner),
-            None => Left::Several,
+    pub(super) fn excluding(&self, mode: Mode) -> RemainingOwners {
+        let of = |crowd: &OwnerMultiset| match crowd.only() {
+            _ if crowd.is_empty() => RemainingOwners::Nobody,
+            Some(owner) => RemainingOwners::One(owner),
+            None => RemainingOwners::Several,
         };
         match (of(&self.writes), of(&self.reads)) {
             (writes, _) if mode == Mode::Read => writes,
-            (writes, Left::Nobody) => writes,
-            (Left::Nobody, reads) => reads,
+            (writes, RemainingOwners::Nobody) => writes,
+            (RemainingOwners::Nobody, reads) => reads,
             (writes, reads) if writes == reads => writes,
-            _ => Left::Several,
+            _ => RemainingOwners::Several,
         }
     }
 }
 
 /// A path as far as the tree has it: the root first, and whether the last is the path itself.
 #[derive(Clone, Debug)]
-pub(super) struct Spot {
-    pub(super) line: Vec<NodeId>,
+pub(super) struct PathLookup {
+    pub(super) ancestry: Vec<NodeId>,
     pub(super) exact: bool,
 }
 
-impl Spot {
+impl PathLookup {
     /// The path itself, if the tree has it.
     pub(super) fn node(&self) -> Option<NodeId> {
-        if self.exact { self.line.last().copied() } else { None }
+        if self.exact { self.ancestry.last().copied() } else { None }
     }
 
     /// The ancestors, the root first.
     pub(super) fn ancestors(&self) -> &[NodeId] {
-        if self.exact { &self.line[..self.line.len() - 1] } else { &self.line }
+        if self.exact { &self.ancestry[..self.ancestry.len() - 1] } else { &self.ancestry }
     }
 }
 
 /// The paths alone: what a snapshot needs. A clone is cheap and stays as it is.
 #[derive(Clone, Debug)]
-pub(super) struct Paths(Slab<Node>);
+pub(super) struct PathTable(Slab<Node>);
 
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
-    paths: Paths,
-    sides: Slab<Side>,
+    paths: PathTable,
+    sides: Slab<NodeExtra>,
     /// What the names of the paths are charged with.
     names: u64,
 }
 
-impl Paths {
+impl PathTable {
     pub(super) fn get(&self, node: NodeId) -> &Node {
         self.0.get(node.0)
     }
@@ -145,7 +145,7 @@ impl Tree {
         let mut nodes = Slab::default();
         let root = Node { name: "".into(), parent: ROOT, revision: 0, holds: Holds::None, side: NO_SIDE };
         assert_eq!(nodes.insert(root), ROOT.0, "the first number is that of the root");
-        Self { paths: Paths(nodes), sides: Slab::default(), names: 0 }
+        Self { paths: PathTable(nodes), sides: Slab::default(), names: 0 }
     }
 
     /// See [`Slab::shuffle`].
@@ -155,7 +155,7 @@ impl Tree {
     }
 
     /// The paths as they are now.
-    pub(super) fn paths(&self) -> &Paths {
+    pub(super) fn paths(&self) -> &PathTable {
         &self.paths
     }
 
@@ -181,46 +181,46 @@ impl Tree {
         self.paths.0.get_mut(node.0)
     }
 
-    fn side(&self, node: NodeId) -> Option<&Side> {
+    fn side(&self, node: NodeId) -> Option<&NodeExtra> {
         let side = self.get(node).side;
         (side != NO_SIDE).then(|| self.sides.get(side))
     }
 
     /// What is beside a path that has something under it, or somebody who waits.
-    fn side_mut(&mut self, node: NodeId) -> &mut Side {
+    fn side_mut(&mut self, node: NodeId) -> &mut NodeExtra {
         self.sides.get_mut(self.get(node).side)
     }
 
-    fn side_or_new(&mut self, node: NodeId) -> &mut Side {
+    fn side_or_new(&mut self, node: NodeId) -> &mut NodeExtra {
         if self.get(node).side == NO_SIDE {
-            self.get_mut(node).side = self.sides.insert(Side::default());
+            self.get_mut(node).side = self.sides.insert(NodeExtra::default());
         }
         self.side_mut(node)
     }
 
-    pub(super) fn walk(&self, path: &Path) -> Spot {
+    pub(super) fn walk(&self, path: &Path) -> PathLookup {
         let mut line = Vec::with_capacity(path.0.len() + 1);
         line.push(ROOT);
         let mut at = ROOT;
         for segment in &path.0 {
             let side = self.side(at);
             let Some(child) = side.and_then(|side| side.children.get(segment.as_str())) else {
-                return Spot { line, exact: false };
+                return PathLookup { ancestry: line, exact: false };
             };
             at = *child;
             line.push(at);
         }
-        Spot { line, exact: true }
+        PathLookup { ancestry: line, exact: true }
     }
 
     pub(super) fn find(&self, path: &Path) -> Option<NodeId> {
         self.walk(path).node()
     }
 
-    pub(super) fn spot_of(&self, node: NodeId) -> Spot {
+    pub(super) fn spot_of(&self, node: NodeId) -> PathLookup {
         let mut line: Vec<NodeId> = self.upward(node).collect();
         line.reverse();
-        Spot { line, exact: true }
+        PathLookup { ancestry: line, exact: true }
     }
 
     /// The path itself and its ancestors, the root last.
@@ -231,8 +231,8 @@ impl Tree {
     /// The path, made where it is missing. It stays while somebody holds or awaits it or something under it.
     pub(super) fn make(&mut self, path: &Path) -> NodeId {
         let spot = self.walk(path);
-        let known = spot.line.len() - 1;
-        let mut at = *spot.line.last().expect("every path begins with the root");
+        let known = spot.ancestry.len() - 1;
+        let mut at = *spot.ancestry.last().expect("every path begins with the root");
         for segment in &path.0[known..] {
             let name: Arc<str> = segment.as_str().into();
             self.names += charge::path(segment);
@@ -248,7 +248,7 @@ impl Tree {
     pub(super) fn prune(&mut self, node: NodeId) {
         let mut at = node;
         loop {
-            if self.side(at).is_some_and(Side::is_empty) {
+            if self.side(at).is_some_and(NodeExtra::is_empty) {
                 let side = std::mem::replace(&mut self.get_mut(at).side, NO_SIDE);
                 self.sides.remove(side);
             }
@@ -265,7 +265,7 @@ impl Tree {
 
     /// Whether nobody holds or awaits the path or something under it.
     pub(super) fn is_bare(&self, node: NodeId) -> bool {
-        node != ROOT && self.get(node).holds.is_empty() && self.side(node).is_none_or(Side::is_empty)
+        node != ROOT && self.get(node).holds.is_empty() && self.side(node).is_none_or(NodeExtra::is_empty)
     }
 
     pub(super) fn segments(&self, node: NodeId) -> Vec<&str> {
@@ -288,7 +288,7 @@ impl Tree {
         children.into_iter().flatten().map(|(name, child)| (&**name, *child))
     }
 
-    pub(super) fn below(&self, node: NodeId) -> Option<&Below> {
+    pub(super) fn below(&self, node: NodeId) -> Option<&SubtreeHolds> {
         self.side(node).map(|side| &side.below)
     }
 
@@ -297,13 +297,13 @@ impl Tree {
     }
 
     pub(super) fn add_hold(&mut self, node: NodeId, hold: Hold) {
-        self.count(node, (hold.mode, hold.is_held()), hold.owner, Crowd::add);
+        self.count(node, (hold.mode, hold.is_held()), hold.owner, OwnerMultiset::add);
         self.get_mut(node).holds.push(hold);
     }
 
     pub(super) fn remove_hold(&mut self, node: NodeId, owner: OwnerId) -> Hold {
         let hold = self.get_mut(node).holds.remove(owner).expect("the hold was just found");
-        self.count(node, (hold.mode, hold.is_held()), hold.owner, Crowd::remove);
+        self.count(node, (hold.mode, hold.is_held()), hold.owner, OwnerMultiset::remove);
         hold
     }
 
@@ -314,8 +314,8 @@ impl Tree {
         change(hold);
         let after = (hold.mode, hold.is_held());
         if after != before {
-            self.count(node, before, owner, Crowd::remove);
-            self.count(node, after, owner, Crowd::add);
+            self.count(node, before, owner, OwnerMultiset::remove);
+            self.count(node, after, owner, OwnerMultiset::add);
         }
     }
 
@@ -341,7 +341,7 @@ impl Tree {
         node: NodeId,
         (mode, is_held): (Mode, bool),
         owner: OwnerId,
-        change: impl Fn(&mut Crowd, OwnerId),
+        change: impl Fn(&mut OwnerMultiset, OwnerId),
     ) {
         let mut at = node;
         while at != ROOT {
@@ -358,7 +358,7 @@ impl Tree {
         }
     }
 
-    pub(super) fn add_claim(&mut self, node: NodeId, mode: Mode, place: Place, owner: OwnerId) {
+    pub(super) fn add_claim(&mut self, node: NodeId, mode: Mode, place: QueuePosition, owner: OwnerId) {
         self.side_or_new(node).queue.here.add(mode, place, owner);
         let mut at = node;
         while at != ROOT {
@@ -367,7 +367,7 @@ impl Tree {
         }
     }
 
-    pub(super) fn remove_claim(&mut self, node: NodeId, mode: Mode, place: Place) {
+    pub(super) fn remove_claim(&mut self, node: NodeId, mode: Mode, place: QueuePosition) {
         self.side_mut(node).queue.here.remove(mode, place);
         let mut at = node;
         while at != ROOT {
@@ -378,7 +378,7 @@ impl Tree {
     }
 
     /// Notes whether a request with that claim is the first of its kind.
-    pub(super) fn mark_kind(&mut self, node: NodeId, mode: Mode, place: Place, is_first: bool) {
+    pub(super) fn mark_kind(&mut self, node: NodeId, mode: Mode, place: QueuePosition, is_first: bool) {
         self.side_mut(node).queue.here.mark(mode, place, is_first);
         let mut at = node;
         while at != ROOT {
@@ -388,7 +388,7 @@ impl Tree {
     }
 
     /// The line of that key, if somebody waits at its path or under it.
-    pub(super) fn line(&self, (node, kind): LineKey) -> Option<&Line> {
+    pub(super) fn line(&self, (node, kind): LineKey) -> Option<&ClaimQueue> {
         let queue = self.queue(node)?;
         let lines = if kind < 2 { &queue.here } else { &queue.beneath };
         Some(if kind % 2 == 0 { &lines.reads } else { &lines.writes })
@@ -416,7 +416,7 @@ impl Tree {
         line: impl Iterator<Item = NodeId> + 'a,
         exact: Option<NodeId>,
         mode: Mode,
-    ) -> impl Iterator<Item = (LineKey, &'a Line)> {
+    ) -> impl Iterator<Item = (LineKey, &'a ClaimQueue)> {
         let here = line.filter_map(|node| Some((node, 0, &self.queue(node)?.here)));
         let beneath = exact.into_iter().filter_map(|node| Some((node, 2, &self.queue(node)?.beneath)));
         here.chain(beneath).flat_map(move |(node, kind, lines)| {
@@ -431,7 +431,7 @@ impl Tree {
     }
 }
 
-impl Side {
+impl NodeExtra {
     fn is_empty(&self) -> bool {
         self.children.is_empty() && self.queue.is_empty()
     }
@@ -454,7 +454,7 @@ mod tests {
         let other = tree.make(&path(&["a", "d"]));
         assert_eq!((tree.path_of(deep), tree.find(&path(&["a", "d"]))), (path(&["a", "b", "c"]), Some(other)));
         let spot = tree.walk(&path(&["a", "b", "x", "y"]));
-        assert_eq!((spot.line.len(), spot.exact, spot.node()), (3, false, None));
+        assert_eq!((spot.ancestry.len(), spot.exact, spot.node()), (3, false, None));
         tree.prune(deep);
         assert_eq!((tree.len(), tree.find(&path(&["a", "b"]))), (3, None));
         tree.prune(other);

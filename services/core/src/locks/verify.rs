@@ -6,11 +6,11 @@ use super::LocksCore;
 use super::bits::Bits;
 use super::charge;
 use super::closure::Closure;
-use super::due::{Deadline, WaitEnd};
+use super::expire::{Deadline, WaitEnd};
 use super::namespace::Namespace;
 use super::owner::OwnerId;
-use super::queue::Place;
-use super::sessions::{Named, Session};
+use super::queue::QueuePosition;
+use super::sessions::{NamedRequest, Session};
 use super::tree::{NodeId, ROOT};
 use crate::Mode;
 
@@ -45,7 +45,7 @@ impl LocksCore {
             all.waits += namespace.waits.len();
             all.sessions += namespace.sessions.len() + namespace.ending.len();
             all.requests += namespace.granted.len();
-            all.indexed += namespace.watchers.len() + namespace.due.holds.len() + namespace.due.waits.len();
+            all.indexed += namespace.blocked_index.len() + namespace.due.holds.len() + namespace.due.waits.len();
         }
         all
     }
@@ -114,7 +114,10 @@ impl Namespace {
 
     fn verify(&self) {
         // Whoever was left may be unable to go on by now: its hold may have come to its end since.
-        assert!(self.behind || self.watchers.first_woken().is_none(), "nobody is left to be looked at, or it is known");
+        assert!(
+            self.behind || self.blocked_index.first_to_reevaluate().is_none(),
+            "nobody is left to be looked at, or it is known"
+        );
         let mut held: BTreeMap<OwnerId, Vec<NodeId>> = BTreeMap::new();
         let mut holds = 0;
         for (node, lock) in self.tree.iter() {
@@ -173,17 +176,17 @@ impl Namespace {
             let mut sessions = self.all_sessions().filter(|session| session.facts.number == owner.number);
             let session = sessions.next().expect("a granted request has a session");
             let named = session.requests.get(&granted.request_id);
-            assert_eq!(named, Some(&Named::Granted(number)), "a granted request is found by its name");
+            assert_eq!(named, Some(&NamedRequest::Granted(number)), "a granted request is found by its name");
             assert!(!granted.live.is_empty(), "a granted request claims something");
         }
         let named = self.all_sessions().flat_map(|session| session.requests.values());
-        let granted = named.filter(|named| matches!(named, Named::Granted(_))).count();
+        let granted = named.filter(|named| matches!(named, NamedRequest::Granted(_))).count();
         assert_eq!(granted, self.granted.len());
     }
 
     fn verify_below(&self, node: NodeId) {
         let Some(below) = self.tree.below(node) else { return };
-        let mut counts = super::tree::Below::default();
+        let mut counts = super::tree::SubtreeHolds::default();
         let mut open: Vec<NodeId> = self.tree.children(node).collect();
         while let Some(at) = open.pop() {
             for hold in self.tree.get(at).holds.as_slice() {
@@ -202,18 +205,18 @@ impl Namespace {
     }
 
     fn verify_waits(&self) {
-        assert_eq!(self.watchers.len(), self.waits.len());
+        assert_eq!(self.blocked_index.len(), self.waits.len());
         self.verify_closure();
         assert!(self.tangled.iter().all(|owner| self.owners.get(*owner).waits() > 0), "only who waits is tangled");
         let claims: usize = self.waits.values().map(|waiting| waiting.claims.len()).sum();
         assert_eq!(self.claims_waiting, claims as u64);
         for (place, waiting) in &self.waits {
-            assert!(self.watchers.contains(waiting.watch, *place));
-            if self.watchers.is_woken(waiting.watch, *place) {
+            assert!(self.blocked_index.contains(waiting.blocked_on, *place));
+            if self.blocked_index.must_reevaluate(waiting.blocked_on, *place) {
                 continue;
             }
-            assert!(self.look_again(*place).is_some(), "whoever can be granted was granted");
-            assert!(self.is_watched_rightly(*place, waiting.watch), "everybody who waits watches what is in the way");
+            assert!(self.reevaluate(*place).is_some(), "whoever can be granted was granted");
+            assert!(self.is_blocked_on(*place, waiting.blocked_on), "everybody who waits watches what is in the way");
             for (node, claim) in waiting.nodes.iter().zip(&waiting.claims) {
                 assert_eq!(self.tree.find(&claim.path), Some(*node));
             }
@@ -238,7 +241,7 @@ impl Namespace {
         }
         let holds: usize = self.waiting_holders.iter().map(|owner| self.owners.get(*owner).holds.len()).sum();
         assert_eq!(self.holds_of_waiting, holds as u64);
-        let places: BTreeSet<Place> = self.kinds.values().flatten().copied().collect();
+        let places: BTreeSet<QueuePosition> = self.kinds.values().flatten().copied().collect();
         assert!(places.iter().eq(self.waits.keys()), "every request is of a kind");
         for (place, waiting) in &self.waits {
             let is_first = self.kinds[&waiting.kind].first() == Some(place);

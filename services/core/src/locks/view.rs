@@ -2,8 +2,8 @@
 
 use super::hold::Hold;
 use super::namespace::Namespace;
-use super::queue::Place;
-use super::shown::ByteBudget;
+use super::queue::QueuePosition;
+use super::reply_size::ByteBudget;
 use super::tree::NodeId;
 use crate::{
     Blocker, Claim, HolderView, LockState, LockView, Metadata, Mode, Path, Phase, QueuedView, Revision, WaitView,
@@ -81,7 +81,7 @@ impl Namespace {
     }
 
     /// A waiting request that is in the way of a claim, shown with its first claim that conflicts.
-    pub(super) fn waiting_blocker(&self, place: Place, claim: &Claim) -> Option<Blocker> {
+    pub(super) fn waiting_blocker(&self, place: QueuePosition, claim: &Claim) -> Option<Blocker> {
         let waiting = self.waiting(place);
         let related = |other: &Path| other.is_prefix_of(&claim.path) || claim.path.is_prefix_of(other);
         let conflicts =
@@ -102,7 +102,7 @@ impl Namespace {
         Some(Blocker { path: in_the_way.path.clone(), waiting: true, holder })
     }
 
-    pub(super) fn wait_view(&self, place: Place) -> WaitView {
+    pub(super) fn wait_view(&self, place: QueuePosition) -> WaitView {
         let waiting = self.waiting(place);
         WaitView {
             wait: place.wait(),
@@ -116,13 +116,13 @@ impl Namespace {
     }
 
     /// A waiting request, as it would be told of its place now.
-    pub(super) fn queued_view(&self, place: Place) -> QueuedView {
+    pub(super) fn queued_view(&self, place: QueuePosition) -> QueuedView {
         let waiting = self.waiting(place);
         QueuedView {
             wait: self.wait_view(place),
             process_id: self.owners.name(waiting.owner).process_id().to_owned(),
             since_ms: waiting.since_ms,
-            not_granted: self.standing_in_queue(place, true).0,
+            not_granted: self.queue_status(place, true).0,
         }
     }
 }

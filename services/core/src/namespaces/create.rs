@@ -1,7 +1,7 @@
 //! Creating a namespace.
 
 use super::{NamespacesCore, check_description};
-use crate::shard_state::Handled;
+use crate::shard_common::CommandResult;
 use crate::{AccountId, Answer, Context, Incarnation, Namespace, Refusal, RequestId};
 
 impl NamespacesCore {
@@ -12,7 +12,7 @@ impl NamespacesCore {
         account: AccountId,
         name: &str,
         description: &str,
-    ) -> Handled {
+    ) -> CommandResult {
         if let Some(first) = self.remembered.get(&request_id).filter(|first| first.account == account) {
             let answer = Answer::Namespace(first.clone());
             // Everything that is pending for the account, so that the open of this one is among it.

@@ -13,9 +13,9 @@ mod update;
 use std::collections::BTreeMap;
 
 use crate::RequestId;
-use crate::remembered::Remembered;
+use crate::idempotency_cache::IdempotencyCache;
 use crate::shard::Application;
-use crate::shard_state::{Handled, ShardState};
+use crate::shard_common::{CommandResult, ShardCommon};
 use crate::{
     AccountId, Command, Context, Limits, LocksCommand, Namespace, NamespaceMessage, NamespaceRef, NamespacesCommand,
     Refusal, shard_key,
@@ -24,9 +24,9 @@ use crate::{
 /// The state of a namespaces shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespacesCore {
-    pub(crate) state: ShardState,
+    pub(crate) state: ShardCommon,
     accounts: BTreeMap<AccountId, AccountRecord>,
-    remembered: Remembered<RequestId, Namespace>,
+    remembered: IdempotencyCache<RequestId, Namespace>,
 }
 
 /// What a namespaces shard knows of an account.
@@ -38,11 +38,11 @@ struct AccountRecord {
 }
 
 impl NamespacesCore {
-    pub(crate) fn new(state: ShardState) -> Self {
-        Self { state, accounts: BTreeMap::new(), remembered: Remembered::default() }
+    pub(crate) fn new(state: ShardCommon) -> Self {
+        Self { state, accounts: BTreeMap::new(), remembered: IdempotencyCache::default() }
     }
 
-    pub(crate) fn apply(&mut self, context: &Context, command: &NamespacesCommand) -> Handled {
+    pub(crate) fn apply(&mut self, context: &Context, command: &NamespacesCommand) -> CommandResult {
         match command {
             NamespacesCommand::Deliver { source, number, message } => Ok(self.deliver(source, *number, message)),
             NamespacesCommand::Create { request_id, account, name, description } => {

@@ -8,14 +8,14 @@ use super::{AccountRecord, NamespacesCore};
 use crate::chunks::{self, ChunkWriter};
 use crate::codec::DecodeError;
 use crate::shard::Application;
-use crate::shard_state::{HeadFirst, ShardState, StateItem};
+use crate::shard_common::{CommonItem, HeaderFirst, ShardCommon};
 use crate::types::first_limits;
 use crate::{AccountId, Limits, Namespace, RequestId};
 
 /// A piece of a snapshot. Variants are only ever added at the end.
 #[derive(Serialize, Deserialize)]
 enum Item {
-    State(StateItem),
+    State(CommonItem),
     Account {
         id: AccountId,
         max_number_of_namespaces: u32,
@@ -51,9 +51,9 @@ impl NamespacesCore {
         writer.finish()
     }
 
-    pub(crate) fn restore(state: ShardState, chunks: &[impl AsRef<[u8]>]) -> Result<Self, DecodeError> {
+    pub(crate) fn restore(state: ShardCommon, chunks: &[impl AsRef<[u8]>]) -> Result<Self, DecodeError> {
         let mut core = Self::new(state);
-        let mut head = HeadFirst::default();
+        let mut head = HeaderFirst::default();
         chunks::read(chunks, |item: Item| {
             head.check(if let Item::State(state) = &item { Some(state) } else { None })?;
             core.restore_item(item)

@@ -1,7 +1,7 @@
 //! Changing a namespace's description.
 
 use super::{NamespacesCore, check_description};
-use crate::shard_state::Handled;
+use crate::shard_common::CommandResult;
 use crate::{AccountId, Answer, Context, Refusal};
 
 impl NamespacesCore {
@@ -11,7 +11,7 @@ impl NamespacesCore {
         account: AccountId,
         name: &str,
         description: Option<&str>,
-    ) -> Handled {
+    ) -> CommandResult {
         let record = self.accounts.get_mut(&account).ok_or(Refusal::NamespaceNotFound)?;
         let namespace = record.namespaces.get_mut(name).ok_or(Refusal::NamespaceNotFound)?;
         if let Some(description) = description.filter(|description| *description != namespace.description) {

@@ -152,7 +152,7 @@ fn after_a_restore_tokens_and_incarnations_go_on_above_all_before_and_shards_hea
 
     let restored = |application, id: &str, chunks: &[Vec<u8>]| {
         let mut core = ShardCore::restore(application, id, chunks).unwrap();
-        core.go_on_after_restore().unwrap();
+        core.advance_after_restore().unwrap();
         core
     };
     let mut chain = Chain {

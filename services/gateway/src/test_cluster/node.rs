@@ -10,7 +10,7 @@ use futures::channel::mpsc::{self, UnboundedSender};
 use futures::{Stream, StreamExt};
 use holdfast_auth::{ClusterSecret, ServiceVerifier};
 use holdfast_cluster::{ClusterConfig, ShardMap};
-use holdfast_core::outbox::Outgoing;
+use holdfast_core::outbox::OutboxMessage;
 use holdfast_core::shard::{Application, ShardCore};
 use holdfast_core::{
     Acquire, AcquireOutcome, Answer as CoreAnswer, Cancel, Command, Context, Effect, LocksCommand, Query, Reply, Rules,
@@ -146,7 +146,7 @@ impl State {
         reply
     }
 
-    fn apply(&mut self, application: Application, command: &Command) -> (Reply, BTreeMap<u64, Outgoing>) {
+    fn apply(&mut self, application: Application, command: &Command) -> (Reply, BTreeMap<u64, OutboxMessage>) {
         let context = self.context();
         let shard = self.shards.get_mut(&application).unwrap();
         shard.advance(&context);

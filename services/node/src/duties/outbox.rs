@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use futures::stream::{FuturesUnordered, StreamExt};
-use holdfast_core::outbox::Outgoing;
+use holdfast_core::outbox::OutboxMessage;
 use holdfast_core::{Command, codec};
 use holdfast_replication::{Group, Leadership};
 use tokio::time::{Duration, Instant, sleep};
@@ -59,8 +59,8 @@ fn pending(
     machine: &ShardMachine,
     delivery: &Delivery,
     unlogged: &BTreeSet<u64>,
-) -> BTreeMap<String, Vec<(u64, Outgoing)>> {
-    let mut by_destination: BTreeMap<String, Vec<(u64, Outgoing)>> = BTreeMap::new();
+) -> BTreeMap<String, Vec<(u64, OutboxMessage)>> {
+    let mut by_destination: BTreeMap<String, Vec<(u64, OutboxMessage)>> = BTreeMap::new();
     for (number, message) in machine.outbox(LOOK_AHEAD) {
         if !unlogged.contains(&number) {
             by_destination.entry(delivery.destination(&message)).or_default().push((number, message));
@@ -70,7 +70,7 @@ fn pending(
 }
 
 /// Delivers until the first message that is not confirmed: a later one must not overtake it.
-async fn deliver(delivery: &Delivery, destination: String, messages: Vec<(u64, Outgoing)>) -> Delivered {
+async fn deliver(delivery: &Delivery, destination: String, messages: Vec<(u64, OutboxMessage)>) -> Delivered {
     let mut confirmed = Vec::with_capacity(messages.len());
     for (number, message) in messages {
         if !delivery.deliver(&message).await {

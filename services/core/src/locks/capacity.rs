@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use super::acquire::distinct;
 use super::charge;
-use super::judge::{Asked, Standing};
+use super::evaluate::{ClaimKind, Evaluation};
 use super::namespace::Namespace;
 use super::owner::NOBODY;
 use super::quota::exceeded;
 use super::tree::Tree;
-use super::work::Work;
+use super::txn::NamespaceTxn;
 use super::{LocksCore, NamespaceKey};
 use crate::{AccountId, Acquire, Claim, LocksCommand, NamespaceRef, OpenSession, Owner, Reattach, Refusal, Rules};
 
@@ -75,7 +75,7 @@ impl LocksCore {
     }
 
     /// Before something new is refused the account's oldest events give way, those of the same namespace first.
-    pub(super) fn make_room(&mut self, command: &LocksCommand) {
+    pub(super) fn evict_events(&mut self, command: &LocksCommand) {
         let (wanted, most) = match command {
             LocksCommand::Acquire(acquire) | LocksCommand::Reattach(Reattach { acquire, .. }) => {
                 (&acquire.namespace, charge::most_of_acquire(acquire))
@@ -148,16 +148,16 @@ impl Namespace {
     }
 }
 
-impl Work<'_> {
+impl NamespaceTxn<'_> {
     /// Whether the account may have so much more.
-    pub(super) fn has_room(&self, more: u64) -> bool {
+    pub(super) fn has_capacity(&self, more: u64) -> bool {
         let now = self.others_bytes.saturating_add(self.ns.state_bytes().total());
         more == 0 || now.saturating_add(more) <= self.limited(self.ns.limits.max_state_bytes)
     }
 
-    fn check_room(&self, more: impl Fn(bool) -> u64) -> Result<(), Refusal> {
+    fn check_capacity(&self, more: impl Fn(bool) -> u64) -> Result<(), Refusal> {
         // What is found out in a moment may be too much, and mostly is not.
-        if self.has_room(more(false)) || self.has_room(more(true)) {
+        if self.has_capacity(more(false)) || self.has_capacity(more(true)) {
             return Ok(());
         }
         let max = self.ns.limits.max_state_bytes;
@@ -170,10 +170,10 @@ impl Work<'_> {
 
     /// Room for what a request that can be granted makes. One that only extends needs none: with metadata that has no
     /// room it keeps what it has. Whether it has to.
-    pub(super) fn check_room_to_hold(
+    pub(super) fn check_capacity_to_hold(
         &self,
         request: &Acquire,
-        asked: &Asked<'_>,
+        asked: &Evaluation<'_>,
         kept: usize,
     ) -> Result<bool, Refusal> {
         let by_id = request.request_id.as_deref().filter(|_| matches!(request.owner, Owner::Session { .. }));
@@ -181,7 +181,7 @@ impl Work<'_> {
         let (mut new, mut before, mut after) = (false, 0, 0);
         for (index, spot) in asked.spots.iter().enumerate() {
             after += charge::hold(has_deadline) + charge::metadata(kept);
-            if self.ns.standing(asked, index) == Standing::New {
+            if self.ns.claim_kind(asked, index) == ClaimKind::New {
                 new = true;
             } else if let Some(hold) = spot.node().and_then(|node| self.ns.hold(node, asked.owner)) {
                 let (hold, metadata) = hold.charge();
@@ -190,39 +190,44 @@ impl Work<'_> {
         }
         let holds = u64::saturating_sub(after, before);
         if !new && by_id.is_none() {
-            return Ok(!self.has_room(holds));
+            return Ok(!self.has_capacity(holds));
         }
         let by_id = by_id.map_or(0, |request_id| charge::granted(request_id, asked.claims.len()));
         let more =
             |exact| holds + by_id + self.new_owner(request, asked) + self.ns.tree.charge_of_new(asked, false, exact);
-        self.check_room(more).map(|()| false)
+        self.check_capacity(more).map(|()| false)
     }
 
     /// Room for a request in the queue.
-    pub(super) fn check_room_in_queue(&self, request: &Acquire, asked: &Asked<'_>, kept: usize) -> Result<(), Refusal> {
+    pub(super) fn check_capacity_to_wait(
+        &self,
+        request: &Acquire,
+        asked: &Evaluation<'_>,
+        kept: usize,
+    ) -> Result<(), Refusal> {
         let waiting = charge::waiting(request.request_id.as_deref(), asked.claims, kept);
         let owner = self.new_owner(request, asked);
-        self.check_room(|exact| waiting + owner + self.ns.tree.charge_of_new(asked, true, exact))
+        self.check_capacity(|exact| waiting + owner + self.ns.tree.charge_of_new(asked, true, exact))
     }
 
-    fn new_owner(&self, request: &Acquire, asked: &Asked<'_>) -> u64 {
+    fn new_owner(&self, request: &Acquire, asked: &Evaluation<'_>) -> u64 {
         if asked.owner == NOBODY { charge::owner(charge::names_of(&request.owner)) } else { 0 }
     }
 
-    pub(super) fn check_room_for_session(&self, open: &OpenSession) -> Result<(), Refusal> {
-        self.check_room(|_| charge::most_of_opening(open))
+    pub(super) fn check_capacity_for_session(&self, open: &OpenSession) -> Result<(), Refusal> {
+        self.check_capacity(|_| charge::most_of_opening(open))
     }
 }
 
 impl Tree {
     /// What the paths that are missing are charged with, and what they and those above them get beside them. Unless it
     /// has to be exact what several claims need counts for each.
-    fn charge_of_new(&self, asked: &Asked<'_>, queues: bool, exact: bool) -> u64 {
+    fn charge_of_new(&self, asked: &Evaluation<'_>, queues: bool, exact: bool) -> u64 {
         let (mut total, mut paths, mut sides) = (0, BTreeSet::new(), BTreeSet::new());
         for (claim, spot) in asked.claims.iter().zip(&asked.spots) {
-            let (segments, known) = (claim.path.0.as_slice(), spot.line.len() - 1);
+            let (segments, known) = (claim.path.0.as_slice(), spot.ancestry.len() - 1);
             let mut side = |depth: usize| {
-                let has_one = spot.line.get(depth).is_some_and(|node| self.has_side(*node));
+                let has_one = spot.ancestry.get(depth).is_some_and(|node| self.has_side(*node));
                 let is_new = !has_one && (!exact || sides.insert(&segments[..depth]));
                 total += if is_new { charge::SIDE } else { 0 };
             };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::LocksCore;
 use super::hold::Hold;
 use super::owner::OwnerId;
-use super::queue::Place;
+use super::queue::QueuePosition;
 use super::tree::NodeId;
 use crate::{AccountId, Context, FencingToken, Mode, Reason};
 
@@ -31,7 +31,7 @@ pub(super) struct Deadline {
 pub(super) struct WaitEnd {
     pub(super) at_ms: u64,
     pub(super) wait: u64,
-    pub(super) place: Place,
+    pub(super) place: QueuePosition,
 }
 
 /// What ends first in a namespace. Of what is due at one time holds come first, so that nobody is told `TIMED_OUT` of a
@@ -108,7 +108,7 @@ impl LocksCore {
     /// Ends a wait, or the present phases that began with one grant and end at one time, in order of path; how many. The
     /// end of what others wait for may change who waits for whom, so that is charged.
     fn end_first_due(&mut self, first: FirstDue, at_most: usize, context: &Context) -> usize {
-        let mut work = self.work_in(first.slot, context);
+        let mut work = self.txn_in(first.slot, context);
         if first.is_wait {
             let end = *work.ns.due.waits.first().expect("what is due first was found there");
             work.end_wait(end.place, Reason::TimedOut);

@@ -5,18 +5,18 @@ use std::collections::{BTreeMap, VecDeque};
 /// The latest of a kind, by what names them; the oldest is forgotten first. Refusals are not remembered: they changed
 /// nothing, so a repeat is judged afresh.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Remembered<K, T> {
+pub(crate) struct IdempotencyCache<K, T> {
     order: VecDeque<K>,
     answers: BTreeMap<K, T>,
 }
 
-impl<K, T> Default for Remembered<K, T> {
+impl<K, T> Default for IdempotencyCache<K, T> {
     fn default() -> Self {
         Self { order: VecDeque::new(), answers: BTreeMap::new() }
     }
 }
 
-impl<K: Ord + Clone, T> Remembered<K, T> {
+impl<K: Ord + Clone, T> IdempotencyCache<K, T> {
     pub(crate) fn get(&self, id: &K) -> Option<&T> {
         self.answers.get(id)
     }
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn the_oldest_creation_is_forgotten_first() {
-        let mut remembered = Remembered::default();
+        let mut remembered = IdempotencyCache::default();
         for number in 0..=3 {
             remembered.remember(id(number), number, 3);
         }

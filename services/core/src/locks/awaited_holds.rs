@@ -11,7 +11,7 @@ use crate::Mode;
 /// Some owners with numbers, and what they hold that others wait for. Found out once for all of them, so that a claim is
 /// looked up by its path.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Held {
+pub(super) struct AwaitedHolds {
     pub(super) owners: BTreeMap<OwnerId, usize>,
     /// By where a hold is, as the lines of claims are named.
     marks: BTreeMap<LineKey, Bits>,
@@ -21,7 +21,7 @@ pub(super) struct Held {
     pub(super) cost: u64,
 }
 
-impl Held {
+impl AwaitedHolds {
     pub(super) fn of(namespace: &Namespace, owners: impl IntoIterator<Item = OwnerId>) -> Self {
         let mut held = Self::default();
         for owner in owners {

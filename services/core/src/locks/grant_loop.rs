@@ -1,16 +1,16 @@
 //! Granting those who wait, as soon as they can be.
 
-use super::effects::Settled;
-use super::end::Call;
-use super::queue::Place;
-use super::waiting::{Waiting, Watch};
-use super::work::Work;
+use super::effects::ResolvedWait;
+use super::end::EndContext;
+use super::queue::QueuePosition;
+use super::txn::NamespaceTxn;
+use super::waiting::{BlockedOn, WaitingRequest};
 use crate::Reason;
 
 /// What it costs to look whether a request can be granted, for each of its claims.
 const A_LOOK: usize = 8;
 
-impl Work<'_> {
+impl NamespaceTxn<'_> {
     /// Grants whoever can be granted, always the first in the queue, until nobody can, or until the slice is used up. Who
     /// is left is granted by the next entry in the same order, and until then nobody else who waits is.
     ///
@@ -27,7 +27,7 @@ impl Work<'_> {
         let (mut is_charged, mut is_fresh, mut has_looked) = (true, false, false);
         loop {
             is_fresh |= self.ns.refresh();
-            let Some(place) = self.ns.watchers.first_woken() else { break };
+            let Some(place) = self.ns.blocked_index.first_to_reevaluate() else { break };
             if has_looked && self.budget.looks == 0 {
                 break;
             }
@@ -35,8 +35,8 @@ impl Work<'_> {
             self.budget.looks = self.budget.looks.saturating_sub(A_LOOK * self.ns.waiting(place).claims.len());
             self.ns.examined += 1;
             self.ns.spend(1);
-            if let Some(watch) = self.ns.look_again(place) {
-                self.ns.set_watch(place, watch);
+            if let Some(watch) = self.ns.reevaluate(place) {
+                self.ns.set_blocked_on(place, watch);
                 continue;
             }
             if grants == 0 {
@@ -50,13 +50,13 @@ impl Work<'_> {
                 }
                 continue;
             }
-            self.let_in(place);
+            self.resolve_first(place);
             grants -= 1;
             (is_charged, is_fresh) = (false, false);
         }
         self.budget.grants -= may_grant - grants;
-        self.ns.behind = self.ns.watchers.first_woken().is_some();
-        self.note_busy();
+        self.ns.behind = self.ns.blocked_index.first_to_reevaluate().is_some();
+        self.update_jobs();
     }
 
     /// Charges what it takes to find out who waits for whom, which is found out anew unless it was just now.
@@ -70,7 +70,7 @@ impl Work<'_> {
     }
 
     /// The request need not wait any longer.
-    fn let_in(&mut self, place: Place) {
+    fn resolve_first(&mut self, place: QueuePosition) {
         let swept_with = self.ns.swept_with(place);
         if let Some(sweep) = swept_with.and_then(|began| self.ns.sweeps.get_mut(&began)) {
             sweep.ended_waits += 1;
@@ -84,13 +84,17 @@ impl Work<'_> {
         }
     }
 
-    fn grant_waiting(&mut self, place: Place) {
+    fn grant_waiting(&mut self, place: QueuePosition) {
         let waiting = self.leave_queue(place);
-        let call =
-            Call { attempts: &waiting.attempts, left: &[], request_id: waiting.request_id.as_deref(), has_room: true };
+        let call = EndContext {
+            attempts: &waiting.attempts,
+            left: &[],
+            request_id: waiting.request_id.as_deref(),
+            has_room: true,
+        };
         let token = self.grant(waiting.owner, &waiting.claims, &waiting.terms, call);
         let owner = self.ns.owners.name(waiting.owner).to_owner();
-        let settled = Settled {
+        let settled = ResolvedWait {
             wait: place.wait(),
             attempt: waiting.attempts.highest(),
             owner,
@@ -102,9 +106,9 @@ impl Work<'_> {
     }
 
     /// Ends a wait without a grant. Its owner is forgotten with its last wait or hold.
-    pub(super) fn end_wait(&mut self, place: Place, reason: Reason) {
+    pub(super) fn end_wait(&mut self, place: QueuePosition, reason: Reason) {
         let waiting = self.leave_queue(place);
-        let settled = Settled {
+        let settled = ResolvedWait {
             wait: place.wait(),
             attempt: waiting.attempts.highest(),
             owner: self.ns.owners.name(waiting.owner).to_owner(),
@@ -116,10 +120,10 @@ impl Work<'_> {
         self.ns.forget_idle(waiting.owner);
     }
 
-    fn leave_queue(&mut self, place: Place) -> Waiting {
+    fn leave_queue(&mut self, place: QueuePosition) -> WaitingRequest {
         let waiting = self.ns.remove_waiting(place);
         self.drop_wait_end(place, waiting.ends_at_ms);
-        self.ns.watchers.wake(Watch::Wait(place));
+        self.ns.blocked_index.unblock(BlockedOn::Request(place));
         waiting
     }
 }

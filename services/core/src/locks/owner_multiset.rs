@@ -5,13 +5,13 @@ use super::owner::OwnerId;
 /// A crowd of owners, of which some may come several times. It tells whether it has anybody but a given owner without
 /// keeping who is in it: the squared distances of all from that owner add up to zero exactly when there are none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Crowd {
+pub(super) struct OwnerMultiset {
     count: u32,
     sum: u64,
     squares: u128,
 }
 
-impl Crowd {
+impl OwnerMultiset {
     pub(super) fn add(&mut self, owner: OwnerId) {
         self.count += 1;
         self.sum += u64::from(owner.0);
@@ -32,11 +32,11 @@ impl Crowd {
     pub(super) fn only(&self) -> Option<OwnerId> {
         let first = self.sum.checked_div(u64::from(self.count))?;
         let owner = OwnerId(u32::try_from(first).ok()?);
-        (!self.has_others_than(owner)).then_some(owner)
+        (!self.contains_other_than(owner)).then_some(owner)
     }
 
     /// Whether anybody else is in it.
-    pub(super) fn has_others_than(&self, owner: OwnerId) -> bool {
+    pub(super) fn contains_other_than(&self, owner: OwnerId) -> bool {
         let own = u128::from(owner.0);
         self.squares + own * own * u128::from(self.count) != 2 * own * u128::from(self.sum)
     }
@@ -48,31 +48,31 @@ mod tests {
 
     #[test]
     fn a_crowd_knows_whether_anybody_else_is_in_it() {
-        let mut crowd = Crowd::default();
+        let mut crowd = OwnerMultiset::default();
         let (a, b, c) = (OwnerId(0), OwnerId(7), OwnerId(u32::MAX));
-        assert!(!crowd.has_others_than(a));
+        assert!(!crowd.contains_other_than(a));
         crowd.add(b);
         crowd.add(b);
-        assert!(!crowd.has_others_than(b));
-        assert!(crowd.has_others_than(a) && crowd.has_others_than(c));
+        assert!(!crowd.contains_other_than(b));
+        assert!(crowd.contains_other_than(a) && crowd.contains_other_than(c));
         assert_eq!(crowd.only(), Some(b));
         crowd.add(a);
         crowd.add(c);
-        assert!(crowd.has_others_than(b) && crowd.only().is_none());
+        assert!(crowd.contains_other_than(b) && crowd.only().is_none());
         crowd.remove(c);
         crowd.remove(a);
-        assert!(!crowd.has_others_than(b));
+        assert!(!crowd.contains_other_than(b));
         crowd.remove(b);
         crowd.remove(b);
-        assert!(crowd.is_empty() && crowd == Crowd::default() && crowd.only().is_none());
+        assert!(crowd.is_empty() && crowd == OwnerMultiset::default() && crowd.only().is_none());
     }
 
     #[test]
     fn owners_on_both_sides_do_not_cancel_out() {
-        let mut crowd = Crowd::default();
+        let mut crowd = OwnerMultiset::default();
         for owner in [4, 6] {
             crowd.add(OwnerId(owner));
         }
-        assert!(crowd.has_others_than(OwnerId(5)) && crowd.only().is_none());
+        assert!(crowd.contains_other_than(OwnerId(5)) && crowd.only().is_none());
     }
 }

@@ -2,20 +2,26 @@
 
 use std::collections::BTreeSet;
 
-use super::judge::{Asked, Standing};
+use super::evaluate::{ClaimKind, Evaluation};
 use super::namespace::Namespace;
-use super::queue::Place;
-use super::reach::Waiters;
+use super::queue::QueuePosition;
+use super::wait_graph::Dependents;
 use crate::{Blocker, NotGranted, Reason};
 
 impl Namespace {
     /// What to say of a request of which the claim of that index fails.
-    pub(super) fn refusal(&self, asked: &Asked<'_>, waiters: &mut Waiters, index: usize, reason: Reason) -> NotGranted {
+    pub(super) fn refusal(
+        &self,
+        asked: &Evaluation<'_>,
+        waiters: &mut Dependents,
+        index: usize,
+        reason: Reason,
+    ) -> NotGranted {
         let (claim, spot) = (&asked.claims[index], &asked.spots[index]);
         let blockers = match reason {
             Reason::NotHeld => Vec::new(),
-            Reason::Upgrade if self.standing(asked, index) == Standing::Changes => {
-                let other = self.other_upgrade(asked, index);
+            Reason::Upgrade if self.claim_kind(asked, index) == ClaimKind::Changes => {
+                let other = self.conflicting_upgrade(asked, index);
                 other.and_then(|place| self.waiting_blocker(place, claim)).into_iter().collect()
             }
             Reason::Upgrade => {
@@ -42,25 +48,25 @@ impl Namespace {
 
     /// Who waits in the way of a claim, in order of the queue: those before it that it may not overtake; or, when there
     /// are none, who must go first from behind it.
-    fn places_in_the_way(&self, asked: &Asked<'_>, waiters: &mut Waiters, index: usize) -> Vec<Place> {
+    fn places_in_the_way(&self, asked: &Evaluation<'_>, waiters: &mut Dependents, index: usize) -> Vec<QueuePosition> {
         let max = self.bounds.blockers_shown;
-        let found = match self.standing(asked, index) {
-            Standing::Changes => BTreeSet::new(),
-            _ => self.first_before(asked, waiters, index, max),
+        let found = match self.claim_kind(asked, index) {
+            ClaimKind::Changes => BTreeSet::new(),
+            _ => self.first_blocking_requests(asked, waiters, index, max),
         };
         if found.is_empty() {
-            return self.yields(asked, waiters).map(|(_, place)| place).into_iter().collect();
+            return self.must_yield(asked, waiters).map(|(_, place)| place).into_iter().collect();
         }
         found.into_iter().collect()
     }
 
     /// How many requests with a claim on the path of the failing claim wait before the request.
-    pub(super) fn queue_position(&self, asked: &Asked<'_>, index: usize) -> u64 {
+    pub(super) fn queue_position(&self, asked: &Evaluation<'_>, index: usize) -> u64 {
         let queue = asked.spots[index].node().and_then(|node| self.tree.queue(node));
         let Some(queue) = queue else { return 0 };
         let max = self.bounds.queue_position_shown as usize;
-        let before = |line: &super::queue::Line| match asked.place {
-            Place::LAST => line.len(),
+        let before = |line: &super::queue::ClaimQueue| match asked.place {
+            QueuePosition::LAST => line.len(),
             place => line.range(..place).take(max).count(),
         };
         (before(&queue.here.reads) + before(&queue.here.writes)).min(max) as u64

@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::audit::AuditLog;
 use crate::codec::DecodeError;
-use crate::outbox::{Inbox, Outbox, Outgoing};
+use crate::outbox::{Inbox, Outbox, OutboxMessage};
 use crate::shard::Application;
 use crate::{Answer, AuditRecord, Bounds, Context, Refusal, Revision, Rules};
 
 /// What a command comes to: an answer with the message that it waits for, or why there is none.
-pub(crate) type Handled = Result<(Answer, Option<u64>), Refusal>;
+pub(crate) type CommandResult = Result<(Answer, Option<u64>), Refusal>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ShardState {
+pub(crate) struct ShardCommon {
     pub(crate) id: String,
     pub(crate) clock_ms: u64,
     pub(crate) revision: Revision,
@@ -28,7 +28,7 @@ pub(crate) struct ShardState {
 
 /// A piece of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum StateItem {
+pub(crate) enum CommonItem {
     Head {
         application: Application,
         shard_id: String,
@@ -42,7 +42,7 @@ pub(crate) enum StateItem {
     },
     Outgoing {
         number: u64,
-        message: Box<Outgoing>,
+        message: Box<OutboxMessage>,
     },
     /// In order of number.
     Audit(Box<AuditRecord>),
@@ -50,7 +50,7 @@ pub(crate) enum StateItem {
     Bounds(Box<Bounds>),
 }
 
-impl ShardState {
+impl ShardCommon {
     pub(crate) fn new(id: &str) -> Self {
         Self {
             id: id.to_owned(),
@@ -94,28 +94,28 @@ impl ShardState {
     }
 
     /// The pieces of a snapshot, the head first.
-    pub(crate) fn items(&self, application: Application) -> impl Iterator<Item = StateItem> {
-        let head = StateItem::Head {
+    pub(crate) fn items(&self, application: Application) -> impl Iterator<Item = CommonItem> {
+        let head = CommonItem::Head {
             application,
             shard_id: self.id.clone(),
             clock_ms: self.clock_ms,
             revision: self.revision,
             next_number: self.outbox.raw_next_number(),
         };
-        let inbox = self.inbox.iter().map(|(source, number)| StateItem::Inbox { source: source.clone(), number });
+        let inbox = self.inbox.iter().map(|(source, number)| CommonItem::Inbox { source: source.clone(), number });
         let outbox = self.outbox.messages().iter();
-        let outbox =
-            outbox.map(|(number, message)| StateItem::Outgoing { number: *number, message: Box::new(message.clone()) });
-        let audit = self.audit.iter().map(|record| StateItem::Audit(Box::new(record.clone())));
+        let outbox = outbox
+            .map(|(number, message)| CommonItem::Outgoing { number: *number, message: Box::new(message.clone()) });
+        let audit = self.audit.iter().map(|record| CommonItem::Audit(Box::new(record.clone())));
         let named =
-            (*self.bounds != Bounds::of(Rules::ONE)).then(|| StateItem::Bounds(Box::new(Bounds::clone(&self.bounds))));
+            (*self.bounds != Bounds::of(Rules::ONE)).then(|| CommonItem::Bounds(Box::new(Bounds::clone(&self.bounds))));
         std::iter::once(head).chain(named).chain(inbox).chain(outbox).chain(audit)
     }
 
     /// Takes a piece of a snapshot into a new state.
-    pub(crate) fn restore(&mut self, application: Application, item: StateItem) -> Result<(), DecodeError> {
+    pub(crate) fn restore(&mut self, application: Application, item: CommonItem) -> Result<(), DecodeError> {
         match item {
-            StateItem::Head { application: theirs, shard_id, clock_ms, revision, next_number } => {
+            CommonItem::Head { application: theirs, shard_id, clock_ms, revision, next_number } => {
                 if theirs != application || shard_id != self.id {
                     return Err(DecodeError::Snapshot("it is of another shard"));
                 }
@@ -126,22 +126,22 @@ impl ShardState {
                 self.revision = revision;
                 self.outbox.restore_next_number(next_number);
             }
-            StateItem::Inbox { source, number } => {
+            CommonItem::Inbox { source, number } => {
                 if !self.inbox.accept(&source, number) {
                     return Err(DecodeError::Snapshot("a sender comes twice"));
                 }
             }
-            StateItem::Outgoing { number, message } => {
+            CommonItem::Outgoing { number, message } => {
                 if !self.outbox.restore_message(number, *message) {
                     return Err(DecodeError::Snapshot("a message has a number that was never given"));
                 }
             }
-            StateItem::Audit(record) => {
+            CommonItem::Audit(record) => {
                 if !self.audit.restore(*record, &self.bounds) {
                     return Err(DecodeError::Snapshot("the audit log is out of order"));
                 }
             }
-            StateItem::Bounds(bounds) => {
+            CommonItem::Bounds(bounds) => {
                 let fits = if self.has_own_bounds { *bounds == *self.bounds } else { bounds.are_of_rules() };
                 if !fits {
                     return Err(DecodeError::Snapshot(OTHER_BOUNDS));
@@ -160,21 +160,21 @@ const OTHER_BOUNDS: &str = "it was taken within other bounds";
 
 /// Pieces of a snapshot come after its head, and there is one head. Its bounds come next, if it names any.
 #[derive(Default)]
-pub(crate) struct HeadFirst {
+pub(crate) struct HeaderFirst {
     seen: bool,
     is_next: bool,
     names_bounds: bool,
 }
 
-impl HeadFirst {
+impl HeaderFirst {
     /// Takes the next piece, when it is one of the state.
-    pub(crate) fn check(&mut self, item: Option<&StateItem>) -> Result<(), DecodeError> {
-        let is_head = matches!(item, Some(StateItem::Head { .. }));
+    pub(crate) fn check(&mut self, item: Option<&CommonItem>) -> Result<(), DecodeError> {
+        let is_head = matches!(item, Some(CommonItem::Head { .. }));
         if is_head == self.seen {
             return Err(DecodeError::Snapshot("it has no head, or two"));
         }
         self.seen = true;
-        if matches!(item, Some(StateItem::Bounds(_))) {
+        if matches!(item, Some(CommonItem::Bounds(_))) {
             if !std::mem::take(&mut self.is_next) {
                 return Err(DecodeError::Snapshot("its bounds come too late"));
             }
@@ -184,7 +184,7 @@ impl HeadFirst {
         Ok(())
     }
 
-    pub(crate) fn finish(&self, state: &ShardState) -> Result<(), DecodeError> {
+    pub(crate) fn finish(&self, state: &ShardCommon) -> Result<(), DecodeError> {
         if !self.seen {
             return Err(DecodeError::Snapshot("it has no head, or two"));
         }

@@ -6,7 +6,7 @@
 use crate::Revision;
 use crate::codec::DecodeError;
 use crate::shard::ShardCore;
-use crate::shard_state::END_OF_REVISIONS;
+use crate::shard_common::END_OF_REVISIONS;
 
 /// By how much a restore raises revisions, fencing tokens among them, and the numbers of messages between shards. At a
 /// million changes a second it is 12 days between the backup and the loss of the cluster.
@@ -18,7 +18,7 @@ impl ShardCore {
     ///
     /// # Errors
     /// When there is no room left above the revisions.
-    pub fn go_on_after_restore(&mut self) -> Result<(), DecodeError> {
+    pub fn advance_after_restore(&mut self) -> Result<(), DecodeError> {
         let state = self.state_mut();
         let raised: Revision = state.revision.saturating_add(RESTORE_MARGIN);
         if raised >= END_OF_REVISIONS {

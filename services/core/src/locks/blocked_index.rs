@@ -6,42 +6,42 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use super::queue::Place;
-use super::waiting::Watch;
+use super::queue::QueuePosition;
+use super::waiting::BlockedOn;
 
 /// Those who began to watch something before it went, and have not all been looked at.
 type Generation = u32;
 
 /// Who watches what, and who is to be looked at.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Watchers {
-    all: BTreeSet<(Watch, Generation, Place)>,
+pub(super) struct BlockedIndex {
+    all: BTreeSet<(BlockedOn, Generation, QueuePosition)>,
     /// Of those that are not of generation 0.
-    later: BTreeMap<Place, Generation>,
+    later: BTreeMap<QueuePosition, Generation>,
     /// Requests that are to be looked at, whatever they watch.
-    woken: BTreeSet<Place>,
+    to_reevaluate: BTreeSet<QueuePosition>,
     /// What is gone, and from which place on its watchers are still to be looked at.
-    gone: BTreeMap<(Watch, Generation), Place>,
+    unblocked: BTreeMap<(BlockedOn, Generation), QueuePosition>,
     /// The same in order of place.
-    next: BTreeSet<(Place, Watch, Generation)>,
+    next: BTreeSet<(QueuePosition, BlockedOn, Generation)>,
 }
 
-impl Watchers {
+impl BlockedIndex {
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }
 
-    pub(super) fn contains(&self, watch: Watch, place: Place) -> bool {
+    pub(super) fn contains(&self, watch: BlockedOn, place: QueuePosition) -> bool {
         self.all.contains(&(watch, self.generation_of(place), place))
     }
 
     /// Whether anybody watches that.
-    pub(super) fn is_watched(&self, watch: Watch) -> bool {
+    pub(super) fn is_blocking(&self, watch: BlockedOn) -> bool {
         self.first_generation(watch, 0).is_some()
     }
 
-    pub(super) fn insert(&mut self, watch: Watch, place: Place) {
-        let last_gone = self.gone.range((watch, 0)..=(watch, Generation::MAX)).next_back();
+    pub(super) fn insert(&mut self, watch: BlockedOn, place: QueuePosition) {
+        let last_gone = self.unblocked.range((watch, 0)..=(watch, Generation::MAX)).next_back();
         let generation = last_gone.map_or(0, |((_, generation), _)| generation.saturating_add(1));
         if generation > 0 {
             self.later.insert(place, generation);
@@ -50,69 +50,69 @@ impl Watchers {
     }
 
     /// The request is looked at no more.
-    pub(super) fn remove(&mut self, watch: Watch, place: Place) {
+    pub(super) fn remove(&mut self, watch: BlockedOn, place: QueuePosition) {
         let generation = self.later.remove(&place).unwrap_or(0);
-        self.woken.remove(&place);
-        if self.gone.get(&(watch, generation)) == Some(&place) {
-            self.go_on(watch, generation, Bound::Excluded(place));
+        self.to_reevaluate.remove(&place);
+        if self.unblocked.get(&(watch, generation)) == Some(&place) {
+            self.advance(watch, generation, Bound::Excluded(place));
         }
         self.all.remove(&(watch, generation, place));
     }
 
     /// Whoever watches that has to be looked at.
-    pub(super) fn wake(&mut self, watch: Watch) {
+    pub(super) fn unblock(&mut self, watch: BlockedOn) {
         let mut next = self.first_generation(watch, 0);
         while let Some(generation) = next {
-            self.go_on(watch, generation, Bound::Included(Place::FIRST));
+            self.advance(watch, generation, Bound::Included(QueuePosition::FIRST));
             next = generation.checked_add(1).and_then(|from| self.first_generation(watch, from));
         }
     }
 
-    pub(super) fn wake_one(&mut self, place: Place) {
-        self.woken.insert(place);
+    pub(super) fn schedule(&mut self, place: QueuePosition) {
+        self.to_reevaluate.insert(place);
     }
 
     /// The first that is to be looked at. It stays so until it watches something else or is removed.
-    pub(super) fn first_woken(&self) -> Option<Place> {
-        let (woken, next) = (self.woken.first(), self.next.first().map(|(place, ..)| place));
+    pub(super) fn first_to_reevaluate(&self) -> Option<QueuePosition> {
+        let (woken, next) = (self.to_reevaluate.first(), self.next.first().map(|(place, ..)| place));
         woken.into_iter().chain(next).min().copied()
     }
 
-    pub(super) fn is_woken(&self, watch: Watch, place: Place) -> bool {
-        let from = self.gone.get(&(watch, self.generation_of(place)));
-        self.woken.contains(&place) || from.is_some_and(|from| *from <= place)
+    pub(super) fn must_reevaluate(&self, watch: BlockedOn, place: QueuePosition) -> bool {
+        let from = self.unblocked.get(&(watch, self.generation_of(place)));
+        self.to_reevaluate.contains(&place) || from.is_some_and(|from| *from <= place)
     }
 
     /// All that are to be looked at, in order.
-    pub(super) fn all_woken(&self) -> BTreeSet<Place> {
-        let gone = self.gone.iter().flat_map(|((watch, generation), from)| {
-            self.all.range((*watch, *generation, *from)..=(*watch, *generation, Place::LAST))
+    pub(super) fn all_to_reevaluate(&self) -> BTreeSet<QueuePosition> {
+        let gone = self.unblocked.iter().flat_map(|((watch, generation), from)| {
+            self.all.range((*watch, *generation, *from)..=(*watch, *generation, QueuePosition::LAST))
         });
-        self.woken.iter().copied().chain(gone.map(|(.., place)| *place)).collect()
+        self.to_reevaluate.iter().copied().chain(gone.map(|(.., place)| *place)).collect()
     }
 
-    fn generation_of(&self, place: Place) -> Generation {
+    fn generation_of(&self, place: QueuePosition) -> Generation {
         self.later.get(&place).copied().unwrap_or(0)
     }
 
     /// The first one with somebody who watches that, from there on.
-    fn first_generation(&self, watch: Watch, from: Generation) -> Option<Generation> {
-        let all = self.all.range((watch, from, Place::FIRST)..=(watch, Generation::MAX, Place::LAST));
+    fn first_generation(&self, watch: BlockedOn, from: Generation) -> Option<Generation> {
+        let all = self.all.range((watch, from, QueuePosition::FIRST)..=(watch, Generation::MAX, QueuePosition::LAST));
         all.map(|(_, generation, _)| *generation).next()
     }
 
     /// The next of the watchers is the first one from there on.
-    fn go_on(&mut self, watch: Watch, generation: Generation, from: Bound<Place>) {
+    fn advance(&mut self, watch: BlockedOn, generation: Generation, from: Bound<QueuePosition>) {
         let from = match from {
             Bound::Included(place) => Bound::Included((watch, generation, place)),
             Bound::Excluded(place) => Bound::Excluded((watch, generation, place)),
             Bound::Unbounded => Bound::Unbounded,
         };
-        let until = Bound::Included((watch, generation, Place::LAST));
+        let until = Bound::Included((watch, generation, QueuePosition::LAST));
         let next = self.all.range((from, until)).next().map(|(.., place)| *place);
         let before = match next {
-            Some(place) => self.gone.insert((watch, generation), place),
-            None => self.gone.remove(&(watch, generation)),
+            Some(place) => self.unblocked.insert((watch, generation), place),
+            None => self.unblocked.remove(&(watch, generation)),
         };
         if let Some(place) = before {
             self.next.remove(&(place, watch, generation));
@@ -128,35 +128,35 @@ mod tests {
     use super::*;
     use crate::WaitId;
 
-    fn place(wait: u64) -> Place {
-        Place::of(WaitId(wait), false)
+    fn place(wait: u64) -> QueuePosition {
+        QueuePosition::of(WaitId(wait), false)
     }
 
     #[test]
     fn those_who_watched_what_is_gone_are_looked_at_in_order_once() {
-        let (one, other) = (Watch::Hold(NodeId(1), OwnerId(1)), Watch::Hold(NodeId(2), OwnerId(1)));
-        let mut watchers = Watchers::default();
+        let (one, other) = (BlockedOn::Hold(NodeId(1), OwnerId(1)), BlockedOn::Hold(NodeId(2), OwnerId(1)));
+        let mut watchers = BlockedIndex::default();
         for wait in 1..=6 {
             watchers.insert(if wait % 2 == 0 { one } else { other }, place(wait));
         }
-        watchers.wake(one);
-        watchers.wake(other);
-        watchers.wake_one(place(6));
-        assert_eq!(watchers.all_woken().len(), 6);
+        watchers.unblock(one);
+        watchers.unblock(other);
+        watchers.schedule(place(6));
+        assert_eq!(watchers.all_to_reevaluate().len(), 6);
         let mut seen = Vec::new();
-        while let Some(first) = watchers.first_woken() {
+        while let Some(first) = watchers.first_to_reevaluate() {
             seen.push(first);
             let watch = if watchers.contains(one, first) { one } else { other };
-            assert!(watchers.is_woken(watch, first));
+            assert!(watchers.must_reevaluate(watch, first));
             // It is there again, and whoever watches it from now on is not to be looked at.
             watchers.remove(watch, first);
             watchers.insert(one, first);
-            assert!(!watchers.is_woken(one, first) && watchers.contains(one, first));
+            assert!(!watchers.must_reevaluate(one, first) && watchers.contains(one, first));
         }
-        assert_eq!(seen, (1..=6).map(place).collect::<Vec<Place>>());
-        watchers.wake(one);
-        assert_eq!(watchers.all_woken().len(), 6, "what is gone again wakes all again");
+        assert_eq!(seen, (1..=6).map(place).collect::<Vec<QueuePosition>>());
+        watchers.unblock(one);
+        assert_eq!(watchers.all_to_reevaluate().len(), 6, "what is gone again wakes all again");
         (1..=6).for_each(|wait| watchers.remove(one, place(wait)));
-        assert_eq!((watchers.first_woken(), watchers.len()), (None, 0));
+        assert_eq!((watchers.first_to_reevaluate(), watchers.len()), (None, 0));
     }
 }

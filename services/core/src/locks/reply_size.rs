@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::LocksCore;
 use super::namespace::Namespace;
-use super::work::Work;
+use super::txn::NamespaceTxn;
 use crate::{LockView, NotGranted, Path, Reason, Revision, codec};
 
 /// Bytes of an answer with what became of a request and the locks that it is about. Only paths can take more.
@@ -73,7 +73,7 @@ impl Namespace {
     }
 }
 
-impl Work<'_> {
+impl NamespaceTxn<'_> {
     /// Locks as they are now, for the answer; none when nobody is to see it.
     pub(super) fn views(&mut self, paths: &[&Path], not_granted: bool) -> Vec<LockView> {
         if !self.shows {

@@ -3,19 +3,19 @@
 use super::acquire::refused;
 use super::attempts::Attempts;
 use super::charge;
-use super::hold::Terms;
-use super::judge::Verdict;
+use super::evaluate::Decision;
+use super::hold::HoldTerms;
 use super::namespace::Namespace;
 use super::owner::{NOBODY, WaitKey};
-use super::queue::Place;
-use super::reach::Waiters;
-use super::sessions::Named;
-use super::shown::{bare, fitting};
+use super::queue::QueuePosition;
+use super::reply_size::{bare, fitting};
+use super::sessions::NamedRequest;
 use super::tree::NodeId;
-use super::work::Work;
+use super::txn::NamespaceTxn;
+use super::wait_graph::Dependents;
 use crate::{Acquire, AcquireOutcome, Claim, Enqueued, FencingToken, Mode, NotGranted, Owner, Reason, Refusal, Wait};
 
-impl Work<'_> {
+impl NamespaceTxn<'_> {
     /// What is known of the request from an earlier call. An old message of a session changes nothing.
     pub(super) fn repeated(
         &mut self,
@@ -29,19 +29,19 @@ impl Work<'_> {
             return Err(Refusal::Busy("what the request got, or its place in the queue, is being released".into()));
         }
         match named {
-            Some(Named::Waiting(place)) => Ok(Some(self.repeat_wait(request, place, left, is_new))),
-            Some(Named::Granted(granted)) => Ok(Some(self.repeat_grant(request, granted, left, is_new))),
+            Some(NamedRequest::Waiting(place)) => Ok(Some(self.repeat_wait(request, place, left, is_new))),
+            Some(NamedRequest::Granted(granted)) => Ok(Some(self.repeat_grant(request, granted, left, is_new))),
             None => Ok(None),
         }
     }
 
     /// The newest call's terms and end of wait count. One that does not wait leaves the end as it is.
-    fn repeat_wait(&mut self, request: &Acquire, place: Place, left: &[u64], is_new: bool) -> AcquireOutcome {
+    fn repeat_wait(&mut self, request: &Acquire, place: QueuePosition, left: &[u64], is_new: bool) -> AcquireOutcome {
         let (waits, rules) = (!matches!(request.wait, Wait::No | Wait::For(0)), self.rules);
         let ends_at_ms = self.ends_at_ms(request.wait);
         let is_newest = request.attempt >= self.ns.waiting(place).attempts.highest();
         if is_new && (!waits || is_newest) {
-            self.take_terms_of_wait(place, Terms::of(request));
+            self.take_terms_of_wait(place, HoldTerms::of(request));
         }
         let waiting = self.ns.waiting_mut(place);
         if is_new && waits {
@@ -53,11 +53,11 @@ impl Work<'_> {
             self.add_wait_end(place, ends_at_ms);
         }
         let attempt = self.ns.waiting(place).attempts.highest();
-        let (not_granted, is_free) = self.ns.standing_in_queue(place, self.shows);
+        let (not_granted, is_free) = self.ns.queue_status(place, self.shows);
         let mut not_granted = fitting(not_granted);
         if is_free {
             // The answer says where it stood; whoever waits for it hears of the grant.
-            self.ns.watchers.wake_one(place);
+            self.ns.blocked_index.schedule(place);
             self.run();
         }
         if waits {
@@ -68,11 +68,11 @@ impl Work<'_> {
     }
 
     /// Metadata for which there is no room does not come in place of what is there.
-    fn take_terms_of_wait(&mut self, place: Place, mut terms: Terms) {
+    fn take_terms_of_wait(&mut self, place: QueuePosition, mut terms: HoldTerms) {
         let waiting = self.ns.waiting(place);
         let (bytes, claims) = (terms.metadata.len(), waiting.claims.len() as u64);
         let more = charge::metadata(bytes).saturating_sub(charge::metadata(waiting.terms.metadata.len()));
-        if !self.has_room(more * claims) {
+        if !self.has_capacity(more * claims) {
             terms.metadata = waiting.terms.metadata.clone();
         }
         let waiting = self.ns.waiting_mut(place);
@@ -117,7 +117,7 @@ impl Namespace {
         owner: &Owner,
         request_id: Option<&str>,
         claims: &[Claim],
-    ) -> Result<Option<Named>, Refusal> {
+    ) -> Result<Option<NamedRequest>, Refusal> {
         let id = self.owner_id(owner);
         let found = match (owner, request_id) {
             (Owner::Session { session_id, .. }, Some(request_id)) => {
@@ -125,21 +125,21 @@ impl Namespace {
                 session.and_then(|session| session.requests.get(request_id)).copied()
             }
             (Owner::Process(_), Some(request_id)) => {
-                self.find_wait(id, &WaitKey::Named(request_id.into())).map(Named::Waiting)
+                self.find_wait(id, &WaitKey::Named(request_id.into())).map(NamedRequest::Waiting)
             }
             (_, None) if id == NOBODY => None,
             (_, None) => {
                 let key = self.claims_key(claims);
-                key.and_then(|key| self.find_wait(id, &key)).map(Named::Waiting)
+                key.and_then(|key| self.find_wait(id, &key)).map(NamedRequest::Waiting)
             }
         };
         let is_same = match found {
             None => true,
-            Some(Named::Waiting(place)) => {
+            Some(NamedRequest::Waiting(place)) => {
                 let waiting = self.waiting(place);
                 waiting.owner == id && same_claims(&waiting.claims, claims)
             }
-            Some(Named::Granted(granted)) => {
+            Some(NamedRequest::Granted(granted)) => {
                 let granted = self.granted.get(granted);
                 let is_claimed = |(node, mode): (&_, &_)| {
                     let path = self.tree.path_of(*node);
@@ -157,12 +157,12 @@ impl Namespace {
     /// Why a request waits, and where; and whether it need not, so that it has to be looked at. Whoever can be granted is
     /// granted in the step that makes it so, so that is not expected; it is no reason to stop for everybody either. By whom it is kept
     /// waiting is said only when somebody is to see it.
-    pub(super) fn standing_in_queue(&self, place: Place, shows: bool) -> (NotGranted, bool) {
-        let asked = self.asked_by(place);
-        let mut waiters = Waiters::default();
-        let (index, reason) = match self.judge(&asked, &mut waiters, false) {
-            Verdict::Blocked(index, reason) | Verdict::Never(index, reason) => (index, reason),
-            Verdict::Granted => {
+    pub(super) fn queue_status(&self, place: QueuePosition, shows: bool) -> (NotGranted, bool) {
+        let asked = self.evaluation_of(place);
+        let mut waiters = Dependents::default();
+        let (index, reason) = match self.evaluate(&asked, &mut waiters, false) {
+            Decision::Blocked(index, reason) | Decision::Never(index, reason) => (index, reason),
+            Decision::Granted => {
                 let queue_position = shows.then(|| self.queue_position(&asked, 0));
                 return (NotGranted { queue_position, ..bare(Reason::Queued) }, true);
             }

@@ -3,32 +3,32 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::due::{Deadline, FirstDue, WaitEnd};
-use super::effects::Notes;
-use super::history::{Written, WrittenClaim};
+use super::effects::EffectBuffer;
+use super::expire::{Deadline, FirstDue, WaitEnd};
+use super::history::{EventClaim, EventRecord};
 use super::hold::Hold;
-use super::jobs::Busy;
+use super::jobs::JobQueue;
 use super::namespace::Namespace;
 use super::owner::OwnerId;
-use super::queue::Place;
-use super::sweep::Finished;
+use super::queue::QueuePosition;
+use super::sweep::FinishedSweeps;
 use super::tree::NodeId;
-use crate::shard_state::ShardState;
+use crate::shard_common::ShardCommon;
 use crate::{Bounds, EventKind, FencingToken, MessageStamp, Mode, Owner, Refusal, Revision, Rules, SessionNumber};
 
 /// A namespace with the parts of its shard that a command may change too.
-pub(super) struct Work<'a> {
-    pub(super) state: &'a mut ShardState,
+pub(super) struct NamespaceTxn<'a> {
+    pub(super) state: &'a mut ShardCommon,
     pub(super) due: &'a mut BTreeSet<FirstDue>,
-    pub(super) busy: &'a mut Busy,
+    pub(super) busy: &'a mut JobQueue,
     pub(super) sessions: &'a mut BTreeMap<SessionNumber, (u32, Arc<str>)>,
-    pub(super) notes: &'a mut Notes,
+    pub(super) notes: &'a mut EffectBuffer,
     /// What is left of the slice.
     pub(super) budget: &'a mut Budget,
     /// What the answer to the command at hand has to wait for.
     pub(super) awaits: &'a mut Option<Revision>,
     /// What was done.
-    pub(super) finished: &'a mut Finished,
+    pub(super) finished: &'a mut FinishedSweeps,
     pub(super) ns: &'a mut Namespace,
     pub(super) slot: u32,
     /// The wall clock of the entry.
@@ -56,7 +56,7 @@ impl Budget {
     }
 }
 
-impl Work<'_> {
+impl NamespaceTxn<'_> {
     /// Changes a hold that is there, and keeps its deadline in step.
     pub(super) fn change_hold(&mut self, node: NodeId, owner: OwnerId, change: impl FnOnce(&mut Hold)) {
         let mut deadlines = (None, None);
@@ -89,14 +89,14 @@ impl Work<'_> {
     }
 
     /// A wait may end by itself.
-    pub(super) fn add_wait_end(&mut self, place: Place, ends_at_ms: Option<u64>) {
+    pub(super) fn add_wait_end(&mut self, place: QueuePosition, ends_at_ms: Option<u64>) {
         if let Some(at_ms) = ends_at_ms {
             self.ns.due.waits.insert(WaitEnd { at_ms, wait: place.wait().0, place });
             self.note_first_due();
         }
     }
 
-    pub(super) fn drop_wait_end(&mut self, place: Place, ends_at_ms: Option<u64>) {
+    pub(super) fn drop_wait_end(&mut self, place: QueuePosition, ends_at_ms: Option<u64>) {
         if let Some(at_ms) = ends_at_ms {
             self.ns.due.waits.remove(&WaitEnd { at_ms, wait: place.wait().0, place });
             self.note_first_due();
@@ -122,7 +122,7 @@ impl Work<'_> {
     }
 
     /// Remembers what happened to an owner, and that somebody may want to hear of it.
-    pub(super) fn tell(
+    pub(super) fn record_event(
         &mut self,
         kind: EventKind,
         revision: Revision,
@@ -132,8 +132,8 @@ impl Work<'_> {
     ) {
         let max_bytes = self.limited(self.ns.limits.max_event_bytes);
         let name = self.ns.owners.name(owner);
-        let claims = claims.iter().map(|(node, mode)| WrittenClaim { path: self.ns.tree.segments(*node), mode: *mode });
-        let written = Written {
+        let claims = claims.iter().map(|(node, mode)| EventClaim { path: self.ns.tree.segments(*node), mode: *mode });
+        let written = EventRecord {
             revision,
             at_ms: self.wall_ms,
             kind,
@@ -147,10 +147,10 @@ impl Work<'_> {
     }
 
     /// Remembers that a session began or ended.
-    pub(super) fn tell_of_session(&mut self, kind: EventKind, session_id: &str, process_id: &str) -> Revision {
+    pub(super) fn record_session_event(&mut self, kind: EventKind, session_id: &str, process_id: &str) -> Revision {
         let max_bytes = self.limited(self.ns.limits.max_event_bytes);
         let revision = self.state.next_revision();
-        let written = Written {
+        let written = EventRecord {
             revision,
             at_ms: self.wall_ms,
             kind,
@@ -165,7 +165,7 @@ impl Work<'_> {
     }
 
     /// Whether a message of a session, or a call that names one, may go on; false when it is an old message.
-    pub(super) fn admit(&mut self, session_id: &str, message: Option<MessageStamp>) -> Result<bool, Refusal> {
+    pub(super) fn check_sequence(&mut self, session_id: &str, message: Option<MessageStamp>) -> Result<bool, Refusal> {
         let session = self.ns.sessions.get_mut(session_id);
         let session = session.ok_or_else(|| Refusal::SessionNotFound(session_id.to_owned()))?;
         let Some(message) = message else { return Ok(true) };

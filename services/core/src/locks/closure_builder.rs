@@ -8,32 +8,32 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
+use super::awaited_holds::AwaitedHolds;
 use super::bits::Bits;
 use super::closure::Closure;
-use super::held::Held;
-use super::judge::Asked;
+use super::evaluate::Evaluation;
 use super::namespace::Namespace;
 use super::owner::NOBODY;
-use super::queue::{Line, Place};
+use super::queue::{ClaimQueue, QueuePosition};
 use super::tree::LineKey;
 use super::waiting::Kind;
 
 /// What was found out so far.
-pub(super) struct Pass<'a> {
+pub(super) struct ClosureBuilder<'a> {
     namespace: &'a Namespace,
-    held: Held,
+    held: AwaitedHolds,
     closure: Closure,
     /// Nothing from here on matters.
-    end: Place,
-    lines: BTreeMap<LineKey, Sum>,
-    others: Vec<Others<'a>>,
+    end: QueuePosition,
+    lines: BTreeMap<LineKey, QueueSummary>,
+    others: Vec<UntangledGroup<'a>>,
     known: BTreeSet<&'a Kind>,
-    due: BTreeSet<(Place, Turn)>,
+    due: BTreeSet<(QueuePosition, Visit)>,
 }
 
 /// What is in a line so far.
 #[derive(Default)]
-struct Sum {
+struct QueueSummary {
     /// Who is told apart.
     owners: Bits,
     /// For whom each of the others waits.
@@ -44,34 +44,35 @@ struct Sum {
 }
 
 /// Requests with the same claims, of owners that are not told apart.
-struct Others<'a> {
+struct UntangledGroup<'a> {
     kind: &'a Kind,
-    places: &'a BTreeSet<Place>,
-    next: Place,
+    places: &'a BTreeSet<QueuePosition>,
+    next: QueuePosition,
     is_due: bool,
     ahead: Bits,
     reads: Vec<LineKey>,
-    sets: Vec<(Place, Bits)>,
+    sets: Vec<(QueuePosition, Bits)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Turn {
+enum Visit {
     Owner(usize),
     Others(usize),
 }
 
-impl<'a> Pass<'a> {
-    pub(super) fn through(namespace: &'a Namespace, asked: Option<&'a Asked<'a>>) -> Closure {
+impl<'a> ClosureBuilder<'a> {
+    pub(super) fn through(namespace: &'a Namespace, asked: Option<&'a Evaluation<'a>>) -> Closure {
         let owner = asked.map(|asked| asked.owner).filter(|owner| *owner != NOBODY);
         if namespace.tangled.is_empty() && owner.is_none() {
             return Closure::default();
         }
-        let mut pass = Self::new(namespace, Held::of(namespace, namespace.tangled.iter().copied().chain(owner)));
+        let mut pass =
+            Self::new(namespace, AwaitedHolds::of(namespace, namespace.tangled.iter().copied().chain(owner)));
         pass.find_lines(asked);
         while let Some((place, turn)) = pass.due.pop_first() {
             match turn {
-                Turn::Owner(number) => pass.go_past(place, number),
-                Turn::Others(index) => pass.go_past_others(place, index),
+                Visit::Owner(number) => pass.go_past(place, number),
+                Visit::Others(index) => pass.go_past_others(place, index),
             }
         }
         let mut closure = pass.closure;
@@ -86,7 +87,7 @@ impl<'a> Pass<'a> {
     }
 
     /// As far as what is held tells.
-    fn new(namespace: &'a Namespace, held: Held) -> Self {
+    fn new(namespace: &'a Namespace, held: AwaitedHolds) -> Self {
         let alone: Vec<Bits> = (0..held.owners.len()).map(Bits::of).collect();
         let closure = Closure {
             owners: held.owners.clone(),
@@ -96,15 +97,15 @@ impl<'a> Pass<'a> {
             ..Closure::default()
         };
         let (lines, others, known, due) = (BTreeMap::new(), Vec::new(), BTreeSet::new(), BTreeSet::new());
-        let mut pass = Self { namespace, held, closure, end: Place::FIRST, lines, others, known, due };
+        let mut pass = Self { namespace, held, closure, end: QueuePosition::FIRST, lines, others, known, due };
         let owners: Vec<_> = pass.held.owners.iter().map(|(owner, number)| (*owner, *number)).collect();
         for (owner, number) in owners {
             let ahead = pass.held.ahead_of(namespace, owner);
             pass.wait_for(number, &ahead);
             let places = namespace.owners.get(owner).places();
-            pass.due.extend(places.map(|place| (place, Turn::Owner(number))));
+            pass.due.extend(places.map(|place| (place, Visit::Owner(number))));
         }
-        pass.end = pass.due.last().map_or(Place::FIRST, |(place, _)| *place);
+        pass.end = pass.due.last().map_or(QueuePosition::FIRST, |(place, _)| *place);
         pass
     }
 
@@ -131,15 +132,15 @@ impl<'a> Pass<'a> {
     }
 
     /// Finds the lines in which owners that are told apart may be behind somebody, and all who matter there.
-    fn find_lines(&mut self, asked: Option<&'a Asked<'a>>) {
+    fn find_lines(&mut self, asked: Option<&'a Evaluation<'a>>) {
         let (namespace, mut kinds) = (self.namespace, BTreeSet::new());
         for (place, _) in &self.due {
             kinds.insert(&namespace.waiting(*place).kind);
         }
         if let Some(asked) = asked {
-            self.end = Place::LAST;
+            self.end = QueuePosition::LAST;
             for (claim, spot) in asked.claims.iter().zip(&asked.spots) {
-                self.open(namespace.tree.lines(spot.line.iter().copied(), spot.node(), claim.mode));
+                self.open(namespace.tree.lines(spot.ancestry.iter().copied(), spot.node(), claim.mode));
             }
         }
         kinds.into_iter().for_each(|kind| self.open_lines_of(kind));
@@ -162,7 +163,7 @@ impl<'a> Pass<'a> {
             self.held.add_in_the_way(namespace, others.kind.iter(), &mut others.ahead);
             if !others.ahead.is_empty() {
                 others.is_due = true;
-                self.due.insert((others.next, Turn::Others(index)));
+                self.due.insert((others.next, Visit::Others(index)));
             }
         }
     }
@@ -175,12 +176,12 @@ impl<'a> Pass<'a> {
         }
     }
 
-    fn open(&mut self, lines: impl Iterator<Item = (LineKey, &'a Line)>) {
+    fn open(&mut self, lines: impl Iterator<Item = (LineKey, &'a ClaimQueue)>) {
         for (key, line) in lines {
             if self.lines.contains_key(&key) {
                 continue;
             }
-            self.lines.insert(key, Sum::default());
+            self.lines.insert(key, QueueSummary::default());
             for first in line.kinds(self.end) {
                 self.closure.visits += 1;
                 let kind = &self.namespace.waiting(first).kind;
@@ -188,17 +189,17 @@ impl<'a> Pass<'a> {
                     continue;
                 }
                 let places = &self.namespace.kinds[kind];
-                let is_other = |place: &&Place| self.closure.is_other(self.namespace, **place);
+                let is_other = |place: &&QueuePosition| self.closure.is_other(self.namespace, **place);
                 if let Some(next) = places.range(..self.end).find(is_other).copied() {
                     let (ahead, reads, sets) = (Bits::default(), Vec::new(), Vec::new());
-                    self.others.push(Others { kind, places, next, is_due: false, ahead, reads, sets });
+                    self.others.push(UntangledGroup { kind, places, next, is_due: false, ahead, reads, sets });
                 }
             }
         }
     }
 
     /// What the request of an owner that is told apart waits for.
-    fn go_past(&mut self, place: Place, number: usize) {
+    fn go_past(&mut self, place: QueuePosition, number: usize) {
         let (namespace, mut ahead) = (self.namespace, Bits::default());
         let kind = &namespace.waiting(place).kind;
         let is_cut = namespace.bounds.search_falls_back_after.is_some_and(|max| self.closure.visits > max);
@@ -226,7 +227,7 @@ impl<'a> Pass<'a> {
     }
 
     /// What a request of somebody else waits for.
-    fn go_past_others(&mut self, place: Place, index: usize) {
+    fn go_past_others(&mut self, place: QueuePosition, index: usize) {
         let others = &mut self.others[index];
         others.is_due = false;
         self.closure.visits += 1 + others.reads.len() as u64;
@@ -247,7 +248,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Whoever is behind what has grown in a line has to be looked at, where it comes next.
-    fn wake_readers(&mut self, key: LineKey, after: Place) {
+    fn wake_readers(&mut self, key: LineKey, after: QueuePosition) {
         let Some(line) = self.lines.get(&key) else { return };
         for index in &line.readers {
             self.closure.visits += 1;
@@ -258,11 +259,11 @@ impl<'a> Pass<'a> {
             if others.next <= after {
                 let mut later = others.places.range((Bound::Excluded(after), Bound::Unbounded));
                 let next = later.find(|place| self.closure.is_other(self.namespace, **place));
-                others.next = next.copied().unwrap_or(Place::LAST);
+                others.next = next.copied().unwrap_or(QueuePosition::LAST);
             }
             if others.next < self.end {
                 others.is_due = true;
-                self.due.insert((others.next, Turn::Others(*index)));
+                self.due.insert((others.next, Visit::Others(*index)));
             }
         }
     }

@@ -13,16 +13,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::closure::Closure;
-use super::judge::Asked;
+use super::evaluate::Evaluation;
 use super::namespace::Namespace;
 use super::owner::{NOBODY, OwnerId};
-use super::queue::{Line, Place};
+use super::queue::{ClaimQueue, QueuePosition};
 use super::tree::{LineKey, NodeId};
-use super::waiting::Watch;
+use super::waiting::BlockedOn;
 use crate::Mode;
 
 /// What is known of who waits for whom.
-pub(super) struct Known {
+pub(super) struct WaitGraphCheckpoint {
     closure: Arc<Closure>,
     tangled: BTreeSet<OwnerId>,
     is_stale: bool,
@@ -30,14 +30,14 @@ pub(super) struct Known {
 
 /// Who waits for the owner of a request, found out when it is first asked.
 #[derive(Debug, Default)]
-pub(super) struct Waiters {
+pub(super) struct Dependents {
     /// Nothing within when nobody can wait for it.
     known: Option<Option<(Arc<Closure>, usize)>>,
 }
 
-impl Waiters {
+impl Dependents {
     /// Who waits for whom, and the number of the owner there; nothing when nobody can wait for it.
-    pub(super) fn of(&mut self, namespace: &Namespace, asked: &Asked<'_>) -> Option<(&Closure, usize)> {
+    pub(super) fn of(&mut self, namespace: &Namespace, asked: &Evaluation<'_>) -> Option<(&Closure, usize)> {
         let known = self.known.get_or_insert_with(|| {
             let closure = match asked.is_waiting {
                 true => namespace.closure(),
@@ -82,17 +82,21 @@ impl Namespace {
     }
 
     /// The lines of claims that conflict with a hold or a claim at a path of the tree.
-    pub(super) fn lines_of(&self, node: NodeId, mode: Mode) -> impl Iterator<Item = (LineKey, &Line)> {
+    pub(super) fn lines_of(&self, node: NodeId, mode: Mode) -> impl Iterator<Item = (LineKey, &ClaimQueue)> {
         self.tree.lines(self.tree.upward(node), Some(node), mode)
     }
 
     /// What is known of who waits for whom, to be known again once a change is undone.
-    pub(super) fn known(&self) -> Known {
-        Known { closure: Arc::clone(&self.closure), tangled: self.tangled.clone(), is_stale: self.is_stale }
+    pub(super) fn checkpoint(&self) -> WaitGraphCheckpoint {
+        WaitGraphCheckpoint {
+            closure: Arc::clone(&self.closure),
+            tangled: self.tangled.clone(),
+            is_stale: self.is_stale,
+        }
     }
 
-    pub(super) fn know_again(&mut self, known: Known) {
-        Known { closure: self.closure, tangled: self.tangled, is_stale: self.is_stale } = known;
+    pub(super) fn roll_back(&mut self, known: WaitGraphCheckpoint) {
+        WaitGraphCheckpoint { closure: self.closure, tangled: self.tangled, is_stale: self.is_stale } = known;
     }
 
     /// Finds out anew who waits for whom, if that may have changed, and wakes whoever watches a request that is no longer
@@ -108,18 +112,18 @@ impl Namespace {
         let before = std::mem::replace(&mut self.closure, closure);
         let owners = before.owners.keys().chain(&self.tangled).filter(|owner| self.owners.contains(**owner));
         let places = owners.flat_map(|owner| self.owners.get(*owner).places());
-        let moved = places.filter(|place| match self.waiting(*place).watch {
-            Watch::Wait(other) => !self.stands_behind(*place, other),
+        let moved = places.filter(|place| match self.waiting(*place).blocked_on {
+            BlockedOn::Request(other) => !self.stands_behind(*place, other),
             _ => false,
         });
-        let moved: Vec<Place> = moved.collect();
-        moved.into_iter().for_each(|place| self.watchers.wake_one(place));
+        let moved: Vec<QueuePosition> = moved.collect();
+        moved.into_iter().for_each(|place| self.blocked_index.schedule(place));
         true
     }
 
     /// Whether a waiting request has to let another one go first: an earlier one whose owner does not wait for its own, or
     /// a later one for whose owner its own waits.
-    pub(super) fn stands_behind(&self, place: Place, other: Place) -> bool {
+    pub(super) fn stands_behind(&self, place: QueuePosition, other: QueuePosition) -> bool {
         let number = self.closure.number(self.waiting(place).owner);
         match (number, self.waits.get(&other)) {
             (_, None) => false,
