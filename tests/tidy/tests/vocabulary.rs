@@ -7,7 +7,33 @@ use syn::{Item, ItemFn, TraitItemFn};
 
 /// Names of types, and what to say instead. A name may return in a place where it is the field's term: it is listed with
 /// the folder in which it is retired.
-const RETIRED: &[(&str, &str, &str)] = &[];
+const RETIRED: &[(&str, &str, &str)] = &[
+    ("services/core/src", "Asked", "Evaluation"),
+    ("services/core/src", "Standing", "ClaimKind"),
+    ("services/core/src", "Verdict", "Decision"),
+    ("services/core/src", "look_again", "reevaluate"),
+    ("services/core/src", "Place", "QueuePosition"),
+    ("services/core/src", "Line", "ClaimQueue"),
+    ("services/core/src", "Waiting", "WaitingRequest"),
+    ("services/core/src", "Watch", "BlockedOn"),
+    ("services/core/src", "Watchers", "BlockedIndex"),
+    ("services/core/src", "Crowd", "OwnerMultiset"),
+    ("services/core/src", "Spot", "PathLookup"),
+    ("services/core/src", "Side", "NodeExtra"),
+    ("services/core/src", "Piece", "Page"),
+    ("services/core/src", "Work", "NamespaceTxn"),
+    ("services/core/src", "Notes", "EffectBuffer"),
+    ("services/core/src", "Settled", "ResolvedWait"),
+    ("services/core/src", "Rare", "HoldExtras"),
+    ("services/core/src", "Terms", "HoldTerms"),
+    ("services/core/src", "Written", "EventRecord"),
+    ("services/core/src", "Awaits", "OwnerWaits"),
+    ("services/core/src", "Busy", "JobQueue"),
+    ("services/core/src", "Room", "PageBudget"),
+    ("services/core/src", "Remembered", "IdempotencyCache"),
+    ("services/core/src", "HeadFirst", "HeaderFirst"),
+    ("services/core/src", "closes_cycle", "detect_deadlock"),
+];
 
 /// All types that a file defines.
 #[derive(Default)]
