@@ -1,7 +1,7 @@
 //! Acquiring: all claims of a request together, or none.
 
 use super::attempts::Attempts;
-use super::end::EndContext;
+use super::end::GrantContext;
 use super::evaluate::{ClaimKind, Decision, Evaluation};
 use super::hold::HoldTerms;
 use super::metadata::KeptMetadata;
@@ -105,7 +105,7 @@ impl NamespaceTxn<'_> {
     fn grant_now(&mut self, request: &Acquire, claims: &[Claim], left: &[u64], has_room: bool) -> AcquireOutcome {
         let owner = self.ns.make_owner(&request.owner);
         let attempts = Attempts::of(request.attempt);
-        let call = EndContext { attempts: &attempts, left, request_id: request.request_id.as_deref(), has_room };
+        let call = GrantContext { attempts: &attempts, left, request_id: request.request_id.as_deref(), has_room };
         let fencing_token = self.grant(owner, claims, &HoldTerms::of(request), call);
         self.run();
         AcquireOutcome::Granted { fencing_token }

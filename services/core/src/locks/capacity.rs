@@ -11,7 +11,7 @@ use super::quota::exceeded;
 use super::tree::Tree;
 use super::txn::NamespaceTxn;
 use super::{LocksCore, NamespaceKey};
-use crate::{AccountId, Acquire, Claim, LocksCommand, NamespaceRef, OpenSession, Owner, Reattach, Refusal, Rules};
+use crate::{AccountId, Acquire, Claim, LocksCommand, OpenSession, Owner, Reattach, Refusal, Rules};
 
 /// What an account is charged with in a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,9 @@ impl LocksCore {
             return;
         }
         let mut excess = total.saturating_add(most) - max;
-        for slot in std::iter::once(first).chain(self.slots_of(wanted).into_iter().filter(|slot| *slot != first)) {
+        for slot in
+            std::iter::once(first).chain(self.slots_of(wanted.account).into_iter().filter(|slot| *slot != first))
+        {
             let namespace = self.namespaces.get_mut(slot);
             excess = excess.saturating_sub(namespace.history.give_way(excess, namespace.bounds.events_kept_bytes));
             self.touched.push(slot);
@@ -110,9 +112,7 @@ impl LocksCore {
 
     /// What an account is charged with here, and what it may be.
     fn charge_of(&self, account: AccountId) -> Charge {
-        let first = NamespaceKey { account, incarnation: crate::Incarnation(0) };
-        let last = NamespaceKey { account, incarnation: crate::Incarnation(u64::MAX) };
-        let slot = self.slots.range(first..=last).next().map(|(_, slot)| *slot);
+        let slot = self.slots_of(account).first().copied();
         let max = slot.map_or(0, |slot| self.namespaces.get(slot).limits.max_state_bytes);
         Charge { account, bytes: self.charged.get(&account).copied().unwrap_or_default(), max }
     }
@@ -129,8 +129,8 @@ impl LocksCore {
     }
 
     /// The account's namespaces, in order of incarnation.
-    fn slots_of(&self, wanted: &NamespaceRef) -> Vec<u32> {
-        let key = |incarnation| NamespaceKey { account: wanted.account, incarnation: crate::Incarnation(incarnation) };
+    fn slots_of(&self, account: AccountId) -> Vec<u32> {
+        let key = |incarnation| NamespaceKey { account, incarnation: crate::Incarnation(incarnation) };
         self.slots.range(key(0)..=key(u64::MAX)).map(|(_, slot)| *slot).collect()
     }
 }

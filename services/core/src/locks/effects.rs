@@ -25,7 +25,7 @@ pub(super) struct EffectBuffer {
 }
 
 #[derive(Clone, Debug)]
-enum BufferedEffect {
+pub(super) enum BufferedEffect {
     Settled {
         namespace: Arc<NamespaceRef>,
         settled: Box<ResolvedWait>,
@@ -51,12 +51,6 @@ enum BufferedEffect {
         reason: SessionEnd,
     },
     Closed(ClosedNamespace),
-}
-
-/// What is told of a namespace that is gone.
-pub(super) enum ClosingNotice {
-    Settled(Arc<NamespaceRef>, ResolvedWait),
-    Ended(Arc<NamespaceRef>, Arc<str>, SessionNumber, SessionEnd),
 }
 
 /// A wait that is over.
@@ -176,22 +170,16 @@ impl LocksCore {
     }
 
     fn next_closing_notice(&mut self, mut closed: ClosedNamespace) -> Effect {
-        let note = match closed.next_notice() {
-            None => {
-                let namespace = closed.id();
-                self.closed.push(closed);
-                return Effect::NamespaceClosed { namespace };
-            }
-            Some(ClosingNotice::Settled(namespace, settled)) => {
-                BufferedEffect::Settled { namespace, settled: Box::new(settled) }
-            }
-            Some(ClosingNotice::Ended(namespace, session_id, number, reason)) => {
-                self.forget_closed(number);
-                BufferedEffect::Ended { namespace, number, session_id, reason }
-            }
+        let Some(notice) = closed.next_notice() else {
+            let namespace = closed.id();
+            self.closed.push(closed);
+            return Effect::NamespaceClosed { namespace };
         };
+        if let BufferedEffect::Ended { number, .. } = &notice {
+            self.sessions.remove(number);
+        }
         self.notes.notes.push_front(BufferedEffect::Closed(closed));
-        self.effect(note)
+        self.effect(notice)
     }
 
     fn effect(&self, note: BufferedEffect) -> Effect {

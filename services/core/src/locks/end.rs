@@ -10,7 +10,7 @@ use crate::{EventKind, Phase, Reason, RevokedReason};
 
 /// Who a grant is for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct EndContext<'a> {
+pub(super) struct GrantContext<'a> {
     /// Those that count on what is granted.
     pub(super) attempts: &'a Attempts,
     /// Attempts at the same that left.

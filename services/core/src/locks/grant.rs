@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use super::attempts::Attempts;
-use super::end::EndContext;
+use super::end::GrantContext;
 use super::hold::{Hold, HoldTerms};
 use super::owner::OwnerId;
 use super::queue::QueuePosition;
@@ -21,14 +21,14 @@ impl NamespaceTxn<'_> {
         owner: OwnerId,
         claims: &[Claim],
         terms: &HoldTerms,
-        call: EndContext<'_>,
+        call: GrantContext<'_>,
     ) -> FencingToken {
         let deadline_ms = terms.ttl_ms.and_then(|ttl_ms| NonZeroU64::new(self.state.clock_ms.saturating_add(ttl_ms)));
         self.ns.spend(claims.len());
         let request = self.begin_request(owner, claims.len(), call);
         // What a request with an id was granted is given back by that id.
         let by_id = Attempts::of(0);
-        let call = if request.is_some() { EndContext { attempts: &by_id, ..call } } else { call };
+        let call = if request.is_some() { GrantContext { attempts: &by_id, ..call } } else { call };
         let mut new: Vec<(NodeId, Mode)> = Vec::new();
         let (mut token, mut found) = (None, None);
         let nodes: Vec<NodeId> = claims.iter().map(|claim| self.ns.tree.make(&claim.path)).collect();
@@ -97,7 +97,7 @@ impl NamespaceTxn<'_> {
         owner: OwnerId,
         deadline_ms: Option<NonZeroU64>,
         terms: &HoldTerms,
-        call: EndContext<'_>,
+        call: GrantContext<'_>,
     ) {
         let rules = self.rules;
         self.change_hold(node, owner, |hold| {
@@ -114,7 +114,7 @@ impl NamespaceTxn<'_> {
         owner: OwnerId,
         deadline_ms: Option<NonZeroU64>,
         terms: &HoldTerms,
-        call: EndContext<'_>,
+        call: GrantContext<'_>,
         token: FencingToken,
     ) {
         let (wall_ms, rules) = (self.wall_ms, self.rules);
@@ -153,7 +153,7 @@ impl NamespaceTxn<'_> {
     }
 
     /// A record of a request of a session that has an id.
-    fn begin_request(&mut self, owner: OwnerId, claimed: usize, call: EndContext<'_>) -> Option<u32> {
+    fn begin_request(&mut self, owner: OwnerId, claimed: usize, call: GrantContext<'_>) -> Option<u32> {
         let request_id = call.request_id?;
         let session_id = self.ns.owners.name(owner).session()?.session_id.clone();
         let granted = GrantedRequest {

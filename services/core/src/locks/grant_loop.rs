@@ -1,7 +1,7 @@
 //! Granting those who wait, as soon as they can be.
 
 use super::effects::ResolvedWait;
-use super::end::EndContext;
+use super::end::GrantContext;
 use super::queue::QueuePosition;
 use super::txn::NamespaceTxn;
 use super::waiting::{BlockedOn, WaitingRequest};
@@ -86,7 +86,7 @@ impl NamespaceTxn<'_> {
 
     fn grant_waiting(&mut self, place: QueuePosition) {
         let waiting = self.leave_queue(place);
-        let call = EndContext {
+        let call = GrantContext {
             attempts: &waiting.attempts,
             left: &[],
             request_id: waiting.request_id.as_deref(),

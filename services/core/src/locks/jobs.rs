@@ -23,7 +23,7 @@ use crate::{AccountId, Context, Incarnation, JobState, Path, Revision};
 pub(super) struct JobQueue {
     accounts: BTreeMap<AccountId, AccountJobs>,
     /// Whose turn it was last, since there were any.
-    pub(super) turn: Option<AccountId>,
+    turn: Option<AccountId>,
 }
 
 /// The namespaces of one account take turns too.
@@ -121,9 +121,7 @@ impl LocksCore {
             self.txn_in(self.slots[&key], context).go_on();
         }
     }
-}
 
-impl LocksCore {
     /// How far it is with what a command began.
     pub(crate) fn job(&self, began: Revision) -> JobState {
         let mut busy = self.busy.iter().filter_map(|key| self.slots.get(&key));
@@ -188,9 +186,7 @@ impl NamespaceTxn<'_> {
         let owners = owners.iter().filter(|owner| ns.owners.contains(**owner));
         let mut places: Vec<QueuePosition> = owners.flat_map(|owner| ns.owners.get(*owner).places()).collect();
         places.sort_unstable();
-        let found: Vec<QueuePosition> =
-            places.into_iter().filter(|place| goes(ns, *place)).take(self.budget.ends).collect();
-        self.budget.ends -= found.len();
+        let found = self.budget.take(places.into_iter().filter(|place| goes(ns, *place)));
         WaitBatch { found, reached: None }
     }
 
@@ -208,9 +204,7 @@ impl NamespaceTxn<'_> {
             let holds = ns.tree.get(node).holds.as_slice();
             self.budget.looks = self.budget.looks.saturating_sub(holds.len().max(1));
             let mut goes = holds.iter().filter(|hold| goes(ns, node, hold)).map(|hold| (node, hold.owner));
-            let before = found.len();
-            found.extend(goes.by_ref().take(self.budget.ends));
-            self.budget.ends -= found.len() - before;
+            found.extend(self.budget.take(goes.by_ref()));
             // What is left of one path comes next.
             if goes.next().is_none() {
                 reached = Some(node);
@@ -228,9 +222,7 @@ impl NamespaceTxn<'_> {
         let ns = &*self.ns;
         let holds = self.holds_of(owners).into_iter().map(|(_, node, owner)| (node, owner));
         let holds = holds.filter(|(node, owner)| ns.hold(*node, *owner).is_some_and(|hold| goes(ns, *node, hold)));
-        let found: Vec<(NodeId, OwnerId)> = holds.take(self.budget.ends).collect();
-        self.budget.ends -= found.len();
-        HoldBatch { found, reached: None }
+        HoldBatch { found: self.budget.take(holds), reached: None }
     }
 
     /// The first holds at a path that go, as many as are left of the slice.
@@ -239,9 +231,7 @@ impl NamespaceTxn<'_> {
         let node = ns.tree.find(path).into_iter();
         let holds = node.flat_map(|node| ns.tree.get(node).holds.as_slice().iter().map(move |hold| (node, hold)));
         let holds = holds.filter(|(node, hold)| goes(ns, *node, hold)).map(|(node, hold)| (node, hold.owner));
-        let found: Vec<(NodeId, OwnerId)> = holds.take(self.budget.ends).collect();
-        self.budget.ends -= found.len();
-        HoldBatch { found, reached: None }
+        HoldBatch { found: self.budget.take(holds), reached: None }
     }
 
     /// Keeps in step whether there is something to go on with.

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::effects::{ClosingNotice, ResolvedWait};
+use super::effects::{BufferedEffect, ResolvedWait};
 use super::namespace::Namespace;
 use super::{LocksCore, NamespaceKey};
 use crate::{NamespaceRef, Reason, SessionEnd, SessionNumber};
@@ -28,7 +28,7 @@ pub(super) struct ClosedNamespace(Box<Namespace>);
 
 impl ClosedNamespace {
     /// What is next to be told of it; nothing once all is.
-    pub(super) fn next_notice(&mut self) -> Option<ClosingNotice> {
+    pub(super) fn next_notice(&mut self) -> Option<BufferedEffect> {
         let id = Arc::clone(&self.0.id);
         if let Some((place, waiting)) = self.0.waits.pop_first() {
             let waiting = Arc::unwrap_or_clone(waiting);
@@ -40,10 +40,10 @@ impl ClosedNamespace {
                 claims: waiting.claims,
                 outcome: Err(Reason::Ended),
             };
-            return Some(ClosingNotice::Settled(id, settled));
+            return Some(BufferedEffect::Settled { namespace: id, settled: Box::new(settled) });
         }
         let (session_id, number) = self.next_session()?;
-        Some(ClosingNotice::Ended(id, session_id, number, SessionEnd::NamespaceDeleted))
+        Some(BufferedEffect::Ended { namespace: id, number, session_id, reason: SessionEnd::NamespaceDeleted })
     }
 
     pub(super) fn id(&self) -> NamespaceRef {
@@ -75,11 +75,6 @@ impl LocksCore {
         self.busy.remove(&NamespaceKey::of(purged));
         self.state.raise_revision(namespace.holds);
         self.notes.closed(ClosedNamespace(Box::new(namespace)));
-    }
-
-    /// A session of that namespace was told of its end.
-    pub(super) fn forget_closed(&mut self, number: SessionNumber) {
-        self.sessions.remove(&number);
     }
 
     /// Takes what is left of namespaces that are gone out of the shard's indexes, at most so many entries. Whether there is

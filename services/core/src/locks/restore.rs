@@ -380,11 +380,7 @@ impl Restorer {
         }
         namespace.repair_blocked_on(true);
         namespace.behind |= namespace.blocked_index.first_to_reevaluate().is_some();
-        for number in namespace.sweeps.keys().copied().collect::<Vec<Revision>>() {
-            let Some(mut sweep) = namespace.sweeps.remove(&number) else { continue };
-            sweep.find_node(namespace);
-            namespace.sweeps.insert(number, sweep);
-        }
+        namespace.sweeps.values_mut().for_each(|sweep| sweep.find_node(&namespace.tree));
         self.core.txn_in(slot, &BEFORE).update_jobs();
         self.core.settle();
         // Nobody worked here: events give way only where somebody does.

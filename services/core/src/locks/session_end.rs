@@ -112,9 +112,7 @@ impl NamespaceTxn<'_> {
         let Some(ending) = self.ns.ending.get(&number) else { return };
         let is_its = move |ns: &Namespace, owner| ns.owners.name(owner).session().is_some_and(|it| it.number == number);
         if ending.session.waiting > 0 {
-            let few = self.ns.bounds.ends_in_slice.saturating_mul(2) as u64;
-            let owners =
-                (ending.session.waiting <= few).then(|| ending.session.owners.iter().copied().collect::<Vec<_>>());
+            let owners = ending.session.owners_of_few(ending.session.waiting, &self.ns.bounds);
             let goes = |ns: &Namespace, place| is_its(ns, ns.waiting(place).owner);
             let waits = match owners {
                 Some(owners) => self.next_waits_of(&owners, goes),
@@ -127,9 +125,7 @@ impl NamespaceTxn<'_> {
         }
         let Some(ending) = self.ns.ending.get(&number) else { return };
         let (why, since_ms, after_path) = (ending.why, ending.since_ms, ending.after_path.clone());
-        // When it has few they are found from their owners, otherwise by going through all that is held.
-        let few = self.ns.bounds.ends_in_slice.saturating_mul(2) as u64;
-        let owners = (ending.session.holds <= few).then(|| ending.session.owners.iter().copied().collect::<Vec<_>>());
+        let owners = ending.session.owners_of_few(ending.session.holds, &self.ns.bounds);
         let goes = |ns: &Namespace, _: NodeId, hold: &Hold| hold.is_held() && is_its(ns, hold.owner);
         let holds = match owners {
             Some(owners) => self.next_holds_of(&owners, goes),

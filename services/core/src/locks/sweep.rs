@@ -22,7 +22,7 @@ use super::owner::{OwnerId, OwnerName};
 use super::queue::QueuePosition;
 use super::sessions::Session;
 use super::target::Target;
-use super::tree::NodeId;
+use super::tree::{NodeId, Tree};
 use super::txn::NamespaceTxn;
 use crate::{JobState, Path, Reason, Refusal, Revision, SessionEnd, SessionNumber, WaitId};
 
@@ -70,8 +70,8 @@ impl Sweep {
         }
     }
 
-    pub(super) fn find_node(&mut self, ns: &Namespace) {
-        self.node = if let Target::Path(path) = &self.target { ns.tree.find(path) } else { None };
+    pub(super) fn find_node(&mut self, tree: &Tree) {
+        self.node = if let Target::Path(path) = &self.target { tree.find(path) } else { None };
     }
 
     pub(super) fn is_old(&self, owner: OwnerId) -> bool {
@@ -133,7 +133,7 @@ impl NamespaceTxn<'_> {
         }
         let began = self.state.next_revision();
         let mut sweep = Sweep::new(target, self.state.clock_ms);
-        sweep.find_node(self.ns);
+        sweep.find_node(&self.ns.tree);
         self.ns.sweeps.insert(began, sweep);
         *self.awaits = Some(began);
         self.update_jobs();
@@ -210,9 +210,6 @@ impl NamespaceTxn<'_> {
     }
 
     fn sweep_waits(&mut self, began: Revision, sweep: &mut Sweep) {
-        if !self.may_wait(&sweep.target) {
-            return;
-        }
         let goes = |ns: &Namespace, place| ns.goes_as_wait(began, sweep, place);
         let waits = match self.few_who_wait(&sweep.target) {
             Some(owners) => self.next_waits_of(&owners, goes),
@@ -256,50 +253,38 @@ impl NamespaceTxn<'_> {
         }
     }
 
-    /// Whether anything that goes may wait.
-    fn may_wait(&self, target: &Target) -> bool {
-        match target {
-            Target::Path(_) => false,
-            Target::Owner(owner, number) => {
-                self.ns.owner_of(owner, *number).is_some_and(|owner| self.ns.owners.get(owner).waits() > 0)
-            }
-            Target::Session(number) | Target::Unlisted { session: number, .. } => {
-                self.session_numbered(*number).is_some_and(|session| session.waiting > 0)
-            }
-            Target::Dead { .. } => !self.ns.waits.is_empty(),
-        }
-    }
-
     pub(super) fn session_numbered(&self, number: SessionNumber) -> Option<&Session> {
         let (_, session_id) = self.sessions.get(&number).filter(|(slot, _)| *slot == self.slot)?;
         self.ns.sessions.get(session_id).filter(|session| session.facts.number == number)
     }
 
-    /// Those whose requests go, when there are so few that they are found from them.
+    /// Those whose requests go, unless they are found sooner by going through the queue.
     fn few_who_wait(&self, target: &Target) -> Option<Vec<OwnerId>> {
-        let few = self.ns.bounds.ends_in_slice.saturating_mul(2);
         match target {
+            Target::Path(_) => Some(Vec::new()),
             Target::Owner(owner, number) => Some(self.ns.owner_of(owner, *number).into_iter().collect()),
             Target::Session(number) | Target::Unlisted { session: number, .. } => {
-                let session = self.session_numbered(*number)?;
-                (session.waiting <= few as u64).then(|| session.owners.iter().copied().collect())
+                match self.session_numbered(*number) {
+                    Some(session) => session.owners_of_few(session.waiting, &self.ns.bounds),
+                    None => Some(Vec::new()),
+                }
             }
-            Target::Path(_) | Target::Dead { .. } => None,
+            Target::Dead { .. } => None,
         }
     }
 
     /// Those that have what goes, when that is so little that it is found from them.
     fn few_owners(&self, target: &Target) -> Option<Vec<OwnerId>> {
-        let few = self.ns.bounds.ends_in_slice.saturating_mul(2);
         match target {
             Target::Owner(owner, number) => {
-                let owner = self.ns.owner_of(owner, *number).into_iter().collect::<Vec<OwnerId>>();
-                let holds: usize = owner.iter().map(|owner| self.ns.owners.get(*owner).holds.len()).sum();
-                (holds <= few).then_some(owner)
+                let owner = self.ns.owner_of(owner, *number);
+                let holds = owner.map_or(0, |owner| self.ns.owners.get(owner).holds.len());
+                let few = self.ns.bounds.ends_in_slice.saturating_mul(2);
+                (holds <= few).then(|| owner.into_iter().collect())
             }
             Target::Session(number) | Target::Unlisted { session: number, .. } => {
                 let session = self.session_numbered(*number)?;
-                (session.holds <= few as u64).then(|| session.owners.iter().copied().collect())
+                session.owners_of_few(session.holds, &self.ns.bounds)
             }
             Target::Path(_) | Target::Dead { .. } => None,
         }

@@ -56,6 +56,15 @@ impl Budget {
     }
 }
 
+impl Budget {
+    /// The first of these, as many ends as are left.
+    pub(super) fn take<T>(&mut self, things: impl Iterator<Item = T>) -> Vec<T> {
+        let taken: Vec<T> = things.take(self.ends).collect();
+        self.ends -= taken.len();
+        taken
+    }
+}
+
 impl NamespaceTxn<'_> {
     /// Changes a hold that is there, and keeps its deadline in step.
     pub(super) fn change_hold(&mut self, node: NodeId, owner: OwnerId, change: impl FnOnce(&mut Hold)) {
