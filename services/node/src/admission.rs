@@ -69,38 +69,14 @@ pub(crate) fn reply(machine: &ShardMachine, outcome: Result<Answer, Refusal>) ->
 #[cfg(test)]
 mod tests {
     use holdfast_core::shard::Application;
-    use holdfast_core::{
-        AccountId, Acquire, Claim, Incarnation, Limits, Metadata, Mode, NamespaceMessage, NamespaceRef, Owner, Path,
-        Rules, Wait,
-    };
+    use holdfast_core::{Limits, NamespaceMessage, Path, Rules};
     use holdfast_replication::{Replies, Stamp};
 
     use super::*;
     use crate::memory::NodeMemory;
+    use crate::testing::{acquire, namespace};
 
     const TERM: u64 = 3;
-
-    fn namespace() -> NamespaceRef {
-        NamespaceRef { account: AccountId(7), name: "orders".into(), incarnation: Incarnation(1) }
-    }
-
-    fn acquire(path: &str) -> LocksCommand {
-        LocksCommand::Acquire(Acquire {
-            namespace: namespace(),
-            owner: Owner::Process("p".into()),
-            claims: vec![Claim { path: Path(vec![path.into()]), mode: Mode::Write }],
-            ttl_ms: Some(1_000),
-            transition_ms: 0,
-            metadata: Metadata::new(),
-            fencing_token: None,
-            asked_expires_at_ns: None,
-            wait: Wait::No,
-            allow_upgrade: false,
-            request_id: None,
-            attempt: 0,
-            message: None,
-        })
-    }
 
     fn delete(path: &str) -> LocksCommand {
         LocksCommand::Delete { namespace: namespace(), path: Path(vec![path.into()]) }

@@ -166,16 +166,10 @@ fn of_session(table: &mut Table, query: &Query, mut reply: Reply) -> Option<Repl
 #[cfg(test)]
 mod tests {
     use holdfast_core::shard::{Application, ShardCore};
-    use holdfast_core::{
-        AccountId, Acquire, Claim, Command, Context, Incarnation, Limits, LocksCommand, MAX_EVENTS_EXAMINED, Metadata,
-        Mode, NamespaceMessage, NamespaceRef, Owner, Path, Rules, Wait,
-    };
+    use holdfast_core::{Command, Context, Limits, LocksCommand, MAX_EVENTS_EXAMINED, NamespaceMessage, Path, Rules};
 
     use super::*;
-
-    fn namespace() -> NamespaceRef {
-        NamespaceRef { account: AccountId(7), name: "orders".into(), incarnation: Incarnation(1) }
-    }
+    use crate::testing::{acquire, namespace};
 
     struct Shard(ShardCore);
 
@@ -195,21 +189,7 @@ mod tests {
 
         /// An event of that path.
         fn event(&mut self, path: &str) {
-            self.apply(LocksCommand::Acquire(Acquire {
-                namespace: namespace(),
-                owner: Owner::Process("p".into()),
-                claims: vec![Claim { path: Path::flat(path), mode: Mode::Write }],
-                ttl_ms: Some(60_000),
-                transition_ms: 0,
-                metadata: Metadata::new(),
-                fencing_token: None,
-                asked_expires_at_ns: None,
-                wait: Wait::No,
-                allow_upgrade: false,
-                request_id: None,
-                attempt: 0,
-                message: None,
-            }));
+            self.apply(acquire(path));
         }
 
         /// Looks until there is an answer or nothing is left to look at, as a held question does; what came of it, and

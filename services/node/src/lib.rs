@@ -41,6 +41,8 @@ mod serve;
 mod service;
 mod status;
 mod stored_config;
+#[cfg(test)]
+mod testing;
 mod topology;
 mod waiting;
 

@@ -1,12 +1,10 @@
-use holdfast_core::{
-    AccountId, Acquire, Answer, Claim, Incarnation, Limits, LocksCommand, Metadata, Mode, NamespaceMessage,
-    NamespaceRef, Owner, Path, Wait,
-};
+use holdfast_core::{Answer, Limits, LocksCommand, NamespaceMessage, Path};
 use holdfast_replication::{Rest, Step};
 
 use super::slices::SLICE_COMMANDS;
 
 use super::*;
+use crate::testing;
 
 /// Panics in the second entry.
 struct Breaks(Mutex<u8>);
@@ -45,13 +43,13 @@ fn stamp(now_ms: u64) -> Stamp {
 }
 
 fn deletion() -> Bytes {
-    let namespace = NamespaceRef { account: AccountId(7), name: "orders".into(), incarnation: Incarnation(1) };
+    let namespace = testing::namespace();
     let command = Command::Locks(LocksCommand::Delete { namespace, path: Path(vec!["a".into()]) });
     Bytes::from(codec::encode(&command))
 }
 
 fn asks(machine: &ShardMachine) -> Option<Reply> {
-    let namespace = NamespaceRef { account: AccountId(7), name: "orders".into(), incarnation: Incarnation(1) };
+    let namespace = testing::namespace();
     machine.query(1_000, &Query::Waits { namespace, after: None, limit: 1 })
 }
 
@@ -96,35 +94,20 @@ async fn a_look_that_panics_costs_the_table_of_the_leader_and_not_the_state() {
 }
 
 fn opening() -> Bytes {
-    let namespace = NamespaceRef { account: AccountId(7), name: "orders".into(), incarnation: Incarnation(1) };
+    let namespace = testing::namespace();
     let message = NamespaceMessage::Open { namespace, limits: Limits::default() };
     let command = LocksCommand::Deliver { source: "namespaces_00".into(), number: 1, message };
     Bytes::from(codec::encode(&Command::Locks(command)))
 }
 
 fn acquire(number: usize) -> Bytes {
-    let namespace = NamespaceRef { account: AccountId(7), name: "orders".into(), incarnation: Incarnation(1) };
-    let command = LocksCommand::Acquire(Acquire {
-        namespace,
-        owner: Owner::Process("p".into()),
-        claims: vec![Claim { path: Path::flat(format!("l{number}")), mode: Mode::Write }],
-        ttl_ms: Some(60_000),
-        transition_ms: 0,
-        metadata: Metadata::new(),
-        fencing_token: None,
-        asked_expires_at_ns: None,
-        wait: Wait::No,
-        allow_upgrade: false,
-        request_id: None,
-        attempt: 0,
-        message: None,
-    });
+    let command = testing::acquire(&format!("l{number}"));
     Bytes::from(codec::encode(&Command::Locks(command)))
 }
 
 /// How many locks are held, and whether the one of that number is.
 fn held(machine: &ShardMachine, number: usize) -> (usize, bool) {
-    let namespace = NamespaceRef { account: AccountId(7), name: "orders".into(), incarnation: Incarnation(1) };
+    let namespace = testing::namespace();
     let reply = machine.query(1_000, &Query::Lock { namespace, path: Path::flat(format!("l{number}")) });
     let Ok(Answer::Lock(lock)) = reply.expect("it has a state").outcome else { panic!("the namespace is open") };
     (machine.footprint().holds, lock.holders_total == 1)
