@@ -4,9 +4,92 @@ use std::collections::BTreeMap;
 
 use super::bits::Bits;
 use super::namespace::Namespace;
-use super::owner::OwnerId;
+use super::owner::{NOBODY, OwnerId};
+use super::queue::QueuePosition;
 use super::tree::{LineKey, NodeId};
 use crate::Mode;
+
+/// What others wait for of what one owner holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Awaited {
+    /// How many of its holds.
+    pub(super) holds: u64,
+    /// Where they are, as the lines of claims are named.
+    lines: Vec<LineKey>,
+}
+
+/// What others wait for of what owners hold. Kept for owners that wait, as long as neither their holds change nor the
+/// claims that conflict with them; only saves looking at the holds again, so a replica may have less of it than another.
+#[derive(Clone, Debug, Default)]
+pub(super) struct AwaitedCache(BTreeMap<OwnerId, Awaited>);
+
+impl AwaitedCache {
+    pub(super) fn get(&self, owner: OwnerId) -> Option<&Awaited> {
+        self.0.get(&owner)
+    }
+
+    pub(super) fn remove(&mut self, owner: OwnerId) {
+        self.0.remove(&owner);
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (OwnerId, &Awaited)> {
+        self.0.iter().map(|(owner, awaited)| (*owner, awaited))
+    }
+}
+
+impl Namespace {
+    /// Looks at all that the owner holds.
+    pub(super) fn find_awaited(&self, owner: OwnerId) -> Awaited {
+        let holds = &self.owners.get(owner).holds;
+        self.spend(holds.len());
+        let mut awaited = Awaited::default();
+        for node in holds.iter() {
+            let Some(hold) = self.hold(node, owner) else { continue };
+            if self.is_awaited(node, hold.mode, owner) {
+                awaited.holds += 1;
+                awaited.lines.extend(self.tree.own_lines(node, hold.mode));
+            }
+        }
+        awaited
+    }
+
+    /// Keeps what others wait for of what those who are tangled hold.
+    pub(super) fn cache_awaited(&mut self) {
+        let is_new = |owner: &OwnerId| self.awaited.get(*owner).is_none() && self.owners.get(*owner).waits() > 0;
+        let found: Vec<(OwnerId, Awaited)> = self
+            .tangled
+            .iter()
+            .filter(|owner| is_new(owner))
+            .map(|owner| (*owner, self.find_awaited(*owner)))
+            .collect();
+        self.awaited.0.extend(found);
+    }
+
+    /// A claim of the request at that place comes, or goes. Where several others wait before and after, nobody's holds
+    /// begin or cease to be awaited.
+    pub(super) fn claim_changes(&mut self, node: NodeId, mode: Mode, place: QueuePosition) {
+        if self.awaited.0.is_empty() || self.tree.own_lines(node, mode).all(|key| self.has_several_without(key, place))
+        {
+            return;
+        }
+        if self.tree.below(node).is_some() {
+            self.awaited.0.clear();
+            return;
+        }
+        let spot = self.tree.spot_of(node);
+        for (owner, _) in self.waiting_holders_in_the_way((NOBODY, mode, &spot)) {
+            self.awaited.remove(owner);
+        }
+    }
+
+    /// Whether the first and the last in a line are of different owners, one request left aside.
+    fn has_several_without(&self, key: LineKey, place: QueuePosition) -> bool {
+        let Some(line) = self.tree.line(key) else { return false };
+        let first = line.iter().find(|(at, _)| **at != place);
+        let last = line.iter().rev().find(|(at, _)| **at != place);
+        first.zip(last).is_some_and(|((_, first), (_, last))| first.owner != last.owner)
+    }
+}
 
 /// Some owners with numbers, and what they hold that others wait for. Found out once for all of them, so that a claim is
 /// looked up by its path.
@@ -17,7 +100,7 @@ pub(super) struct AwaitedHolds {
     marks: BTreeMap<LineKey, Bits>,
     /// How many awaited holds there are.
     pub(super) awaited: u64,
-    /// How many owners and holds were looked at.
+    /// How many owners and holds there were to look at.
     pub(super) cost: u64,
 }
 
@@ -27,17 +110,20 @@ impl AwaitedHolds {
         for owner in owners {
             let next = held.owners.len();
             let number = *held.owners.entry(owner).or_insert(next);
-            let looked_at = 1 + namespace.owners.get(owner).holds.len();
-            namespace.spend(looked_at);
-            held.cost += looked_at as u64;
-            for node in namespace.owners.get(owner).holds.iter() {
-                let Some(hold) = namespace.hold(node, owner) else { continue };
-                if namespace.is_awaited(node, hold.mode, owner) {
-                    held.awaited += 1;
-                    for key in namespace.tree.own_lines(node, hold.mode) {
-                        held.marks.entry(key).or_default().insert(number);
-                    }
+            // As if nothing were known before: every replica counts the same.
+            held.cost += 1 + namespace.owners.get(owner).holds.len() as u64;
+            let found;
+            let awaited = match namespace.awaited.get(owner) {
+                Some(known) => known,
+                None => {
+                    found = namespace.find_awaited(owner);
+                    &found
                 }
+            };
+            namespace.spend(1 + awaited.lines.len());
+            held.awaited += awaited.holds;
+            for key in &awaited.lines {
+                held.marks.entry(*key).or_default().insert(number);
             }
         }
         held

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::awaited_holds::AwaitedCache;
 use super::blocked_index::BlockedIndex;
 use super::charge::ChargedBytes;
 use super::closure::Closure;
@@ -58,6 +59,8 @@ pub(super) struct Namespace {
     /// Who waits for whom, as it was found out last, and whether it may have changed since.
     pub(super) closure: Arc<Closure>,
     pub(super) is_stale: bool,
+    /// What others wait for of what those hold.
+    pub(super) awaited: AwaitedCache,
     pub(super) sessions: BTreeMap<Arc<str>, Session>,
     /// Sessions that have ended and had more than a slice ends.
     pub(super) ending: BTreeMap<SessionNumber, Ending>,
@@ -101,6 +104,7 @@ impl Namespace {
             holds_of_waiting: 0,
             closure: Arc::default(),
             is_stale: false,
+            awaited: AwaitedCache::default(),
             sessions: BTreeMap::new(),
             ending: BTreeMap::new(),
             sweeps: BTreeMap::new(),
@@ -237,6 +241,7 @@ impl Namespace {
     /// What an owner holds or awaits changes.
     pub(super) fn touch(&mut self, owner: OwnerId) {
         self.is_stale |= self.tangled.contains(&owner);
+        self.awaited.remove(owner);
     }
 
     /// Puts a request into the queue, watching nothing yet.
@@ -261,12 +266,13 @@ impl Namespace {
         }
         let awaits = record.awaits.get_or_insert_default();
         awaits.places.insert(place);
+        awaits.claims.extend(waiting.nodes.iter().map(|node| (*node, place)));
         for (node, claim) in waiting.nodes.iter().zip(&waiting.claims) {
-            awaits.claims.insert((*node, place));
+            self.claim_changes(*node, claim.mode, place);
             self.tree.add_claim(*node, claim.mode, place, waiting.owner);
         }
         if !is_named_there {
-            awaits.by_key.insert(waiting.key(), place);
+            self.owners.get_mut(waiting.owner).awaits.get_or_insert_default().by_key.insert(waiting.key(), place);
         }
         let places = self.kinds.entry(Arc::clone(&waiting.kind)).or_default();
         let first = places.first().copied();
@@ -320,6 +326,7 @@ impl Namespace {
             }
         }
         for (node, claim) in waiting.nodes.iter().zip(&waiting.claims) {
+            self.claim_changes(*node, claim.mode, place);
             self.tree.remove_claim(*node, claim.mode, place);
         }
         Arc::unwrap_or_clone(waiting)

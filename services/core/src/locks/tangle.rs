@@ -17,6 +17,7 @@ use super::namespace::Namespace;
 use super::owner::{NOBODY, OwnerId};
 use super::queue::QueuePosition;
 use super::quota::{exceeded, limit_within};
+use super::tree::NodeId;
 use super::txn::NamespaceTxn;
 use crate::{Limits, Mode, Refusal};
 
@@ -201,6 +202,7 @@ impl Namespace {
 
     /// How many are tangled.
     fn tangle(&mut self) -> Tangle {
+        self.cache_awaited();
         let of: Vec<(OwnerId, Tangle)> =
             self.tangled.iter().map(|owner| (*owner, self.tangle_of(*owner, None, More::default()))).collect();
         let mut tangle = Tangle::default();
@@ -223,7 +225,7 @@ impl Namespace {
     /// What one owner has part in it; as if a request did not wait, and as if so many holds more were awaited.
     pub(super) fn tangle_of(&self, owner: OwnerId, without: Option<QueuePosition>, more: More) -> Tangle {
         let record = self.owners.get(owner);
-        self.spend(1 + record.holds.len());
+        self.spend(1);
         let waits = |place: &QueuePosition| Some(*place) != without;
         let requests = record.places().filter(waits);
         let (requests, claims) = requests.fold((0, 0), |(requests, claims), place| {
@@ -232,15 +234,26 @@ impl Namespace {
         if requests == 0 {
             return Tangle::default();
         }
-        let is_awaited = |node| {
-            let Some(hold) = self.hold(node, owner) else { return false };
-            let mut lines = self.lines_of(node, hold.mode);
-            lines.any(|(_, line)| line.iter().any(|(place, entry)| entry.owner != owner && waits(place)))
-        };
-        let awaited = record.holds.iter().filter(|node| is_awaited(*node)).count() as u64 + more.awaited;
+        let awaited = more.awaited
+            + match self.awaited.get(owner) {
+                Some(known) if without.is_none() => known.holds,
+                _ => self.awaited_holds(owner, waits),
+            };
         if requests < 2 && awaited == 0 {
             return Tangle::default();
         }
         Tangle { owners: 1, claims: awaited + claims, holds: record.holds.len() as u64 + more.holds + claims }
+    }
+
+    /// How many of its holds others wait for, at such places.
+    fn awaited_holds(&self, owner: OwnerId, waits: impl Fn(&QueuePosition) -> bool) -> u64 {
+        let holds = &self.owners.get(owner).holds;
+        self.spend(holds.len());
+        let is_awaited = |node: &NodeId| {
+            let Some(hold) = self.hold(*node, owner) else { return false };
+            let mut lines = self.lines_of(*node, hold.mode);
+            lines.any(|(_, line)| line.iter().any(|(place, entry)| entry.owner != owner && waits(place)))
+        };
+        holds.iter().filter(is_awaited).count() as u64
     }
 }

@@ -226,6 +226,9 @@ impl Namespace {
     /// Who waits for whom is as it is found out anew, and so are those who matter to it.
     fn verify_closure(&self) {
         assert!(!self.is_stale, "who waits for whom is known");
+        for (owner, awaited) in self.awaited.iter() {
+            assert_eq!(awaited, &self.find_awaited(owner), "what others wait for is known");
+        }
         let (kept, anew) = (&self.closure, Closure::of(self));
         for (owner, number) in &anew.owners {
             let names = |closure: &Closure, bits: &Bits| -> BTreeSet<OwnerId> {

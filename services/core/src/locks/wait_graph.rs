@@ -69,6 +69,10 @@ impl Namespace {
     }
 
     pub(super) fn has_awaited_hold(&self, owner: OwnerId) -> bool {
+        if let Some(awaited) = self.awaited.get(owner) {
+            self.spend(1);
+            return awaited.holds > 0;
+        }
         self.owners.get(owner).holds.iter().any(|node| {
             self.spend(1);
             let Some(hold) = self.hold(node, owner) else { return false };
@@ -108,6 +112,7 @@ impl Namespace {
         let tangled = std::mem::take(&mut self.tangled);
         let is_tangled = |owner: &OwnerId| self.owners.get(*owner).waits() > 1 || self.has_awaited_hold(*owner);
         self.tangled = tangled.into_iter().filter(is_tangled).collect();
+        self.cache_awaited();
         let closure = Arc::new(Closure::of(self));
         let before = std::mem::replace(&mut self.closure, closure);
         let owners = before.owners.keys().chain(&self.tangled).filter(|owner| self.owners.contains(**owner));

@@ -9,6 +9,7 @@ use crate::waiting::{asks, read, waits, write};
 
 /// As much as one look for who waits for whom may take, with what is around it.
 const A_SEARCH: u64 = 40_000;
+const A_SLICE: u64 = 4_096;
 
 fn limited() -> Shard {
     Shard::within(Bounds::of(Rules::TWO))
@@ -69,6 +70,29 @@ fn among_two_hundred_that_may_overtake_one_another_each_command_is_bounded() {
     assert!(refused.max(repeated).max(other).max(released) < A_SEARCH);
     assert!(repeated < 100, "what is known is not looked for again");
     shard.core.verify();
+}
+
+/// What others wait for of what somebody holds is known until it changes.
+#[test]
+fn who_joins_a_line_in_which_many_wait_looks_at_no_holds_of_theirs() {
+    let mut shard = limited();
+    shard.granted(asks("x", &[write("one"), write("two")]));
+    for number in 0..200 {
+        for half in 0..2 {
+            let holds: Vec<Claim> = (0..33).map(|hold| write(&format!("f/{number}/{half}/{hold}"))).collect();
+            shard.granted(asks(&format!("f{number}"), &holds));
+        }
+    }
+    let mut most = 0;
+    for wanted in ["one", "two"] {
+        for number in 0..200 {
+            let ((), spent) = units(&mut shard, |shard| joins(shard, waits(&format!("f{number}"), &[write(wanted)])));
+            most = most.max(spent);
+        }
+    }
+    shard.core.verify();
+    println!("{most} units at most");
+    assert!(most < A_SLICE);
 }
 
 /// The holds of everybody who waits are in its way.
