@@ -13,12 +13,16 @@ use holdfast_replication::{Applied, Frozen, Machine, MachineError, MachineFailur
 use holdfast_supervise::catch;
 use metrics::{Histogram, histogram};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::leader::Table;
 use crate::memory::{NodeMemory, ShardMemory};
 use crate::{failure, planted};
 use slices::Entry;
+
+/// Places in the queue that are given up at a time. Thousands of callers may go away together, and what others ask for is
+/// not to wait behind all of their cancels.
+const CANCELS_AT_ONCE: usize = 64;
 
 /// What the leader's duties wait for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -59,6 +63,7 @@ pub struct ShardMachine {
     /// What became of sessions that were judged is known.
     judged: Notify,
     table_failed: watch::Sender<Option<String>>,
+    cancels: Semaphore,
     /// What the state keeps for each account.
     memory: ShardMemory,
     /// How long each slice has the lock.
@@ -104,6 +109,7 @@ impl ShardMachine {
             table_changed,
             judged,
             table_failed,
+            cancels: Semaphore::new(CANCELS_AT_ONCE),
             memory: ShardMemory::new(NodeMemory::new(u64::MAX)),
             slice_seconds: histogram!("holdfast_apply_slice_seconds"),
         }
@@ -172,6 +178,11 @@ impl ShardMachine {
     /// Becomes `Some`, with the reason, when the table of the leader has failed: this replica must not lead on.
     pub(crate) fn table_failed(&self) -> watch::Receiver<Option<String>> {
         self.table_failed.subscribe()
+    }
+
+    /// Whoever proposes to give a place in the queue up has one of these meanwhile.
+    pub(crate) fn cancels(&self) -> &Semaphore {
+        &self.cancels
     }
 
     /// Wakes the duties that wait for something in the table.

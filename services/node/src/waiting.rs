@@ -133,6 +133,7 @@ impl Waiting<'_> {
         });
         let Some(attempts) = leaves.flatten() else { return };
         let bytes = Bytes::from(codec::encode(&cancel_all(cancel_of(acquire), &attempts)));
+        let Ok(_permit) = machine.cancels().acquire().await else { return };
         match self.replica.group.propose(self.term, bytes, Instant::now() + CANCEL_WITHIN).await {
             Ok(_) => drop(machine.as_leader(self.term, |_, table| table.waits.told(wait, &attempts))),
             Err(error) => {

@@ -38,6 +38,8 @@ pub(super) struct Course<'a> {
     was_held: bool,
     /// Cancelled when the caller no longer waits.
     gone: CancellationToken,
+    /// Cancelled when a leader holds the answer back.
+    deferred: CancellationToken,
     /// What the last attempt met, for people.
     reason: String,
     pauses: ExponentialBackoff,
@@ -89,6 +91,7 @@ impl<'a> Course<'a> {
             maybe_done_in: None,
             was_held: false,
             gone: CancellationToken::new(),
+            deferred: CancellationToken::new(),
             reason,
             pauses,
         }
@@ -97,6 +100,12 @@ impl<'a> Course<'a> {
     /// Tells the shard to give the place up when the token is cancelled.
     pub(super) fn until_gone(mut self, gone: CancellationToken) -> Self {
         self.gone = gone;
+        self
+    }
+
+    /// Cancels the token when a leader holds the answer back.
+    pub(super) fn telling_when_deferred(mut self, deferred: CancellationToken) -> Self {
+        self.deferred = deferred;
         self
     }
 
@@ -297,6 +306,7 @@ impl<'a> Course<'a> {
     /// was held is known to the shard, so that a repeat is a repeat in whatever term; an interruption costs nothing.
     async fn held(&mut self, mut attempt: Attempt) -> Outcome {
         self.was_held = true;
+        self.deferred.cancel();
         let outcome = tokio::select! {
             outcome = attempt.outcome() => outcome,
             () = tokio::time::sleep_until(self.deadline) => attempt.give_up("in time"),

@@ -12,6 +12,7 @@ use holdfast_core::{
 use holdfast_proto::internal::{Answer, Call, answer, call};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::fake_node::{Act, FakeCluster, config_of, held, not_leader, quick};
 
@@ -85,7 +86,8 @@ async fn an_answer_that_is_held_back_is_waited_for_however_long_the_leader_takes
     let router = cluster.router.clone();
     let began = Instant::now();
     let deadline = began + 3 * patience;
-    let waiting = tokio::spawn(async move { router.acquire(0, acquire(), None, deadline).await });
+    let waiting =
+        tokio::spawn(async move { router.acquire(0, acquire(), None, deadline, CancellationToken::new()).await });
     assert!(called.recv().await.unwrap() > 0);
     let error = waiting.await.unwrap().unwrap_err();
     assert!(began.elapsed() >= 3 * patience, "given up after {:?}: {error}", began.elapsed());
@@ -100,7 +102,7 @@ async fn a_wait_whose_connection_ends_is_asked_for_again_in_the_same_term() {
         0 => Act::HoldAndHangUp,
         _ => Act::Say(vec![held(), reply(&granted())], 9),
     });
-    let answered = cluster.router.acquire(0, acquire(), None, soon()).await;
+    let answered = cluster.router.acquire(0, acquire(), None, soon(), CancellationToken::new()).await;
     assert_eq!(answered, Ok(granted()));
 }
 
@@ -126,7 +128,8 @@ async fn what_is_granted_to_a_caller_that_has_gone_is_given_back_by_its_attempt(
         Some(Answer { id, outcome: Some(reply(&granted())), attempt: 42, rules: 1 })
     });
     let router = cluster.router.clone();
-    let waiting = tokio::spawn(async move { router.acquire(0, acquire(), None, soon()).await });
+    let waiting =
+        tokio::spawn(async move { router.acquire(0, acquire(), None, soon(), CancellationToken::new()).await });
     let id = called.recv().await.unwrap();
     waiting.abort();
     assert_eq!(told.recv().await, Some(id));

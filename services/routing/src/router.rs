@@ -210,7 +210,7 @@ impl Router {
     /// An acquire that may wait, outside of the connection of a session. The answer comes when the request is granted
     /// or its wait has ended or, with `poll`, when that has passed: then the outcome is `Enqueued` with its present
     /// place in the queue, and the place is kept for ten seconds. Dropping the future gives the place up, or what was
-    /// granted back. Survives failovers of the shard.
+    /// granted back. Survives failovers of the shard. `deferred` is cancelled once the request waits in the queue.
     ///
     /// # Errors
     /// [`RouteError::Unavailable`] when nothing was done; [`RouteError::OutcomeUnknown`] when it may have been: its
@@ -221,24 +221,25 @@ impl Router {
         acquire: Acquire,
         poll: Option<Duration>,
         deadline: Instant,
+        deferred: CancellationToken,
     ) -> Result<Reply, RouteError> {
-        waiting::acquire(self.clone(), key, acquire, poll, deadline).await
+        let wait = waiting::Wait { key, acquire, poll, deadline, deferred };
+        wait.run(self.clone()).await
     }
 
     /// One acquire that may wait, from beginning to end. The reply comes with the number of its attempt.
     pub(super) async fn wait(
         &self,
-        key: u32,
-        acquire: &Acquire,
+        wait: &waiting::Wait,
         hold: Duration,
-        deadline: Instant,
         gone: CancellationToken,
     ) -> Result<(Reply, u64), RouteError> {
-        let command = Command::Locks(LocksCommand::Acquire(acquire.clone()));
+        let command = Command::Locks(LocksCommand::Acquire(wait.acquire.clone()));
         let body = Body::Waiting(Bytes::from(codec::encode(&command)), hold);
-        let route = self.route(Application::Locks, key);
-        let course = Course::new(route, &self.inner.options, body, Repeat::InLaterTerm, deadline);
-        let mut course = course.needing(command.min_rules()).until_gone(gone);
+        let route = self.route(Application::Locks, wait.key);
+        let course = Course::new(route, &self.inner.options, body, Repeat::InLaterTerm, wait.deadline);
+        let course = course.needing(command.min_rules()).until_gone(gone);
+        let mut course = course.telling_when_deferred(wait.deferred.clone());
         match course.run().await? {
             End::Reply(bytes, attempt) => Ok((read(course.shard_id(), &bytes)?, attempt)),
             End::Following(_) => Err(unexpected(course.shard_id())),

@@ -46,41 +46,48 @@ impl GiveBack {
     }
 }
 
-/// Runs in a task of its own, so that it is seen to its end also when the caller goes away.
-pub(super) async fn acquire(
-    router: Router,
-    key: u32,
-    acquire: Acquire,
-    poll: Option<Duration>,
-    deadline: Instant,
-) -> Result<Reply, RouteError> {
-    let gone = CancellationToken::new();
-    let leaves = gone.clone().drop_guard();
-    let (hand_over, handed) = oneshot::channel();
-    brief("acquire", async move {
-        let hold = poll.unwrap_or_else(|| deadline.saturating_duration_since(Instant::now()));
-        let outcome = router.wait(key, &acquire, hold, deadline, gone).await;
-        let (reply, attempt) = match outcome {
-            Ok((reply, attempt)) => (Ok(reply), attempt),
-            Err(error) => (Err(error), 0),
-        };
-        let is_owed = attempt > 0 && reply.as_ref().is_ok_and(is_granted_or_waits);
-        let give_back = is_owed.then(|| GiveBack { router, key, cancel: cancel(acquire, attempt) });
-        // A caller that is gone drops it, and that gives it back.
-        drop(hand_over.send(Owed { reply, give_back }));
-    });
-    let owed = handed.await;
-    // From here on the caller has it.
-    leaves.disarm();
-    match owed {
-        Ok(mut owed) => {
-            owed.give_back = None;
-            owed.reply.clone()
+/// An acquire that may wait.
+pub(super) struct Wait {
+    pub(super) key: u32,
+    pub(super) acquire: Acquire,
+    pub(super) poll: Option<Duration>,
+    pub(super) deadline: Instant,
+    /// Cancelled once it waits.
+    pub(super) deferred: CancellationToken,
+}
+
+impl Wait {
+    /// Runs in a task of its own, so that it is seen to its end also when the caller goes away.
+    pub(super) async fn run(self, router: Router) -> Result<Reply, RouteError> {
+        let gone = CancellationToken::new();
+        let leaves = gone.clone().drop_guard();
+        let (hand_over, handed) = oneshot::channel();
+        brief("acquire", async move {
+            let hold = self.poll.unwrap_or_else(|| self.deadline.saturating_duration_since(Instant::now()));
+            let outcome = router.wait(&self, hold, gone).await;
+            let Self { key, acquire, .. } = self;
+            let (reply, attempt) = match outcome {
+                Ok((reply, attempt)) => (Ok(reply), attempt),
+                Err(error) => (Err(error), 0),
+            };
+            let is_owed = attempt > 0 && reply.as_ref().is_ok_and(is_granted_or_waits);
+            let give_back = is_owed.then(|| GiveBack { router, key, cancel: cancel(acquire, attempt) });
+            // A caller that is gone drops it, and that gives it back.
+            drop(hand_over.send(Owed { reply, give_back }));
+        });
+        let owed = handed.await;
+        // From here on the caller has it.
+        leaves.disarm();
+        match owed {
+            Ok(mut owed) => {
+                owed.give_back = None;
+                owed.reply.clone()
+            }
+            Err(_) => Err(RouteError::OutcomeUnknown {
+                shard: "of the lock".to_owned(),
+                reason: "this process is stopping".to_owned(),
+            }),
         }
-        Err(_) => Err(RouteError::OutcomeUnknown {
-            shard: "of the lock".to_owned(),
-            reason: "this process is stopping".to_owned(),
-        }),
     }
 }
 

@@ -9,6 +9,7 @@ use holdfast_core::{
 };
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 use super::caller::Tenant;
 use super::{CallContext, Service};
@@ -43,7 +44,8 @@ impl Ask {
                 _ => false,
             },
             Self::Query(query) => matches!(query, Query::KeepAlive { .. }),
-            Self::Command(..) | Self::Wait(..) => false,
+            Self::Wait(..) => return Urgency::Patient,
+            Self::Command(..) => false,
         };
         if is_urgent { Urgency::Urgent } else { Urgency::Usual }
     }
@@ -93,7 +95,8 @@ pub(crate) fn unexpected(answer: &Answer) -> ApiError {
 impl Service {
     /// Asks the accounts shard.
     pub(super) async fn ask_accounts(&self, ask: impl Into<Ask>, context: &CallContext) -> ApiResult<Routed> {
-        self.ask(Application::Accounts, shard_key(Application::Accounts, 0, ""), ask.into(), context).await
+        let key = shard_key(Application::Accounts, 0, "");
+        self.ask(Application::Accounts, key, ask.into(), context, CancellationToken::new()).await
     }
 
     /// Asks the namespaces shard of an account.
@@ -162,23 +165,51 @@ impl Service {
         ask: Ask,
         context: &CallContext,
     ) -> ApiResult<Routed> {
-        // A wait takes its place in the queue of a lock at once, and none of the time of others while it waits there.
-        if matches!(ask, Ask::Wait(..)) {
-            return self.ask(application, key, ask, context).await;
+        let urgency = ask.urgency();
+        let stopping = self.stopping();
+        tokio::select! {
+            answered = self.take_turn_and_ask(account, application, key, ask, context) => answered,
+            // Given up here, and not by the shard: what lasts to the end of its time there is taken for a poll, whose
+            // place is kept.
+            () = sleep_until(context.deadline), if urgency == Urgency::Patient => Err(out_of_time()),
+            // Long waits would only be cut off.
+            () = stopping.cancelled(), if urgency == Urgency::Patient => {
+                let detail = "this process is stopping, and gives the place in the queue up; repeat the call";
+                Err(ApiError::new(Code::DeadlineExceeded, detail))
+            }
         }
-        let turn = self.inner.turns.take(account, ask.urgency(), context.deadline).await?;
-        let is_command = matches!(ask, Ask::Command(..));
-        Turns::during(turn, is_command, self.ask(application, key, ask, context)).await
     }
 
-    async fn ask(&self, application: Application, key: u32, ask: Ask, context: &CallContext) -> ApiResult<Routed> {
+    async fn take_turn_and_ask(
+        &self,
+        account: AccountId,
+        application: Application,
+        key: u32,
+        ask: Ask,
+        context: &CallContext,
+    ) -> ApiResult<Routed> {
+        let turn = self.inner.turns.take(account, ask.urgency(), context.deadline).await?;
+        let is_command = matches!(ask, Ask::Command(..) | Ask::Wait(..));
+        let deferred = CancellationToken::new();
+        Turns::during(turn, is_command, &deferred, self.ask(application, key, ask, context, deferred.clone())).await
+    }
+
+    async fn ask(
+        &self,
+        application: Application,
+        key: u32,
+        ask: Ask,
+        context: &CallContext,
+        deferred: CancellationToken,
+    ) -> ApiResult<Routed> {
         let router = &self.inner.router;
         let routed = match ask {
             Ask::Command(command, repeat) => {
                 router.command(application, key, &command, repeat, context.deadline).await?
             }
             Ask::Wait(acquire, poll) => {
-                let reply = self.wait(key, *acquire, poll, context.deadline).await?;
+                let deadline = context.deadline + UNTIL_GIVEN_UP;
+                let reply = router.acquire(key, *acquire, poll, deadline, deferred).await?;
                 Routed { reply, maybe_done_before: false }
             }
             Ask::Query(query) => {
@@ -187,21 +218,6 @@ impl Service {
             }
         };
         Ok(routed)
-    }
-
-    /// An acquire that waits. Given up here, and not by the shard: what lasts to the end of its time there is taken for a
-    /// poll, whose place is kept.
-    async fn wait(&self, key: u32, acquire: Acquire, poll: Option<Duration>, deadline: Instant) -> ApiResult<Reply> {
-        let stopping = self.stopping();
-        tokio::select! {
-            answered = self.inner.router.acquire(key, acquire, poll, deadline + UNTIL_GIVEN_UP) => Ok(answered?),
-            () = sleep_until(deadline) => Err(out_of_time()),
-            // Long waits would only be cut off.
-            () = stopping.cancelled() => {
-                let detail = "this process is stopping, and gives the place in the queue up; repeat the call";
-                Err(ApiError::new(Code::DeadlineExceeded, detail))
-            }
-        }
     }
 
     /// The id of a creation: of its idempotency key, the same for the same call of the same account; else a new one,

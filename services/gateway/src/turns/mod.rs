@@ -19,13 +19,16 @@ use holdfast_core::AccountId;
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::sync::CancellationToken;
 
 use crate::error::{ApiError, ApiResult, Code};
 use pace::{FEW, Lane as Seen, Pace};
 
 /// Calls of one account that wait for their turn.
 const MAX_WAITING: usize = 4_096;
+/// The same of those that wait at the shard after that.
+const MAX_PATIENT: usize = 16_384;
 /// How long a call waits for its turn: whoever asks is better off asking again later.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long a call keeps its turn.
@@ -36,6 +39,8 @@ const KEEPS_FOR: Duration = Duration::from_millis(500);
 pub(crate) enum Urgency {
     /// Something new, or a look.
     Usual,
+    /// It is to wait at the shard, and may as well wait here.
+    Patient,
     /// It ends or keeps what its owner has.
     Urgent,
 }
@@ -116,25 +121,30 @@ impl Turns {
             }
             state.queue(account, urgency).ok_or_else(shed)?
         };
-        let until = if urgency == Urgency::Urgent { deadline } else { deadline.min(now + PATIENCE) };
+        let until = if urgency == Urgency::Usual { deadline.min(now + PATIENCE) } else { deadline };
         match timeout_at(until, waiting).await {
             Ok(Ok(turn)) => Ok(turn),
             _ => Err(shed()),
         }
     }
 
-    /// Does the work of a call in its turn, and gives that back when it takes long.
+    /// Does the work of a call in its turn, and gives that back when it takes long, or when it waits at the shard.
     pub(crate) async fn during<T>(
         mut turn: Turn,
         is_command: bool,
+        deferred: &CancellationToken,
         work: impl Future<Output = ApiResult<T>>,
     ) -> ApiResult<T> {
         let mut work = pin!(work);
-        if let Ok(answered) = timeout(KEEPS_FOR, &mut work).await {
-            turn.is_done = is_command && answered.is_ok();
-            return answered;
+        tokio::select! {
+            biased;
+            answered = &mut work => {
+                turn.is_done = is_command && answered.is_ok();
+                return answered;
+            }
+            () = deferred.cancelled() => turn.is_done = true,
+            () = sleep(KEEPS_FOR) => turn.end = End::Late,
         }
-        turn.end = End::Late;
         drop(turn);
         work.await
     }
@@ -161,12 +171,13 @@ impl State {
         let (turn, waiting) = oneshot::channel();
         match urgency {
             Urgency::Urgent => lane.urgent.push_back(turn),
-            Urgency::Usual => {
-                if lane.usual.len() >= MAX_WAITING {
+            Urgency::Usual | Urgency::Patient => {
+                let max = if urgency == Urgency::Patient { MAX_PATIENT } else { MAX_WAITING };
+                if lane.usual.len() >= max {
                     // Those that were given up are found here at the latest.
                     lane.usual.retain(|waiting| !waiting.is_closed());
                 }
-                if lane.usual.len() >= MAX_WAITING {
+                if lane.usual.len() >= max {
                     return None;
                 }
                 lane.usual.push_back(turn);

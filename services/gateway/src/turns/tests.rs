@@ -101,9 +101,43 @@ async fn who_goes_away_leaves_its_turn_to_the_next() {
 async fn a_call_that_takes_long_gives_its_turn_back() {
     let turns = Arc::<Turns>::default();
     let turn = turns.take(AccountId(1), Urgency::Usual, soon()).await.unwrap();
-    let stuck = tokio::spawn(Turns::during(turn, true, pending::<ApiResult<()>>()));
+    let stuck =
+        tokio::spawn(
+            async move { Turns::during(turn, true, &CancellationToken::new(), pending::<ApiResult<()>>()).await },
+        );
     wait_for(KEEPS_FOR * 2).await;
     assert_eq!(turns.state.lock().under_way, 0);
     assert!(!stuck.is_finished());
     stuck.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_at_the_shard_gives_its_turn_back_at_once() {
+    let turns = Arc::<Turns>::default();
+    let mut taken = fill(&turns, AccountId(1)).await;
+    let next = waiting(&turns, 2, Urgency::Patient).await;
+    let (turn, deferred) = (taken.pop().unwrap(), CancellationToken::new());
+    let is_deferred = deferred.clone();
+    let waits = tokio::spawn(async move { Turns::during(turn, true, &deferred, pending::<ApiResult<()>>()).await });
+    is_deferred.cancel();
+    let began = Instant::now();
+    next.await.unwrap().unwrap();
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    assert!(!waits.is_finished());
+    waits.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_to_wait_anyway_waits_for_its_turn_as_long_as_it_likes() {
+    let turns = Arc::<Turns>::default();
+    let taken = fill(&turns, AccountId(1)).await;
+    let patient = waiting(&turns, 1, Urgency::Patient).await;
+    wait_for(PATIENCE * 2).await;
+    assert!(!patient.is_finished());
+    drop(taken);
+    patient.await.unwrap().unwrap();
+    let queue = || turns.state.lock().queue(AccountId(2), Urgency::Patient);
+    let queued: Vec<_> = (0..MAX_PATIENT).map_while(|_| queue()).collect();
+    assert_eq!(queued.len(), MAX_PATIENT);
+    assert!(turns.state.lock().queue(AccountId(2), Urgency::Patient).is_none());
 }

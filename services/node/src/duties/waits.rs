@@ -55,6 +55,7 @@ async fn give_up(group: &Group, machine: &ShardMachine, leads: Leadership, forsa
             }
         }
     };
+    let Ok(_permit) = machine.cancels().acquire().await else { return };
     if !propose(group, leads, cancel_all(cancel, &forsaken.attempts)).await {
         machine.as_leader(leads.term, |_, table| table.waits.keep(forsaken));
     }
