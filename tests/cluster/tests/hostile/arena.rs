@@ -78,9 +78,9 @@ impl Arena {
         let polite = cluster.tenant("polite", &[POLITE_NAMESPACE]).await;
         // Its limits are those that an account has from the start.
         let hostile = cluster.usual_tenant("hostile").await;
-        let calls = Arc::<Calls>::default();
-        let doors = doors(&cluster, &quiet_tenant.key, &calls).await?;
-        let quiet = Quiet::start(&doors, QUIET_NAMESPACES.map(str::to_owned).to_vec()).await?;
+        let gateways = cluster.gateways.iter().map(|gateway| gateway.address()).collect();
+        let namespaces = QUIET_NAMESPACES.map(str::to_owned).to_vec();
+        let quiet = Quiet::start(gateways, quiet_tenant.key.clone(), namespaces).await?;
         let quiet_shard = cluster.locks_shard(&quiet_tenant, QUIET_NAMESPACES[0]);
         let mut arena = Self { kind, scale, cluster, hostile, polite, quiet, quiet_shard, rounds: 0 };
         // What a process takes when it works for the first time is no attack's.

@@ -1,15 +1,17 @@
 //! The quiet account: 8 locks, 50 calls a second, one session, one watcher, and it expects all of it to go well.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use holdfast_proto::v1;
 use parking_lot::Mutex;
+use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::door::{Door, code_of};
+use super::door::{Calls, Door, code_of};
 use super::pause::{wait_for, wait_until};
 use super::session::{self, flat, write};
 
@@ -57,6 +59,13 @@ struct Seen {
 
 /// The account while it calls.
 pub(crate) struct Quiet {
+    callers: Callers,
+    /// Of its own: what delays the hostile account's thousands of tasks here is no fault of the service.
+    runtime: Option<Runtime>,
+}
+
+/// What runs for the account.
+struct Callers {
     seen: Arc<Seen>,
     door: Door,
     namespaces: Vec<String>,
@@ -66,7 +75,47 @@ pub(crate) struct Quiet {
 
 impl Quiet {
     /// Begins. The first namespace is the one that is watched and in which the session holds something.
-    pub(crate) async fn start(doors: &[Door], namespaces: Vec<String>) -> Result<Self, String> {
+    pub(crate) async fn start(gateways: Vec<SocketAddr>, key: String, namespaces: Vec<String>) -> Result<Self, String> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.map_err(|error| error.to_string())?;
+        let callers = runtime.spawn(async move {
+            let mut doors = Vec::new();
+            for gateway in gateways {
+                doors.push(Door::connect(gateway, &key, &Arc::<Calls>::default()).await?);
+            }
+            Callers::start(&doors, namespaces).await
+        });
+        match callers.await.map_err(|error| error.to_string()).flatten() {
+            Ok(callers) => Ok(Self { callers, runtime: Some(runtime) }),
+            Err(reason) => {
+                runtime.shutdown_background();
+                Err(reason)
+            }
+        }
+    }
+
+    /// Forgets what was before, once it is answered.
+    pub(crate) async fn begin_window(&self) {
+        self.callers.end_window().await;
+    }
+
+    /// What became of everything asked since the last window.
+    pub(crate) async fn end_window(&self) -> Window {
+        self.callers.end_window().await
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        self.callers.seen.stopped.store(true, Ordering::Relaxed);
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Callers {
+    async fn start(doors: &[Door], namespaces: Vec<String>) -> Result<Self, String> {
         let seen = Arc::new(Seen::default());
         let mut tasks = JoinSet::new();
         let watched = namespaces[0].clone();
@@ -102,13 +151,7 @@ impl Quiet {
         Ok(Self { seen, door: doors[0].clone(), namespaces, kept, _tasks: tasks })
     }
 
-    /// Forgets what was before, once it is answered.
-    pub(crate) async fn begin_window(&self) {
-        self.end_window().await;
-    }
-
-    /// What became of everything asked since the last window.
-    pub(crate) async fn end_window(&self) -> Window {
+    async fn end_window(&self) -> Window {
         let before: Vec<u64> = self.seen.answered.iter().map(|count| count.load(Ordering::Relaxed)).collect();
         let deadline = Instant::now() + SETTLES_WITHIN;
         let is_behind =
@@ -151,12 +194,6 @@ impl Quiet {
             wait_for(LOOK_EVERY).await;
         }
         None
-    }
-}
-
-impl Drop for Quiet {
-    fn drop(&mut self) {
-        self.seen.stopped.store(true, Ordering::Relaxed);
     }
 }
 
