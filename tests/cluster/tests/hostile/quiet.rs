@@ -85,7 +85,7 @@ impl Quiet {
             }
             Callers::start(&doors, namespaces).await
         });
-        match callers.await.map_err(|error| error.to_string()).flatten() {
+        match callers.await.map_err(|error| error.to_string()).and_then(|started| started) {
             Ok(callers) => Ok(Self { callers, runtime: Some(runtime) }),
             Err(reason) => {
                 runtime.shutdown_background();
