@@ -39,7 +39,7 @@ pub(super) struct Course<'a> {
     /// Cancelled when the caller no longer waits.
     gone: CancellationToken,
     /// Cancelled when a leader holds the answer back.
-    deferred: CancellationToken,
+    deferred: Option<CancellationToken>,
     /// What the last attempt met, for people.
     reason: String,
     pauses: ExponentialBackoff,
@@ -91,7 +91,7 @@ impl<'a> Course<'a> {
             maybe_done_in: None,
             was_held: false,
             gone: CancellationToken::new(),
-            deferred: CancellationToken::new(),
+            deferred: None,
             reason,
             pauses,
         }
@@ -105,7 +105,7 @@ impl<'a> Course<'a> {
 
     /// Cancels the token when a leader holds the answer back.
     pub(super) fn telling_when_deferred(mut self, deferred: CancellationToken) -> Self {
-        self.deferred = deferred;
+        self.deferred = Some(deferred);
         self
     }
 
@@ -306,7 +306,9 @@ impl<'a> Course<'a> {
     /// was held is known to the shard, so that a repeat is a repeat in whatever term; an interruption costs nothing.
     async fn held(&mut self, mut attempt: Attempt) -> Outcome {
         self.was_held = true;
-        self.deferred.cancel();
+        if let Some(deferred) = &self.deferred {
+            deferred.cancel();
+        }
         let outcome = tokio::select! {
             outcome = attempt.outcome() => outcome,
             () = tokio::time::sleep_until(self.deadline) => attempt.give_up("in time"),

@@ -267,12 +267,12 @@ impl Namespace {
         let awaits = record.awaits.get_or_insert_default();
         awaits.places.insert(place);
         awaits.claims.extend(waiting.nodes.iter().map(|node| (*node, place)));
+        if !is_named_there {
+            awaits.by_key.insert(waiting.key(), place);
+        }
         for (node, claim) in waiting.nodes.iter().zip(&waiting.claims) {
             self.claim_changes(*node, claim.mode, place);
             self.tree.add_claim(*node, claim.mode, place, waiting.owner);
-        }
-        if !is_named_there {
-            self.owners.get_mut(waiting.owner).awaits.get_or_insert_default().by_key.insert(waiting.key(), place);
         }
         let places = self.kinds.entry(Arc::clone(&waiting.kind)).or_default();
         let first = places.first().copied();

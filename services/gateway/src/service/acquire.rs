@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use holdfast_core::{Acquire, Answer, Claim, Command, LocksCommand, Owner, Query, Scopes};
+use tokio_util::sync::CancellationToken;
 
 use super::ask::{Ask, expect_answer};
 use super::caller::Tenant;
@@ -109,7 +110,7 @@ impl Service {
                 message: None,
             };
             match checked.waiting {
-                Some(waiting) => Ask::Wait(Box::new(acquire), waiting.poll),
+                Some(waiting) => Ask::Wait(Box::new(acquire), waiting.poll, CancellationToken::new()),
                 None => Ask::from(Command::Locks(LocksCommand::Acquire(acquire))),
             }
         };

@@ -28,8 +28,9 @@ const NOT_OPENED: &str = "the namespace was just made and has no locks yet; repe
 pub(crate) enum Ask {
     /// Through the log.
     Command(Command, Repeat),
-    /// An acquire that waits for its grant, and how long this one call of it may take.
-    Wait(Box<Acquire>, Option<Duration>),
+    /// An acquire that waits for its grant, how long this one call of it may take, and what is cancelled once the request
+    /// waits at the shard.
+    Wait(Box<Acquire>, Option<Duration>, CancellationToken),
     /// Answered from the applied state.
     Query(Query),
 }
@@ -48,6 +49,11 @@ impl Ask {
             Self::Command(..) => false,
         };
         if is_urgent { Urgency::Urgent } else { Urgency::Usual }
+    }
+
+    /// What is cancelled once it waits at the shard.
+    fn deferred(&self) -> Option<CancellationToken> {
+        if let Self::Wait(.., deferred) = self { Some(deferred.clone()) } else { None }
     }
 }
 
@@ -95,8 +101,7 @@ pub(crate) fn unexpected(answer: &Answer) -> ApiError {
 impl Service {
     /// Asks the accounts shard.
     pub(super) async fn ask_accounts(&self, ask: impl Into<Ask>, context: &CallContext) -> ApiResult<Routed> {
-        let key = shard_key(Application::Accounts, 0, "");
-        self.ask(Application::Accounts, key, ask.into(), context, CancellationToken::new()).await
+        self.ask(Application::Accounts, shard_key(Application::Accounts, 0, ""), ask.into(), context).await
     }
 
     /// Asks the namespaces shard of an account.
@@ -165,49 +170,37 @@ impl Service {
         ask: Ask,
         context: &CallContext,
     ) -> ApiResult<Routed> {
-        let urgency = ask.urgency();
+        let (urgency, deferred) = (ask.urgency(), ask.deferred());
+        let is_command = !matches!(ask, Ask::Query(_));
+        let asked = async {
+            let turn = self.inner.turns.take(account, urgency, context.deadline).await?;
+            Turns::during(turn, is_command, deferred, self.ask(application, key, ask, context)).await
+        };
+        if urgency == Urgency::Patient { self.unless_given_up(context.deadline, asked).await } else { asked.await }
+    }
+
+    /// An acquire that waits. Given up here, and not by the shard: what lasts to the end of its time there is taken for a
+    /// poll, whose place is kept.
+    async fn unless_given_up<T>(&self, deadline: Instant, asked: impl Future<Output = ApiResult<T>>) -> ApiResult<T> {
         let stopping = self.stopping();
         tokio::select! {
-            answered = self.take_turn_and_ask(account, application, key, ask, context) => answered,
-            // Given up here, and not by the shard: what lasts to the end of its time there is taken for a poll, whose
-            // place is kept.
-            () = sleep_until(context.deadline), if urgency == Urgency::Patient => Err(out_of_time()),
+            answered = asked => answered,
+            () = sleep_until(deadline) => Err(out_of_time()),
             // Long waits would only be cut off.
-            () = stopping.cancelled(), if urgency == Urgency::Patient => {
+            () = stopping.cancelled() => {
                 let detail = "this process is stopping, and gives the place in the queue up; repeat the call";
                 Err(ApiError::new(Code::DeadlineExceeded, detail))
             }
         }
     }
 
-    async fn take_turn_and_ask(
-        &self,
-        account: AccountId,
-        application: Application,
-        key: u32,
-        ask: Ask,
-        context: &CallContext,
-    ) -> ApiResult<Routed> {
-        let turn = self.inner.turns.take(account, ask.urgency(), context.deadline).await?;
-        let is_command = matches!(ask, Ask::Command(..) | Ask::Wait(..));
-        let deferred = CancellationToken::new();
-        Turns::during(turn, is_command, &deferred, self.ask(application, key, ask, context, deferred.clone())).await
-    }
-
-    async fn ask(
-        &self,
-        application: Application,
-        key: u32,
-        ask: Ask,
-        context: &CallContext,
-        deferred: CancellationToken,
-    ) -> ApiResult<Routed> {
+    async fn ask(&self, application: Application, key: u32, ask: Ask, context: &CallContext) -> ApiResult<Routed> {
         let router = &self.inner.router;
         let routed = match ask {
             Ask::Command(command, repeat) => {
                 router.command(application, key, &command, repeat, context.deadline).await?
             }
-            Ask::Wait(acquire, poll) => {
+            Ask::Wait(acquire, poll, deferred) => {
                 let deadline = context.deadline + UNTIL_GIVEN_UP;
                 let reply = router.acquire(key, *acquire, poll, deadline, deferred).await?;
                 Routed { reply, maybe_done_before: false }

@@ -11,6 +11,7 @@
 mod pace;
 
 use std::collections::{HashMap, VecDeque};
+use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -132,17 +133,23 @@ impl Turns {
     pub(crate) async fn during<T>(
         mut turn: Turn,
         is_command: bool,
-        deferred: &CancellationToken,
+        deferred: Option<CancellationToken>,
         work: impl Future<Output = ApiResult<T>>,
     ) -> ApiResult<T> {
         let mut work = pin!(work);
+        let is_deferred = async {
+            match &deferred {
+                Some(deferred) => deferred.cancelled().await,
+                None => pending().await,
+            }
+        };
         tokio::select! {
             biased;
             answered = &mut work => {
                 turn.is_done = is_command && answered.is_ok();
                 return answered;
             }
-            () = deferred.cancelled() => turn.is_done = true,
+            () = is_deferred => turn.is_done = true,
             () = sleep(KEEPS_FOR) => turn.end = End::Late,
         }
         drop(turn);

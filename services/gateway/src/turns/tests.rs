@@ -101,10 +101,7 @@ async fn who_goes_away_leaves_its_turn_to_the_next() {
 async fn a_call_that_takes_long_gives_its_turn_back() {
     let turns = Arc::<Turns>::default();
     let turn = turns.take(AccountId(1), Urgency::Usual, soon()).await.unwrap();
-    let stuck =
-        tokio::spawn(
-            async move { Turns::during(turn, true, &CancellationToken::new(), pending::<ApiResult<()>>()).await },
-        );
+    let stuck = tokio::spawn(Turns::during(turn, true, None, pending::<ApiResult<()>>()));
     wait_for(KEEPS_FOR * 2).await;
     assert_eq!(turns.state.lock().under_way, 0);
     assert!(!stuck.is_finished());
@@ -118,7 +115,7 @@ async fn a_call_that_waits_at_the_shard_gives_its_turn_back_at_once() {
     let next = waiting(&turns, 2, Urgency::Patient).await;
     let (turn, deferred) = (taken.pop().unwrap(), CancellationToken::new());
     let is_deferred = deferred.clone();
-    let waits = tokio::spawn(async move { Turns::during(turn, true, &deferred, pending::<ApiResult<()>>()).await });
+    let waits = tokio::spawn(Turns::during(turn, true, Some(deferred), pending::<ApiResult<()>>()));
     is_deferred.cancel();
     let began = Instant::now();
     next.await.unwrap().unwrap();

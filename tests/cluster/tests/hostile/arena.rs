@@ -1,5 +1,6 @@
 //! A service with a quiet account in it, and a hostile one that attacks.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -78,7 +79,7 @@ impl Arena {
         let polite = cluster.tenant("polite", &[POLITE_NAMESPACE]).await;
         // Its limits are those that an account has from the start.
         let hostile = cluster.usual_tenant("hostile").await;
-        let gateways = cluster.gateways.iter().map(|gateway| gateway.address()).collect();
+        let gateways = addresses(&cluster);
         let namespaces = QUIET_NAMESPACES.map(str::to_owned).to_vec();
         let quiet = Quiet::start(gateways, quiet_tenant.key.clone(), namespaces).await?;
         let quiet_shard = cluster.locks_shard(&quiet_tenant, QUIET_NAMESPACES[0]);
@@ -147,7 +148,7 @@ impl Arena {
             let mut names = self.names(MORE_NAMESPACES + 1);
             let namespace = names.remove(0);
             let enemy = Enemy {
-                gateways: self.cluster.gateways.iter().map(|gateway| gateway.address()).collect(),
+                gateways: addresses(&self.cluster),
                 key: self.hostile.key.clone(),
                 namespace: namespace.clone(),
                 more_namespaces: names,
@@ -181,7 +182,7 @@ impl Arena {
     }
 
     async fn beside_polite(&mut self, calls: f64, busy: f64) -> Result<Window, String> {
-        let doors = doors(&self.cluster, &self.polite.key, &Arc::default()).await?;
+        let doors = Door::connect_to_all(&addresses(&self.cluster), &self.polite.key).await?;
         let _polite = Polite::start(doors, POLITE_NAMESPACE.to_owned(), calls, busy);
         // The rate is found first.
         wait_for(self.scale.calm / 2).await;
@@ -216,11 +217,6 @@ impl Arena {
     }
 }
 
-/// A connection to each gateway.
-async fn doors(cluster: &Cluster, key: &str, calls: &Arc<Calls>) -> Result<Vec<Door>, String> {
-    let mut doors = Vec::new();
-    for gateway in &cluster.gateways {
-        doors.push(Door::connect(gateway.address(), key, calls).await?);
-    }
-    Ok(doors)
+fn addresses(cluster: &Cluster) -> Vec<SocketAddr> {
+    cluster.gateways.iter().map(|gateway| gateway.address()).collect()
 }

@@ -86,6 +86,15 @@ impl Door {
         Ok(Self { channel, key, calls: Arc::clone(calls) })
     }
 
+    /// A connection to each gateway.
+    pub(crate) async fn connect_to_all(gateways: &[SocketAddr], key: &str) -> Result<Vec<Self>, String> {
+        let (mut doors, calls) = (Vec::new(), Arc::<Calls>::default());
+        for gateway in gateways {
+            doors.push(Self::connect(*gateway, key, &calls).await?);
+        }
+        Ok(doors)
+    }
+
     /// A request with the key, which counts as made.
     pub(crate) fn signed<T>(&self, message: T) -> Request<T> {
         self.calls.count();

@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::door::{Calls, Door, code_of};
+use super::door::{Door, code_of};
 use super::pause::{wait_for, wait_until};
 use super::session::{self, flat, write};
 
@@ -79,10 +79,7 @@ impl Quiet {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
         let callers = runtime.spawn(async move {
-            let mut doors = Vec::new();
-            for gateway in gateways {
-                doors.push(Door::connect(gateway, &key, &Arc::<Calls>::default()).await?);
-            }
+            let doors = Door::connect_to_all(&gateways, &key).await?;
             Callers::start(&doors, namespaces).await
         });
         match callers.await.map_err(|error| error.to_string()).and_then(|started| started) {
