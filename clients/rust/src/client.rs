@@ -17,11 +17,11 @@ use tonic::{Request, Status};
 use crate::error::{Error, Result};
 use crate::session::SessionBuilder;
 
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A gateway that does not answer the pings of a connection in use is left, also where nothing else shows that it is
 /// gone.
-const PING_EVERY: Duration = Duration::from_secs(5);
-const PING_WITHIN: Duration = Duration::from_secs(5);
+const PING_INTERVAL: Duration = Duration::from_secs(5);
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What single calls go through.
 ///
@@ -30,11 +30,11 @@ const PING_WITHIN: Duration = Duration::from_secs(5);
 /// # async fn main() -> holdfast_client::Result<()> {
 /// # let service = holdfast_api_tests::Standalone::fresh();
 /// # let client = holdfast_client::Client::new(&service.url(), &service.secret("demo.key"))?;
-/// use holdfast_client::Caller;
+/// use holdfast_client::AuthChannel;
 /// use holdfast_client::protocol::GetLockRequest;
 /// use holdfast_client::protocol::locks_service_client::LocksServiceClient;
 ///
-/// let mut locks: LocksServiceClient<Caller> = client.locks();
+/// let mut locks: LocksServiceClient<AuthChannel> = client.locks();
 /// let (namespace, name) = ("demo".to_owned(), Some("invoices".to_owned()));
 /// let get = GetLockRequest { namespace, name, ..Default::default() };
 /// let lock = locks.get_lock(get).await?.into_inner().lock.expect("every answer has it");
@@ -42,7 +42,7 @@ const PING_WITHIN: Duration = Duration::from_secs(5);
 /// # Ok(())
 /// # }
 /// ```
-pub type Caller = InterceptedService<Channel, Bearer>;
+pub type AuthChannel = InterceptedService<Channel, Bearer>;
 
 /// The gateways of a service and the key to call them with. Cheap to clone; nothing is connected before it is used.
 ///
@@ -95,22 +95,22 @@ impl Client {
 
     /// Single calls about locks, as the protocol has them. Calls go to any gateway that can be reached; set a deadline
     /// on each. Needs to be called within a tokio runtime, like all others here.
-    pub fn locks(&self) -> LocksServiceClient<Caller> {
+    pub fn locks(&self) -> LocksServiceClient<AuthChannel> {
         LocksServiceClient::with_interceptor(self.channel(), self.inner.bearer.clone())
     }
 
     /// Single calls about sessions, as the protocol has them.
-    pub fn sessions(&self) -> SessionsServiceClient<Caller> {
+    pub fn sessions(&self) -> SessionsServiceClient<AuthChannel> {
         SessionsServiceClient::with_interceptor(self.channel(), self.inner.bearer.clone())
     }
 
     /// Single calls about namespaces, as the protocol has them.
-    pub fn namespaces(&self) -> NamespacesServiceClient<Caller> {
+    pub fn namespaces(&self) -> NamespacesServiceClient<AuthChannel> {
         NamespacesServiceClient::with_interceptor(self.channel(), self.inner.bearer.clone())
     }
 
     /// Single calls about accounts and API keys, as the protocol has them.
-    pub fn accounts(&self) -> AccountsServiceClient<Caller> {
+    pub fn accounts(&self) -> AccountsServiceClient<AuthChannel> {
         AccountsServiceClient::with_interceptor(self.channel(), self.inner.bearer.clone())
     }
 
@@ -120,11 +120,11 @@ impl Client {
     }
 
     /// A connection of its own to the gateway of that number, counted around.
-    pub(crate) async fn connect(&self, number: usize, within: Duration) -> Result<SessionsServiceClient<Caller>> {
+    pub(crate) async fn connect(&self, number: usize, within: Duration) -> Result<SessionsServiceClient<AuthChannel>> {
         let gateway = &self.inner.gateways[number % self.inner.gateways.len()];
         let unreachable = |why: String| Error::Unreachable(format!("{}: {why}", gateway.uri()));
         let channel = match tokio::time::timeout(within, gateway.connect()).await {
-            Ok(channel) => channel.map_err(|error| unreachable(deepest(&error)))?,
+            Ok(channel) => channel.map_err(|error| unreachable(root_cause(&error)))?,
             Err(_) => return Err(unreachable(format!("no connection within {within:?}"))),
         };
         Ok(SessionsServiceClient::with_interceptor(channel, self.inner.bearer.clone()))
@@ -139,7 +139,7 @@ impl Client {
 }
 
 /// What lies below an error of the transport, which itself says only that it is one.
-fn deepest(error: &dyn std::error::Error) -> String {
+fn root_cause(error: &dyn std::error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
         error = source;
@@ -233,8 +233,8 @@ impl ClientBuilder {
     fn endpoint(&self, url: &str) -> Result<Endpoint> {
         let invalid = |why: &str| Error::Invalid(format!("{url:?} is no URL of a gateway: {why}"));
         let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|error| invalid(&error.to_string()))?;
-        let endpoint = endpoint.connect_timeout(CONNECT_WITHIN).tcp_nodelay(true);
-        let endpoint = endpoint.http2_keep_alive_interval(PING_EVERY).keep_alive_timeout(PING_WITHIN);
+        let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true);
+        let endpoint = endpoint.http2_keep_alive_interval(PING_INTERVAL).keep_alive_timeout(PING_TIMEOUT);
         match endpoint.uri().scheme_str() {
             Some("http") => Ok(endpoint),
             Some("https") => {
@@ -243,7 +243,7 @@ impl ClientBuilder {
                     Some(pem) => tls.ca_certificate(Certificate::from_pem(pem)),
                     None => tls,
                 };
-                endpoint.tls_config(tls).map_err(|error| invalid(&deepest(&error)))
+                endpoint.tls_config(tls).map_err(|error| invalid(&root_cause(&error)))
             }
             _ => Err(invalid("it begins with neither http:// nor https://")),
         }

@@ -16,7 +16,7 @@ pub use observation::{Leader, Observation};
 
 use crate::contention::{
     ContenderIdGenerator, ContentionError, ContentionFactory, MutexContender, MutexRetrievalServiceFactory, MutexState,
-    Once,
+    OneShotContention,
 };
 
 /// Where in the metadata the value is.
@@ -90,8 +90,8 @@ impl LeaderElection {
             candidate_id: candidate_id.into(),
             value: Mutex::new(checked(value.into())?),
         });
-        let contention = Once::new(&self.factory, Arc::clone(&candidate) as Arc<dyn MutexContender>)?;
-        let term = contention.owned().await?;
+        let contention = OneShotContention::new(&self.factory, Arc::clone(&candidate) as Arc<dyn MutexContender>)?;
+        let term = contention.acquire().await?;
         Ok(Leadership::new(candidate, contention, term))
     }
 

@@ -34,11 +34,11 @@ mod locks;
 mod session;
 mod view;
 
-pub use client::{Bearer, Caller, Client, ClientBuilder};
+pub use client::{AuthChannel, Bearer, Client, ClientBuilder};
 pub use error::{CycleStep, EndReason, Error, LossReason, Reason, Refusal, Result};
 /// Messages and clients of the service's single calls, as generated from its protocol.
 pub use holdfast_proto::v1 as protocol;
 pub use locks::{Guard, Hold, LockService, LockSet, LockStatus, Mutex, RwLock};
 pub use session::events::{LockListener, SessionHandler};
 pub use session::{Session, SessionBuilder};
-pub use view::{Blocker, Holder, Mode, Path, Standing};
+pub use view::{Blocker, Holder, Mode, Path, WaitStatus};

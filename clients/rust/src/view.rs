@@ -217,7 +217,7 @@ impl From<v1::Blocker> for Blocker {
 /// # }
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct WaitStatus {
     /// How many wait before it, when the service says so.
     pub queue_position: Option<u64>,
     /// Up to 16 of those that are in the way.

@@ -11,9 +11,9 @@ use tokio::time::timeout;
 const NAMESPACE: &str = "jobs";
 /// Long enough for any failover.
 const TTL: Duration = Duration::from_secs(20);
-const SOON: Duration = Duration::from_secs(15);
+const MAX_WAIT: Duration = Duration::from_secs(15);
 /// Locks that one holds, and as many that it waits for.
-const EACH: usize = 8;
+const LOCKS_EACH: usize = 8;
 
 fn client(cluster: &Cluster, tenant: &Tenant) -> Client {
     let urls = cluster.gateways.iter().map(|gateway| format!("http://{}", gateway.address()));
@@ -24,41 +24,41 @@ async fn session(cluster: &Cluster, tenant: &Tenant, process_id: &str) -> Sessio
     client(cluster, tenant).session(NAMESPACE).process_id(process_id).ttl(TTL).open().await.unwrap()
 }
 
-fn waiting(session: &Session, name: &str) -> JoinHandle<Guard> {
+fn spawn_lock(session: &Session, name: &str) -> JoinHandle<Guard> {
     let mutex = session.mutex(name);
     tokio::spawn(async move { mutex.lock().await.unwrap() })
 }
 
-async fn granted(waiting: JoinHandle<Guard>) -> Guard {
-    timeout(SOON, waiting).await.expect("every caller gets its answer").unwrap()
+async fn await_guard(waiting: JoinHandle<Guard>) -> Guard {
+    timeout(MAX_WAIT, waiting).await.expect("every caller gets its answer").unwrap()
 }
 
 /// Two sessions, each of which holds half of the locks and waits for the other half.
-struct Both {
+struct SessionPair {
     one: Session,
     other: Session,
     mine: Vec<Guard>,
     theirs: Vec<Guard>,
     waits: Vec<JoinHandle<Guard>>,
-    got: Vec<Guard>,
+    granted: Vec<Guard>,
 }
 
-impl Both {
+impl SessionPair {
     async fn start(cluster: &Cluster, tenant: &Tenant) -> Self {
         let (one, other) = (session(cluster, tenant, "one").await, session(cluster, tenant, "other").await);
         let (mut mine, mut theirs, mut waits) = (Vec::new(), Vec::new(), Vec::new());
-        for at in 0..EACH {
+        for at in 0..LOCKS_EACH {
             mine.push(one.mutex(format!("mine-{at}")).lock().await.unwrap());
             let name = format!("theirs-{at}");
             theirs.push(other.mutex(name.as_str()).lock().await.unwrap());
-            waits.push(waiting(&one, &name));
+            waits.push(spawn_lock(&one, &name));
         }
         let queued = async || match one.request_count() {
-            count if count == 2 * EACH => Ok(()),
+            count if count == 2 * LOCKS_EACH => Ok(()),
             count => Err(format!("{count} requests")),
         };
         eventually("all are asked for", queued).await;
-        Self { one, other, mine, theirs, waits, got: Vec::new() }
+        Self { one, other, mine, theirs, waits, granted: Vec::new() }
     }
 
     /// Somebody gives a lock back while processes are killed: the next in line gets it, as does one who asks meanwhile.
@@ -71,23 +71,23 @@ impl Both {
         let (released, given, _) = tokio::join!(dying.release(), given.release(), kill);
         released.unwrap();
         given.unwrap();
-        self.got.push(granted(self.waits.remove(0)).await);
-        let next = granted(next).await;
+        self.granted.push(await_guard(self.waits.remove(0)).await);
+        let next = await_guard(next).await;
         assert!(next.fencing_token() > token, "the unlock took effect");
-        self.got.push(next);
-        self.got.push(granted(waiting(&self.one, &format!("asked without {what}"))).await);
-        for guard in self.mine.iter().chain(&self.theirs).chain(&self.got) {
+        self.granted.push(next);
+        self.granted.push(await_guard(spawn_lock(&self.one, &format!("asked without {what}"))).await);
+        for guard in self.mine.iter().chain(&self.theirs).chain(&self.granted) {
             guard.check().unwrap();
         }
     }
 
     async fn end(mut self) {
-        for guard in self.mine.into_iter().chain(self.theirs).chain(self.got) {
+        for guard in self.mine.into_iter().chain(self.theirs).chain(self.granted) {
             guard.check().unwrap();
             guard.release().await.unwrap();
         }
         for wait in self.waits.drain(..) {
-            granted(wait).await.release().await.unwrap();
+            await_guard(wait).await.release().await.unwrap();
         }
         assert_eq!((self.one.request_count(), self.other.request_count()), (0, 0));
     }
@@ -117,7 +117,7 @@ impl Contended {
     async fn end(self) {
         assert!(self.owner.is_owner() && self.owner.fencing_token() == self.token && !self.next.is_finished());
         self.owner.close().await.unwrap();
-        let next = timeout(SOON, self.next).await.expect("the next one's turn").unwrap();
+        let next = timeout(MAX_WAIT, self.next).await.expect("the next one's turn").unwrap();
         assert!(next.is_owner() && next.fencing_token() > self.token);
         next.close().await.unwrap();
     }
@@ -128,8 +128,8 @@ impl Contended {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_caller_gets_its_answer_while_gateways_and_leaders_are_killed() {
     let mut cluster = Cluster::start(Setup { gateways: 2, ..Setup::default() }).await;
-    let tenant = cluster.tenant("client", &[NAMESPACE]).await;
-    let mut both = Both::start(&cluster, &tenant).await;
+    let tenant = cluster.create_tenant("client", &[NAMESPACE]).await;
+    let mut both = SessionPair::start(&cluster, &tenant).await;
     let contended = Contended::start(&cluster, &tenant).await;
     let shard = cluster.locks_shard(&tenant, NAMESPACE);
 

@@ -122,12 +122,12 @@ fn issue(dir: &Path, name: &str, params: CertificateParams, authority: &Issuer<'
 
 /// The key first: whoever reads the files between the two keeps what it had, since they do not fit.
 fn write(dir: &Path, name: &str, cert: &str, key: &KeyPair) -> Result<()> {
-    replace(&dir.join(format!("{name}-key.pem")), &key.serialize_pem(), 0o600)?;
-    replace(&dir.join(format!("{name}.pem")), cert, 0o644)
+    write_atomically(&dir.join(format!("{name}-key.pem")), &key.serialize_pem(), 0o600)?;
+    write_atomically(&dir.join(format!("{name}.pem")), cert, 0o644)
 }
 
 /// Whole or not at all.
-fn replace(path: &Path, text: &str, mode: u32) -> Result<()> {
+fn write_atomically(path: &Path, text: &str, mode: u32) -> Result<()> {
     let draft = path.with_extension("new");
     // One of an attempt that was cut off would keep its mode.
     let _ = fs::remove_file(&draft);

@@ -19,7 +19,7 @@ pub(crate) struct InspectArgs {
 
 /// Asks, and prints.
 pub(crate) async fn run(global: &Global, args: &InspectArgs) -> Result<()> {
-    let client = api::operator(global).await?;
+    let client = api::operator_client(global).await?;
     let cluster = client.get("/v1/cluster").await?;
     match global.output {
         Format::Json => output::print(&cluster),
@@ -32,7 +32,7 @@ fn text(cluster: &Value, prefix: &str) -> Result<String> {
     writeln!(text, "{:<8} {:<22} {:<6} {:>5}  STATE", "NODE", "ADDRESS", "READY", "LEADS")?;
     for node in rows(cluster, "nodes")? {
         let ready = if node["ready"] == true { "yes" } else { "no" };
-        let (id, address) = (api::text(node, "id")?, api::text(node, "address")?);
+        let (id, address) = (api::text_field(node, "id")?, api::text_field(node, "address")?);
         let reason = node["not_ready_reason"].as_str().unwrap_or("");
         let leads = node["leads"].to_string();
         writeln!(text, "{}", format!("{id:<8} {address:<22} {ready:<6} {leads:>5}  {reason}").trim_end())?;
@@ -44,7 +44,7 @@ fn text(cluster: &Value, prefix: &str) -> Result<String> {
         "SHARD", "LEADER", "TERM", "RULES", "HOLDS", "WAITING", "SESSIONS"
     )?;
     for shard in rows(cluster, "shards")? {
-        let id = api::text(shard, "id")?;
+        let id = api::text_field(shard, "id")?;
         if id.starts_with(prefix) {
             writeln!(text, "{}", row(id, shard)?.trim_end())?;
             for replica in rows(shard, "replicas")?.iter().filter(|replica| replica["poison"].is_object()) {
@@ -57,7 +57,7 @@ fn text(cluster: &Value, prefix: &str) -> Result<String> {
 
 fn row(id: &str, shard: &Value) -> Result<String> {
     let leader = shard["leader_node_id"].as_str().unwrap_or("none");
-    let (lower, upper) = (api::text(shard, "lower_bound")?, api::text(shard, "upper_bound")?);
+    let (lower, upper) = (api::text_field(shard, "lower_bound")?, api::text_field(shard, "upper_bound")?);
     // As texts, since JSON values know nothing of columns.
     let [term, holds, waiting, sessions] = ["term", "holds", "waiting", "sessions"].map(|name| shard[name].to_string());
     let behind = rows(shard, "replicas")?.iter().map(|replica| {
@@ -76,13 +76,13 @@ fn row(id: &str, shard: &Value) -> Result<String> {
 /// What a replica can't get past. The backtrace is in `--output json`.
 fn poison(replica: &Value) -> Result<String> {
     let poison = &replica["poison"];
-    let [step, message, release] = ["step", "message", "release"].map(|name| api::text(poison, name));
-    let (node, term, index) = (api::text(replica, "node_id")?, &poison["term"], &poison["index"]);
+    let [step, message, release] = ["step", "message", "release"].map(|name| api::text_field(poison, name));
+    let (node, term, index) = (api::text_field(replica, "node_id")?, &poison["term"], &poison["index"]);
     let (step, message, release) = (step?, message?, release?);
     let mut text =
         format!("  FAILED on {node}: release {release} can't apply entry {index} of term {term}, {step}: {message}");
     for name in ["namespace", "command"] {
-        let value = api::text(poison, name)?;
+        let value = api::text_field(poison, name)?;
         if !value.is_empty() {
             write!(text, "\n    {name}: {value}")?;
         }

@@ -147,14 +147,14 @@ async fn main() -> ExitCode {
         // Whoever reads the output has seen enough, as in `dev seed-accounts | head`.
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            output::note(format_args!("error: {error:#}"));
+            output::info(format_args!("error: {error:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
 async fn run(mut cli: Cli) -> Result<()> {
-    cli.global.url = api::reachable(&cli.global.url, cli.global.ca_file.as_deref()).await?;
+    cli.global.url = api::plaintext_url(&cli.global.url, cli.global.ca_file.as_deref()).await?;
     match &cli.command {
         Command::Cluster { command: ClusterCommand::Up(args) } => cluster_up::run(args).await,
         Command::Cluster { command: ClusterCommand::Finalize(args) } => operate::finalize(args).await,

@@ -24,7 +24,7 @@ pub(crate) fn print(result: impl Display) -> Result<()> {
 }
 
 /// Says something about the way to the result.
-pub(crate) fn note(text: impl Display) {
+pub(crate) fn info(text: impl Display) {
     // Where nobody listens there is nobody to complain to.
     let _ = writeln!(io::stderr().lock(), "{text}");
 }

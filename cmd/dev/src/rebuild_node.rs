@@ -24,7 +24,7 @@ pub(crate) fn run(args: &RebuildNodeArgs) -> Result<()> {
     let current = ClusterConfig::load(&args.cluster_config)?;
     let next = current.rebuild_node(&args.node_id)?;
     let node = &args.node_id;
-    output::note(format_args!(
+    output::info(format_args!(
         "config version {} gives {node} new replica ids. Move the data directory of {node} away while it is stopped, \
          give this config to the other nodes (`dev apply-config`), and start {node} with it. It is ready (/readyz) once \
          it has everything from its peers.",

@@ -25,15 +25,15 @@ pub(crate) struct Scenario1Args {
 
 /// Tells what happens and shows the answers.
 #[derive(Clone, Copy)]
-struct Narrator(Format);
+struct ScenarioOutput(Format);
 
-impl Narrator {
+impl ScenarioOutput {
     /// Says what comes next.
     fn step(self, text: &str) -> Result<()> {
         match self.0 {
             Format::Text => output::print(format_args!("\n# {text}")),
             Format::Json => {
-                output::note(format_args!("# {text}"));
+                output::info(format_args!("# {text}"));
                 Ok(())
             }
         }
@@ -50,22 +50,22 @@ impl Narrator {
 
 /// Runs the scenario with a key of its own, which is gone afterwards, however it ended.
 pub(crate) async fn run(global: &Global, args: &Scenario1Args) -> Result<()> {
-    let narrator = Narrator(global.output);
-    let operator = api::operator(global).await?;
+    let narrator = ScenarioOutput(global.output);
+    let operator = api::operator_client(global).await?;
     let keys = format!("/v1/accounts/{}/api-keys", args.account_id);
 
     narrator.step(&format!("The operator makes an API key for account {}", args.account_id))?;
     let body = json!({"description": "dev scenario-1; deleted at its end"});
     let mut key = operator.create(&keys, &body).await.context("making an API key")?;
-    let key_id = api::text(&key, "key_id")?.to_owned();
-    let own = operator.with_bearer(Secret::new(api::text(&key, "api_key")?));
+    let key_id = api::text_field(&key, "key_id")?.to_owned();
+    let own = operator.with_bearer(Secret::new(api::text_field(&key, "api_key")?));
     // The screen may be seen by others, and the key works until the end of the scenario.
     key["api_key"] = json!("[secret]");
 
     let result = async {
         narrator.answer(&format!("POST {keys}"), &key)?;
         tokio::select! {
-            result = play(narrator, &own) => result,
+            result = run_steps(narrator, &own) => result,
             _ = tokio::signal::ctrl_c() => bail!("stopped"),
         }
     }
@@ -77,17 +77,17 @@ pub(crate) async fn run(global: &Global, args: &Scenario1Args) -> Result<()> {
     told?;
     match deleted {
         // The answer to an earlier try was lost.
-        Err(error) if error.is("API_KEY_NOT_FOUND") => Ok(()),
+        Err(error) if error.has_code("API_KEY_NOT_FOUND") => Ok(()),
         deleted => deleted.with_context(|| format!("the API key {key_id} of the account is left behind")),
     }
 }
 
-async fn play(narrator: Narrator, client: &Client) -> Result<()> {
+async fn run_steps(narrator: ScenarioOutput, client: &Client) -> Result<()> {
     let path = format!("/v1/namespaces/{NAMESPACE}");
     narrator.step(&format!("Get the namespace {NAMESPACE}"))?;
     match client.get(&path).await {
         Ok(namespace) => narrator.answer(&format!("GET {path}"), &namespace)?,
-        Err(error) if error.is("NAMESPACE_NOT_FOUND") => {
+        Err(error) if error.has_code("NAMESPACE_NOT_FOUND") => {
             narrator.answer(&format!("GET {path}"), problem(&error))?;
             narrator.step("It is not there, so create it")?;
             create_namespace(narrator, client).await?;
@@ -107,11 +107,11 @@ async fn play(narrator: Narrator, client: &Client) -> Result<()> {
     }
 }
 
-async fn create_namespace(narrator: Narrator, client: &Client) -> Result<()> {
+async fn create_namespace(narrator: ScenarioOutput, client: &Client) -> Result<()> {
     let call = "POST /v1/namespaces";
     match client.create("/v1/namespaces", &json!({"name": NAMESPACE, "description": "made by dev scenario-1"})).await {
         Ok(namespace) => narrator.answer(call, &namespace),
-        Err(error) if error.is("ALREADY_EXISTS") => {
+        Err(error) if error.has_code("ALREADY_EXISTS") => {
             narrator.answer(call, problem(&error))?;
             narrator.step("Somebody else has just created it, which serves as well")
         }

@@ -33,22 +33,22 @@ struct Seeded {
 
 /// Makes what is missing, and prints each account in order.
 pub(crate) async fn run(global: &Global, args: &SeedAccountsArgs) -> Result<()> {
-    let seeder = Seeder { client: api::operator(global).await?, existing: OnceCell::new() };
+    let seeder = Seeder { client: api::operator_client(global).await?, existing: OnceCell::new() };
     let (mut created, mut existed) = (0, 0);
     let mut accounts = stream::iter(1..=args.count).map(|number| seeder.seed(number)).buffered(CONCURRENCY);
     while let Some(account) = accounts.next().await {
         let account = account?;
         *(if account.api_key.is_some() { &mut created } else { &mut existed }) += 1;
-        show(global.output, &account)?;
+        print_account(global.output, &account)?;
     }
-    output::note(format_args!("{created} created, {existed} existed"));
+    output::info(format_args!("{created} created, {existed} existed"));
     if existed > 0 {
-        output::note("keys are shown once; POST /v1/accounts/{id}/api-keys makes another");
+        output::info("keys are shown once; POST /v1/accounts/{id}/api-keys makes another");
     }
     Ok(())
 }
 
-fn show(format: Format, account: &Seeded) -> Result<()> {
+fn print_account(format: Format, account: &Seeded) -> Result<()> {
     let Seeded { id, email, api_key } = account;
     match (format, api_key) {
         (Format::Text, Some(api_key)) => output::print(format_args!("created account {id} {email} {api_key}")),
@@ -71,13 +71,13 @@ impl Seeder {
         let body = json!({"email": email, "full_name": format!("Account {number:04}")});
         match self.client.create("/v1/accounts", &body).await {
             Ok(account) => {
-                let id = api::text(&account, "id")?.to_owned();
+                let id = api::text_field(&account, "id")?.to_owned();
                 let body = json!({"description": "made by dev seed-accounts"});
                 let key = self.client.create(&format!("/v1/accounts/{id}/api-keys"), &body).await;
                 let key = key.with_context(|| format!("account {id} ({email}) was made and its API key was not"))?;
-                Ok(Seeded { id, email, api_key: Some(api::text(&key, "api_key")?.to_owned()) })
+                Ok(Seeded { id, email, api_key: Some(api::text_field(&key, "api_key")?.to_owned()) })
             }
-            Err(error) if error.is("ALREADY_EXISTS") => {
+            Err(error) if error.has_code("ALREADY_EXISTS") => {
                 let existing = self.existing.get_or_try_init(|| list(&self.client)).await?;
                 let id = existing.get(&email).cloned();
                 let id = id.with_context(|| format!("{email} existed and was deleted meanwhile; run this again"))?;
@@ -95,7 +95,7 @@ async fn list(client: &Client) -> Result<HashMap<String, String>> {
     loop {
         let page = client.get(&path).await.context("listing the accounts")?;
         for account in page["accounts"].as_array().into_iter().flatten() {
-            ids.insert(api::text(account, "email")?.to_owned(), api::text(account, "id")?.to_owned());
+            ids.insert(api::text_field(account, "email")?.to_owned(), api::text_field(account, "id")?.to_owned());
         }
         match &page["next_page_token"] {
             Value::String(token) if !token.is_empty() => {

@@ -11,7 +11,7 @@ use crate::output::{self, Format};
 use crate::{Global, api};
 
 /// Accounts asked for at a time.
-const PAGE: &str = "/v1/accounts?page_size=1000";
+const ACCOUNTS_PATH: &str = "/v1/accounts?page_size=1000";
 /// What is shown of an account to people; programs get everything.
 const COLUMNS: [&str; 5] = ["operations", "grants", "waits", "holds", "peak_holds"];
 
@@ -25,33 +25,33 @@ pub(crate) struct UsageArgs {
 
 /// Asks for every account, and prints each as it comes.
 pub(crate) async fn run(global: &Global, args: &UsageArgs) -> Result<()> {
-    let client = api::operator(global).await?;
+    let client = api::operator_client(global).await?;
     if global.output == Format::Text {
         output::print(heading())?;
     }
     if let Some(id) = args.account_id {
         let account = client.get(&format!("/v1/accounts/{id}")).await?;
-        return show(&client, global.output, &account).await;
+        return print_usage(&client, global.output, &account).await;
     }
-    let mut path = PAGE.to_owned();
+    let mut path = ACCOUNTS_PATH.to_owned();
     loop {
         let page = client.get(&path).await.context("listing the accounts")?;
         for account in page["accounts"].as_array().into_iter().flatten() {
-            show(&client, global.output, account).await?;
+            print_usage(&client, global.output, account).await?;
         }
         match page["next_page_token"].as_str() {
-            Some(token) if !token.is_empty() => path = format!("{PAGE}&page_token={token}"),
+            Some(token) if !token.is_empty() => path = format!("{ACCOUNTS_PATH}&page_token={token}"),
             _ => return Ok(()),
         }
     }
 }
 
-async fn show(client: &api::Client, format: Format, account: &Value) -> Result<()> {
-    let id = api::text(account, "id")?;
+async fn print_usage(client: &api::Client, format: Format, account: &Value) -> Result<()> {
+    let id = api::text_field(account, "id")?;
     let mut usage = match client.get(&format!("/v1/usage?account={id}")).await {
         Ok(usage) => usage,
         // It was deleted since it was listed, and its usage with it.
-        Err(error) if error.is("ACCOUNT_NOT_FOUND") => return Ok(()),
+        Err(error) if error.has_code("ACCOUNT_NOT_FOUND") => return Ok(()),
         Err(error) => return Err(error).with_context(|| format!("the usage of account {id}")),
     };
     for field in ["email", "status"] {
@@ -72,14 +72,14 @@ fn heading() -> String {
 }
 
 fn row(usage: &Value) -> Result<String> {
-    let mut line = format!("{:<16}", api::text(usage, "account_id")?);
+    let mut line = format!("{:<16}", api::text_field(usage, "account_id")?);
     for column in COLUMNS {
         let figure = usage["total"][column].as_u64();
         let figure =
             figure.with_context(|| format!("the service's answer has no {column:?}; is it of this version?"))?;
         write!(line, " {figure:>12}")?;
     }
-    Ok(line + "  " + api::text(usage, "email")?)
+    Ok(line + "  " + api::text_field(usage, "email")?)
 }
 
 #[cfg(test)]

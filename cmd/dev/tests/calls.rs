@@ -14,33 +14,33 @@ const ACCOUNT: &str = "9fff3bf7d1f9561d";
 
 /// What the service knows and was asked.
 #[derive(Default)]
-struct Known {
+struct ServiceState {
     ids_by_email: BTreeMap<String, String>,
     keys: u32,
     has_namespace: bool,
     calls: Vec<String>,
-    refuse_next: u32,
+    fail_next: u32,
 }
 
-type Shared = Arc<Mutex<Known>>;
-type Answer = (StatusCode, Json<Value>);
+type Shared = Arc<Mutex<ServiceState>>;
+type HttpReply = (StatusCode, Json<Value>);
 
 fn token() -> String {
     format!("hfop_{}", "A".repeat(43))
 }
 
-fn problem(status: StatusCode, code: &str) -> Answer {
+fn problem(status: StatusCode, code: &str) -> HttpReply {
     (status, Json(json!({"status": status.as_u16(), "code": code, "detail": format!("detail of {code}")})))
 }
 
-async fn create_account(State(known): State<Shared>, headers: HeaderMap, Json(body): Json<Value>) -> Answer {
+async fn create_account(State(known): State<Shared>, headers: HeaderMap, Json(body): Json<Value>) -> HttpReply {
     let mut known = known.lock().unwrap();
     if headers["authorization"] != format!("Bearer {}", token()) {
         return problem(StatusCode::UNAUTHORIZED, "UNAUTHENTICATED");
     }
     assert!(headers.contains_key("idempotency-key"), "a creation that may be repeated has a key");
-    if known.refuse_next > 0 {
-        known.refuse_next -= 1;
+    if known.fail_next > 0 {
+        known.fail_next -= 1;
         return problem(StatusCode::SERVICE_UNAVAILABLE, "UNAVAILABLE");
     }
     let email = body["email"].as_str().unwrap().to_owned();
@@ -57,7 +57,7 @@ async fn list_accounts(
     State(known): State<Shared>,
     headers: HeaderMap,
     Query(query): Query<BTreeMap<String, String>>,
-) -> Answer {
+) -> HttpReply {
     if headers["authorization"] != format!("Bearer {}", token()) {
         return problem(StatusCode::UNAUTHORIZED, "UNAUTHENTICATED");
     }
@@ -70,7 +70,7 @@ async fn list_accounts(
     (StatusCode::OK, Json(json!({"accounts": rows, "next_page_token": next})))
 }
 
-async fn create_key(State(known): State<Shared>, Path(account): Path<String>) -> Answer {
+async fn create_key(State(known): State<Shared>, Path(account): Path<String>) -> HttpReply {
     let mut known = known.lock().unwrap();
     if account == "0000000000000bad" {
         return problem(StatusCode::NOT_FOUND, "ACCOUNT_NOT_FOUND");
@@ -85,7 +85,7 @@ async fn delete_key(State(known): State<Shared>, Path((account, key_id)): Path<(
     StatusCode::NO_CONTENT
 }
 
-async fn get_namespace(State(known): State<Shared>, headers: HeaderMap) -> Answer {
+async fn get_namespace(State(known): State<Shared>, headers: HeaderMap) -> HttpReply {
     assert_eq!(headers["authorization"], "Bearer hf_k1_secret");
     if known.lock().unwrap().has_namespace {
         return (StatusCode::OK, Json(json!({"name": "my-namespace"})));
@@ -93,12 +93,12 @@ async fn get_namespace(State(known): State<Shared>, headers: HeaderMap) -> Answe
     problem(StatusCode::NOT_FOUND, "NAMESPACE_NOT_FOUND")
 }
 
-async fn create_namespace(State(known): State<Shared>, Json(body): Json<Value>) -> Answer {
+async fn create_namespace(State(known): State<Shared>, Json(body): Json<Value>) -> HttpReply {
     known.lock().unwrap().has_namespace = true;
     (StatusCode::CREATED, Json(body))
 }
 
-async fn acquire(State(known): State<Shared>, Json(body): Json<Value>) -> Answer {
+async fn acquire(State(known): State<Shared>, Json(body): Json<Value>) -> HttpReply {
     if !known.lock().unwrap().has_namespace {
         return problem(StatusCode::NOT_FOUND, "NAMESPACE_NOT_FOUND");
     }
@@ -159,7 +159,7 @@ async fn seeding_again_finds_what_is_there_and_makes_the_rest() {
 #[tokio::test]
 async fn a_call_that_the_service_cannot_serve_now_is_made_again() {
     let known = Shared::default();
-    known.lock().unwrap().refuse_next = 2;
+    known.lock().unwrap().fail_next = 2;
     let url = serve(&known).await;
     let output = dev(&url, &token(), &["seed-accounts", "--count", "1"]).await;
     assert!(output.status.success(), "{}", text(&output.stderr));

@@ -18,10 +18,10 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
 /// Longer than anything here takes.
-const SOON: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 /// Held while programs are written and while processes are started: a process forked in between would keep a program
 /// open for writing, which then can't be run.
-static STARTING: Mutex<()> = Mutex::new(());
+static FORK_LOCK: Mutex<()> = Mutex::new(());
 /// Says who it is, ends when told to or when its input ends, as the real programs do.
 const PROGRAM: &str = r#"#!/bin/sh
 echo "pid $$ runs: $(basename "$0") $*"
@@ -33,16 +33,16 @@ echo "input ended"
 "#;
 
 /// Programs beside each other, and ports for a cluster of one node.
-struct Bench {
+struct TestEnv {
     dir: TempDir,
     node_port: u16,
     gateway_port: u16,
 }
 
-impl Bench {
+impl TestEnv {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        starting(|| fs::copy(env!("CARGO_BIN_EXE_dev"), dir.path().join("dev")).unwrap());
+        with_fork_lock(|| fs::copy(env!("CARGO_BIN_EXE_dev"), dir.path().join("dev")).unwrap());
         let bench = Self { dir, node_port: free_port(), gateway_port: free_port() };
         bench.program("holdfast-node", PROGRAM);
         bench.program("holdfast-gateway", PROGRAM);
@@ -51,7 +51,7 @@ impl Bench {
 
     fn program(&self, name: &str, script: &str) {
         let path = self.dir.path().join(name);
-        starting(|| fs::write(&path, script).unwrap());
+        with_fork_lock(|| fs::write(&path, script).unwrap());
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
@@ -71,22 +71,22 @@ impl Bench {
         command
     }
 
-    async fn refused(&self, nodes: u16) -> String {
-        let output = starting(|| self.command(nodes).spawn().unwrap()).wait_with_output().await.unwrap();
+    async fn start_error(&self, nodes: u16) -> String {
+        let output = with_fork_lock(|| self.command(nodes).spawn().unwrap()).wait_with_output().await.unwrap();
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         assert_eq!(String::from_utf8_lossy(&output.stdout), "", "nothing is started");
         String::from_utf8(output.stderr).unwrap()
     }
 
     /// Starts a cluster of one node.
-    fn start(&self) -> Up {
-        let mut child = starting(|| self.command(1).spawn().unwrap());
+    fn start(&self) -> RunningCluster {
+        let mut child = with_fork_lock(|| self.command(1).spawn().unwrap());
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Up { child, lines, seen: Vec::new() }
+        RunningCluster { child, lines, seen: Vec::new() }
     }
 
     /// Starts a cluster and answers in place of its processes until the line that works is printed.
-    async fn up(&self) -> Up {
+    async fn start_until_ready(&self) -> RunningCluster {
         let mut up = self.start();
         up.wait_for("gateway | pid").await;
         up.wait_for("nd_1    | pid").await;
@@ -98,20 +98,20 @@ impl Bench {
 }
 
 /// A running `dev cluster up`.
-struct Up {
+struct RunningCluster {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
     seen: Vec<String>,
 }
 
-impl Up {
+impl RunningCluster {
     /// Reads on until some line, seen before or coming, contains the text; answers it.
     async fn wait_for(&mut self, text: &str) -> String {
         loop {
             if let Some(line) = self.seen.iter().find(|line| line.contains(text)) {
                 return line.clone();
             }
-            match tokio::time::timeout(SOON, self.lines.next_line()).await {
+            match tokio::time::timeout(MAX_WAIT, self.lines.next_line()).await {
                 Ok(Ok(Some(line))) => self.seen.push(line),
                 other => panic!("no line contains {text:?} ({other:?}):\n{}", self.seen.join("\n")),
             }
@@ -131,20 +131,20 @@ impl Up {
     }
 
     async fn exit_code(&mut self) -> Option<i32> {
-        while let Ok(Ok(Some(line))) = tokio::time::timeout(SOON, self.lines.next_line()).await {
+        while let Ok(Ok(Some(line))) = tokio::time::timeout(MAX_WAIT, self.lines.next_line()).await {
             self.seen.push(line);
         }
-        tokio::time::timeout(SOON, self.child.wait()).await.unwrap().unwrap().code()
+        tokio::time::timeout(MAX_WAIT, self.child.wait()).await.unwrap().unwrap().code()
     }
 
-    fn place_of(&self, text: &str) -> usize {
+    fn line_index(&self, text: &str) -> usize {
         let place = self.seen.iter().position(|line| line.contains(text));
         place.unwrap_or_else(|| panic!("no line contains {text:?}:\n{}", self.seen.join("\n")))
     }
 }
 
-fn starting<T>(start: impl FnOnce() -> T) -> T {
-    let _guard = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+fn with_fork_lock<T>(start: impl FnOnce() -> T) -> T {
+    let _guard = FORK_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     start()
 }
 
@@ -172,7 +172,7 @@ async fn eventually_gone(pid: Pid) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(SOON, gone).await.unwrap();
+    tokio::time::timeout(MAX_WAIT, gone).await.unwrap();
 }
 
 fn mode(path: &Path) -> u32 {
@@ -181,8 +181,8 @@ fn mode(path: &Path) -> u32 {
 
 #[tokio::test]
 async fn a_first_start_ends_with_a_line_that_works_and_ctrl_c_stops_the_gateway_first() {
-    let bench = Bench::new();
-    let mut up = bench.up().await;
+    let bench = TestEnv::new();
+    let mut up = bench.start_until_ready().await;
     let data = bench.data_dir().canonicalize().unwrap();
     for secret in ["operator.token", "cluster.secret", "demo.key"] {
         assert_eq!(mode(&data.join(secret)), 0o600, "{secret}");
@@ -197,15 +197,15 @@ async fn a_first_start_ends_with_a_line_that_works_and_ctrl_c_stops_the_gateway_
 
     up.signal(Signal::INT);
     assert_eq!(up.exit_code().await, Some(0));
-    assert!(up.place_of("gateway has stopped") < up.place_of("nd_1    | terminated"), "{:#?}", up.seen);
-    assert!(up.place_of("nd_1    | terminated") < up.place_of("nd_1 has stopped"), "{:#?}", up.seen);
+    assert!(up.line_index("gateway has stopped") < up.line_index("nd_1    | terminated"), "{:#?}", up.seen);
+    assert!(up.line_index("nd_1    | terminated") < up.line_index("nd_1 has stopped"), "{:#?}", up.seen);
     assert!(!up.seen.iter().any(|line| line.contains('\u{1b}')), "no colours where no terminal is");
 }
 
 #[tokio::test]
 async fn a_process_that_dies_is_reported_and_the_others_go_on() {
-    let bench = Bench::new();
-    let mut up = bench.up().await;
+    let bench = TestEnv::new();
+    let mut up = bench.start_until_ready().await;
     let node = up.pid_of("nd_1   ").await;
     kill_process(node, Signal::KILL).unwrap();
     let report = up.wait_for("nd_1 HAS ENDED").await;
@@ -218,8 +218,8 @@ async fn a_process_that_dies_is_reported_and_the_others_go_on() {
 
 #[tokio::test]
 async fn processes_end_with_a_tool_that_is_killed() {
-    let bench = Bench::new();
-    let mut up = bench.up().await;
+    let bench = TestEnv::new();
+    let mut up = bench.start_until_ready().await;
     let (node, gateway) = (up.pid_of("nd_1   ").await, up.pid_of("gateway").await);
     up.signal(Signal::KILL);
     eventually_gone(node).await;
@@ -228,35 +228,35 @@ async fn processes_end_with_a_tool_that_is_killed() {
 
 #[tokio::test]
 async fn a_second_signal_kills_what_does_not_stop() {
-    let bench = Bench::new();
+    let bench = TestEnv::new();
     bench.program("holdfast-gateway", &PROGRAM.replace("exit 0' TERM", "wait' TERM"));
-    let mut up = bench.up().await;
+    let mut up = bench.start_until_ready().await;
     up.signal(Signal::TERM);
     up.wait_for("gateway | terminated").await;
     up.signal(Signal::TERM);
     assert_eq!(up.exit_code().await, Some(0));
-    up.place_of("gateway has stopped (signal: 9");
+    up.line_index("gateway has stopped (signal: 9");
 }
 
 #[tokio::test]
 async fn a_gateway_that_dies_at_its_start_ends_everything() {
-    let bench = Bench::new();
+    let bench = TestEnv::new();
     bench.program("holdfast-gateway", "#!/bin/sh\necho 'something is wrong' >&2\nexit 3\n");
     let mut up = bench.start();
     up.wait_for("nd_1    | pid").await;
     serve(bench.node_port).await;
     assert_eq!(up.exit_code().await, Some(1));
-    up.place_of("gateway | something is wrong");
-    up.place_of("gateway HAS ENDED by itself (exit status: 3)");
-    up.place_of("nd_1 has stopped");
+    up.line_index("gateway | something is wrong");
+    up.line_index("gateway HAS ENDED by itself (exit status: 3)");
+    up.line_index("nd_1 has stopped");
 }
 
 #[tokio::test]
 async fn ports_in_use_are_all_named_before_anything_is_started() {
-    let bench = Bench::new();
+    let bench = TestEnv::new();
     let _node = TcpListener::bind(("127.0.0.1", bench.node_port)).unwrap();
     let _gateway = TcpListener::bind(("127.0.0.1", bench.gateway_port)).unwrap();
-    let error = bench.refused(1).await;
+    let error = bench.start_error(1).await;
     for port in [bench.node_port, bench.gateway_port] {
         assert!(error.contains(&format!("127.0.0.1:{port} (")) && error.contains("in use"), "{error}");
     }
@@ -265,24 +265,24 @@ async fn ports_in_use_are_all_named_before_anything_is_started() {
 
 #[tokio::test]
 async fn a_directory_of_another_cluster_is_refused_and_left_alone() {
-    let bench = Bench::new();
-    let mut up = bench.up().await;
+    let bench = TestEnv::new();
+    let mut up = bench.start_until_ready().await;
     up.signal(Signal::TERM);
     assert_eq!(up.exit_code().await, Some(0));
-    let error = bench.refused(3).await;
+    let error = bench.start_error(3).await;
     assert!(error.contains("--nodes 1"), "{error}");
-    let other_ports = Bench { node_port: free_port(), gateway_port: free_port(), dir: bench.dir };
-    let error = other_ports.refused(1).await;
+    let other_ports = TestEnv { node_port: free_port(), gateway_port: free_port(), dir: bench.dir };
+    let error = other_ports.start_error(1).await;
     assert!(error.contains("--base-port"), "{error}");
     fs::remove_file(other_ports.data_dir().join("cluster_config.json")).unwrap();
-    let error = other_ports.refused(1).await;
+    let error = other_ports.start_error(1).await;
     assert!(error.contains("another --data-dir"), "{error}");
 }
 
 #[tokio::test]
 async fn a_missing_program_is_named_with_how_to_build_it() {
-    let bench = Bench::new();
+    let bench = TestEnv::new();
     fs::remove_file(bench.dir.path().join("holdfast-gateway")).unwrap();
-    let error = bench.refused(1).await;
+    let error = bench.start_error(1).await;
     assert!(error.contains("holdfast-gateway") && error.contains("make build"), "{error}");
 }

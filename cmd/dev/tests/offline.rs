@@ -20,7 +20,7 @@ fn printed(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn refused(arguments: &[&str]) -> String {
+fn error_of(arguments: &[&str]) -> String {
     let directory = tempfile::tempdir().unwrap();
     let output = dev(directory.path(), arguments);
     assert!(!output.status.success());
@@ -78,15 +78,15 @@ fn a_broken_config_is_refused_by_name() {
     let path = directory.path().join("broken.json");
     std::fs::write(&path, "[").unwrap();
     let path = path.to_str().unwrap();
-    let error = refused(&["shard-key", "--account", "17376851231650125672", "--cluster-config", path]);
+    let error = error_of(&["shard-key", "--account", "17376851231650125672", "--cluster-config", path]);
     assert!(error.contains(path), "{error}");
 }
 
 #[test]
 fn ids_that_could_mean_two_accounts_are_refused() {
-    let error = refused(&["shard-key", "--account", "12345"]);
+    let error = error_of(&["shard-key", "--account", "12345"]);
     assert!(error.contains("16 hex digits"), "{error}");
-    let error = refused(&["shard-key", "--account", "17376851231650125672", "--namespace", ""]);
+    let error = error_of(&["shard-key", "--account", "17376851231650125672", "--namespace", ""]);
     assert!(error.contains("1 to 128 bytes"), "{error}");
 }
 
@@ -116,24 +116,24 @@ fn certificates_are_renewed_by_the_authority_that_is_there_and_keys_are_their_ow
 
 #[test]
 fn sizes_that_make_no_cluster_are_refused_with_the_reason() {
-    let error = refused(&["seed-cluster-config", "--nodes", "2", "--replication-factor", "3"]);
+    let error = error_of(&["seed-cluster-config", "--nodes", "2", "--replication-factor", "3"]);
     assert!(error.contains("replication_factor"), "{error}");
-    let error = refused(&["seed-cluster-config", "--shards", "0"]);
+    let error = error_of(&["seed-cluster-config", "--shards", "0"]);
     assert!(error.contains("shards"), "{error}");
-    refused(&["seed-cluster-config", "--nodes", "0"]);
+    error_of(&["seed-cluster-config", "--nodes", "0"]);
 }
 
 #[test]
 fn without_a_service_it_is_said_how_to_start_one() {
     let token = format!("hfop_{}", "A".repeat(43));
     // Port 1 is that of a service that no machine runs any more.
-    let error = refused(&["seed-accounts", "--url", "http://127.0.0.1:1", "--operator-token", &token]);
+    let error = error_of(&["seed-accounts", "--url", "http://127.0.0.1:1", "--operator-token", &token]);
     assert!(error.contains("dev cluster up") && error.contains("127.0.0.1:1"), "{error}");
 }
 
 #[test]
 fn without_an_operator_token_it_is_said_where_it_is_looked_for() {
-    let error = refused(&["seed-accounts"]);
+    let error = error_of(&["seed-accounts"]);
     assert!(error.contains("HOLDFAST_OPERATOR_TOKEN") && error.contains("./data/cluster/operator.token"), "{error}");
 }
 
@@ -214,8 +214,8 @@ fn a_file_that_is_missing_is_named_with_its_reason_once() {
 
 #[test]
 fn a_node_does_not_take_its_own_place() {
-    let replacing = refused(&["replace-node", "--node-id", "nd_1", "--with", "nd_1"]);
+    let replacing = error_of(&["replace-node", "--node-id", "nd_1", "--with", "nd_1"]);
     assert!(replacing.contains("--node-id and --with are the same node"), "{replacing}");
-    let moving = refused(&["move-replica", "--shard", "locks_03", "--from", "nd_1", "--to", "nd_1"]);
+    let moving = error_of(&["move-replica", "--shard", "locks_03", "--from", "nd_1", "--to", "nd_1"]);
     assert!(moving.contains("--from and --to are the same node"), "{moving}");
 }

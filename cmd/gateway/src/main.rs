@@ -7,13 +7,13 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Parser;
 use holdfast_cluster::ClusterConfig;
-use holdfast_gateway::server::{Doors, serve};
+use holdfast_gateway::server::{ServerOptions, serve};
 use holdfast_gateway::{Gateway, GatewayOptions, LocktopusAccount, LocktopusOptions, LocktopusOrigin, serve_locktopus};
 use holdfast_process::{
     ClusterTlsArgs, SecretsArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, check_listen_address,
-    flush_traces, shutdown,
+    flush_traces, shutdown_signal,
 };
-use holdfast_routing::TlsConnector;
+use holdfast_routing::TlsDialer;
 use holdfast_tls::ServerTls;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -72,7 +72,7 @@ struct Args {
 #[tokio::main]
 async fn main() -> Result<()> {
     let args = Args::parse();
-    let shutdown = shutdown(args.shutdown.clone());
+    let shutdown = shutdown_signal(args.shutdown.clone());
     let result = run(args, shutdown).await;
     flush_traces();
     result
@@ -80,7 +80,7 @@ async fn main() -> Result<()> {
 
 /// Runs the gateway until `shutdown` ends.
 async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
-    let metrics = args.telemetry.start("holdfast-gateway", env!("CARGO_PKG_VERSION"))?;
+    let metrics = args.telemetry.init("holdfast-gateway", env!("CARGO_PKG_VERSION"))?;
     let config = ClusterConfig::load(&args.cluster_config)?;
     let (cluster_secret, operator_token) = args.secrets.read()?;
     let tls = args.tls.load()?;
@@ -89,12 +89,12 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     let address = listener.local_addr()?;
     let locktopus = bind_locktopus(&args, tls.as_ref()).await?;
     let mut options = GatewayOptions::new(config, cluster_secret, &operator_token, format!("gateway {address}"));
-    options.signing = args.signing.plan();
+    options.signing = args.signing.rotation();
     if let Some(tls) = args.cluster_tls.load_client()? {
-        options.connector = Arc::new(TlsConnector::new(tls));
+        options.dialer = Arc::new(TlsDialer::new(tls));
     }
     let service = Gateway::start(options)?;
-    let doors = Doors {
+    let doors = ServerOptions {
         service: service.clone(),
         dlocks_account_metadata: args.dlocks_account_metadata,
         metrics: Arc::new(move || metrics.render()),

@@ -9,10 +9,10 @@ use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
 /// How long one call may take.
-const CALL_WITHIN: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pauses between calls, and how often they are made again.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
-const REPEATS: usize = 6;
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+const MAX_RETRIES: usize = 6;
 
 /// Calls, again when nothing was done or nobody answered. Only for what may be said twice.
 pub(crate) async fn call<M: Clone, A>(
@@ -24,10 +24,10 @@ pub(crate) async fn call<M: Clone, A>(
         let mut request = Request::new(message.clone());
         // Creations are answered as the first one was.
         request.metadata_mut().insert("idempotency-key", key.parse().expect("a UUID is ASCII"));
-        answered(request, CALL_WITHIN, &make).await
+        call_with_timeout(request, CALL_TIMEOUT, &make).await
     };
-    let pauses = ExponentialBuilder::default().with_min_delay(PAUSES.0).with_max_delay(PAUSES.1);
-    Ok(once.retry(pauses.with_max_times(REPEATS).with_jitter()).when(may_pass).await?)
+    let pauses = ExponentialBuilder::default().with_min_delay(BACKOFF.0).with_max_delay(BACKOFF.1);
+    Ok(once.retry(pauses.with_max_times(MAX_RETRIES).with_jitter()).when(is_transient).await?)
 }
 
 /// Calls once, for so long at most.
@@ -36,11 +36,11 @@ pub(crate) async fn call_once<M, A>(
     within: Duration,
     make: impl AsyncFn(Request<M>) -> Result<Response<A>, Status>,
 ) -> Result<A, Error> {
-    answered(Request::new(message), within, &make).await
+    call_with_timeout(Request::new(message), within, &make).await
 }
 
 /// The answer in time, also where the connection hangs and nothing that the service says arrives.
-async fn answered<M, A>(
+async fn call_with_timeout<M, A>(
     mut request: Request<M>,
     within: Duration,
     make: &impl AsyncFn(Request<M>) -> Result<Response<A>, Status>,
@@ -53,6 +53,6 @@ async fn answered<M, A>(
 }
 
 /// Whether nothing was done, or nobody can say.
-pub(crate) fn may_pass(error: &Error) -> bool {
+pub(crate) fn is_transient(error: &Error) -> bool {
     matches!(error, Error::Unreachable(_)) || error.code() == Some("UNAVAILABLE")
 }

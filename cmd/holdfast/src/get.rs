@@ -6,8 +6,8 @@ use holdfast_client::protocol::GetLockRequest;
 
 use crate::calls::call;
 use crate::names::{LockName, parts};
+use crate::render;
 use crate::settings::Settings;
-use crate::show;
 
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
@@ -20,5 +20,5 @@ pub(crate) async fn run(settings: &Settings, args: GetArgs) -> Result<()> {
     let get = GetLockRequest { namespace: settings.namespace()?, path, whole_namespace, ..Default::default() };
     let answer = call(get, async |request| settings.client.locks().get_lock(request).await).await?;
     let lock = answer.lock.unwrap_or_default();
-    settings.format.print(|| show::lock(&lock), || show::json::lock(&lock))
+    settings.format.print(|| render::lock(&lock), || render::json::lock(&lock))
 }

@@ -9,8 +9,8 @@ use serde_json::json;
 
 use crate::calls::call;
 use crate::output::Format;
+use crate::render::{self, json::api_key as value};
 use crate::settings::Settings;
-use crate::show::{self, json::api_key as value};
 use crate::table::table;
 
 #[derive(Debug, Subcommand)]
@@ -69,6 +69,6 @@ pub(crate) async fn run(settings: &Settings, command: KeyCommand) -> Result<()> 
 }
 
 fn row(key: &ApiKey) -> [String; 4] {
-    let expires = key.expires_at.as_ref().and_then(show::timestamp).unwrap_or_else(|| "never".to_owned());
+    let expires = key.expires_at.as_ref().and_then(render::timestamp).unwrap_or_else(|| "never".to_owned());
     [key.key_id.clone(), key.description.clone(), key.scopes.join(" "), expires]
 }

@@ -5,13 +5,13 @@ use clap::Args;
 use holdfast_client::protocol::{ListLocksRequest, Lock};
 
 use crate::calls::call;
-use crate::names::split;
+use crate::names::parse_path;
 use crate::output::Format;
+use crate::render;
 use crate::settings::Settings;
-use crate::show;
 use crate::table::table;
 
-const PAGE: u32 = 1_000;
+const PAGE_SIZE: u32 = 1_000;
 
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
@@ -21,15 +21,16 @@ pub(crate) struct LsArgs {
 }
 
 pub(crate) async fn run(settings: &Settings, args: LsArgs) -> Result<()> {
-    let prefix = args.prefix.as_deref().map(split).map(|path| path.segments().to_vec()).unwrap_or_default();
-    let mut list = ListLocksRequest { namespace: settings.namespace()?, prefix, page_size: PAGE, ..Default::default() };
+    let prefix = args.prefix.as_deref().map(parse_path).map(|path| path.segments().to_vec()).unwrap_or_default();
+    let mut list =
+        ListLocksRequest { namespace: settings.namespace()?, prefix, page_size: PAGE_SIZE, ..Default::default() };
     let mut rows = Vec::new();
     loop {
         let page = call(list.clone(), async |request| settings.client.locks().list_locks(request).await).await?;
         for lock in &page.locks {
             match settings.format {
                 Format::Text => rows.push(row(lock)),
-                Format::Json => settings.format.print(String::new, || show::json::lock(lock))?,
+                Format::Json => settings.format.print(String::new, || render::json::lock(lock))?,
             }
         }
         list.page_token = page.next_page_token;
@@ -44,11 +45,13 @@ pub(crate) async fn run(settings: &Settings, args: LsArgs) -> Result<()> {
 }
 
 fn row(lock: &Lock) -> [String; 5] {
-    let by = match show::holders(lock).next() {
-        Some(first) if lock.holders_total > 1 => format!("{} and {} others", show::who(first), lock.holders_total - 1),
-        Some(first) => show::who(first),
+    let by = match render::holders(lock).next() {
+        Some(first) if lock.holders_total > 1 => {
+            format!("{} and {} others", render::owner_name(first), lock.holders_total - 1)
+        }
+        Some(first) => render::owner_name(first),
         None => String::new(),
     };
-    let since = lock.locked_at.as_ref().and_then(show::timestamp).unwrap_or_default();
-    [show::path(&lock.path), show::state(lock).to_owned(), by, since, lock.waiting.to_string()]
+    let since = lock.locked_at.as_ref().and_then(render::timestamp).unwrap_or_default();
+    [render::path(&lock.path), render::state(lock).to_owned(), by, since, lock.waiting.to_string()]
 }

@@ -14,9 +14,9 @@ mod ls;
 mod names;
 mod namespace;
 mod output;
+mod render;
 mod sessions;
 mod settings;
-mod show;
 mod signals;
 mod status;
 mod table;
@@ -33,7 +33,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::settings::{Global, Settings};
 
 /// Exit status of calls that nobody understands.
-const WRONG_FLAGS: i32 = 2;
+const USAGE_ERROR: i32 = 2;
 
 /// Distributed locks from the shell.
 #[derive(Debug, Parser)]
@@ -70,23 +70,23 @@ enum Command {
     Key(key::KeyCommand),
     /// Say which gateways answer, and whether the key is good.
     Status,
-    #[command(name = lock::leash::RUN, hide = true)]
-    RunOnLeash(lock::leash::LeashArgs),
+    #[command(name = lock::supervisor::SUBCOMMAND, hide = true)]
+    RunSupervised(lock::supervisor::SupervisorArgs),
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let cli = Cli::try_parse().unwrap_or_else(|error| refuse(&error));
+    let cli = Cli::try_parse().unwrap_or_else(|error| exit_with_usage(&error));
     let format = cli.global.output;
-    if let Command::RunOnLeash(args) = &cli.command {
-        return lock::leash::run(format, args);
+    if let Command::RunSupervised(args) = &cli.command {
+        return lock::supervisor::run(format, args);
     }
     match run(cli).await {
         Ok(code) => code,
         // Whoever reads the output has seen enough, as in `holdfast ls | head`.
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            output::complain(format, &error);
+            output::print_error(format, &error);
             ExitCode::FAILURE
         }
     }
@@ -98,7 +98,7 @@ async fn run(cli: Cli) -> Result<ExitCode> {
         Command::Lock(args) => return lock::run(&settings, args).await,
         Command::Status => return status::run(&settings).await,
         // It needs no service, and was done before.
-        Command::RunOnLeash(_) => {}
+        Command::RunSupervised(_) => {}
         Command::Unlock(args) => unlock::run(&settings, args).await?,
         Command::Get(args) => get::run(&settings, args).await?,
         Command::Ls(args) => ls::run(&settings, args).await?,
@@ -111,16 +111,16 @@ async fn run(cli: Cli) -> Result<ExitCode> {
 }
 
 /// Whoever says nothing sees what can be said; the parser's own complaint would name what is hidden, too.
-fn refuse(error: &clap::Error) -> ! {
+fn exit_with_usage(error: &clap::Error) -> ! {
     if error.kind() != ErrorKind::MissingSubcommand {
         error.exit();
     }
     // Where nobody listens there is nobody to complain to.
     let _ = write!(io::stderr().lock(), "{}", Cli::command().render_help());
-    std::process::exit(WRONG_FLAGS);
+    std::process::exit(USAGE_ERROR);
 }
 
 /// Ends the program as wrong flags do.
-fn misused(why: &str) -> ! {
+fn exit_misused(why: &str) -> ! {
     Cli::command().error(ErrorKind::ArgumentConflict, why).exit()
 }

@@ -16,12 +16,12 @@ pub(crate) struct LockName {
 
 impl LockName {
     pub(crate) fn path(&self) -> Path {
-        if self.path { split(&self.name) } else { Path::from(self.name.as_str()) }
+        if self.path { parse_path(&self.name) } else { Path::from(self.name.as_str()) }
     }
 }
 
 /// A path by its segments separated by slashes.
-pub(crate) fn split(text: &str) -> Path {
+pub(crate) fn parse_path(text: &str) -> Path {
     Path::of(text.split('/').filter(|segment| !segment.is_empty()))
 }
 
@@ -32,11 +32,11 @@ pub(crate) fn parts(path: &Path) -> (Vec<String>, bool) {
 
 /// What others see of this process: who runs it, and where.
 pub(crate) fn process_id() -> String {
-    format!("{}:{}", who(), std::process::id())
+    format!("{}:{}", user_at_host(), std::process::id())
 }
 
 /// The user and the machine.
-pub(crate) fn who() -> String {
+pub(crate) fn user_at_host() -> String {
     let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));
     let user = user.unwrap_or_else(|_| format!("uid-{}", rustix::process::getuid().as_raw()));
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();

@@ -10,11 +10,11 @@ use serde_json::json;
 
 use crate::calls::call;
 use crate::output::Format;
+use crate::render::{self, json::namespace as value};
 use crate::settings::Settings;
-use crate::show::{self, json::namespace as value};
 use crate::table::table;
 
-const PAGE: u32 = 1_000;
+const PAGE_SIZE: u32 = 1_000;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NamespaceCommand {
@@ -77,12 +77,12 @@ pub(crate) async fn run(settings: &Settings, command: NamespaceCommand) -> Resul
 }
 
 fn text(namespace: &Namespace) -> String {
-    let made = namespace.created_at.as_ref().and_then(show::timestamp).unwrap_or_default();
+    let made = namespace.created_at.as_ref().and_then(render::timestamp).unwrap_or_default();
     format!("{} ({}), made {made}\n{}", namespace.name, namespace.id, namespace.description).trim_end().to_owned()
 }
 
 async fn list(settings: &Settings) -> Result<()> {
-    let mut list = ListNamespacesRequest { page_size: PAGE, ..Default::default() };
+    let mut list = ListNamespacesRequest { page_size: PAGE_SIZE, ..Default::default() };
     let mut rows = Vec::new();
     loop {
         let page = call(list.clone(), async |request| settings.client.namespaces().list_namespaces(request).await);

@@ -31,7 +31,7 @@ impl Format {
     }
 
     /// Says something about the way to the result.
-    pub(crate) fn note(self, text: impl Display) {
+    pub(crate) fn info(self, text: impl Display) {
         let line = match self {
             Self::Text => format!("holdfast: {text}"),
             Self::Json => json!({"note": text.to_string()}).to_string(),
@@ -41,7 +41,7 @@ impl Format {
     }
 
     /// Says why there is no result, with the code of the reason where it has one.
-    pub(crate) fn complain(self, code: Option<&str>, detail: impl Display) {
+    pub(crate) fn error(self, code: Option<&str>, detail: impl Display) {
         let line = match self {
             Self::Text => format!("holdfast: {detail}"),
             Self::Json => json!({"error": {"code": code, "detail": detail.to_string()}}).to_string(),
@@ -51,8 +51,8 @@ impl Format {
 }
 
 /// Says why nothing came of it.
-pub(crate) fn complain(format: Format, error: &anyhow::Error) {
-    format.complain(error.downcast_ref::<Error>().and_then(Error::code), format_args!("{error:#}"));
+pub(crate) fn print_error(format: Format, error: &anyhow::Error) {
+    format.error(error.downcast_ref::<Error>().and_then(Error::code), format_args!("{error:#}"));
 }
 
 /// Whether the reader of standard output went away.

@@ -7,11 +7,11 @@ use serde_json::json;
 
 use crate::calls::call;
 use crate::output::Format;
+use crate::render;
 use crate::settings::Settings;
-use crate::show;
 use crate::table::table;
 
-const PAGE: u32 = 1_000;
+const PAGE_SIZE: u32 = 1_000;
 
 #[derive(Debug, Args)]
 pub(crate) struct SessionsArgs {
@@ -34,21 +34,21 @@ pub(crate) async fn run(settings: &Settings, args: SessionsArgs) -> Result<()> {
         Some(session_id) => {
             let get = GetSessionRequest { namespace, session_id };
             let session = call(get, async |request| settings.client.sessions().get_session(request).await).await?;
-            settings.format.print(|| show::session(&session), || show::json::session(&session))
+            settings.format.print(|| render::session(&session), || render::json::session(&session))
         }
         None => list(settings, namespace).await,
     }
 }
 
 async fn list(settings: &Settings, namespace: String) -> Result<()> {
-    let mut list = ListSessionsRequest { namespace, page_size: PAGE, ..Default::default() };
+    let mut list = ListSessionsRequest { namespace, page_size: PAGE_SIZE, ..Default::default() };
     let mut rows = Vec::new();
     loop {
         let page = call(list.clone(), async |request| settings.client.sessions().list_sessions(request).await).await?;
         for session in &page.sessions {
             match settings.format {
                 Format::Text => rows.push(row(session)),
-                Format::Json => settings.format.print(String::new, || show::json::session(session))?,
+                Format::Json => settings.format.print(String::new, || render::json::session(session))?,
             }
         }
         list.page_token = page.next_page_token;

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::output::Format;
 
-const URL: &str = "http://127.0.0.1:8080";
+const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 
 /// What every subcommand understands.
 #[derive(Clone, Debug, Args)]
@@ -84,7 +84,8 @@ impl Settings {
     pub(crate) fn new(global: Global) -> Result<Self> {
         let profile = profile(&global)?;
         let given = Some(global.url.join(",")).filter(|url| !url.is_empty()).or(profile.url);
-        let urls: Vec<String> = given.as_deref().unwrap_or(URL).split(',').map(|url| url.trim().to_owned()).collect();
+        let urls: Vec<String> =
+            given.as_deref().unwrap_or(DEFAULT_URL).split(',').map(|url| url.trim().to_owned()).collect();
         let api_key = global.api_key.filter(|key| !key.is_empty()).or(profile.api_key);
         let api_key = api_key.context("no API key: set HOLDFAST_API_KEY, or api_key in a profile")?;
         let ca_file = global.ca_file.or(profile.ca_file);
@@ -126,10 +127,10 @@ fn profile(global: &Global) -> Result<Profile> {
         Err(error) if error.kind() == ErrorKind::NotFound && global.config.is_none() => Config::default(),
         Err(error) => return Err(error).with_context(|| path.display().to_string()),
     };
-    choose(config, global.profile.as_deref()).with_context(|| path.display().to_string())
+    select_profile(config, global.profile.as_deref()).with_context(|| path.display().to_string())
 }
 
-fn choose(config: Config, name: Option<&str>) -> Result<Profile> {
+fn select_profile(config: Config, name: Option<&str>) -> Result<Profile> {
     let only = || config.profiles.keys().next().filter(|_| config.profiles.len() == 1).map(String::as_str);
     let Some(name) = name.or(config.default_profile.as_deref()).or_else(only) else { return Ok(Profile::default()) };
     match config.profiles.get(name) {
@@ -152,15 +153,15 @@ mod tests {
     #[test]
     fn the_named_profile_counts_and_else_the_default() {
         let config = || toml::from_str::<Config>(CONFIG).unwrap();
-        assert_eq!(choose(config(), None).unwrap().namespace.as_deref(), Some("jobs"));
-        assert_eq!(choose(config(), Some("home")).unwrap().url.as_deref(), Some("http://c:3"));
-        let error = choose(config(), Some("other")).unwrap_err().to_string();
+        assert_eq!(select_profile(config(), None).unwrap().namespace.as_deref(), Some("jobs"));
+        assert_eq!(select_profile(config(), Some("home")).unwrap().url.as_deref(), Some("http://c:3"));
+        let error = select_profile(config(), Some("other")).unwrap_err().to_string();
         assert!(error.contains("home, work"), "{error}");
-        assert!(choose(Config::default(), None).unwrap().url.is_none());
+        assert!(select_profile(Config::default(), None).unwrap().url.is_none());
         let only = toml::from_str::<Config>("[profiles.a]\nurl = 'http://a:1'").unwrap();
-        assert_eq!(choose(only, None).unwrap().url.as_deref(), Some("http://a:1"));
+        assert_eq!(select_profile(only, None).unwrap().url.as_deref(), Some("http://a:1"));
         let two = toml::from_str::<Config>("[profiles.a]\nurl = 'http://a:1'\n[profiles.b]").unwrap();
-        assert!(choose(two, None).unwrap().url.is_none(), "nobody said which");
+        assert!(select_profile(two, None).unwrap().url.is_none(), "nobody said which");
     }
 
     #[test]

@@ -6,15 +6,15 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 /// Those that are passed on. At a terminal the first two reach the command by themselves.
-const PASSED_ON: [Signal; 6] = [Signal::INT, Signal::QUIT, Signal::TERM, Signal::HUP, Signal::USR1, Signal::USR2];
+const FORWARDED: [Signal; 6] = [Signal::INT, Signal::QUIT, Signal::TERM, Signal::HUP, Signal::USR1, Signal::USR2];
 
 /// Signals, in the order in which they come. From the making of the first one on none of them ends this process.
 pub(crate) struct Signals(mpsc::Receiver<Signal>);
 
 impl Signals {
     pub(crate) fn listen() -> Result<Self> {
-        let (to, from) = mpsc::channel(PASSED_ON.len());
-        for kind in PASSED_ON {
+        let (to, from) = mpsc::channel(FORWARDED.len());
+        for kind in FORWARDED {
             let mut signals = signal(SignalKind::from_raw(kind.as_raw()))?;
             let to = to.clone();
             tokio::spawn(async move {

@@ -13,7 +13,7 @@ use crate::settings::Settings;
 use crate::table::table;
 
 /// How long one gateway may take.
-const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Asks each gateway by itself something that goes all the way to a shard. Fails when none of them serves.
 pub(crate) async fn run(settings: &Settings) -> Result<ExitCode> {
@@ -24,7 +24,7 @@ pub(crate) async fn run(settings: &Settings) -> Result<ExitCode> {
         let list = ListNamespacesRequest { page_size: 1, ..Default::default() };
         let began = Instant::now();
         let ask = async |request| client.namespaces().list_namespaces(request).await;
-        let answer = call_once(list, ANSWER_WITHIN, ask).await;
+        let answer = call_once(list, ANSWER_TIMEOUT, ask).await;
         let took = began.elapsed();
         // A key may be good and not be for this call.
         let serves = answer.is_ok() || answer.as_ref().is_err_and(|error| error.code() == Some("PERMISSION_DENIED"));

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use crate::calls::call;
 use crate::names::{LockName, parts};
+use crate::render;
 use crate::settings::Settings;
-use crate::show;
 
 #[derive(Debug, Args)]
 pub(crate) struct UnlockArgs {
@@ -35,7 +35,7 @@ pub(crate) async fn run(settings: &Settings, args: UnlockArgs) -> Result<()> {
         return settings.format.print(|| format!("{name} was forced open"), || json!({"forced": true}));
     }
     if args.owner.is_none() {
-        crate::misused("say --owner, as `holdfast lock` printed it, or --force to end the holds of everybody");
+        crate::exit_misused("say --owner, as `holdfast lock` printed it, or --force to end the holds of everybody");
     }
     let (process_id, fencing_token) = (args.owner.clone(), args.token);
     let release =
@@ -47,6 +47,6 @@ pub(crate) async fn run(settings: &Settings, args: UnlockArgs) -> Result<()> {
     }
     settings.format.print(
         || if released { format!("{name} is unlocked") } else { format!("{name} was not held by that owner") },
-        || json!({"released": released, "lock": show::json::lock(&lock)}),
+        || json!({"released": released, "lock": render::json::lock(&lock)}),
     )
 }

@@ -6,10 +6,10 @@ use holdfast_client::Error;
 use holdfast_client::protocol::WatchRequest;
 use tonic::{Request, Status, Streaming};
 
-use crate::calls::may_pass;
-use crate::names::split;
+use crate::calls::is_transient;
+use crate::names::parse_path;
+use crate::render;
 use crate::settings::Settings;
-use crate::show;
 use holdfast_client::protocol::Event;
 
 #[derive(Debug, Args)]
@@ -24,29 +24,29 @@ pub(crate) struct WatchArgs {
 
 /// Goes on after a connection was lost, and misses nothing.
 pub(crate) async fn run(settings: &Settings, args: WatchArgs) -> Result<()> {
-    let prefix = args.prefix.as_deref().map(split).map(|path| path.segments().to_vec()).unwrap_or_default();
+    let prefix = args.prefix.as_deref().map(parse_path).map(|path| path.segments().to_vec()).unwrap_or_default();
     let mut watch = WatchRequest { namespace: settings.namespace()?, prefix, from_revision: args.from };
     let mut complained = false;
     loop {
         let error = match settings.client.locks().watch(Request::new(watch.clone())).await {
-            Ok(events) => follow(settings, events.into_inner(), &mut watch, &mut complained).await?,
+            Ok(events) => print_events(settings, events.into_inner(), &mut watch, &mut complained).await?,
             Err(status) => status,
         };
         let error = Error::from(error);
-        if !may_pass(&error) {
+        if !is_transient(&error) {
             return Err(error.into());
         }
         if !std::mem::replace(&mut complained, true) {
-            settings.format.note(format_args!("still trying: {error}"));
+            settings.format.info(format_args!("still trying: {error}"));
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(RETRY_DELAY).await;
     }
 }
 
-const PAUSE: std::time::Duration = std::time::Duration::from_millis(500);
+const RETRY_DELAY: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// Prints events until the stream ends, and why it did.
-async fn follow(
+async fn print_events(
     settings: &Settings,
     mut events: Streaming<Event>,
     watch: &mut WatchRequest,
@@ -57,7 +57,7 @@ async fn follow(
             Ok(Some(event)) => {
                 *complained = false;
                 watch.from_revision = Some(event.revision + 1);
-                settings.format.print(|| show::event(&event), || show::json::event(&event))?;
+                settings.format.print(|| render::event(&event), || render::json::event(&event))?;
             }
             Ok(None) => return Ok(Status::unavailable("the gateway ended the stream")),
             Err(status) => return Ok(status),

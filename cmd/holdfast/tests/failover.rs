@@ -9,15 +9,15 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
 const NAMESPACE: &str = "builds";
-const SOON: Duration = Duration::from_secs(20);
+const MAX_WAIT: Duration = Duration::from_secs(20);
 
 /// Says its token when it has the lock, and holds it until its input is closed.
-struct Locked {
+struct LockHolder {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
-impl Locked {
+impl LockHolder {
     fn start(cluster: &Cluster, tenant: &Tenant) -> Self {
         let urls: Vec<String> = cluster.gateways.iter().map(|it| format!("http://{}", it.address())).collect();
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
@@ -31,13 +31,13 @@ impl Locked {
     }
 
     async fn token(&mut self) -> u64 {
-        let line = timeout(SOON, self.lines.next_line()).await.expect("it gets the lock").unwrap();
+        let line = timeout(MAX_WAIT, self.lines.next_line()).await.expect("it gets the lock").unwrap();
         line.expect("it says its token").parse().unwrap()
     }
 
     async fn end(mut self) {
         drop(self.child.stdin.take());
-        let status = timeout(SOON, self.child.wait()).await.expect("it ends").unwrap();
+        let status = timeout(MAX_WAIT, self.child.wait()).await.expect("it ends").unwrap();
         assert!(status.success(), "{status}");
     }
 }
@@ -45,10 +45,10 @@ impl Locked {
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_keep_their_lock_and_their_place_while_gateways_and_leaders_are_killed() {
     let mut cluster = Cluster::start(Setup { gateways: 2, ..Setup::default() }).await;
-    let tenant = cluster.tenant("shell", &[NAMESPACE]).await;
-    let mut holder = Locked::start(&cluster, &tenant);
+    let tenant = cluster.create_tenant("shell", &[NAMESPACE]).await;
+    let mut holder = LockHolder::start(&cluster, &tenant);
     let first = holder.token().await;
-    let mut next = Locked::start(&cluster, &tenant);
+    let mut next = LockHolder::start(&cluster, &tenant);
     // One of them serves each; both go, one after the other.
     for gateway in 0..2 {
         cluster.gateways[gateway].kill().await;

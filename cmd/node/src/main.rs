@@ -10,13 +10,13 @@ use anyhow::{Context, Result, anyhow};
 use clap::{Parser, ValueEnum};
 use holdfast_auth::{OperatorToken, OperatorVerifier};
 use holdfast_cluster::ClusterConfig;
-use holdfast_node::{Node, NodeOptions, Probes, serve};
+use holdfast_node::{AdminEndpoints, Node, NodeOptions, serve};
 use holdfast_process::{
     ClusterTlsArgs, MemoryArgs, SecretsArgs, ShutdownArgs, TelemetryArgs, bind, check_listen_address, flush_traces,
-    shutdown,
+    shutdown_signal,
 };
-use holdfast_replication::Reads;
-use holdfast_routing::{Connector, TcpConnector, TlsConnector};
+use holdfast_replication::ReadMode;
+use holdfast_routing::{Dialer, TcpDialer, TlsDialer};
 use tokio_util::sync::CancellationToken;
 
 use crate::restore::RestoreArgs;
@@ -72,7 +72,7 @@ enum ReadsArg {
 #[tokio::main]
 async fn main() -> Result<()> {
     let args = Args::parse();
-    let shutdown = shutdown(args.shutdown.clone());
+    let shutdown = shutdown_signal(args.shutdown.clone());
     let result = run(args, shutdown).await;
     flush_traces();
     result
@@ -80,17 +80,17 @@ async fn main() -> Result<()> {
 
 /// Runs the node until `shutdown` ends.
 async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
-    let metrics = args.telemetry.start("holdfast-node", env!("CARGO_PKG_VERSION"))?;
+    let metrics = args.telemetry.init("holdfast-node", env!("CARGO_PKG_VERSION"))?;
     let config = ClusterConfig::load(&args.cluster_config)?;
     let (cluster_secret, operator_token) = args.secrets.read()?;
     let mut options = NodeOptions::new(&args.node_id, config, cluster_secret, &args.data_dir);
     options.reads = match args.reads {
-        ReadsArg::Lease => Reads::Lease,
-        ReadsArg::Quorum => Reads::Quorum,
+        ReadsArg::Lease => ReadMode::Lease,
+        ReadsArg::Quorum => ReadMode::Quorum,
     };
-    options.snapshot_after = args.snapshot_after;
-    options.keep_entries = args.keep_entries;
-    options.memory_limit = args.memory.limit();
+    options.snapshot_interval_entries = args.snapshot_after;
+    options.retain_entries = args.keep_entries;
+    options.memory_limit = args.memory.limit_bytes();
     options.disk_reserve = u64::from(args.disk_reserve_mib) * 1024 * 1024;
 
     if args.restore.restore(&options).await? {
@@ -101,12 +101,13 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     let tls = args.cluster_tls.load_server()?;
     check_listen_address(address, "--cluster-tls-cert-file", tls.is_some(), args.insecure)?;
     let listener = bind(address).await?;
-    let connector: Arc<dyn Connector> = match args.cluster_tls.load_client()? {
-        Some(tls) => Arc::new(TlsConnector::new(tls)),
-        None => Arc::new(TcpConnector),
+    let connector: Arc<dyn Dialer> = match args.cluster_tls.load_client()? {
+        Some(tls) => Arc::new(TlsDialer::new(tls)),
+        None => Arc::new(TcpDialer),
     };
     let node = Node::open(&options, connector)?;
-    let probes = Probes { metrics: Arc::new(move || metrics.render()), is_operator: is_operator(&operator_token) };
+    let probes =
+        AdminEndpoints { metrics: Arc::new(move || metrics.render()), is_operator: is_operator(&operator_token) };
     let stopped = CancellationToken::new();
     let serving = serve(listener, tls, &node, probes, stopped.clone().cancelled_owned());
     let mut failure = node.store_failure();

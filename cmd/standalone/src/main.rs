@@ -8,13 +8,14 @@ use anyhow::{Result, anyhow, bail};
 use clap::Parser;
 use holdfast_bootstrap::Secrets;
 use holdfast_cluster::ClusterConfig;
-use holdfast_gateway::server::{Doors, serve, serve_beside};
+use holdfast_gateway::server::{ServerOptions, serve, serve_beside};
 use holdfast_gateway::{Gateway, GatewayOptions, LocktopusAccount, LocktopusOptions, LocktopusOrigin, serve_locktopus};
 use holdfast_node::{Node, NodeOptions, in_process};
 use holdfast_process::{
-    MemoryArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, check_listen_address, flush_traces, shutdown,
+    MemoryArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, check_listen_address, flush_traces,
+    shutdown_signal,
 };
-use holdfast_routing::Connector;
+use holdfast_routing::Dialer;
 use holdfast_tls::ServerTls;
 use tokio::net::TcpListener;
 use tokio::time::{Duration, Instant, sleep};
@@ -26,8 +27,8 @@ const SHARDS: u32 = 16;
 const TLS_FLAG: &str = "--tls-cert-file";
 const NODE: &str = "nd_1";
 /// How long the replicas take at most, as a rule, to load and elect themselves; after that it says what it waits for.
-const READY_WITHIN: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const READY_WARNING_INTERVAL: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs the whole service in one process, for development and small installations.
 #[derive(Debug, Parser)]
@@ -78,7 +79,7 @@ struct Args {
 #[tokio::main]
 async fn main() -> Result<()> {
     let args = Args::parse();
-    let shutdown = shutdown(args.shutdown.clone());
+    let shutdown = shutdown_signal(args.shutdown.clone());
     let result = run(args, shutdown).await;
     flush_traces();
     result
@@ -86,33 +87,33 @@ async fn main() -> Result<()> {
 
 fn node_options(args: &Args, config: ClusterConfig, secrets: &Secrets) -> NodeOptions {
     let mut options = NodeOptions::new(NODE, config, secrets.cluster_secret().clone(), args.data_dir.join(NODE));
-    options.memory_limit = args.memory.limit();
+    options.memory_limit = args.memory.limit_bytes();
     options
 }
 
 /// Runs until `shutdown` ends.
 async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
-    let metrics = args.telemetry.start("holdfast-standalone", env!("CARGO_PKG_VERSION"))?;
+    let metrics = args.telemetry.init("holdfast-standalone", env!("CARGO_PKG_VERSION"))?;
     let tls = args.tls.load()?;
     check_listen_address(args.listen, TLS_FLAG, tls.is_some(), args.insecure)?;
     // The listener first: a second process on the same data must change nothing.
     let listener = bind(args.listen).await?;
     let address = listener.local_addr()?;
     let locktopus = bind_locktopus(&args, tls.as_ref()).await?;
-    let secrets = Secrets::prepare(&args.data_dir)?;
+    let secrets = Secrets::load_or_create(&args.data_dir)?;
     // The address is only a name here: the gateway reaches the node through memory.
     let config = ClusterConfig::generate(vec![(NODE.into(), "127.0.0.1:7000".into())], SHARDS, 1)?;
     let cluster_secret = secrets.cluster_secret().clone();
     let options = node_options(&args, config.clone(), &secrets);
     let (connector, internal) = in_process();
-    let connector: Arc<dyn Connector> = Arc::new(connector);
+    let connector: Arc<dyn Dialer> = Arc::new(connector);
     let node = Node::open(&options, Arc::clone(&connector))?;
 
     let mut gateway = GatewayOptions::new(config, cluster_secret, secrets.operator_token(), "standalone");
-    gateway.connector = connector;
-    gateway.signing = args.signing.plan();
+    gateway.dialer = connector;
+    gateway.signing = args.signing.rotation();
     let service = Gateway::start(gateway)?;
-    let doors = Doors {
+    let doors = ServerOptions {
         service: service.clone(),
         dlocks_account_metadata: args.dlocks_account_metadata,
         metrics: Arc::new(move || metrics.render()),
@@ -129,11 +130,11 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
     };
     let running = async {
         node.start_replicas(&options).await?;
-        let over = until_over(&node, shutdown);
+        let over = wait_stopped(&node, shutdown);
         tokio::pin!(over);
         tokio::select! {
             result = &mut over => return result,
-            () = ready(|| service.ready(), node.not_ready()) => {}
+            () = wait_ready(|| service.ready(), node.not_ready()) => {}
         }
         if let Some(address) = locktopus_address {
             println!("Locktopus clients connect to {}://{address}/v1?namespace=NAME", scheme.replace("http", "ws"));
@@ -164,7 +165,7 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
 
 /// The first start calls the service as any client does; behind TLS over a port of its own on this machine, since the
 /// certificate is for those who call from elsewhere.
-async fn first_start(secrets: &Secrets, doors: &Doors, url: &str) -> Result<String> {
+async fn first_start(secrets: &Secrets, doors: &ServerOptions, url: &str) -> Result<String> {
     if doors.tls.is_none() {
         return Ok(secrets.first_start(url).await?);
     }
@@ -172,7 +173,7 @@ async fn first_start(secrets: &Secrets, doors: &Doors, url: &str) -> Result<Stri
     let call = format!("http://{}", listener.local_addr()?);
     let done = CancellationToken::new();
     let calling = async {
-        let welcome = secrets.first_start_through(&call, url).await;
+        let welcome = secrets.first_start_via(&call, url).await;
         done.cancel();
         welcome
     };
@@ -184,7 +185,7 @@ async fn first_start(secrets: &Secrets, doors: &Doors, url: &str) -> Result<Stri
 ///
 /// # Errors
 /// When the store fails first.
-async fn until_over(node: &Node, shutdown: impl Future<Output = ()>) -> Result<()> {
+async fn wait_stopped(node: &Node, shutdown: impl Future<Output = ()>) -> Result<()> {
     let mut failure = node.store_failure();
     tokio::select! {
         () = shutdown => Ok(()),
@@ -205,15 +206,15 @@ async fn bind_locktopus(args: &Args, tls: Option<&ServerTls>) -> Result<Option<(
 
 /// Waits until the service is ready. That takes as long as the shards have entries to apply again, so it never gives up:
 /// a process that ended here would begin anew at its next start.
-async fn ready(look: impl Fn() -> Result<(), String>, node_lacks: impl Fn() -> Option<String>) {
-    let mut say_at = Instant::now() + READY_WITHIN;
+async fn wait_ready(look: impl Fn() -> Result<(), String>, node_lacks: impl Fn() -> Option<String>) {
+    let mut say_at = Instant::now() + READY_WARNING_INTERVAL;
     while let Err(reason) = look() {
         if Instant::now() >= say_at {
             let reason = node_lacks().unwrap_or(reason);
             tracing::warn!(%reason, "not ready yet, and waiting on");
-            say_at += READY_WITHIN;
+            say_at += READY_WARNING_INTERVAL;
         }
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -223,14 +224,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn shards_may_take_longer_than_usual_to_come_up() {
-        let (began, replay) = (Instant::now(), READY_WITHIN * 5);
+        let (began, replay) = (Instant::now(), READY_WARNING_INTERVAL * 5);
         let look = || if began.elapsed() < replay { Err("the accounts shard is silent".to_owned()) } else { Ok(()) };
         let asked = std::cell::Cell::new(0);
         let node_lacks = || {
             asked.set(asked.get() + 1);
             Some("1 of 33 shards have no leader".to_owned())
         };
-        ready(look, node_lacks).await;
+        wait_ready(look, node_lacks).await;
         assert!(began.elapsed() >= replay);
         // The log says once a minute what is missing.
         assert_eq!(asked.get(), 4);

@@ -70,12 +70,12 @@ impl ApiKeySecret {
 
     /// SHA-256 of the secret half: all that is kept of it.
     pub fn hash(&self) -> [u8; 32] {
-        crate::hash(self.secret.expose())
+        crate::sha256(self.secret.expose())
     }
 
     /// Whether this is the secret of that hash, in constant time.
     pub fn matches(&self, secret_hash: &[u8; 32]) -> bool {
-        crate::same(&self.hash(), secret_hash)
+        crate::constant_time_eq(&self.hash(), secret_hash)
     }
 
     fn from_bytes(id: &[u8; random::SECRET_BYTES], secret: &[u8; random::SECRET_BYTES]) -> Self {
@@ -108,7 +108,7 @@ mod tests {
         let secret = "_-__aaaabbbbccccddddeeeeffffgggghhhhiiiijjjj";
         let key = ApiKeySecret::parse(&format!("hf_abcdefgh23456789_{secret}")).unwrap();
         assert_eq!(key.key_id(), "abcdefgh23456789");
-        assert_eq!(key.hash(), crate::hash(secret));
+        assert_eq!(key.hash(), crate::sha256(secret));
     }
 
     #[test]

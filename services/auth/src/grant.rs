@@ -7,12 +7,12 @@ use std::time::Duration;
 use holdfast_core::AccountId;
 use serde::{Deserialize, Serialize};
 
-use crate::signing_keys::{ISSUER, SigningKeys, UnsignedError};
+use crate::signing_keys::{ISSUER, SigningError, SigningKeys};
 
 /// The type in the head of a signed grant.
 pub const GRANT_TYPE: &str = "holdfast-grant+jwt";
 /// Longest life of a signed grant: whoever holds for longer asks for another one.
-pub const MAX_GRANT_LIFE: Duration = Duration::from_secs(60 * 60);
+pub const MAX_GRANT_LIFETIME: Duration = Duration::from_secs(60 * 60);
 
 /// Who holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,7 +29,7 @@ pub struct GrantOwner {
 
 /// What a grant is to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GrantToSign {
+pub struct UnsignedGrant {
     /// Whose namespace it is.
     pub account: AccountId,
     /// Where.
@@ -66,13 +66,13 @@ struct Claims {
 }
 
 impl SigningKeys {
-    /// Signs what is held. It ends with the hold, rounded down to a second, or after [`MAX_GRANT_LIFE`]. `now_ms` is
+    /// Signs what is held. It ends with the hold, rounded down to a second, or after [`MAX_GRANT_LIFETIME`]. `now_ms` is
     /// wall clock in milliseconds since 1970.
     ///
     /// # Errors
     /// When it cannot be signed.
-    pub fn sign_grant(&self, grant: GrantToSign, now_ms: u64) -> Result<String, UnsignedError> {
-        let life = MAX_GRANT_LIFE.min(self.overlap());
+    pub fn sign_grant(&self, grant: UnsignedGrant, now_ms: u64) -> Result<String, SigningError> {
+        let life = MAX_GRANT_LIFETIME.min(self.overlap());
         let end_ms = now_ms.saturating_add(u64::try_from(life.as_millis()).unwrap_or(u64::MAX));
         let claims = Claims {
             iss: ISSUER.to_owned(),
@@ -93,14 +93,14 @@ impl SigningKeys {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ClusterSecret, SigningPlan};
+    use crate::{ClusterSecret, KeyRotation};
 
     fn keys() -> SigningKeys {
-        SigningKeys::new(&ClusterSecret::generate().unwrap(), SigningPlan::default()).unwrap()
+        SigningKeys::new(&ClusterSecret::generate().unwrap(), KeyRotation::default()).unwrap()
     }
 
-    fn grant(expires_at_ms: u64) -> GrantToSign {
-        GrantToSign {
+    fn grant(expires_at_ms: u64) -> UnsignedGrant {
+        UnsignedGrant {
             account: AccountId(7),
             namespace: "demo".to_owned(),
             path: vec!["a".to_owned(), "b".to_owned()],
@@ -115,7 +115,7 @@ mod tests {
     fn a_grant_says_what_is_held_and_ends_with_the_hold() {
         let keys = keys();
         let signed = keys.sign_grant(grant(1_000_030_999), 1_000_000_000).unwrap();
-        let claims: serde_json::Value = keys.read(GRANT_TYPE, keys.cluster_id(), &signed, 1_000_000_000).unwrap();
+        let claims: serde_json::Value = keys.verify(GRANT_TYPE, keys.cluster_id(), &signed, 1_000_000_000).unwrap();
         let expected = serde_json::json!({
             "iss": "holdfast", "aud": keys.cluster_id(), "sub": "0000000000000007", "namespace": "demo",
             "path": ["a", "b"], "mode": "WRITE", "process_id": "p", "fencing_token": 57,
@@ -128,7 +128,7 @@ mod tests {
     fn a_grant_lives_an_hour_at_most_and_is_no_token() {
         let keys = keys();
         let signed = keys.sign_grant(grant(u64::MAX), 1_000_000_000).unwrap();
-        let claims: serde_json::Value = keys.read(GRANT_TYPE, keys.cluster_id(), &signed, 1_000_000_000).unwrap();
+        let claims: serde_json::Value = keys.verify(GRANT_TYPE, keys.cluster_id(), &signed, 1_000_000_000).unwrap();
         assert_eq!(claims["exp"], 1_003_600);
         assert!(keys.verify_token(&signed, 1_000_000_000).is_err());
     }

@@ -26,25 +26,25 @@ mod token;
 pub use api_key::{ApiKeySecret, MalformedApiKey};
 pub use cluster_secret::{ClusterSecret, MalformedClusterSecret};
 pub use credential::{Credential, MalformedCredential};
-pub use grant::{GRANT_TYPE, GrantOwner, GrantToSign, MAX_GRANT_LIFE};
+pub use grant::{GRANT_TYPE, GrantOwner, MAX_GRANT_LIFETIME, UnsignedGrant};
 pub use operator::{MalformedOperatorToken, OperatorToken, OperatorVerifier};
-pub use principal::{AccountPrincipal, Principal, Proof};
+pub use principal::{AccountPrincipal, CredentialKind, Principal};
 pub use random::RandomError;
 pub use secret::Secret;
 pub use secret_file::{MAX_SECRET_FILE_BYTES, SecretFile, SecretFileError, create_secret_file, read_secret_file};
-pub use service_token::{SERVICE_TOKEN_LIFE, ServiceSigner, ServiceTokenError, ServiceVerifier};
-pub use signing_keys::{SigningKeys, SigningPlan, UnsignedError};
-pub use token::{MAX_TOKEN_BYTES, MAX_TOKEN_LIFE, RefusedToken};
+pub use service_token::{SERVICE_TOKEN_LIFETIME, ServiceSigner, ServiceTokenError, ServiceVerifier};
+pub use signing_keys::{KeyRotation, SigningError, SigningKeys};
+pub use token::{InvalidToken, MAX_TOKEN_BYTES, MAX_TOKEN_LIFETIME};
 
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 /// SHA-256, the form in which secrets are kept.
-fn hash(secret: &str) -> [u8; 32] {
+fn sha256(secret: &str) -> [u8; 32] {
     Sha256::digest(secret).into()
 }
 
 /// Compares hashes without telling by the time taken where they differ.
-fn same(one: &[u8; 32], other: &[u8; 32]) -> bool {
+fn constant_time_eq(one: &[u8; 32], other: &[u8; 32]) -> bool {
     one.ct_eq(other).into()
 }

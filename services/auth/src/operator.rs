@@ -49,12 +49,12 @@ pub struct OperatorVerifier {
 impl OperatorVerifier {
     /// For that token.
     pub fn new(token: &OperatorToken) -> Self {
-        Self { hash: crate::hash(token.0.expose()) }
+        Self { hash: crate::sha256(token.0.expose()) }
     }
 
     /// Whether the presented token is the one, in constant time.
     pub fn accepts(&self, presented: &OperatorToken) -> bool {
-        crate::same(&crate::hash(presented.0.expose()), &self.hash)
+        crate::constant_time_eq(&crate::sha256(presented.0.expose()), &self.hash)
     }
 }
 

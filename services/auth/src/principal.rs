@@ -29,12 +29,12 @@ pub struct AccountPrincipal {
     /// Refused from then on; wall clock in milliseconds since 1970.
     pub expires_at_ms: Option<u64>,
     /// What was presented.
-    pub proof: Proof,
+    pub credential_kind: CredentialKind,
 }
 
 /// How a tenant's caller showed who it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Proof {
+pub enum CredentialKind {
     /// With the key itself.
     Key,
     /// With a token got for the key.
@@ -49,7 +49,7 @@ pub enum Proof {
 impl Principal {
     /// The caller who presents a key, when it is the kept one and `now_ms` (wall clock in milliseconds since 1970) is
     /// before its expiry.
-    pub fn of_key(presented: &ApiKeySecret, kept: &ApiKey, now_ms: u64) -> Option<Self> {
+    pub fn from_api_key(presented: &ApiKeySecret, kept: &ApiKey, now_ms: u64) -> Option<Self> {
         let is_kept = presented.key_id() == kept.key_id && presented.matches(&kept.secret_hash);
         let is_alive = kept.expires_at_ms.is_none_or(|expires_at_ms| now_ms < expires_at_ms);
         (is_kept && is_alive).then(|| {
@@ -59,7 +59,7 @@ impl Principal {
                 scopes: kept.scopes,
                 namespaces: kept.namespaces.as_deref().map(Arc::from),
                 expires_at_ms: kept.expires_at_ms,
-                proof: Proof::Key,
+                credential_kind: CredentialKind::Key,
             })
         })
     }
@@ -117,7 +117,7 @@ impl AccountPrincipal {
 mod tests {
     use super::*;
 
-    fn kept(secret: &ApiKeySecret) -> ApiKey {
+    fn stored_key(secret: &ApiKeySecret) -> ApiKey {
         ApiKey {
             key_id: secret.key_id().to_owned(),
             account: AccountId(7),
@@ -132,19 +132,19 @@ mod tests {
 
     fn principal() -> Principal {
         let secret = ApiKeySecret::generate().unwrap();
-        Principal::of_key(&secret, &kept(&secret), 0).unwrap()
+        Principal::from_api_key(&secret, &stored_key(&secret), 0).unwrap()
     }
 
     #[test]
     fn a_key_is_refused_from_its_expiry_on_and_with_another_secret() {
         let secret = ApiKeySecret::generate().unwrap();
-        assert!(Principal::of_key(&secret, &kept(&secret), 999).is_some());
-        assert!(Principal::of_key(&secret, &kept(&secret), 1_000).is_none());
-        let mut other = kept(&secret);
+        assert!(Principal::from_api_key(&secret, &stored_key(&secret), 999).is_some());
+        assert!(Principal::from_api_key(&secret, &stored_key(&secret), 1_000).is_none());
+        let mut other = stored_key(&secret);
         other.secret_hash[0] ^= 1;
-        assert!(Principal::of_key(&secret, &other, 0).is_none());
-        let forever = ApiKey { expires_at_ms: None, ..kept(&secret) };
-        assert!(Principal::of_key(&secret, &forever, u64::MAX).is_some());
+        assert!(Principal::from_api_key(&secret, &other, 0).is_none());
+        let forever = ApiKey { expires_at_ms: None, ..stored_key(&secret) };
+        assert!(Principal::from_api_key(&secret, &forever, u64::MAX).is_some());
     }
 
     #[test]

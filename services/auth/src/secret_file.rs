@@ -10,7 +10,7 @@ use crate::Secret;
 /// More than any secret has. What is longer is some other file.
 pub const MAX_SECRET_FILE_BYTES: u64 = 4_096;
 /// Permissions of the group and of everybody else.
-const OTHERS: u32 = 0o077;
+const GROUP_OTHER_MODE_BITS: u32 = 0o077;
 
 /// A secret read from a file.
 #[derive(Clone, Debug)]
@@ -77,7 +77,7 @@ pub fn create_secret_file(path: &Path, content: &Secret) -> Result<(), SecretFil
 pub fn read_secret_file(path: &Path) -> Result<SecretFile, SecretFileError> {
     let failed = |reason| SecretFileError::Io { path: path.to_owned(), action: "read", reason };
     let file = File::open(path).map_err(failed)?;
-    let is_exposed = file.metadata().map_err(failed)?.permissions().mode() & OTHERS != 0;
+    let is_exposed = file.metadata().map_err(failed)?.permissions().mode() & GROUP_OTHER_MODE_BITS != 0;
     let mut bytes = Vec::new();
     file.take(MAX_SECRET_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
     let text = std::str::from_utf8(&bytes).map_err(|_| SecretFileError::NotASecret(path.to_owned()))?.trim();

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::{ClusterSecret, Secret};
 
 /// How long a token is good for. A signer makes a new one after half of it.
-pub const SERVICE_TOKEN_LIFE: Duration = Duration::from_secs(5 * 60);
+pub const SERVICE_TOKEN_LIFETIME: Duration = Duration::from_secs(5 * 60);
 /// How far the wall clocks of two hosts may differ.
 const LEEWAY: Duration = Duration::from_secs(60);
 const ISSUER: &str = "holdfast";
@@ -34,7 +34,7 @@ struct Claims {
 pub enum ServiceTokenError {
     /// It was made with another secret.
     #[error("the service token is signed with the secret of another cluster; give all processes the same secret")]
-    OtherCluster,
+    ClusterMismatch,
     /// It is too old.
     #[error("the service token has expired; if it was just made, the clocks of the two hosts differ too much")]
     Expired,
@@ -43,7 +43,7 @@ pub enum ServiceTokenError {
     Malformed(String),
     /// It cannot be made.
     #[error("no service token can be signed: {0}")]
-    Unsigned(String),
+    SigningFailed(String),
 }
 
 /// Makes the tokens of one process.
@@ -51,11 +51,11 @@ pub struct ServiceSigner {
     key: EncodingKey,
     process: String,
     cluster_id: String,
-    current: Mutex<Option<Current>>,
+    cached: Mutex<Option<CachedToken>>,
 }
 
 #[derive(Clone)]
-struct Current {
+struct CachedToken {
     token: Secret,
     made_at: SystemTime,
 }
@@ -67,37 +67,37 @@ impl ServiceSigner {
             key: EncodingKey::from_secret(&signing_key(secret)),
             process: process.into(),
             cluster_id: secret.cluster_id(),
-            current: Mutex::new(None),
+            cached: Mutex::new(None),
         }
     }
 
-    /// A token that is good for at least half of [`SERVICE_TOKEN_LIFE`]. Cheap: a new one is signed only when needed.
+    /// A token that is good for at least half of [`SERVICE_TOKEN_LIFETIME`]. Cheap: a new one is signed only when needed.
     ///
     /// # Errors
-    /// [`ServiceTokenError::Unsigned`] when the token cannot be made.
+    /// [`ServiceTokenError::SigningFailed`] when the token cannot be made.
     pub fn token(&self) -> Result<Secret, ServiceTokenError> {
         self.token_at(SystemTime::now())
     }
 
     fn token_at(&self, now: SystemTime) -> Result<Secret, ServiceTokenError> {
         // What the lock guards is replaced in one step, so it is whole also after a panic elsewhere.
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(current) = current.as_ref() {
             // A clock that went back counts as too old: the token might come from a future that never arrives.
-            let is_young = now.duration_since(current.made_at).is_ok_and(|age| age < SERVICE_TOKEN_LIFE / 2);
+            let is_young = now.duration_since(current.made_at).is_ok_and(|age| age < SERVICE_TOKEN_LIFETIME / 2);
             if is_young {
                 return Ok(current.token.clone());
             }
         }
         let token = self.sign(now)?;
-        *current = Some(Current { token: token.clone(), made_at: now });
+        *current = Some(CachedToken { token: token.clone(), made_at: now });
         Ok(token)
     }
 
     fn sign(&self, now: SystemTime) -> Result<Secret, ServiceTokenError> {
-        let expires_at = (now + SERVICE_TOKEN_LIFE)
+        let expires_at = (now + SERVICE_TOKEN_LIFETIME)
             .duration_since(UNIX_EPOCH)
-            .map_err(|_| ServiceTokenError::Unsigned("the wall clock is before 1970; set it".to_owned()))?;
+            .map_err(|_| ServiceTokenError::SigningFailed("the wall clock is before 1970; set it".to_owned()))?;
         let claims = Claims {
             iss: ISSUER.to_owned(),
             sub: self.process.clone(),
@@ -106,7 +106,7 @@ impl ServiceSigner {
         };
         jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &self.key)
             .map(Secret::new)
-            .map_err(|error| ServiceTokenError::Unsigned(error.to_string()))
+            .map_err(|error| ServiceTokenError::SigningFailed(error.to_string()))
     }
 }
 
@@ -143,7 +143,7 @@ impl ServiceVerifier {
             Ok(decoded) if decoded.claims.exp.saturating_add(LEEWAY.as_secs()) < now => Err(ServiceTokenError::Expired),
             Ok(decoded) => Ok(decoded.claims.sub),
             Err(error) => Err(match error.kind() {
-                ErrorKind::InvalidSignature | ErrorKind::InvalidAudience => ServiceTokenError::OtherCluster,
+                ErrorKind::InvalidSignature | ErrorKind::InvalidAudience => ServiceTokenError::ClusterMismatch,
                 _ => ServiceTokenError::Malformed(error.to_string()),
             }),
         }
@@ -173,7 +173,7 @@ mod tests {
     fn a_token_of_another_cluster_is_refused() {
         let signer = ServiceSigner::new(&ClusterSecret::generate().unwrap(), "node nd_1");
         let refused = ServiceVerifier::new(&secret()).verify(signer.token().unwrap().expose());
-        assert_eq!(refused, Err(ServiceTokenError::OtherCluster));
+        assert_eq!(refused, Err(ServiceTokenError::ClusterMismatch));
     }
 
     #[test]
@@ -183,9 +183,9 @@ mod tests {
             let signer = ServiceSigner::new(&secret(), "node nd_1");
             signer.token_at(SystemTime::now() - ago).unwrap()
         };
-        let old = made_ago(SERVICE_TOKEN_LIFE + LEEWAY + Duration::from_secs(10));
+        let old = made_ago(SERVICE_TOKEN_LIFETIME + LEEWAY + Duration::from_secs(10));
         assert_eq!(verifier.verify(old.expose()), Err(ServiceTokenError::Expired));
-        let recent = made_ago(SERVICE_TOKEN_LIFE + LEEWAY / 2);
+        let recent = made_ago(SERVICE_TOKEN_LIFETIME + LEEWAY / 2);
         assert!(verifier.verify(recent.expose()).is_ok());
     }
 
@@ -195,7 +195,7 @@ mod tests {
         let booted = UNIX_EPOCH + Duration::from_secs(1);
         let token = signer.token_at(booted).unwrap();
         assert_eq!(verifier.verify_at(token.expose(), booted), Ok("node nd_1".to_owned()));
-        let later = booted + SERVICE_TOKEN_LIFE + LEEWAY + Duration::from_secs(1);
+        let later = booted + SERVICE_TOKEN_LIFETIME + LEEWAY + Duration::from_secs(1);
         assert_eq!(verifier.verify_at(token.expose(), later), Err(ServiceTokenError::Expired));
     }
 
@@ -205,8 +205,8 @@ mod tests {
         let start = SystemTime::now();
         let token_at = |at| signer.token_at(at).unwrap().expose().to_owned();
         let first = token_at(start);
-        assert_eq!(token_at(start + SERVICE_TOKEN_LIFE / 2 - Duration::from_secs(1)), first);
-        let second = token_at(start + SERVICE_TOKEN_LIFE / 2);
+        assert_eq!(token_at(start + SERVICE_TOKEN_LIFETIME / 2 - Duration::from_secs(1)), first);
+        let second = token_at(start + SERVICE_TOKEN_LIFETIME / 2);
         assert_ne!(second, first);
         assert_ne!(token_at(start - Duration::from_secs(3600)), second);
     }

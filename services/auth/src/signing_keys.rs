@@ -18,20 +18,20 @@ use crate::ClusterSecret;
 /// Who signs, as every signed text says.
 pub(crate) const ISSUER: &str = "holdfast";
 /// What stands before the 32 bytes of an Ed25519 key in PKCS #8 (RFC 8410).
-const PKCS8_HEAD: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
+const PKCS8_PREFIX: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
 /// Bytes of a key's name.
-const KEY_NAME_BYTES: usize = 8;
+const KEY_ID_BYTES: usize = 8;
 
 /// When keys change. Every gateway of a cluster has to be told the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SigningPlan {
+pub struct KeyRotation {
     /// How long a key signs; what is less than a second counts as one.
     pub period: Duration,
     /// Another number makes other keys: whatever was signed before is void at once.
     pub generation: u32,
 }
 
-impl Default for SigningPlan {
+impl Default for KeyRotation {
     /// A new key every day.
     fn default() -> Self {
         Self { period: Duration::from_secs(24 * 60 * 60), generation: 0 }
@@ -41,9 +41,9 @@ impl Default for SigningPlan {
 /// A text cannot be signed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("nothing can be signed: {0}")]
-pub struct UnsignedError(String);
+pub struct SigningError(String);
 
-impl SigningPlan {
+impl KeyRotation {
     fn period_s(self) -> u64 {
         self.period.as_secs().max(1)
     }
@@ -53,21 +53,21 @@ impl SigningPlan {
 pub struct SigningKeys {
     secret: ClusterSecret,
     cluster_id: String,
-    plan: SigningPlan,
-    ring: RwLock<Arc<Ring>>,
+    rotation: KeyRotation,
+    ring: RwLock<Arc<KeyRing>>,
 }
 
 /// The keys that are public during one period: those of the period before, of itself, and of the next one.
-struct Ring {
+struct KeyRing {
     period: u64,
     keys: [Key; 3],
 }
 
 struct Key {
-    name: String,
+    id: String,
     public: Jwk,
-    signs: EncodingKey,
-    verifies: DecodingKey,
+    encoding_key: EncodingKey,
+    decoding_key: DecodingKey,
 }
 
 impl SigningKeys {
@@ -75,9 +75,9 @@ impl SigningKeys {
     ///
     /// # Errors
     /// When no key can be made.
-    pub fn new(secret: &ClusterSecret, plan: SigningPlan) -> Result<Self, UnsignedError> {
-        let ring = RwLock::new(Arc::new(Ring::of(secret, plan, 0)?));
-        Ok(Self { secret: secret.clone(), cluster_id: secret.cluster_id(), plan, ring })
+    pub fn new(secret: &ClusterSecret, rotation: KeyRotation) -> Result<Self, SigningError> {
+        let ring = RwLock::new(Arc::new(KeyRing::of(secret, rotation, 0)?));
+        Ok(Self { secret: secret.clone(), cluster_id: secret.cluster_id(), rotation, ring })
     }
 
     /// The public name of the cluster, which tokens carry as their audience.
@@ -87,30 +87,30 @@ impl SigningKeys {
 
     /// For how long at least a signature of now is good.
     pub(crate) fn overlap(&self) -> Duration {
-        Duration::from_secs(self.plan.period_s())
+        Duration::from_secs(self.rotation.period_s())
     }
 
     /// The public keys as a JSON Web Key Set. `now_ms` is wall clock in milliseconds since 1970.
     ///
     /// # Errors
     /// When no key can be made.
-    pub fn jwks(&self, now_ms: u64) -> Result<JwkSet, UnsignedError> {
-        let ring = self.ring(now_ms)?;
+    pub fn jwks(&self, now_ms: u64) -> Result<JwkSet, SigningError> {
+        let ring = self.key_ring(now_ms)?;
         Ok(JwkSet { keys: ring.keys.iter().map(|key| key.public.clone()).collect() })
     }
 
-    pub(crate) fn sign<T: Serialize>(&self, kind: &str, claims: &T, now_ms: u64) -> Result<String, UnsignedError> {
-        let ring = self.ring(now_ms)?;
+    pub(crate) fn sign<T: Serialize>(&self, kind: &str, claims: &T, now_ms: u64) -> Result<String, SigningError> {
+        let ring = self.key_ring(now_ms)?;
         let [_, present, _] = &ring.keys;
         let mut header = Header::new(Algorithm::EdDSA);
         header.typ = Some(kind.to_owned());
-        header.kid = Some(present.name.clone());
-        jsonwebtoken::encode(&header, claims, &present.signs).map_err(|error| UnsignedError(error.to_string()))
+        header.kid = Some(present.id.clone());
+        jsonwebtoken::encode(&header, claims, &present.encoding_key).map_err(|error| SigningError(error.to_string()))
     }
 
     /// What a text of that kind says, when one of the public keys signed it for that audience. The caller compares
     /// times. The reason of a refusal is for logs.
-    pub(crate) fn read<T: DeserializeOwned + Clone>(
+    pub(crate) fn verify<T: DeserializeOwned + Clone>(
         &self,
         kind: &str,
         audience: &str,
@@ -121,52 +121,53 @@ impl SigningKeys {
         if header.typ.as_deref() != Some(kind) {
             return Err("it is signed for another purpose".to_owned());
         }
-        let ring = self.ring(now_ms).map_err(|error| error.to_string())?;
+        let ring = self.key_ring(now_ms).map_err(|error| error.to_string())?;
         let name = header.kid.unwrap_or_default();
-        let key = ring.keys.iter().find(|key| key.name == name).ok_or("it names a key that is not public now")?;
+        let key = ring.keys.iter().find(|key| key.id == name).ok_or("it names a key that is not public now")?;
         let mut validation = Validation::new(Algorithm::EdDSA);
         validation.set_issuer(&[ISSUER]);
         validation.set_audience(&[audience]);
         validation.set_required_spec_claims(&["iss", "aud", "sub"]);
         validation.validate_exp = false;
-        let read = jsonwebtoken::decode::<T>(text, &key.verifies, &validation).map_err(|error| error.to_string())?;
+        let read =
+            jsonwebtoken::decode::<T>(text, &key.decoding_key, &validation).map_err(|error| error.to_string())?;
         Ok(read.claims)
     }
 
-    fn ring(&self, now_ms: u64) -> Result<Arc<Ring>, UnsignedError> {
+    fn key_ring(&self, now_ms: u64) -> Result<Arc<KeyRing>, SigningError> {
         // What the locks guard is replaced in one step, so it is whole also after a panic elsewhere.
-        let period = now_ms / 1_000 / self.plan.period_s();
+        let period = now_ms / 1_000 / self.rotation.period_s();
         let known = Arc::clone(&self.ring.read().unwrap_or_else(PoisonError::into_inner));
         if known.period == period {
             return Ok(known);
         }
-        let ring = Arc::new(Ring::of(&self.secret, self.plan, period)?);
+        let ring = Arc::new(KeyRing::of(&self.secret, self.rotation, period)?);
         *self.ring.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&ring);
         Ok(ring)
     }
 }
 
-impl Ring {
-    fn of(secret: &ClusterSecret, plan: SigningPlan, period: u64) -> Result<Self, UnsignedError> {
+impl KeyRing {
+    fn of(secret: &ClusterSecret, plan: KeyRotation, period: u64) -> Result<Self, SigningError> {
         let key = |period| Key::derive(secret, plan, period);
         Ok(Self { period, keys: [key(period.wrapping_sub(1))?, key(period)?, key(period + 1)?] })
     }
 }
 
 impl Key {
-    fn derive(secret: &ClusterSecret, plan: SigningPlan, period: u64) -> Result<Self, UnsignedError> {
-        let failed = |error: jsonwebtoken::errors::Error| UnsignedError(error.to_string());
+    fn derive(secret: &ClusterSecret, plan: KeyRotation, period: u64) -> Result<Self, SigningError> {
+        let failed = |error: jsonwebtoken::errors::Error| SigningError(error.to_string());
         let (generation, length, number) =
             (plan.generation.to_be_bytes(), plan.period_s().to_be_bytes(), period.to_be_bytes());
         let parts = [generation.as_slice(), length.as_slice(), number.as_slice()];
-        let name = hex::encode(&secret.derive("signing key name", &parts)[..KEY_NAME_BYTES]);
+        let id = hex::encode(&secret.derive("signing key name", &parts)[..KEY_ID_BYTES]);
         let seed = secret.derive("signing key", &parts);
-        let signs = EncodingKey::from_ed_der(&[PKCS8_HEAD.as_slice(), &seed].concat());
-        let mut public = Jwk::from_encoding_key(&signs, Algorithm::EdDSA).map_err(failed)?;
-        public.common.key_id = Some(name.clone());
+        let encoding_key = EncodingKey::from_ed_der(&[PKCS8_PREFIX.as_slice(), &seed].concat());
+        let mut public = Jwk::from_encoding_key(&encoding_key, Algorithm::EdDSA).map_err(failed)?;
+        public.common.key_id = Some(id.clone());
         public.common.public_key_use = Some(PublicKeyUse::Signature);
-        let verifies = DecodingKey::from_jwk(&public).map_err(failed)?;
-        Ok(Self { name, public, signs, verifies })
+        let decoding_key = DecodingKey::from_jwk(&public).map_err(failed)?;
+        Ok(Self { id, public, encoding_key, decoding_key })
     }
 }
 
@@ -182,7 +183,7 @@ mod tests {
 
     fn keys(period_s: u64) -> SigningKeys {
         let secret = ClusterSecret::from_hex(&"5a".repeat(32)).unwrap();
-        SigningKeys::new(&secret, SigningPlan { period: Duration::from_secs(period_s), generation: 0 }).unwrap()
+        SigningKeys::new(&secret, KeyRotation { period: Duration::from_secs(period_s), generation: 0 }).unwrap()
     }
 
     fn names(keys: &SigningKeys, now_ms: u64) -> Vec<String> {
@@ -200,7 +201,7 @@ mod tests {
         let later = names(&one, 780_000);
         assert!(first.iter().all(|name| !later.contains(name)), "nothing of it is left after two more rotations");
         assert_ne!(names(&keys(61), 600_000), first);
-        let plan = SigningPlan { period: Duration::from_secs(60), generation: 1 };
+        let plan = KeyRotation { period: Duration::from_secs(60), generation: 1 };
         let other = SigningKeys::new(&one.secret, plan).unwrap();
         assert!(names(&other, 600_000).iter().all(|name| !first.contains(name)), "another generation shares nothing");
     }

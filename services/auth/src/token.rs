@@ -8,15 +8,15 @@ use std::time::Duration;
 use holdfast_core::{AccountId, Scopes};
 use serde::{Deserialize, Serialize};
 
-use crate::signing_keys::{ISSUER, SigningKeys, UnsignedError};
-use crate::{AccountPrincipal, Proof, Secret};
+use crate::signing_keys::{ISSUER, SigningError, SigningKeys};
+use crate::{AccountPrincipal, CredentialKind, Secret};
 
 /// Longest life of a token.
-pub const MAX_TOKEN_LIFE: Duration = Duration::from_secs(60 * 60);
+pub const MAX_TOKEN_LIFETIME: Duration = Duration::from_secs(60 * 60);
 /// Bytes of a token; longer texts are not looked into.
 pub const MAX_TOKEN_BYTES: usize = 16 * 1_024;
 /// The type in the head of an access token (RFC 9068), which no other signed text of the service has.
-const KIND: &str = "at+jwt";
+const TOKEN_TYPE: &str = "at+jwt";
 
 #[derive(Clone, Serialize, Deserialize)]
 struct Claims {
@@ -39,7 +39,7 @@ struct Claims {
 /// A token is not accepted. The reason is for logs: callers are told the same text for every one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the token is refused: {0}")]
-pub struct RefusedToken(String);
+pub struct InvalidToken(String);
 
 impl SigningKeys {
     /// A token for what the principal may do, and when it ends: after `life`, at the end of the principal, or when its
@@ -52,8 +52,8 @@ impl SigningKeys {
         principal: &AccountPrincipal,
         life: Duration,
         now_ms: u64,
-    ) -> Result<(Secret, u64), UnsignedError> {
-        let life = life.min(MAX_TOKEN_LIFE).min(self.overlap());
+    ) -> Result<(Secret, u64), SigningError> {
+        let life = life.min(MAX_TOKEN_LIFETIME).min(self.overlap());
         let end_ms = now_ms.saturating_add(u64::try_from(life.as_millis()).unwrap_or(u64::MAX));
         let exp = principal.expires_at_ms.map_or(end_ms, |own_end| own_end.min(end_ms)) / 1_000;
         let claims = Claims {
@@ -66,7 +66,7 @@ impl SigningKeys {
             iat: now_ms / 1_000,
             exp,
         };
-        Ok((Secret::new(self.sign(KIND, &claims, now_ms)?), exp * 1_000))
+        Ok((Secret::new(self.sign(TOKEN_TYPE, &claims, now_ms)?), exp * 1_000))
     }
 
     /// Who presents a token, by its signature alone.
@@ -74,31 +74,31 @@ impl SigningKeys {
     /// # Errors
     /// When it is malformed, too long, expired, or signed for another purpose, by another cluster or before the last
     /// rotation but one.
-    pub fn verify_token(&self, text: &str, now_ms: u64) -> Result<AccountPrincipal, RefusedToken> {
+    pub fn verify_token(&self, text: &str, now_ms: u64) -> Result<AccountPrincipal, InvalidToken> {
         if text.len() > MAX_TOKEN_BYTES {
-            return Err(RefusedToken("it is too long".to_owned()));
+            return Err(InvalidToken("it is too long".to_owned()));
         }
-        let claims: Claims = self.read(KIND, self.cluster_id(), text, now_ms).map_err(RefusedToken)?;
+        let claims: Claims = self.verify(TOKEN_TYPE, self.cluster_id(), text, now_ms).map_err(InvalidToken)?;
         let expires_at_ms = claims.exp.saturating_mul(1_000);
         if expires_at_ms <= now_ms {
-            return Err(RefusedToken("it has expired".to_owned()));
+            return Err(InvalidToken("it has expired".to_owned()));
         }
-        let unreadable = || RefusedToken("it says what this version does not understand".to_owned());
+        let unreadable = || InvalidToken("it says what this version does not understand".to_owned());
         let account = claims.sub.parse::<AccountId>().map_err(|_| unreadable())?;
-        let scopes = scopes(&claims.scope).ok_or_else(unreadable)?;
+        let scopes = parse_scopes(&claims.scope).ok_or_else(unreadable)?;
         Ok(AccountPrincipal {
             account,
             key_id: claims.key_id,
             scopes,
             namespaces: claims.namespaces.map(Into::into),
             expires_at_ms: Some(expires_at_ms),
-            proof: Proof::Token { issued_at_ms: claims.iat.saturating_mul(1_000) },
+            credential_kind: CredentialKind::Token { issued_at_ms: claims.iat.saturating_mul(1_000) },
         })
     }
 }
 
 /// A scope that is not known would be dropped silently otherwise, and the token be taken for a smaller one.
-fn scopes(names: &str) -> Option<Scopes> {
+fn parse_scopes(names: &str) -> Option<Scopes> {
     let mut names = names.split(' ').map(Scopes::from_name);
     names.try_fold(Scopes::NONE, |scopes, scope| Some(scopes.union(scope?)))
 }

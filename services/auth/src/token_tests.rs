@@ -4,13 +4,13 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{ClusterSecret, SigningPlan};
+use crate::{ClusterSecret, KeyRotation};
 
 const NOW: u64 = 1_800_000_000_000;
 const LIFE: Duration = Duration::from_secs(600);
 
 fn keys(secret: &str) -> SigningKeys {
-    SigningKeys::new(&ClusterSecret::from_hex(&secret.repeat(32)).unwrap(), SigningPlan::default()).unwrap()
+    SigningKeys::new(&ClusterSecret::from_hex(&secret.repeat(32)).unwrap(), KeyRotation::default()).unwrap()
 }
 
 fn principal() -> AccountPrincipal {
@@ -20,7 +20,7 @@ fn principal() -> AccountPrincipal {
         scopes: Scopes::LOCKS_READ.union(Scopes::LOCKS_WRITE),
         namespaces: Some(["a b".to_owned(), "c".to_owned()].into()),
         expires_at_ms: None,
-        proof: Proof::Key,
+        credential_kind: CredentialKind::Key,
     }
 }
 
@@ -44,8 +44,8 @@ fn a_token_tells_every_gateway_who_presents_it() {
     let (token, expires_at_ms) = keys("5a").issue_token(&principal(), LIFE, NOW + 700).unwrap();
     assert_eq!(expires_at_ms, NOW + 600_000);
     let verified = keys("5a").verify_token(token.expose(), NOW + 599_999).unwrap();
-    let proof = Proof::Token { issued_at_ms: NOW };
-    assert_eq!(verified, AccountPrincipal { expires_at_ms: Some(expires_at_ms), proof, ..principal() });
+    let credential_kind = CredentialKind::Token { issued_at_ms: NOW };
+    assert_eq!(verified, AccountPrincipal { expires_at_ms: Some(expires_at_ms), credential_kind, ..principal() });
     assert!(keys("5a").verify_token(token.expose(), NOW + 600_000).is_err());
 }
 
@@ -57,7 +57,7 @@ fn a_token_outlives_neither_an_hour_nor_its_key_nor_its_signature() {
     assert_eq!(end(&keys("5a"), &principal()), 3_600_000);
     assert_eq!(end(&keys("5a"), &AccountPrincipal { expires_at_ms: Some(NOW + 5_500), ..principal() }), 5_000);
     let secret = ClusterSecret::from_hex(&"5a".repeat(32)).unwrap();
-    let plan = SigningPlan { period: Duration::from_secs(60), generation: 0 };
+    let plan = KeyRotation { period: Duration::from_secs(60), generation: 0 };
     assert_eq!(end(&SigningKeys::new(&secret, plan).unwrap(), &principal()), 60_000);
 }
 
@@ -69,8 +69,8 @@ fn another_clusters_token_and_one_of_a_key_that_was_rotated_out_are_refused() {
     let keys = keys("5a");
     let mut claims = part(&token, 1);
     claims["exp"] = json!(u64::MAX / 2_000);
-    let endless = keys.sign(KIND, &claims, NOW).unwrap();
-    let period_ms = u64::try_from(SigningPlan::default().period.as_millis()).unwrap();
+    let endless = keys.sign(TOKEN_TYPE, &claims, NOW).unwrap();
+    let period_ms = u64::try_from(KeyRotation::default().period.as_millis()).unwrap();
     assert!(keys.verify_token(&endless, NOW + period_ms).is_ok());
     assert!(keys.verify_token(&endless, NOW + 2 * period_ms).is_err());
     assert!(keys.verify_token(&endless, NOW - period_ms).is_ok(), "the key of the next period is known already");
@@ -108,7 +108,7 @@ fn a_public_key_is_no_secret_to_sign_with() {
     let x = public["x"].as_str().unwrap();
     for secret in [x.as_bytes().to_vec(), URL_SAFE_NO_PAD.decode(x).unwrap()] {
         let mut header = Header::new(Algorithm::HS256);
-        header.typ = Some(KIND.to_owned());
+        header.typ = Some(TOKEN_TYPE.to_owned());
         header.kid = public["kid"].as_str().map(str::to_owned);
         let forged = jsonwebtoken::encode(&header, &part(&token, 1), &EncodingKey::from_secret(&secret)).unwrap();
         assert!(keys.verify_token(&forged, NOW).is_err());
@@ -128,7 +128,7 @@ fn what_is_signed_but_not_understood_is_refused() {
     ] {
         let mut changed = claims.clone();
         changed[field] = value;
-        let signed = keys.sign(KIND, &changed, NOW).unwrap();
+        let signed = keys.sign(TOKEN_TYPE, &changed, NOW).unwrap();
         assert!(keys.verify_token(&signed, NOW).is_err(), "{field}");
     }
     let too_long = AccountPrincipal { namespaces: Some(vec!["n".repeat(MAX_TOKEN_BYTES)].into()), ..principal() };

@@ -19,7 +19,7 @@ pub enum BackupError {
         "{}: is a backup of format {found}, and this program reads format {known}; use the version that made it",
         path.display()
     )]
-    OtherFormat {
+    UnsupportedFormat {
         /// The backup.
         path: PathBuf,
         /// Its format.
@@ -40,7 +40,7 @@ pub enum BackupError {
         "{}: has no shard {shard:?}; restore it into a cluster whose config has the same shards and bounds",
         path.display()
     )]
-    NoShard {
+    ShardNotFound {
         /// The backup.
         path: PathBuf,
         /// The shard.

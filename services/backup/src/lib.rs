@@ -10,10 +10,10 @@
 
 mod error;
 mod manifest;
-mod read;
-mod write;
+mod reader;
+mod writer;
 
 pub use error::BackupError;
 pub use manifest::{FORMAT, Manifest, ShardFile};
-pub use read::Backup;
-pub use write::Writer;
+pub use reader::Backup;
+pub use writer::BackupWriter;

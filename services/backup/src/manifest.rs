@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 /// The format that is written; others are refused.
 pub const FORMAT: u64 = 1;
 
-pub(crate) const FILE: &str = "manifest.json";
+pub(crate) const MANIFEST_FILE: &str = "manifest.json";
 
 /// What a backup has, and of what cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,25 +62,25 @@ fn are_first(rules: &u16) -> bool {
 
 /// The manifest as it is written: with the checksum of its own text.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Sealed {
+pub(crate) struct ChecksummedManifest {
     pub(crate) manifest: Manifest,
     pub(crate) sha256: String,
 }
 
 /// What is read of one of any format.
 #[derive(Deserialize)]
-pub(crate) struct AnyFormat {
-    pub(crate) manifest: FormatOnly,
+pub(crate) struct FormatProbe {
+    pub(crate) manifest: ManifestFormat,
 }
 
 #[derive(Deserialize)]
-pub(crate) struct FormatOnly {
+pub(crate) struct ManifestFormat {
     pub(crate) format: u64,
 }
 
 impl Manifest {
     /// SHA-256 over the manifest without white space.
-    pub(crate) fn seal(&self) -> String {
+    pub(crate) fn checksum(&self) -> String {
         // Strings, integers and lists always have a JSON form.
         let text = serde_json::to_vec(self).expect("a manifest has no value that JSON cannot express");
         hex::encode(Sha256::digest(text))

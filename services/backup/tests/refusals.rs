@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use holdfast_backup::{Backup, BackupError, ShardFile, Writer};
+use holdfast_backup::{Backup, BackupError, BackupWriter, ShardFile};
 use tempfile::TempDir;
 
-fn about(shard: &str) -> ShardFile {
+fn shard_file(shard: &str) -> ShardFile {
     ShardFile {
         shard: shard.to_owned(),
         file: String::new(),
@@ -24,46 +24,46 @@ fn chunks() -> Vec<Vec<u8>> {
     vec![vec![7; 100_000], Vec::new(), vec![9]]
 }
 
-fn written() -> (TempDir, PathBuf) {
+fn write_backup() -> (TempDir, PathBuf) {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("monday");
-    let mut writer = Writer::begin(&path, "cluster", 4, "2026-01-01T00:00:00Z".to_owned()).unwrap();
+    let mut writer = BackupWriter::create(&path, "cluster", 4, "2026-01-01T00:00:00Z".to_owned()).unwrap();
     assert!(!path.exists());
     for shard in ["accounts_00", "locks_00"] {
-        writer.add(about(shard), &chunks()).unwrap();
+        writer.add_shard(shard_file(shard), &chunks()).unwrap();
     }
     writer.finish().unwrap();
     (dir, path)
 }
 
-fn refusal(path: &Path) -> String {
-    Backup::open(path).and_then(|backup| backup.check()).unwrap_err().to_string()
+fn verify_error(path: &Path) -> String {
+    Backup::open(path).and_then(|backup| backup.verify()).unwrap_err().to_string()
 }
 
 #[test]
 fn what_was_written_is_read() {
-    let (_dir, path) = written();
+    let (_dir, path) = write_backup();
     let backup = Backup::open(&path).unwrap();
     assert_eq!(backup.manifest().shards.len(), 2);
-    let locks = backup.about("locks_00").unwrap();
+    let locks = backup.shard_file("locks_00").unwrap();
     assert_eq!((locks.term, locks.index), (3, 17));
     let read: Vec<Vec<u8>> = backup.chunks(locks).unwrap().iter().map(|chunk| chunk.to_vec()).collect();
     assert_eq!(read, chunks());
-    let unknown = backup.about("locks_99").unwrap_err();
-    assert!(matches!(unknown, BackupError::NoShard { .. }), "{unknown}");
+    let unknown = backup.shard_file("locks_99").unwrap_err();
+    assert!(matches!(unknown, BackupError::ShardNotFound { .. }), "{unknown}");
 }
 
 #[test]
 fn nothing_is_overwritten_and_a_run_that_was_interrupted_leaves_no_backup() {
-    let (dir, path) = written();
-    let again = Writer::begin(&path, "cluster", 4, String::new()).unwrap_err().to_string();
+    let (dir, path) = write_backup();
+    let again = BackupWriter::create(&path, "cluster", 4, String::new()).unwrap_err().to_string();
     assert!(again.contains("choose a new directory"), "{again}");
     let other = dir.path().join("tuesday");
-    let mut writer = Writer::begin(&other, "cluster", 4, String::new()).unwrap();
-    writer.add(about("locks_00"), &chunks()).unwrap();
+    let mut writer = BackupWriter::create(&other, "cluster", 4, String::new()).unwrap();
+    writer.add_shard(shard_file("locks_00"), &chunks()).unwrap();
     drop(writer);
-    assert!(refusal(&other).contains("cut short"), "{}", refusal(&other));
-    Writer::begin(&other, "cluster", 4, String::new()).unwrap().finish().unwrap();
+    assert!(verify_error(&other).contains("cut short"), "{}", verify_error(&other));
+    BackupWriter::create(&other, "cluster", 4, String::new()).unwrap().finish().unwrap();
 }
 
 #[test]
@@ -78,22 +78,26 @@ fn a_file_that_was_cut_short_altered_or_lost_is_refused_by_name() {
         |file| fs::remove_file(file).unwrap(),
     ];
     for damage in damages {
-        let (_dir, path) = written();
+        let (_dir, path) = write_backup();
         damage(&path.join("locks_00.state"));
-        let refusal = refusal(&path);
+        let refusal = verify_error(&path);
         assert!(refusal.contains("locks_00.state"), "{refusal}");
     }
 }
 
 #[test]
 fn an_altered_manifest_and_another_format_are_refused() {
-    let (_dir, path) = written();
+    let (_dir, path) = write_backup();
     let manifest = path.join("manifest.json");
     let text = fs::read_to_string(&manifest).unwrap();
     fs::write(&manifest, text.replace("\"index\": 17", "\"index\": 18")).unwrap();
-    assert!(refusal(&path).contains("its checksum is wrong"), "{}", refusal(&path));
+    assert!(verify_error(&path).contains("its checksum is wrong"), "{}", verify_error(&path));
     fs::write(&manifest, text.replace("\"format\": 1", "\"format\": 2")).unwrap();
-    assert!(refusal(&path).contains("format 2") && refusal(&path).contains("use the version"), "{}", refusal(&path));
+    assert!(
+        verify_error(&path).contains("format 2") && verify_error(&path).contains("use the version"),
+        "{}",
+        verify_error(&path)
+    );
     fs::write(&manifest, &text[..text.len() / 2]).unwrap();
-    assert!(refusal(&path).contains("use another one"), "{}", refusal(&path));
+    assert!(verify_error(&path).contains("use another one"), "{}", verify_error(&path));
 }

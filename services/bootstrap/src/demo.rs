@@ -13,7 +13,7 @@ const IDEMPOTENCY_KEY: &str = "first-start";
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Makes account, key and namespace. Returns the key.
-pub(crate) async fn make(url: &str, operator: &OperatorToken) -> Result<String, BootstrapError> {
+pub(crate) async fn create(url: &str, operator: &OperatorToken) -> Result<String, BootstrapError> {
     let client = Client::builder().no_proxy().timeout(CALL_TIMEOUT).build()?;
     let operator = operator.reveal().expose();
     let account = json!({"email": "demo@example.com", "full_name": "Demo"});
@@ -50,5 +50,5 @@ async fn send(call: &'static str, request: reqwest::RequestBuilder, bearer: &str
         return Ok(body);
     }
     let text = |field: &str| body[field].as_str().unwrap_or_default().to_owned();
-    Err(BootstrapError::Refused { call, code: text("code"), detail: text("detail") })
+    Err(BootstrapError::Rejected { call, code: text("code"), detail: text("detail") })
 }

@@ -18,7 +18,7 @@ pub enum BootstrapError {
     },
     /// A secret's file.
     #[error(transparent)]
-    File(#[from] SecretFileError),
+    SecretFile(#[from] SecretFileError),
     /// The system has no random bytes.
     #[error(transparent)]
     Random(#[from] RandomError),
@@ -40,10 +40,10 @@ pub enum BootstrapError {
     },
     /// The service can't be reached or answers with something that is not JSON.
     #[error("making the demo account: {0}")]
-    Call(#[from] reqwest::Error),
+    Http(#[from] reqwest::Error),
     /// The service refuses.
     #[error("making the demo account: {call} answered {code}: {detail}")]
-    Refused {
+    Rejected {
         /// Which call.
         call: &'static str,
         /// The public code.

@@ -8,7 +8,7 @@ use crate::demo;
 use crate::error::BootstrapError;
 
 /// Exists from the making of the secrets until the demo account is complete.
-const PENDING: &str = "first-start.pending";
+const PENDING_FILE: &str = "first-start.pending";
 
 /// The cluster's secrets, as its data directory holds them.
 pub struct Secrets {
@@ -22,7 +22,7 @@ impl Secrets {
     ///
     /// # Errors
     /// When the directory can't be written or a file holds something else.
-    pub fn prepare(dir: &Path) -> Result<Self, BootstrapError> {
+    pub fn load_or_create(dir: &Path) -> Result<Self, BootstrapError> {
         let writing = |reason| BootstrapError::Directory { path: dir.to_owned(), reason };
         std::fs::create_dir_all(dir).map_err(writing)?;
         let dir = dir.canonicalize().map_err(writing)?;
@@ -30,7 +30,7 @@ impl Secrets {
         let operator_file = dir.join("operator.token");
         if !cluster_file.exists() {
             // Before the secrets: an interrupted first start must be known as one.
-            let pending = dir.join(PENDING);
+            let pending = dir.join(PENDING_FILE);
             std::fs::write(&pending, "").map_err(|reason| BootstrapError::Directory { path: pending, reason })?;
             create_secret_file(&cluster_file, &ClusterSecret::generate()?.to_hex())?;
         }
@@ -77,26 +77,26 @@ impl Secrets {
     /// # Errors
     /// When the service refuses or can't be reached.
     pub async fn first_start(&self, url: &str) -> Result<String, BootstrapError> {
-        self.first_start_through(url, url).await
+        self.first_start_via(url, url).await
     }
 
     /// The same when the service is called at another address than it is shown with.
     ///
     /// # Errors
     /// When the service refuses or can't be reached.
-    pub async fn first_start_through(&self, call: &str, url: &str) -> Result<String, BootstrapError> {
-        let pending = self.dir.join(PENDING);
+    pub async fn first_start_via(&self, call: &str, url: &str) -> Result<String, BootstrapError> {
+        let pending = self.dir.join(PENDING_FILE);
         if pending.exists() {
-            let key = demo::make(call, &self.operator_token).await?;
+            let key = demo::create(call, &self.operator_token).await?;
             if !self.demo_key_file().exists() {
                 create_secret_file(&self.demo_key_file(), &Secret::new(key))?;
             }
             std::fs::remove_file(&pending).map_err(|reason| BootstrapError::Directory { path: pending, reason })?;
         }
-        Ok(self.welcome(url))
+        Ok(self.welcome_text(url))
     }
 
-    fn welcome(&self, url: &str) -> String {
+    fn welcome_text(&self, url: &str) -> String {
         let demo = self.demo_key_file();
         let mut text = format!(
             "Holdfast serves at {url}\n  operator token  {}\n  cluster secret  {}\n",
@@ -122,19 +122,19 @@ mod tests {
     #[test]
     fn a_later_start_changes_no_secret() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Secrets::prepare(dir.path()).unwrap();
-        let second = Secrets::prepare(dir.path()).unwrap();
+        let first = Secrets::load_or_create(dir.path()).unwrap();
+        let second = Secrets::load_or_create(dir.path()).unwrap();
         assert_eq!(first.cluster_secret().cluster_id(), second.cluster_secret().cluster_id());
         assert_eq!(first.operator_token().reveal().expose(), second.operator_token().reveal().expose());
-        assert!(dir.path().join(PENDING).exists(), "the demo account is still to be made");
+        assert!(dir.path().join(PENDING_FILE).exists(), "the demo account is still to be made");
     }
 
     #[test]
     fn a_damaged_secret_is_refused_with_the_file_named() {
         let dir = tempfile::tempdir().unwrap();
-        Secrets::prepare(dir.path()).unwrap();
+        Secrets::load_or_create(dir.path()).unwrap();
         std::fs::write(dir.path().join("cluster.secret"), "nonsense").unwrap();
-        let error = Secrets::prepare(dir.path()).err().unwrap().to_string();
+        let error = Secrets::load_or_create(dir.path()).err().unwrap().to_string();
         assert!(error.contains("cluster.secret"), "{error}");
     }
 }

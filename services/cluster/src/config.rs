@@ -94,11 +94,10 @@ impl ClusterConfig {
     /// When the text is not JSON of the right shape, or is refused by [`Self::validate`].
     pub fn from_json(text: &str) -> Result<Self, ConfigError> {
         let mut deserializer = serde_json::Deserializer::from_str(text);
-        let config: Self = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| ConfigError::Shape {
-            place: place_of(error.path()),
-            problem: error.inner().to_string(),
+        let config: Self = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+            ConfigError::Malformed { place: describe_path(error.path()), problem: error.inner().to_string() }
         })?;
-        deserializer.end().map_err(|error| ConfigError::Shape {
+        deserializer.end().map_err(|error| ConfigError::Malformed {
             place: "after the end of the config".to_owned(),
             problem: error.to_string(),
         })?;
@@ -126,7 +125,7 @@ impl ClusterConfig {
 }
 
 /// The path of a shape error; the whole text has none.
-fn place_of(path: &serde_path_to_error::Path) -> String {
+fn describe_path(path: &serde_path_to_error::Path) -> String {
     if path.iter().next().is_none() { "the config".to_owned() } else { path.to_string() }
 }
 
@@ -138,7 +137,7 @@ mod tests {
         ClusterConfig::from_json(include_str!("../../../cluster_config.json")).unwrap()
     }
 
-    fn refusal(text: &str) -> String {
+    fn parse_error(text: &str) -> String {
         ClusterConfig::from_json(text).unwrap_err().to_string()
     }
 
@@ -151,7 +150,7 @@ mod tests {
     #[test]
     fn an_unknown_field_is_refused_with_its_place() {
         let text = shipped().to_json().replacen("\"node_id\"", "\"weight\": 1, \"node_id\"", 1);
-        let message = refusal(&text);
+        let message = parse_error(&text);
         assert!(message.starts_with("applications[0].shards[0].replicas[0].weight: unknown field"), "{message}");
     }
 
@@ -159,26 +158,30 @@ mod tests {
     fn a_malformed_bound_is_refused_with_its_place_and_the_form_expected() {
         for bad in ["\"fffffff\"", "\"+fffffff\"", "\"0xffffff\"", "\"fffffffff\"", "4294967295"] {
             let text = shipped().to_json().replacen("\"ffffffff\"", bad, 1);
-            let message = refusal(&text);
+            let message = parse_error(&text);
             assert!(message.starts_with("applications[0].shards[0].upper_bound: "), "{message}");
         }
         let text = shipped().to_json().replacen("\"ffffffff\"", "\"fffffff\"", 1);
-        assert!(refusal(&text).contains("8 hex digits"), "{}", refusal(&text));
+        assert!(parse_error(&text).contains("8 hex digits"), "{}", parse_error(&text));
     }
 
     #[test]
     fn an_unknown_application_is_refused_with_the_known_ones() {
-        let message = refusal(&shipped().to_json().replacen("\"Namespaces\"", "\"Queues\"", 1));
+        let message = parse_error(&shipped().to_json().replacen("\"Namespaces\"", "\"Queues\"", 1));
         assert!(message.starts_with("applications[1].name: unknown variant `Queues`"), "{message}");
         assert!(message.contains("`Locks`"), "{message}");
     }
 
     #[test]
     fn text_that_is_no_config_is_refused() {
-        assert!(refusal("").starts_with("the config: EOF"), "{}", refusal(""));
-        assert!(refusal("{}").contains("missing field `version`"), "{}", refusal("{}"));
+        assert!(parse_error("").starts_with("the config: EOF"), "{}", parse_error(""));
+        assert!(parse_error("{}").contains("missing field `version`"), "{}", parse_error("{}"));
         let twice = format!("{}{{}}", shipped().to_json());
-        assert!(refusal(&twice).starts_with("after the end of the config: trailing characters"), "{}", refusal(&twice));
+        assert!(
+            parse_error(&twice).starts_with("after the end of the config: trailing characters"),
+            "{}",
+            parse_error(&twice)
+        );
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub enum ConfigError {
     },
     /// The text is not JSON of the right shape.
     #[error("{place}: {problem}")]
-    Shape {
+    Malformed {
         /// Where, like `applications[2].shards[3].lower_bound`.
         place: String,
         /// What is wrong, with line and column.
@@ -49,11 +49,11 @@ impl ConfigError {
     }
 
     /// Where in the config the problem is, when it is about a place in it.
-    pub fn place(&self) -> Option<&str> {
+    pub fn field_path(&self) -> Option<&str> {
         match self {
             Self::Unreadable { .. } => None,
-            Self::File { reason, .. } => reason.place(),
-            Self::Shape { place, .. } | Self::Invalid { place, .. } => Some(place),
+            Self::File { reason, .. } => reason.field_path(),
+            Self::Malformed { place, .. } | Self::Invalid { place, .. } => Some(place),
         }
     }
 }

@@ -11,19 +11,19 @@
 
 mod application;
 mod bound;
-mod change;
 mod config;
 mod error;
 mod generate;
 mod rebuild;
 mod shard_key;
 mod shard_map;
-mod successor;
+mod transition;
+mod transitions;
 mod validate;
 
 pub use application::{Application, UnknownApplication};
 pub use config::{ApplicationConfig, ClusterConfig, Node, Replica, Shard};
 pub use error::ConfigError;
 pub use shard_key::shard_key;
-pub use shard_map::{ReplicaPlace, ShardMap};
+pub use shard_map::{ReplicaLocation, ShardMap};
 pub use validate::{MAX_ID_BYTES, MAX_REPLICA_ID, MAX_SHARDS_PER_APPLICATION};

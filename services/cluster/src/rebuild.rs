@@ -28,7 +28,7 @@ impl ClusterConfig {
             }
         }
         next.next_replica_id = Some(unused);
-        self.check_successor(&next)?;
+        self.check_transition(&next)?;
         Ok(next)
     }
 }

@@ -9,29 +9,29 @@ use crate::{Application, ClusterConfig, ConfigError, Node, Replica, Shard, shard
 pub struct ShardMap {
     config: ClusterConfig,
     /// Of each application its shards in order of their bounds.
-    ranges: BTreeMap<Application, Vec<ShardAt>>,
-    shards: HashMap<String, ShardAt>,
-    replicas: HashMap<u64, ReplicaAt>,
+    ranges: BTreeMap<Application, Vec<ShardIndex>>,
+    shards: HashMap<String, ShardIndex>,
+    replicas: HashMap<u64, ReplicaIndex>,
     nodes: HashMap<String, usize>,
 }
 
 /// Where a shard is in the config.
 #[derive(Clone, Copy, Debug)]
-struct ShardAt {
+struct ShardIndex {
     application: usize,
     shard: usize,
 }
 
 /// Where a replica is in the config.
 #[derive(Clone, Copy, Debug)]
-struct ReplicaAt {
-    shard: ShardAt,
+struct ReplicaIndex {
+    shard: ShardIndex,
     replica: usize,
 }
 
 /// A replica with all that is known about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReplicaPlace<'a> {
+pub struct ReplicaLocation<'a> {
     /// What its shard holds.
     pub application: Application,
     /// Its shard.
@@ -53,14 +53,14 @@ impl ShardMap {
         let mut shards = HashMap::new();
         let mut replicas = HashMap::new();
         for (application, listed) in config.applications.iter().enumerate() {
-            let mut sorted: Vec<ShardAt> =
-                (0..listed.shards.len()).map(|shard| ShardAt { application, shard }).collect();
+            let mut sorted: Vec<ShardIndex> =
+                (0..listed.shards.len()).map(|shard| ShardIndex { application, shard }).collect();
             sorted.sort_by_key(|at| listed.shards[at.shard].lower_bound);
             for &at in &sorted {
                 let shard = &listed.shards[at.shard];
                 shards.insert(shard.id.clone(), at);
                 for (index, replica) in shard.replicas.iter().enumerate() {
-                    replicas.insert(replica.id, ReplicaAt { shard: at, replica: index });
+                    replicas.insert(replica.id, ReplicaIndex { shard: at, replica: index });
                 }
             }
             ranges.insert(listed.name, sorted);
@@ -77,9 +77,9 @@ impl ShardMap {
     /// The shard that owns a key.
     pub fn shard_for(&self, application: Application, key: u32) -> &Shard {
         let ranges = &self.ranges[&application];
-        let after = ranges.partition_point(|at| self.at(*at).lower_bound <= key);
+        let after = ranges.partition_point(|at| self.shard_at(*at).lower_bound <= key);
         // The config is valid: some shard begins at key 0, so `after` is at least 1, and that shard owns the key.
-        self.at(ranges[after - 1])
+        self.shard_at(ranges[after - 1])
     }
 
     /// The shard of an account, or of a namespace of it: [`shard_key`], then [`Self::shard_for`].
@@ -89,7 +89,7 @@ impl ShardMap {
 
     /// The shard of that id.
     pub fn shard(&self, shard_id: &str) -> Option<&Shard> {
-        self.shards.get(shard_id).map(|at| self.at(*at))
+        self.shards.get(shard_id).map(|at| self.shard_at(*at))
     }
 
     /// What the shard of that id holds.
@@ -99,20 +99,21 @@ impl ShardMap {
 
     /// The shards of an application in order of their bounds.
     pub fn shards(&self, application: Application) -> impl ExactSizeIterator<Item = &Shard> {
-        self.ranges[&application].iter().map(|at| self.at(*at))
+        self.ranges[&application].iter().map(|at| self.shard_at(*at))
     }
 
     /// The replica of that id.
-    pub fn replica(&self, replica_id: u64) -> Option<ReplicaPlace<'_>> {
-        self.replicas.get(&replica_id).map(|at| self.place(*at))
+    pub fn replica(&self, replica_id: u64) -> Option<ReplicaLocation<'_>> {
+        self.replicas.get(&replica_id).map(|at| self.replica_location(*at))
     }
 
     /// All replicas that a node keeps, in order of applications and bounds; none for an unknown node.
-    pub fn replicas_of_node(&self, node_id: &str) -> Vec<ReplicaPlace<'_>> {
+    pub fn replicas_of_node(&self, node_id: &str) -> Vec<ReplicaLocation<'_>> {
         let shards = self.ranges.values().flatten();
         shards
             .flat_map(|shard| {
-                (0..self.at(*shard).replicas.len()).map(|replica| self.place(ReplicaAt { shard: *shard, replica }))
+                (0..self.shard_at(*shard).replicas.len())
+                    .map(|replica| self.replica_location(ReplicaIndex { shard: *shard, replica }))
             })
             .filter(|place| place.replica.node_id == node_id)
             .collect()
@@ -128,16 +129,16 @@ impl ShardMap {
         self.replica(replica_id).map(|place| place.node.address.as_str())
     }
 
-    fn at(&self, at: ShardAt) -> &Shard {
+    fn shard_at(&self, at: ShardIndex) -> &Shard {
         &self.config.applications[at.application].shards[at.shard]
     }
 
-    fn place(&self, at: ReplicaAt) -> ReplicaPlace<'_> {
-        let shard = self.at(at.shard);
+    fn replica_location(&self, at: ReplicaIndex) -> ReplicaLocation<'_> {
+        let shard = self.shard_at(at.shard);
         let replica = &shard.replicas[at.replica];
         // The config is valid: every replica names a known node.
         let node = &self.config.nodes[self.nodes[&replica.node_id]];
-        ReplicaPlace { application: self.config.applications[at.shard.application].name, shard, replica, node }
+        ReplicaLocation { application: self.config.applications[at.shard.application].name, shard, replica, node }
     }
 }
 

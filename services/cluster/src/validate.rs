@@ -14,7 +14,7 @@ pub const MAX_SHARDS_PER_APPLICATION: usize = 4_096;
 
 /// Where each id that must not repeat was first seen.
 #[derive(Default)]
-struct Seen<'a> {
+struct SeenIds<'a> {
     shards: BTreeMap<&'a str, String>,
     replicas: BTreeMap<u64, String>,
 }
@@ -38,7 +38,7 @@ impl ClusterConfig {
         }
         check_nodes(&self.nodes)?;
         check_applications(&self.applications)?;
-        let mut seen = Seen::default();
+        let mut seen = SeenIds::default();
         for (index, application) in self.applications.iter().enumerate() {
             let place = format!("applications[{index}]");
             check_size_at(&place, &self.nodes, application.shards.len(), application.replication_factor)?;
@@ -47,11 +47,11 @@ impl ClusterConfig {
             }
             check_ranges(&place, &application.shards)?;
         }
-        check_next_replica(self.next_replica_id, &seen)
+        check_next_replica_id(self.next_replica_id, &seen)
     }
 }
 
-fn check_next_replica(next: Option<u64>, seen: &Seen<'_>) -> Result<(), ConfigError> {
+fn check_next_replica_id(next: Option<u64>, seen: &SeenIds<'_>) -> Result<(), ConfigError> {
     let (Some(next), Some((highest, place))) = (next, seen.replicas.last_key_value()) else { return Ok(()) };
     if next > *highest && next <= MAX_REPLICA_ID {
         return Ok(());
@@ -76,12 +76,16 @@ fn check_nodes(nodes: &[Node]) -> Result<(), ConfigError> {
         let place = format!("nodes[{index}]");
         check_id(&format!("{place}.id"), &node.id)?;
         if let Some(first) = ids.insert(node.id.as_str(), index) {
-            return Err(repeated(&format!("{place}.id"), &format!("{:?}", node.id), &format!("nodes[{first}].id")));
+            return Err(duplicate_error(
+                &format!("{place}.id"),
+                &format!("{:?}", node.id),
+                &format!("nodes[{first}].id"),
+            ));
         }
         check_address(&format!("{place}.address"), &node.address)?;
         if let Some(first) = addresses.insert(node.address.as_str(), index) {
             let first = format!("nodes[{first}].address");
-            return Err(repeated(&format!("{place}.address"), &format!("{:?}", node.address), &first));
+            return Err(duplicate_error(&format!("{place}.address"), &format!("{:?}", node.address), &first));
         }
     }
     Ok(())
@@ -140,12 +144,12 @@ fn check_shard<'a>(
     config: &ClusterConfig,
     application: &ApplicationConfig,
     shard: &'a Shard,
-    seen: &mut Seen<'a>,
+    seen: &mut SeenIds<'a>,
 ) -> Result<(), ConfigError> {
     let id_place = format!("{place}.id");
     check_id(&id_place, &shard.id)?;
     if let Some(first) = seen.shards.insert(&shard.id, id_place.clone()) {
-        return Err(repeated(&id_place, &format!("{:?}", shard.id), &first));
+        return Err(duplicate_error(&id_place, &format!("{:?}", shard.id), &first));
     }
     let wanted = application.replication_factor as usize;
     if shard.replicas.len() != wanted && shard.replicas.len() != wanted + 1 {
@@ -162,7 +166,7 @@ fn check_shard<'a>(
             return Err(ConfigError::invalid(id_place, problem, "use a number from 1 to below 2^53"));
         }
         if let Some(first) = seen.replicas.insert(replica.id, id_place.clone()) {
-            return Err(repeated(&id_place, &replica.id.to_string(), &first));
+            return Err(duplicate_error(&id_place, &replica.id.to_string(), &first));
         }
         let node_place = format!("{place}.replicas[{index}].node_id");
         if config.node(&replica.node_id).is_none() {
@@ -275,7 +279,7 @@ fn is_host_name(host: &str) -> bool {
     host.len() <= 253 && !ends_in_number && host.split('.').all(is_label)
 }
 
-fn repeated(place: &str, what: &str, first: &str) -> ConfigError {
+fn duplicate_error(place: &str, what: &str, first: &str) -> ConfigError {
     ConfigError::invalid(place, format!("{what} is already used at {first}"), "choose another")
 }
 

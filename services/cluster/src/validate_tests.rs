@@ -6,15 +6,15 @@ fn valid() -> ClusterConfig {
 }
 
 /// The place and the whole message of the refusal of a valid config after `break_it`.
-fn refused(break_it: impl FnOnce(&mut ClusterConfig)) -> (String, String) {
+fn validation_error(break_it: impl FnOnce(&mut ClusterConfig)) -> (String, String) {
     let mut config = valid();
     break_it(&mut config);
     let error = config.validate().unwrap_err();
-    (error.place().unwrap().to_owned(), error.to_string())
+    (error.field_path().unwrap().to_owned(), error.to_string())
 }
 
-fn place(break_it: impl FnOnce(&mut ClusterConfig)) -> String {
-    refused(break_it).0
+fn invalid_field(break_it: impl FnOnce(&mut ClusterConfig)) -> String {
+    validation_error(break_it).0
 }
 
 #[test]
@@ -28,58 +28,58 @@ fn a_valid_config_passes_also_with_its_shards_in_another_order() {
 
 #[test]
 fn a_gap_names_the_keys_without_a_shard() {
-    let (place, message) = refused(|config| config.applications[2].shards[3].lower_bound = 0xd000_0000);
+    let (place, message) = validation_error(|config| config.applications[2].shards[3].lower_bound = 0xd000_0000);
     assert_eq!(place, "applications[2].shards[3].lower_bound");
     assert!(message.contains("no shard owns the keys c0000000 to cfffffff"), "{message}");
     assert!(message.ends_with("set it to c0000000, or add a shard for them"), "{message}");
 
-    let (place, message) = refused(|config| config.applications[1].shards[0].lower_bound = 1);
+    let (place, message) = validation_error(|config| config.applications[1].shards[0].lower_bound = 1);
     assert_eq!(place, "applications[1].shards[0].lower_bound");
     assert!(message.contains("the keys 00000000 to 00000000"), "{message}");
 
-    let (place, message) = refused(|config| config.applications[0].shards[0].upper_bound = 0xffff_fffe);
+    let (place, message) = validation_error(|config| config.applications[0].shards[0].upper_bound = 0xffff_fffe);
     assert_eq!(place, "applications[0].shards[0].upper_bound");
     assert!(message.contains("the keys ffffffff to ffffffff"), "{message}");
 }
 
 #[test]
 fn an_overlap_names_the_keys_with_two_shards() {
-    let (place, message) = refused(|config| config.applications[2].shards[3].lower_bound = 0xb000_0000);
+    let (place, message) = validation_error(|config| config.applications[2].shards[3].lower_bound = 0xb000_0000);
     assert_eq!(place, "applications[2].shards[3].lower_bound");
     assert!(message.contains("two shards own the keys b0000000 to bfffffff"), "{message}");
     assert!(message.ends_with("set it to c0000000"), "{message}");
 
-    let (_, message) = refused(|config| config.applications[2].shards[0].upper_bound = 0xffff_ffff);
+    let (_, message) = validation_error(|config| config.applications[2].shards[0].upper_bound = 0xffff_ffff);
     assert!(message.contains("two shards own the keys 40000000 to 7fffffff"), "{message}");
 }
 
 #[test]
 fn bounds_the_wrong_way_round_are_refused() {
-    let (place, message) = refused(|config| config.applications[2].shards[1].upper_bound = 0);
+    let (place, message) = validation_error(|config| config.applications[2].shards[1].upper_bound = 0);
     assert_eq!(place, "applications[2].shards[1].lower_bound");
     assert!(message.contains("40000000 is above the upper_bound 00000000"), "{message}");
 }
 
 #[test]
 fn repeated_ids_are_refused_wherever_the_first_was() {
-    let (at, message) = refused(|config| config.nodes[2].id = "nd_1".to_owned());
+    let (at, message) = validation_error(|config| config.nodes[2].id = "nd_1".to_owned());
     assert_eq!(at, "nodes[2].id");
     assert!(message.contains("nodes[0].id"), "{message}");
 
-    let (at, message) = refused(|config| config.applications[2].shards[0].id = "namespaces_01".to_owned());
+    let (at, message) = validation_error(|config| config.applications[2].shards[0].id = "namespaces_01".to_owned());
     assert_eq!(at, "applications[2].shards[0].id");
     assert!(message.contains("applications[1].shards[1].id"), "{message}");
 
-    let (at, message) = refused(|config| config.applications[1].shards[0].replicas[2].id = 1);
+    let (at, message) = validation_error(|config| config.applications[1].shards[0].replicas[2].id = 1);
     assert_eq!(at, "applications[1].shards[0].replicas[2].id");
     assert!(message.contains("applications[0].shards[0].replicas[0].id"), "{message}");
 
-    assert_eq!(place(|config| config.nodes[1].address = config.nodes[0].address.clone()), "nodes[1].address");
+    assert_eq!(invalid_field(|config| config.nodes[1].address = config.nodes[0].address.clone()), "nodes[1].address");
 }
 
 #[test]
 fn replicas_that_do_not_fit_their_nodes_are_refused() {
-    let (at, message) = refused(|config| {
+    let (at, message) = validation_error(|config| {
         let taken = config.applications[2].shards[1].replicas[0].node_id.clone();
         config.applications[2].shards[1].replicas[2].node_id = taken;
     });
@@ -87,49 +87,58 @@ fn replicas_that_do_not_fit_their_nodes_are_refused() {
     assert!(message.contains("already keeps applications[2].shards[1].replicas[0]"), "{message}");
 
     let unknown = |config: &mut ClusterConfig| config.applications[0].shards[0].replicas[1].node_id = "nd_9".into();
-    let (at, message) = refused(unknown);
+    let (at, message) = validation_error(unknown);
     assert_eq!(at, "applications[0].shards[0].replicas[1].node_id");
     assert!(message.contains("there is no node \"nd_9\""), "{message}");
 
-    let (at, message) = refused(|config| drop(config.applications[2].shards[1].replicas.pop()));
+    let (at, message) = validation_error(|config| drop(config.applications[2].shards[1].replicas.pop()));
     assert_eq!(at, "applications[2].shards[1].replicas");
     assert!(message.contains("there are 2, but replication_factor is 3"), "{message}");
 
-    assert_eq!(place(|config| config.applications[1].replication_factor = 4), "applications[1].replication_factor");
-    assert_eq!(place(|config| config.applications[1].replication_factor = 0), "applications[1].replication_factor");
     assert_eq!(
-        place(|config| config.applications[0].shards[0].replicas[0].id = 0),
+        invalid_field(|config| config.applications[1].replication_factor = 4),
+        "applications[1].replication_factor"
+    );
+    assert_eq!(
+        invalid_field(|config| config.applications[1].replication_factor = 0),
+        "applications[1].replication_factor"
+    );
+    assert_eq!(
+        invalid_field(|config| config.applications[0].shards[0].replicas[0].id = 0),
         "applications[0].shards[0].replicas[0].id"
     );
     assert_eq!(
-        place(|config| config.applications[0].shards[0].replicas[0].id = 1 << 53),
+        invalid_field(|config| config.applications[0].shards[0].replicas[0].id = 1 << 53),
         "applications[0].shards[0].replicas[0].id"
     );
 }
 
 #[test]
 fn each_application_must_be_there_once() {
-    let (at, message) = refused(|config| drop(config.applications.remove(1)));
+    let (at, message) = validation_error(|config| drop(config.applications.remove(1)));
     assert_eq!(at, "applications");
     assert!(message.contains("Namespaces is missing"), "{message}");
-    assert_eq!(place(|config| config.applications[2].name = Application::Accounts), "applications[2].name");
+    assert_eq!(invalid_field(|config| config.applications[2].name = Application::Accounts), "applications[2].name");
 }
 
 #[test]
 fn empty_lists_and_version_zero_are_refused() {
-    assert_eq!(place(|config| config.nodes.clear()), "nodes");
-    assert_eq!(place(|config| config.applications.clear()), "applications");
-    assert_eq!(place(|config| config.applications[1].shards.clear()), "applications[1].shards");
-    assert_eq!(place(|config| config.applications[1].shards[0].replicas.clear()), "applications[1].shards[0].replicas");
-    assert_eq!(place(|config| config.version = 0), "version");
+    assert_eq!(invalid_field(|config| config.nodes.clear()), "nodes");
+    assert_eq!(invalid_field(|config| config.applications.clear()), "applications");
+    assert_eq!(invalid_field(|config| config.applications[1].shards.clear()), "applications[1].shards");
+    assert_eq!(
+        invalid_field(|config| config.applications[1].shards[0].replicas.clear()),
+        "applications[1].shards[0].replicas"
+    );
+    assert_eq!(invalid_field(|config| config.version = 0), "version");
 }
 
 #[test]
 fn ids_that_are_no_ids_are_refused() {
     for bad in ["", "nd 1", "nd/1", "nöd", &"n".repeat(65)] {
-        assert_eq!(place(|config| config.nodes[0].id = bad.to_owned()), "nodes[0].id");
+        assert_eq!(invalid_field(|config| config.nodes[0].id = bad.to_owned()), "nodes[0].id");
         assert_eq!(
-            place(|config| config.applications[0].shards[0].id = bad.to_owned()),
+            invalid_field(|config| config.applications[0].shards[0].id = bad.to_owned()),
             "applications[0].shards[0].id"
         );
     }
@@ -140,7 +149,11 @@ fn addresses_that_no_peer_can_dial_are_refused() {
     let bad = ["", ":7000", "host", "host:", "host:0", "host:70000", "http://host:7000", "0.0.0.0:7000", "[::]:7000"];
     let more = ["127.0.0.1:0", "1.2.3:7000", "1.2.3.400:7000", "::1:7000", "a..b:7000", "-a:7000", "a b:7000"];
     for address in bad.into_iter().chain(more) {
-        assert_eq!(place(|config| config.nodes[1].address = address.to_owned()), "nodes[1].address", "{address}");
+        assert_eq!(
+            invalid_field(|config| config.nodes[1].address = address.to_owned()),
+            "nodes[1].address",
+            "{address}"
+        );
     }
 }
 

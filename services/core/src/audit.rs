@@ -6,20 +6,20 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::shard_common::END_OF_REVISIONS;
+use crate::shard_common::REVISION_LIMIT;
 use crate::{
-    AccountId, AccountStatus, AccountsCommand, Answer, AuditAction, AuditPlace, AuditRecord, Audited, Bounds, Command,
-    Context, LocksCommand, NamespacesCommand, Path, page,
+    AccountId, AccountStatus, AccountsCommand, AuditAction, AuditCursor, AuditRecord, Audited, Bounds, Command,
+    EntryContext, LocksCommand, NamespacesCommand, Path, Response, page,
 };
 
 /// How far back a repeat of a call is looked for.
-const REPEATS_WITHIN: usize = 16;
+const REPEAT_LOOKBACK: usize = 16;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AuditLog {
     records: BTreeMap<u64, Arc<AuditRecord>>,
     /// The numbers of each account's records.
-    of_account: BTreeMap<AccountId, VecDeque<u64>>,
+    by_account: BTreeMap<AccountId, VecDeque<u64>>,
 }
 
 /// What a command does that is worth a record.
@@ -36,8 +36,15 @@ impl AuditLog {
     /// Notes a command that was not refused. A repeat of the same call, which changed nothing, is noted once; and what
     /// is forced on nobody is not: else whoever may force could push the record of it out by forcing what is free.
     /// `rose` says whether the shard's revision rose, as it does with every end of a hold or a session.
-    pub(crate) fn note(&mut self, bounds: &Bounds, context: &Context, audited: &Audited, answer: &Answer, rose: bool) {
-        let Some(act) = act_of(&audited.command, answer) else { return };
+    pub(crate) fn record(
+        &mut self,
+        bounds: &Bounds,
+        context: &EntryContext,
+        audited: &Audited,
+        answer: &Response,
+        rose: bool,
+    ) {
+        let Some(act) = event_of(&audited.command, answer) else { return };
         if is_forced(act.action) && !rose && !ends_waits(answer) {
             return;
         }
@@ -55,17 +62,17 @@ impl AuditLog {
             path: act.path,
             detail: act.detail,
         };
-        if !self.has_noted(&record) {
+        if !self.is_repeat(&record) {
             self.push(record, bounds);
         }
     }
 
     /// What is done once however often it is sent is noted once, too. Forced deletions and resets are never sent again.
-    fn has_noted(&self, record: &AuditRecord) -> bool {
+    fn is_repeat(&self, record: &AuditRecord) -> bool {
         if is_forced(record.action) {
             return false;
         }
-        let numbers = self.of_account.get(&record.account).into_iter().flatten().rev().take(REPEATS_WITHIN);
+        let numbers = self.by_account.get(&record.account).into_iter().flatten().rev().take(REPEAT_LOOKBACK);
         let mut noted = numbers.filter_map(|number| self.records.get(number));
         noted.any(|noted| {
             let same = AuditRecord { number: noted.number, at_ms: noted.at_ms, ..record.clone() };
@@ -74,7 +81,7 @@ impl AuditLog {
     }
 
     fn push(&mut self, record: AuditRecord, bounds: &Bounds) {
-        let of_account = self.of_account.entry(record.account).or_default();
+        let of_account = self.by_account.entry(record.account).or_default();
         of_account.push_back(record.number);
         if of_account.len() > bounds.audit_records_per_account
             && let Some(oldest) = of_account.pop_front()
@@ -84,11 +91,11 @@ impl AuditLog {
         self.records.insert(record.number, Arc::new(record));
         if self.records.len() > bounds.audit_records
             && let Some((number, oldest)) = self.records.pop_first()
-            && let Some(of_account) = self.of_account.get_mut(&oldest.account)
+            && let Some(of_account) = self.by_account.get_mut(&oldest.account)
         {
             of_account.retain(|other| *other != number);
             if of_account.is_empty() {
-                self.of_account.remove(&oldest.account);
+                self.by_account.remove(&oldest.account);
             }
         }
     }
@@ -96,7 +103,7 @@ impl AuditLog {
     /// Takes a record of a snapshot; false when it is out of order.
     pub(crate) fn restore(&mut self, record: AuditRecord, bounds: &Bounds) -> bool {
         let is_next = self.records.last_key_value().is_none_or(|(last, _)| *last < record.number);
-        let fits = is_next && record.number < END_OF_REVISIONS;
+        let fits = is_next && record.number < REVISION_LIMIT;
         if fits {
             self.push(record, bounds);
         }
@@ -108,21 +115,21 @@ impl AuditLog {
     }
 
     /// The latest records before a place, the latest first; of one account or of all.
-    pub(crate) fn page(&self, account: Option<AccountId>, before: Option<AuditPlace>, limit: u32) -> Answer {
+    pub(crate) fn page(&self, account: Option<AccountId>, before: Option<AuditCursor>, limit: u32) -> Response {
         let is_before = |record: &&AuditRecord| {
-            before.is_none_or(|before| AuditPlace { at_ms: record.at_ms, number: record.number } < before)
+            before.is_none_or(|before| AuditCursor { at_ms: record.at_ms, number: record.number } < before)
         };
         let (records, more) = match account {
             None => {
-                page::cut(self.records.values().rev().map(Arc::as_ref).filter(is_before), limit, AuditRecord::clone)
+                page::collect(self.records.values().rev().map(Arc::as_ref).filter(is_before), limit, AuditRecord::clone)
             }
             Some(account) => {
-                let numbers = self.of_account.get(&account).into_iter().flatten().rev();
+                let numbers = self.by_account.get(&account).into_iter().flatten().rev();
                 let records = numbers.filter_map(|number| self.records.get(number)).map(Arc::as_ref);
-                page::cut(records.filter(is_before), limit, AuditRecord::clone)
+                page::collect(records.filter(is_before), limit, AuditRecord::clone)
             }
         };
-        Answer::AuditRecords { records, more }
+        Response::AuditRecords { records, more }
     }
 }
 
@@ -131,37 +138,37 @@ fn is_forced(action: AuditAction) -> bool {
 }
 
 /// Waits end without a revision.
-fn ends_waits(answer: &Answer) -> bool {
-    matches!(answer, Answer::Reset { removed_waiters: 1.., .. })
+fn ends_waits(answer: &Response) -> bool {
+    matches!(answer, Response::Reset { removed_waiters: 1.., .. })
 }
 
-fn act_of(command: &Command, answer: &Answer) -> Option<AuditEvent> {
+fn event_of(command: &Command, answer: &Response) -> Option<AuditEvent> {
     match (command, answer) {
-        (Command::Accounts(command), answer) => act_on_account(command, answer),
-        (Command::Namespaces(command), _) => act_on_namespace(command),
-        (Command::Locks(command), answer) => act_on_locks(command, answer),
+        (Command::Accounts(command), answer) => account_event(command, answer),
+        (Command::Namespaces(command), _) => namespace_event(command),
+        (Command::Locks(command), answer) => locks_event(command, answer),
         (Command::OutboxConfirm { .. } | Command::Audited(_), _) => None,
         #[cfg(feature = "extra-command")]
         (Command::Extra, _) => None,
     }
 }
 
-fn act_on_account(command: &AccountsCommand, answer: &Answer) -> Option<AuditEvent> {
+fn account_event(command: &AccountsCommand, answer: &Response) -> Option<AuditEvent> {
     let act =
         |account, action, key_id, detail| AuditEvent { account, action, key_id, namespace: None, path: None, detail };
     Some(match (command, answer) {
-        (AccountsCommand::Create { .. }, Answer::Account(account)) => {
+        (AccountsCommand::Create { .. }, Response::Account(account)) => {
             act(account.id, AuditAction::AccountCreated, None, account.email.clone())
         }
         (AccountsCommand::Update { id, full_name, status, max_number_of_namespaces: max, limits }, _) => {
-            let detail = changed(full_name.is_some(), *status, *max, limits.is_some());
+            let detail = changed_fields(full_name.is_some(), *status, *max, limits.is_some());
             act(*id, AuditAction::AccountUpdated, None, detail)
         }
         (AccountsCommand::Update2 { id, full_name, status, max_number_of_namespaces: max, limits: _ }, _) => {
-            act(*id, AuditAction::AccountUpdated, None, changed(full_name.is_some(), *status, *max, true))
+            act(*id, AuditAction::AccountUpdated, None, changed_fields(full_name.is_some(), *status, *max, true))
         }
         (AccountsCommand::Delete { id }, _) => act(*id, AuditAction::AccountDeleted, None, String::new()),
-        (AccountsCommand::CreateApiKey { .. }, Answer::ApiKey(key)) => {
+        (AccountsCommand::CreateApiKey { .. }, Response::ApiKey(key)) => {
             act(key.account, AuditAction::ApiKeyCreated, Some(key.key_id.clone()), key.scopes.names().join(" "))
         }
         (AccountsCommand::DeleteApiKey { account, key_id }, _) => {
@@ -172,7 +179,7 @@ fn act_on_account(command: &AccountsCommand, answer: &Answer) -> Option<AuditEve
 }
 
 /// What was changed of an account.
-fn changed(
+fn changed_fields(
     full_name: bool,
     status: Option<AccountStatus>,
     max_number_of_namespaces: Option<u32>,
@@ -188,7 +195,7 @@ fn changed(
     changed.join(", ")
 }
 
-fn act_on_namespace(command: &NamespacesCommand) -> Option<AuditEvent> {
+fn namespace_event(command: &NamespacesCommand) -> Option<AuditEvent> {
     let (account, name, action) = match command {
         NamespacesCommand::Create { account, name, .. } => (account, name, AuditAction::NamespaceCreated),
         NamespacesCommand::Update { account, name, .. } => (account, name, AuditAction::NamespaceUpdated),
@@ -199,12 +206,12 @@ fn act_on_namespace(command: &NamespacesCommand) -> Option<AuditEvent> {
     Some(AuditEvent { account: *account, action, key_id: None, namespace, path: None, detail: String::new() })
 }
 
-fn act_on_locks(command: &LocksCommand, answer: &Answer) -> Option<AuditEvent> {
+fn locks_event(command: &LocksCommand, answer: &Response) -> Option<AuditEvent> {
     let (namespace, action, path, detail) = match (command, answer) {
         (LocksCommand::Delete { namespace, path }, _) => {
             (namespace, AuditAction::LockDeleted, Some(path.clone()), String::new())
         }
-        (LocksCommand::Reset(reset), Answer::Reset { removed_holds, removed_waiters }) => {
+        (LocksCommand::Reset(reset), Response::Reset { removed_holds, removed_waiters }) => {
             let detail = format!("{removed_holds} holds and {removed_waiters} waiting requests removed");
             (&reset.namespace, AuditAction::NamespaceReset, None, detail)
         }

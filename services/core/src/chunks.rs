@@ -12,7 +12,7 @@ use crate::codec::{self, DecodeError};
 pub(crate) const MAX_CHUNK_BYTES: usize = 1 << 20;
 
 /// The version byte and the number of items.
-const HEAD_BYTES: usize = 16;
+const HEADER_BYTES: usize = 16;
 
 /// Collects items into chunks.
 pub(crate) struct ChunkWriter<T> {
@@ -33,7 +33,7 @@ impl<T: Serialize> ChunkWriter<T> {
         self.body =
             postcard::to_extend(item, body).expect("items of snapshots have known lengths and never fail to encode");
         self.items += 1;
-        if HEAD_BYTES + self.body.len() > MAX_CHUNK_BYTES && self.items > 1 {
+        if HEADER_BYTES + self.body.len() > MAX_CHUNK_BYTES && self.items > 1 {
             let last = self.body.split_off(before);
             self.items -= 1;
             self.flush();

@@ -22,7 +22,7 @@ pub enum DecodeError {
     Damaged(#[from] postcard::Error),
     /// More bytes than the value has.
     #[error("{0} bytes are left over")]
-    LeftOver(usize),
+    TrailingBytes(usize),
     /// The pieces of a snapshot can be read but don't belong together.
     #[error("the snapshot is not whole: {0}")]
     Snapshot(&'static str),
@@ -51,5 +51,5 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
         return Err(DecodeError::Version(version));
     }
     let (value, left) = postcard::take_from_bytes(rest)?;
-    if left.is_empty() { Ok(value) } else { Err(DecodeError::LeftOver(left.len())) }
+    if left.is_empty() { Ok(value) } else { Err(DecodeError::TrailingBytes(left.len())) }
 }

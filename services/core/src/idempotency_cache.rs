@@ -7,36 +7,36 @@ use std::collections::{BTreeMap, VecDeque};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct IdempotencyCache<K, T> {
     order: VecDeque<K>,
-    answers: BTreeMap<K, T>,
+    results: BTreeMap<K, T>,
 }
 
 impl<K, T> Default for IdempotencyCache<K, T> {
     fn default() -> Self {
-        Self { order: VecDeque::new(), answers: BTreeMap::new() }
+        Self { order: VecDeque::new(), results: BTreeMap::new() }
     }
 }
 
 impl<K: Ord + Clone, T> IdempotencyCache<K, T> {
     pub(crate) fn get(&self, id: &K) -> Option<&T> {
-        self.answers.get(id)
+        self.results.get(id)
     }
 
     /// Remembers one more, and so many at most.
-    pub(crate) fn remember(&mut self, id: K, answer: T, max: usize) {
-        if self.answers.insert(id.clone(), answer).is_none() {
+    pub(crate) fn insert(&mut self, id: K, answer: T, max: usize) {
+        if self.results.insert(id.clone(), answer).is_none() {
             self.order.push_back(id);
         }
         while self.order.len() > max {
             if let Some(oldest) = self.order.pop_front() {
-                self.answers.remove(&oldest);
+                self.results.remove(&oldest);
             }
         }
-        assert_eq!(self.order.len(), self.answers.len(), "every remembered creation has its place in the order");
+        assert_eq!(self.order.len(), self.results.len(), "every remembered creation has its place in the order");
     }
 
     /// Oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &T)> {
-        self.order.iter().filter_map(|id| self.answers.get(id).map(|answer| (id, answer)))
+        self.order.iter().filter_map(|id| self.results.get(id).map(|answer| (id, answer)))
     }
 }
 
@@ -53,7 +53,7 @@ mod tests {
     fn the_oldest_creation_is_forgotten_first() {
         let mut remembered = IdempotencyCache::default();
         for number in 0..=3 {
-            remembered.remember(id(number), number, 3);
+            remembered.insert(id(number), number, 3);
         }
         assert_eq!(remembered.get(&id(0)), None);
         assert_eq!(remembered.get(&id(1)), Some(&1));

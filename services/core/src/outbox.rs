@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::shard::Application;
-use crate::{AccountId, Command, Refusal};
+use crate::{AccountId, Command, CommandError};
 
 /// A message that was not confirmed yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,16 +49,16 @@ impl Outbox {
     }
 
     /// Whether a reply with `awaits: Some(number)` may be given now.
-    pub fn is_settled(&self, number: u64) -> bool {
+    pub fn is_confirmed(&self, number: u64) -> bool {
         !self.messages.range(..=number).any(|(_, message)| message.awaited_through >= number)
     }
 
     /// Refuses new work while so much is pending; what must not be refused does not ask.
-    pub(crate) fn check_room(&self, max: usize) -> Result<(), Refusal> {
+    pub(crate) fn check_capacity(&self, max: usize) -> Result<(), CommandError> {
         if self.messages.len() < max {
             return Ok(());
         }
-        Err(Refusal::QuotaExceeded {
+        Err(CommandError::QuotaExceeded {
             what: "the number of changes that other shards have yet to confirm".into(),
             max: max as u64,
             hint: "try again when they have caught up".into(),
@@ -161,10 +161,10 @@ mod tests {
         let mut outbox = Outbox::default();
         push(&mut outbox, 1);
         let second = push(&mut outbox, 2);
-        assert!(!outbox.is_settled(second));
+        assert!(!outbox.is_confirmed(second));
         outbox.confirm(&[second]);
-        assert!(outbox.is_settled(second));
-        assert!(!outbox.is_settled(1));
+        assert!(outbox.is_confirmed(second));
+        assert!(!outbox.is_confirmed(1));
     }
 
     #[test]
@@ -175,9 +175,9 @@ mod tests {
         }
         assert_eq!(outbox.await_all_of(AccountId(1)), Some(3));
         outbox.confirm(&[3]);
-        assert!(!outbox.is_settled(3));
+        assert!(!outbox.is_confirmed(3));
         outbox.confirm(&[1]);
-        assert!(outbox.is_settled(3));
+        assert!(outbox.is_confirmed(3));
         assert_eq!(outbox.await_all_of(AccountId(1)), None);
     }
 
@@ -185,12 +185,12 @@ mod tests {
     fn new_work_is_refused_while_too_much_is_pending() {
         let mut outbox = Outbox::default();
         for _ in 0..3 {
-            assert_eq!(outbox.check_room(3), Ok(()));
+            assert_eq!(outbox.check_capacity(3), Ok(()));
             push(&mut outbox, 1);
         }
-        assert!(matches!(outbox.check_room(3), Err(Refusal::QuotaExceeded { .. })));
+        assert!(matches!(outbox.check_capacity(3), Err(CommandError::QuotaExceeded { .. })));
         outbox.confirm(&[1]);
-        assert_eq!(outbox.check_room(3), Ok(()));
+        assert_eq!(outbox.check_capacity(3), Ok(()));
     }
 
     #[test]

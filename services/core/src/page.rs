@@ -28,7 +28,7 @@ impl PageBudget {
     }
 
     /// Takes the room of a row of so many bytes; false when it does not fit. The first one always does.
-    pub(crate) fn take(&mut self, bytes: usize) -> bool {
+    pub(crate) fn try_take(&mut self, bytes: usize) -> bool {
         let taken = self.bytes.saturating_add(bytes);
         let fits = !self.is_full() && (self.rows == 0 || taken <= self.max_bytes);
         if fits {
@@ -41,7 +41,7 @@ impl PageBudget {
 
 /// The first `limit` rows as they are shown, and whether more follow. A page ends early rather than grow past
 /// [`MAX_PAGE_BYTES`] as encoded, but has at least one row.
-pub(crate) fn cut<R, T: Serialize>(
+pub(crate) fn collect<R, T: Serialize>(
     rows: impl Iterator<Item = R>,
     limit: u32,
     mut show: impl FnMut(R) -> T,
@@ -53,7 +53,7 @@ pub(crate) fn cut<R, T: Serialize>(
             return (page, true);
         }
         let shown = show(row);
-        if !room.take(codec::size(&shown)) {
+        if !room.try_take(codec::size(&shown)) {
             return (page, true);
         }
         page.push(shown);

@@ -8,10 +8,10 @@ use crate::audit::AuditLog;
 use crate::codec::DecodeError;
 use crate::outbox::{Inbox, Outbox, OutboxMessage};
 use crate::shard::Application;
-use crate::{Answer, AuditRecord, Bounds, Context, Refusal, Revision, Rules};
+use crate::{AuditRecord, Bounds, CommandError, EntryContext, Response, Revision, Rules};
 
 /// What a command comes to: an answer with the message that it waits for, or why there is none.
-pub(crate) type CommandResult = Result<(Answer, Option<u64>), Refusal>;
+pub(crate) type CommandResult = Result<(Response, Option<u64>), CommandError>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ShardCommon {
@@ -29,7 +29,7 @@ pub(crate) struct ShardCommon {
 /// A piece of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum CommonItem {
-    Head {
+    Header {
         application: Application,
         shard_id: String,
         clock_ms: u64,
@@ -40,7 +40,7 @@ pub(crate) enum CommonItem {
         source: String,
         number: u64,
     },
-    Outgoing {
+    OutboxMessage {
         number: u64,
         message: Box<OutboxMessage>,
     },
@@ -74,7 +74,7 @@ impl ShardCommon {
     }
 
     /// The clock never goes back, whatever a new leader believes. Bounds are those of the entry's rules.
-    pub(crate) fn advance(&mut self, context: &Context) {
+    pub(crate) fn advance(&mut self, context: &EntryContext) {
         self.clock_ms = self.clock_ms.max(context.now_ms);
         let bounds = Bounds::shared(context.rules);
         if !self.has_own_bounds && !Arc::ptr_eq(&self.bounds, bounds) {
@@ -95,7 +95,7 @@ impl ShardCommon {
 
     /// The pieces of a snapshot, the head first.
     pub(crate) fn items(&self, application: Application) -> impl Iterator<Item = CommonItem> {
-        let head = CommonItem::Head {
+        let head = CommonItem::Header {
             application,
             shard_id: self.id.clone(),
             clock_ms: self.clock_ms,
@@ -105,7 +105,7 @@ impl ShardCommon {
         let inbox = self.inbox.iter().map(|(source, number)| CommonItem::Inbox { source: source.clone(), number });
         let outbox = self.outbox.messages().iter();
         let outbox = outbox
-            .map(|(number, message)| CommonItem::Outgoing { number: *number, message: Box::new(message.clone()) });
+            .map(|(number, message)| CommonItem::OutboxMessage { number: *number, message: Box::new(message.clone()) });
         let audit = self.audit.iter().map(|record| CommonItem::Audit(Box::new(record.clone())));
         let named =
             (*self.bounds != Bounds::of(Rules::ONE)).then(|| CommonItem::Bounds(Box::new(Bounds::clone(&self.bounds))));
@@ -115,11 +115,11 @@ impl ShardCommon {
     /// Takes a piece of a snapshot into a new state.
     pub(crate) fn restore(&mut self, application: Application, item: CommonItem) -> Result<(), DecodeError> {
         match item {
-            CommonItem::Head { application: theirs, shard_id, clock_ms, revision, next_number } => {
+            CommonItem::Header { application: theirs, shard_id, clock_ms, revision, next_number } => {
                 if theirs != application || shard_id != self.id {
                     return Err(DecodeError::Snapshot("it is of another shard"));
                 }
-                if revision >= END_OF_REVISIONS || next_number >= END_OF_REVISIONS {
+                if revision >= REVISION_LIMIT || next_number >= REVISION_LIMIT {
                     return Err(DecodeError::Snapshot("it is of a revision that no shard can reach"));
                 }
                 self.clock_ms = clock_ms;
@@ -131,7 +131,7 @@ impl ShardCommon {
                     return Err(DecodeError::Snapshot("a sender comes twice"));
                 }
             }
-            CommonItem::Outgoing { number, message } => {
+            CommonItem::OutboxMessage { number, message } => {
                 if !self.outbox.restore_message(number, *message) {
                     return Err(DecodeError::Snapshot("a message has a number that was never given"));
                 }
@@ -154,7 +154,7 @@ impl ShardCommon {
 }
 
 /// Revisions are exact as JSON numbers below this. A shard that makes a million changes a second reaches it in 285 years.
-pub(crate) const END_OF_REVISIONS: Revision = 1 << 53;
+pub(crate) const REVISION_LIMIT: Revision = 1 << 53;
 
 const OTHER_BOUNDS: &str = "it was taken within other bounds";
 
@@ -169,7 +169,7 @@ pub(crate) struct HeaderFirst {
 impl HeaderFirst {
     /// Takes the next piece, when it is one of the state.
     pub(crate) fn check(&mut self, item: Option<&CommonItem>) -> Result<(), DecodeError> {
-        let is_head = matches!(item, Some(CommonItem::Head { .. }));
+        let is_head = matches!(item, Some(CommonItem::Header { .. }));
         if is_head == self.seen {
             return Err(DecodeError::Snapshot("it has no head, or two"));
         }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use holdfast_auth::{
-    ClusterSecret, OperatorToken, OperatorVerifier, ServiceSigner, SigningKeys, SigningPlan, UnsignedError,
+    ClusterSecret, KeyRotation, OperatorToken, OperatorVerifier, ServiceSigner, SigningError, SigningKeys,
 };
 use holdfast_cluster::{ClusterConfig, ConfigError, ShardMap};
 
 use crate::directory::{Directory, RateLimits};
-use crate::events::{Places, Questions};
-use crate::service::{Inner, Service, Tokens};
-use holdfast_routing::{Connector, Router, RoutingOptions, TcpConnector};
+use crate::events::{EventPoller, WatcherLimiter};
+use crate::service::{Inner, Service, TokenIssuer};
+use holdfast_routing::{Dialer, Router, RoutingOptions, TcpDialer};
 use tokio_util::sync::CancellationToken;
 
 /// What a gateway needs to know.
@@ -22,11 +22,11 @@ pub struct GatewayOptions {
     /// Knows the operator token by its hash.
     pub operator: OperatorVerifier,
     /// When the keys that sign tokens and grants change; the same for every gateway of a cluster.
-    pub signing: SigningPlan,
+    pub signing: KeyRotation,
     /// How nodes name this process in their logs, like `gateway 127.0.0.1:8080`.
     pub process_name: String,
     /// How connections to nodes are made.
-    pub connector: Arc<dyn Connector>,
+    pub dialer: Arc<dyn Dialer>,
     /// Times of routing.
     pub routing: RoutingOptions,
 }
@@ -43,9 +43,9 @@ impl GatewayOptions {
             cluster_config,
             cluster_secret,
             operator: OperatorVerifier::new(operator_token),
-            signing: SigningPlan::default(),
+            signing: KeyRotation::default(),
             process_name: process_name.into(),
-            connector: Arc::new(TcpConnector),
+            dialer: Arc::new(TcpDialer),
             routing: RoutingOptions::default(),
         }
     }
@@ -59,7 +59,7 @@ pub enum StartError {
     Config(#[from] ConfigError),
     /// Nothing could be signed.
     #[error(transparent)]
-    Unsigned(#[from] UnsignedError),
+    Unsigned(#[from] SigningError),
 }
 
 /// Starts gateways.
@@ -73,23 +73,23 @@ impl Gateway {
     /// When the cluster config is refused.
     pub fn start(options: GatewayOptions) -> Result<Service, StartError> {
         let map = ShardMap::new(options.cluster_config)?;
-        let tokens = Tokens::new(SigningKeys::new(&options.cluster_secret, options.signing)?);
+        let tokens = TokenIssuer::new(SigningKeys::new(&options.cluster_secret, options.signing)?);
         let signer = ServiceSigner::new(&options.cluster_secret, options.process_name);
         // Another one at every start, so that nodes do not take this process for its predecessor.
         let caller_id = uuid::Uuid::new_v4().to_string();
-        let router = Router::start(map, signer, caller_id, options.connector, options.routing);
-        router.keep_current();
+        let router = Router::start(map, signer, caller_id, options.dialer, options.routing);
+        router.follow_config_updates();
         let directory = Directory::start(router.clone());
         Ok(Service::new(Inner {
             router,
             directory,
             rates: RateLimits::default(),
-            turns: Arc::default(),
+            admission: Arc::default(),
             operator: options.operator,
             tokens,
             cluster_secret: options.cluster_secret,
-            watchers: Places::default(),
-            questions: Questions::default(),
+            watchers: WatcherLimiter::default(),
+            event_poller: EventPoller::default(),
             stopping: CancellationToken::new(),
         }))
     }

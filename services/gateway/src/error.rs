@@ -4,14 +4,14 @@
 
 use std::time::Duration;
 
-use holdfast_core::Refusal;
+use holdfast_core::CommandError;
 
 use holdfast_routing::RouteError;
 
 /// How long a caller is asked to wait before it tries again when the service is not available.
 const RETRY_AFTER_UNAVAILABLE: Duration = Duration::from_secs(1);
 /// The same when a node has no memory for anything new.
-const WHEN_FULL: Duration = Duration::from_secs(5);
+const RETRY_AFTER_FULL: Duration = Duration::from_secs(5);
 
 /// What an operation answers.
 pub type ApiResult<T> = Result<T, ApiError>;
@@ -181,7 +181,7 @@ impl ApiError {
 
     /// The namespace is unknown, or another tenant's: the two look alike. The detail is part of the contract.
     pub fn namespace_not_found(name: &str) -> Self {
-        Self::from(Refusal::NamespaceNotFound).with("namespace", name)
+        Self::from(CommandError::NamespaceNotFound).with("namespace", name)
     }
 
     /// A fault of the service; `detail` must hold nothing that a caller should not see.
@@ -210,31 +210,35 @@ impl ApiError {
     }
 }
 
-impl From<Refusal> for ApiError {
-    fn from(refusal: Refusal) -> Self {
+impl From<CommandError> for ApiError {
+    fn from(refusal: CommandError) -> Self {
         let (detail, limit) = (refusal.to_string(), refusal.limit());
         match refusal {
-            Refusal::AccountNotFound(id) => Self::new(Code::AccountNotFound, detail).with("account", id.to_string()),
-            Refusal::NamespaceNotFound => Self::new(Code::NamespaceNotFound, detail),
-            Refusal::ApiKeyNotFound => Self::new(Code::ApiKeyNotFound, detail),
-            Refusal::SessionNotFound(id) => Self::new(Code::SessionNotFound, detail).with("session_id", id),
-            Refusal::Superseded { epoch } => Self::new(Code::Superseded, detail).with("epoch", epoch.to_string()),
-            Refusal::RequestIdTaken(_) => Self::invalid("request_id", format!("request_id: {detail}")),
-            Refusal::RevisionCompacted { oldest } => {
+            CommandError::AccountNotFound(id) => {
+                Self::new(Code::AccountNotFound, detail).with("account", id.to_string())
+            }
+            CommandError::NamespaceNotFound => Self::new(Code::NamespaceNotFound, detail),
+            CommandError::ApiKeyNotFound => Self::new(Code::ApiKeyNotFound, detail),
+            CommandError::SessionNotFound(id) => Self::new(Code::SessionNotFound, detail).with("session_id", id),
+            CommandError::Superseded { epoch } => Self::new(Code::Superseded, detail).with("epoch", epoch.to_string()),
+            CommandError::RequestIdTaken(_) => Self::invalid("request_id", format!("request_id: {detail}")),
+            CommandError::RevisionCompacted { oldest } => {
                 Self::new(Code::RevisionCompacted, detail).with("oldest", oldest.to_string())
             }
-            Refusal::EmailTaken(email) => Self::new(Code::AlreadyExists, detail).with("email", email),
-            Refusal::NamespaceTaken(name) => Self::new(Code::AlreadyExists, detail).with("namespace", name),
-            Refusal::QuotaExceeded { what, max, .. } => {
+            CommandError::EmailTaken(email) => Self::new(Code::AlreadyExists, detail).with("email", email),
+            CommandError::NamespaceTaken(name) => Self::new(Code::AlreadyExists, detail).with("namespace", name),
+            CommandError::QuotaExceeded { what, max, .. } => {
                 let limit = limit.map_or(what, str::to_owned);
                 Self::new(Code::QuotaExceeded, detail).with("limit", limit).with("max", max.to_string())
             }
             // Ids are drawn again before a caller could see this.
-            Refusal::IdTaken | Refusal::Busy(_) => Self::new(Code::Unavailable, detail),
-            Refusal::Full(_) => Self { retry_after: Some(WHEN_FULL), ..Self::new(Code::Unavailable, detail) },
+            CommandError::IdTaken | CommandError::Busy(_) => Self::new(Code::Unavailable, detail),
+            CommandError::Full(_) => {
+                Self { retry_after: Some(RETRY_AFTER_FULL), ..Self::new(Code::Unavailable, detail) }
+            }
             // Only followers of changes and nodes ask what these answer; a caller that saw one would have met a fault.
-            Refusal::ChangesForgotten { .. } | Refusal::NotWaiting => Self::internal(detail),
-            Refusal::Malformed(_) => Self::internal(detail),
+            CommandError::ChangesCompacted { .. } | CommandError::NotWaiting => Self::internal(detail),
+            CommandError::Malformed(_) => Self::internal(detail),
         }
     }
 }
@@ -245,7 +249,7 @@ impl From<RouteError> for ApiError {
         match error {
             RouteError::Unavailable { .. } => Self::new(Code::Unavailable, detail),
             RouteError::OutcomeUnknown { .. } => Self::new(Code::DeadlineExceeded, detail),
-            RouteError::Damaged { .. } => Self::internal(detail),
+            RouteError::InvalidReply { .. } => Self::internal(detail),
         }
     }
 }
@@ -294,16 +298,16 @@ mod tests {
 
     #[test]
     fn refusals_keep_the_ids_concerned() {
-        let error = ApiError::from(Refusal::AccountNotFound(AccountId(0x1f)));
+        let error = ApiError::from(CommandError::AccountNotFound(AccountId(0x1f)));
         assert_eq!((error.code, error.ids), (Code::AccountNotFound, vec![("account", "000000000000001f".to_owned())]));
-        let quota = Refusal::QuotaExceeded { what: "namespaces".into(), max: 25, hint: "delete some".into() };
+        let quota = CommandError::QuotaExceeded { what: "namespaces".into(), max: 25, hint: "delete some".into() };
         let error = ApiError::from(quota);
         assert_eq!(
             (error.code, error.detail.as_str()),
             (Code::QuotaExceeded, "namespaces is limited to 25; delete some")
         );
         let what = "the number of holds in a namespace";
-        let quota = Refusal::QuotaExceeded { what: what.into(), max: 7, hint: "release some".into() };
+        let quota = CommandError::QuotaExceeded { what: what.into(), max: 7, hint: "release some".into() };
         let ids = vec![("limit", "max_holds_per_namespace".to_owned()), ("max", "7".to_owned())];
         assert_eq!(ApiError::from(quota).ids, ids, "the limit is called as its field is");
     }
@@ -311,10 +315,10 @@ mod tests {
     #[test]
     fn refusals_about_sessions_requests_and_history_have_codes_of_their_own() {
         let cases = [
-            (Refusal::SessionNotFound("se_1".into()), Code::SessionNotFound, ("session_id", "se_1")),
-            (Refusal::Superseded { epoch: 9 }, Code::Superseded, ("epoch", "9")),
-            (Refusal::RequestIdTaken("r".into()), Code::InvalidArgument, ("field", "request_id")),
-            (Refusal::RevisionCompacted { oldest: 7 }, Code::RevisionCompacted, ("oldest", "7")),
+            (CommandError::SessionNotFound("se_1".into()), Code::SessionNotFound, ("session_id", "se_1")),
+            (CommandError::Superseded { epoch: 9 }, Code::Superseded, ("epoch", "9")),
+            (CommandError::RequestIdTaken("r".into()), Code::InvalidArgument, ("field", "request_id")),
+            (CommandError::RevisionCompacted { oldest: 7 }, Code::RevisionCompacted, ("oldest", "7")),
         ];
         for (refusal, code, (name, value)) in cases {
             let error = ApiError::from(refusal);

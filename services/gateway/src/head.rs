@@ -10,23 +10,23 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::error::{ApiError, ApiResult};
-use crate::service::{CallContext, DEFAULT_DEADLINE, Patience};
+use crate::service::{CallContext, DEFAULT_DEADLINE, DeadlineExtension};
 
 /// Names a call in logs, in the answer and in support requests.
-pub(crate) static REQUEST_ID: HeaderName = HeaderName::from_static("holdfast-request-id");
+pub(crate) static REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("holdfast-request-id");
 /// How long a REST caller waits for its answer, in milliseconds.
-pub(crate) const TIMEOUT_MS: &str = "holdfast-timeout-ms";
+pub(crate) const TIMEOUT_HEADER: &str = "holdfast-timeout-ms";
 /// How long a gRPC caller waits for its answer: a number and a unit.
-pub(crate) const GRPC_TIMEOUT: &str = "grpc-timeout";
-const IDEMPOTENCY_KEY: &str = "idempotency-key";
+pub(crate) const GRPC_TIMEOUT_HEADER: &str = "grpc-timeout";
+const IDEMPOTENCY_KEY_HEADER: &str = "idempotency-key";
 
 /// The longest deadline that a caller may bring; longer ones are cut to this.
 pub(crate) const MAX_DEADLINE: Duration = Duration::from_secs(660);
 /// What a door waits beyond the deadline before it answers by itself: the service keeps deadlines and says more.
-const GRACE: Duration = Duration::from_secs(1);
+const RESPONSE_GRACE: Duration = Duration::from_secs(1);
 const MAX_REQUEST_ID_BYTES: usize = 128;
 /// How long the answer to a caller is held back who asks for too much: a tenth of the shortest `Retry-After`.
-const HELD_BACK: Duration = Duration::from_millis(100);
+const THROTTLE_DELAY: Duration = Duration::from_millis(100);
 
 /// The head of a call, read once by the door. What is malformed in it is refused by the operation, not here, so that
 /// the refusal takes the same way out as every other.
@@ -37,19 +37,19 @@ pub(crate) struct Head {
     deadline: ApiResult<Instant>,
     /// Whether the caller said how long it waits.
     is_own_deadline: bool,
-    patience: Patience,
+    deadline_extension: DeadlineExtension,
     idempotency_key: ApiResult<Option<String>>,
 }
 
 impl Head {
     /// Of a call over REST.
     pub(crate) fn rest(headers: &HeaderMap) -> Self {
-        Self::read(headers, TIMEOUT_MS, rest_timeout)
+        Self::read(headers, TIMEOUT_HEADER, rest_timeout)
     }
 
     /// Of a call over gRPC.
     pub(crate) fn grpc(headers: &HeaderMap) -> Self {
-        Self::read(headers, GRPC_TIMEOUT, grpc_timeout)
+        Self::read(headers, GRPC_TIMEOUT_HEADER, grpc_timeout)
     }
 
     fn read(headers: &HeaderMap, timeout: &'static str, parse: fn(&str) -> ApiResult<Duration>) -> Self {
@@ -58,8 +58,8 @@ impl Head {
             bearer: bearer(headers),
             deadline: single(headers, timeout).and_then(|text| deadline(text, parse)),
             is_own_deadline: headers.contains_key(timeout),
-            patience: Patience::default(),
-            idempotency_key: single(headers, IDEMPOTENCY_KEY).map(|key| key.map(str::to_owned)),
+            deadline_extension: DeadlineExtension::default(),
+            idempotency_key: single(headers, IDEMPOTENCY_KEY_HEADER).map(|key| key.map(str::to_owned)),
         }
     }
 
@@ -69,7 +69,7 @@ impl Head {
             request_id: self.request_id.clone(),
             deadline: self.deadline.clone()?,
             idempotency_key: self.idempotency_key.clone()?,
-            patience: (!self.is_own_deadline).then(|| self.patience.clone()),
+            deadline_extension: (!self.is_own_deadline).then(|| self.deadline_extension.clone()),
         })
     }
 
@@ -80,14 +80,14 @@ impl Head {
 
     /// What the service answers, unless the door has to stop waiting for it first. A call that waits may move its
     /// deadline on the way.
-    pub(crate) async fn in_time<T>(&self, answered: impl Future<Output = T>) -> Option<T> {
+    pub(crate) async fn within_deadline<T>(&self, answered: impl Future<Output = T>) -> Option<T> {
         let mut answered = pin!(answered);
-        let first = self.deadline.clone().unwrap_or_else(|_| Instant::now() + DEFAULT_DEADLINE) + GRACE;
+        let first = self.deadline.clone().unwrap_or_else(|_| Instant::now() + DEFAULT_DEADLINE) + RESPONSE_GRACE;
         loop {
-            let waited = self.patience.so_far();
+            let waited = self.deadline_extension.total();
             match tokio::time::timeout_at(first + waited, &mut answered).await {
                 Ok(answer) => return Some(answer),
-                Err(_) if self.patience.so_far() > waited => {}
+                Err(_) if self.deadline_extension.total() > waited => {}
                 Err(_) => return None,
             }
         }
@@ -102,8 +102,8 @@ impl Head {
 
 /// Holds the answer to a caller back that asks for too much, so that one who asks again at once, whatever it is told,
 /// takes little of what is there for everybody.
-pub(crate) async fn hold_back() {
-    tokio::time::sleep(HELD_BACK).await;
+pub(crate) async fn throttle() {
+    tokio::time::sleep(THROTTLE_DELAY).await;
 }
 
 /// The span that the caller says its call belongs to.
@@ -112,12 +112,12 @@ pub(crate) fn trace_parent(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// The error for a call that the service did not answer in time.
-pub(crate) fn out_of_time() -> ApiError {
+pub(crate) fn deadline_exceeded() -> ApiError {
     ApiError::new(crate::Code::DeadlineExceeded, "the call did not end within its deadline; it may have been done")
 }
 
 fn request_id(headers: &HeaderMap) -> String {
-    let given = headers.get(&REQUEST_ID).and_then(|value| value.to_str().ok());
+    let given = headers.get(&REQUEST_ID_HEADER).and_then(|value| value.to_str().ok());
     match given.filter(|id| is_request_id(id)) {
         Some(id) => id.to_owned(),
         None => Uuid::new_v4().simple().to_string(),
@@ -162,13 +162,19 @@ fn deadline(text: Option<&str>, read: impl FnOnce(&str) -> ApiResult<Duration>) 
 fn rest_timeout(text: &str) -> ApiResult<Duration> {
     match digits(text, 12) {
         Some(millis) if millis > 0 => Ok(Duration::from_millis(millis)),
-        _ => Err(ApiError::invalid(TIMEOUT_MS, format!("{TIMEOUT_MS}: must be a number of milliseconds, at least 1"))),
+        _ => Err(ApiError::invalid(
+            TIMEOUT_HEADER,
+            format!("{TIMEOUT_HEADER}: must be a number of milliseconds, at least 1"),
+        )),
     }
 }
 
 fn grpc_timeout(text: &str) -> ApiResult<Duration> {
     let malformed = || {
-        ApiError::invalid(GRPC_TIMEOUT, format!("{GRPC_TIMEOUT}: must be up to 8 digits and one of H, M, S, m, u, n"))
+        ApiError::invalid(
+            GRPC_TIMEOUT_HEADER,
+            format!("{GRPC_TIMEOUT_HEADER}: must be up to 8 digits and one of H, M, S, m, u, n"),
+        )
     };
     let unit = text.chars().next_back().ok_or_else(malformed)?;
     let amount = digits(&text[..text.len() - unit.len_utf8()], 8).ok_or_else(malformed)?;

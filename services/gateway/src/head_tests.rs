@@ -81,15 +81,15 @@ fn an_idempotency_key_is_passed_on_and_may_be_given_once() {
 #[tokio::test]
 async fn a_call_that_waits_has_more_time_unless_it_brings_its_own() {
     let head = Head::rest(&HeaderMap::new());
-    let longer = head.context().unwrap().waiting(Duration::from_secs(5));
+    let longer = head.context().unwrap().with_wait(Duration::from_secs(5));
     let left = longer.deadline.saturating_duration_since(Instant::now()).as_secs_f64();
     assert!((14.0..=15.0).contains(&left), "{left}");
-    assert_eq!(head.patience.so_far(), Duration::from_secs(5));
+    assert_eq!(head.deadline_extension.total(), Duration::from_secs(5));
 
     let head = Head::grpc(&headers(&[("grpc-timeout", "2S")]));
-    let same = head.context().unwrap().waiting(Duration::from_secs(5));
+    let same = head.context().unwrap().with_wait(Duration::from_secs(5));
     assert!(same.deadline <= Instant::now() + Duration::from_secs(2));
-    assert_eq!(head.patience.so_far(), Duration::ZERO);
+    assert_eq!(head.deadline_extension.total(), Duration::ZERO);
 }
 
 async fn wait_until(instant: Instant) {
@@ -100,16 +100,16 @@ async fn wait_until(instant: Instant) {
 async fn a_door_waits_as_long_as_the_call_that_moved_its_deadline() {
     let mut head = Head::rest(&HeaderMap::new());
     let gives_up = Instant::now() + Duration::from_millis(30);
-    head.deadline = Ok(gives_up - GRACE);
+    head.deadline = Ok(gives_up - RESPONSE_GRACE);
     let context = head.context().unwrap();
     let call = async {
-        let longer = context.waiting(Duration::from_secs(20));
+        let longer = context.with_wait(Duration::from_secs(20));
         wait_until(gives_up + Duration::from_millis(10)).await;
         longer.deadline
     };
-    assert_eq!(head.in_time(call).await, Some(gives_up - GRACE + Duration::from_secs(20)));
+    assert_eq!(head.within_deadline(call).await, Some(gives_up - RESPONSE_GRACE + Duration::from_secs(20)));
 
     let mut head = Head::rest(&HeaderMap::new());
-    head.deadline = Ok(Instant::now() - GRACE);
-    assert_eq!(head.in_time(std::future::pending::<()>()).await, None);
+    head.deadline = Ok(Instant::now() - RESPONSE_GRACE);
+    assert_eq!(head.within_deadline(std::future::pending::<()>()).await, None);
 }

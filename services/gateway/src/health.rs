@@ -12,26 +12,26 @@ use utoipa_axum::routes;
 
 use crate::error::{ApiError, Code};
 use crate::head::Head;
-use crate::rest::{Answered, Local, Probe, Problem, Problems};
+use crate::rest::{BaseErrors, LocalErrors, ProbeErrors, Problem, Problems};
 
 /// Text of the metrics, rendered when it is asked for.
-pub type MetricsText = Arc<dyn Fn() -> String + Send + Sync>;
+pub type MetricsRenderer = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Whether the process can serve; else why not, for people.
-pub type Readiness = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+pub type ReadinessCheck = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// Whether what follows `Bearer ` (absent when nothing was sent) may read the metrics.
-pub type MetricsReaders = Arc<dyn Fn(Option<&str>) -> bool + Send + Sync>;
+pub type MetricsAuthorizer = Arc<dyn Fn(Option<&str>) -> bool + Send + Sync>;
 
 /// What the answers are made from.
 #[derive(Clone)]
 pub struct Probes {
     /// What `/readyz` says.
-    pub ready: Readiness,
+    pub ready: ReadinessCheck,
     /// Renders the metrics in the Prometheus text format.
-    pub metrics: MetricsText,
+    pub metrics: MetricsRenderer,
     /// Who may read the metrics from another machine.
-    pub may_read_metrics: MetricsReaders,
+    pub may_read_metrics: MetricsAuthorizer,
 }
 
 impl Probes {
@@ -50,7 +50,7 @@ pub(crate) fn routes() -> OpenApiRouter<Probes> {
 /// Whether the process is up
 #[utoipa::path(get, path = "/healthz", tag = "Description", operation_id = "healthz", security(()),
     responses((status = 200, description = "It is.", body = String, content_type = "text/plain"),
-        Problems<(Answered,)>))]
+        Problems<(BaseErrors,)>))]
 async fn healthz() -> &'static str {
     "ok\n"
 }
@@ -58,7 +58,7 @@ async fn healthz() -> &'static str {
 /// Whether the process can serve
 #[utoipa::path(get, path = "/readyz", tag = "Description", operation_id = "readyz", security(()),
     responses((status = 200, description = "It can.", body = String, content_type = "text/plain"),
-        Problems<(Answered, Probe)>))]
+        Problems<(BaseErrors, ProbeErrors)>))]
 async fn readyz(State(probes): State<Probes>) -> Response {
     match (probes.ready)() {
         Ok(()) => "ready\n".into_response(),
@@ -71,7 +71,7 @@ async fn readyz(State(probes): State<Probes>) -> Response {
 /// On this machine without a credential, from elsewhere with the operator token.
 #[utoipa::path(get, path = "/metrics", tag = "Description", operation_id = "metrics", security((), ("operator" = [])),
     responses((status = 200, description = "The text format of Prometheus.", body = String,
-        content_type = "text/plain"), Problems<(Answered, Local)>))]
+        content_type = "text/plain"), Problems<(BaseErrors, LocalErrors)>))]
 async fn metrics(State(probes): State<Probes>, request: Request) -> Response {
     if !is_local(request.extensions(), request.headers()) {
         let head = Head::rest(request.headers());

@@ -10,6 +10,7 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+mod admission;
 pub mod config;
 mod console;
 pub mod directory;
@@ -27,14 +28,13 @@ pub mod service;
 mod session;
 #[cfg(test)]
 mod test_cluster;
-mod turns;
 pub mod validate;
 
 #[doc(hidden)]
 pub mod testing {
     //! What reads bytes from callers, for tests with damaged ones.
     pub use crate::locktopus::read_message as read_locktopus_message;
-    pub use crate::rest::reading::{read_body, read_session_message};
+    pub use crate::rest::fuzz_support::{read_body, read_session_message};
 }
 
 pub use config::{Gateway, GatewayOptions, StartError};
@@ -43,4 +43,4 @@ pub use locktopus::{
     LocktopusAccount, LocktopusOptions, LocktopusOrigin, MalformedLocktopusAccount, MalformedLocktopusOrigin,
     serve_locktopus,
 };
-pub use service::{CallContext, Caller, Service};
+pub use service::{AuthContext, CallContext, Service};

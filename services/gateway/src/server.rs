@@ -3,7 +3,7 @@
 //! Everything that a peer can hold on to is bounded: connections, streams of one, sizes of heads, and how long a peer
 //! may take to say what it wants.
 
-mod room;
+mod connection_limiter;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -19,7 +19,7 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::header::{CONNECTION, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
-use holdfast_supervise::{Owner, TaskSet};
+use holdfast_supervise::{TaskOwner, TaskSet};
 use holdfast_tls::ServerTls;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
@@ -36,14 +36,14 @@ use tonic_health::server::HealthReporter;
 use tower::ServiceExt;
 use tracing::{debug, info, warn};
 
-use crate::dlocks::DlocksDoor;
-use crate::health::{MetricsText, Probes};
+use crate::dlocks::DlocksService;
+use crate::health::{MetricsRenderer, Probes};
 use crate::service::Service;
-use crate::{grpc, rest, turns};
-use room::{Place, Room};
+use crate::{admission, grpc, rest};
+use connection_limiter::{ConnectionLimiter, ConnectionPermit};
 
 pub use crate::grpc::DescriptorsError;
-pub(crate) use room::Stay;
+pub(crate) use connection_limiter::ActivityGuard;
 
 /// Connections at once. When there are more, idle ones give way.
 pub const MAX_CONNECTIONS: usize = 10_000;
@@ -52,35 +52,35 @@ pub const MAX_STREAMS: u32 = 1_000;
 /// Bytes of the head of a request.
 pub const MAX_HEAD_BYTES: u32 = 32 * 1_024;
 /// How long a new connection may take until its first request.
-const FIRST_REQUEST_WITHIN: Duration = Duration::from_secs(30);
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long an HTTP/1.1 connection may take for the head of its next request.
-const NEXT_HEAD_WITHIN: Duration = Duration::from_secs(75);
+const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(75);
 /// How often an HTTP/2 peer that is silent is asked whether it is still there, and how long it may take to say so.
-const PING_EVERY: Duration = Duration::from_secs(30);
-const PING_WITHIN: Duration = Duration::from_secs(20);
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long calls in flight may take to end when the process stops: a call's usual deadline and a little.
-const DRAIN_WITHIN: Duration = Duration::from_secs(12);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(12);
 /// How long HTTP/1.1 connections of a process that stops take one more call, which is told that it is the last. One that is
 /// idle could only be closed without a word, and the call that is on its way at that moment would be lost.
-const LAST_CALL_WITHIN: Duration = Duration::from_secs(1);
+const LAST_CALL_GRACE: Duration = Duration::from_secs(1);
 /// How long a connection that is told to end may take when nothing is in flight on it.
-const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long one may take that has to make room for another.
-const GIVE_WAY_WITHIN: Duration = Duration::from_millis(250);
+const EVICTION_TIMEOUT: Duration = Duration::from_millis(250);
 /// How often the gRPC health service takes over what `/readyz` would say.
-const READY_EVERY: Duration = Duration::from_millis(500);
+const READINESS_INTERVAL: Duration = Duration::from_millis(500);
 /// How long to wait after an accept failed for want of file descriptors or memory.
-const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// What is behind the listener.
 #[derive(Clone)]
-pub struct Doors {
+pub struct ServerOptions {
     /// The operations.
     pub service: Service,
     /// Whether dlocks clients may name their account in metadata instead of sending an API key.
     pub dlocks_account_metadata: bool,
     /// Renders what `/metrics` answers.
-    pub metrics: MetricsText,
+    pub metrics: MetricsRenderer,
     /// Encrypts every connection, when there is a certificate.
     pub tls: Option<ServerTls>,
 }
@@ -91,31 +91,39 @@ pub struct Doors {
 /// When the descriptors that are built in cannot be read.
 pub async fn serve(
     listener: TcpListener,
-    doors: Doors,
+    doors: ServerOptions,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), DescriptorsError> {
-    describe();
+    describe_metrics();
     let service = doors.service.clone();
     let (reporter, health) = tonic_health::server::health_reporter();
-    let dlocks = DlocksDoor::new(doors.service.clone(), doors.dlocks_account_metadata);
+    let dlocks = DlocksService::new(doors.service.clone(), doors.dlocks_account_metadata);
     let grpc = grpc::routes(&doors.service, dlocks, health)?;
-    let rest = rest::finish(rest::routes(doors.service.clone(), probes(&doors)));
+    let rest = rest::with_middleware(rest::routes(doors.service.clone(), probes(&doors)));
     let stopping = CancellationToken::new();
     let tasks = TaskTracker::new();
     // Once before anybody can ask, so that no service is unknown and none is said to serve before it can.
-    tell(&reporter, doors.service.ready().is_ok()).await;
+    publish_status(&reporter, doors.service.ready().is_ok()).await;
     let (of_service, until) = (doors.service.clone(), stopping.clone());
-    let health_tasks = TaskSet::new(Owner::process());
-    health_tasks.finish("health", move || follow_readiness(reporter.clone(), of_service.clone(), until.clone()));
-    serve_front(listener, Front { rest, grpc, tls: doors.tls }, &service, Running { tasks, stopping }, shutdown).await;
+    let health_tasks = TaskSet::new(TaskOwner::process());
+    health_tasks
+        .spawn_until_done("health", move || run_health_reporter(reporter.clone(), of_service.clone(), until.clone()));
+    serve_mux(
+        listener,
+        ProtocolMux { rest, grpc, tls: doors.tls },
+        &service,
+        ServerTasks { tasks, stopping },
+        shutdown,
+    )
+    .await;
     Ok(())
 }
 
 /// Serves REST on a listener beside the one that [`serve`] has, without TLS: for the process itself, while it starts.
-pub async fn serve_beside(listener: TcpListener, doors: &Doors, shutdown: impl Future<Output = ()>) {
-    let rest = rest::finish(rest::routes(doors.service.clone(), probes(doors)));
-    let front = Front { rest: rest.clone(), grpc: rest, tls: None };
-    let Running { tasks, stopping } = Running::default();
+pub async fn serve_beside(listener: TcpListener, doors: &ServerOptions, shutdown: impl Future<Output = ()>) {
+    let rest = rest::with_middleware(rest::routes(doors.service.clone(), probes(doors)));
+    let front = ProtocolMux { rest: rest.clone(), grpc: rest, tls: None };
+    let ServerTasks { tasks, stopping } = ServerTasks::default();
     accept(&listener, front, &tasks, &stopping, shutdown).await;
     stopping.cancel();
     tasks.close();
@@ -130,22 +138,22 @@ pub(crate) async fn serve_routes(
     service: &Service,
     shutdown: impl Future<Output = ()>,
 ) {
-    let front = Front { rest: routes.clone(), grpc: routes, tls };
-    serve_front(listener, front, service, Running::default(), shutdown).await;
+    let front = ProtocolMux { rest: routes.clone(), grpc: routes, tls };
+    serve_mux(listener, front, service, ServerTasks::default(), shutdown).await;
 }
 
 /// What runs behind a listener, and the sign to end it.
 #[derive(Default)]
-struct Running {
+struct ServerTasks {
     tasks: TaskTracker,
     stopping: CancellationToken,
 }
 
-async fn serve_front(
+async fn serve_mux(
     listener: TcpListener,
-    front: Front,
+    front: ProtocolMux,
     service: &Service,
-    Running { tasks, stopping }: Running,
+    ServerTasks { tasks, stopping }: ServerTasks,
     shutdown: impl Future<Output = ()>,
 ) {
     accept(&listener, front, &tasks, &stopping, shutdown).await;
@@ -155,13 +163,13 @@ async fn serve_front(
     service.end_streams();
     stopping.cancel();
     tasks.close();
-    if timeout(LAST_CALL_WITHIN + DRAIN_WITHIN + CLOSE_WITHIN, tasks.wait()).await.is_err() {
+    if timeout(LAST_CALL_GRACE + DRAIN_TIMEOUT + CLOSE_TIMEOUT, tasks.wait()).await.is_err() {
         warn!(connections = tasks.len(), "connections were cut off: they did not end in time");
     }
 }
 
-fn describe() {
-    turns::describe();
+fn describe_metrics() {
+    admission::describe_metrics();
     describe_counter!("holdfast_http_requests_total", "Calls over REST, by route, method and HTTP status.");
     describe_counter!("holdfast_grpc_requests_total", "Calls over gRPC, by method and status.");
     describe_histogram!("holdfast_request_seconds", Unit::Seconds, "Time from the head of a call to its answer's.");
@@ -171,7 +179,7 @@ fn describe() {
     describe_counter!("holdfast_gateway_cache_lookups_total", "Look-ups of keys, accounts and namespaces, by outcome.");
 }
 
-fn probes(doors: &Doors) -> Probes {
+fn probes(doors: &ServerOptions) -> Probes {
     let (for_ready, for_metrics) = (doors.service.clone(), doors.service.clone());
     Probes {
         ready: Arc::new(move || for_ready.ready()),
@@ -182,13 +190,13 @@ fn probes(doors: &Doors) -> Probes {
 
 async fn accept(
     listener: &TcpListener,
-    front: Front,
+    front: ProtocolMux,
     tasks: &TaskTracker,
     stopping: &CancellationToken,
     shutdown: impl Future<Output = ()>,
 ) {
     let mut shutdown = pin!(shutdown);
-    let room = Room::new(MAX_CONNECTIONS);
+    let room = ConnectionLimiter::new(MAX_CONNECTIONS);
     loop {
         let accepted = tokio::select! {
             biased;
@@ -198,34 +206,34 @@ async fn accept(
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                not_accepted(&error).await;
+                on_accept_error(&error).await;
                 continue;
             }
         };
         let place = tokio::select! {
             biased;
             () = &mut shutdown => return,
-            place = room.place(tasks) => place,
+            place = room.acquire(tasks) => place,
         };
         tasks.spawn(serve_connection(stream, peer, front.clone(), place, stopping.clone()));
     }
 }
 
-async fn not_accepted(error: &io::Error) {
+async fn on_accept_error(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     // The peer went away before it was accepted, which is no concern of ours.
     if matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
         return;
     }
     warn!(%error, "a connection cannot be accepted");
-    sleep(ACCEPT_AGAIN_AFTER).await;
+    sleep(ACCEPT_RETRY_DELAY).await;
 }
 
 async fn serve_connection(
     stream: TcpStream,
     peer: SocketAddr,
-    front: Front,
-    place: Place,
+    front: ProtocolMux,
+    place: ConnectionPermit,
     stopping: CancellationToken,
 ) {
     if let Err(error) = stream.set_nodelay(true) {
@@ -235,7 +243,7 @@ async fn serve_connection(
     let accepted = tokio::select! {
         accepted = tls.accept(stream) => accepted,
         () = stopping.cancelled() => return,
-        () = place.gives_way() => return,
+        () = place.evicted() => return,
     };
     match accepted {
         Ok(stream) => serve_http(stream, peer, front, place, stopping).await,
@@ -243,45 +251,54 @@ async fn serve_connection(
     }
 }
 
-async fn serve_http<S>(stream: S, peer: SocketAddr, front: Front, place: Place, stopping: CancellationToken)
-where
+async fn serve_http<S>(
+    stream: S,
+    peer: SocketAddr,
+    front: ProtocolMux,
+    place: ConnectionPermit,
+    stopping: CancellationToken,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let spoken = Arc::<OnceLock<Version>>::default();
     let (speaks, taken, ending) = (Arc::clone(&spoken), place.clone(), stopping.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
         let version = *speaks.get_or_init(|| request.version());
-        let stay = taken.stay();
+        let stay = taken.start_activity();
         request.extensions_mut().insert(ConnectInfo(peer));
         request.extensions_mut().insert(stay.clone());
-        let (answer, ending) = (front.clone().answer(request, stay), ending.clone());
-        async move { answer.await.map(|answer| if ending.is_cancelled() { last(answer, version) } else { answer }) }
+        let (answer, ending) = (front.clone().dispatch(request, stay), ending.clone());
+        async move {
+            answer
+                .await
+                .map(|answer| if ending.is_cancelled() { with_connection_close(answer, version) } else { answer })
+        }
     });
     let builder = builder();
     let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
-    let first_request_by = Instant::now() + FIRST_REQUEST_WITHIN;
+    let first_request_by = Instant::now() + FIRST_REQUEST_TIMEOUT;
     let close_within = tokio::select! {
-        ended = connection.as_mut() => return ended_with(peer, ended),
-        () = stopping.cancelled() => DRAIN_WITHIN,
-        () = place.gives_way() => GIVE_WAY_WITHIN,
+        ended = connection.as_mut() => return log_connection_end(peer, ended),
+        () = stopping.cancelled() => DRAIN_TIMEOUT,
+        () = place.evicted() => EVICTION_TIMEOUT,
         // Also those that never say which protocol they speak end here.
-        () = silent(first_request_by, &spoken) => CLOSE_WITHIN,
+        () = first_request_timeout(first_request_by, &spoken) => CLOSE_TIMEOUT,
     };
     if stopping.is_cancelled() && spoken.get() != Some(&Version::HTTP_2) {
         tokio::select! {
-            ended = connection.as_mut() => return ended_with(peer, ended),
-            () = sleep(LAST_CALL_WITHIN) => {}
+            ended = connection.as_mut() => return log_connection_end(peer, ended),
+            () = sleep(LAST_CALL_GRACE) => {}
         }
     }
     connection.as_mut().graceful_shutdown();
     match timeout(close_within, connection).await {
-        Ok(ended) => ended_with(peer, ended),
+        Ok(ended) => log_connection_end(peer, ended),
         Err(_) => debug!(%peer, "a connection was cut off: it did not end in time"),
     }
 }
 
 /// Ends when no request came in time; never, when one did.
-async fn silent(deadline: Instant, spoken: &OnceLock<Version>) {
+async fn first_request_timeout(deadline: Instant, spoken: &OnceLock<Version>) {
     tokio::time::sleep_until(deadline).await;
     if spoken.get().is_some() {
         std::future::pending::<()>().await;
@@ -289,7 +306,7 @@ async fn silent(deadline: Instant, spoken: &OnceLock<Version>) {
 }
 
 /// Says that the connection ends with this answer, where its protocol has no other way to say so.
-fn last(mut answer: Response<Body>, version: Version) -> Response<Body> {
+fn with_connection_close(mut answer: Response<Body>, version: Version) -> Response<Body> {
     // What becomes a WebSocket is no HTTP any more, and says there that it ends.
     if version != Version::HTTP_2 && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -297,7 +314,7 @@ fn last(mut answer: Response<Body>, version: Version) -> Response<Body> {
     answer
 }
 
-fn ended_with(peer: SocketAddr, ended: Result<(), Box<dyn std::error::Error + Send + Sync>>) {
+fn log_connection_end(peer: SocketAddr, ended: Result<(), Box<dyn std::error::Error + Send + Sync>>) {
     if let Err(error) = ended {
         debug!(%peer, %error, "a connection ended badly");
     }
@@ -308,43 +325,43 @@ fn builder() -> Builder<TokioExecutor> {
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(NEXT_HEAD_WITHIN)
+        .header_read_timeout(HEADER_READ_TIMEOUT)
         .max_buf_size(MAX_HEAD_BYTES as usize * 2);
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_HEAD_BYTES)
-        .keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(PING_WITHIN);
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT);
     builder
 }
 
 /// Both kinds of door. A cheap clone.
 #[derive(Clone)]
-struct Front {
+struct ProtocolMux {
     rest: Router,
     grpc: Router,
     tls: Option<ServerTls>,
 }
 
-impl Front {
-    async fn answer(self, request: Request<Incoming>, stay: Stay) -> Result<Response<Body>, Infallible> {
+impl ProtocolMux {
+    async fn dispatch(self, request: Request<Incoming>, stay: ActivityGuard) -> Result<Response<Body>, Infallible> {
         let door = if is_grpc(request.version(), request.headers()) { self.grpc } else { self.rest };
         let answer = door.oneshot(request.map(Body::new)).await?;
         // What is there as a whole is as good as sent; a stream keeps its connection busy until it ends.
         let is_whole = answer.body().size_hint().exact().is_some();
-        Ok(if is_whole { answer } else { answer.map(|body| Body::new(Staying { body, _stay: stay })) })
+        Ok(if is_whole { answer } else { answer.map(|body| Body::new(TrackedBody { body, _guard: stay })) })
     }
 }
 
 /// A body that keeps its connection busy.
-struct Staying {
+struct TrackedBody {
     body: Body,
-    _stay: Stay,
+    _guard: ActivityGuard,
 }
 
-impl hyper::body::Body for Staying {
+impl hyper::body::Body for TrackedBody {
     type Data = <Body as hyper::body::Body>::Data;
     type Error = <Body as hyper::body::Body>::Error;
 
@@ -372,15 +389,15 @@ fn is_grpc(version: Version, headers: &HeaderMap) -> bool {
 }
 
 /// Keeps the standard health service in step with readiness.
-async fn follow_readiness(reporter: HealthReporter, service: Service, stopping: CancellationToken) {
-    let mut ticks = interval(READY_EVERY);
+async fn run_health_reporter(reporter: HealthReporter, service: Service, stopping: CancellationToken) {
+    let mut ticks = interval(READINESS_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let stop = tokio::select! {
             () = stopping.cancelled() => true,
             _ = ticks.tick() => false,
         };
-        tell(&reporter, !stop && service.ready().is_ok()).await;
+        publish_status(&reporter, !stop && service.ready().is_ok()).await;
         if stop {
             info!("no new calls are taken; those in flight are answered");
             return;
@@ -388,15 +405,15 @@ async fn follow_readiness(reporter: HealthReporter, service: Service, stopping: 
     }
 }
 
-async fn tell(reporter: &HealthReporter, serving: bool) {
+async fn publish_status(reporter: &HealthReporter, serving: bool) {
     let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
-    for name in SERVICES {
+    for name in HEALTH_SERVICES {
         reporter.set_service_status(name, status).await;
     }
 }
 
 /// What the health service knows: the process as a whole, and each service of the API.
-const SERVICES: [&str; 6] = [
+const HEALTH_SERVICES: [&str; 6] = [
     "",
     "holdfast.v1.AccountsService",
     "holdfast.v1.NamespacesService",

@@ -7,19 +7,19 @@ use holdfast_proto::v1::locks_service_client::LocksServiceClient;
 use tonic::Code;
 use tonic::transport::Channel;
 
-use super::{Running, acquire, reason};
+use super::{TestServer, acquire, reason};
 
-const LOOK_EVERY: Duration = Duration::from_millis(5);
-const SOON: Duration = Duration::from_secs(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+const MAX_WAIT: Duration = Duration::from_secs(20);
 
-async fn open() -> (Running, LocksServiceClient<Channel>) {
-    let running = Running::start(false).await;
+async fn start() -> (TestServer, LocksServiceClient<Channel>) {
+    let running = TestServer::start(false).await;
     running.make_namespace().await;
     let locks = LocksServiceClient::new(running.channel.clone());
     (running, locks)
 }
 
-fn set(process_id: &str, paths: &[&[&str]], mode: v1::Mode) -> v1::AcquireLocksRequest {
+fn set_request(process_id: &str, paths: &[&[&str]], mode: v1::Mode) -> v1::AcquireLocksRequest {
     let path = |path: &&[&str]| path.iter().map(|&segment| segment.to_owned()).collect();
     let resource = |resource: &&[&str]| v1::Resource { path: path(resource), mode: mode.into() };
     v1::AcquireLocksRequest {
@@ -31,20 +31,20 @@ fn set(process_id: &str, paths: &[&[&str]], mode: v1::Mode) -> v1::AcquireLocksR
     }
 }
 
-async fn wait_for_queue(running: &Running, waiting: u64) {
+async fn wait_for_queue(running: &TestServer, waiting: u64) {
     let mut locks = LocksServiceClient::new(running.channel.clone());
     let get = v1::GetLockRequest { namespace: "ns".into(), name: Some("a/b".into()), ..Default::default() };
     let looking = async {
         while locks.get_lock(running.call(get.clone())).await.unwrap().into_inner().lock.unwrap().waiting != waiting {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(SOON, looking).await.expect("the queue gets there in good time");
+    tokio::time::timeout(MAX_WAIT, looking).await.expect("the queue gets there in good time");
 }
 
 #[tokio::test]
 async fn a_call_waits_and_one_that_is_dropped_leaves_the_queue() {
-    let (running, mut locks) = open().await;
+    let (running, mut locks) = start().await;
     locks.acquire_lock(running.call(acquire("p", v1::Mode::Write))).await.unwrap();
     let request = v1::AcquireLockRequest { wait_ms: 60_000, ..acquire("q", v1::Mode::Write) };
     let (mut waiter, call) = (locks.clone(), running.call(request.clone()));
@@ -68,7 +68,7 @@ async fn a_call_waits_and_one_that_is_dropped_leaves_the_queue() {
 
 #[tokio::test]
 async fn a_callers_own_deadline_ends_its_wait() {
-    let (running, mut locks) = open().await;
+    let (running, mut locks) = start().await;
     locks.acquire_lock(running.call(acquire("p", v1::Mode::Write))).await.unwrap();
     let mut call = running.call(v1::AcquireLockRequest { wait_ms: 60_000, ..acquire("q", v1::Mode::Write) });
     call.metadata_mut().insert("grpc-timeout", "100m".parse().unwrap());
@@ -80,21 +80,21 @@ async fn a_callers_own_deadline_ends_its_wait() {
 
 #[tokio::test]
 async fn a_process_that_stops_ends_the_waits_of_its_callers() {
-    let (running, mut locks) = open().await;
+    let (running, mut locks) = start().await;
     locks.acquire_lock(running.call(acquire("p", v1::Mode::Write))).await.unwrap();
     let waits = running.call(v1::AcquireLockRequest { wait_ms: 600_000, ..acquire("q", v1::Mode::Write) });
     let waits = tokio::spawn(async move { locks.acquire_lock(waits).await });
     wait_for_queue(&running, 1).await;
     running.stop.send(()).unwrap();
-    let status = tokio::time::timeout(SOON, waits).await.expect("an answer in good time").unwrap().unwrap_err();
+    let status = tokio::time::timeout(MAX_WAIT, waits).await.expect("an answer in good time").unwrap().unwrap_err();
     assert_eq!((status.code(), reason(&status).as_str()), (Code::DeadlineExceeded, "DEADLINE_EXCEEDED"));
-    tokio::time::timeout(SOON, running.served).await.expect("an end in good time").unwrap().unwrap();
+    tokio::time::timeout(MAX_WAIT, running.served).await.expect("an end in good time").unwrap().unwrap();
 }
 
 #[tokio::test]
 async fn sets_trees_and_the_whole_namespace_are_locked_and_reset() {
-    let (running, mut locks) = open().await;
-    let taken = set("p", &[&["t", "x"], &["s"]], v1::Mode::Write);
+    let (running, mut locks) = start().await;
+    let taken = set_request("p", &[&["t", "x"], &["s"]], v1::Mode::Write);
     let taken = locks.acquire_locks(running.call(taken)).await.unwrap().into_inner();
     assert!(taken.success);
     let paths: Vec<_> = taken.locks.iter().map(|lock| lock.path.join("/")).collect();
@@ -133,13 +133,14 @@ async fn sets_trees_and_the_whole_namespace_are_locked_and_reset() {
 
 #[tokio::test]
 async fn a_deadlock_names_its_cycle() {
-    let (running, mut locks) = open().await;
+    let (running, mut locks) = start().await;
     for (who, path) in [("p", ["x"]), ("q", ["y"])] {
-        locks.acquire_locks(running.call(set(who, &[&path], v1::Mode::Write))).await.unwrap();
+        locks.acquire_locks(running.call(set_request(who, &[&path], v1::Mode::Write))).await.unwrap();
     }
-    let poll = v1::AcquireLocksRequest { wait_ms: 60_000, poll_ms: Some(1), ..set("p", &[&["y"]], v1::Mode::Write) };
+    let poll =
+        v1::AcquireLocksRequest { wait_ms: 60_000, poll_ms: Some(1), ..set_request("p", &[&["y"]], v1::Mode::Write) };
     locks.acquire_locks(running.call(poll)).await.unwrap();
-    let closing = v1::AcquireLocksRequest { wait_ms: 60_000, ..set("q", &[&["x"]], v1::Mode::Write) };
+    let closing = v1::AcquireLocksRequest { wait_ms: 60_000, ..set_request("q", &[&["x"]], v1::Mode::Write) };
     let refused = locks.acquire_locks(running.call(closing)).await.unwrap().into_inner().reason.unwrap();
     assert_eq!(refused.code(), v1::refusal::Code::Deadlock);
     let steps: Vec<_> = refused.cycle.iter().map(|step| (step.process_id.as_str(), step.path.join("/"))).collect();

@@ -22,11 +22,11 @@ use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 use tonic_types::StatusExt;
 
 use super::*;
-use crate::test_cluster::{Tenant, TestCluster};
+use crate::test_cluster::{TestCluster, TestTenant};
 
-struct Running {
+struct TestServer {
     cluster: TestCluster,
-    tenant: Tenant,
+    tenant: TestTenant,
     address: SocketAddr,
     channel: Channel,
     rendered: Arc<AtomicUsize>,
@@ -34,7 +34,7 @@ struct Running {
     served: JoinHandle<Result<(), DescriptorsError>>,
 }
 
-impl Running {
+impl TestServer {
     async fn start(dlocks_account_metadata: bool) -> Self {
         let cluster = TestCluster::start().await;
         let tenant = cluster.tenant("server@example.com").await;
@@ -42,11 +42,11 @@ impl Running {
         let address = listener.local_addr().unwrap();
         let rendered = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&rendered);
-        let metrics: MetricsText = Arc::new(move || {
+        let metrics: MetricsRenderer = Arc::new(move || {
             counted.fetch_add(1, Ordering::Relaxed);
             "holdfast_up 1\n".to_owned()
         });
-        let doors = Doors { service: cluster.service.clone(), dlocks_account_metadata, metrics, tls: None };
+        let doors = ServerOptions { service: cluster.service.clone(), dlocks_account_metadata, metrics, tls: None };
         let (stop, stopped) = oneshot::channel::<()>();
         let served = tokio::spawn(serve(listener, doors, async move {
             let _ = stopped.await;
@@ -96,7 +96,7 @@ fn acquire(process_id: &str, mode: v1::Mode) -> v1::AcquireLockRequest {
 
 #[tokio::test]
 async fn one_port_serves_rest_over_both_versions_of_http_and_grpc() {
-    let running = Running::start(false).await;
+    let running = TestServer::start(false).await;
     running.make_namespace().await;
     for client in [reqwest::Client::new(), reqwest::Client::builder().http2_prior_knowledge().build().unwrap()] {
         let answer = client.get(running.url("/v1/namespaces/ns")).bearer_auth(&running.tenant.api_key);
@@ -111,7 +111,7 @@ async fn one_port_serves_rest_over_both_versions_of_http_and_grpc() {
 
 #[tokio::test]
 async fn a_lock_is_taken_refused_checked_listed_released_and_deleted_over_grpc() {
-    let running = Running::start(false).await;
+    let running = TestServer::start(false).await;
     running.make_namespace().await;
     let mut locks = LocksServiceClient::new(running.channel.clone());
     let taken = locks.acquire_lock(running.call(acquire("p", v1::Mode::Write))).await.unwrap().into_inner();
@@ -150,7 +150,7 @@ async fn a_lock_is_taken_refused_checked_listed_released_and_deleted_over_grpc()
 
 #[tokio::test]
 async fn accounts_and_keys_are_managed_over_grpc() {
-    let running = Running::start(false).await;
+    let running = TestServer::start(false).await;
     let operator = format!("Bearer {}", running.cluster.operator);
     let mut accounts = AccountsServiceClient::new(running.channel.clone());
     let request =
@@ -177,7 +177,7 @@ async fn accounts_and_keys_are_managed_over_grpc() {
 
 #[tokio::test]
 async fn grpc_errors_carry_the_public_code_and_the_request_id() {
-    let running = Running::start(false).await;
+    let running = TestServer::start(false).await;
     let mut locks = LocksServiceClient::new(running.channel.clone());
     let refused = locks.acquire_lock(running.call(acquire("p", v1::Mode::Write))).await.unwrap_err();
     assert_eq!((refused.code(), refused.message()), (Code::NotFound, "namespace not found"));
@@ -197,7 +197,7 @@ async fn grpc_errors_carry_the_public_code_and_the_request_id() {
 
 #[tokio::test]
 async fn a_grpc_message_that_is_not_utf8_is_the_callers_fault() {
-    let running = Running::start(false).await;
+    let running = TestServer::start(false).await;
     // One message, not compressed, of three bytes: field 1, a text of one byte that no UTF-8 has.
     let body = vec![0, 0, 0, 0, 3, 0x0a, 1, 0xff];
     let client = reqwest::Client::builder().http2_prior_knowledge().build().unwrap();
@@ -209,7 +209,7 @@ async fn a_grpc_message_that_is_not_utf8_is_the_callers_fault() {
 
 #[tokio::test]
 async fn health_and_reflection_are_served_without_a_key() {
-    let running = Running::start(false).await;
+    let running = TestServer::start(false).await;
     let mut health = HealthClient::new(running.channel.clone());
     let service = "holdfast.v1.LocksService".to_owned();
     let mut watch = health.watch(HealthCheckRequest { service }).await.unwrap().into_inner();
@@ -228,14 +228,14 @@ async fn health_and_reflection_are_served_without_a_key() {
         panic!("services are listed");
     };
     let names: Vec<String> = list.service.into_iter().map(|service| service.name).collect();
-    for name in SERVICES.iter().filter(|name| !name.is_empty()) {
+    for name in HEALTH_SERVICES.iter().filter(|name| !name.is_empty()) {
         assert!(names.iter().any(|found| found == name), "{name} in {names:?}");
     }
 }
 
 #[tokio::test]
 async fn a_dlocks_client_runs_unchanged() {
-    let running = Running::start(true).await;
+    let running = TestServer::start(true).await;
     let mut client = LocksServiceApiClient::new(running.channel.clone());
     let account = running.tenant.account_id.clone();
     fn named<T>(message: T, account: &str) -> tonic::Request<T> {
@@ -282,7 +282,7 @@ async fn a_dlocks_client_runs_unchanged() {
 
 #[tokio::test]
 async fn calls_in_flight_are_answered_before_a_stop() {
-    let running = Running::start(false).await;
+    let running = TestServer::start(false).await;
     let mut stream = TcpStream::connect(running.address).await.unwrap();
     let head = "POST /v1/namespaces HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 13\r\n";
     let head = format!("{head}authorization: Bearer {}\r\nexpect: 100-continue\r\n\r\n", running.tenant.api_key);
@@ -306,7 +306,7 @@ async fn calls_in_flight_are_answered_before_a_stop() {
 
 #[tokio::test]
 async fn a_call_that_comes_as_the_process_stops_is_answered_and_told_that_it_is_the_last() {
-    let running = Running::start(false).await;
+    let running = TestServer::start(false).await;
     let mut stream = TcpStream::connect(running.address).await.unwrap();
     let call = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
     stream.write_all(call).await.unwrap();

@@ -7,7 +7,7 @@ use holdfast_proto::internal::node_service_server::NodeServiceServer;
 use tokio::net::TcpListener;
 use tonic::transport::server::TcpIncoming;
 
-use crate::{CallContext, Caller, Gateway, GatewayOptions, Service};
+use crate::{AuthContext, CallContext, Gateway, GatewayOptions, Service};
 
 mod node;
 
@@ -21,7 +21,7 @@ pub(crate) struct TestCluster {
 
 /// An account of the test cluster.
 #[derive(Clone)]
-pub(crate) struct Tenant {
+pub(crate) struct TestTenant {
     pub(crate) account_id: String,
     /// What follows `Bearer ` of a key with every scope.
     pub(crate) api_key: String,
@@ -42,13 +42,13 @@ impl TestCluster {
         Self { service, operator: operator.reveal().expose().to_owned() }
     }
 
-    pub(crate) async fn operator_caller(&self) -> Caller {
+    pub(crate) async fn operator_context(&self) -> AuthContext {
         self.service.authenticate(Some(&self.operator), &CallContext::new("test")).await.unwrap()
     }
 
     /// A new account with a key that may do everything.
-    pub(crate) async fn tenant(&self, email: &str) -> Tenant {
-        let (caller, context) = (self.operator_caller().await, CallContext::new("test"));
+    pub(crate) async fn tenant(&self, email: &str) -> TestTenant {
+        let (caller, context) = (self.operator_context().await, CallContext::new("test"));
         let request = crate::service::CreateAccount {
             email: email.to_owned(),
             full_name: "Test".to_owned(),
@@ -56,6 +56,6 @@ impl TestCluster {
         };
         let account = self.service.create_account(&caller, &context, request).await.unwrap();
         let key = self.service.create_api_key(&caller, &context, Some(&account.id), Default::default()).await.unwrap();
-        Tenant { account_id: account.id, api_key: key.api_key }
+        TestTenant { account_id: account.id, api_key: key.api_key }
     }
 }

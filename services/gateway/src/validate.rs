@@ -111,9 +111,9 @@ pub fn ttl_ms(
             range("ttl_ms", ttl_ms, min, max)?;
             Ok(ttl_ms)
         }
-        (None, Some(instant), None) => until(instant.unix_timestamp_nanos(), now, min, max),
+        (None, Some(instant), None) => ms_until(instant.unix_timestamp_nanos(), now, min, max),
         // What dlocks allows is not shortened here: any instant ahead is taken as it is.
-        (None, None, Some(nanos)) => until(i128::from(nanos), now, 1, max),
+        (None, None, Some(nanos)) => ms_until(i128::from(nanos), now, 1, max),
         (None, None, None) => Err(ApiError::invalid("ttl_ms", "ttl_ms: one of ttl_ms and expires_at is needed")),
         _ => Err(ApiError::invalid("ttl_ms", "ttl_ms: only one of ttl_ms and expires_at may be given")),
     }
@@ -219,7 +219,7 @@ fn range(field: &'static str, value: u64, min: u64, max: u64) -> ApiResult<()> {
 }
 
 /// The whole milliseconds from now to an instant, rounded down so that nothing is held past what was asked.
-fn until(instant_ns: i128, now: OffsetDateTime, min: u64, max: u64) -> ApiResult<u64> {
+fn ms_until(instant_ns: i128, now: OffsetDateTime, min: u64, max: u64) -> ApiResult<u64> {
     let left_ns = instant_ns - now.unix_timestamp_nanos();
     if left_ns < 1_000_000 {
         return Err(ApiError::invalid("expires_at", "expires_at: is in the past"));

@@ -6,7 +6,7 @@ use crate::error::Code;
 
 pub(super) const NOW: OffsetDateTime = datetime!(2024-05-06 07:08:09 UTC);
 
-pub(super) fn refused<T: std::fmt::Debug>(result: ApiResult<T>, field: &str) -> String {
+pub(super) fn assert_invalid<T: std::fmt::Debug>(result: ApiResult<T>, field: &str) -> String {
     let error = result.unwrap_err();
     assert_eq!(error.code, Code::InvalidArgument);
     assert_eq!(error.ids.first(), Some(&("field", field.to_owned())), "{error}");
@@ -21,15 +21,15 @@ fn names_of_any_characters_but_nul_are_accepted_up_to_their_length() {
         name("name", good).unwrap();
     }
     for bad in ["", "a\0b", &"n".repeat(MAX_NAME_BYTES + 1), &"ö".repeat(65)] {
-        refused(name("name", bad), "name");
+        assert_invalid(name("name", bad), "name");
     }
 }
 
 #[test]
 fn a_process_id_may_not_look_like_a_session() {
     process_id("worker se_1").unwrap();
-    refused(process_id("se_1"), "process_id");
-    refused(process_id(""), "process_id");
+    assert_invalid(process_id("se_1"), "process_id");
+    assert_invalid(process_id(""), "process_id");
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn emails_are_trimmed_and_lower_cased() {
     assert_eq!(email("  Ann.Lee+x@Example.COM ").unwrap(), "ann.lee+x@example.com");
     let long = format!("{}@example.com", "a".repeat(250));
     for bad in ["", "  ", "ann", "@example.com", "ann@", "a@b@c", "a b@c", "a\0@b", &long] {
-        refused(email(bad), "email");
+        assert_invalid(email(bad), "email");
     }
 }
 
@@ -49,16 +49,16 @@ fn exactly_one_way_to_say_how_long_is_needed() {
     assert_eq!(ttl_ms(Some(1_000), None, None, &limits, NOW).unwrap(), 1_000);
     assert_eq!(ttl_ms(None, Some(later), None, &limits, NOW).unwrap(), 1_000);
     assert_eq!(ttl_ms(None, None, Some(ns), &limits, NOW).unwrap(), 1_000);
-    refused(ttl_ms(None, None, None, &limits, NOW), "ttl_ms");
-    refused(ttl_ms(Some(1_000), Some(later), None, &limits, NOW), "ttl_ms");
-    refused(ttl_ms(Some(1_000), None, Some(ns), &limits, NOW), "ttl_ms");
+    assert_invalid(ttl_ms(None, None, None, &limits, NOW), "ttl_ms");
+    assert_invalid(ttl_ms(Some(1_000), Some(later), None, &limits, NOW), "ttl_ms");
+    assert_invalid(ttl_ms(Some(1_000), None, Some(ns), &limits, NOW), "ttl_ms");
 }
 
 #[test]
 fn times_to_live_outside_the_limits_are_refused() {
     let limits = Limits::default();
     for bad in [0, limits.min_ttl_ms - 1, limits.max_ttl_ms + 1, u64::MAX] {
-        refused(ttl_ms(Some(bad), None, None, &limits, NOW), "ttl_ms");
+        assert_invalid(ttl_ms(Some(bad), None, None, &limits, NOW), "ttl_ms");
     }
     for good in [limits.min_ttl_ms, limits.max_ttl_ms] {
         ttl_ms(Some(good), None, None, &limits, NOW).unwrap();
@@ -69,10 +69,10 @@ fn times_to_live_outside_the_limits_are_refused() {
 fn past_and_distant_instants_are_refused() {
     let limits = Limits::default();
     for bad in [NOW, NOW - time::Duration::seconds(1), datetime!(1970-01-01 0:00 UTC), NOW + time::Duration::days(2)] {
-        refused(ttl_ms(None, Some(bad), None, &limits, NOW), "expires_at");
+        assert_invalid(ttl_ms(None, Some(bad), None, &limits, NOW), "expires_at");
     }
     for bad in [0, -1, i64::MIN, i64::MAX, i64::try_from(NOW.unix_timestamp_nanos()).unwrap()] {
-        refused(ttl_ms(None, None, Some(bad), &limits, NOW), "expires_at");
+        assert_invalid(ttl_ms(None, None, Some(bad), &limits, NOW), "expires_at");
     }
 }
 
@@ -87,27 +87,27 @@ fn metadata_counts_keys_and_values() {
     let limits = Limits { max_metadata_bytes: 10, ..Limits::default() };
     let pairs = |key: &str, value: &str| Metadata::from([(key.to_owned(), value.to_owned())]);
     metadata(&pairs("12345", "67890"), &limits).unwrap();
-    refused(metadata(&pairs("12345", "678901"), &limits), "metadata");
-    refused(metadata(&pairs("", "1"), &limits), "metadata");
+    assert_invalid(metadata(&pairs("12345", "678901"), &limits), "metadata");
+    assert_invalid(metadata(&pairs("", "1"), &limits), "metadata");
     let many = |count: usize| (0..count).map(|number| (format!("{number}"), String::new())).collect::<Metadata>();
     metadata(&many(64), &Limits::default()).unwrap();
-    refused(metadata(&many(65), &Limits::default()), "metadata");
+    assert_invalid(metadata(&many(65), &Limits::default()), "metadata");
 }
 
 #[test]
 fn page_sizes_are_1_to_1000_and_100_when_absent() {
     assert_eq!(page_size(None).unwrap(), 100);
     assert_eq!((page_size(Some(1)).unwrap(), page_size(Some(1_000)).unwrap()), (1, 1_000));
-    refused(page_size(Some(0)), "page_size");
-    refused(page_size(Some(1_001)), "page_size");
+    assert_invalid(page_size(Some(0)), "page_size");
+    assert_invalid(page_size(Some(1_001)), "page_size");
 }
 
 #[test]
 fn ids_are_16_lower_case_hex_digits() {
     assert_eq!(account_id("account_id", "9fff3bf7d1f9561d").unwrap(), AccountId(0x9fff_3bf7_d1f9_561d));
     for bad in ["", "9fff3bf7d1f9561", "9FFF3BF7D1F9561D", "17376851231650125672", "+fff3bf7d1f9561d"] {
-        refused(account_id("account_id", bad), "account_id");
-        refused(incarnation(bad), "id");
+        assert_invalid(account_id("account_id", bad), "account_id");
+        assert_invalid(incarnation(bad), "id");
     }
 }
 
@@ -117,23 +117,23 @@ fn a_prefix_may_be_empty_and_no_deeper_than_a_path() {
     let segments = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
     assert_eq!(prefix(&[], &limits).unwrap(), Path::default());
     prefix(&segments(&["a", "b"]), &limits).unwrap();
-    refused(prefix(&segments(&["a", "b", "c"]), &limits), "prefix");
-    refused(prefix(&segments(&["a", ""]), &limits), "prefix");
+    assert_invalid(prefix(&segments(&["a", "b", "c"]), &limits), "prefix");
+    assert_invalid(prefix(&segments(&["a", ""]), &limits), "prefix");
 }
 
 #[test]
 fn limits_that_contradict_each_other_are_refused() {
     limits(&Limits::default()).unwrap();
     let contradicting = Limits { min_ttl_ms: 10, max_ttl_ms: 5, ..Limits::default() };
-    refused(limits(&contradicting), "limits.min_ttl_ms");
-    refused(limits(&Limits { max_ttl_ms: u64::MAX, ..Limits::default() }), "limits.max_ttl_ms");
-    refused(limits(&Limits { max_metadata_bytes: u32::MAX, ..Limits::default() }), "limits.max_metadata_bytes");
+    assert_invalid(limits(&contradicting), "limits.min_ttl_ms");
+    assert_invalid(limits(&Limits { max_ttl_ms: u64::MAX, ..Limits::default() }), "limits.max_ttl_ms");
+    assert_invalid(limits(&Limits { max_metadata_bytes: u32::MAX, ..Limits::default() }), "limits.max_metadata_bytes");
     let many_holds = Limits { max_holds_per_namespace: Limits::HOLDS_PER_NAMESPACE + 1, ..Limits::default() };
-    refused(limits(&many_holds), "limits.max_holds_per_namespace");
+    assert_invalid(limits(&many_holds), "limits.max_holds_per_namespace");
     let many_readers = Limits { max_readers_per_lock: Limits::READERS_PER_LOCK + 1, ..Limits::default() };
-    refused(limits(&many_readers), "limits.max_readers_per_lock");
-    refused(limits(&Limits { max_tangle: 1_025, ..Limits::default() }), "limits.max_tangle");
-    refused(limits(&Limits { max_state_bytes: (8 << 30) + 1, ..Limits::default() }), "limits.max_state_bytes");
+    assert_invalid(limits(&many_readers), "limits.max_readers_per_lock");
+    assert_invalid(limits(&Limits { max_tangle: 1_025, ..Limits::default() }), "limits.max_tangle");
+    assert_invalid(limits(&Limits { max_state_bytes: (8 << 30) + 1, ..Limits::default() }), "limits.max_state_bytes");
 }
 
 #[test]
@@ -142,6 +142,6 @@ fn the_namespaces_of_a_key_are_listed_once_and_not_without_end() {
     let twice = vec!["b".to_owned(), "a".to_owned(), "b".to_owned()];
     assert_eq!(namespaces_of_key(twice).unwrap(), ["a", "b"]);
     namespaces_of_key(names(MAX_NAMESPACES_PER_API_KEY)).unwrap();
-    refused(namespaces_of_key(names(MAX_NAMESPACES_PER_API_KEY + 1)), "namespaces");
-    refused(namespaces_of_key(Vec::new()), "namespaces");
+    assert_invalid(namespaces_of_key(names(MAX_NAMESPACES_PER_API_KEY + 1)), "namespaces");
+    assert_invalid(namespaces_of_key(Vec::new()), "namespaces");
 }

@@ -4,39 +4,39 @@ use std::sync::Arc;
 
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_proto::internal::{Answer, AnswerFrame, Call, CallFrame};
-use holdfast_replication::gather;
-use holdfast_supervise::brief;
+use holdfast_replication::coalesce;
+use holdfast_supervise::spawn_temporary;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 use tracing::{Instrument, Span, info_span};
 
-use crate::answer::{answer, may_be_held};
-use crate::caller::{Caller, HeldCalls};
-use crate::node::Shared;
+use crate::call_handler::{handle_call, may_be_deferred};
+use crate::deferred::{DeferredCalls, ReplyHandle};
+use crate::node::NodeInner;
 use crate::replica::Replica;
 
 /// Calls under way on one connection; further frames are not read until some are answered.
-const CALLS: usize = 16_384;
+const MAX_CALLS: usize = 16_384;
 /// Answers in one frame.
-const FRAME_ANSWERS: usize = 256;
+const MAX_FRAME_ANSWERS: usize = 256;
 /// Bytes of replies in one frame with several.
-const FRAME_BYTES: usize = 1024 * 1024;
+const MAX_FRAME_BYTES: usize = 1024 * 1024;
 /// Bytes of one reply: below what gateways take as a frame.
 const MAX_REPLY_BYTES: usize = 8 * 1024 * 1024;
 
 /// Reads frames until the connection ends or a newer one of the same caller takes its place.
-pub(crate) async fn serve(
-    shared: Arc<Shared>,
+pub(crate) async fn serve_connection(
+    shared: Arc<NodeInner>,
     mut frames: Streaming<CallFrame>,
     out: mpsc::Sender<Result<AnswerFrame, Status>>,
     superseded: CancellationToken,
 ) {
-    let (answers, collected) = mpsc::channel(CALLS);
-    brief("answers", send_answers(collected, out));
-    let room = Arc::new(Semaphore::new(CALLS));
-    let held = HeldCalls::default();
+    let (answers, collected) = mpsc::channel(MAX_CALLS);
+    spawn_temporary("answers", send_answers(collected, out));
+    let room = Arc::new(Semaphore::new(MAX_CALLS));
+    let held = DeferredCalls::default();
     let cut_off = CancellationToken::new();
     let _ends = cut_off.clone().drop_guard();
     loop {
@@ -58,18 +58,18 @@ pub(crate) async fn serve(
             let shared = Arc::clone(&shared);
             let answers = answers.clone();
             let received = Instant::now();
-            if may_be_held(&call) {
-                let Some(gone) = held.begin(call.id) else {
+            if may_be_deferred(&call) {
+                let Some(cancelled) = held.register(call.id) else {
                     let outcome = Outcome::NotProposed("too many calls of this connection are held back".into());
                     let _ = answers.send(Answer { id: call.id, outcome: Some(outcome), ..Answer::default() }).await;
                     continue;
                 };
-                let caller = Caller { call: call.id, answers, gone, cut_off: cut_off.clone() };
-                brief("call", answer_held(shared, call, caller, held.clone(), permit));
+                let caller = ReplyHandle { call: call.id, answers, cancelled, disconnected: cut_off.clone() };
+                spawn_temporary("call", handle_deferred(shared, call, caller, held.clone(), permit));
                 continue;
             }
-            brief("call", async move {
-                let answer = answer_one(&shared, call, received, None).await;
+            spawn_temporary("call", async move {
+                let answer = handle_one(&shared, call, received, None).await;
                 // The caller may be gone; it knows that the outcome is not known.
                 if let Some(answer) = answer {
                     let _ = answers.send(answer).await;
@@ -78,19 +78,19 @@ pub(crate) async fn serve(
             });
         }
         for call in frame.given_up {
-            held.give_up(call);
+            held.cancel(call);
         }
     }
 }
 
-async fn answer_one(shared: &Shared, call: Call, received: Instant, caller: Option<&Caller>) -> Option<Answer> {
+async fn handle_one(shared: &NodeInner, call: Call, received: Instant, caller: Option<&ReplyHandle>) -> Option<Answer> {
     let replica = shared.replica(call.replica);
-    let span = span_of(&call, replica.as_deref());
-    answer(replica.as_deref(), call, received, caller).instrument(span).await
+    let span = call_span(&call, replica.as_deref());
+    handle_call(replica.as_deref(), call, received, caller).instrument(span).await
 }
 
 /// Names the client's call in logs and traces. Calls of nobody in particular, of which there are many more, have none.
-fn span_of(call: &Call, replica: Option<&Replica>) -> Span {
+fn call_span(call: &Call, replica: Option<&Replica>) -> Span {
     if call.request_id.is_empty() {
         return Span::none();
     }
@@ -103,10 +103,16 @@ fn span_of(call: &Call, replica: Option<&Replica>) -> Span {
 }
 
 /// Calls whose answers are held back take no room from the others.
-async fn answer_held(shared: Arc<Shared>, call: Call, caller: Caller, held: HeldCalls, permit: OwnedSemaphorePermit) {
+async fn handle_deferred(
+    shared: Arc<NodeInner>,
+    call: Call,
+    caller: ReplyHandle,
+    held: DeferredCalls,
+    permit: OwnedSemaphorePermit,
+) {
     drop(permit);
-    let answer = answer_one(&shared, call, Instant::now(), Some(&caller)).await;
-    held.end(caller.call);
+    let answer = handle_one(&shared, call, Instant::now(), Some(&caller)).await;
+    held.remove(caller.call);
     if let Some(answer) = answer {
         let _ = caller.answers.send(answer).await;
     }
@@ -114,14 +120,14 @@ async fn answer_held(shared: Arc<Shared>, call: Call, caller: Caller, held: Held
 
 /// Puts whatever answers are ready into one frame, or into several when they are large.
 async fn send_answers(mut collected: mpsc::Receiver<Answer>, out: mpsc::Sender<Result<AnswerFrame, Status>>) {
-    let mut ready = Vec::with_capacity(FRAME_ANSWERS);
-    while collected.recv_many(&mut ready, FRAME_ANSWERS).await > 0 {
-        gather(&mut collected, &mut ready, FRAME_ANSWERS).await;
+    let mut ready = Vec::with_capacity(MAX_FRAME_ANSWERS);
+    while collected.recv_many(&mut ready, MAX_FRAME_ANSWERS).await > 0 {
+        coalesce(&mut collected, &mut ready, MAX_FRAME_ANSWERS).await;
         let mut answers = Vec::with_capacity(ready.len());
         let mut bytes = 0;
-        for answer in ready.drain(..).map(fitting) {
+        for answer in ready.drain(..).map(limit_reply_size) {
             let size = reply_bytes(&answer);
-            if bytes + size > FRAME_BYTES && !answers.is_empty() {
+            if bytes + size > MAX_FRAME_BYTES && !answers.is_empty() {
                 if out.send(Ok(AnswerFrame { answers: std::mem::take(&mut answers) })).await.is_err() {
                     return;
                 }
@@ -145,7 +151,7 @@ fn reply_bytes(answer: &Answer) -> usize {
 
 /// A reply that no frame can carry becomes an answer that says so: it must not end the connection, which carries the
 /// calls of every tenant.
-fn fitting(answer: Answer) -> Answer {
+fn limit_reply_size(answer: Answer) -> Answer {
     let bytes = reply_bytes(&answer);
     if bytes <= MAX_REPLY_BYTES {
         return answer;
@@ -168,7 +174,7 @@ mod tests {
     async fn large_answers_go_in_frames_of_their_own_and_a_too_large_one_harms_nobody() {
         let (answers, collected) = mpsc::channel(8);
         let (out, mut frames) = mpsc::channel(8);
-        for answer in [reply(1, 10), reply(2, FRAME_BYTES), reply(3, MAX_REPLY_BYTES + 1), reply(4, 10)] {
+        for answer in [reply(1, 10), reply(2, MAX_FRAME_BYTES), reply(3, MAX_REPLY_BYTES + 1), reply(4, 10)] {
             answers.send(answer).await.unwrap();
         }
         drop(answers);
@@ -177,7 +183,7 @@ mod tests {
         while let Some(frame) = frames.recv().await {
             let answers = frame.unwrap().answers;
             let bytes: usize = answers.iter().map(reply_bytes).sum();
-            assert!(bytes <= FRAME_BYTES, "a frame of {bytes} bytes");
+            assert!(bytes <= MAX_FRAME_BYTES, "a frame of {bytes} bytes");
             assert!(answers.iter().all(|answer| answer.id != 3 || matches!(answer.outcome, Some(Outcome::Unknown(_)))));
             ids.push(answers.iter().map(|answer| answer.id).collect::<Vec<_>>());
         }

@@ -12,11 +12,11 @@ const MAX_CALLERS: usize = 4_096;
 /// The latest connection of each caller. A newer one ends those before it: what was not read of them is dropped, so
 /// that a delayed copy of a command can't arrive after its repeat.
 #[derive(Default)]
-pub(crate) struct Connections {
+pub(crate) struct InboundConnections {
     latest: Mutex<HashMap<String, (u64, CancellationToken)>>,
 }
 
-impl Connections {
+impl InboundConnections {
     /// Registers a connection. The token is cancelled when a newer one of the same caller comes.
     ///
     /// # Errors
@@ -51,7 +51,7 @@ impl Connections {
     }
 
     /// Ends every connection.
-    pub(crate) fn end_all(&self) {
+    pub(crate) fn close_all(&self) {
         for (_, token) in self.latest.lock().values() {
             token.cancel();
         }

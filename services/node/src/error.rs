@@ -25,7 +25,7 @@ pub enum NodeError {
     },
     /// A config that came while the node ran can't be kept.
     #[error("can't write {}: {reason}; free some space or correct its permissions", path.display())]
-    ConfigNotKept {
+    ConfigNotStored {
         /// Where.
         path: PathBuf,
         /// The system's reason.
@@ -47,7 +47,7 @@ pub enum NodeError {
         "{}: its data goes by rules {seen}, and this program knows rules {known}; start the node with the release that \
          it ran before, or a later one", data_dir.display()
     )]
-    LaterRules {
+    UnsupportedRules {
         /// Where.
         data_dir: PathBuf,
         /// The highest rules that a replica here went by.

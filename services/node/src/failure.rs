@@ -2,31 +2,37 @@
 
 use bytes::Bytes;
 use holdfast_core::{Command, LocksCommand, NamespaceMessage, NamespaceRef, codec};
-use holdfast_replication::{MachineError, MachineFailure, Step};
-use holdfast_supervise::Panicked;
+use holdfast_replication::{ApplyFailure, ApplyStep, StateMachineError};
+use holdfast_supervise::CaughtPanic;
 
 /// Longest text of a command, in bytes.
-const COMMAND: usize = 2_048;
+const MAX_COMMAND_BYTES: usize = 2_048;
 
 /// A panic in the middle of an entry.
-pub(crate) fn of_panic(step: Step, commands: &[Bytes], panicked: Panicked) -> MachineFailure {
+pub(crate) fn from_panic(step: ApplyStep, commands: &[Bytes], panicked: CaughtPanic) -> ApplyFailure {
     let (namespace, command) = match step {
-        Step::Due => Default::default(),
-        Step::Command(number) => commands.get(number as usize).map(|bytes| describe(bytes)).unwrap_or_default(),
+        ApplyStep::Expiry => Default::default(),
+        ApplyStep::Command(number) => commands.get(number as usize).map(|bytes| describe(bytes)).unwrap_or_default(),
     };
-    MachineFailure { step, namespace, command, message: panicked.to_string(), backtrace: panicked.backtrace }
+    ApplyFailure { step, namespace, command, message: panicked.to_string(), backtrace: panicked.backtrace }
 }
 
 /// A command that can't be read.
-pub(crate) fn of_unread(number: u32, bytes: &[u8], error: MachineError) -> MachineFailure {
+pub(crate) fn from_undecodable(number: u32, bytes: &[u8], error: StateMachineError) -> ApplyFailure {
     let (namespace, command) = describe(bytes);
-    MachineFailure { step: Step::Command(number), namespace, command, message: error.0, backtrace: String::new() }
+    ApplyFailure { step: ApplyStep::Command(number), namespace, command, message: error.0, backtrace: String::new() }
 }
 
 /// The machine has failed before.
-pub(crate) fn of_nothing() -> MachineFailure {
+pub(crate) fn already_failed() -> ApplyFailure {
     let (namespace, command, backtrace) = Default::default();
-    MachineFailure { step: Step::Due, namespace, command, message: "there is no state any more".into(), backtrace }
+    ApplyFailure {
+        step: ApplyStep::Expiry,
+        namespace,
+        command,
+        message: "there is no state any more".into(),
+        backtrace,
+    }
 }
 
 /// The namespace that a command is about, and the command in words.
@@ -39,8 +45,8 @@ fn describe(bytes: &[u8]) -> (String, String) {
         _ => String::new(),
     };
     let mut text = format!("{command:?}");
-    if text.len() > COMMAND {
-        let end = (0..=COMMAND).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    if text.len() > MAX_COMMAND_BYTES {
+        let end = (0..=MAX_COMMAND_BYTES).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         text.truncate(end);
         text.push('…');
     }
@@ -65,9 +71,9 @@ fn namespace_of(command: &LocksCommand) -> Option<&NamespaceRef> {
         LocksCommand::Reset(reset) => Some(&reset.namespace),
         LocksCommand::OpenSession(open) => Some(&open.namespace),
         LocksCommand::LockInfo(info) => Some(&info.namespace),
-        LocksCommand::InOrder(commands) => commands.iter().find_map(namespace_of),
+        LocksCommand::Batch(commands) => commands.iter().find_map(namespace_of),
         LocksCommand::Reattach(reattach) => Some(&reattach.acquire.namespace),
-        LocksCommand::CancelSeveral(several) => Some(&several.cancel.namespace),
+        LocksCommand::CancelAttempts(several) => Some(&several.cancel.namespace),
         LocksCommand::ExpireSessions { .. } => None,
     }
 }

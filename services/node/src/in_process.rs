@@ -4,7 +4,7 @@ use std::io;
 
 use axum::serve::Listener;
 use futures::future::BoxFuture;
-use holdfast_routing::{ConnectError, Connector};
+use holdfast_routing::{ConnectError, Dialer};
 use hyper_util::rt::TokioIo;
 use tokio::io::DuplexStream;
 use tokio::sync::{Mutex, mpsc};
@@ -18,7 +18,7 @@ const BUFFER_BYTES: usize = 256 * 1024;
 const BACKLOG: usize = 16;
 
 /// Connects to the node of this process, whatever the address.
-pub struct InProcessConnector {
+pub struct InProcessDialer {
     connections: mpsc::Sender<DuplexStream>,
 }
 
@@ -28,12 +28,12 @@ pub struct InProcessListener {
 }
 
 /// Both ends.
-pub fn in_process() -> (InProcessConnector, InProcessListener) {
+pub fn in_process() -> (InProcessDialer, InProcessListener) {
     let (sender, receiver) = mpsc::channel(BACKLOG);
-    (InProcessConnector { connections: sender }, InProcessListener { connections: Mutex::new(receiver) })
+    (InProcessDialer { connections: sender }, InProcessListener { connections: Mutex::new(receiver) })
 }
 
-impl Connector for InProcessConnector {
+impl Dialer for InProcessDialer {
     fn connect(&self, _address: &str) -> BoxFuture<'static, Result<Channel, ConnectError>> {
         let connections = self.connections.clone();
         Box::pin(async move {

@@ -11,45 +11,45 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+mod acquire_wait;
+mod admin_server;
 mod admission;
-mod answer;
-mod asking;
-mod caller;
+mod call_handler;
 mod calls;
 mod connections;
 mod credentials;
-mod duties;
+mod deferred;
 mod error;
 mod failure;
-mod figures;
-mod following;
 mod in_process;
 mod leader;
 mod machine;
 mod memory;
+mod metrics;
+mod mutations;
 mod node;
-mod operations;
+mod node_server;
 mod options;
-mod planted;
+mod outbox_sender;
+mod query;
+mod reconfigure;
 mod replica;
+mod replica_supervisor;
 mod restore;
-mod revival;
-mod router;
 #[cfg(test)]
 mod rules_tests;
 mod serve;
-mod service;
 mod status;
 mod stored_config;
+mod subscribe;
+mod tasks;
 #[cfg(test)]
 mod testing;
-mod topology;
-mod waiting;
 
 pub use error::NodeError;
-pub use in_process::{InProcessConnector, InProcessListener, in_process};
-pub use machine::{Observer, ShardMachine};
+pub use in_process::{InProcessDialer, InProcessListener, in_process};
+pub use machine::{ApplyObserver, ShardMachine};
 pub use node::Node;
 pub use options::NodeOptions;
 pub use restore::{RestoreError, restore};
-pub use serve::{IsOperator, MetricsText, Probes, serve};
+pub use serve::{AdminEndpoints, IsOperator, MetricsText, serve};

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdfast_core::locks::Charge;
-use holdfast_core::{AccountId, Refusal};
+use holdfast_core::{AccountId, CommandError};
 use parking_lot::Mutex;
 
 /// An account may have so many times its limit for one shard in all shards of a node.
-const SHARDS_OF_ACCOUNT: u64 = 2;
+const ACCOUNT_SHARD_FACTOR: u64 = 2;
 /// Bytes that a shard keeps, beyond which it takes nothing new.
-pub(crate) const SHARD_LIMIT: u64 = 2 * 1024 * 1024 * 1024;
+pub(crate) const MAX_SHARD_BYTES: u64 = 2 * 1024 * 1024 * 1024;
 
 /// The bytes that a node keeps. Clones count together.
 #[derive(Clone, Debug)]
@@ -25,21 +25,21 @@ pub(crate) struct NodeMemory(Arc<Inner>);
 struct Inner {
     /// Bytes for all accounts together.
     limit: u64,
-    kept: Mutex<Kept>,
+    usage: Mutex<MemoryUsage>,
     /// Whether somebody may be refused: looked at first, since mostly nobody is.
-    is_tight: AtomicBool,
+    is_under_pressure: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    accounts: HashMap<AccountId, Account>,
+struct MemoryUsage {
+    accounts: HashMap<AccountId, AccountUsage>,
     total: u64,
     /// Accounts that have more than they may.
     beyond: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Account {
+struct AccountUsage {
     bytes: u64,
     /// For one shard.
     max: u64,
@@ -48,28 +48,28 @@ struct Account {
 impl NodeMemory {
     /// With so many bytes for all accounts together.
     pub(crate) fn new(limit: u64) -> Self {
-        Self(Arc::new(Inner { limit, kept: Mutex::default(), is_tight: AtomicBool::new(false) }))
+        Self(Arc::new(Inner { limit, usage: Mutex::default(), is_under_pressure: AtomicBool::new(false) }))
     }
 
     /// From where on accounts that have much get nothing new.
-    fn nearly_full(&self) -> u64 {
+    fn high_watermark(&self) -> u64 {
         self.0.limit / 5 * 4
     }
 
     /// Whether an account may have anything new.
-    pub(crate) fn check(&self, account: AccountId) -> Result<(), Refusal> {
-        let (limit, kept) = (self.0.limit, self.0.kept.lock());
+    pub(crate) fn check(&self, account: AccountId) -> Result<(), CommandError> {
+        let (limit, kept) = (self.0.limit, self.0.usage.lock());
         let own = kept.accounts.get(&account).copied().unwrap_or_default();
-        if own.is_beyond() {
-            let max = own.most();
+        if own.is_over_limit() {
+            let max = own.max_bytes();
             let what = "the state of the account in this node, in bytes,".into();
             let hint = "release locks, close sessions, send less metadata or have the limit raised".into();
-            return Err(Refusal::QuotaExceeded { what, max, hint });
+            return Err(CommandError::QuotaExceeded { what, max, hint });
         }
         let share = limit / kept.accounts.len().max(1) as u64;
         let is_large = own.bytes >= share;
-        if kept.total >= limit || (is_large && kept.total >= self.nearly_full()) {
-            return Err(Refusal::Full("the node's memory is nearly used up".into()));
+        if kept.total >= limit || (is_large && kept.total >= self.high_watermark()) {
+            return Err(CommandError::Full("the node's memory is nearly used up".into()));
         }
         Ok(())
     }
@@ -79,52 +79,52 @@ impl NodeMemory {
 #[derive(Debug)]
 pub(crate) struct ShardMemory {
     node: NodeMemory,
-    told: Mutex<Kept>,
+    usage: Mutex<MemoryUsage>,
     is_full: AtomicBool,
 }
 
 impl ShardMemory {
     pub(crate) fn new(node: NodeMemory) -> Self {
-        Self { node, told: Mutex::default(), is_full: AtomicBool::new(false) }
+        Self { node, usage: Mutex::default(), is_full: AtomicBool::new(false) }
     }
 
     /// Takes over what has changed.
-    pub(crate) fn tell(&self, changed: &[Charge]) {
+    pub(crate) fn update(&self, changed: &[Charge]) {
         if changed.is_empty() {
             return;
         }
-        let (mut told, mut kept) = (self.told.lock(), self.node.0.kept.lock());
+        let (mut told, mut kept) = (self.usage.lock(), self.node.0.usage.lock());
         for charge in changed {
             let before = told.set(charge.account, charge.bytes, charge.max);
             kept.change(charge, before);
         }
-        self.is_full.store(told.total >= SHARD_LIMIT, Ordering::Relaxed);
-        let is_tight = kept.beyond > 0 || kept.total >= self.node.nearly_full();
-        self.node.0.is_tight.store(is_tight, Ordering::Relaxed);
+        self.is_full.store(told.total >= MAX_SHARD_BYTES, Ordering::Relaxed);
+        let is_tight = kept.beyond > 0 || kept.total >= self.node.high_watermark();
+        self.node.0.is_under_pressure.store(is_tight, Ordering::Relaxed);
     }
 
     /// Whether anybody is to be refused anything.
-    pub(crate) fn is_tight(&self) -> bool {
-        self.is_full.load(Ordering::Relaxed) || self.node.0.is_tight.load(Ordering::Relaxed)
+    pub(crate) fn is_under_pressure(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed) || self.node.0.is_under_pressure.load(Ordering::Relaxed)
     }
 
     /// Bytes of all accounts.
     pub(crate) fn total(&self) -> u64 {
-        self.told.lock().total
+        self.usage.lock().total
     }
 
     /// The state is another one, or none at all.
-    pub(crate) fn begin_anew(&self, charges: &[Charge]) {
+    pub(crate) fn reset(&self, charges: &[Charge]) {
         let gone: Vec<Charge> =
-            self.told.lock().accounts.keys().map(|account| Charge { account: *account, bytes: 0, max: 0 }).collect();
-        self.tell(&gone);
-        self.tell(charges);
+            self.usage.lock().accounts.keys().map(|account| Charge { account: *account, bytes: 0, max: 0 }).collect();
+        self.update(&gone);
+        self.update(charges);
     }
 
     /// Whether the account may have anything new in this shard.
-    pub(crate) fn check(&self, account: AccountId) -> Result<(), Refusal> {
-        if self.told.lock().total >= SHARD_LIMIT {
-            return Err(Refusal::Full("the shard's memory is used up".into()));
+    pub(crate) fn check(&self, account: AccountId) -> Result<(), CommandError> {
+        if self.usage.lock().total >= MAX_SHARD_BYTES {
+            return Err(CommandError::Full("the shard's memory is used up".into()));
         }
         self.node.check(account)
     }
@@ -132,16 +132,16 @@ impl ShardMemory {
 
 impl Drop for ShardMemory {
     fn drop(&mut self) {
-        self.begin_anew(&[]);
+        self.reset(&[]);
     }
 }
 
-impl Kept {
+impl MemoryUsage {
     /// How much it was before.
     fn set(&mut self, account: AccountId, bytes: u64, max: u64) -> u64 {
         let before = match bytes {
             0 => self.accounts.remove(&account),
-            _ => self.accounts.insert(account, Account { bytes, max }),
+            _ => self.accounts.insert(account, AccountUsage { bytes, max }),
         };
         let before = before.map_or(0, |account| account.bytes);
         self.total = self.total - before + bytes;
@@ -151,12 +151,12 @@ impl Kept {
     /// One shard of it has changed.
     fn change(&mut self, charge: &Charge, before: u64) {
         let account = self.accounts.entry(charge.account).or_default();
-        self.beyond -= usize::from(account.is_beyond());
+        self.beyond -= usize::from(account.is_over_limit());
         account.bytes = account.bytes - before + charge.bytes;
         if charge.max > 0 {
             account.max = charge.max;
         }
-        self.beyond += usize::from(account.is_beyond());
+        self.beyond += usize::from(account.is_over_limit());
         if account.bytes == 0 {
             self.accounts.remove(&charge.account);
         }
@@ -164,14 +164,14 @@ impl Kept {
     }
 }
 
-impl Account {
+impl AccountUsage {
     /// Bytes that it may have in all shards of a node.
-    fn most(self) -> u64 {
-        self.max.saturating_mul(SHARDS_OF_ACCOUNT)
+    fn max_bytes(self) -> u64 {
+        self.max.saturating_mul(ACCOUNT_SHARD_FACTOR)
     }
 
-    fn is_beyond(self) -> bool {
-        self.bytes > self.most()
+    fn is_over_limit(self) -> bool {
+        self.bytes > self.max_bytes()
     }
 }
 
@@ -188,36 +188,36 @@ mod tests {
         let node = NodeMemory::new(1_000_000);
         let shards = [0; 3].map(|_| ShardMemory::new(node.clone()));
         for shard in &shards {
-            shard.tell(&[charge(1, 90), charge(2, 10)]);
+            shard.update(&[charge(1, 90), charge(2, 10)]);
         }
         let refused = node.check(AccountId(1)).expect_err("it has 270 of 200");
         assert_eq!(refused.limit(), Some("max_node_bytes"));
         assert_eq!(node.check(AccountId(2)), Ok(()));
-        shards[0].tell(&[charge(1, 0)]);
+        shards[0].update(&[charge(1, 0)]);
         assert_eq!(node.check(AccountId(1)), Ok(()));
         drop(shards);
-        assert_eq!(node.0.kept.lock().total, 0, "what is gone is not kept");
+        assert_eq!(node.0.usage.lock().total, 0, "what is gone is not kept");
     }
 
     #[test]
     fn a_node_that_is_nearly_full_gives_nothing_new_to_those_who_have_much() {
         let node = NodeMemory::new(1_000);
         let shard = ShardMemory::new(node.clone());
-        shard.tell(&[Charge { max: 10_000, ..charge(1, 790) }, charge(2, 5)]);
+        shard.update(&[Charge { max: 10_000, ..charge(1, 790) }, charge(2, 5)]);
         assert_eq!(node.check(AccountId(1)), Ok(()));
-        shard.tell(&[charge(2, 15)]);
-        assert!(matches!(node.check(AccountId(1)), Err(Refusal::Full(_))));
+        shard.update(&[charge(2, 15)]);
+        assert!(matches!(node.check(AccountId(1)), Err(CommandError::Full(_))));
         assert_eq!(node.check(AccountId(2)), Ok(()), "it has less than its share");
-        shard.tell(&[charge(3, 195)]);
-        assert!(matches!(node.check(AccountId(2)), Err(Refusal::Full(_))), "there is nothing left");
+        shard.update(&[charge(3, 195)]);
+        assert!(matches!(node.check(AccountId(2)), Err(CommandError::Full(_))), "there is nothing left");
     }
 
     #[test]
     fn a_shard_that_is_full_takes_nothing_new_from_anybody() {
         let shard = ShardMemory::new(NodeMemory::new(u64::MAX));
-        shard.tell(&[Charge { max: u64::MAX / 2, ..charge(1, SHARD_LIMIT) }]);
-        assert!(matches!(shard.check(AccountId(2)), Err(Refusal::Full(_))));
-        shard.begin_anew(&[charge(2, 5)]);
+        shard.update(&[Charge { max: u64::MAX / 2, ..charge(1, MAX_SHARD_BYTES) }]);
+        assert!(matches!(shard.check(AccountId(2)), Err(CommandError::Full(_))));
+        shard.reset(&[charge(2, 5)]);
         assert_eq!(shard.check(AccountId(2)), Ok(()));
     }
 }

@@ -10,48 +10,48 @@ use futures::future::join_all;
 use holdfast_auth::ServiceSigner;
 use holdfast_cluster::{ClusterConfig, ShardMap};
 use holdfast_proto::internal::StatusAnswer;
-use holdfast_replication::{DialError, Dialer, Host, HostOptions, KnownRules, Peer};
-use holdfast_routing::{ConnectError, Connector, Router, RoutingOptions};
+use holdfast_replication::{DialError, DialFn, GroupManager, GroupManagerOptions, KnownRules, PeerConfig};
+use holdfast_routing::{ConnectError, Dialer, Router, RoutingOptions};
 use holdfast_storage::{NodeStore, StorageError};
-use holdfast_supervise::{Owner, TaskSet};
+use holdfast_supervise::{TaskOwner, TaskSet};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 use tonic::service::Routes;
 
-use crate::connections::Connections;
+use crate::admin_server::AdminServer;
+use crate::connections::InboundConnections;
 use crate::credentials::ServiceCredentials;
 use crate::error::NodeError;
-use crate::figures;
-use crate::machine::Observer;
+use crate::machine::ApplyObserver;
 use crate::memory::NodeMemory;
-use crate::operations::OperationsServer;
+use crate::metrics;
+use crate::node_server::NodeServer;
 use crate::options::NodeOptions;
+use crate::outbox_sender::OutboxSender;
+use crate::reconfigure::{self, ReplicaOptions};
 use crate::replica::Replica;
-use crate::revival::LeftOut;
-use crate::router::Delivery;
-use crate::service::CallService;
-use crate::topology::{self, Starting};
+use crate::replica_supervisor::PoisonedReplica;
 use crate::{restore, status, stored_config};
 
 /// How long handing over leaderships may take when the node stops.
-const HAND_OVER: Duration = Duration::from_secs(3);
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A node with its replicas. It listens nowhere itself: whoever runs it serves [`Node::routes`].
 pub struct Node {
-    shared: Arc<Shared>,
-    observer: Option<Arc<dyn Observer>>,
+    shared: Arc<NodeInner>,
+    observer: Option<Arc<dyn ApplyObserver>>,
 }
 
 /// What is kept beside the store.
 #[derive(Default)]
-struct Kept {
+struct DataDirInfo {
     data_dir: Option<PathBuf>,
     /// The backup that the data came from.
     restored_from: Option<String>,
 }
 
 /// What the services of a node share.
-pub(crate) struct Shared {
+pub(crate) struct NodeInner {
     /// First, so that tasks end before what they work with.
     pub(crate) tasks: TaskSet,
     pub(crate) node_id: String,
@@ -63,24 +63,24 @@ pub(crate) struct Shared {
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) store: NodeStore,
     pub(crate) credentials: Arc<ServiceCredentials>,
-    pub(crate) connections: Connections,
-    pub(crate) host: Host,
+    pub(crate) connections: InboundConnections,
+    pub(crate) group_manager: GroupManager,
     /// Those that this program knows.
     pub(crate) rules: KnownRules,
-    pub(crate) delivery: Delivery,
+    pub(crate) outbox_sender: OutboxSender,
     pub(crate) replicas: RwLock<HashMap<u64, Arc<Replica>>>,
     /// Those that don't run with this release.
-    pub(crate) left_out: RwLock<BTreeMap<u64, Arc<LeftOut>>>,
+    pub(crate) poisoned_replicas: RwLock<BTreeMap<u64, Arc<PoisonedReplica>>>,
     /// How replicas are started; set once they are.
-    pub(crate) starting: OnceLock<Starting>,
+    pub(crate) replica_options: OnceLock<ReplicaOptions>,
     /// One change of the config after the other.
-    pub(crate) changing: tokio::sync::Mutex<()>,
+    pub(crate) config_lock: tokio::sync::Mutex<()>,
     /// What all replicas keep.
     pub(crate) memory: NodeMemory,
     stopping: AtomicBool,
 }
 
-impl Shared {
+impl NodeInner {
     pub(crate) fn replica(&self, id: u64) -> Option<Arc<Replica>> {
         self.replicas.read().get(&id).cloned()
     }
@@ -105,13 +105,19 @@ impl Node {
     ///
     /// # Errors
     /// When the config, the node id or the data directory is refused. Nothing was changed then.
-    pub fn open(options: &NodeOptions, connector: Arc<dyn Connector>) -> Result<Self, NodeError> {
+    pub fn open(options: &NodeOptions, connector: Arc<dyn Dialer>) -> Result<Self, NodeError> {
         let restored_from = restore::restored_from(&options.data_dir)?;
-        let config = stored_config::latest(&options.data_dir, options.cluster_config.clone())?;
+        let config = stored_config::load_latest(&options.data_dir, options.cluster_config.clone())?;
         let map = shard_map(config, &options.node_id)?;
         let store = NodeStore::open(&options.data_dir, &options.identity())?;
-        store.keep_free(options.disk_reserve);
-        Self::assemble(options, map, store, connector, Kept { data_dir: Some(options.data_dir.clone()), restored_from })
+        store.set_reserve(options.disk_reserve);
+        Self::assemble(
+            options,
+            map,
+            store,
+            connector,
+            DataDirInfo { data_dir: Some(options.data_dir.clone()), restored_from },
+        )
     }
 
     /// As [`Node::open`], over a store that was opened already with [`NodeOptions::identity`]. The data directory of
@@ -119,31 +125,27 @@ impl Node {
     ///
     /// # Errors
     /// When the config, the node id or the store is refused.
-    pub fn with_store(
-        options: &NodeOptions,
-        store: NodeStore,
-        connector: Arc<dyn Connector>,
-    ) -> Result<Self, NodeError> {
+    pub fn with_store(options: &NodeOptions, store: NodeStore, connector: Arc<dyn Dialer>) -> Result<Self, NodeError> {
         let map = shard_map(options.cluster_config.clone(), &options.node_id)?;
-        Self::assemble(options, map, store, connector, Kept::default())
+        Self::assemble(options, map, store, connector, DataDirInfo::default())
     }
 
     fn assemble(
         options: &NodeOptions,
         map: ShardMap,
         store: NodeStore,
-        connector: Arc<dyn Connector>,
-        kept: Kept,
+        connector: Arc<dyn Dialer>,
+        kept: DataDirInfo,
     ) -> Result<Self, NodeError> {
         let (known, seen) = (options.rules, store.highest_rules());
         if seen > known.highest {
-            return Err(NodeError::LaterRules { data_dir: options.data_dir.clone(), seen, known });
+            return Err(NodeError::UnsupportedRules { data_dir: options.data_dir.clone(), seen, known });
         }
         let cluster_id = options.cluster_secret.cluster_id();
         let process = format!("node {}", options.node_id);
         let credentials = Arc::new(ServiceCredentials::new(&options.cluster_secret, &process));
         let replicas: Vec<u64> = replica_ids(&map, &options.node_id);
-        let host = Host::start(HostOptions {
+        let group_manager = GroupManager::start(GroupManagerOptions {
             node: options.node_id.clone(),
             cluster_id,
             replicas,
@@ -152,29 +154,29 @@ impl Node {
             peers: peers(&map, &options.node_id),
             restored_from: kept.restored_from,
             store: store.clone(),
-            dialer: dialer(Arc::clone(&connector)),
+            dialer: raft_dialer(Arc::clone(&connector)),
             credentials: credentials.clone(),
             timing: options.timing,
         })?;
         let signer = ServiceSigner::new(&options.cluster_secret, process);
         let caller = uuid::Uuid::new_v4().to_string();
         let router = Router::start(map.clone(), signer, caller, connector, RoutingOptions::default());
-        let shared = Arc::new(Shared {
-            tasks: TaskSet::new(Owner::process()),
+        let shared = Arc::new(NodeInner {
+            tasks: TaskSet::new(TaskOwner::process()),
             node_id: options.node_id.clone(),
             release: options.release.clone(),
             map: watch::Sender::new(Arc::new(map.clone())),
             data_dir: kept.data_dir,
             store,
             credentials,
-            connections: Connections::default(),
-            host,
+            connections: InboundConnections::default(),
+            group_manager,
             rules: known,
-            delivery: Delivery::new(router, map),
+            outbox_sender: OutboxSender::new(router, map),
             replicas: RwLock::default(),
-            left_out: RwLock::default(),
-            starting: OnceLock::new(),
-            changing: tokio::sync::Mutex::default(),
+            poisoned_replicas: RwLock::default(),
+            replica_options: OnceLock::new(),
+            config_lock: tokio::sync::Mutex::default(),
             memory: NodeMemory::new(options.memory_limit),
             stopping: AtomicBool::new(false),
         });
@@ -183,7 +185,7 @@ impl Node {
 
     /// Shows the observer everything that the replicas of this node apply from their start on.
     #[must_use]
-    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
+    pub fn with_observer(mut self, observer: Arc<dyn ApplyObserver>) -> Self {
         self.observer = Some(observer);
         self
     }
@@ -194,26 +196,28 @@ impl Node {
     /// When the data of a replica can't be read.
     pub async fn start_replicas(&self, options: &NodeOptions) -> Result<(), NodeError> {
         let shared = &self.shared;
-        let _turn = shared.changing.lock().await;
+        let _turn = shared.config_lock.lock().await;
         // Set once: replicas are started once.
-        let starting = shared.starting.get_or_init(|| Starting::new(options, self.observer.clone()));
+        let starting = shared.replica_options.get_or_init(|| ReplicaOptions::new(options, self.observer.clone()));
         let map = shared.map();
         for place in map.replicas_of_node(&shared.node_id) {
-            shared.begin_replica(starting, topology::place_of(&place, true)).await?;
+            shared.start_supervised_replica(starting, reconfigure::replica_spec(&place, true)).await?;
         }
-        shared.retire_leftovers();
-        let (weak, later) = (Arc::downgrade(shared), shared.delivery.router().later_configs());
-        shared.tasks.keep("config", move || topology::follow_news(Weak::clone(&weak), later.clone()));
+        shared.remove_stale_replicas();
+        let (weak, later) = (Arc::downgrade(shared), shared.outbox_sender.router().config_updates());
+        shared
+            .tasks
+            .spawn_restarting("config", move || reconfigure::apply_config_updates(Weak::clone(&weak), later.clone()));
         let weak = Arc::downgrade(shared);
-        shared.tasks.keep("figures", move || figures::keep(Weak::clone(&weak)));
+        shared.tasks.spawn_restarting("figures", move || metrics::run(Weak::clone(&weak)));
         Ok(())
     }
 
     /// The gRPC services of the node.
     pub fn routes(&self) -> Routes {
-        Routes::new(self.shared.host.service())
-            .add_service(CallService::new(Arc::clone(&self.shared)))
-            .add_service(OperationsServer::new(Arc::clone(&self.shared)))
+        Routes::new(self.shared.group_manager.service())
+            .add_service(NodeServer::new(Arc::clone(&self.shared)))
+            .add_service(AdminServer::new(Arc::clone(&self.shared)))
     }
 
     /// Why the node can't serve, if it can't.
@@ -224,11 +228,11 @@ impl Node {
 
     /// The node and every replica of it as they are now; with digests of their states when asked.
     pub fn status(&self, with_digests: bool) -> StatusAnswer {
-        status::answer(&self.shared, with_digests)
+        status::collect(&self.shared, with_digests)
     }
 
     /// The replicas of this node that lead now, with their terms.
-    pub fn leads(&self) -> Vec<(u64, u64)> {
+    pub fn led_replicas(&self) -> Vec<(u64, u64)> {
         self.led().map(|(replica, term)| (replica.group.replica(), term)).collect()
     }
 
@@ -236,19 +240,19 @@ impl Node {
     pub fn elected(&self) -> Vec<(String, u64, u64)> {
         let elected = |replica: &Arc<Replica>| {
             let (shard, id) = (replica.group.shard().to_owned(), replica.group.replica());
-            replica.group.elected_in().map(|term| (shard, id, term))
+            replica.group.elected_term().map(|term| (shard, id, term))
         };
         self.shared.replicas().iter().filter_map(elected).collect()
     }
 
     /// Shards whose state this node would answer from under its lease just now, and in which term.
-    pub fn leases(&self) -> Vec<(String, u64)> {
+    pub fn held_leases(&self) -> Vec<(String, u64)> {
         let held = self.led().filter(|(replica, term)| replica.group.has_lease(*term));
         held.map(|(replica, term)| (replica.group.shard().to_owned(), term)).collect()
     }
 
     fn led(&self) -> impl Iterator<Item = (Arc<Replica>, u64)> {
-        let term = |replica: &Arc<Replica>| replica.group.leadership().borrow().map(|leads| leads.term);
+        let term = |replica: &Arc<Replica>| replica.group.subscribe_leadership().borrow().map(|leads| leads.term);
         self.shared.replicas().into_iter().filter_map(move |replica| term(&replica).map(|term| (replica, term)))
     }
 
@@ -261,15 +265,15 @@ impl Node {
     /// the store.
     pub async fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
-        self.shared.tasks.end();
+        self.shared.tasks.cancel();
         let replicas = self.shared.replicas();
-        let handed = join_all(replicas.iter().map(|replica| replica.group.hand_over(HAND_OVER))).await;
+        let handed = join_all(replicas.iter().map(|replica| replica.group.transfer_leadership(TRANSFER_TIMEOUT))).await;
         let kept = handed.iter().filter(|gone| !**gone).count();
         tracing::info!(replicas = replicas.len(), still_leading = kept, "leaderships handed over");
-        self.shared.connections.end_all();
-        self.shared.tasks.ended().await;
-        self.shared.host.shutdown().await;
-        self.shared.delivery.shutdown().await;
+        self.shared.connections.close_all();
+        self.shared.tasks.shutdown().await;
+        self.shared.group_manager.shutdown().await;
+        self.shared.outbox_sender.shutdown().await;
         self.shared.store.close().await;
     }
 }
@@ -287,10 +291,10 @@ pub(crate) fn replica_ids(map: &ShardMap, node: &str) -> Vec<u64> {
     map.replicas_of_node(node).iter().map(|place| place.replica.id).collect()
 }
 
-pub(crate) fn peers(map: &ShardMap, node: &str) -> Vec<Peer> {
+pub(crate) fn peers(map: &ShardMap, node: &str) -> Vec<PeerConfig> {
     let others = map.config().nodes.iter().filter(|other| other.id != node);
     others
-        .map(|other| Peer {
+        .map(|other| PeerConfig {
             node: other.id.clone(),
             address: other.address.clone(),
             replicas: replica_ids(map, &other.id),
@@ -302,7 +306,7 @@ fn dial_error(error: ConnectError) -> DialError {
     DialError { is_refused: error.is_refused(), reason: error.to_string() }
 }
 
-fn dialer(connector: Arc<dyn Connector>) -> Dialer {
+fn raft_dialer(connector: Arc<dyn Dialer>) -> DialFn {
     Arc::new(move |address| {
         let connecting = connector.connect(&address);
         Box::pin(async move { connecting.await.map_err(dial_error) })

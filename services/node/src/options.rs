@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use holdfast_auth::ClusterSecret;
 use holdfast_cluster::ClusterConfig;
 use holdfast_core::{Bounds, Rules};
-use holdfast_replication::{KnownRules, LogLimits, Reads, Timing, WallClock};
+use holdfast_replication::{KnownRules, LogLimits, ReadMode, Timing, WallClock};
 use holdfast_storage::Identity;
 
 /// Enough for what is under way and for RocksDB's housekeeping: its log and memtables alone may take 100 MiB.
@@ -24,16 +24,16 @@ pub struct NodeOptions {
     /// Heartbeats and elections.
     pub timing: Timing,
     /// How reads are made linearizable.
-    pub reads: Reads,
+    pub reads: ReadMode,
     /// Entries after which a replica makes a snapshot.
-    pub snapshot_after: u64,
+    pub snapshot_interval_entries: u64,
     /// Bytes that stay free on the disk: with less, writes are refused and reads go on. 0 for no limit.
     pub disk_reserve: u64,
     /// Bytes that all accounts together may keep on this node: from 80 % of it on those that have much get nothing new,
     /// and at all of it nobody does.
     pub memory_limit: u64,
     /// Entries kept behind a snapshot for followers that lag a little.
-    pub keep_entries: u64,
+    pub retain_entries: u64,
     /// The same in bytes; whichever limit is met first counts.
     pub log_limits: LogLimits,
     /// The rules that this program knows. Fewer than it does: for tests of two releases in one cluster.
@@ -60,11 +60,11 @@ impl NodeOptions {
             cluster_secret,
             data_dir: data_dir.into(),
             timing: Timing::default(),
-            reads: Reads::Lease,
+            reads: ReadMode::Lease,
             disk_reserve: DISK_RESERVE,
             memory_limit: u64::MAX,
-            snapshot_after: 10_000,
-            keep_entries: 2_000,
+            snapshot_interval_entries: 10_000,
+            retain_entries: 2_000,
             log_limits: LogLimits::default(),
             rules: KnownRules { lowest: Rules::LOWEST.0, highest: Rules::HIGHEST.0 },
             bounds: None,

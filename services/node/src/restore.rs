@@ -9,21 +9,21 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use holdfast_backup::{Backup, BackupError};
-use holdfast_cluster::{ReplicaPlace, ShardMap};
-use holdfast_core::shard::ShardCore;
-use holdfast_replication::{KnownRules, Seed, seed};
+use holdfast_cluster::{ReplicaLocation, ShardMap};
+use holdfast_core::shard::ShardState;
+use holdfast_replication::{InitialSnapshot, KnownRules, bootstrap_from_snapshot};
 use holdfast_storage::NodeStore;
 
 use crate::error::NodeError;
 use crate::node::shard_map;
 use crate::options::NodeOptions;
+use crate::reconfigure::core_application;
 use crate::stored_config;
-use crate::topology::core_application;
 
 /// There from the beginning of a restore to its end; holds the id of the backup.
-const PENDING: &str = "RESTORE.pending";
+const PENDING_FILE: &str = "RESTORE.pending";
 /// There after it.
-const DONE: &str = "RESTORED";
+const DONE_FILE: &str = "RESTORED";
 
 /// Why nothing was restored.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +42,7 @@ pub enum RestoreError {
         "the backup has shard {shard} with the keys {backup}, and the cluster config with {config}; use a config \
              with the shards of the backup"
     )]
-    OtherShard {
+    ShardMismatch {
         /// The shard.
         shard: String,
         /// Its keys in the backup.
@@ -55,7 +55,7 @@ pub enum RestoreError {
         "shard {shard} of the backup goes by rules {rules}, and this program knows rules {known}; restore it with the \
          release that made it, or a later one"
     )]
-    OtherRules {
+    UnsupportedRules {
         /// The shard.
         shard: String,
         /// The rules by which it goes on.
@@ -93,18 +93,18 @@ pub async fn restore(options: &NodeOptions, from: &Path) -> Result<(), NodeError
     let dir = &options.data_dir;
     let backup = Backup::open(from).map_err(RestoreError::from)?;
     let id = &backup.manifest().id;
-    if fs::read_to_string(dir.join(DONE)).is_ok_and(|done| done.trim() == id) {
+    if fs::read_to_string(dir.join(DONE_FILE)).is_ok_and(|done| done.trim() == id) {
         tracing::info!(backup = id, "the data directory was restored from this backup before; going on with it");
         return Ok(());
     }
-    begin(dir, id)?;
-    let map = shard_map(stored_config::latest(dir, options.cluster_config.clone())?, &options.node_id)?;
+    mark_pending(dir, id)?;
+    let map = shard_map(stored_config::load_latest(dir, options.cluster_config.clone())?, &options.node_id)?;
     let store = NodeStore::open(dir, &options.identity())?;
-    let restored = seed_all(&map, options, &backup, &store).await;
+    let restored = restore_replicas(&map, options, &backup, &store).await;
     store.close().await;
     let replicas = restored?;
-    let (pending, done) = (dir.join(PENDING), dir.join(DONE));
-    fs::rename(&pending, &done).and_then(|()| File::open(dir)?.sync_all()).map_err(failed(&done))?;
+    let (pending, done) = (dir.join(PENDING_FILE), dir.join(DONE_FILE));
+    fs::rename(&pending, &done).and_then(|()| File::open(dir)?.sync_all()).map_err(io_error(&done))?;
     tracing::info!(backup = id, made_at = backup.manifest().made_at, replicas, "restored");
     Ok(())
 }
@@ -114,31 +114,31 @@ pub async fn restore(options: &NodeOptions, from: &Path) -> Result<(), NodeError
 /// # Errors
 /// When a restore was begun and did not end.
 pub(crate) fn restored_from(dir: &Path) -> Result<Option<String>, RestoreError> {
-    if dir.join(PENDING).exists() {
+    if dir.join(PENDING_FILE).exists() {
         return Err(RestoreError::Interrupted(dir.to_owned()));
     }
-    match fs::read_to_string(dir.join(DONE)) {
+    match fs::read_to_string(dir.join(DONE_FILE)) {
         Ok(id) => Ok(Some(id.trim().to_owned())),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failed(&dir.join(DONE))(error)),
+        Err(error) => Err(io_error(&dir.join(DONE_FILE))(error)),
     }
 }
 
 /// Marks the directory, which is empty or has what an interrupted restore left.
-fn begin(dir: &Path, id: &str) -> Result<(), RestoreError> {
-    fs::create_dir_all(dir).map_err(failed(dir))?;
-    let pending = dir.join(PENDING);
-    let entries = || fs::read_dir(dir).map_err(failed(dir));
+fn mark_pending(dir: &Path, id: &str) -> Result<(), RestoreError> {
+    fs::create_dir_all(dir).map_err(io_error(dir))?;
+    let pending = dir.join(PENDING_FILE);
+    let entries = || fs::read_dir(dir).map_err(io_error(dir));
     if pending.exists() {
         for entry in entries()? {
-            let path = entry.map_err(failed(dir))?.path();
+            let path = entry.map_err(io_error(dir))?.path();
             if path.is_file() && path != pending {
-                fs::remove_file(&path).map_err(failed(&path))?;
+                fs::remove_file(&path).map_err(io_error(&path))?;
             }
         }
     }
     for entry in entries()? {
-        let path = entry.map_err(failed(dir))?.path();
+        let path = entry.map_err(io_error(dir))?.path();
         // A file system of its own has this directory.
         if path != pending && path.file_name().is_none_or(|name| name != "lost+found") {
             return Err(RestoreError::NotEmpty(dir.to_owned()));
@@ -150,10 +150,10 @@ fn begin(dir: &Path, id: &str) -> Result<(), RestoreError> {
         file.sync_all()?;
         File::open(dir)?.sync_all()
     };
-    write().map_err(failed(&pending))
+    write().map_err(io_error(&pending))
 }
 
-async fn seed_all(
+async fn restore_replicas(
     map: &ShardMap,
     options: &NodeOptions,
     backup: &Backup,
@@ -161,45 +161,45 @@ async fn seed_all(
 ) -> Result<usize, NodeError> {
     let places = map.replicas_of_node(&options.node_id);
     for place in &places {
-        let about = backup.about(&place.shard.id).map_err(RestoreError::from)?;
+        let about = backup.shard_file(&place.shard.id).map_err(RestoreError::from)?;
         let (theirs, ours) =
             ((about.lower_bound, about.upper_bound), (place.shard.lower_bound, place.shard.upper_bound));
         if theirs != ours {
             let keys = |(lower, upper): (u32, u32)| format!("{lower:08x} to {upper:08x}");
             let shard = place.shard.id.clone();
-            return Err(RestoreError::OtherShard { shard, backup: keys(theirs), config: keys(ours) }.into());
+            return Err(RestoreError::ShardMismatch { shard, backup: keys(theirs), config: keys(ours) }.into());
         }
-        if !options.rules.has(about.rules) {
+        if !options.rules.contains(about.rules) {
             let (shard, rules, known) = (place.shard.id.clone(), about.rules, options.rules);
-            return Err(RestoreError::OtherRules { shard, rules, known }.into());
+            return Err(RestoreError::UnsupportedRules { shard, rules, known }.into());
         }
         let chunks = backup.chunks(about).map_err(RestoreError::from)?;
-        let seeded = Seed {
+        let seeded = InitialSnapshot {
             shard: place.shard.id.clone(),
             replica: place.replica.id,
             members: place.shard.replicas.iter().map(|replica| replica.id).collect(),
             term: about.term,
             index: about.index,
             rules: about.rules,
-            chunks: raised(place, &chunks)?,
+            chunks: advanced_state(place, &chunks)?,
         };
-        seed(&store.replica(place.replica.id), seeded).await?;
+        bootstrap_from_snapshot(&store.replica(place.replica.id), seeded).await?;
         tracing::info!(shard = place.shard.id, bytes = about.bytes, "a shard is restored");
     }
     Ok(places.len())
 }
 
 /// The state from which the shard goes on: what is numbered goes on far above what can have been given.
-fn raised(place: &ReplicaPlace<'_>, chunks: &[Bytes]) -> Result<Vec<Bytes>, RestoreError> {
+fn advanced_state(place: &ReplicaLocation<'_>, chunks: &[Bytes]) -> Result<Vec<Bytes>, RestoreError> {
     let shard = &place.shard.id;
     let unreadable = |reason: String| RestoreError::Unreadable { shard: shard.clone(), reason };
-    let core = ShardCore::restore(core_application(place.application), shard, chunks);
+    let core = ShardState::restore(core_application(place.application), shard, chunks);
     let mut core = core.map_err(|error| unreadable(error.to_string()))?;
     core.advance_after_restore().map_err(|error| unreadable(error.to_string()))?;
     Ok(core.snapshot().into_iter().map(Bytes::from).collect())
 }
 
-fn failed(path: &Path) -> impl FnOnce(io::Error) -> RestoreError {
+fn io_error(path: &Path) -> impl FnOnce(io::Error) -> RestoreError {
     let path = path.to_owned();
     move |reason| RestoreError::Io { path, reason }
 }
@@ -213,17 +213,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("000001.sst");
         fs::write(&file, "data").unwrap();
-        let refusal = begin(dir.path(), "one").unwrap_err().to_string();
+        let refusal = mark_pending(dir.path(), "one").unwrap_err().to_string();
         assert!(refusal.contains("not empty") && refusal.contains("move it away"), "{refusal}");
         assert!(file.exists());
         fs::remove_file(&file).unwrap();
-        begin(dir.path(), "one").unwrap();
+        mark_pending(dir.path(), "one").unwrap();
         let refusal = restored_from(dir.path()).unwrap_err().to_string();
         assert!(refusal.contains("interrupted"), "{refusal}");
         fs::write(&file, "half of it").unwrap();
-        begin(dir.path(), "two").unwrap();
+        mark_pending(dir.path(), "two").unwrap();
         assert!(!file.exists());
-        fs::rename(dir.path().join(PENDING), dir.path().join(DONE)).unwrap();
+        fs::rename(dir.path().join(PENDING_FILE), dir.path().join(DONE_FILE)).unwrap();
         assert_eq!(restored_from(dir.path()).unwrap().as_deref(), Some("two"));
     }
 }

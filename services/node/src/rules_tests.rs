@@ -7,12 +7,12 @@ use holdfast_auth::ClusterSecret;
 use holdfast_cluster::ClusterConfig;
 use holdfast_core::shard::Application;
 use holdfast_core::{Command, codec};
-use holdfast_replication::{KnownRules, Machine, Replies, Stamp};
+use holdfast_replication::{EntryHeader, KnownRules, ReplyMode, StateMachine};
 use holdfast_storage::{MemoryDisk, NodeStore};
 
 use crate::{Node, NodeError, NodeOptions, ShardMachine, in_process};
 
-const STAMP: Stamp = Stamp { rules: 1, now_ms: 1_000, wall_ms: 2_000 };
+const STAMP: EntryHeader = EntryHeader { rules: 1, now_ms: 1_000, wall_ms: 2_000 };
 
 fn known() -> Bytes {
     codec::encode(&Command::OutboxConfirm { numbers: vec![1] }).into()
@@ -26,11 +26,11 @@ fn unknown() -> Bytes {
 #[test]
 fn an_entry_with_a_command_that_can_not_be_read_changes_nothing() {
     let machine = ShardMachine::new(Application::Locks, "locks_00", None, None);
-    assert!(machine.apply(STAMP, &[known()], Replies::Wanted).is_ok());
+    assert!(machine.apply(STAMP, &[known()], ReplyMode::Encode).is_ok());
     let before = machine.freeze().unwrap()();
     for damaged in [unknown(), Bytes::new(), known().slice(..2)] {
-        let later = Stamp { now_ms: 5_000, ..STAMP };
-        let stopped = machine.apply(later, &[known(), damaged], Replies::Unwanted).err().expect("it can't be read");
+        let later = EntryHeader { now_ms: 5_000, ..STAMP };
+        let stopped = machine.apply(later, &[known(), damaged], ReplyMode::Skip).err().expect("it can't be read");
         assert!(stopped.to_string().contains("can't be read"), "{stopped}");
     }
     assert_eq!(machine.freeze().unwrap()(), before, "neither its clock nor its state has moved");
@@ -50,7 +50,7 @@ async fn opened_over(seen: u16) -> Option<NodeError> {
     options.rules = KnownRules { lowest: 1, highest: 2 };
     let disk = MemoryDisk::new();
     let store = NodeStore::in_memory(&disk, &options.identity()).unwrap();
-    store.replica(1).note_rules(seen);
+    store.replica(1).record_rules(seen);
     store.close().await;
     let store = NodeStore::in_memory(&disk, &options.identity()).unwrap();
     let (connector, _listener) = in_process();
@@ -61,6 +61,6 @@ async fn opened_over(seen: u16) -> Option<NodeError> {
 async fn data_of_later_rules_is_not_opened_and_says_which_program_it_needs() {
     assert!(opened_over(2).await.is_none());
     let refusal = opened_over(3).await.expect("an earlier program must not go on with it");
-    assert!(matches!(refusal, NodeError::LaterRules { seen: 3, .. }), "{refusal}");
+    assert!(matches!(refusal, NodeError::UnsupportedRules { seen: 3, .. }), "{refusal}");
     assert!(refusal.to_string().contains("rules 3, and this program knows rules 1 to 2"), "{refusal}");
 }

@@ -26,7 +26,7 @@ pub type IsOperator = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// What the listener shows besides gRPC.
 #[derive(Clone)]
-pub struct Probes {
+pub struct AdminEndpoints {
     /// For `/metrics`.
     pub metrics: MetricsText,
     /// Who may read metrics from elsewhere than loopback.
@@ -34,33 +34,33 @@ pub struct Probes {
 }
 
 #[derive(Clone)]
-struct Shown {
+struct EndpointState {
     not_ready: Arc<dyn Fn() -> Option<String> + Send + Sync>,
-    probes: Probes,
+    endpoints: AdminEndpoints,
 }
 
 /// What is listened on.
-struct Accepting(holdfast_tls::Listener);
+struct TlsIncoming(holdfast_tls::Listener);
 
-impl Listener for Accepting {
+impl Listener for TlsIncoming {
     type Io = Stream;
-    type Addr = holdfast_tls::Peer;
+    type Addr = holdfast_tls::PeerInfo;
 
-    async fn accept(&mut self) -> (Stream, holdfast_tls::Peer) {
+    async fn accept(&mut self) -> (Stream, holdfast_tls::PeerInfo) {
         self.0.accept().await
     }
 
-    fn local_addr(&self) -> io::Result<holdfast_tls::Peer> {
-        Ok(holdfast_tls::Peer { address: self.0.address(), is_vouched_for: true })
+    fn local_addr(&self) -> io::Result<holdfast_tls::PeerInfo> {
+        Ok(holdfast_tls::PeerInfo { address: self.0.address(), has_client_cert: true })
     }
 }
 
 /// Who sends a request.
 #[derive(Clone, Copy)]
-struct Peer(holdfast_tls::Peer);
+struct RemotePeer(holdfast_tls::PeerInfo);
 
-impl Connected<IncomingStream<'_, Accepting>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, Accepting>) -> Self {
+impl Connected<IncomingStream<'_, TlsIncoming>> for RemotePeer {
+    fn connect_info(stream: IncomingStream<'_, TlsIncoming>) -> Self {
         Self(*stream.remote_addr())
     }
 }
@@ -73,19 +73,19 @@ pub async fn serve(
     listener: TcpListener,
     tls: Option<ServerTls>,
     node: &Node,
-    probes: Probes,
+    endpoints: AdminEndpoints,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let shown = Shown { not_ready: Arc::new(node.not_ready()), probes };
+    let shown = EndpointState { not_ready: Arc::new(node.not_ready()), endpoints };
     let app = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .with_state(shown)
-        .merge(node.routes().into_axum_router().layer(from_fn(only_vouched_for)))
+        .merge(node.routes().into_axum_router().layer(from_fn(require_client_cert)))
         .layer(CatchPanicLayer::new());
-    let listener = Accepting(holdfast_tls::Listener::new(listener, tls)?);
-    let app = app.into_make_service_with_connect_info::<Peer>();
+    let listener = TlsIncoming(holdfast_tls::Listener::new(listener, tls)?);
+    let app = app.into_make_service_with_connect_info::<RemotePeer>();
     let serving = std::future::IntoFuture::into_future(axum::serve(listener, app));
     tokio::select! {
         served = serving => served,
@@ -94,15 +94,19 @@ pub async fn serve(
 }
 
 /// What gateways and peers ask needs their certificate, where there are any; a probe needs none.
-async fn only_vouched_for(ConnectInfo(Peer(peer)): ConnectInfo<Peer>, request: Request, next: Next) -> Response {
-    if peer.is_vouched_for {
+async fn require_client_cert(
+    ConnectInfo(RemotePeer(peer)): ConnectInfo<RemotePeer>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if peer.has_client_cert {
         return next.run(request).await;
     }
     Status::unauthenticated("the caller shows no certificate of this cluster; give it --cluster-tls-cert-file")
         .into_http()
 }
 
-async fn ready(State(shown): State<Shown>) -> Response {
+async fn ready(State(shown): State<EndpointState>) -> Response {
     match (shown.not_ready)() {
         None => "ready\n".into_response(),
         Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")).into_response(),
@@ -110,17 +114,17 @@ async fn ready(State(shown): State<Shown>) -> Response {
 }
 
 async fn metrics(
-    State(shown): State<Shown>,
-    ConnectInfo(Peer(peer)): ConnectInfo<Peer>,
+    State(shown): State<EndpointState>,
+    ConnectInfo(RemotePeer(peer)): ConnectInfo<RemotePeer>,
     headers: HeaderMap,
 ) -> Response {
     let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or("");
     // What a proxy on this machine forwards comes from somewhere else.
     let forwarded = headers.contains_key(header::FORWARDED) || headers.contains_key("x-forwarded-for");
     let local = peer.address.ip().to_canonical().is_loopback() && !forwarded;
-    if local || (shown.probes.is_operator)(authorization) {
+    if local || (shown.endpoints.is_operator)(authorization) {
         let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
-        return (kind, (shown.probes.metrics)()).into_response();
+        return (kind, (shown.endpoints.metrics)()).into_response();
     }
     (StatusCode::FORBIDDEN, "metrics are read on loopback, or with the operator token\n").into_response()
 }

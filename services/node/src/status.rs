@@ -6,15 +6,15 @@ use holdfast_proto::internal::{Follower, ReplicaStatus, StatusAnswer};
 use holdfast_replication::Group;
 use sha2::{Digest, Sha256};
 
-use crate::node::Shared;
+use crate::node::NodeInner;
 use crate::replica::Replica;
-use crate::revival::LeftOut;
+use crate::replica_supervisor::PoisonedReplica;
 
 /// Tries to see a state and its index together before the digest is left out.
-const DIGEST_TRIES: usize = 10;
+const MAX_DIGEST_ATTEMPTS: usize = 10;
 
 /// Why the node can't serve, if it can't.
-pub(crate) fn not_ready(shared: &Shared) -> Option<String> {
+pub(crate) fn not_ready(shared: &NodeInner) -> Option<String> {
     if let Some(error) = shared.store.failed().borrow().as_ref() {
         return Some(error.to_string());
     }
@@ -25,19 +25,19 @@ pub(crate) fn not_ready(shared: &Shared) -> Option<String> {
     if map.node(&shared.node_id).is_none() {
         return Some("the cluster config has no place for this node any more: stop it".into());
     }
-    if let Some(left_out) = shared.left_out.read().values().next() {
+    if let Some(left_out) = shared.poisoned_replicas.read().values().next() {
         return Some(left_out.reason());
     }
     let expected = map.replicas_of_node(&shared.node_id).len();
-    let replicas: Vec<_> = shared.replicas().into_iter().filter(|replica| !replica.is_retiring()).collect();
-    let trouble = |replica: &Arc<Replica>| replica.failure().or_else(|| replica.group.tasks().trouble());
+    let replicas: Vec<_> = shared.replicas().into_iter().filter(|replica| !replica.is_decommissioned()).collect();
+    let trouble = |replica: &Arc<Replica>| replica.failure().or_else(|| replica.group.tasks().unhealthy_reason());
     if let Some((replica, trouble)) = replicas.iter().find_map(|replica| Some((replica, trouble(replica)?))) {
         return Some(format!("replica {} of {}: {trouble}", replica.group.replica(), replica.group.shard()));
     }
     if replicas.len() < expected {
         return Some(format!("{} of {expected} replicas have started", replicas.len()));
     }
-    if let Some(trouble) = shared.tasks.trouble().or_else(|| shared.host.trouble()) {
+    if let Some(trouble) = shared.tasks.unhealthy_reason().or_else(|| shared.group_manager.failing_task()) {
         return Some(trouble);
     }
     let all = replicas.len();
@@ -45,7 +45,7 @@ pub(crate) fn not_ready(shared: &Shared) -> Option<String> {
     if let Some((count, first)) = failing(|group| group.status().leader.is_none()) {
         return Some(format!("{count} of {all} shards have no leader, {first} first"));
     }
-    if let Some((count, first)) = failing(|group| !group.is_in_touch()) {
+    if let Some((count, first)) = failing(|group| !group.is_in_contact()) {
         return Some(format!(
             "replicas of {count} of {all} shards hear nothing of their leader or, where they lead, of the others, \
              {first} first: the log says why"
@@ -68,11 +68,11 @@ fn failing(replicas: &[Arc<Replica>], fails: impl Fn(&Group) -> bool) -> Option<
 }
 
 /// The answer to a status call.
-pub(crate) fn answer(shared: &Shared, with_digests: bool) -> StatusAnswer {
+pub(crate) fn collect(shared: &NodeInner, with_digests: bool) -> StatusAnswer {
     let replicas = shared.replicas();
-    let left_out = shared.left_out.read();
-    let replicas = replicas.iter().map(|replica| status(replica, with_digests));
-    let left_out = left_out.values().map(|left_out| status_without_state(left_out));
+    let left_out = shared.poisoned_replicas.read();
+    let replicas = replicas.iter().map(|replica| replica_status(replica, with_digests));
+    let left_out = left_out.values().map(|left_out| poisoned_status(left_out));
     StatusAnswer {
         node_id: shared.node_id.clone(),
         store_id: shared.store.store_id().to_owned(),
@@ -91,13 +91,13 @@ fn digest_of(chunks: &[Vec<u8>]) -> Vec<u8> {
     hasher.finalize().to_vec()
 }
 
-fn status(replica: &Replica, with_digest: bool) -> ReplicaStatus {
+fn replica_status(replica: &Replica, with_digest: bool) -> ReplicaStatus {
     let mut status = replica.group.status();
     let mut digest = Vec::new();
     if with_digest {
-        for _ in 0..DIGEST_TRIES {
+        for _ in 0..MAX_DIGEST_ATTEMPTS {
             let before = replica.group.applied_index();
-            let frozen = replica.machine.as_it_is();
+            let frozen = replica.machine.frozen_state();
             let after = replica.group.applied_index();
             let same = before.filter(|_| before == after);
             if let (Some(index), Some(frozen)) = (same, frozen) {
@@ -108,7 +108,7 @@ fn status(replica: &Replica, with_digest: bool) -> ReplicaStatus {
             }
         }
     }
-    let kept = replica.machine.footprint();
+    let kept = replica.machine.usage();
     let follower = |(replica, entries_behind)| Follower { replica, entries_behind };
     ReplicaStatus {
         shard: replica.group.shard().to_owned(),
@@ -135,7 +135,7 @@ fn status(replica: &Replica, with_digest: bool) -> ReplicaStatus {
     }
 }
 
-fn status_without_state(left_out: &LeftOut) -> ReplicaStatus {
-    let (shard, poison) = (left_out.shard.clone(), Some(left_out.record()));
+fn poisoned_status(left_out: &PoisonedReplica) -> ReplicaStatus {
+    let (shard, poison) = (left_out.shard.clone(), Some(left_out.to_record()));
     ReplicaStatus { shard, replica: left_out.replica, state: "failed".into(), poison, ..ReplicaStatus::default() }
 }

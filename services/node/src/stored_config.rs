@@ -9,14 +9,14 @@ use holdfast_cluster::{ClusterConfig, ConfigError};
 
 use crate::NodeError;
 
-const FILE: &str = "cluster_config.json";
+const FILE_NAME: &str = "cluster_config.json";
 
 /// The later one of the config given and the one that is kept.
 ///
 /// # Errors
 /// When the kept one can't be read, or the given one can't follow it.
-pub(crate) fn latest(data_dir: &Path, given: ClusterConfig) -> Result<ClusterConfig, NodeError> {
-    let path = data_dir.join(FILE);
+pub(crate) fn load_latest(data_dir: &Path, given: ClusterConfig) -> Result<ClusterConfig, NodeError> {
+    let path = data_dir.join(FILE_NAME);
     if !path.exists() {
         return Ok(given);
     }
@@ -32,20 +32,20 @@ pub(crate) fn latest(data_dir: &Path, given: ClusterConfig) -> Result<ClusterCon
         return Ok(kept);
     }
     if kept != given {
-        kept.check_successor(&given)
+        kept.check_transition(&given)
             .map_err(|error| ConfigError::File { path: path.clone(), reason: Box::new(error) })?;
     }
     Ok(given)
 }
 
 /// Keeps a config. Durable when it returns.
-pub(crate) async fn keep(data_dir: PathBuf, config: ClusterConfig) -> Result<(), NodeError> {
+pub(crate) async fn store(data_dir: PathBuf, config: ClusterConfig) -> Result<(), NodeError> {
     let writing = tokio::task::spawn_blocking(move || {
-        let failed = |reason: io::Error| NodeError::ConfigNotKept { path: data_dir.join(FILE), reason };
+        let failed = |reason: io::Error| NodeError::ConfigNotStored { path: data_dir.join(FILE_NAME), reason };
         write(&data_dir, &config.to_json()).map_err(failed)
     });
     writing.await.unwrap_or_else(|error| {
-        Err(NodeError::ConfigNotKept { path: PathBuf::from(FILE), reason: io::Error::other(error.to_string()) })
+        Err(NodeError::ConfigNotStored { path: PathBuf::from(FILE_NAME), reason: io::Error::other(error.to_string()) })
     })
 }
 
@@ -54,7 +54,7 @@ fn write(data_dir: &Path, text: &str) -> io::Result<()> {
     let mut file = File::create(&draft)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    fs::rename(&draft, data_dir.join(FILE))?;
+    fs::rename(&draft, data_dir.join(FILE_NAME))?;
     File::open(data_dir)?.sync_all()
 }
 
@@ -70,13 +70,13 @@ mod tests {
     #[tokio::test]
     async fn a_kept_config_wins_over_earlier_ones_and_only_over_these() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(latest(dir.path(), config(1)).unwrap().version, 1);
-        keep(dir.path().to_owned(), config(3)).await.unwrap();
-        assert_eq!(latest(dir.path(), config(2)).unwrap().version, 3);
-        assert_eq!(latest(dir.path(), config(3)).unwrap().version, 3);
-        assert_eq!(latest(dir.path(), config(4)).unwrap().version, 4);
+        assert_eq!(load_latest(dir.path(), config(1)).unwrap().version, 1);
+        store(dir.path().to_owned(), config(3)).await.unwrap();
+        assert_eq!(load_latest(dir.path(), config(2)).unwrap().version, 3);
+        assert_eq!(load_latest(dir.path(), config(3)).unwrap().version, 3);
+        assert_eq!(load_latest(dir.path(), config(4)).unwrap().version, 4);
         let other = ClusterConfig { version: 3, ..config(3).add_node("nd_5", "127.0.0.1:7100").unwrap() };
-        let refusal = latest(dir.path(), other).unwrap_err().to_string();
+        let refusal = load_latest(dir.path(), other).unwrap_err().to_string();
         assert!(refusal.contains("cluster_config.json") && refusal.contains("does not rise above 3"), "{refusal}");
     }
 }

@@ -18,7 +18,7 @@ pub(crate) fn acquire(path: &str) -> LocksCommand {
         transition_ms: 0,
         metadata: Metadata::new(),
         fencing_token: None,
-        asked_expires_at_ns: None,
+        requested_expires_at_ns: None,
         wait: Wait::No,
         allow_upgrade: false,
         request_id: None,

@@ -2,21 +2,21 @@
 //! not yet a check.
 //!
 //! Purpose: name the faults, and tell the code at whose place one belongs whether it is planted. Also panics at points
-//! where Holdfast must survive one, see [`panics_at`].
+//! where Holdfast must survive one, see [`maybe_panic`].
 //!
 //! Invariant: without the feature `armed`, which only the simulation of `tests/sim` can switch on and which is off
-//! by default there too, [`is_planted`] is the constant `false`, [`panics_at`] does nothing, and the compiler leaves every
+//! by default there too, [`is_enabled`] is the constant `false`, [`maybe_panic`] does nothing, and the compiler leaves every
 //! fault out. With it faults can be planted in a process, and never taken back.
 //!
 //! Deliberately unknown here: how a fault is made. That stands where it does its harm.
 
 mod panics;
 
-pub use panics::{POINTS, arm_panic, armed_panics, panics_at};
+pub use panics::{PANIC_POINTS, inject_panic, maybe_panic, pending_panics};
 
 /// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Plant {
+pub enum Mutation {
     /// Leases are counted by the wall clock.
     WallClock,
     /// An append is reported as durable before it is.
@@ -32,7 +32,7 @@ pub enum Plant {
     /// A leader acknowledges signs of life without asking whether its lease still runs.
     KeepAliveByDeposed,
     /// A leader acknowledges a sign of life while the entry that ends the session is under way.
-    KeepAliveWhileJudged,
+    KeepAliveWhileExpiring,
     /// Questions are answered as of the running clock instead of the last applied entry.
     RunningClock,
     /// A caller that goes away takes the place in the queue with it, also when another one has taken it over.
@@ -65,7 +65,7 @@ pub enum Plant {
     /// A replica leaves an entry out that it can't read, and goes on.
     UnknownCommandSkipped,
     /// A task of a leader that panics is gone for good, and nobody learns of it.
-    PanicInDuties,
+    PanicInLeaderTasks,
     /// So is one that forms entries.
     PanicInProposer,
     /// An entry that panics half-way counts as applied.
@@ -78,7 +78,7 @@ pub enum Plant {
     MarkOutlivesJob,
 }
 
-impl Plant {
+impl Mutation {
     /// All of them.
     pub const ALL: &[Self] = &[
         Self::WallClock,
@@ -88,7 +88,7 @@ impl Plant {
         Self::RestoredLeadership,
         Self::StaleReads,
         Self::KeepAliveByDeposed,
-        Self::KeepAliveWhileJudged,
+        Self::KeepAliveWhileExpiring,
         Self::RunningClock,
         Self::LateCancel,
         Self::QueueLost,
@@ -104,7 +104,7 @@ impl Plant {
         Self::RobbingCancel,
         Self::CancelByHighest,
         Self::UnknownCommandSkipped,
-        Self::PanicInDuties,
+        Self::PanicInLeaderTasks,
         Self::PanicInProposer,
         Self::PanicInApply,
         Self::JobLost,
@@ -122,7 +122,7 @@ impl Plant {
             Self::RestoredLeadership => "restored-leadership",
             Self::StaleReads => "stale-reads",
             Self::KeepAliveByDeposed => "keep-alive-by-deposed",
-            Self::KeepAliveWhileJudged => "keep-alive-while-judged",
+            Self::KeepAliveWhileExpiring => "keep-alive-while-judged",
             Self::RunningClock => "running-clock",
             Self::LateCancel => "late-cancel",
             Self::QueueLost => "queue-lost",
@@ -138,7 +138,7 @@ impl Plant {
             Self::RobbingCancel => "robbing-cancel",
             Self::CancelByHighest => "cancel-by-highest",
             Self::UnknownCommandSkipped => "unknown-command-skipped",
-            Self::PanicInDuties => "panic-in-duties",
+            Self::PanicInLeaderTasks => "panic-in-leader-tasks",
             Self::PanicInProposer => "panic-in-proposer",
             Self::PanicInApply => "panic-in-apply",
             Self::JobLost => "job-lost",
@@ -157,8 +157,8 @@ impl Plant {
                 "leases::a_leader_that_voted_for_another_reads_no_more_however_late_it_is_known_that_it_leads_no_more",
             ),
             Self::LeaseByRelease => Some("leases::a_leader_with_a_longer_lease_than_its_voters_keeps_to_theirs"),
-            Self::DeathOneWitness => Some("deaths::one_replica_whose_leaders_address_refuses_breaks_no_lease"),
-            Self::DeathByAddress => Some("deaths::the_end_of_a_process_is_none_of_the_next_at_its_address"),
+            Self::DeathOneWitness => Some("fast_failover::one_replica_whose_leaders_address_refuses_breaks_no_lease"),
+            Self::DeathByAddress => Some("fast_failover::the_end_of_a_process_is_none_of_the_next_at_its_address"),
             Self::UnknownCommandSkipped => Some("rules::a_command_that_a_replica_can_not_read_stops_it_and_no_other"),
             _ => None,
         }
@@ -175,9 +175,9 @@ impl Plant {
     }
 
     /// For a fault in what becomes of a panic: the point at which there must be one.
-    pub fn panics_at(self) -> Option<&'static str> {
+    pub fn panic_point(self) -> Option<&'static str> {
         match self {
-            Self::PanicInDuties => Some("expiry"),
+            Self::PanicInLeaderTasks => Some("expiry"),
             Self::PanicInProposer => Some("proposer"),
             Self::PanicInApply => Some("apply"),
             _ => None,
@@ -195,12 +195,12 @@ impl Plant {
 static PLANTED: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
 #[cfg(feature = "armed")]
-fn bit(plant: Plant) -> u64 {
+fn bit(plant: Mutation) -> u64 {
     1 << plant as u32
 }
 
 /// Plants a fault in this process, for good. False when it is planted already, or when this build cannot.
-pub fn plant(plant: Plant) -> bool {
+pub fn enable(plant: Mutation) -> bool {
     #[cfg(feature = "armed")]
     return PLANTED.fetch_or(bit(plant), std::sync::atomic::Ordering::SeqCst) & bit(plant) == 0;
     #[cfg(not(feature = "armed"))]
@@ -212,7 +212,7 @@ pub fn plant(plant: Plant) -> bool {
 
 /// Whether that fault is planted.
 #[inline]
-pub fn is_planted(plant: Plant) -> bool {
+pub fn is_enabled(plant: Mutation) -> bool {
     #[cfg(feature = "armed")]
     return PLANTED.load(std::sync::atomic::Ordering::Relaxed) & bit(plant) != 0;
     #[cfg(not(feature = "armed"))]
@@ -228,23 +228,23 @@ mod tests {
 
     #[test]
     fn every_fault_is_found_by_its_name() {
-        for &plant in Plant::ALL {
-            assert_eq!(Plant::from_name(plant.name()), Some(plant));
+        for &plant in Mutation::ALL {
+            assert_eq!(Mutation::from_name(plant.name()), Some(plant));
         }
-        assert_eq!(Plant::from_name("none"), None);
+        assert_eq!(Mutation::from_name("none"), None);
     }
 
     #[test]
     fn every_fault_has_a_bit_of_its_own() {
-        assert!(Plant::ALL.iter().all(|plant| (*plant as u32) < u64::BITS));
-        assert!(Plant::ALL.windows(2).all(|pair| pair[0] < pair[1]), "in the order of their bits, each once");
+        assert!(Mutation::ALL.iter().all(|plant| (*plant as u32) < u64::BITS));
+        assert!(Mutation::ALL.windows(2).all(|pair| pair[0] < pair[1]), "in the order of their bits, each once");
     }
 
     #[cfg(not(feature = "armed"))]
     #[test]
     fn a_build_that_is_not_armed_has_no_faults() {
-        for &fault in Plant::ALL {
-            assert!(!plant(fault) && !is_planted(fault));
+        for &fault in Mutation::ALL {
+            assert!(!enable(fault) && !is_enabled(fault));
         }
     }
 }

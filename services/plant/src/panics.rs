@@ -2,7 +2,7 @@
 
 /// Points at which a panic can strike: in `apply`, under the lock of the state, before what is due ends and before each
 /// command; and in every long-lived task, before each step of it, by its name.
-pub const POINTS: [&str; 22] = [
+pub const PANIC_POINTS: [&str; 22] = [
     "apply",
     // Tasks of a replica.
     "leadership",
@@ -36,7 +36,7 @@ static ARMED: std::sync::Mutex<Vec<(String, u64)>> = std::sync::Mutex::new(Vec::
 
 /// Lets a panic strike at that point of this process, once, when it has been passed that often: at any replica or node
 /// of the process. False when this build can't.
-pub fn arm_panic(point: &str, passed: u64) -> bool {
+pub fn inject_panic(point: &str, passed: u64) -> bool {
     #[cfg(feature = "armed")]
     {
         armed().push((point.to_owned(), passed));
@@ -50,7 +50,7 @@ pub fn arm_panic(point: &str, passed: u64) -> bool {
 }
 
 /// The points of panics that have not struck yet.
-pub fn armed_panics() -> Vec<String> {
+pub fn pending_panics() -> Vec<String> {
     #[cfg(feature = "armed")]
     return armed().iter().map(|(point, _)| point.clone()).collect();
     #[cfg(not(feature = "armed"))]
@@ -59,7 +59,7 @@ pub fn armed_panics() -> Vec<String> {
 
 /// Panics here when that was asked for.
 #[inline]
-pub fn panics_at(point: &str) {
+pub fn maybe_panic(point: &str) {
     #[cfg(feature = "armed")]
     {
         let mut armed = armed();
@@ -87,23 +87,23 @@ mod tests {
     #[cfg(not(feature = "armed"))]
     #[test]
     fn a_build_that_is_not_armed_never_panics() {
-        for point in POINTS {
-            assert!(!arm_panic(point, 0));
-            panics_at(point);
+        for point in PANIC_POINTS {
+            assert!(!inject_panic(point, 0));
+            maybe_panic(point);
         }
-        assert!(armed_panics().is_empty());
+        assert!(pending_panics().is_empty());
     }
 
     #[cfg(feature = "armed")]
     #[test]
     fn a_panic_strikes_once_when_its_point_was_passed_so_often() {
-        assert!(arm_panic("apply", 2));
-        panics_at("apply");
-        panics_at("proposer");
-        panics_at("apply");
-        assert_eq!(armed_panics(), ["apply"]);
-        std::panic::catch_unwind(|| panics_at("apply")).unwrap_err();
-        panics_at("apply");
-        assert!(armed_panics().is_empty());
+        assert!(inject_panic("apply", 2));
+        maybe_panic("apply");
+        maybe_panic("proposer");
+        maybe_panic("apply");
+        assert_eq!(pending_panics(), ["apply"]);
+        std::panic::catch_unwind(|| maybe_panic("apply")).unwrap_err();
+        maybe_panic("apply");
+        assert!(pending_panics().is_empty());
     }
 }

@@ -9,7 +9,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod allocator;
-mod files;
+mod file_limit;
 mod listen;
 mod memory;
 mod secrets;
@@ -22,7 +22,7 @@ pub use holdfast_telemetry::flush_traces;
 pub use listen::{ListenError, bind, check_listen_address};
 pub use memory::MemoryArgs;
 pub use secrets::{SecretsArgs, SecretsError};
-pub use shutdown::{ShutdownArgs, shutdown};
+pub use shutdown::{ShutdownArgs, shutdown_signal};
 pub use signing::SigningArgs;
 pub use telemetry::{TelemetryArgs, TelemetryError};
 pub use tls::{ClusterTlsArgs, TlsArgs};

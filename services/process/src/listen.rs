@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use tokio::net::{TcpListener, TcpSocket};
 
-use crate::files::raise_file_limit;
+use crate::file_limit::raise_file_limit;
 
 /// Connections that the system keeps until they are accepted, or fewer where it allows no more. Beyond these a caller
 /// has to try again, which takes it a second; the usual 128 are there at once when many come back after a failover.
@@ -32,7 +32,7 @@ pub enum ListenError {
     NotPermitted(SocketAddr),
     /// No interface of this machine has the address.
     #[error("{0} is not an address of this machine: choose another with --listen")]
-    NotHere(SocketAddr),
+    AddressNotAvailable(SocketAddr),
     /// Something else.
     #[error("cannot listen on {0}: {1}")]
     Other(SocketAddr, io::Error),
@@ -65,7 +65,7 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, ListenError> {
     listen(address).map_err(|error| match error.kind() {
         ErrorKind::AddrInUse => ListenError::InUse(address),
         ErrorKind::PermissionDenied => ListenError::NotPermitted(address),
-        ErrorKind::AddrNotAvailable => ListenError::NotHere(address),
+        ErrorKind::AddrNotAvailable => ListenError::AddressNotAvailable(address),
         _ => ListenError::Other(address, error),
     })
 }

@@ -5,7 +5,7 @@ use clap::Args;
 use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 
 /// Of the machine's memory, or of what its control group may have, unless it is told otherwise; in percent.
-const SHARE: u64 = 70;
+const DEFAULT_MEMORY_PERCENT: u64 = 70;
 
 /// How much memory may be filled.
 #[derive(Debug, Clone, Args)]
@@ -18,13 +18,13 @@ pub struct MemoryArgs {
 
 impl MemoryArgs {
     /// In bytes.
-    pub fn limit(&self) -> u64 {
-        self.memory_limit.map_or_else(|| available() / 100 * SHARE, |size| size.as_u64())
+    pub fn limit_bytes(&self) -> u64 {
+        self.memory_limit.map_or_else(|| available_bytes() / 100 * DEFAULT_MEMORY_PERCENT, |size| size.as_u64())
     }
 }
 
 /// Bytes of the machine, or of the control group that this process is in, whichever is less.
-fn available() -> u64 {
+fn available_bytes() -> u64 {
     let kind = RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram());
     let system = System::new_with_specifics(kind);
     let group = system.cgroup_limits().map(|limits| limits.total_memory).filter(|bytes| *bytes > 0);
@@ -46,8 +46,8 @@ mod tests {
     #[test]
     fn a_limit_is_a_size_and_otherwise_a_share_of_the_machine() {
         let program = Program::parse_from(["program", "--memory-limit", "3GiB"]);
-        assert_eq!(program.memory.limit(), 3 << 30);
-        let share = Program::parse_from(["program"]).memory.limit();
-        assert!(share > 64 << 20 && share < available(), "{share} bytes");
+        assert_eq!(program.memory.limit_bytes(), 3 << 30);
+        let share = Program::parse_from(["program"]).memory.limit_bytes();
+        assert!(share > 64 << 20 && share < available_bytes(), "{share} bytes");
     }
 }

@@ -48,17 +48,17 @@ impl SecretsArgs {
     /// # Errors
     /// Naming the file.
     pub fn read(&self) -> Result<(ClusterSecret, OperatorToken), SecretsError> {
-        let cluster = read(&self.cluster_secret_file)?;
+        let cluster = read_secret(&self.cluster_secret_file)?;
         let cluster = ClusterSecret::from_hex(&cluster)
             .map_err(|reason| SecretsError::ClusterSecret { path: self.cluster_secret_file.clone(), reason })?;
-        let operator = read(&self.operator_token_file)?;
+        let operator = read_secret(&self.operator_token_file)?;
         let operator = OperatorToken::parse(&operator)
             .map_err(|reason| SecretsError::OperatorToken { path: self.operator_token_file.clone(), reason })?;
         Ok((cluster, operator))
     }
 }
 
-fn read(path: &Path) -> Result<String, SecretsError> {
+fn read_secret(path: &Path) -> Result<String, SecretsError> {
     let file = read_secret_file(path)?;
     if file.is_exposed {
         tracing::warn!(path = %path.display(), "other users of this machine can read this secret; run: chmod 600");

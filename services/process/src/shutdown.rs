@@ -15,16 +15,16 @@ pub struct ShutdownArgs {
 }
 
 /// Ends when the process is told to stop: by SIGTERM, SIGINT (Ctrl-C), or the end of its parent.
-pub async fn shutdown(args: ShutdownArgs) {
+pub async fn shutdown_signal(args: ShutdownArgs) {
     let reason = tokio::select! {
-        () = by_signal(SignalKind::terminate()) => "SIGTERM",
-        () = by_signal(SignalKind::interrupt()) => "SIGINT",
-        () = by_parent(args.exit_with_parent) => "the end of its parent",
+        () = wait_for_signal(SignalKind::terminate()) => "SIGTERM",
+        () = wait_for_signal(SignalKind::interrupt()) => "SIGINT",
+        () = wait_for_parent_exit(args.exit_with_parent) => "the end of its parent",
     };
     tracing::info!("stopping because of {reason}");
 }
 
-async fn by_signal(kind: SignalKind) {
+async fn wait_for_signal(kind: SignalKind) {
     match signal(kind) {
         Ok(mut signals) => {
             signals.recv().await;
@@ -36,7 +36,7 @@ async fn by_signal(kind: SignalKind) {
     }
 }
 
-async fn by_parent(follows: bool) {
+async fn wait_for_parent_exit(follows: bool) {
     if !follows {
         std::future::pending::<()>().await;
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use holdfast_auth::SigningPlan;
+use holdfast_auth::KeyRotation;
 
 /// Flags about the keys that sign tokens and grants. They are derived from the cluster secret, and have to be the same
 /// for every gateway of a cluster.
@@ -25,7 +25,7 @@ pub struct SigningArgs {
 
 impl SigningArgs {
     /// What they say.
-    pub fn plan(&self) -> SigningPlan {
-        SigningPlan { period: Duration::from_secs(self.signing_key_seconds), generation: self.signing_key_generation }
+    pub fn rotation(&self) -> KeyRotation {
+        KeyRotation { period: Duration::from_secs(self.signing_key_seconds), generation: self.signing_key_generation }
     }
 }

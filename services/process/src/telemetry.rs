@@ -2,7 +2,7 @@
 
 use clap::Args;
 use holdfast_telemetry::{
-    Build, LogFormat, Logging, LoggingError, Metrics, MetricsError, init_logging, install_metrics,
+    BuildInfo, LogFormat, LoggingError, LoggingOptions, Metrics, MetricsError, init_logging, install_metrics,
 };
 
 /// Flags about logging.
@@ -24,7 +24,7 @@ pub struct TelemetryArgs {
 pub enum TelemetryError {
     /// Logging.
     #[error(transparent)]
-    Logging(#[from] LoggingError),
+    LoggingOptions(#[from] LoggingError),
     /// Metrics.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
@@ -35,12 +35,12 @@ impl TelemetryArgs {
     ///
     /// # Errors
     /// When the directives can't be read, or it was done before.
-    pub fn start(&self, program: &'static str, version: &'static str) -> Result<Metrics, TelemetryError> {
-        let build = Build { program, version };
+    pub fn init(&self, program: &'static str, version: &'static str) -> Result<Metrics, TelemetryError> {
+        let build = BuildInfo { program, version };
         let otlp_endpoint = self.otlp_endpoint.as_deref();
-        init_logging(Logging { format: self.log_format, filter: &self.log, otlp_endpoint, build })?;
+        init_logging(LoggingOptions { format: self.log_format, filter: &self.log, otlp_endpoint, build })?;
         let metrics = install_metrics(build)?;
-        metrics.keep_up();
+        metrics.spawn_upkeep();
         Ok(metrics)
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use holdfast_tls::{ClientCertificates, ClientTls, IdentityFiles, ServerTls, TlsError};
+use holdfast_tls::{ClientAuth, ClientTls, IdentityFiles, ServerTls, TlsError};
 
 /// Flags about encrypting what callers send.
 #[derive(Debug, Clone, Default, Args)]
@@ -49,8 +49,8 @@ impl TlsArgs {
     pub fn load(&self) -> Result<Option<ServerTls>, TlsError> {
         let Some(identity) = identity(&self.tls_cert_file, &self.tls_key_file) else { return Ok(None) };
         let clients = match &self.tls_client_ca_file {
-            Some(path) => ClientCertificates::Required(path.clone()),
-            None => ClientCertificates::NotAsked,
+            Some(path) => ClientAuth::Required(path.clone()),
+            None => ClientAuth::Disabled,
         };
         ServerTls::load(identity, clients).map(Some)
     }
@@ -75,7 +75,7 @@ impl ClusterTlsArgs {
     pub fn load_server(&self) -> Result<Option<ServerTls>, TlsError> {
         let identity = identity(&self.cluster_tls_cert_file, &self.cluster_tls_key_file);
         let (Some(identity), Some(ca_file)) = (identity, &self.cluster_tls_ca_file) else { return Ok(None) };
-        ServerTls::load(identity, ClientCertificates::Wanted(ca_file.clone())).map(Some)
+        ServerTls::load(identity, ClientAuth::Optional(ca_file.clone())).map(Some)
     }
 }
 

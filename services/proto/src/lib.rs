@@ -26,7 +26,7 @@ pub mod dlocks {
 }
 
 /// Encoded descriptors of the public API, for server reflection.
-pub const V1_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/v1.bin"));
+pub const V1_FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/v1.bin"));
 
 /// Encoded descriptors of the dlocks door, for server reflection.
-pub const DLOCKS_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/dlocks.bin"));
+pub const DLOCKS_FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/dlocks.bin"));

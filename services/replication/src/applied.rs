@@ -10,26 +10,26 @@ pub(crate) struct AppliedIndex(Arc<Marks>);
 
 #[derive(Debug, Default)]
 struct Marks {
-    begun: AtomicU64,
-    done: AtomicU64,
+    started: AtomicU64,
+    finished: AtomicU64,
 }
 
 impl AppliedIndex {
     /// From now on the state may change.
     pub(crate) fn begin(&self, index: u64) {
-        self.0.begun.store(index, Ordering::SeqCst);
+        self.0.started.store(index, Ordering::SeqCst);
     }
 
     /// The state is that of the index.
     pub(crate) fn end(&self, index: u64) {
-        self.0.done.store(index, Ordering::SeqCst);
+        self.0.finished.store(index, Ordering::SeqCst);
     }
 
     /// The index that the state is of, unless it is changing. What is read between two calls that gave the same is of
     /// that index.
     pub(crate) fn get(&self) -> Option<u64> {
-        let done = self.0.done.load(Ordering::SeqCst);
-        (self.0.begun.load(Ordering::SeqCst) == done).then_some(done)
+        let done = self.0.finished.load(Ordering::SeqCst);
+        (self.0.started.load(Ordering::SeqCst) == done).then_some(done)
     }
 }
 

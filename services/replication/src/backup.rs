@@ -9,11 +9,11 @@ use tokio::time::{Instant, timeout_at};
 use crate::entry::FIRST_RULES;
 use crate::error::NotLeader;
 use crate::group::Group;
-use crate::lease::Reads;
-use crate::types::State;
+use crate::lease::ReadMode;
+use crate::types::SnapshotData;
 
 /// How long a snapshot may take to be made.
-const WITHIN: Duration = Duration::from_secs(25);
+const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// A state, and the last entry that it contains.
 #[derive(Debug, Clone)]
@@ -24,7 +24,7 @@ pub struct Backup {
     pub index: u64,
     /// The rules by which the next entry is applied.
     pub rules: u16,
-    /// As [`crate::Machine::freeze`] gives it.
+    /// As [`crate::StateMachine::freeze`] gives it.
     pub chunks: Vec<Bytes>,
 }
 
@@ -36,18 +36,18 @@ pub enum BackupError {
     NotLeader(NotLeader),
     /// It took too long, or the replica has stopped.
     #[error("no snapshot could be made: {0}")]
-    NotMade(String),
+    SnapshotFailed(String),
 }
 
 impl Group {
     /// The state with everything that was answered before the call. Only a leader that a quorum confirms has it.
     ///
     /// # Errors
-    /// `NotLeader`, or `NotMade` when no snapshot is made in time.
+    /// `NotLeader`, or `SnapshotFailed` when no snapshot is made in time.
     pub async fn back_up(&self) -> Result<Backup, BackupError> {
-        let deadline = Instant::now() + WITHIN;
-        self.read_permit(Reads::Quorum, deadline).await.map_err(BackupError::NotLeader)?;
-        let stopped = || BackupError::NotMade("the replica has stopped".to_owned());
+        let deadline = Instant::now() + SNAPSHOT_TIMEOUT;
+        self.read_permit(ReadMode::Quorum, deadline).await.map_err(BackupError::NotLeader)?;
+        let stopped = || BackupError::SnapshotFailed("the replica has stopped".to_owned());
         let mut metrics = self.raft().metrics();
         let wanted = metrics.borrow_watched().last_applied;
         let making = async {
@@ -60,14 +60,14 @@ impl Group {
                 self.raft().trigger().snapshot().await.map_err(|_| stopped())?;
                 metrics.changed().await.map_err(|_| stopped())?;
             }
-            self.raft().get_snapshot().await.map_err(|error| BackupError::NotMade(error.to_string()))
+            self.raft().get_snapshot().await.map_err(|error| BackupError::SnapshotFailed(error.to_string()))
         };
         let made = timeout_at(deadline, making).await;
-        let made = made.map_err(|_| BackupError::NotMade("it took too long".to_owned()))??;
-        let snapshot = made.ok_or_else(|| BackupError::NotMade("nothing was ever written".to_owned()))?;
+        let made = made.map_err(|_| BackupError::SnapshotFailed("it took too long".to_owned()))??;
+        let snapshot = made.ok_or_else(|| BackupError::SnapshotFailed("nothing was ever written".to_owned()))?;
         let last = snapshot.meta.last_log_id;
         let (term, index) = last.map_or((0, 0), |id| (id.leader_id.term, id.index));
-        let State { group, chunks } = snapshot.snapshot;
+        let SnapshotData { group, chunks } = snapshot.snapshot;
         Ok(Backup { term, index, rules: group.rules.unwrap_or(FIRST_RULES), chunks })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdfast_plant::{Plant, is_planted};
+use holdfast_plant::{Mutation, is_enabled};
 use openraft::{Config, ConfigError, SnapshotPolicy};
 
 use crate::group::GroupOptions;
@@ -21,9 +21,9 @@ pub(crate) fn raft_config(options: &GroupOptions, timing: Timing, elect: bool) -
         enable_pre_vote: Some(true),
         // With the state in memory and replication before the local sync, a leader that came back without an election
         // could write a second, different entry at an index that it had already sent.
-        enable_leader_restore: Some(is_planted(Plant::RestoredLeadership)),
-        snapshot_policy: SnapshotPolicy::LogsSinceLast(options.snapshot_after),
-        max_in_snapshot_log_to_keep: options.keep_entries,
+        enable_leader_restore: Some(is_enabled(Mutation::RestoredLeadership)),
+        snapshot_policy: SnapshotPolicy::LogsSinceLast(options.snapshot_interval_entries),
+        max_in_snapshot_log_to_keep: options.retain_entries,
         purge_batch_size: 256,
         install_snapshot_timeout: 30_000,
         api_channel_size: Some(4_096),

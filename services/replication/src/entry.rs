@@ -26,9 +26,9 @@ const COMMANDS: u8 = 0;
 const STRUCTURAL: u8 = 1;
 
 /// Bytes of a block beside its commands, at most: rules, two clocks, kind, and the head of one section.
-const HEAD_BYTES: usize = 48;
+const MAX_HEADER_BYTES: usize = 48;
 /// Bytes of the length of a command, at most.
-const LENGTH_BYTES: usize = 5;
+const MAX_LENGTH_BYTES: usize = 5;
 
 /// What openraft carries: a block, whose commands are slices of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,7 +67,7 @@ pub(crate) enum Body {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Head {
+struct BlockHeader {
     rules: u16,
     now_ms: u64,
     wall_ms: u64,
@@ -77,9 +77,9 @@ struct Head {
 impl EntryData {
     /// Commands for the group's one shard; without any the entry moves the clock only.
     pub fn commands(rules: u16, now_ms: u64, wall_ms: u64, commands: &[Bytes]) -> Self {
-        let sizes: usize = commands.iter().map(|command| command.len() + LENGTH_BYTES).sum();
-        let block = Vec::with_capacity(HEAD_BYTES + sizes);
-        let block = put(block, &Head { rules, now_ms, wall_ms, kind: COMMANDS });
+        let sizes: usize = commands.iter().map(|command| command.len() + MAX_LENGTH_BYTES).sum();
+        let block = Vec::with_capacity(MAX_HEADER_BYTES + sizes);
+        let block = put(block, &BlockHeader { rules, now_ms, wall_ms, kind: COMMANDS });
         let count = size(commands.len());
         let framed = |command: &Bytes| varint_bytes(size(command.len())) + command.len();
         let length = varint_bytes(count) + commands.iter().map(framed).sum::<usize>();
@@ -93,17 +93,17 @@ impl EntryData {
 
     /// A change of the group itself.
     pub(crate) fn structural(rules: u16, now_ms: u64, wall_ms: u64, command: GroupCommand) -> Self {
-        let head = put(Vec::with_capacity(HEAD_BYTES), &Head { rules, now_ms, wall_ms, kind: STRUCTURAL });
+        let head = put(Vec::with_capacity(MAX_HEADER_BYTES), &BlockHeader { rules, now_ms, wall_ms, kind: STRUCTURAL });
         Self { block: put(head, &command).into() }
     }
 
     /// Reads the whole block; its commands share its memory.
     pub(crate) fn read(&self) -> Result<Block, WireError> {
-        let (head, rest) = postcard::take_from_bytes::<Head>(&self.block)?;
-        let Head { rules, now_ms, wall_ms, kind } = head;
+        let (head, rest) = postcard::take_from_bytes::<BlockHeader>(&self.block)?;
+        let BlockHeader { rules, now_ms, wall_ms, kind } = head;
         let body = match kind {
             COMMANDS => Body::Commands(self.sections(rest)?),
-            STRUCTURAL => Body::Structural(exactly(rest)?),
+            STRUCTURAL => Body::Structural(decode_exact(rest)?),
             other => return Err(WireError::Kind(other)),
         };
         Ok(Block { rules, now_ms, wall_ms, body })
@@ -133,7 +133,7 @@ fn put<T: Serialize>(bytes: Vec<u8>, value: &T) -> Vec<u8> {
     postcard::to_extend(value, bytes).expect("numbers and commands of a group never fail to encode")
 }
 
-fn exactly<'b, T: Deserialize<'b>>(bytes: &'b [u8]) -> Result<T, WireError> {
+fn decode_exact<'b, T: Deserialize<'b>>(bytes: &'b [u8]) -> Result<T, WireError> {
     let (value, rest) = postcard::take_from_bytes(bytes)?;
     if rest.is_empty() { Ok(value) } else { Err(WireError::Block("something follows the command of the group")) }
 }

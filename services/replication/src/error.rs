@@ -25,7 +25,7 @@ pub enum ProposeError {
     NotProposed(&'static str),
     /// Nothing was done: the command is none that every replica could apply.
     #[error("not proposed: {0}")]
-    NotUnderstood(String),
+    UnsupportedCommand(String),
     /// It may have been done, or may still be.
     #[error("proposed, outcome unknown: {0}")]
     Unknown(&'static str),

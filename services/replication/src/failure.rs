@@ -5,14 +5,14 @@ use std::fmt;
 use holdfast_supervise::{TaskFailure, TaskSet};
 use openraft::async_runtime::watch::WatchReceiver;
 
-use crate::driver::Broken;
 use crate::group::Group;
+use crate::state_machine_adapter::FailedEntry;
 
 /// Why a replica can't go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
     /// The state machine failed in the middle of an entry.
-    Machine(Broken),
+    StateMachine(FailedEntry),
     /// A task that it can't do without ended or panicked.
     Task(TaskFailure),
     /// openraft has stopped, for that reason.
@@ -22,7 +22,7 @@ pub enum Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Machine(Broken { term, index, failure }) => {
+            Self::StateMachine(FailedEntry { term, index, failure }) => {
                 write!(f, "entry {index} of term {term} can't be applied: {failure}")
             }
             Self::Task(failure) => failure.fmt(f),
@@ -31,9 +31,9 @@ impl fmt::Display for Failure {
     }
 }
 
-impl Broken {
+impl FailedEntry {
     /// Whether both are the same step of the same entry.
-    pub fn is_at_same_place(&self, other: &Self) -> bool {
+    pub fn is_same_step(&self, other: &Self) -> bool {
         let place = |broken: &Self| (broken.term, broken.index, broken.failure.step);
         place(self) == place(other)
     }
@@ -42,8 +42,8 @@ impl Broken {
 impl Group {
     /// Why the replica can't go on, if it can't; also that it was stopped.
     pub fn failure(&self) -> Option<Failure> {
-        if let Some(broken) = self.driven().broken.borrow().as_ref() {
-            return Some(Failure::Machine(broken.clone()));
+        if let Some(broken) = self.adapter().failed_entry.borrow().as_ref() {
+            return Some(Failure::StateMachine(broken.clone()));
         }
         if let Some(failure) = self.tasks().failed().borrow().as_ref() {
             return Some(Failure::Task(failure.clone()));
@@ -55,7 +55,7 @@ impl Group {
 
     /// Waits until the replica can't go on, or is stopped.
     pub async fn failed(&self) -> Failure {
-        let (mut broken, mut tasks) = (self.driven().broken.clone(), self.tasks().failed());
+        let (mut broken, mut tasks) = (self.adapter().failed_entry.clone(), self.tasks().failed());
         let mut metrics = self.raft().server_metrics();
         loop {
             if let Some(failure) = self.failure() {
@@ -82,12 +82,12 @@ impl Group {
     /// this returns nothing of it applies or writes any more, so that it can be started again from its store.
     pub async fn shutdown(&self) {
         // First of all it leads no more.
-        self.tasks().ended().await;
+        self.tasks().shutdown().await;
         if let Err(error) = self.raft().shutdown().await {
             tracing::warn!(shard = self.shard(), replica = self.replica(), %error, "replica stopped with an error");
         }
-        self.driven().ended().await;
+        self.adapter().stop().await;
         // A store that has failed, or is closed, writes nothing any more.
-        let _ = self.store().settled().await;
+        let _ = self.store().flush().await;
     }
 }

@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use holdfast_plant::{Plant, is_planted};
+use holdfast_plant::{Mutation, is_enabled};
 use openraft::async_runtime::watch::WatchReceiver;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::clock::ShardClock;
-use crate::driver::Established;
 use crate::error::NotLeader;
 use crate::group::Raft;
-use crate::machine::Machine;
+use crate::state_machine::StateMachine;
+use crate::state_machine_adapter::TermStart;
 
 /// That this replica leads, in which term, and by which clock. Exists only once an entry of that term is applied.
 #[derive(Debug, Clone, Copy)]
@@ -31,65 +31,65 @@ pub struct Leadership {
 /// Clocks of different leaders can't be compared: one that was cut off ran on while the shard stood still, and going
 /// on from it would cut short the leases that its successor granted meanwhile. So only the latest term counts.
 #[derive(Clone)]
-pub(crate) struct HeardClock(Arc<Mutex<Heard>>);
+pub(crate) struct ObservedClock(Arc<Mutex<Observation>>);
 
-struct Heard {
+struct Observation {
     /// Term and clock.
-    furthest: (u64, u64),
-    last: Instant,
+    latest: (u64, u64),
+    observed_at: Instant,
 }
 
-impl HeardClock {
+impl ObservedClock {
     /// Nothing was heard yet.
-    pub(crate) fn silent() -> Self {
-        Self(Arc::new(Mutex::new(Heard { furthest: (0, 0), last: Instant::now() })))
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Mutex::new(Observation { latest: (0, 0), observed_at: Instant::now() })))
     }
 
     /// The leader of a term was heard running at that clock.
-    pub(crate) fn hear(&self, term: u64, clock_ms: u64) {
+    pub(crate) fn observe(&self, term: u64, clock_ms: u64) {
         let mut heard = self.0.lock();
-        heard.furthest = heard.furthest.max((term, clock_ms));
-        heard.last = Instant::now();
+        heard.latest = heard.latest.max((term, clock_ms));
+        heard.observed_at = Instant::now();
     }
 
     /// Whether a leader was heard within that time, or the replica began within it.
-    pub(crate) fn is_within(&self, time: Duration) -> bool {
-        self.0.lock().last.elapsed() < time
+    pub(crate) fn is_recent(&self, time: Duration) -> bool {
+        self.0.lock().observed_at.elapsed() < time
     }
 
     /// What was heard, unless a later leader than that one wrote entries: theirs is the clock to go on from then.
-    fn since(&self, last_entry_term: u64) -> Option<u64> {
-        let (term, clock_ms) = self.0.lock().furthest;
+    fn clock_since(&self, last_entry_term: u64) -> Option<u64> {
+        let (term, clock_ms) = self.0.lock().latest;
         (term >= last_entry_term).then_some(clock_ms)
     }
 }
 
 /// Where a new leader's clock starts: at the applied clock, or further if the leader before was heard running further.
-pub(crate) struct ClockBase {
-    pub(crate) machine: Arc<dyn Machine>,
-    pub(crate) heard: HeardClock,
+pub(crate) struct ClockFloor {
+    pub(crate) machine: Arc<dyn StateMachine>,
+    pub(crate) observed: ObservedClock,
 }
 
-impl ClockBase {
-    fn start(&self, established: Established) -> ShardClock {
-        let heard = self.heard.since(established.term_before).unwrap_or(0);
+impl ClockFloor {
+    fn start(&self, established: TermStart) -> ShardClock {
+        let heard = self.observed.clock_since(established.previous_term).unwrap_or(0);
         ShardClock::start(self.machine.clock_ms().max(heard))
     }
 }
 
 /// Publishes leadership once an entry of the own term is applied, and withdraws it as soon as openraft does or as it
-/// is given away: terms up to `given_away` are over for this replica.
-pub(crate) async fn follow(
+/// is given away: terms up to `relinquished_term` are over for this replica.
+pub(crate) async fn watch_leadership(
     raft: Raft,
-    base: ClockBase,
-    mut established: watch::Receiver<Established>,
+    base: ClockFloor,
+    mut established: watch::Receiver<TermStart>,
     mut given_away: watch::Receiver<u64>,
     leadership: watch::Sender<Option<Leadership>>,
 ) {
     let mut metrics = raft.server_metrics();
     // What is followed keeps openraft's handle no longer than openraft itself runs.
     drop(raft);
-    let published = Published { base, leadership };
+    let published = LeadershipPublisher { base, leadership };
     loop {
         let leading = {
             let now = metrics.borrow_and_update();
@@ -99,7 +99,7 @@ pub(crate) async fn follow(
         let applied = *established.borrow_and_update();
         let given = *given_away.borrow_and_update();
         let term = leading.filter(|term| *term == applied.term && *term > given);
-        planted_delay(&published.leadership, term).await;
+        delay_if_mutated(&published.leadership, term).await;
         published.set(term, applied);
         tokio::select! {
             changed = metrics.changed() => if changed.is_err() { break },
@@ -111,39 +111,39 @@ pub(crate) async fn follow(
 
 /// What is told of a replica's leadership. Taken back when whoever tells it ends, in whatever way: a leader that nobody
 /// withdraws would answer for as long as its lease seems to run.
-struct Published {
-    base: ClockBase,
+struct LeadershipPublisher {
+    base: ClockFloor,
     leadership: watch::Sender<Option<Leadership>>,
 }
 
-impl Published {
-    fn set(&self, term: Option<u64>, applied: Established) {
+impl LeadershipPublisher {
+    fn set(&self, term: Option<u64>, applied: TermStart) {
         let Self { base, leadership } = self;
         leadership.send_if_modified(|current| {
             if current.map(|leads| leads.term) == term {
                 return false;
             }
             if let Some(leads) = current {
-                base.heard.hear(leads.term, leads.clock.now_ms());
+                base.observed.observe(leads.term, leads.clock.now_ms());
             }
-            base.machine.lead(term);
+            base.machine.on_leadership_change(term);
             *current = term.map(|term| Leadership { term, clock: base.start(applied) });
             true
         });
     }
 }
 
-impl Drop for Published {
+impl Drop for LeadershipPublisher {
     fn drop(&mut self) {
         self.leadership.send_replace(None);
-        self.base.machine.lead(None);
+        self.base.machine.on_leadership_change(None);
     }
 }
 
 /// Where that fault is planted, a leadership is withdrawn some time after it has ended.
-async fn planted_delay(published: &watch::Sender<Option<Leadership>>, term: Option<u64>) {
+async fn delay_if_mutated(published: &watch::Sender<Option<Leadership>>, term: Option<u64>) {
     let withdraws = published.borrow().is_some() && term.is_none();
-    if withdraws && is_planted(Plant::LeadershipWithdrawnLate) {
+    if withdraws && is_enabled(Mutation::LeadershipWithdrawnLate) {
         let drawn = getrandom::u32().unwrap_or_default() % 40;
         tokio::time::sleep(Duration::from_millis(10 + u64::from(drawn))).await;
     }
@@ -151,7 +151,7 @@ async fn planted_delay(published: &watch::Sender<Option<Leadership>>, term: Opti
 
 /// Lets a restarted replica vote and stand for election once the lease that it may have granted has run out: the longest
 /// that is known by then.
-pub(crate) async fn vote_after(raft: Raft, mut longest: watch::Receiver<Duration>, votes: Arc<AtomicBool>) {
+pub(crate) async fn enable_voting_after(raft: Raft, mut longest: watch::Receiver<Duration>, votes: Arc<AtomicBool>) {
     let started = Instant::now();
     loop {
         let lease = *longest.borrow_and_update();
@@ -167,8 +167,8 @@ pub(crate) async fn vote_after(raft: Raft, mut longest: watch::Receiver<Duration
 
 /// Whether a replica holds back after a start: openraft forgets the lease that this replica granted before it stopped.
 /// A replica that never ran has granted none, and one that is alone has nobody to grant one to.
-pub(crate) fn holds_back(was_pristine: bool, members: usize) -> bool {
-    !was_pristine && members > 1 && !is_planted(Plant::EarlyVote)
+pub(crate) fn needs_election_holdoff(was_pristine: bool, members: usize) -> bool {
+    !was_pristine && members > 1 && !is_enabled(Mutation::EarlyVote)
 }
 
 /// The leader that a replica knows of.
@@ -187,18 +187,18 @@ mod tests {
 
     #[test]
     fn a_clock_of_an_earlier_leader_is_forgotten_once_a_later_one_was_heard() {
-        let heard = HeardClock::silent();
-        heard.hear(4, 9_000);
-        heard.hear(5, 7_000);
-        heard.hear(4, 9_500);
-        assert_eq!(heard.since(5), Some(7_000));
+        let heard = ObservedClock::new();
+        heard.observe(4, 9_000);
+        heard.observe(5, 7_000);
+        heard.observe(4, 9_500);
+        assert_eq!(heard.clock_since(5), Some(7_000));
     }
 
     #[test]
     fn a_clock_of_an_earlier_leader_does_not_count_after_entries_of_a_later_one() {
-        let heard = HeardClock::silent();
-        heard.hear(4, 9_000);
-        assert_eq!(heard.since(4), Some(9_000));
-        assert_eq!(heard.since(5), None);
+        let heard = ObservedClock::new();
+        heard.observe(4, 9_000);
+        assert_eq!(heard.clock_since(4), Some(9_000));
+        assert_eq!(heard.clock_since(5), None);
     }
 }

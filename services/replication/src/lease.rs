@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use holdfast_plant::{Plant, is_planted};
+use holdfast_plant::{Mutation, is_enabled};
 use openraft::raft::ReadPolicy;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
@@ -15,7 +15,7 @@ use crate::timing::usable;
 
 /// How reads are made linearizable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reads {
+pub enum ReadMode {
     /// Under the leader lease: assumes that monotonic clocks run within 0.1 % of one another.
     Lease,
     /// By asking a quorum each time: assumes nothing about clocks.
@@ -36,56 +36,56 @@ pub struct ReadPermit {
 ///
 /// openraft keeps such a figure too, but it takes an answer to one append for an answer to every later one that ends at
 /// the same entry, and so may take a lease for fresher than it is.
-pub(crate) struct Acks {
+pub(crate) struct LeaseTracker {
     /// The leader itself, which acknowledges all it sends.
     own: u64,
-    newest: Mutex<Newest>,
+    term_acks: Mutex<TermAcks>,
 }
 
-struct Newest {
+struct TermAcks {
     term: u64,
-    acks: BTreeMap<u64, Ack>,
+    acks: BTreeMap<u64, FollowerAck>,
     /// Whose acknowledgements count: of each of these sets a majority is needed. There are two while members change.
     voters: Vec<BTreeSet<u64>>,
 }
 
 #[derive(Clone, Copy)]
-struct Ack {
+struct FollowerAck {
     /// For how long the follower votes for nobody else after what it acknowledges.
     lease: Duration,
     /// When the newest message that was acknowledged had been sent.
-    sent: Instant,
+    sent_at: Instant,
     /// When the follower was last heard of.
-    heard: Instant,
+    heard_at: Instant,
     /// The last entry that the follower said to have in this term, and when that was heard.
     matched: Option<(u64, Instant)>,
 }
 
-impl Acks {
+impl LeaseTracker {
     /// For a replica of a group with these voters.
     pub(crate) fn new(own: u64, voters: BTreeSet<u64>) -> Self {
-        Self { own, newest: Mutex::new(Newest { term: 0, acks: BTreeMap::new(), voters: vec![voters] }) }
+        Self { own, term_acks: Mutex::new(TermAcks { term: 0, acks: BTreeMap::new(), voters: vec![voters] }) }
     }
 
     /// The voters have changed.
     pub(crate) fn set_voters(&self, voters: Vec<BTreeSet<u64>>) {
-        self.newest.lock().voters = voters;
+        self.term_acks.lock().voters = voters;
     }
 
     /// A follower with that lease has accepted what the leader of that term sent at that time, and has its log up to that
     /// entry.
-    pub(crate) fn record(&self, term: u64, replica: u64, lease: Duration, sent: Instant, matched: Option<u64>) {
-        let mut newest = self.newest.lock();
+    pub(crate) fn record(&self, term: u64, replica: u64, lease: Duration, sent_at: Instant, matched: Option<u64>) {
+        let mut newest = self.term_acks.lock();
         if newest.term < term {
             newest.term = term;
             newest.acks.clear();
         }
         if newest.term == term {
-            let heard = Instant::now();
-            let known = newest.acks.entry(replica).or_insert(Ack { lease, sent, heard, matched: None });
-            (known.lease, known.sent, known.heard) = (lease, sent.max(known.sent), heard);
+            let heard_at = Instant::now();
+            let known = newest.acks.entry(replica).or_insert(FollowerAck { lease, sent_at, heard_at, matched: None });
+            (known.lease, known.sent_at, known.heard_at) = (lease, sent_at.max(known.sent_at), heard_at);
             if let Some(index) = matched.filter(|index| known.matched.is_none_or(|(last, _)| *index > last)) {
-                known.matched = Some((index, heard));
+                known.matched = Some((index, heard_at));
             }
         }
     }
@@ -93,31 +93,31 @@ impl Acks {
     /// Whether a follower that says, to something sent at that time, not to have that entry, had it before in that
     /// term. What a leader has put into a log nobody takes out of it in the leader's term, so the entry was lost.
     pub(crate) fn is_lost(&self, term: u64, replica: u64, index: u64, sent: Instant) -> bool {
-        let newest = self.newest.lock();
+        let newest = self.term_acks.lock();
         let matched = newest.acks.get(&replica).and_then(|ack| ack.matched);
         newest.term == term && matched.is_some_and(|(last, heard)| index <= last && sent > heard)
     }
 
     /// Since when at least a quorum has acknowledged the leader of that term. A replica that is alone is its own.
-    pub(crate) fn quorum(&self, term: u64) -> Option<Instant> {
-        self.quorum_of(term, |ack| ack.sent)
+    pub(crate) fn quorum_sent_at(&self, term: u64) -> Option<Instant> {
+        self.quorum_time(term, |ack| ack.sent_at)
     }
 
     /// The shortest lease among the voters that have acknowledged the leader of that term.
     pub(crate) fn shortest_lease(&self, term: u64) -> Option<Duration> {
-        let newest = self.newest.lock();
+        let newest = self.term_acks.lock();
         let votes = |replica: &u64| newest.voters.iter().any(|voters| voters.contains(replica));
         let leases = newest.acks.iter().filter(|(replica, _)| newest.term == term && votes(replica));
         leases.map(|(_, ack)| ack.lease).min()
     }
 
     /// When at least a quorum was last heard of by the leader of that term, however old what it answered was.
-    pub(crate) fn heard(&self, term: u64) -> Option<Instant> {
-        self.quorum_of(term, |ack| ack.heard)
+    pub(crate) fn quorum_heard_at(&self, term: u64) -> Option<Instant> {
+        self.quorum_time(term, |ack| ack.heard_at)
     }
 
-    fn quorum_of(&self, term: u64, time: impl Fn(&Ack) -> Instant) -> Option<Instant> {
-        let newest = self.newest.lock();
+    fn quorum_time(&self, term: u64, time: impl Fn(&FollowerAck) -> Instant) -> Option<Instant> {
+        let newest = self.term_acks.lock();
         let mut oldest: Option<Instant> = None;
         for voters in &newest.voters {
             let needed = voters.len() / 2 + usize::from(!voters.contains(&self.own));
@@ -136,10 +136,10 @@ impl Acks {
     }
 
     /// Voters that acknowledged the leader of that term after a time.
-    pub(crate) fn since(&self, term: u64, time: Instant) -> Vec<u64> {
-        let newest = self.newest.lock();
+    pub(crate) fn acknowledged_since(&self, term: u64, time: Instant) -> Vec<u64> {
+        let newest = self.term_acks.lock();
         let votes = |replica: &u64| newest.voters.iter().all(|voters| voters.contains(replica));
-        let fresh = newest.acks.iter().filter(|(_, ack)| newest.term == term && ack.sent >= time);
+        let fresh = newest.acks.iter().filter(|(_, ack)| newest.term == term && ack.sent_at >= time);
         let fresh = fresh.filter(|(replica, _)| votes(replica));
         fresh.map(|(replica, _)| *replica).collect()
     }
@@ -151,10 +151,10 @@ impl Group {
     ///
     /// # Errors
     /// When this replica does not lead, or its lease has run out.
-    pub async fn read_permit(&self, reads: Reads, deadline: Instant) -> Result<ReadPermit, NotLeader> {
+    pub async fn read_permit(&self, reads: ReadMode, deadline: Instant) -> Result<ReadPermit, NotLeader> {
         match reads {
-            Reads::Lease => self.lease_permit(),
-            Reads::Quorum => self.quorum_permit(deadline).await,
+            ReadMode::Lease => self.lease_permit(),
+            ReadMode::Quorum => self.quorum_permit(deadline).await,
         }
     }
 
@@ -165,13 +165,13 @@ impl Group {
     /// As [`Self::read_permit`].
     pub async fn read<T>(
         &self,
-        reads: Reads,
+        reads: ReadMode,
         deadline: Instant,
         look: impl FnOnce(ReadPermit) -> T,
     ) -> Result<T, NotLeader> {
         let permit = self.read_permit(reads, deadline).await?;
         let seen = look(permit);
-        if reads == Reads::Lease && self.lease_permit()?.term != permit.term {
+        if reads == ReadMode::Lease && self.lease_permit()?.term != permit.term {
             return Err(self.not_leader());
         }
         Ok(seen)
@@ -179,8 +179,8 @@ impl Group {
 
     /// As [`Self::read_permit`], under the leader lease.
     fn lease_permit(&self) -> Result<ReadPermit, NotLeader> {
-        let Some(leads) = self.leads() else { return Err(self.not_leader()) };
-        if self.has_lease(leads.term) || is_planted(Plant::StaleReads) {
+        let Some(leads) = self.leadership() else { return Err(self.not_leader()) };
+        if self.has_lease(leads.term) || is_enabled(Mutation::StaleReads) {
             Ok(permit(leads))
         } else {
             Err(NotLeader { leader: None, term: 0 })
@@ -191,31 +191,31 @@ impl Group {
     /// since its voters promised nothing for the case that the leader itself gives way: an acknowledgement that comes
     /// later does not revive it, nor does it matter how soon it is known here that this replica leads no more.
     pub fn has_lease(&self, term: u64) -> bool {
-        let is_tied = self.has_not_voted_since(term) || is_planted(Plant::VoteUntied);
+        let is_tied = self.has_not_voted_since(term) || is_enabled(Mutation::VoteUntied);
         is_tied && self.has_quorum(term, usable(self.shortest_lease(term)))
     }
 
     /// The shortest lease among this leader's own and its voters': their releases may differ.
     fn shortest_lease(&self, term: u64) -> Duration {
         let own = self.timing().lease();
-        let theirs = self.acks().shortest_lease(term).filter(|_| !is_planted(Plant::LeaseByRelease));
+        let theirs = self.lease_tracker().shortest_lease(term).filter(|_| !is_enabled(Mutation::LeaseByRelease));
         theirs.map_or(own, |theirs| theirs.min(own))
     }
 
     /// Whether a quorum has acknowledged the leader of that term lately. The age is taken now, so a process that was
     /// paused finds its lease gone.
     pub(crate) fn has_quorum(&self, term: u64, lately: Duration) -> bool {
-        self.acks().quorum(term).is_some_and(|sent| sent.elapsed() < lately)
+        self.lease_tracker().quorum_sent_at(term).is_some_and(|sent| sent.elapsed() < lately)
     }
 
     async fn quorum_permit(&self, deadline: Instant) -> Result<ReadPermit, NotLeader> {
-        let Some(leads) = self.leads() else { return Err(self.not_leader()) };
+        let Some(leads) = self.leadership() else { return Err(self.not_leader()) };
         let linearize = self.raft().ensure_linearizable(ReadPolicy::ReadIndex);
         if !matches!(timeout_at(deadline, linearize).await, Ok(Ok(_))) {
             return Err(NotLeader { leader: None, term: 0 });
         }
         // Still the same leader: a permit names the term whose clock it carries.
-        match self.leads() {
+        match self.leadership() {
             Some(now) if now.term == leads.term => Ok(permit(now)),
             _ => Err(NotLeader { leader: None, term: 0 }),
         }
@@ -234,33 +234,33 @@ mod tests {
 
     #[test]
     fn a_lease_is_as_old_as_the_quorum_th_newest_acknowledgement() {
-        let (acks, now) = (Acks::new(10, (10..15).collect()), Instant::now());
+        let (acks, now) = (LeaseTracker::new(10, (10..15).collect()), Instant::now());
         let at = |ms| now + Duration::from_millis(ms);
         acks.record(2, 11, LEASE, at(40), None);
-        assert_eq!(acks.quorum(2), None);
+        assert_eq!(acks.quorum_sent_at(2), None);
         acks.record(2, 12, LEASE, at(10), None);
-        assert_eq!(acks.quorum(2), Some(at(10)));
+        assert_eq!(acks.quorum_sent_at(2), Some(at(10)));
         acks.record(2, 13, LEASE, at(30), None);
-        assert_eq!(acks.quorum(2), Some(at(30)));
+        assert_eq!(acks.quorum_sent_at(2), Some(at(30)));
         // An answer that was overtaken does not turn the clock back.
         acks.record(2, 13, LEASE, at(5), None);
-        assert_eq!(acks.quorum(2), Some(at(30)));
+        assert_eq!(acks.quorum_sent_at(2), Some(at(30)));
     }
 
     #[test]
     fn acknowledgements_of_another_term_do_not_count() {
-        let (acks, now) = (Acks::new(10, (10..13).collect()), Instant::now());
+        let (acks, now) = (LeaseTracker::new(10, (10..13).collect()), Instant::now());
         acks.record(2, 11, LEASE, now, None);
-        assert_eq!(acks.quorum(3), None);
+        assert_eq!(acks.quorum_sent_at(3), None);
         acks.record(3, 12, LEASE, now, None);
         acks.record(2, 11, LEASE, now, None);
-        assert_eq!(acks.since(3, now), [12]);
-        assert_eq!(acks.quorum(2), None);
+        assert_eq!(acks.acknowledged_since(3, now), [12]);
+        assert_eq!(acks.quorum_sent_at(2), None);
     }
 
     #[test]
     fn an_entry_is_lost_that_was_there_in_the_same_term_before_it_was_asked_for() {
-        let (acks, before) = (Acks::new(10, (10..13).collect()), Instant::now());
+        let (acks, before) = (LeaseTracker::new(10, (10..13).collect()), Instant::now());
         acks.record(2, 11, LEASE, before, Some(7));
         acks.record(2, 11, LEASE, before, Some(5));
         let after = Instant::now() + Duration::from_millis(1);
@@ -275,30 +275,30 @@ mod tests {
 
     #[test]
     fn a_replica_that_is_alone_is_its_own_quorum() {
-        assert!(Acks::new(10, [10].into()).quorum(7).is_some());
+        assert!(LeaseTracker::new(10, [10].into()).quorum_sent_at(7).is_some());
     }
 
     #[test]
     fn only_voters_count_and_while_members_change_a_majority_of_both_sets_does() {
-        let (acks, now) = (Acks::new(10, [10, 11, 12].into()), Instant::now());
+        let (acks, now) = (LeaseTracker::new(10, [10, 11, 12].into()), Instant::now());
         let at = |ms| now + Duration::from_millis(ms);
         acks.record(2, 20, LEASE, at(50), None);
-        assert_eq!(acks.quorum(2), None);
-        assert!(acks.since(2, now).is_empty());
+        assert_eq!(acks.quorum_sent_at(2), None);
+        assert!(acks.acknowledged_since(2, now).is_empty());
         acks.record(2, 11, LEASE, at(10), None);
-        assert_eq!(acks.quorum(2), Some(at(10)));
+        assert_eq!(acks.quorum_sent_at(2), Some(at(10)));
         acks.set_voters(vec![[10, 11, 12].into(), [10, 20, 21].into()]);
-        assert_eq!(acks.quorum(2), Some(at(10)));
+        assert_eq!(acks.quorum_sent_at(2), Some(at(10)));
         acks.set_voters(vec![[10, 20, 21].into()]);
-        assert_eq!(acks.quorum(2), Some(at(50)));
+        assert_eq!(acks.quorum_sent_at(2), Some(at(50)));
         // A leader that is no voter any more needs a majority of others.
         acks.set_voters(vec![[11, 20, 21].into()]);
-        assert_eq!(acks.quorum(2), Some(at(10)));
+        assert_eq!(acks.quorum_sent_at(2), Some(at(10)));
     }
 
     #[test]
     fn the_shortest_lease_is_that_of_a_voter_who_acknowledged_this_term() {
-        let (acks, now) = (Acks::new(10, [10, 11, 12].into()), Instant::now());
+        let (acks, now) = (LeaseTracker::new(10, [10, 11, 12].into()), Instant::now());
         assert_eq!(acks.shortest_lease(2), None);
         acks.record(2, 11, 2 * LEASE, now, None);
         acks.record(2, 20, LEASE / 2, now, None);

@@ -1,6 +1,6 @@
 //! Raft groups: openraft, wired to Holdfast's storage and network.
 //!
-//! Purpose: a [`Group`] takes commands as bytes, replicates and applies them in order through a [`Machine`], and
+//! Purpose: a [`Group`] takes commands as bytes, replicates and applies them in order through a [`StateMachine`], and
 //! says whether its replica leads, in which term, and whether the leader lease allows an answer without a log entry.
 //!
 //! Invariants:
@@ -17,54 +17,57 @@
 mod applied;
 mod backup;
 mod clock;
+mod coalesce;
 mod config;
-mod driver;
 mod entry;
 mod error;
 mod failure;
-mod gather;
+mod fast_failover;
+mod fuzz_support;
 mod group;
-mod hand_over;
-mod host;
-mod introductions;
+mod group_manager;
+mod handshake;
+mod leader_death;
 mod leadership;
+mod leadership_transfer;
 mod lease;
-mod log_bytes;
+mod log_cache;
+mod log_compaction;
 mod log_store;
-mod log_tail;
 mod longest_lease;
-mod machine;
 mod membership;
 mod network;
 mod poison;
 mod proposer;
-mod raising;
-mod reading;
+mod raise_rules;
+mod restore;
 mod rules;
-mod seed;
+mod state_machine;
+mod state_machine_adapter;
 mod status;
-mod succession;
 mod ticks;
 mod timing;
 mod types;
-mod witness;
 
 pub use backup::{Backup, BackupError};
 pub use clock::{ShardClock, WallClock};
-pub use driver::Broken;
+pub use coalesce::coalesce;
 pub use error::{NotLeader, ProposeError, ReplicationError};
 pub use failure::Failure;
-pub use gather::gather;
 pub use group::{Group, GroupOptions};
-pub use host::{Host, HostOptions, Peer};
+pub use group_manager::{GroupManager, GroupManagerOptions, PeerConfig};
 pub use leadership::Leadership;
-pub use lease::{ReadPermit, Reads};
-pub use log_bytes::LogLimits;
-pub use machine::{Applied, Frozen, Machine, MachineError, MachineFailure, Replies, Rest, Stamp, Step};
-pub use network::{Credentials, DialError, Dialer};
+pub use lease::{ReadMode, ReadPermit};
+pub use log_compaction::LogLimits;
+pub use network::{Credentials, DialError, DialFn};
 pub use poison::Poison;
+pub use restore::{InitialSnapshot, bootstrap_from_snapshot};
 pub use rules::KnownRules;
-pub use seed::{Seed, seed};
+pub use state_machine::{
+    Applied, ApplyFailure, ApplyStep, Continuation, EntryHeader, FrozenState, ReplyMode, StateMachine,
+    StateMachineError,
+};
+pub use state_machine_adapter::FailedEntry;
 pub use status::GroupStatus;
 pub use timing::Timing;
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use futures::stream::{self, Stream, TryStreamExt};
-use holdfast_plant::{Plant, is_planted};
+use holdfast_plant::{Mutation, is_enabled};
 use holdfast_storage::{ReplicaStore, StorageError};
 use openraft::entry::RaftEntry;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
@@ -20,19 +20,19 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::error::to_io;
-use crate::log_tail::Tail;
+use crate::log_cache::LogCache;
 use crate::types::{Entry, LogId, TypeConfig, Vote, decode, decode_entry, encode, encode_entry};
 
 /// Bytes read at a time for a follower, so that an append is no larger; but at least one entry.
-const APPEND_BYTES: usize = 256 * 1024;
+const MAX_APPEND_BYTES: usize = 256 * 1024;
 /// Bytes read at a time to be applied; but at least one entry.
-const APPLY_BYTES: usize = 1024 * 1024;
+const MAX_APPLY_BYTES: usize = 1024 * 1024;
 
 /// The log of one replica. Clones share it.
 #[derive(Clone)]
 pub struct LogStore {
     store: ReplicaStore,
-    tail: Arc<Mutex<Tail>>,
+    cache: Arc<Mutex<LogCache>>,
     voted: VotedTerm,
 }
 
@@ -66,8 +66,8 @@ impl LogStore {
         let last = last_entry.map(|entry| entry.log_id()).or(purged);
         let voted = VotedTerm::default();
         voted.publish(vote.map_or(0, |vote| vote.leader_id.term));
-        let tail = Tail::new(purged, last, vote);
-        Ok(Self { store, tail: Arc::new(Mutex::new(tail)), voted })
+        let tail = LogCache::new(purged, last, vote);
+        Ok(Self { store, cache: Arc::new(Mutex::new(tail)), voted })
     }
 
     /// Follows the term of the latest vote.
@@ -77,7 +77,7 @@ impl LogStore {
 
     fn read(&self, from: u64, to: u64, max_bytes: usize) -> Result<Vec<Entry>, io::Error> {
         let (from, to, first) = {
-            let tail = self.tail.lock();
+            let tail = self.cache.lock();
             let from = from.max(tail.purged.map_or(0, |id| id.index + 1));
             let to = to.min(tail.last.map_or(0, |id| id.index + 1));
             (from, to, tail.first)
@@ -88,7 +88,7 @@ impl LogStore {
         if from < first {
             return self.read_disk(from, to.min(first), to, max_bytes);
         }
-        let tail = self.tail.lock();
+        let tail = self.cache.lock();
         // The tail may have moved on between the two looks; what left it is on disk.
         if from < tail.first {
             let first = tail.first;
@@ -104,7 +104,7 @@ impl LogStore {
         // Nothing on disk although nothing was ever purged means that the log begins in the tail.
         let complete = match rows.last() {
             Some((index, _)) => index + 1 == middle,
-            None => self.tail.lock().purged.is_none(),
+            None => self.cache.lock().purged.is_none(),
         };
         let mut entries = Vec::with_capacity(rows.len());
         for (_, bytes) in &rows {
@@ -125,7 +125,7 @@ impl LogStore {
     }
 }
 
-fn indexes(range: &impl RangeBounds<u64>) -> Range<u64> {
+fn to_index_range(range: &impl RangeBounds<u64>) -> Range<u64> {
     let start = match range.start_bound() {
         Bound::Included(index) => *index,
         Bound::Excluded(index) => index.saturating_add(1),
@@ -144,7 +144,7 @@ impl RaftLogReader<TypeConfig> for LogStore {
         &mut self,
         range: RB,
     ) -> Result<Vec<Entry>, io::Error> {
-        let range = indexes(&range);
+        let range = to_index_range(&range);
         self.read(range.start, range.end, usize::MAX)
     }
 
@@ -153,9 +153,9 @@ impl RaftLogReader<TypeConfig> for LogStore {
         range: RB,
     ) -> impl Stream<Item = Result<Entry, io::Error>> + OptionalSend {
         // After a restart the range can be all of the log.
-        let (log, range) = (self.clone(), indexes(&range));
+        let (log, range) = (self.clone(), to_index_range(&range));
         let piece = move |next: u64| {
-            let read = (next < range.end).then(|| log.read(next, range.end, APPLY_BYTES));
+            let read = (next < range.end).then(|| log.read(next, range.end, MAX_APPLY_BYTES));
             let read = read.transpose().map(|entries| {
                 let entries = entries.unwrap_or_default();
                 let after = entries.last().map(|last| last.log_id().index + 1);
@@ -167,11 +167,11 @@ impl RaftLogReader<TypeConfig> for LogStore {
     }
 
     async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, io::Error> {
-        self.read(start, end, APPEND_BYTES)
+        self.read(start, end, MAX_APPEND_BYTES)
     }
 
     async fn read_vote(&mut self) -> Result<Option<Vote>, io::Error> {
-        Ok(self.tail.lock().vote)
+        Ok(self.cache.lock().vote)
     }
 }
 
@@ -179,7 +179,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     type LogReader = Self;
 
     async fn get_log_state(&mut self) -> Result<LogState<TypeConfig>, io::Error> {
-        let tail = self.tail.lock();
+        let tail = self.cache.lock();
         Ok(LogState { last_purged_log_id: tail.purged, last_log_id: tail.last })
     }
 
@@ -195,10 +195,10 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             let _ = done.send(result);
         });
         self.store.save_vote(encode(vote), report);
-        if !is_planted(Plant::VoteNotSynced) {
+        if !is_enabled(Mutation::VoteNotSynced) {
             Self::wait(saved).await?;
         }
-        self.tail.lock().vote = Some(*vote);
+        self.cache.lock().vote = Some(*vote);
         Ok(())
     }
 
@@ -210,7 +210,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         self.store.ready().await;
         let mut rows = Vec::new();
         let (next, truncations) = {
-            let mut tail = self.tail.lock();
+            let mut tail = self.cache.lock();
             for entry in entries {
                 let bytes = encode_entry(&entry);
                 let index = entry.log_id().index;
@@ -219,16 +219,16 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             }
             (tail.last.map_or(0, |id| id.index + 1), tail.truncations)
         };
-        let tail = Arc::clone(&self.tail);
+        let tail = Arc::clone(&self.cache);
         let mut callback = Some(callback);
-        if is_planted(Plant::AnswerBeforeSync)
+        if is_enabled(Mutation::AnswerBeforeSync)
             && let Some(callback) = callback.take()
         {
             callback.io_completed(Ok(()));
         }
         let done = Box::new(move |result: Result<(), StorageError>| {
             if result.is_ok() {
-                tail.lock().appended(next, truncations);
+                tail.lock().mark_durable(next, truncations);
             }
             if let Some(callback) = callback {
                 callback.io_completed(result.map_err(to_io));
@@ -240,14 +240,14 @@ impl RaftLogStorage<TypeConfig> for LogStore {
 
     async fn truncate_after(&mut self, last: Option<LogId>) -> Result<(), io::Error> {
         let from = last.map_or(0, |id| id.index + 1);
-        self.tail.lock().truncate_from(from, last);
+        self.cache.lock().truncate_from(from, last);
         // Ordered with the appends around it; a failure poisons the store, which ends the replica.
         self.store.truncate_from(from, Box::new(|_| {}));
         Ok(())
     }
 
     async fn purge(&mut self, id: LogId) -> Result<(), io::Error> {
-        self.tail.lock().purge_to(id);
+        self.cache.lock().purge_to(id);
         self.store.purge_to(id.index, encode(&id), Box::new(|_| {}));
         Ok(())
     }

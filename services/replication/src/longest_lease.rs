@@ -6,7 +6,7 @@ use std::time::Duration;
 use holdfast_storage::{NodeStore, StorageError};
 use tokio::sync::{Mutex, watch};
 
-use crate::timing::UNSAID_LEASE;
+use crate::timing::DEFAULT_PEER_LEASE;
 
 /// It only grows, and survives the process.
 pub(crate) struct LongestLease {
@@ -22,32 +22,32 @@ impl LongestLease {
     /// # Errors
     /// When the store can't be read.
     pub(crate) fn open(store: NodeStore) -> Result<Self, StorageError> {
-        let kept = store.longest_lease_ms()?.map_or(UNSAID_LEASE, Duration::from_millis);
-        Ok(Self { store, known: watch::Sender::new(kept.max(UNSAID_LEASE)), writing: Mutex::default() })
+        let kept = store.longest_lease_ms()?.map_or(DEFAULT_PEER_LEASE, Duration::from_millis);
+        Ok(Self { store, known: watch::Sender::new(kept.max(DEFAULT_PEER_LEASE)), writing: Mutex::default() })
     }
 
     /// Somebody has a lease of that length. Durable when it returns.
     ///
     /// # Errors
     /// When it could not be made durable.
-    pub(crate) async fn meet(&self, lease: Duration) -> Result<(), StorageError> {
-        if lease <= self.now() {
+    pub(crate) async fn record(&self, lease: Duration) -> Result<(), StorageError> {
+        if lease <= self.current() {
             return Ok(());
         }
         let _turn = self.writing.lock().await;
-        if lease > self.now() {
-            self.store.keep_longest_lease_ms(u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)).await?;
+        if lease > self.current() {
+            self.store.save_longest_lease_ms(u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)).await?;
             self.known.send_replace(lease);
         }
         Ok(())
     }
 
-    fn now(&self) -> Duration {
+    fn current(&self) -> Duration {
         *self.known.borrow()
     }
 
     /// Follows it.
-    pub(crate) fn follow(&self) -> watch::Receiver<Duration> {
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Duration> {
         self.known.subscribe()
     }
 }

@@ -15,21 +15,21 @@ use crate::group::Group;
 use crate::types::StoredMembership;
 
 /// How soon a leader looks again when its group is not as configured, and nothing has changed since.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How long one step of a change may take: a learner has to get the whole state.
-const STEP_WITHIN: Duration = Duration::from_secs(120);
+const STEP_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a leader that leaves the group may take to find a successor.
-const HAND_OVER_WITHIN: Duration = Duration::from_secs(3);
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Counts the acknowledgements of voters, and of nobody else, until the replica stops.
-pub(crate) async fn follow_voters(group: Group) {
+pub(crate) async fn track_voters(group: Group) {
     let mut metrics = group.raft().server_metrics();
     loop {
         {
             let now = metrics.borrow_and_update();
             let configs = now.membership_config.get_joint_config();
             if !configs.is_empty() {
-                group.acks().set_voters(configs.clone());
+                group.lease_tracker().set_voters(configs.clone());
             }
         }
         if metrics.changed().await.is_err() {
@@ -39,28 +39,28 @@ pub(crate) async fn follow_voters(group: Group) {
 }
 
 /// Who is there.
-pub(crate) trait Presence {
+pub(crate) trait ReplicaLiveness {
     /// Whether the node is connected, has the replica and knows those rules.
-    fn is_there(&self, replica: u64, node: &str, rules: u16) -> impl Future<Output = bool> + Send;
+    fn is_connected(&self, replica: u64, node: &str, rules: u16) -> impl Future<Output = bool> + Send;
 }
 
 /// While this replica leads, brings its group to the members that it is configured with.
-pub(crate) async fn keep_as_configured(group: Group, presence: impl Presence) {
-    let mut members = group.configured();
+pub(crate) async fn reconcile_membership(group: Group, presence: impl ReplicaLiveness) {
+    let mut members = group.subscribe_locations();
     let mut metrics = group.raft().server_metrics();
     let mut has_warned = false;
     loop {
         let configured: BTreeSet<u64> = members.borrow_and_update().configured.keys().copied().collect();
-        let change = Change::towards(&configured, &metrics.borrow_and_update().membership_config);
+        let change = MembershipChange::towards(&configured, &metrics.borrow_and_update().membership_config);
         let is_needed = change.is_needed();
-        if is_needed && group.leads().is_some() {
-            if !is_later(&change.joining, &change.leaving) {
+        if is_needed && group.leadership().is_some() {
+            if !is_later(&change.additions, &change.removals) {
                 if !std::mem::replace(&mut has_warned, true) {
                     tracing::warn!(shard = group.shard(), ?change, "the cluster config is an old one");
                 }
-            } else if are_there(&change.joining, &group, &presence).await {
+            } else if are_connected(&change.additions, &group, &presence).await {
                 tokio::select! {
-                    () = make(&group, &configured, &change) => {}
+                    () = apply_change(&group, &configured, &change) => {}
                     // Begun anew towards the later configuration; what was done already is a part of it, or undone.
                     changed = members.changed() => if changed.is_err() { return } else { continue },
                 }
@@ -69,16 +69,16 @@ pub(crate) async fn keep_as_configured(group: Group, presence: impl Presence) {
         tokio::select! {
             changed = metrics.changed() => if changed.is_err() { return },
             changed = members.changed() => if changed.is_err() { return },
-            () = sleep(LOOK_EVERY), if is_needed => {}
+            () = sleep(POLL_INTERVAL), if is_needed => {}
         }
     }
 }
 
-async fn are_there(replicas: &BTreeSet<u64>, group: &Group, presence: &impl Presence) -> bool {
-    let places = group.places();
+async fn are_connected(replicas: &BTreeSet<u64>, group: &Group, presence: &impl ReplicaLiveness) -> bool {
+    let places = group.locations();
     for replica in replicas {
         let Some(node) = places.get(replica) else { return false };
-        if !presence.is_there(*replica, node, group.rules()).await {
+        if !presence.is_connected(*replica, node, group.rules()).await {
             return false;
         }
     }
@@ -87,32 +87,32 @@ async fn are_there(replicas: &BTreeSet<u64>, group: &Group, presence: &impl Pres
 
 /// What is between a group and its configuration.
 #[derive(Debug)]
-struct Change {
-    joining: BTreeSet<u64>,
-    leaving: BTreeSet<u64>,
+struct MembershipChange {
+    additions: BTreeSet<u64>,
+    removals: BTreeSet<u64>,
     /// Learners that are not to join any more.
-    strays: BTreeSet<u64>,
+    stale_learners: BTreeSet<u64>,
     is_joint: bool,
 }
 
-impl Change {
+impl MembershipChange {
     fn towards(configured: &BTreeSet<u64>, now: &StoredMembership) -> Self {
         let voters: BTreeSet<u64> = now.voter_ids().collect();
         if voters.is_empty() {
             let none = BTreeSet::new;
-            return Self { joining: none(), leaving: none(), strays: none(), is_joint: false };
+            return Self { additions: none(), removals: none(), stale_learners: none(), is_joint: false };
         }
         let learners = now.membership().learner_ids();
         Self {
-            joining: configured.difference(&voters).copied().collect(),
-            leaving: voters.difference(configured).copied().collect(),
-            strays: learners.filter(|learner| !configured.contains(learner)).collect(),
+            additions: configured.difference(&voters).copied().collect(),
+            removals: voters.difference(configured).copied().collect(),
+            stale_learners: learners.filter(|learner| !configured.contains(learner)).collect(),
             is_joint: now.get_joint_config().len() > 1,
         }
     }
 
     fn is_needed(&self) -> bool {
-        self.is_joint || !(self.joining.is_empty() && self.leaving.is_empty() && self.strays.is_empty())
+        self.is_joint || !(self.additions.is_empty() && self.removals.is_empty() && self.stale_learners.is_empty())
     }
 }
 
@@ -126,32 +126,32 @@ fn is_later(joining: &BTreeSet<u64>, leaving: &BTreeSet<u64>) -> bool {
 }
 
 /// One step after the other; what fails is taken up at the next look, by whoever leads then.
-async fn make(group: &Group, configured: &BTreeSet<u64>, change: &Change) {
+async fn apply_change(group: &Group, configured: &BTreeSet<u64>, change: &MembershipChange) {
     let shard = group.shard();
-    let Change { joining, leaving, strays, .. } = change;
-    tracing::info!(shard, ?joining, ?leaving, ?strays, "changing the members of the group");
-    for replica in joining {
-        match timeout(STEP_WITHIN, group.raft().add_learner(*replica, (), true)).await {
+    let MembershipChange { additions, removals, stale_learners, .. } = change;
+    tracing::info!(shard, ?additions, ?removals, ?stale_learners, "changing the members of the group");
+    for replica in additions {
+        match timeout(STEP_TIMEOUT, group.raft().add_learner(*replica, (), true)).await {
             Ok(Ok(_)) => tracing::info!(shard, replica, "the new replica has caught up"),
             Ok(Err(error)) => return tracing::warn!(shard, replica, %error, "the new replica is not taken in yet"),
             Err(_) => return tracing::warn!(shard, replica, "the new replica has not caught up yet"),
         }
     }
-    if leaving.contains(&group.replica()) {
+    if removals.contains(&group.replica()) {
         // Its leader takes it out who stays: a leader that takes itself out leaves the shard without one for a while.
-        let is_over = group.hand_over_among(|replica| configured.contains(&replica), HAND_OVER_WITHIN).await;
+        let is_over = group.transfer_leadership_among(|replica| configured.contains(&replica), TRANSFER_TIMEOUT).await;
         return tracing::info!(shard, is_over, "this replica leaves the group, and handed its leadership over");
     }
-    if !strays.is_empty() {
-        let removal = openraft::ChangeMembers::RemoveNodes(strays.clone());
-        match timeout(STEP_WITHIN, group.raft().change_membership(removal, false)).await {
-            Ok(Ok(_)) => tracing::info!(shard, ?strays, "learners that are not to join are gone"),
+    if !stale_learners.is_empty() {
+        let removal = openraft::ChangeMembers::RemoveNodes(stale_learners.clone());
+        match timeout(STEP_TIMEOUT, group.raft().change_membership(removal, false)).await {
+            Ok(Ok(_)) => tracing::info!(shard, ?stale_learners, "learners that are not to join are gone"),
             Ok(Err(error)) => return tracing::warn!(shard, %error, "a learner can't be removed yet"),
             Err(_) => return tracing::warn!(shard, "a learner can't be removed yet"),
         }
     }
-    match timeout(STEP_WITHIN, group.raft().change_membership(configured.clone(), false)).await {
-        Ok(Ok(_)) => tracing::info!(shard, ?joining, ?leaving, "the members of the group are as configured"),
+    match timeout(STEP_TIMEOUT, group.raft().change_membership(configured.clone(), false)).await {
+        Ok(Ok(_)) => tracing::info!(shard, ?additions, ?removals, "the members of the group are as configured"),
         Ok(Err(error)) => tracing::warn!(shard, %error, "the members of the group are not as configured yet"),
         Err(_) => tracing::warn!(shard, "the members of the group are not as configured yet"),
     }

@@ -5,7 +5,7 @@ use holdfast_storage::{ReplicaStore, StorageError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use crate::driver::Broken;
+use crate::state_machine_adapter::FailedEntry;
 use crate::types::{decode, encode};
 
 /// The name of the value in the store.
@@ -16,7 +16,7 @@ const NAME: &str = "poison";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Poison {
     /// Which entry, and what happened.
-    pub broken: Broken,
+    pub failed_entry: FailedEntry,
     /// The release that could not apply it.
     pub release: String,
 }
@@ -44,7 +44,7 @@ impl Poison {
     ///
     /// # Errors
     /// When it could not be made durable.
-    pub async fn forget(store: &ReplicaStore) -> Result<(), StorageError> {
+    pub async fn remove(store: &ReplicaStore) -> Result<(), StorageError> {
         write(store, None).await
     }
 }
@@ -62,8 +62,8 @@ async fn write(store: &ReplicaStore, poison: Option<&Poison>) -> Result<(), Stor
 
 /// For tests of what can be read from disk.
 pub(crate) fn sample() -> Bytes {
-    use crate::machine::{MachineFailure, Step};
+    use crate::state_machine::{ApplyFailure, ApplyStep};
     let (namespace, command, message) = ("orders".into(), "Delete".into(), "panic".into());
-    let failure = MachineFailure { step: Step::Command(3), namespace, command, message, backtrace: "at".into() };
-    encode(&Some(Poison { broken: Broken { term: 2, index: 9, failure }, release: "0.1.0".into() }))
+    let failure = ApplyFailure { step: ApplyStep::Command(3), namespace, command, message, backtrace: "at".into() };
+    encode(&Some(Poison { failed_entry: FailedEntry { term: 2, index: 9, failure }, release: "0.1.0".into() }))
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
-use holdfast_plant::{Plant, is_planted};
+use holdfast_plant::{Mutation, is_enabled};
 use metrics::histogram;
 use openraft::impls::OneshotResponder;
 use openraft::raft::ClientWriteResult;
@@ -17,9 +17,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::clock::WallClock;
+use crate::coalesce::coalesce;
 use crate::entry::{EntryData, FIRST_RULES};
 use crate::error::{NotLeader, ProposeError};
-use crate::gather::gather;
 use crate::group::Raft;
 use crate::leadership::{Leadership, known_leader};
 use crate::rules::GroupState;
@@ -28,35 +28,35 @@ use crate::types::TypeConfig;
 /// Entries of a shard under way at a time, while other shards of the node have some too. With one, whatever arrives
 /// meanwhile forms the next: a round of the group costs much more than what is in it, and a second one under way would
 /// halve what each carries.
-const DEPTH: usize = 1;
+const MAX_IN_FLIGHT: usize = 1;
 /// The same while the node has nothing else under way than one command of that shard. A lock that is fought over is
 /// handed on by rounds that follow from one another, and what comes from others need not delay the next of them.
-const DEPTH_ALONE: usize = 2;
+const MAX_IN_FLIGHT_ALONE: usize = 2;
 /// Commands in one entry.
-const BATCH_COMMANDS: usize = 512;
+const MAX_BATCH_COMMANDS: usize = 512;
 /// Bytes in one entry, as soon as it has one command.
-const BATCH_BYTES: usize = 1024 * 1024;
+const MAX_BATCH_BYTES: usize = 1024 * 1024;
 /// Commands that wait for their entry; more are refused with "not proposed".
-pub(crate) const QUEUE: usize = 8_192;
+pub(crate) const QUEUE_CAPACITY: usize = 8_192;
 
 const QUEUED: u8 = 0;
 const PROPOSED: u8 = 1;
-const GIVEN_UP: u8 = 2;
+const CANCELLED: u8 = 2;
 
-pub(crate) type Answer = Result<Bytes, ProposeError>;
+pub(crate) type ProposalResult = Result<Bytes, ProposeError>;
 
 /// Whether a command has left the queue. Decides between "nothing was done" and "outcome unknown" when its caller
 /// gives up.
 #[derive(Clone, Default)]
-pub(crate) struct Progress(Arc<AtomicU8>);
+pub(crate) struct ProposalState(Arc<AtomicU8>);
 
-impl Progress {
+impl ProposalState {
     /// The caller gives up. True when the command had not been proposed, and now never will be.
-    pub(crate) fn give_up(&self) -> bool {
-        self.0.compare_exchange(QUEUED, GIVEN_UP, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    pub(crate) fn cancel(&self) -> bool {
+        self.0.compare_exchange(QUEUED, CANCELLED, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    fn propose(&self) -> bool {
+    fn mark_proposed(&self) -> bool {
         self.0.compare_exchange(QUEUED, PROPOSED, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 }
@@ -66,21 +66,21 @@ pub(crate) struct Proposal {
     /// The term that it is addressed to.
     pub(crate) term: u64,
     pub(crate) command: Bytes,
-    pub(crate) progress: Progress,
-    pub(crate) answer: oneshot::Sender<Answer>,
+    pub(crate) state: ProposalState,
+    pub(crate) reply: oneshot::Sender<ProposalResult>,
 }
 
 /// Entries of all shards of a node that are under way. Clones count together.
 #[derive(Clone, Default)]
-pub(crate) struct UnderWay(Arc<AtomicUsize>);
+pub(crate) struct InFlightEntries(Arc<AtomicUsize>);
 
 /// One of them, until it is dropped.
-struct OnItsWay(Arc<AtomicUsize>);
+struct InFlightGuard(Arc<AtomicUsize>);
 
-impl UnderWay {
-    fn one_more(&self) -> OnItsWay {
+impl InFlightEntries {
+    fn track(&self) -> InFlightGuard {
         self.0.fetch_add(1, Ordering::Relaxed);
-        OnItsWay(Arc::clone(&self.0))
+        InFlightGuard(Arc::clone(&self.0))
     }
 
     fn count(&self) -> usize {
@@ -88,7 +88,7 @@ impl UnderWay {
     }
 }
 
-impl Drop for OnItsWay {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -96,20 +96,20 @@ impl Drop for OnItsWay {
 
 /// What entries are stamped with beside the clock of the leadership. Clones share it.
 #[derive(Clone)]
-pub(crate) struct Stamps {
+pub(crate) struct HeaderSource {
     pub(crate) wall: WallClock,
     pub(crate) group: watch::Receiver<GroupState>,
 }
 
-type Written = Result<ClientWriteResult<TypeConfig>, oneshot::error::RecvError>;
+type WriteResult = Result<ClientWriteResult<TypeConfig>, oneshot::error::RecvError>;
 
 pub(crate) struct Proposer {
     raft: Raft,
     queue: mpsc::Receiver<Proposal>,
     leadership: watch::Receiver<Option<Leadership>>,
-    stamps: Stamps,
-    of_node: UnderWay,
-    under_way: FuturesUnordered<BoxFuture<'static, ()>>,
+    header_source: HeaderSource,
+    node_in_flight: InFlightEntries,
+    in_flight: FuturesUnordered<BoxFuture<'static, ()>>,
     /// Commands in the last entry.
     last: usize,
 }
@@ -119,27 +119,29 @@ impl Proposer {
         raft: Raft,
         queue: mpsc::Receiver<Proposal>,
         leadership: watch::Receiver<Option<Leadership>>,
-        stamps: Stamps,
-        of_node: UnderWay,
+        header_source: HeaderSource,
+        node_in_flight: InFlightEntries,
     ) -> Self {
-        Self { raft, queue, leadership, stamps, of_node, under_way: FuturesUnordered::new(), last: 0 }
+        Self { raft, queue, leadership, header_source, node_in_flight, in_flight: FuturesUnordered::new(), last: 0 }
     }
 
     /// Runs until the last handle of the group is gone.
     pub(crate) async fn run(mut self) {
-        let mut batch = Vec::with_capacity(BATCH_COMMANDS);
+        let mut batch = Vec::with_capacity(MAX_BATCH_COMMANDS);
         loop {
             // A replica that does not lead answers at once, also while entries of an earlier term are undecided.
             let leads = self.leadership.borrow_and_update().is_some();
-            let takes = self.under_way.len() < depth(self.of_node.count(), self.under_way.len(), self.last) || !leads;
+            let takes = self.in_flight.len()
+                < max_in_flight(self.node_in_flight.count(), self.in_flight.len(), self.last)
+                || !leads;
             tokio::select! {
                 biased;
-                Some(()) = self.under_way.next(), if !self.under_way.is_empty() => {}
-                count = self.queue.recv_many(&mut batch, BATCH_COMMANDS), if takes => {
+                Some(()) = self.in_flight.next(), if !self.in_flight.is_empty() => {}
+                count = self.queue.recv_many(&mut batch, MAX_BATCH_COMMANDS), if takes => {
                     if count == 0 {
                         return;
                     }
-                    gather(&mut self.queue, &mut batch, BATCH_COMMANDS).await;
+                    coalesce(&mut self.queue, &mut batch, MAX_BATCH_COMMANDS).await;
                     self.propose(&mut batch).await;
                 }
                 changed = self.leadership.changed() => {
@@ -159,40 +161,40 @@ impl Proposer {
         let mut bytes = 0;
         for proposal in batch.drain(..) {
             let Some(leads) = leadership.filter(|leads| leads.term == proposal.term) else {
-                let _ = proposal.answer.send(Err(self.not_leader(leadership).into()));
+                let _ = proposal.reply.send(Err(self.not_leader(leadership).into()));
                 continue;
             };
-            if !proposal.progress.propose() {
+            if !proposal.state.mark_proposed() {
                 continue;
             }
-            if bytes > 0 && bytes + proposal.command.len() > BATCH_BYTES {
+            if bytes > 0 && bytes + proposal.command.len() > MAX_BATCH_BYTES {
                 self.write(leads, std::mem::take(&mut commands), std::mem::take(&mut answers)).await;
                 bytes = 0;
             }
             bytes += proposal.command.len().max(1);
             commands.push(proposal.command);
-            answers.push(proposal.answer);
+            answers.push(proposal.reply);
         }
         if let (Some(leads), false) = (leadership, commands.is_empty()) {
             self.write(leads, commands, answers).await;
         }
     }
 
-    async fn write(&mut self, leads: Leadership, commands: Vec<Bytes>, answers: Vec<oneshot::Sender<Answer>>) {
+    async fn write(&mut self, leads: Leadership, commands: Vec<Bytes>, answers: Vec<oneshot::Sender<ProposalResult>>) {
         histogram!("holdfast_entry_commands").record(commands.len() as f64);
         self.last = commands.len();
-        let on_its_way = self.of_node.one_more();
+        let on_its_way = self.node_in_flight.track();
         let began = Instant::now();
-        match write(&self.raft, leads, &self.stamps, &commands).await {
-            Ok(written) => self.under_way.push(Box::pin(async move {
-                let replies = replies(written.await);
+        match write(&self.raft, leads, &self.header_source, &commands).await {
+            Ok(written) => self.in_flight.push(Box::pin(async move {
+                let replies = entry_replies(written.await);
                 if replies.is_ok() {
                     histogram!("holdfast_commit_seconds").record(began.elapsed().as_secs_f64());
                 }
                 drop(on_its_way);
-                answer_all(answers, &replies);
+                send_replies(answers, &replies);
             })),
-            Err(error) => answer_all(answers, &Err(error)),
+            Err(error) => send_replies(answers, &Err(error)),
         }
     }
 
@@ -205,19 +207,19 @@ impl Proposer {
 }
 
 /// How many entries may be under way, by how many are on the whole node and of this shard, and what the last one has.
-fn depth(of_node: usize, of_shard: usize, last: usize) -> usize {
-    if of_node <= of_shard && last <= 1 { DEPTH_ALONE } else { DEPTH }
+fn max_in_flight(of_node: usize, of_shard: usize, last: usize) -> usize {
+    if of_node <= of_shard && last <= 1 { MAX_IN_FLIGHT_ALONE } else { MAX_IN_FLIGHT }
 }
 
 /// Stamps an entry and hands it to openraft. The receiver gets openraft's answer once the entry is applied here.
 pub(crate) async fn write(
     raft: &Raft,
     leads: Leadership,
-    stamps: &Stamps,
+    stamps: &HeaderSource,
     commands: &[Bytes],
 ) -> Result<oneshot::Receiver<ClientWriteResult<TypeConfig>>, ProposeError> {
     let wall_ms = stamps.wall.now_ms();
-    let now_ms = if is_planted(Plant::WallClock) { wall_ms } else { leads.clock.now_ms() };
+    let now_ms = if is_enabled(Mutation::WallClock) { wall_ms } else { leads.clock.now_ms() };
     // A group without any is not led yet.
     let rules = stamps.group.borrow().rules.unwrap_or(FIRST_RULES);
     let data = EntryData::commands(rules, now_ms, wall_ms, commands);
@@ -229,7 +231,7 @@ pub(crate) async fn write(
 }
 
 /// What openraft's answer means for the commands of the entry.
-pub(crate) fn replies(result: Written) -> Result<Vec<Bytes>, ProposeError> {
+pub(crate) fn entry_replies(result: WriteResult) -> Result<Vec<Bytes>, ProposeError> {
     use openraft::errors::ClientWriteError;
     match result.map_err(|_| ProposeError::Unknown("the replica stopped"))? {
         Ok(response) => Ok(response.data),
@@ -238,7 +240,7 @@ pub(crate) fn replies(result: Written) -> Result<Vec<Bytes>, ProposeError> {
     }
 }
 
-fn answer_all(answers: Vec<oneshot::Sender<Answer>>, result: &Result<Vec<Bytes>, ProposeError>) {
+fn send_replies(answers: Vec<oneshot::Sender<ProposalResult>>, result: &Result<Vec<Bytes>, ProposeError>) {
     for (position, answer) in answers.into_iter().enumerate() {
         let reply = match result {
             Ok(replies) => replies.get(position).cloned().ok_or(ProposeError::Unknown("the reply is missing")),
@@ -255,15 +257,15 @@ mod tests {
 
     #[test]
     fn a_second_entry_goes_beside_a_single_command_of_a_node_that_has_nothing_else_to_do() {
-        assert_eq!(depth(1, 1, 1), DEPTH_ALONE);
-        assert_eq!(depth(1, 1, 2), DEPTH, "more arrives than one by one");
-        assert_eq!(depth(2, 1, 1), DEPTH, "another shard is at work");
+        assert_eq!(max_in_flight(1, 1, 1), MAX_IN_FLIGHT_ALONE);
+        assert_eq!(max_in_flight(1, 1, 2), MAX_IN_FLIGHT, "more arrives than one by one");
+        assert_eq!(max_in_flight(2, 1, 1), MAX_IN_FLIGHT, "another shard is at work");
     }
 
     #[test]
     fn what_is_under_way_counts_until_it_ends() {
-        let of_node = UnderWay::default();
-        let (first, second) = (of_node.one_more(), of_node.clone().one_more());
+        let of_node = InFlightEntries::default();
+        let (first, second) = (of_node.track(), of_node.clone().track());
         assert_eq!(of_node.count(), 2);
         drop(first);
         assert_eq!(of_node.count(), 1);

@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::machine::MachineError;
+use crate::state_machine::StateMachineError;
 
 /// The rules that a program knows: from the lowest to the highest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct KnownRules {
 
 impl KnownRules {
     /// Whether these are among them.
-    pub fn has(self, rules: u16) -> bool {
+    pub fn contains(self, rules: u16) -> bool {
         (self.lowest..=self.highest).contains(&rules)
     }
 }
@@ -44,7 +44,7 @@ impl GroupState {
     ///
     /// # Errors
     /// When this program does not know them.
-    pub(crate) fn raised(self, rules: u16, known: KnownRules) -> Result<Self, MachineError> {
+    pub(crate) fn raised(self, rules: u16, known: KnownRules) -> Result<Self, StateMachineError> {
         let raised = Self { rules: self.rules.max(Some(rules)) };
         raised.check(known)?;
         Ok(raised)
@@ -54,10 +54,10 @@ impl GroupState {
     ///
     /// # Errors
     /// When it does not know the rules that count.
-    pub(crate) fn check(self, known: KnownRules) -> Result<(), MachineError> {
-        match self.rules.filter(|rules| !known.has(*rules)) {
+    pub(crate) fn check(self, known: KnownRules) -> Result<(), StateMachineError> {
+        match self.rules.filter(|rules| !known.contains(*rules)) {
             None => Ok(()),
-            Some(rules) => Err(MachineError(format!(
+            Some(rules) => Err(StateMachineError(format!(
                 "the group goes by rules {rules}, and this program knows rules {known}: start this node with the \
                  release of the other nodes, or a later one"
             ))),

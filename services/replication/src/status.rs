@@ -77,7 +77,7 @@ impl Group {
     }
 
     /// The term in which this replica has won an election and was not deposed yet, whether or not it serves by now.
-    pub fn elected_in(&self) -> Option<u64> {
+    pub fn elected_term(&self) -> Option<u64> {
         let metrics = self.raft().server_metrics();
         let metrics = metrics.borrow_watched();
         metrics.state.is_leader().then_some(metrics.vote.leader_id.term)

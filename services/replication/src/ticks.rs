@@ -18,44 +18,44 @@ type Tokio = openraft::impls::TokioRuntime;
 pub(crate) type Instant = <Tokio as AsyncRuntime>::Instant;
 
 /// The shortest period. Each tick sends a heartbeat, see `Timing`; two of them are well within a lease.
-const SHORTEST: Duration = Duration::from_millis(290);
+const MIN_PERIOD: Duration = Duration::from_millis(290);
 
 /// How much longer the periods of some nodes are, in microseconds.
-const LONGER_US: u64 = 12_000;
+const PERIOD_SPREAD_US: u64 = 12_000;
 
 /// What is as near as this is no tick, and is not put off: openraft waits for a microsecond elsewhere.
-const SOON: Duration = Duration::from_micros(10);
+const IMMEDIATE: Duration = Duration::from_micros(10);
 
 tokio::task_local! {
-    static MOMENTS: Moments;
+    static TICK_SCHEDULE: TickSchedule;
 }
 
 /// When the groups of a node tick.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moments {
+pub(crate) struct TickSchedule {
     /// What they are counted from.
-    since: Instant,
-    every: Duration,
+    origin: Instant,
+    period: Duration,
 }
 
-impl Moments {
+impl TickSchedule {
     /// From now on, with the period of a node.
-    pub(crate) fn of(node: &str) -> Self {
+    pub(crate) fn for_node(node: &str) -> Self {
         let mut hasher = DefaultHasher::new();
         node.hash(&mut hasher);
-        let longer = Duration::from_micros(hasher.finish() % LONGER_US);
-        Self { since: Instant::now(), every: SHORTEST + longer }
+        let longer = Duration::from_micros(hasher.finish() % PERIOD_SPREAD_US);
+        Self { origin: Instant::now(), period: MIN_PERIOD + longer }
     }
 
     /// Starts something whose groups tick at these moments.
-    pub(crate) async fn start<F: Future>(self, future: F) -> F::Output {
-        MOMENTS.scope(self, future).await
+    pub(crate) async fn scope<F: Future>(self, future: F) -> F::Output {
+        TICK_SCHEDULE.scope(self, future).await
     }
 
     /// The first one from a deadline on.
-    fn put_off(self, deadline: Instant) -> Instant {
-        let (every, passed) = (self.every.as_micros() as u64, (deadline - self.since).as_micros() as u64);
-        self.since + Duration::from_micros(passed.div_ceil(every) * every)
+    fn align(self, deadline: Instant) -> Instant {
+        let (every, passed) = (self.period.as_micros() as u64, (deadline - self.origin).as_micros() as u64);
+        self.origin + Duration::from_micros(passed.div_ceil(every) * every)
     }
 }
 
@@ -82,8 +82,8 @@ impl AsyncRuntime for Runtime {
         T: Future + OptionalSend + 'static,
         T::Output: OptionalSend + 'static,
     {
-        match MOMENTS.try_with(|moments| *moments) {
-            Ok(moments) => Tokio::spawn(MOMENTS.scope(moments, future)),
+        match TICK_SCHEDULE.try_with(|moments| *moments) {
+            Ok(moments) => Tokio::spawn(TICK_SCHEDULE.scope(moments, future)),
             Err(_) => Tokio::spawn(future),
         }
     }
@@ -93,8 +93,8 @@ impl AsyncRuntime for Runtime {
     }
 
     fn sleep_until(deadline: Instant) -> Self::Sleep {
-        let is_soon = deadline <= Instant::now() + SOON;
-        let at = MOMENTS.try_with(|moments| if is_soon { deadline } else { moments.put_off(deadline) });
+        let is_soon = deadline <= Instant::now() + IMMEDIATE;
+        let at = TICK_SCHEDULE.try_with(|moments| if is_soon { deadline } else { moments.align(deadline) });
         Tokio::sleep_until(at.unwrap_or(deadline))
     }
 
@@ -136,12 +136,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_spawned_wakes_at_common_moments() {
-        let moments = Moments { since: Instant::now(), every: 75 * MS };
-        let woken = moments.start(async {
+        let moments = TickSchedule { origin: Instant::now(), period: 75 * MS };
+        let woken = moments.scope(async {
             let sleepers = [10, 74, 75, 80].map(|ms| {
                 Runtime::spawn(async move {
-                    Runtime::sleep_until(moments.since + ms * MS).await;
-                    Instant::now() - moments.since
+                    Runtime::sleep_until(moments.origin + ms * MS).await;
+                    Instant::now() - moments.origin
                 })
             });
             futures::future::try_join_all(sleepers).await
@@ -151,16 +151,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_soon_or_belongs_to_no_group_is_not_put_off() {
-        let moments = Moments { since: Instant::now(), every: 75 * MS };
-        moments.start(Runtime::sleep_until(moments.since + SOON)).await;
-        assert!(Instant::now() - moments.since <= MS, "tokio's timers are as coarse as that");
-        Runtime::sleep_until(moments.since + 22 * MS).await;
-        assert_eq!(Instant::now() - moments.since, 22 * MS);
+        let moments = TickSchedule { origin: Instant::now(), period: 75 * MS };
+        moments.scope(Runtime::sleep_until(moments.origin + IMMEDIATE)).await;
+        assert!(Instant::now() - moments.origin <= MS, "tokio's timers are as coarse as that");
+        Runtime::sleep_until(moments.origin + 22 * MS).await;
+        assert_eq!(Instant::now() - moments.origin, 22 * MS);
     }
 
     #[tokio::test]
     async fn each_tick_of_any_node_sends_a_heartbeat_two_are_within_a_lease_and_nodes_differ() {
-        let every = |node: usize| Moments::of(&format!("nd_{node}")).every;
+        let every = |node: usize| TickSchedule::for_node(&format!("nd_{node}")).period;
         let timing = crate::timing::Timing::default();
         assert!((1..=100).all(|node| every(node) > timing.heartbeat + 80 * MS));
         assert!((1..=100).all(|node| 2 * every(node) + 100 * MS < timing.usable_lease()));

@@ -44,7 +44,7 @@ pub(crate) fn usable(lease: Duration) -> Duration {
 }
 
 /// The lease of a peer that does not say how long it is: releases before it was said had this one.
-pub(crate) const UNSAID_LEASE: Duration = Duration::from_millis(850);
+pub(crate) const DEFAULT_PEER_LEASE: Duration = Duration::from_millis(850);
 
 /// No lease is longer: for so long a restarted replica would not vote.
-pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(60);
+pub(crate) const MAX_LEASE: Duration = Duration::from_secs(60);

@@ -42,11 +42,11 @@ pub(crate) type LogId = openraft::type_config::alias::LogIdOf<TypeConfig>;
 pub(crate) type Vote = openraft::type_config::alias::VoteOf<TypeConfig>;
 pub(crate) type StoredMembership = openraft::type_config::alias::StoredMembershipOf<TypeConfig>;
 pub(crate) type SnapshotMeta = openraft::type_config::alias::SnapshotMetaOf<TypeConfig>;
-pub(crate) type Snapshot = openraft::type_config::alias::SnapshotOf<TypeConfig, State>;
+pub(crate) type Snapshot = openraft::type_config::alias::SnapshotOf<TypeConfig, SnapshotData>;
 
 /// The whole state of a group.
 #[derive(Clone, Debug)]
-pub struct State {
+pub struct SnapshotData {
     pub(crate) group: GroupState,
     /// That of its machine, in pieces of at most 1 MiB.
     pub(crate) chunks: Vec<Bytes>,
@@ -62,7 +62,7 @@ const META_FORMAT: u8 = 2;
 /// Room for most values, so that few have to be moved as they are written.
 const TYPICAL_BYTES: usize = 512;
 /// Bytes of an entry beside its block, at most.
-const ENTRY_BYTES: usize = 64;
+const ENTRY_OVERHEAD_BYTES: usize = 64;
 
 /// Encodes a value: a version byte, then postcard.
 pub(crate) fn encode<T: Serialize>(value: &T) -> Bytes {
@@ -76,21 +76,21 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, WireError> 
 
 /// Encodes an entry for the log.
 pub(crate) fn encode_entry(entry: &Entry) -> Bytes {
-    encode_as(ENTRY_FORMAT, entry, ENTRY_BYTES + block_bytes(entry))
+    encode_as(ENTRY_FORMAT, entry, ENTRY_OVERHEAD_BYTES + block_bytes(entry))
 }
 
 /// Decodes an entry of the log, also one of before entries had blocks.
 pub(crate) fn decode_entry(bytes: &[u8]) -> Result<Entry, WireError> {
     if bytes.first() == Some(&FORMAT) {
-        return decode_as(FORMAT, bytes).map(FirstEntry::into_entry);
+        return decode_as(FORMAT, bytes).map(EntryV1::into_entry);
     }
     decode_as(ENTRY_FORMAT, bytes)
 }
 
 /// Encodes an append or a heartbeat.
 pub(crate) fn encode_append(request: &AppendEntriesRequest) -> Bytes {
-    let entries: usize = request.entries.iter().map(|entry| ENTRY_BYTES + block_bytes(entry)).sum();
-    encode_as(ENTRY_FORMAT, request, ENTRY_BYTES + entries)
+    let entries: usize = request.entries.iter().map(|entry| ENTRY_OVERHEAD_BYTES + block_bytes(entry)).sum();
+    encode_as(ENTRY_FORMAT, request, ENTRY_OVERHEAD_BYTES + entries)
 }
 
 /// Decodes an append or a heartbeat.
@@ -133,26 +133,26 @@ fn decode_as<T: DeserializeOwned>(format: u8, bytes: &[u8]) -> Result<T, WireErr
 
 /// An entry of version 1.
 #[derive(Deserialize)]
-struct FirstEntry {
+struct EntryV1 {
     log_id: LogId,
-    payload: FirstPayload,
+    payload: PayloadV1,
 }
 
 #[derive(Deserialize)]
-enum FirstPayload {
+enum PayloadV1 {
     Blank,
     Normal { now_ms: u64, wall_ms: u64, commands: Vec<Bytes> },
     Membership(Membership<u64, ()>),
 }
 
-impl FirstEntry {
+impl EntryV1 {
     fn into_entry(self) -> Entry {
         let payload = match self.payload {
-            FirstPayload::Blank => EntryPayload::Blank,
-            FirstPayload::Normal { now_ms, wall_ms, commands } => {
+            PayloadV1::Blank => EntryPayload::Blank,
+            PayloadV1::Normal { now_ms, wall_ms, commands } => {
                 EntryPayload::Normal(EntryData::commands(FIRST_RULES, now_ms, wall_ms, &commands))
             }
-            FirstPayload::Membership(members) => EntryPayload::Membership(members),
+            PayloadV1::Membership(members) => EntryPayload::Membership(members),
         };
         Entry { log_id: self.log_id, payload }
     }

@@ -18,7 +18,7 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const ENTRIES: u64 = 400;
 const ENTRY_BYTES: usize = 100_000;
 /// What is read at a time, and as much again while it is decoded; the log has ten times that.
-const HELD_BYTES: usize = 4_000_000;
+const MAX_MEMORY_BYTES: usize = 4_000_000;
 
 fn entry(index: u64) -> EntryOf<TypeConfig> {
     let id = LogIdOf::<TypeConfig>::new(CommittedLeaderIdOf::<TypeConfig>::new(1), index);
@@ -52,5 +52,5 @@ async fn a_long_log_is_never_in_memory_as_a_whole() {
     }
     println!("{read} entries of {ENTRY_BYTES} bytes, {most} bytes held at most");
     assert_eq!(read, ENTRIES);
-    assert!(most < HELD_BYTES as isize, "{most} bytes were held at a time");
+    assert!(most < MAX_MEMORY_BYTES as isize, "{most} bytes were held at a time");
 }

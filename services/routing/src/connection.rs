@@ -13,21 +13,21 @@ use tokio::time::Instant;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Request, Streaming};
 
-use crate::leaders::Leader;
-use crate::link::{Answered, HeardRules, Outcome, Shared};
-use crate::outgoing::{Gate, Outgoing};
-use crate::{ConnectError, Connector, RoutingOptions};
+use crate::channel::{CallReply, ChannelState, ObservedRules, ReplySink};
+use crate::frames::{FrameStream, Gate};
+use crate::leader_cache::Leader;
+use crate::{ConnectError, Dialer, RoutingOptions};
 
 /// The largest frame of answers that is read: a page of locks with all that is shown of them.
-const MAX_ANSWER_FRAME: usize = 64 << 20;
+const MAX_FRAME_BYTES: usize = 64 << 20;
 /// Shortest pause between attempts to connect.
-const MIN_PAUSE: Duration = Duration::from_millis(20);
+const MIN_BACKOFF: Duration = Duration::from_millis(20);
 /// A connection that lived for so long was a good one: the next attempt follows at once.
-const GOOD_CONNECTION: Duration = Duration::from_secs(1);
+const STABLE_AFTER: Duration = Duration::from_secs(1);
 
 /// Who this gateway is to nodes.
-pub(super) struct Caller {
-    pub(super) connector: Arc<dyn Connector>,
+pub(super) struct ClientIdentity {
+    pub(super) connector: Arc<dyn Dialer>,
     /// Drawn at the start of the process.
     pub(super) id: String,
     pub(super) signer: ServiceSigner,
@@ -35,9 +35,9 @@ pub(super) struct Caller {
     pub(super) connections: AtomicU64,
 }
 
-impl Caller {
+impl ClientIdentity {
     /// What every connection brings: who calls, the how-manieth connection it is, and the proof of belonging here.
-    fn introduce(&self, metadata: &mut MetadataMap) -> Result<(), ConnectError> {
+    fn handshake(&self, metadata: &mut MetadataMap) -> Result<(), ConnectError> {
         let number = self.connections.fetch_add(1, Ordering::Relaxed);
         for (key, value) in [("holdfast-caller", self.id.clone()), ("holdfast-connection", number.to_string())] {
             let value = MetadataValue::try_from(value).map_err(|error| ConnectError::new(error.to_string()))?;
@@ -58,37 +58,43 @@ impl Caller {
 }
 
 /// Connects, serves the connection until it ends, and begins again. Never returns.
-pub(super) async fn keep(shared: Arc<Shared>, address: String, caller: Arc<Caller>, options: RoutingOptions) {
+pub(super) async fn run(
+    shared: Arc<ChannelState>,
+    address: String,
+    caller: Arc<ClientIdentity>,
+    options: RoutingOptions,
+) {
     let pauses = ExponentialBuilder::default()
-        .with_min_delay(MIN_PAUSE)
-        .with_max_delay(options.max_reconnect_pause)
+        .with_min_delay(MIN_BACKOFF)
+        .with_max_delay(options.max_reconnect_backoff)
         .without_max_times()
         .with_jitter();
     let mut pause = pauses.build();
     let mut told = String::new();
     loop {
         let gate = Arc::<Gate>::default();
-        let mut ends = Ends { shared: &shared, gate: gate.clone(), reason: "its connection was given up".to_owned() };
-        let opened = tokio::time::timeout(options.connect_timeout, open(&shared, &address, &caller, gate.clone()));
+        let mut ends =
+            DisconnectGuard { shared: &shared, gate: gate.clone(), reason: "its connection was given up".to_owned() };
+        let opened = tokio::time::timeout(options.connect_timeout, connect(&shared, &address, &caller, gate.clone()));
         let reason = match opened.await {
             Ok(Ok(answers)) => {
-                count(&shared, "opened");
-                shared.set_up();
+                count_event(&shared, "opened");
+                shared.set_connected();
                 gate.open();
                 let since = Instant::now();
-                let reason = serve(&shared, answers).await;
-                if since.elapsed() >= GOOD_CONNECTION {
+                let reason = receive(&shared, answers).await;
+                if since.elapsed() >= STABLE_AFTER {
                     pause = pauses.build();
                 }
-                count(&shared, "ended");
+                count_event(&shared, "ended");
                 reason
             }
             Ok(Err(error)) => {
-                count(&shared, "refused");
+                count_event(&shared, "refused");
                 error.to_string()
             }
             Err(_) => {
-                count(&shared, "timed_out");
+                count_event(&shared, "timed_out");
                 "it did not accept a connection in time".to_owned()
             }
         };
@@ -100,47 +106,47 @@ pub(super) async fn keep(shared: Arc<Shared>, address: String, caller: Arc<Calle
         ends.reason = reason;
         drop(ends);
         // The iterator has no end; were it to have one, the longest pause would do.
-        tokio::time::sleep(pause.next().unwrap_or(options.max_reconnect_pause)).await;
+        tokio::time::sleep(pause.next().unwrap_or(options.max_reconnect_backoff)).await;
     }
 }
 
 /// The end of a connection, whatever ends it: nobody is left waiting for an answer that can't come.
-struct Ends<'a> {
-    shared: &'a Arc<Shared>,
+struct DisconnectGuard<'a> {
+    shared: &'a Arc<ChannelState>,
     gate: Arc<Gate>,
     reason: String,
 }
 
-impl Drop for Ends<'_> {
+impl Drop for DisconnectGuard<'_> {
     fn drop(&mut self) {
         self.gate.close(self.shared);
-        self.shared.set_down(&self.reason);
-        self.shared.end_in_flight(&self.reason);
+        self.shared.set_disconnected(&self.reason);
+        self.shared.fail_in_flight(&self.reason);
     }
 }
 
-async fn open(
-    shared: &Arc<Shared>,
+async fn connect(
+    shared: &Arc<ChannelState>,
     address: &str,
-    caller: &Caller,
+    caller: &ClientIdentity,
     gate: Arc<Gate>,
 ) -> Result<Streaming<AnswerFrame>, ConnectError> {
     let channel = caller.connector.connect(address).await?;
-    let mut client = NodeServiceClient::new(channel).max_decoding_message_size(MAX_ANSWER_FRAME);
-    let mut request = Request::new(Outgoing::new(shared.clone(), gate));
-    caller.introduce(request.metadata_mut())?;
+    let mut client = NodeServiceClient::new(channel).max_decoding_message_size(MAX_FRAME_BYTES);
+    let mut request = Request::new(FrameStream::new(shared.clone(), gate));
+    caller.handshake(request.metadata_mut())?;
     let response = client.connect(request).await.map_err(|status| ConnectError::new(status.to_string()))?;
     Ok(response.into_inner())
 }
 
 /// Hands out answers until the connection ends, and says why it did.
-async fn serve(shared: &Shared, mut answers: Streaming<AnswerFrame>) -> String {
+async fn receive(shared: &ChannelState, mut answers: Streaming<AnswerFrame>) -> String {
     loop {
         match answers.message().await {
             Ok(Some(frame)) => {
                 let mut in_flight = shared.in_flight.lock();
                 for answer in frame.answers {
-                    hand_out(&mut in_flight, answer);
+                    dispatch(&mut in_flight, answer);
                 }
             }
             Ok(None) => return "the node ended it".to_owned(),
@@ -150,43 +156,43 @@ async fn serve(shared: &Shared, mut answers: Streaming<AnswerFrame>) -> String {
 }
 
 /// Nobody waits any more for an answer whose call is not found.
-fn hand_out(in_flight: &mut HashMap<u64, (Answered, HeardRules)>, answer: Answer) {
+fn dispatch(in_flight: &mut HashMap<u64, (ReplySink, ObservedRules)>, answer: Answer) {
     let (id, rules) = (answer.id, answer.rules);
     if let Some((_, heard)) = in_flight.get(&id) {
-        heard.hear(rules);
+        heard.observe(rules);
     }
-    match outcome(answer) {
-        told @ (Outcome::Held | Outcome::Notice(_)) => {
+    match reply_from(answer) {
+        told @ (CallReply::Deferred | CallReply::Update(_)) => {
             // Whoever does not take its notices is given up rather than waited for; it sees that the call was dropped.
-            if in_flight.get(&id).is_some_and(|(waiting, _)| !waiting.tell(told)) {
+            if in_flight.get(&id).is_some_and(|(waiting, _)| !waiting.send(told)) {
                 in_flight.remove(&id);
             }
         }
         last => {
             if let Some((waiting, _)) = in_flight.remove(&id) {
-                waiting.end(last);
+                waiting.finish(last);
             }
         }
     }
 }
 
-fn outcome(answer: Answer) -> Outcome {
+fn reply_from(answer: Answer) -> CallReply {
     match answer.outcome {
-        Some(answer::Outcome::Reply(bytes)) => Outcome::Reply(bytes, answer.attempt),
-        Some(answer::Outcome::Held(_)) => Outcome::Held,
-        Some(answer::Outcome::Notice(bytes)) => Outcome::Notice(bytes),
+        Some(answer::Outcome::Reply(bytes)) => CallReply::Reply(bytes, answer.attempt),
+        Some(answer::Outcome::Held(_)) => CallReply::Deferred,
+        Some(answer::Outcome::Notice(bytes)) => CallReply::Update(bytes),
         Some(answer::Outcome::NotLeader(hint)) => {
             metrics::counter!("holdfast_gateway_not_leader_total").increment(1);
             let leader = Leader { replica: hint.leader, term: hint.term };
-            Outcome::NotLeader((hint.leader != 0 && hint.term != 0).then_some(leader))
+            CallReply::NotLeader((hint.leader != 0 && hint.term != 0).then_some(leader))
         }
-        Some(answer::Outcome::NotProposed(reason)) => Outcome::NotProposed(reason),
-        Some(answer::Outcome::Unknown(reason)) => Outcome::Unknown(reason),
-        None => Outcome::Unknown("the node's answer has no outcome that this gateway knows".to_owned()),
+        Some(answer::Outcome::NotProposed(reason)) => CallReply::NotProposed(reason),
+        Some(answer::Outcome::Unknown(reason)) => CallReply::Unknown(reason),
+        None => CallReply::Unknown("the node's answer has no outcome that this gateway knows".to_owned()),
     }
 }
 
-fn count(shared: &Shared, event: &'static str) {
+fn count_event(shared: &ChannelState, event: &'static str) {
     let node = shared.node_id.clone();
     metrics::counter!("holdfast_gateway_node_connections_total", "node" => node, "event" => event).increment(1);
 }

@@ -10,7 +10,7 @@ use futures::channel::mpsc;
 use futures::{Stream, StreamExt};
 use holdfast_auth::{ClusterSecret, ServiceSigner, ServiceVerifier};
 use holdfast_cluster::{Application, ClusterConfig, ShardMap};
-use holdfast_core::{Answer as CoreAnswer, Reply, codec};
+use holdfast_core::{Reply, Response as CoreAnswer, codec};
 use holdfast_proto::internal::node_service_server::{NodeService, NodeServiceServer};
 use holdfast_proto::internal::{
     Answer, AnswerFrame, Call, CallFrame, Held, NotLeader, StatusAnswer, StatusRequest, answer, call,
@@ -20,27 +20,27 @@ use tokio::net::TcpListener;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::{Router, RoutingOptions, TcpConnector};
+use crate::{Router, RoutingOptions, TcpDialer};
 
 /// What a node does with a call.
-pub enum Act {
+pub enum Action {
     Answer(answer::Outcome),
     /// Takes the call and says nothing.
     Silent,
     /// Takes the call and ends the connection.
     HangUp,
     /// Says these things one after the other, with that number of the attempt.
-    Say(Vec<answer::Outcome>, u64),
+    Sequence(Vec<answer::Outcome>, u64),
     /// Says that it holds the answer back, and ends the connection.
-    HoldAndHangUp,
+    DeferAndHangUp,
 }
 
-type Script = Arc<dyn Fn(&Call) -> Act + Send + Sync>;
-type OnGivenUp = Arc<dyn Fn(u64) -> Option<Answer> + Send + Sync>;
+type Script = Arc<dyn Fn(&Call) -> Action + Send + Sync>;
+type OnCancelled = Arc<dyn Fn(u64) -> Option<Answer> + Send + Sync>;
 
 /// A call as it arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ReceivedCall {
     pub replica: u64,
     pub term: u64,
     pub is_command: bool,
@@ -50,8 +50,8 @@ pub struct Seen {
 pub struct FakeNode {
     pub address: String,
     script: Arc<Mutex<Script>>,
-    on_given_up: Arc<Mutex<OnGivenUp>>,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    on_cancelled: Arc<Mutex<OnCancelled>>,
+    received: Arc<Mutex<Vec<ReceivedCall>>>,
     /// How many calls came in each frame.
     pub frames: Arc<Mutex<Vec<usize>>>,
     /// Caller and number of each connection.
@@ -70,9 +70,9 @@ impl FakeNode {
                 .local_addr()
                 .expect("a test peer on loopback with a config of its own making")
                 .to_string(),
-            script: Arc::new(Mutex::new(Arc::new(|_: &Call| Act::Silent))),
-            on_given_up: Arc::new(Mutex::new(Arc::new(|_| None))),
-            seen: Arc::default(),
+            script: Arc::new(Mutex::new(Arc::new(|_: &Call| Action::Silent))),
+            on_cancelled: Arc::new(Mutex::new(Arc::new(|_| None))),
+            received: Arc::default(),
             frames: Arc::default(),
             connections: Arc::default(),
             rules: Arc::new(AtomicU32::new(1)),
@@ -85,22 +85,22 @@ impl FakeNode {
         node
     }
 
-    pub fn on_call(&self, script: impl Fn(&Call) -> Act + Send + Sync + 'static) {
+    pub fn on_call(&self, script: impl Fn(&Call) -> Action + Send + Sync + 'static) {
         *self.script.lock() = Arc::new(script);
     }
 
     /// What it answers when a caller gives a call up.
-    pub fn on_given_up(&self, script: impl Fn(u64) -> Option<Answer> + Send + Sync + 'static) {
-        *self.on_given_up.lock() = Arc::new(script);
+    pub fn on_cancelled(&self, script: impl Fn(u64) -> Option<Answer> + Send + Sync + 'static) {
+        *self.on_cancelled.lock() = Arc::new(script);
     }
 
     /// Calls that were addressed to a term, without the questions who leads.
-    pub fn addressed(&self) -> Vec<Seen> {
-        self.seen.lock().iter().filter(|seen| seen.term > 0 || !seen.is_command).cloned().collect()
+    pub fn addressed(&self) -> Vec<ReceivedCall> {
+        self.received.lock().iter().filter(|seen| seen.term > 0 || !seen.is_command).cloned().collect()
     }
 
-    pub fn questions(&self) -> usize {
-        self.seen.lock().iter().filter(|seen| seen.term == 0).count()
+    pub fn probe_count(&self) -> usize {
+        self.received.lock().iter().filter(|seen| seen.term == 0).count()
     }
 }
 
@@ -122,8 +122,8 @@ impl NodeService for FakeNode {
                 node.frames.lock().push(frame.calls.len());
                 for call in frame.calls {
                     let is_command = matches!(call.body, Some(call::Body::Command(_)));
-                    let seen = Seen { replica: call.replica, term: call.term, is_command };
-                    node.seen.lock().push(seen);
+                    let seen = ReceivedCall { replica: call.replica, term: call.term, is_command };
+                    node.received.lock().push(seen);
                     let script = node.script.lock().clone();
                     // The gateway may be gone.
                     let say = |outcome, attempt| {
@@ -136,17 +136,19 @@ impl NodeService for FakeNode {
                         let _ = answers.unbounded_send(Ok(AnswerFrame { answers: vec![answer] }));
                     };
                     match script(&call) {
-                        Act::Silent => {}
-                        Act::HangUp => return,
-                        Act::Answer(outcome) => say(outcome, 0),
-                        Act::Say(outcomes, attempt) => outcomes.into_iter().for_each(|outcome| say(outcome, attempt)),
-                        Act::HoldAndHangUp => {
-                            say(held(), 0);
+                        Action::Silent => {}
+                        Action::HangUp => return,
+                        Action::Answer(outcome) => say(outcome, 0),
+                        Action::Sequence(outcomes, attempt) => {
+                            outcomes.into_iter().for_each(|outcome| say(outcome, attempt))
+                        }
+                        Action::DeferAndHangUp => {
+                            say(deferred(), 0);
                             return;
                         }
                     }
                 }
-                let on_given_up = node.on_given_up.lock().clone();
+                let on_given_up = node.on_cancelled.lock().clone();
                 for answer in frame.given_up.into_iter().filter_map(|id| on_given_up(id)) {
                     let _ = answers.unbounded_send(Ok(AnswerFrame { answers: vec![answer] }));
                 }
@@ -160,32 +162,32 @@ impl NodeService for FakeNode {
     }
 }
 
-pub fn not_leader(leader: u64, term: u64) -> Act {
-    Act::Answer(answer::Outcome::NotLeader(NotLeader { leader, term }))
+pub fn not_leader(leader: u64, term: u64) -> Action {
+    Action::Answer(answer::Outcome::NotLeader(NotLeader { leader, term }))
 }
 
-pub fn not_proposed() -> Act {
-    Act::Answer(answer::Outcome::NotProposed("the queue is full".to_owned()))
+pub fn not_proposed() -> Action {
+    Action::Answer(answer::Outcome::NotProposed("the queue is full".to_owned()))
 }
 
-pub fn held() -> answer::Outcome {
+pub fn deferred() -> answer::Outcome {
     answer::Outcome::Held(Held {})
 }
 
-pub fn unknown() -> Act {
-    Act::Answer(answer::Outcome::Unknown("leadership was lost".to_owned()))
+pub fn unknown() -> Action {
+    Action::Answer(answer::Outcome::Unknown("leadership was lost".to_owned()))
 }
 
 pub fn done_reply() -> Reply {
     Reply { outcome: Ok(CoreAnswer::Done), clock_ms: 7, awaits: None }
 }
 
-pub fn done() -> Act {
-    Act::Answer(answer::Outcome::Reply(codec::encode(&done_reply()).into()))
+pub fn done() -> Action {
+    Action::Answer(answer::Outcome::Reply(codec::encode(&done_reply()).into()))
 }
 
 /// What a replica does that leads in `term`: commands of that term and queries are done, else it names itself.
-pub fn leads(call: &Call, replica: u64, term: u64) -> Act {
+pub fn leads(call: &Call, replica: u64, term: u64) -> Action {
     let is_query = matches!(call.body, Some(call::Body::Query(_)));
     if is_query || call.term == term { done() } else { not_leader(replica, term) }
 }
@@ -225,18 +227,18 @@ pub fn router_to(nodes: &[FakeNode], secret: &ClusterSecret, options: RoutingOpt
         assert_eq!((replica.id, replica.node_id.clone()), (index as u64 + 1, format!("nd_{}", index + 1)));
     }
     let signer = ServiceSigner::new(secret, "gateway test");
-    Router::start(map, signer, "caller".to_owned(), Arc::new(TcpConnector), options)
+    Router::start(map, signer, "caller".to_owned(), Arc::new(TcpDialer), options)
 }
 
 /// Times short enough for tests, in the proportions of the real ones.
-pub fn quick() -> RoutingOptions {
+pub fn fast_options() -> RoutingOptions {
     RoutingOptions {
         max_without_leader: Duration::from_millis(600),
-        doubt_after: Duration::from_millis(80),
+        suspect_after: Duration::from_millis(80),
         probe_timeout: Duration::from_millis(50),
-        min_pause: Duration::from_millis(2),
-        max_pause: Duration::from_millis(10),
+        min_backoff: Duration::from_millis(2),
+        max_backoff: Duration::from_millis(10),
         connect_timeout: Duration::from_millis(500),
-        max_reconnect_pause: Duration::from_millis(50),
+        max_reconnect_backoff: Duration::from_millis(50),
     }
 }

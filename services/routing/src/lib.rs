@@ -10,42 +10,42 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
-mod config_news;
+mod acquire_wait;
+mod admin_client;
+mod call;
+mod channel;
+mod config_watch;
 mod connection;
-mod connector;
-mod course;
-mod following;
-mod leaders;
-mod link;
-mod look;
-mod operations;
-mod origin;
-mod outgoing;
+mod dialer;
+mod frames;
+mod leader_cache;
+mod node_status;
+mod request_context;
 mod router;
-mod waiting;
+mod subscription;
 
 use std::time::Duration;
 
 use holdfast_core::Reply;
 
-pub use connector::{ConnectError, Connector, TcpConnector, TlsConnector};
-pub use following::{Following, Notice};
-pub use operations::{OperationError, Operations};
-pub use origin::on_behalf_of;
+pub use admin_client::{AdminClient, AdminError};
+pub use dialer::{ConnectError, Dialer, TcpDialer, TlsDialer};
+pub use request_context::with_request_id;
 pub use router::Router;
+pub use subscription::{SessionUpdate, Subscription};
 
 /// Whether a command may be sent again when an attempt may have done it already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Repeat {
+pub enum RetryPolicy {
     /// To a later term: done twice it is as good as done once.
-    InLaterTerm,
+    LaterTerm,
     /// Not at all: the caller is told that it may have been done.
     Never,
 }
 
 /// A reply, and how it was come by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Routed {
+pub struct RoutedReply {
     /// What the shard answered.
     pub reply: Reply,
     /// Whether an earlier attempt of the same call may have done it already, so that "not found" to a deletion may mean
@@ -74,7 +74,7 @@ pub enum RouteError {
     },
     /// The reply cannot be read.
     #[error("the reply of shard {shard} cannot be read: {reason}")]
-    Damaged {
+    InvalidReply {
         /// Which shard.
         shard: String,
         /// What is wrong with it.
@@ -90,37 +90,37 @@ pub struct RoutingOptions {
     pub max_without_leader: Duration,
     /// A leader that does not answer for so long is doubted: the other replicas are asked for a later one while its
     /// answer is still awaited.
-    pub doubt_after: Duration,
+    pub suspect_after: Duration,
     /// How long a replica may take to say who leads.
     pub probe_timeout: Duration,
     /// Shortest pause before a call is sent again.
-    pub min_pause: Duration,
+    pub min_backoff: Duration,
     /// Longest pause before a call is sent again.
-    pub max_pause: Duration,
+    pub max_backoff: Duration,
     /// How long a connection may take to be made.
     pub connect_timeout: Duration,
     /// Longest pause between attempts to connect.
-    pub max_reconnect_pause: Duration,
+    pub max_reconnect_backoff: Duration,
 }
 
 impl Default for RoutingOptions {
     fn default() -> Self {
         Self {
             max_without_leader: Duration::from_millis(2_500),
-            doubt_after: Duration::from_millis(500),
+            suspect_after: Duration::from_millis(500),
             probe_timeout: Duration::from_millis(250),
-            min_pause: Duration::from_millis(5),
-            max_pause: Duration::from_millis(50),
+            min_backoff: Duration::from_millis(5),
+            max_backoff: Duration::from_millis(50),
             connect_timeout: Duration::from_secs(1),
-            max_reconnect_pause: Duration::from_millis(500),
+            max_reconnect_backoff: Duration::from_millis(500),
         }
     }
 }
 
+#[cfg(test)]
+mod deferred_tests;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub mod fake_node;
-#[cfg(test)]
-mod held_tests;
 #[cfg(test)]
 mod tests;

@@ -7,20 +7,20 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use holdfast_auth::ServiceSigner;
 use holdfast_cluster::{Application, ClusterConfig, Node, ShardMap};
-use holdfast_core::{Acquire, Command, Follow, LocksCommand, Query, Reply, Rules, codec};
-use holdfast_supervise::{Owner, TaskSet, brief};
+use holdfast_core::{Acquire, Command, LocksCommand, Query, Reply, Rules, SubscribeSession, codec};
+use holdfast_supervise::{TaskOwner, TaskSet, spawn_temporary};
 use metrics::{describe_counter, describe_gauge};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::Caller;
-use crate::course::{Course, End};
-use crate::following::Following;
-use crate::leaders::ShardRoute;
-use crate::link::{Body, NodeLink};
-use crate::{Connector, Repeat, RouteError, Routed, RoutingOptions, config_news, waiting};
+use crate::call::{CallOutcome, RoutedCall};
+use crate::channel::{CallBody, NodeChannel};
+use crate::connection::ClientIdentity;
+use crate::leader_cache::ShardRoute;
+use crate::subscription::Subscription;
+use crate::{Dialer, RetryPolicy, RouteError, RoutedReply, RoutingOptions, acquire_wait, config_watch};
 
 /// Sends commands and queries to the shards that own their keys. A cheap clone.
 #[derive(Clone)]
@@ -34,11 +34,11 @@ pub(super) struct Inner {
     map: RwLock<Arc<ShardMap>>,
     /// Shards stay as they are for as long as a cluster lives; only their replicas move.
     routes: HashMap<String, ShardRoute>,
-    links: RwLock<Vec<(String, Arc<NodeLink>)>>,
+    channels: RwLock<Vec<(String, Arc<NodeChannel>)>>,
     options: RoutingOptions,
-    caller: Arc<Caller>,
+    identity: Arc<ClientIdentity>,
     /// The latest config that a node has told of, when it is later than the one in use.
-    later: watch::Sender<Option<Arc<ClusterConfig>>>,
+    newer_config: watch::Sender<Option<Arc<ClusterConfig>>>,
 }
 
 impl Router {
@@ -48,41 +48,41 @@ impl Router {
         map: ShardMap,
         signer: ServiceSigner,
         caller_id: String,
-        connector: Arc<dyn Connector>,
+        connector: Arc<dyn Dialer>,
         options: RoutingOptions,
     ) -> Self {
-        describe();
-        let caller = Arc::new(Caller { connector, id: caller_id, signer, connections: AtomicU64::new(1) });
+        describe_metrics();
+        let identity = Arc::new(ClientIdentity { connector, id: caller_id, signer, connections: AtomicU64::new(1) });
         let start = |node: &Node| {
-            (node.id.clone(), Arc::new(NodeLink::start(&node.id, &node.address, caller.clone(), &options)))
+            (node.id.clone(), Arc::new(NodeChannel::start(&node.id, &node.address, identity.clone(), &options)))
         };
-        let links: Vec<(String, Arc<NodeLink>)> = map.config().nodes.iter().map(start).collect();
+        let channels: Vec<(String, Arc<NodeChannel>)> = map.config().nodes.iter().map(start).collect();
         let routes = Application::ALL
             .into_iter()
             .flat_map(|application| map.shards(application))
-            .map(|shard| (shard.id.clone(), ShardRoute::new(shard, &links)))
+            .map(|shard| (shard.id.clone(), ShardRoute::new(shard, &channels)))
             .collect();
-        let (later, _) = watch::channel(None);
-        let (map, links) = (RwLock::new(Arc::new(map)), RwLock::new(links));
-        let tasks = TaskSet::new(Owner::process());
-        let inner = Arc::new(Inner { tasks, map, routes, links, options, caller, later });
-        for (node, link) in inner.links.read().iter() {
+        let (newer_config, _) = watch::channel(None);
+        let (map, channels) = (RwLock::new(Arc::new(map)), RwLock::new(channels));
+        let tasks = TaskSet::new(TaskOwner::process());
+        let inner = Arc::new(Inner { tasks, map, routes, channels, options, identity, newer_config });
+        for (node, link) in inner.channels.read().iter() {
             if let Some(node) = inner.map().node(node) {
-                config_news::follow(&inner, &node.address, link);
+                config_watch::start(&inner, &node.address, link);
             }
         }
         Self { inner }
     }
 
     /// The latest config that a node has told of; nothing while that is the one in use.
-    pub fn later_configs(&self) -> watch::Receiver<Option<Arc<ClusterConfig>>> {
-        self.inner.later.subscribe()
+    pub fn config_updates(&self) -> watch::Receiver<Option<Arc<ClusterConfig>>> {
+        self.inner.newer_config.subscribe()
     }
 
     /// From now on takes every later config that a node tells of. For processes that keep no replicas.
-    pub fn keep_current(&self) {
-        let (later, weak) = (self.later_configs(), Arc::downgrade(&self.inner));
-        self.inner.tasks.keep("config", move || keep_current(later.clone(), Weak::clone(&weak)));
+    pub fn follow_config_updates(&self) {
+        let (later, weak) = (self.config_updates(), Arc::downgrade(&self.inner));
+        self.inner.tasks.spawn_restarting("config", move || apply_config_updates(later.clone(), Weak::clone(&weak)));
     }
 
     /// Goes over to another config of the same shards; calls under way find the replicas where they are now. An earlier
@@ -93,23 +93,23 @@ impl Router {
         if next.config().version <= map.config().version {
             return;
         }
-        let mut links = inner.links.write();
+        let mut links = inner.channels.write();
         let mut before = std::mem::take(&mut *links);
         for node in &next.config().nodes {
             let stays = map.node(&node.id).is_some_and(|known| known.address == node.address);
             match before.iter().position(|(id, _)| stays && *id == node.id) {
                 Some(at) => links.push(before.swap_remove(at)),
                 None => {
-                    let link = NodeLink::start(&node.id, &node.address, inner.caller.clone(), &inner.options);
+                    let link = NodeChannel::start(&node.id, &node.address, inner.identity.clone(), &inner.options);
                     let link = Arc::new(link);
-                    config_news::follow(inner, &node.address, &link);
+                    config_watch::start(inner, &node.address, &link);
                     links.push((node.id.clone(), link));
                 }
             }
         }
         for shard in Application::ALL.into_iter().flat_map(|application| next.shards(application)) {
             if let Some(route) = inner.routes.get(&shard.id) {
-                route.move_to(shard, &links);
+                route.update_replicas(shard, &links);
             }
         }
         tracing::info!(version = next.config().version, "the cluster config in use");
@@ -117,7 +117,7 @@ impl Router {
         let gone: Vec<_> = before.into_iter().map(|(id, link)| (map.node(&id).is_none(), id, link)).collect();
         drop((map, links));
         for (is_removed, node, link) in gone {
-            brief("link end", async move {
+            spawn_temporary("link end", async move {
                 link.shutdown().await;
                 if is_removed {
                     // Neither connected nor missing: there is no such node any more.
@@ -136,9 +136,9 @@ impl Router {
         application: Application,
         key: u32,
         command: &Command,
-        repeat: Repeat,
+        repeat: RetryPolicy,
         deadline: Instant,
-    ) -> Result<Routed, RouteError> {
+    ) -> Result<RoutedReply, RouteError> {
         let bytes = Bytes::from(codec::encode(command));
         self.send(self.route(application, key), bytes, command.min_rules(), repeat, deadline).await
     }
@@ -149,13 +149,13 @@ impl Router {
         route: &ShardRoute,
         command: Bytes,
         needs: Rules,
-        repeat: Repeat,
+        repeat: RetryPolicy,
         deadline: Instant,
-    ) -> Result<Routed, RouteError> {
-        let course = Course::new(route, &self.inner.options, Body::Command(command), repeat, deadline);
-        let mut course = course.needing(needs);
+    ) -> Result<RoutedReply, RouteError> {
+        let course = RoutedCall::new(route, &self.inner.options, CallBody::Command(command), repeat, deadline);
+        let mut course = course.with_min_rules(needs);
         let reply = course.reply().await?;
-        Ok(Routed { reply, maybe_done_before: course.maybe_done_before() })
+        Ok(RoutedReply { reply, maybe_done_before: course.maybe_done_before() })
     }
 
     /// Sends a query to the shard that owns the key.
@@ -169,9 +169,9 @@ impl Router {
         query: &Query,
         deadline: Instant,
     ) -> Result<Reply, RouteError> {
-        let body = Body::Query(Bytes::from(codec::encode(query)));
+        let body = CallBody::Query(Bytes::from(codec::encode(query)));
         let route = self.route(application, key);
-        let mut course = Course::new(route, &self.inner.options, body, Repeat::InLaterTerm, deadline);
+        let mut course = RoutedCall::new(route, &self.inner.options, body, RetryPolicy::LaterTerm, deadline);
         course.reply().await
     }
 
@@ -180,7 +180,7 @@ impl Router {
     ///
     /// # Errors
     /// [`RouteError::Unavailable`] when there is no answer in time.
-    pub async fn watch(
+    pub async fn long_poll(
         &self,
         application: Application,
         key: u32,
@@ -188,22 +188,27 @@ impl Router {
         hold: Duration,
         deadline: Instant,
     ) -> Result<Reply, RouteError> {
-        let body = Body::Watch(Bytes::from(codec::encode(query)), hold);
+        let body = CallBody::LongPoll(Bytes::from(codec::encode(query)), hold);
         let route = self.route(application, key);
-        Course::new(route, &self.inner.options, body, Repeat::InLaterTerm, deadline).reply().await
+        RoutedCall::new(route, &self.inner.options, body, RetryPolicy::LaterTerm, deadline).reply().await
     }
 
     /// What the leader has to tell of a session from now on.
     ///
     /// # Errors
     /// [`RouteError::Unavailable`] when no leader answers in time.
-    pub async fn follow(&self, key: u32, follow: &Follow, deadline: Instant) -> Result<Following, RouteError> {
-        let body = Body::Follow(Bytes::from(codec::encode(follow)));
+    pub async fn subscribe(
+        &self,
+        key: u32,
+        follow: &SubscribeSession,
+        deadline: Instant,
+    ) -> Result<Subscription, RouteError> {
+        let body = CallBody::Subscribe(Bytes::from(codec::encode(follow)));
         let route = self.route(Application::Locks, key);
-        let mut course = Course::new(route, &self.inner.options, body, Repeat::InLaterTerm, deadline);
+        let mut course = RoutedCall::new(route, &self.inner.options, body, RetryPolicy::LaterTerm, deadline);
         match course.run().await? {
-            End::Following(attempt) => Ok(Following::new(attempt)),
-            End::Reply(bytes, _) => Ok(Following::refused(read(course.shard_id(), &bytes)?)),
+            CallOutcome::Subscribed(attempt) => Ok(Subscription::new(attempt)),
+            CallOutcome::Reply(bytes, _) => Ok(Subscription::rejected(decode_reply(course.shard_id(), &bytes)?)),
         }
     }
 
@@ -223,33 +228,33 @@ impl Router {
         deadline: Instant,
         deferred: CancellationToken,
     ) -> Result<Reply, RouteError> {
-        let wait = waiting::Wait { key, acquire, poll, deadline, deferred };
+        let wait = acquire_wait::Wait { key, acquire, poll, deadline, deferred };
         wait.run(self.clone()).await
     }
 
     /// One acquire that may wait, from beginning to end. The reply comes with the number of its attempt.
-    pub(super) async fn wait(
+    pub(super) async fn acquire_and_wait(
         &self,
-        wait: &waiting::Wait,
+        wait: &acquire_wait::Wait,
         hold: Duration,
         gone: CancellationToken,
     ) -> Result<(Reply, u64), RouteError> {
         let command = Command::Locks(LocksCommand::Acquire(wait.acquire.clone()));
-        let body = Body::Waiting(Bytes::from(codec::encode(&command)), hold);
+        let body = CallBody::Acquire(Bytes::from(codec::encode(&command)), hold);
         let route = self.route(Application::Locks, wait.key);
-        let course = Course::new(route, &self.inner.options, body, Repeat::InLaterTerm, wait.deadline);
-        let course = course.needing(command.min_rules()).until_gone(gone);
+        let course = RoutedCall::new(route, &self.inner.options, body, RetryPolicy::LaterTerm, wait.deadline);
+        let course = course.with_min_rules(command.min_rules()).with_cancellation(gone);
         let mut course = course.telling_when_deferred(wait.deferred.clone());
         match course.run().await? {
-            End::Reply(bytes, attempt) => Ok((read(course.shard_id(), &bytes)?, attempt)),
-            End::Following(_) => Err(unexpected(course.shard_id())),
+            CallOutcome::Reply(bytes, attempt) => Ok((decode_reply(course.shard_id(), &bytes)?, attempt)),
+            CallOutcome::Subscribed(_) => Err(unexpected_reply(course.shard_id())),
         }
     }
 
     /// Ends the connections.
     pub async fn shutdown(&self) {
-        self.inner.tasks.end();
-        let links = self.inner.links.read().clone();
+        self.inner.tasks.cancel();
+        let links = self.inner.channels.read().clone();
         for (_, link) in links {
             link.shutdown().await;
         }
@@ -259,8 +264,8 @@ impl Router {
         self.inner.map.read().clone()
     }
 
-    pub(super) fn caller(&self) -> &Caller {
-        &self.inner.caller
+    pub(super) fn identity(&self) -> &ClientIdentity {
+        &self.inner.identity
     }
 
     pub(super) fn route(&self, application: Application, key: u32) -> &ShardRoute {
@@ -270,7 +275,7 @@ impl Router {
     }
 }
 
-async fn keep_current(mut later: watch::Receiver<Option<Arc<ClusterConfig>>>, inner: Weak<Inner>) {
+async fn apply_config_updates(mut later: watch::Receiver<Option<Arc<ClusterConfig>>>, inner: Weak<Inner>) {
     while later.changed().await.is_ok() {
         let Some(next) = later.borrow_and_update().clone() else { continue };
         let Some(inner) = inner.upgrade() else { return };
@@ -286,20 +291,20 @@ impl Inner {
         self.map.read().clone()
     }
 
-    pub(super) fn caller(&self) -> &Arc<Caller> {
-        &self.caller
+    pub(super) fn identity(&self) -> &Arc<ClientIdentity> {
+        &self.identity
     }
 
     /// The version in use, or the later one that was heard of.
     pub(super) fn known_version(&self) -> u64 {
-        let later = self.later.borrow().as_ref().map_or(0, |later| later.version);
+        let later = self.newer_config.borrow().as_ref().map_or(0, |later| later.version);
         later.max(self.map().config().version)
     }
 
     /// A node has told of a config. True when it is the latest so far.
-    pub(super) fn hear_of(&self, config: ClusterConfig) -> bool {
+    pub(super) fn offer_config(&self, config: ClusterConfig) -> bool {
         let in_use = self.map().config().version;
-        self.later.send_if_modified(|known| {
+        self.newer_config.send_if_modified(|known| {
             let is_later = config.version > known.as_ref().map_or(in_use, |known| known.version.max(in_use));
             if is_later {
                 *known = Some(Arc::new(config));
@@ -309,18 +314,18 @@ impl Inner {
     }
 }
 
-impl Course<'_> {
+impl RoutedCall<'_> {
     /// Runs the course of a call that has one reply.
     async fn reply(&mut self) -> Result<Reply, RouteError> {
         match self.run().await? {
-            End::Reply(bytes, _) => read(self.shard_id(), &bytes),
-            End::Following(_) => Err(unexpected(self.shard_id())),
+            CallOutcome::Reply(bytes, _) => decode_reply(self.shard_id(), &bytes),
+            CallOutcome::Subscribed(_) => Err(unexpected_reply(self.shard_id())),
         }
     }
 }
 
 /// What the figures mean: of gateways, and of nodes, which call each other's shards.
-fn describe() {
+fn describe_metrics() {
     describe_counter!("holdfast_gateway_leader_changes_total", "Leaders of shards that this process heard of anew.");
     describe_counter!("holdfast_gateway_not_leader_total", "Calls that a node sent on to another leader.");
     describe_counter!("holdfast_gateway_node_connections_total", "Connections to nodes, by what became of them.");
@@ -329,13 +334,13 @@ fn describe() {
 }
 
 /// Notices are for those who follow only.
-fn unexpected(shard: &str) -> RouteError {
-    RouteError::Damaged { shard: shard.to_owned(), reason: "it is not an answer to what was asked".to_owned() }
+fn unexpected_reply(shard: &str) -> RouteError {
+    RouteError::InvalidReply { shard: shard.to_owned(), reason: "it is not an answer to what was asked".to_owned() }
 }
 
-fn read(shard: &str, bytes: &[u8]) -> Result<Reply, RouteError> {
+fn decode_reply(shard: &str, bytes: &[u8]) -> Result<Reply, RouteError> {
     codec::decode(bytes).map_err(|error| {
         tracing::error!(shard, %error, "a reply cannot be read");
-        RouteError::Damaged { shard: shard.to_owned(), reason: error.to_string() }
+        RouteError::InvalidReply { shard: shard.to_owned(), reason: error.to_string() }
     })
 }

@@ -11,9 +11,10 @@ use holdfast_core::{AccountId, AccountsCommand, Command, Query, Reply, Rules, co
 use tokio::time::Instant;
 
 use crate::fake_node::{
-    Act, FakeCluster, FakeNode, Seen, done, done_reply, leads, not_leader, not_proposed, quick, router_to, unknown,
+    Action, FakeCluster, FakeNode, ReceivedCall, done, done_reply, fast_options, leads, not_leader, not_proposed,
+    router_to, unknown,
 };
-use crate::{Repeat, RouteError, Routed, RoutingOptions};
+use crate::{RetryPolicy, RouteError, RoutedReply, RoutingOptions};
 
 fn command() -> Command {
     Command::Accounts(AccountsCommand::Delete { id: AccountId(1) })
@@ -23,16 +24,16 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(10)
 }
 
-async fn send(cluster: &FakeCluster) -> Result<Routed, RouteError> {
-    cluster.router.command(Application::Accounts, 0, &command(), Repeat::InLaterTerm, soon()).await
+async fn send(cluster: &FakeCluster) -> Result<RoutedReply, RouteError> {
+    cluster.router.command(Application::Accounts, 0, &command(), RetryPolicy::LaterTerm, soon()).await
 }
 
-async fn ask(cluster: &FakeCluster) -> Result<Reply, RouteError> {
+async fn query(cluster: &FakeCluster) -> Result<Reply, RouteError> {
     cluster.router.query(Application::Accounts, 0, &Query::Account { id: AccountId(1) }, soon()).await
 }
 
-fn command_in(replica: u64, term: u64) -> Seen {
-    Seen { replica, term, is_command: true }
+fn command_in(replica: u64, term: u64) -> ReceivedCall {
+    ReceivedCall { replica, term, is_command: true }
 }
 
 /// All replicas name that leader; it does what it is asked.
@@ -48,10 +49,10 @@ fn elect(cluster: &FakeCluster, replica: u64, term: u64) {
 
 #[tokio::test]
 async fn a_command_follows_the_replicas_to_the_leader_and_its_term() {
-    let cluster = FakeCluster::start(quick()).await;
+    let cluster = FakeCluster::start(fast_options()).await;
     elect(&cluster, 2, 3);
     let routed = send(&cluster).await.unwrap();
-    assert_eq!(routed, Routed { reply: done_reply(), maybe_done_before: false });
+    assert_eq!(routed, RoutedReply { reply: done_reply(), maybe_done_before: false });
     assert_eq!(cluster.nodes[1].addressed(), [command_in(2, 3)]);
 
     // The leader moves: the old one names the new one, and the command goes there.
@@ -59,38 +60,38 @@ async fn a_command_follows_the_replicas_to_the_leader_and_its_term() {
     send(&cluster).await.unwrap();
     assert_eq!(cluster.nodes[1].addressed(), [command_in(2, 3), command_in(2, 3)]);
     assert_eq!(cluster.nodes[2].addressed(), [command_in(3, 4)]);
-    let questions: usize = cluster.nodes.iter().map(FakeNode::questions).sum();
+    let questions: usize = cluster.nodes.iter().map(FakeNode::probe_count).sum();
 
     // What was learnt is kept: no more questions.
     send(&cluster).await.unwrap();
-    assert_eq!(cluster.nodes.iter().map(FakeNode::questions).sum::<usize>(), questions);
+    assert_eq!(cluster.nodes.iter().map(FakeNode::probe_count).sum::<usize>(), questions);
 }
 
 #[tokio::test]
 async fn a_command_of_later_rules_is_not_sent_before_the_shard_goes_by_them() {
-    let cluster = FakeCluster::start(quick()).await;
+    let cluster = FakeCluster::start(fast_options()).await;
     elect(&cluster, 2, 3);
     let bytes = || Bytes::from(codec::encode(&command()));
     let router = &cluster.router;
     let route = router.route(Application::Accounts, 0);
     for _ in 0..2 {
-        let refused = router.send(route, bytes(), Rules(3), Repeat::InLaterTerm, soon()).await.unwrap_err();
+        let refused = router.send(route, bytes(), Rules(3), RetryPolicy::LaterTerm, soon()).await.unwrap_err();
         assert!(matches!(refused, RouteError::Unavailable { .. }), "nothing was done: {refused:?}");
         assert!(refused.to_string().contains("it goes by rules 1, and this needs rules 3"), "{refused}");
     }
     assert_eq!(cluster.nodes[1].addressed(), []);
     // Once they are raised it is sent, and they are asked for no more.
     cluster.nodes[1].rules.store(3, Ordering::SeqCst);
-    router.send(route, bytes(), Rules(3), Repeat::InLaterTerm, soon()).await.unwrap();
-    let questions = cluster.nodes[1].questions();
-    router.send(route, bytes(), Rules(3), Repeat::InLaterTerm, soon()).await.unwrap();
+    router.send(route, bytes(), Rules(3), RetryPolicy::LaterTerm, soon()).await.unwrap();
+    let questions = cluster.nodes[1].probe_count();
+    router.send(route, bytes(), Rules(3), RetryPolicy::LaterTerm, soon()).await.unwrap();
     assert_eq!(cluster.nodes[1].addressed(), [command_in(2, 3), command_in(2, 3)]);
-    assert_eq!(cluster.nodes[1].questions(), questions);
+    assert_eq!(cluster.nodes[1].probe_count(), questions);
 }
 
 #[tokio::test]
 async fn a_command_of_unknown_outcome_goes_to_a_later_term_only() {
-    let cluster = FakeCluster::start(quick()).await;
+    let cluster = FakeCluster::start(fast_options()).await;
     let elected = Arc::new(AtomicBool::new(false));
     let questions = Arc::new(AtomicUsize::new(0));
     for node in [0, 2] {
@@ -121,14 +122,14 @@ async fn a_command_of_unknown_outcome_goes_to_a_later_term_only() {
         }
     });
     let routed = send(&cluster).await.unwrap();
-    assert_eq!(routed, Routed { reply: done_reply(), maybe_done_before: true });
+    assert_eq!(routed, RoutedReply { reply: done_reply(), maybe_done_before: true });
     assert_eq!(cluster.nodes[0].addressed(), [command_in(1, 1)]);
     assert_eq!(cluster.nodes[1].addressed(), [command_in(2, 2)]);
 }
 
 #[tokio::test]
 async fn without_a_later_term_an_unknown_outcome_is_told_as_such() {
-    let cluster = FakeCluster::start(quick()).await;
+    let cluster = FakeCluster::start(fast_options()).await;
     for node in &cluster.nodes {
         node.on_call(|call| if call.term == 0 { not_leader(1, 1) } else { unknown() });
     }
@@ -140,9 +141,9 @@ async fn without_a_later_term_an_unknown_outcome_is_told_as_such() {
 
 #[tokio::test]
 async fn a_connection_lost_after_sending_is_an_unknown_outcome() {
-    let cluster = FakeCluster::start(quick()).await;
+    let cluster = FakeCluster::start(fast_options()).await;
     elect(&cluster, 1, 1);
-    cluster.nodes[0].on_call(|call| if call.term == 0 { not_leader(1, 1) } else { Act::HangUp });
+    cluster.nodes[0].on_call(|call| if call.term == 0 { not_leader(1, 1) } else { Action::HangUp });
     let error = send(&cluster).await.unwrap_err();
     assert!(matches!(error, RouteError::OutcomeUnknown { .. }), "{error}");
     assert_eq!(cluster.nodes[0].addressed(), [command_in(1, 1)]);
@@ -153,17 +154,17 @@ async fn a_connection_lost_after_sending_is_an_unknown_outcome() {
 
 #[tokio::test]
 async fn a_command_that_must_not_be_repeated_is_not() {
-    let cluster = FakeCluster::start(quick()).await;
+    let cluster = FakeCluster::start(fast_options()).await;
     elect(&cluster, 2, 2);
     cluster.nodes[1].on_call(|call| if call.term == 0 { not_leader(2, 2) } else { unknown() });
-    let sent = cluster.router.command(Application::Accounts, 0, &command(), Repeat::Never, soon()).await;
+    let sent = cluster.router.command(Application::Accounts, 0, &command(), RetryPolicy::Never, soon()).await;
     assert!(matches!(sent.unwrap_err(), RouteError::OutcomeUnknown { .. }));
     assert_eq!(cluster.nodes[1].addressed(), [command_in(2, 2)]);
 }
 
 #[tokio::test]
 async fn what_was_not_proposed_is_sent_again_in_the_same_term() {
-    let cluster = FakeCluster::start(quick()).await;
+    let cluster = FakeCluster::start(fast_options()).await;
     elect(&cluster, 1, 1);
     let refusals = AtomicUsize::new(0);
     cluster.nodes[0].on_call(move |call| match call.term {
@@ -178,7 +179,7 @@ async fn what_was_not_proposed_is_sent_again_in_the_same_term() {
 
 #[tokio::test]
 async fn nothing_but_definite_refusals_is_unavailable() {
-    let cluster = FakeCluster::start(quick()).await;
+    let cluster = FakeCluster::start(fast_options()).await;
     elect(&cluster, 1, 1);
     cluster.nodes[0].on_call(|call| if call.term == 0 { not_leader(1, 1) } else { not_proposed() });
     let error = send(&cluster).await.unwrap_err();
@@ -194,22 +195,22 @@ async fn nodes_that_cannot_be_reached_are_unavailable_well_before_the_deadline()
         nodes.push(FakeNode::start(&secret).await);
     }
     // The nodes belong to another cluster, and refuse every connection.
-    let router = router_to(&nodes, &ClusterSecret::generate().unwrap(), quick());
+    let router = router_to(&nodes, &ClusterSecret::generate().unwrap(), fast_options());
     let cluster = FakeCluster { nodes, router };
     let begun = Instant::now();
     assert!(matches!(send(&cluster).await.unwrap_err(), RouteError::Unavailable { .. }));
-    assert!(matches!(ask(&cluster).await.unwrap_err(), RouteError::Unavailable { .. }));
+    assert!(matches!(query(&cluster).await.unwrap_err(), RouteError::Unavailable { .. }));
     assert!(begun.elapsed() < Duration::from_secs(5));
 }
 
 #[tokio::test]
 async fn a_hung_leader_is_left_for_one_of_a_later_term() {
-    let cluster = FakeCluster::start(quick()).await;
+    let cluster = FakeCluster::start(fast_options()).await;
     elect(&cluster, 1, 1);
     send(&cluster).await.unwrap();
     // The leader stops without its connection ending; the others elect another one.
     elect(&cluster, 3, 2);
-    cluster.nodes[0].on_call(|_| Act::Silent);
+    cluster.nodes[0].on_call(|_| Action::Silent);
     let routed = send(&cluster).await.unwrap();
     assert!(routed.maybe_done_before);
     assert_eq!(cluster.nodes[0].addressed(), [command_in(1, 1), command_in(1, 1)]);
@@ -220,7 +221,7 @@ async fn a_hung_leader_is_left_for_one_of_a_later_term() {
 async fn a_silent_replica_does_not_hide_whom_the_others_elect_meanwhile() {
     // So long that the call would be given up before the silent one is.
     let probe_timeout = Duration::from_secs(5);
-    let cluster = FakeCluster::start(RoutingOptions { probe_timeout, ..quick() }).await;
+    let cluster = FakeCluster::start(RoutingOptions { probe_timeout, ..fast_options() }).await;
     let questions = Arc::new(AtomicUsize::new(0));
     for (node, replica) in [(1, 2), (2, 3)] {
         let questions = questions.clone();
@@ -236,21 +237,21 @@ async fn a_silent_replica_does_not_hide_whom_the_others_elect_meanwhile() {
 
 #[tokio::test]
 async fn a_hung_leader_without_a_quorum_is_given_up_well_before_the_deadline() {
-    let cluster = FakeCluster::start(quick()).await;
+    let cluster = FakeCluster::start(fast_options()).await;
     elect(&cluster, 1, 1);
     send(&cluster).await.unwrap();
     for node in &cluster.nodes {
-        node.on_call(|_| Act::Silent);
+        node.on_call(|_| Action::Silent);
     }
     let begun = Instant::now();
     assert!(matches!(send(&cluster).await.unwrap_err(), RouteError::OutcomeUnknown { .. }));
-    assert!(matches!(ask(&cluster).await.unwrap_err(), RouteError::Unavailable { .. }));
+    assert!(matches!(query(&cluster).await.unwrap_err(), RouteError::Unavailable { .. }));
     assert!(begun.elapsed() < Duration::from_secs(5));
 }
 
 #[tokio::test]
 async fn leaders_that_no_quorum_confirms_do_not_lengthen_a_call() {
-    let cluster = FakeCluster::start(quick()).await;
+    let cluster = FakeCluster::start(fast_options()).await;
     let terms = AtomicU64::new(1);
     // The one that answers names another leader of a later term each time; the others are away.
     cluster.nodes[0].on_call(move |_| {
@@ -264,14 +265,14 @@ async fn leaders_that_no_quorum_confirms_do_not_lengthen_a_call() {
 
 #[tokio::test]
 async fn a_slow_leader_that_a_quorum_confirms_is_waited_for() {
-    let options = quick();
+    let options = fast_options();
     let patience = options.max_without_leader;
     let cluster = FakeCluster::start(options).await;
     elect(&cluster, 1, 1);
-    cluster.nodes[0].on_call(|call| if call.term == 0 { not_leader(1, 1) } else { Act::Silent });
+    cluster.nodes[0].on_call(|call| if call.term == 0 { not_leader(1, 1) } else { Action::Silent });
     let begun = Instant::now();
     let deadline = begun + 3 * patience;
-    let sent = cluster.router.command(Application::Accounts, 0, &command(), Repeat::InLaterTerm, deadline).await;
+    let sent = cluster.router.command(Application::Accounts, 0, &command(), RetryPolicy::LaterTerm, deadline).await;
     assert!(matches!(sent.unwrap_err(), RouteError::OutcomeUnknown { .. }));
     assert!(begun.elapsed() >= 3 * patience, "given up although a quorum confirmed the leader");
     assert_eq!(cluster.nodes[0].addressed(), [command_in(1, 1)]);
@@ -279,30 +280,30 @@ async fn a_slow_leader_that_a_quorum_confirms_is_waited_for() {
 
 #[tokio::test]
 async fn the_deadline_of_a_call_that_was_never_sent_is_unavailable() {
-    let cluster = FakeCluster::start(quick()).await;
+    let cluster = FakeCluster::start(fast_options()).await;
     let past = Instant::now();
-    let sent = cluster.router.command(Application::Accounts, 0, &command(), Repeat::InLaterTerm, past).await;
+    let sent = cluster.router.command(Application::Accounts, 0, &command(), RetryPolicy::LaterTerm, past).await;
     assert!(matches!(sent.unwrap_err(), RouteError::Unavailable { .. }));
     assert!(cluster.nodes.iter().all(|node| node.addressed().is_empty()));
 }
 
 #[tokio::test]
 async fn a_query_is_asked_again_whatever_became_of_it() {
-    let cluster = FakeCluster::start(quick()).await;
+    let cluster = FakeCluster::start(fast_options()).await;
     elect(&cluster, 1, 1);
     let attempts = AtomicUsize::new(0);
     cluster.nodes[0].on_call(move |_| match attempts.fetch_add(1, Ordering::SeqCst) {
         0 => unknown(),
         1 => not_proposed(),
-        2 => Act::HangUp,
+        2 => Action::HangUp,
         _ => done(),
     });
-    assert_eq!(ask(&cluster).await.unwrap(), done_reply());
+    assert_eq!(query(&cluster).await.unwrap(), done_reply());
 }
 
 #[tokio::test]
 async fn many_calls_at_once_each_get_their_own_answer() {
-    let cluster = Arc::new(FakeCluster::start(quick()).await);
+    let cluster = Arc::new(FakeCluster::start(fast_options()).await);
     elect(&cluster, 2, 1);
     let calls = (0..500).map(|_| {
         let cluster = cluster.clone();
@@ -316,7 +317,7 @@ async fn many_calls_at_once_each_get_their_own_answer() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn calls_of_tasks_that_are_ready_together_go_in_one_frame() {
-    let cluster = Arc::new(FakeCluster::start(quick()).await);
+    let cluster = Arc::new(FakeCluster::start(fast_options()).await);
     elect(&cluster, 1, 1);
     send(&cluster).await.unwrap();
     cluster.nodes[0].frames.lock().clear();

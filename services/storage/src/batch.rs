@@ -19,7 +19,7 @@ pub(crate) struct Batch {
 impl Batch {
     /// Stores the parts under the key, sealed.
     pub(crate) fn put(&mut self, key: Vec<u8>, parts: &[&[u8]]) {
-        let value = crate::value::seal(&key, parts);
+        let value = crate::checksum::encode(&key, parts);
         self.bytes += key.len() + value.len();
         self.writes.push(Write::Put(key, value));
     }

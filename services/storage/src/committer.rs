@@ -12,9 +12,9 @@ use tokio::sync::watch;
 
 use crate::StorageError;
 use crate::batch::Batch;
+use crate::batch_builder::BatchBuilder;
 use crate::engine::Engine;
-use crate::plan::Plan;
-use crate::queue::{Done, Drained, Queue, Queued};
+use crate::queue::{Completion, Queue, WriteGroup, WriteRequest};
 
 /// What the committer and the handles of a store share.
 pub(crate) struct Shared {
@@ -28,19 +28,19 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(engine: Box<dyn Engine>) -> Arc<Self> {
-        let place = engine.place().to_owned();
+        let place = engine.location().to_owned();
         let (failed, stopped) = (watch::Sender::new(None), watch::Sender::new(false));
         Arc::new(Self { queue: Queue::default(), engine: RwLock::new(Some(engine)), place, failed, stopped })
     }
 
     /// Name for messages: the data directory.
-    pub(crate) fn place(&self) -> &str {
+    pub(crate) fn location(&self) -> &str {
         &self.place
     }
 
     /// Reads, unless the store is poisoned or closed.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&dyn Engine) -> Result<T, StorageError>) -> Result<T, StorageError> {
-        if let Some(first) = self.poison() {
+        if let Some(first) = self.poison_error() {
             return Err(first);
         }
         match &*self.engine.read() {
@@ -50,9 +50,9 @@ impl Shared {
     }
 
     /// Hands an operation to the committer.
-    pub(crate) fn submit(&self, queued: Queued) {
+    pub(crate) fn submit(&self, queued: WriteRequest) {
         if let Err(refused) = self.queue.push(queued) {
-            (refused.done)(Err(self.poison().unwrap_or_else(|| self.closed())));
+            (refused.done)(Err(self.poison_error().unwrap_or_else(|| self.closed())));
         }
     }
 
@@ -68,13 +68,13 @@ impl Shared {
         StorageError::Closed { place: self.place.clone() }
     }
 
-    fn poison(&self) -> Option<StorageError> {
+    fn poison_error(&self) -> Option<StorageError> {
         let first = self.failed.borrow();
         first.as_ref().map(|first| StorageError::Poisoned { first: Arc::new(first.clone()) })
     }
 
     fn write(&self, batch: &Batch) -> Result<(), StorageError> {
-        if let Some(first) = self.poison() {
+        if let Some(first) = self.poison_error() {
             return Err(first);
         }
         if batch.is_empty() {
@@ -96,12 +96,12 @@ impl Shared {
 /// waits is told that nothing is promised, and the engine is released.
 pub(crate) struct Committer {
     shared: Arc<Shared>,
-    plan: Plan,
+    batch_builder: BatchBuilder,
 }
 
 impl Committer {
-    pub(crate) fn new(shared: Arc<Shared>, plan: Plan) -> Self {
-        Self { shared, plan }
+    pub(crate) fn new(shared: Arc<Shared>, batch_builder: BatchBuilder) -> Self {
+        Self { shared, batch_builder }
     }
 
     /// Starts it as a thread.
@@ -120,32 +120,32 @@ impl Committer {
     pub(crate) fn spawn_task(mut self, runtime: &tokio::runtime::Handle) {
         runtime.spawn(async move {
             while let Some(drained) = self.shared.queue.drain_in_task().await {
-                let waiting = Waiting::new(&self.shared, drained);
+                let waiting = PendingGroup::new(&self.shared, drained);
                 let delay = self.shared.read(|engine| Ok(engine.sync_delay())).unwrap_or_default();
                 if !delay.is_zero() {
                     tokio::time::sleep(delay).await;
                 }
-                self.commit_waiting(waiting);
+                self.commit_group(waiting);
             }
         });
     }
 
-    fn commit(&mut self, drained: Drained) {
-        let waiting = Waiting::new(&self.shared, drained);
-        self.commit_waiting(waiting);
+    fn commit(&mut self, drained: WriteGroup) {
+        let waiting = PendingGroup::new(&self.shared, drained);
+        self.commit_group(waiting);
     }
 
-    fn commit_waiting(&mut self, mut waiting: Waiting) {
+    fn commit_group(&mut self, mut waiting: PendingGroup) {
         let mut batch = Batch::default();
         let operations = waiting.operations.len();
         let mut callbacks = Callbacks::new(&self.shared, operations);
         for queued in waiting.operations.drain(..) {
-            self.plan.add(&mut batch, queued.replica, &queued.operation);
+            self.batch_builder.add(&mut batch, queued.replica, &queued.operation);
             callbacks.done.push(queued.done);
         }
         let written = self.shared.write(&batch);
         if written.is_ok() {
-            count(&batch, operations);
+            record_metrics(&batch, operations);
         }
         callbacks.complete(&written);
         // Room is made last, so that whoever is let in comes after the answers that made it.
@@ -171,19 +171,19 @@ impl Drop for Committer {
 }
 
 /// Operations between the queue and the write. Dropped before it, they are told that the store is closed.
-struct Waiting {
+struct PendingGroup {
     shared: Arc<Shared>,
-    operations: Vec<Queued>,
+    operations: Vec<WriteRequest>,
     bytes: usize,
 }
 
-impl Waiting {
-    fn new(shared: &Arc<Shared>, drained: Drained) -> Self {
+impl PendingGroup {
+    fn new(shared: &Arc<Shared>, drained: WriteGroup) -> Self {
         Self { shared: shared.clone(), operations: drained.operations, bytes: drained.bytes }
     }
 }
 
-impl Drop for Waiting {
+impl Drop for PendingGroup {
     fn drop(&mut self) {
         self.shared.queue.release(self.bytes);
         for queued in self.operations.drain(..) {
@@ -195,7 +195,7 @@ impl Drop for Waiting {
 /// The callbacks of one batch; each is called once, also when one of them panics.
 struct Callbacks<'a> {
     shared: &'a Shared,
-    done: Vec<Done>,
+    done: Vec<Completion>,
 }
 
 impl<'a> Callbacks<'a> {
@@ -220,7 +220,7 @@ impl Drop for Callbacks<'_> {
     }
 }
 
-fn count(batch: &Batch, operations: usize) {
+fn record_metrics(batch: &Batch, operations: usize) {
     metrics::counter!("holdfast_storage_syncs_total").increment(1);
     metrics::counter!("holdfast_storage_bytes_total").increment(batch.bytes() as u64);
     metrics::histogram!("holdfast_storage_batch_operations").record(operations as f64);

@@ -12,7 +12,7 @@ use crate::{Identity, StorageError};
 
 const MARKER_FILE: &str = "STORE";
 const LOCK_FILE: &str = "STORE.lock";
-const TITLE: &str = "holdfast-store";
+const MAGIC: &str = "holdfast-store";
 
 /// Whose data it is and in which format; the same text in the marker file and in the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(crate) struct Marker {
 impl Marker {
     pub(crate) fn encode(&self) -> String {
         let Identity { cluster_id, node_id } = &self.identity;
-        let text = format!("{TITLE} {}\ncluster {cluster_id}\nnode {node_id}\nstore {}\n", self.format, self.store_id);
+        let text = format!("{MAGIC} {}\ncluster {cluster_id}\nnode {node_id}\nstore {}\n", self.format, self.store_id);
         format!("{text}check {:08x}\n", crc32fast::hash(text.as_bytes()))
     }
 
@@ -34,7 +34,7 @@ impl Marker {
     pub(crate) fn decode(text: &[u8], place: &str, known: u32) -> Result<Self, StorageError> {
         let damaged = || StorageError::corrupt(place, "the record of its owner is damaged");
         let text = std::str::from_utf8(text).map_err(|_| damaged())?;
-        let title = text.lines().next().and_then(|line| line.strip_prefix(TITLE)).ok_or_else(damaged)?;
+        let title = text.lines().next().and_then(|line| line.strip_prefix(MAGIC)).ok_or_else(damaged)?;
         if title != format!(" {known}") {
             let (checked, check) = text.split_at(text.rfind("check ").ok_or_else(damaged)?);
             if check != format!("check {:08x}\n", crc32fast::hash(checked.as_bytes())) {
@@ -56,7 +56,7 @@ impl Marker {
         if self.identity == *identity {
             return Ok(());
         }
-        Err(StorageError::OtherOwner {
+        Err(StorageError::OwnerMismatch {
             place: place.to_owned(),
             found_cluster: self.identity.cluster_id.clone(),
             found_node: self.identity.node_id.clone(),
@@ -101,19 +101,19 @@ impl Directory {
             marker.check_owner(identity, &place)?;
         }
         let directory = Self { path: path.to_owned(), place, marker, _lock: lock };
-        directory.refuse_remains()?;
+        directory.check_database_present()?;
         Ok(directory)
     }
 
     /// RocksDB makes a new database where CURRENT is missing, and removes the files of the old one. Data that lost
     /// that file must be refused before.
-    fn refuse_remains(&self) -> Result<(), StorageError> {
+    fn check_database_present(&self) -> Result<(), StorageError> {
         if self.path.join("CURRENT").exists() {
             return Ok(());
         }
-        let entries = fs::read_dir(&self.path).map_err(|error| self.failed("listing the data directory", error))?;
+        let entries = fs::read_dir(&self.path).map_err(|error| self.io_error("listing the data directory", error))?;
         for entry in entries {
-            let entry = entry.map_err(|error| self.failed("listing the data directory", error))?;
+            let entry = entry.map_err(|error| self.io_error("listing the data directory", error))?;
             let path = entry.path();
             let data = path.extension().is_some_and(|extension| extension == "sst" || extension == "log");
             if data || self.is_marked() {
@@ -124,7 +124,7 @@ impl Directory {
     }
 
     /// Writes the marker, if it is not there yet; afterwards a missing or empty database is damage.
-    pub(crate) fn mark(&self, marker: &Marker) -> Result<(), StorageError> {
+    pub(crate) fn write_marker(&self, marker: &Marker) -> Result<(), StorageError> {
         match &self.marker {
             Some(found) if found == marker => return Ok(()),
             Some(_) => {
@@ -141,7 +141,7 @@ impl Directory {
             fs::rename(&draft, self.path.join(MARKER_FILE))?;
             File::open(&self.path)?.sync_all()
         };
-        write().map_err(|error| self.failed("writing the marker file", error))
+        write().map_err(|error| self.io_error("writing the marker file", error))
     }
 
     pub(crate) fn is_marked(&self) -> bool {
@@ -152,11 +152,11 @@ impl Directory {
         &self.path
     }
 
-    pub(crate) fn place(&self) -> &str {
+    pub(crate) fn location(&self) -> &str {
         &self.place
     }
 
-    fn failed(&self, action: &'static str, error: std::io::Error) -> StorageError {
+    fn io_error(&self, action: &'static str, error: std::io::Error) -> StorageError {
         StorageError::io(&self.place, action, error)
     }
 }

@@ -19,7 +19,7 @@ pub enum StorageError {
     #[error(
         "corrupt data in {place}{}: {what}; nothing of it is served: move the data directory away, and \
          let this node get its replicas from its peers as `dev rebuild-node` says (docs/running.md)",
-        position(*replica, *index)
+        describe_position(*replica, *index)
     )]
     Corrupt {
         /// Data directory or file.
@@ -36,7 +36,7 @@ pub enum StorageError {
         "{place} holds the data of node {found_node:?} of cluster {found_cluster:?}, not of node {wanted_node:?} of \
          cluster {wanted_cluster:?}; nothing was changed: use the right directory, or the right node id and secret"
     )]
-    OtherOwner {
+    OwnerMismatch {
         /// Data directory.
         place: String,
         /// Cluster that the data belongs to.
@@ -66,7 +66,7 @@ pub enum StorageError {
     },
     /// Cluster and node ids are one line of text, which these are not.
     #[error("{what} is empty, too long or has control characters: {value:?}")]
-    BadIdentity {
+    InvalidIdentity {
         /// Which of the ids.
         what: &'static str,
         /// As it was given.
@@ -114,7 +114,7 @@ impl StorageError {
     }
 }
 
-fn position(replica: Option<u64>, index: Option<u64>) -> String {
+fn describe_position(replica: Option<u64>, index: Option<u64>) -> String {
     match (replica, index) {
         (Some(replica), Some(index)) => format!(", replica {replica}, log index {index}"),
         (Some(replica), None) => format!(", replica {replica}"),

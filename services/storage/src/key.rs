@@ -22,24 +22,24 @@ pub(crate) enum Kind {
     /// Which generation of the snapshot is the current one.
     Snapshot = 0x14,
     Log = 0x20,
-    SnapshotPiece = 0x30,
+    SnapshotPart = 0x30,
 }
 
 /// Where a key lives. Each has its own memtable: logs are written and deleted all the time, the small state is
 /// overwritten in place, and pieces of snapshots are large; mixed, each would be compacted along with the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Family {
+pub(crate) enum ColumnFamilyId {
     State,
     Log,
     Snapshot,
 }
 
-impl Family {
+impl ColumnFamilyId {
     /// The family of a key of this crate.
     pub(crate) fn of(key: &[u8]) -> Self {
         match key.first() {
             Some(&kind) if kind == Kind::Log as u8 => Self::Log,
-            Some(&kind) if kind == Kind::SnapshotPiece as u8 => Self::Snapshot,
+            Some(&kind) if kind == Kind::SnapshotPart as u8 => Self::Snapshot,
             _ => Self::State,
         }
     }
@@ -73,7 +73,7 @@ pub(crate) fn of_meta(replica: u64, name: &str) -> Vec<u8> {
 }
 
 /// The key of a piece of a snapshot.
-pub(crate) fn of_piece(replica: u64, generation: u64, number: u32) -> Vec<u8> {
+pub(crate) fn of_snapshot_part(replica: u64, generation: u64, number: u32) -> Vec<u8> {
     let mut key = of_generation(replica, generation);
     key.extend_from_slice(&number.to_be_bytes());
     key
@@ -81,7 +81,7 @@ pub(crate) fn of_piece(replica: u64, generation: u64, number: u32) -> Vec<u8> {
 
 /// The first key of a generation of a snapshot; with the next generation it spans all its pieces.
 pub(crate) fn of_generation(replica: u64, generation: u64) -> Vec<u8> {
-    let mut key = of_replica(Kind::SnapshotPiece, replica);
+    let mut key = of_replica(Kind::SnapshotPart, replica);
     key.extend_from_slice(&generation.to_be_bytes());
     key
 }
@@ -131,6 +131,6 @@ mod tests {
     #[test]
     fn the_largest_replica_id_has_an_end_too() {
         assert!(of_entry(u64::MAX, u64::MAX) < after_replica(Kind::Log, u64::MAX));
-        assert!(after_replica(Kind::Log, u64::MAX) < of_replica(Kind::SnapshotPiece, 0));
+        assert!(after_replica(Kind::Log, u64::MAX) < of_replica(Kind::SnapshotPart, 0));
     }
 }

@@ -16,23 +16,23 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod batch;
+mod batch_builder;
+mod checksum;
 mod committer;
 mod directory;
+mod disk_space;
 mod engine;
 mod error;
 mod key;
 pub mod limits;
 mod node;
-mod plan;
 mod queue;
-mod recover;
+mod recovery;
 mod replica;
-mod space;
-mod value;
 mod wal;
 
 pub use engine::memory::{CrashPoint, MemoryDisk};
 pub use error::StorageError;
 pub use node::{Identity, NodeStore};
-pub use queue::Done;
+pub use queue::Completion;
 pub use replica::ReplicaStore;

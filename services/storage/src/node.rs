@@ -9,15 +9,15 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 
+use crate::batch_builder::BatchBuilder;
 use crate::committer::{Committer, Shared};
 use crate::directory::{Directory, Marker};
+use crate::disk_space::DiskSpace;
 use crate::engine::Engine;
 use crate::engine::rocks::RocksEngine;
 use crate::key::{self, Kind};
-use crate::plan::Plan;
-use crate::queue::{Operation, Queued};
-use crate::recover::{self, FORMAT, Recovered};
-use crate::space::Space;
+use crate::queue::{Operation, WriteRequest};
+use crate::recovery::{self, FORMAT, Recovered};
 use crate::{MemoryDisk, ReplicaStore, StorageError};
 
 const MAX_ID_BYTES: usize = 256;
@@ -35,7 +35,7 @@ impl Identity {
     fn check(&self) -> Result<(), StorageError> {
         for (what, value) in [("the cluster id", &self.cluster_id), ("the node id", &self.node_id)] {
             if value.is_empty() || value.len() > MAX_ID_BYTES || value.contains(char::is_control) {
-                return Err(StorageError::BadIdentity { what, value: value.clone() });
+                return Err(StorageError::InvalidIdentity { what, value: value.clone() });
             }
         }
         Ok(())
@@ -51,17 +51,17 @@ pub struct NodeStore {
 
 pub(crate) struct Inner {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) space: Space,
+    pub(crate) disk_space: DiskSpace,
     store_id: String,
-    found: Vec<u64>,
+    existing_replicas: Vec<u64>,
     /// The highest rules that a replica went by.
     pub(crate) rules: AtomicU16,
     /// Generation of the next snapshot of any replica.
     pub(crate) next_generation: AtomicU64,
     /// Held by a replica while it saves a snapshot; one at a time for each.
-    pub(crate) snapshots: Mutex<HashMap<u64, Arc<tokio::sync::Mutex<()>>>>,
+    pub(crate) snapshot_locks: Mutex<HashMap<u64, Arc<tokio::sync::Mutex<()>>>>,
     /// Held for one batch of pieces: however many replicas save snapshots, no commit waits for more than one of them.
-    pub(crate) piece_turn: tokio::sync::Mutex<()>,
+    pub(crate) snapshot_part_lock: tokio::sync::Mutex<()>,
     /// Set where the committer is a thread.
     thread: OnceLock<JoinHandle<()>>,
 }
@@ -83,7 +83,7 @@ impl NodeStore {
     /// Opens the data directory of a node, or makes it (readable by its owner only).
     ///
     /// # Errors
-    /// `OtherOwner` for the data of another node or cluster, `InUse` when another process has it open,
+    /// `OwnerMismatch` for the data of another node or cluster, `InUse` when another process has it open,
     /// `UnknownFormat` for data of another version, `Corrupt` for damaged or missing files, `Io` otherwise. None of
     /// them changes anything in the directory.
     pub fn open(dir: &Path, identity: &Identity) -> Result<Self, StorageError> {
@@ -91,8 +91,8 @@ impl NodeStore {
         let directory = Directory::open(dir, identity, FORMAT)?;
         let engine = RocksEngine::open(directory)?;
         let new_store_id = uuid::Uuid::new_v4().to_string();
-        let recovered = recover::recover(&engine, identity, &new_store_id, engine.directory().is_marked())?;
-        engine.directory().mark(&recovered.marker)?;
+        let recovered = recovery::recover(&engine, identity, &new_store_id, engine.directory().is_marked())?;
+        engine.directory().write_marker(&recovered.marker)?;
         let (store, committer) = Self::assemble(Box::new(engine), recovered);
         let thread = committer.spawn_thread()?;
         let set = store.inner.thread.set(thread);
@@ -108,7 +108,7 @@ impl NodeStore {
         identity.check()?;
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| StorageError::NoRuntime)?;
         let engine = disk.attach()?;
-        let recovered = recover::recover(&engine, identity, &disk.store_id(), false)?;
+        let recovered = recovery::recover(&engine, identity, &disk.store_id(), false)?;
         let (store, committer) = Self::assemble(Box::new(engine), recovered);
         committer.spawn_task(&runtime);
         Ok(store)
@@ -116,33 +116,33 @@ impl NodeStore {
 
     fn assemble(engine: Box<dyn Engine>, recovered: Recovered) -> (Self, Committer) {
         let Recovered { marker: Marker { store_id, .. }, replicas, next_generation, rules } = recovered;
-        let mut found: Vec<u64> = replicas.keys().copied().collect();
-        found.sort_unstable();
+        let mut existing_replicas: Vec<u64> = replicas.keys().copied().collect();
+        existing_replicas.sort_unstable();
         let shared = Shared::new(engine);
-        let committer = Committer::new(shared.clone(), Plan::new(replicas));
+        let committer = Committer::new(shared.clone(), BatchBuilder::new(replicas));
         let inner = Inner {
             shared,
-            space: Space::default(),
+            disk_space: DiskSpace::default(),
             store_id,
-            found,
+            existing_replicas,
             rules: AtomicU16::new(rules),
             next_generation: AtomicU64::new(next_generation),
-            snapshots: Mutex::default(),
-            piece_turn: tokio::sync::Mutex::default(),
+            snapshot_locks: Mutex::default(),
+            snapshot_part_lock: tokio::sync::Mutex::default(),
             thread: OnceLock::new(),
         };
         (Self { inner: Arc::new(inner) }, committer)
     }
 
-    /// So many bytes are to stay free on the disk; 0, as at first, for no limit. See [`NodeStore::has_room`].
-    pub fn keep_free(&self, bytes: u64) {
-        self.inner.space.set_reserve(bytes);
+    /// So many bytes are to stay free on the disk; 0, as at first, for no limit. See [`NodeStore::has_space`].
+    pub fn set_reserve(&self, bytes: u64) {
+        self.inner.disk_space.set_reserve(bytes);
     }
 
     /// Whether data may be taken in. Everything is still written when there is no room: it is for the callers to hold
     /// back what can wait.
-    pub fn has_room(&self) -> bool {
-        self.inner.space.has_room(&self.inner.shared)
+    pub fn has_space(&self) -> bool {
+        self.inner.disk_space.has_space(&self.inner.shared)
     }
 
     /// Random id made with the data directory, which never changes: it tells a node that lost its disk from one that
@@ -152,8 +152,8 @@ impl NodeStore {
     }
 
     /// The replicas that had data when the store was opened, in order.
-    pub fn found_replicas(&self) -> &[u64] {
-        &self.inner.found
+    pub fn existing_replicas(&self) -> &[u64] {
+        &self.inner.existing_replicas
     }
 
     /// Store id of the node on which a peer replica was first met.
@@ -162,8 +162,8 @@ impl NodeStore {
     /// When the store cannot be read.
     pub fn peer_pin(&self, replica: u64) -> Result<Option<String>, StorageError> {
         self.inner.shared.read(|engine| {
-            let pin = recover::read(engine, &key::of_replica(Kind::PeerPin, replica), Some(replica))?;
-            pin.map(|pin| String::from_utf8(pin.into()).map_err(|_| not_text(engine, replica))).transpose()
+            let pin = recovery::read_record(engine, &key::of_replica(Kind::PeerPin, replica), Some(replica))?;
+            pin.map(|pin| String::from_utf8(pin.into()).map_err(|_| not_utf8(engine, replica))).transpose()
         })
     }
 
@@ -181,10 +181,12 @@ impl NodeStore {
     /// When the store cannot be read.
     pub fn longest_lease_ms(&self) -> Result<Option<u64>, StorageError> {
         self.inner.shared.read(|engine| {
-            let Some(stored) = recover::read(engine, &key::of_node(Kind::LongestLease), None)? else { return Ok(None) };
+            let Some(stored) = recovery::read_record(engine, &key::of_node(Kind::LongestLease), None)? else {
+                return Ok(None);
+            };
             let bytes = <[u8; 8]>::try_from(stored.as_ref());
             let bytes =
-                bytes.map_err(|_| StorageError::corrupt(engine.place(), "damaged record of the longest lease"))?;
+                bytes.map_err(|_| StorageError::corrupt(engine.location(), "damaged record of the longest lease"))?;
             Ok(Some(u64::from_be_bytes(bytes)))
         })
     }
@@ -193,12 +195,12 @@ impl NodeStore {
     ///
     /// # Errors
     /// When it could not be made durable.
-    pub async fn keep_longest_lease_ms(&self, ms: u64) -> Result<(), StorageError> {
+    pub async fn save_longest_lease_ms(&self, ms: u64) -> Result<(), StorageError> {
         // It belongs to no replica.
-        self.inner.commit(0, Operation::KeepLease { ms }).await
+        self.inner.commit(0, Operation::SaveLongestLease { ms }).await
     }
 
-    /// The highest rules that a replica of this node ever went by, as [`ReplicaStore::note_rules`] was told; 0 before any
+    /// The highest rules that a replica of this node ever went by, as [`ReplicaStore::record_rules`] was told; 0 before any
     /// did. A program that does not know them must not go on with the data.
     pub fn highest_rules(&self) -> u16 {
         self.inner.rules.load(Ordering::Relaxed)
@@ -230,12 +232,12 @@ impl Inner {
             // Whoever waited may have gone away.
             let _ = tell.send(result);
         });
-        self.shared.submit(Queued { replica, operation, done });
+        self.shared.submit(WriteRequest { replica, operation, done });
         told.await.unwrap_or_else(|_| Err(self.shared.closed()))
     }
 }
 
-fn not_text(engine: &dyn Engine, replica: u64) -> StorageError {
+fn not_utf8(engine: &dyn Engine, replica: u64) -> StorageError {
     let what = "the store id of a peer is not text".to_owned();
-    StorageError::Corrupt { place: engine.place().to_owned(), replica: Some(replica), index: None, what }
+    StorageError::Corrupt { place: engine.location().to_owned(), replica: Some(replica), index: None, what }
 }

@@ -5,14 +5,14 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
 use crate::StorageError;
-use crate::limits::{OPERATION_OVERHEAD, QUEUE_BYTES};
+use crate::limits::{MAX_QUEUE_BYTES, OPERATION_OVERHEAD_BYTES};
 
 /// Called exactly once, in order per replica: with `Ok` after the sync, or with the error. The committer calls it, so
 /// it must be quick and must not block; after the store was closed it is called by the one who hands over.
-pub type Done = Box<dyn FnOnce(Result<(), StorageError>) + Send>;
+pub type Completion = Box<dyn FnOnce(Result<(), StorageError>) + Send>;
 
 /// One piece of a snapshot.
-pub(crate) struct Piece {
+pub(crate) struct SnapshotPart {
     pub(crate) number: u32,
     /// The last piece of its chunk.
     pub(crate) ends_chunk: bool,
@@ -38,9 +38,9 @@ pub(crate) enum Operation {
         name: &'static str,
         value: Bytes,
     },
-    SavePieces {
+    SaveSnapshotParts {
         generation: u64,
-        pieces: Vec<Piece>,
+        pieces: Vec<SnapshotPart>,
     },
     SwitchSnapshot {
         generation: u64,
@@ -51,41 +51,45 @@ pub(crate) enum Operation {
     PinPeer {
         store_id: String,
     },
-    KeepLease {
+    SaveLongestLease {
         ms: u64,
     },
-    NoteRules {
+    SaveRules {
         rules: u16,
     },
     /// Changes nothing: done when everything before is.
-    Settle,
+    Flush,
 }
 
 impl Operation {
     fn bytes(&self) -> usize {
         let payload = match self {
-            Self::Append { entries } => entries.iter().map(|(_, entry)| entry.len() + OPERATION_OVERHEAD).sum(),
+            Self::Append { entries } => entries.iter().map(|(_, entry)| entry.len() + OPERATION_OVERHEAD_BYTES).sum(),
             Self::SaveVote { vote } => vote.len(),
             Self::Purge { meta, .. } | Self::SwitchSnapshot { meta, .. } => meta.len(),
             Self::SaveMeta { value, .. } => value.len(),
-            Self::SavePieces { pieces, .. } => pieces.iter().map(|piece| piece.bytes.len()).sum(),
+            Self::SaveSnapshotParts { pieces, .. } => pieces.iter().map(|piece| piece.bytes.len()).sum(),
             Self::PinPeer { store_id } => store_id.len(),
-            Self::Truncate { .. } | Self::Destroy | Self::KeepLease { .. } | Self::NoteRules { .. } | Self::Settle => 0,
+            Self::Truncate { .. }
+            | Self::Destroy
+            | Self::SaveLongestLease { .. }
+            | Self::SaveRules { .. }
+            | Self::Flush => 0,
         };
-        payload + OPERATION_OVERHEAD
+        payload + OPERATION_OVERHEAD_BYTES
     }
 }
 
 /// An operation on its way, with the one who waits for it.
-pub(crate) struct Queued {
+pub(crate) struct WriteRequest {
     pub(crate) replica: u64,
     pub(crate) operation: Operation,
-    pub(crate) done: Done,
+    pub(crate) done: Completion,
 }
 
 /// Everything that was waiting at one moment.
-pub(crate) struct Drained {
-    pub(crate) operations: Vec<Queued>,
+pub(crate) struct WriteGroup {
+    pub(crate) operations: Vec<WriteRequest>,
     /// What they count in the queue until they are committed.
     pub(crate) bytes: usize,
 }
@@ -101,33 +105,33 @@ enum Phase {
 }
 
 #[derive(Default)]
-struct State {
-    operations: Vec<Queued>,
+struct QueueState {
+    operations: Vec<WriteRequest>,
     /// Bytes in the queue.
-    waiting: usize,
+    queued_bytes: usize,
     /// Bytes that the committer has drained and not committed.
-    drained: usize,
+    in_flight_bytes: usize,
     phase: Phase,
 }
 
 /// The queue. It has a wake-up for a committer in a thread and one for a committer in a task.
 #[derive(Default)]
 pub(crate) struct Queue {
-    state: Mutex<State>,
-    thread: Condvar,
-    task: Notify,
-    room: Notify,
+    state: Mutex<QueueState>,
+    thread_wakeup: Condvar,
+    task_wakeup: Notify,
+    space_freed: Notify,
 }
 
 impl Queue {
     /// Hands over without blocking. Gives the operation back when nobody drains the queue any more.
-    pub(crate) fn push(&self, queued: Queued) -> Result<(), Queued> {
+    pub(crate) fn push(&self, queued: WriteRequest) -> Result<(), WriteRequest> {
         let mut state = self.state.lock();
         if state.phase == Phase::Stopped {
             return Err(queued);
         }
         let was_empty = state.operations.is_empty();
-        state.waiting += queued.operation.bytes();
+        state.queued_bytes += queued.operation.bytes();
         state.operations.push(queued);
         drop(state);
         if was_empty {
@@ -139,42 +143,42 @@ impl Queue {
     /// Waits until there is room. Returns at once when the queue is closed.
     pub(crate) async fn ready(&self) {
         loop {
-            let freed = self.room.notified();
+            let freed = self.space_freed.notified();
             tokio::pin!(freed);
             // From here on a wake-up is not missed, so the check cannot race with the committer.
             freed.as_mut().enable();
-            if self.has_room() {
+            if self.has_capacity() {
                 return;
             }
             freed.await;
         }
     }
 
-    fn has_room(&self) -> bool {
+    fn has_capacity(&self) -> bool {
         let state = self.state.lock();
-        state.phase == Phase::Stopped || state.waiting + state.drained < QUEUE_BYTES
+        state.phase == Phase::Stopped || state.queued_bytes + state.in_flight_bytes < MAX_QUEUE_BYTES
     }
 
     /// Blocks the thread until there is something to do; nothing when the queue was closed and is empty.
-    pub(crate) fn drain_in_thread(&self) -> Option<Drained> {
+    pub(crate) fn drain_in_thread(&self) -> Option<WriteGroup> {
         let mut state = self.state.lock();
         loop {
             match state.drain() {
-                Next::Work(drained) => return Some(drained),
-                Next::End => return None,
-                Next::Wait => self.thread.wait(&mut state),
+                DrainResult::Work(drained) => return Some(drained),
+                DrainResult::End => return None,
+                DrainResult::Wait => self.thread_wakeup.wait(&mut state),
             }
         }
     }
 
     /// Waits until there is something to do; nothing when the queue was closed and is empty.
-    pub(crate) async fn drain_in_task(&self) -> Option<Drained> {
+    pub(crate) async fn drain_in_task(&self) -> Option<WriteGroup> {
         loop {
-            let woken = self.task.notified();
+            let woken = self.task_wakeup.notified();
             match self.state.lock().drain() {
-                Next::Work(drained) => return Some(drained),
-                Next::End => return None,
-                Next::Wait => {}
+                DrainResult::Work(drained) => return Some(drained),
+                DrainResult::End => return None,
+                DrainResult::Wait => {}
             }
             // `notify_one` leaves a permit when nobody waits, so a wake-up in between is not lost.
             woken.await;
@@ -184,11 +188,11 @@ impl Queue {
     /// The drained bytes are committed, or have failed.
     pub(crate) fn release(&self, bytes: usize) {
         let mut state = self.state.lock();
-        let was_full = state.waiting + state.drained >= QUEUE_BYTES;
-        state.drained -= bytes;
+        let was_full = state.queued_bytes + state.in_flight_bytes >= MAX_QUEUE_BYTES;
+        state.in_flight_bytes -= bytes;
         drop(state);
         if was_full {
-            self.room.notify_waiters();
+            self.space_freed.notify_waiters();
         }
     }
 
@@ -203,38 +207,38 @@ impl Queue {
     }
 
     /// The committer is gone; gives back what it did not drain.
-    pub(crate) fn stop(&self) -> Vec<Queued> {
+    pub(crate) fn stop(&self) -> Vec<WriteRequest> {
         let mut state = self.state.lock();
         state.phase = Phase::Stopped;
-        state.waiting = 0;
+        state.queued_bytes = 0;
         let rest = std::mem::take(&mut state.operations);
         drop(state);
-        self.room.notify_waiters();
+        self.space_freed.notify_waiters();
         rest
     }
 
     fn wake(&self) {
-        self.thread.notify_one();
-        self.task.notify_one();
+        self.thread_wakeup.notify_one();
+        self.task_wakeup.notify_one();
     }
 }
 
-enum Next {
-    Work(Drained),
+enum DrainResult {
+    Work(WriteGroup),
     Wait,
     End,
 }
 
-impl State {
-    fn drain(&mut self) -> Next {
+impl QueueState {
+    fn drain(&mut self) -> DrainResult {
         if !self.operations.is_empty() {
-            let bytes = std::mem::take(&mut self.waiting);
-            self.drained += bytes;
-            return Next::Work(Drained { operations: std::mem::take(&mut self.operations), bytes });
+            let bytes = std::mem::take(&mut self.queued_bytes);
+            self.in_flight_bytes += bytes;
+            return DrainResult::Work(WriteGroup { operations: std::mem::take(&mut self.operations), bytes });
         }
         match self.phase {
-            Phase::Open => Next::Wait,
-            Phase::Closing | Phase::Stopped => Next::End,
+            Phase::Open => DrainResult::Wait,
+            Phase::Closing | Phase::Stopped => DrainResult::End,
         }
     }
 }

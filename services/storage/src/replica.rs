@@ -7,11 +7,11 @@ use bytes::{Bytes, BytesMut};
 
 use crate::engine::Engine;
 use crate::key::{self, Kind};
-use crate::limits::SNAPSHOT_PIECE_BYTES;
+use crate::limits::MAX_SNAPSHOT_PART_BYTES;
 use crate::node::Inner;
-use crate::queue::{Done, Operation, Piece, Queued};
-use crate::recover::{self, Pointer};
-use crate::{StorageError, value};
+use crate::queue::{Completion, Operation, SnapshotPart, WriteRequest};
+use crate::recovery::{self, SnapshotPointer};
+use crate::{StorageError, checksum};
 
 /// The store of one replica; a cheap handle.
 ///
@@ -33,12 +33,12 @@ impl ReplicaStore {
     /// # Errors
     /// When the store cannot be read.
     pub fn is_pristine(&self) -> Result<bool, StorageError> {
-        Ok(self.record(Kind::Replica)?.is_none())
+        Ok(self.read_record(Kind::Replica)?.is_none())
     }
 
-    /// Whether the disk has room for data: see [`crate::NodeStore::has_room`].
-    pub fn has_room(&self) -> bool {
-        self.inner.space.has_room(&self.inner.shared)
+    /// Whether the disk has room for data: see [`crate::NodeStore::has_space`].
+    pub fn has_space(&self) -> bool {
+        self.inner.disk_space.has_space(&self.inner.shared)
     }
 
     /// Waits until the committer has room. Callers do this before [`ReplicaStore::append`], which never waits.
@@ -47,35 +47,35 @@ impl ReplicaStore {
     }
 
     /// Adds entries, each with its index, to the log. `done` is called once they are durable.
-    pub fn append(&self, entries: Vec<(u64, Bytes)>, done: Done) {
+    pub fn append(&self, entries: Vec<(u64, Bytes)>, done: Completion) {
         self.submit(Operation::Append { entries }, done);
     }
 
     /// Replaces the vote.
-    pub fn save_vote(&self, vote: Bytes, done: Done) {
+    pub fn save_vote(&self, vote: Bytes, done: Completion) {
         self.submit(Operation::SaveVote { vote }, done);
     }
 
     /// Removes the entry at `index` and all later ones, after what was handed over before.
-    pub fn truncate_from(&self, index: u64, done: Done) {
+    pub fn truncate_from(&self, index: u64, done: Completion) {
         self.submit(Operation::Truncate { from: index }, done);
     }
 
     /// Removes all entries up to and with `index`, and saves `meta` (the id of the last of them) in the same step.
-    pub fn purge_to(&self, index: u64, meta: Bytes, done: Done) {
+    pub fn purge_to(&self, index: u64, meta: Bytes, done: Completion) {
         self.submit(Operation::Purge { to: index, meta }, done);
     }
 
     /// Replaces a named value.
-    pub fn save_meta(&self, key: &'static str, value: Bytes, done: Done) {
+    pub fn save_meta(&self, key: &'static str, value: Bytes, done: Completion) {
         self.submit(Operation::SaveMeta { name: key, value }, done);
     }
 
     /// The replica goes by these rules: remembered for the whole data directory, unless higher ones are already.
-    pub fn note_rules(&self, rules: u16) {
+    pub fn record_rules(&self, rules: u16) {
         if self.inner.rules.fetch_max(rules, Ordering::Relaxed) < rules {
             // A failure poisons the store, which ends the node.
-            self.submit(Operation::NoteRules { rules }, Box::new(|_| {}));
+            self.submit(Operation::SaveRules { rules }, Box::new(|_| {}));
         }
     }
 
@@ -84,7 +84,9 @@ impl ReplicaStore {
     /// # Errors
     /// When it cannot be read, or is damaged.
     pub fn meta(&self, key: &str) -> Result<Option<Bytes>, StorageError> {
-        self.inner.shared.read(|engine| recover::read(engine, &key::of_meta(self.replica, key), Some(self.replica)))
+        self.inner
+            .shared
+            .read(|engine| recovery::read_record(engine, &key::of_meta(self.replica, key), Some(self.replica)))
     }
 
     /// The vote.
@@ -92,7 +94,7 @@ impl ReplicaStore {
     /// # Errors
     /// When it cannot be read, or is damaged.
     pub fn vote(&self) -> Result<Option<Bytes>, StorageError> {
-        self.record(Kind::Vote)
+        self.read_record(Kind::Vote)
     }
 
     /// What was saved with the last purge.
@@ -100,7 +102,7 @@ impl ReplicaStore {
     /// # Errors
     /// When it cannot be read, or is damaged.
     pub fn purged(&self) -> Result<Option<Bytes>, StorageError> {
-        let purged = self.inner.shared.read(|engine| recover::read_purged(engine, self.replica))?;
+        let purged = self.inner.shared.read(|engine| recovery::read_purged(engine, self.replica))?;
         Ok(purged.map(|(_, meta)| meta))
     }
 
@@ -113,7 +115,7 @@ impl ReplicaStore {
             let (from, to) = (key::of_replica(Kind::Log, self.replica), key::after_replica(Kind::Log, self.replica));
             let Some((key, stored)) = engine.last(&from, &to)? else { return Ok(None) };
             let index = self.entry_index(engine, &key)?;
-            let entry = value::open_bytes(&key, stored).ok_or_else(|| self.damaged(engine, index))?;
+            let entry = checksum::verify_bytes(&key, stored).ok_or_else(|| self.damaged_entry(engine, index))?;
             Ok(Some((index, entry)))
         })
     }
@@ -125,7 +127,7 @@ impl ReplicaStore {
     /// `Corrupt`, naming replica and index, when an entry is damaged, or is missing while a later one exists.
     pub fn read(&self, from: u64, to: u64, max_bytes: usize) -> Result<Vec<(u64, Bytes)>, StorageError> {
         self.inner.shared.read(|engine| {
-            let purged = recover::read_purged(engine, self.replica)?.map(|(index, _)| index);
+            let purged = recovery::read_purged(engine, self.replica)?.map(|(index, _)| index);
             let start = purged.map_or(from, |purged| from.max(purged.saturating_add(1)));
             if start >= to {
                 return Ok(Vec::new());
@@ -140,9 +142,9 @@ impl ReplicaStore {
                     let expected = entries.last().map_or(start, |(last, _)| last + 1);
                     let first_of_log = entries.is_empty() && purged.is_none() && !self.has_entry(engine, 0, start)?;
                     if index != expected && !first_of_log {
-                        return Err(self.missing(engine, expected));
+                        return Err(self.missing_entry(engine, expected));
                     }
-                    let entry = value::open(key, stored).ok_or_else(|| self.damaged(engine, index))?;
+                    let entry = checksum::verify(key, stored).ok_or_else(|| self.damaged_entry(engine, index))?;
                     bytes = bytes.saturating_add(entry.len());
                     is_full = !entries.is_empty() && bytes > max_bytes;
                     if is_full {
@@ -153,8 +155,8 @@ impl ReplicaStore {
                 },
             )?;
             let next = entries.last().map_or(start, |(last, _)| last + 1);
-            if next < to && !is_full && self.has_entry_behind(engine, next, to, purged)? {
-                return Err(self.missing(engine, next));
+            if next < to && !is_full && self.has_entry_after(engine, next, to, purged)? {
+                return Err(self.missing_entry(engine, next));
             }
             Ok(entries)
         })
@@ -167,21 +169,21 @@ impl ReplicaStore {
     /// # Errors
     /// When it could not be made durable; the old snapshot is then still the current one.
     pub async fn save_snapshot(&self, meta: Bytes, chunks: Vec<Bytes>) -> Result<(), StorageError> {
-        let turn = self.snapshot_turn();
+        let turn = self.snapshot_lock();
         let _turn = turn.lock().await;
         let generation = self.inner.next_generation.fetch_add(1, Ordering::Relaxed);
         let mut number: u32 = 0;
-        let mut pieces: Vec<Piece> = Vec::new();
+        let mut pieces: Vec<SnapshotPart> = Vec::new();
         let mut bytes = 0;
         for mut chunk in chunks {
             loop {
-                let length = chunk.len().min(SNAPSHOT_PIECE_BYTES);
-                if bytes + length > SNAPSHOT_PIECE_BYTES {
-                    self.save_pieces(generation, std::mem::take(&mut pieces)).await?;
+                let length = chunk.len().min(MAX_SNAPSHOT_PART_BYTES);
+                if bytes + length > MAX_SNAPSHOT_PART_BYTES {
+                    self.save_snapshot_parts(generation, std::mem::take(&mut pieces)).await?;
                     bytes = 0;
                 }
                 let piece = chunk.split_to(length);
-                pieces.push(Piece { number, ends_chunk: chunk.is_empty(), bytes: piece });
+                pieces.push(SnapshotPart { number, ends_chunk: chunk.is_empty(), bytes: piece });
                 bytes += length;
                 number += 1;
                 if chunk.is_empty() {
@@ -189,7 +191,7 @@ impl ReplicaStore {
                 }
             }
         }
-        self.save_pieces(generation, pieces).await?;
+        self.save_snapshot_parts(generation, pieces).await?;
         self.inner.commit(self.replica, Operation::SwitchSnapshot { generation, pieces: number, meta }).await
     }
 
@@ -199,11 +201,11 @@ impl ReplicaStore {
     /// When it cannot be read, or is damaged or incomplete.
     pub fn snapshot(&self) -> Result<Option<(Bytes, Vec<Bytes>)>, StorageError> {
         self.inner.shared.read(|engine| {
-            let Some(mut pointer) = recover::read_pointer(engine, self.replica)? else { return Ok(None) };
+            let Some(mut pointer) = recovery::read_snapshot_pointer(engine, self.replica)? else { return Ok(None) };
             loop {
                 let read = self.read_chunks(engine, &pointer);
                 // A newer one may have replaced it meanwhile; generations rise, so this ends.
-                match recover::read_pointer(engine, self.replica)? {
+                match recovery::read_snapshot_pointer(engine, self.replica)? {
                     Some(now) if now.generation != pointer.generation => pointer = now,
                     Some(_) => return Ok(Some((pointer.meta, read?))),
                     None => return Ok(None),
@@ -217,7 +219,7 @@ impl ReplicaStore {
     /// # Errors
     /// When it cannot be read, or is damaged.
     pub fn snapshot_meta(&self) -> Result<Option<Bytes>, StorageError> {
-        let pointer = self.inner.shared.read(|engine| recover::read_pointer(engine, self.replica))?;
+        let pointer = self.inner.shared.read(|engine| recovery::read_snapshot_pointer(engine, self.replica))?;
         Ok(pointer.map(|pointer| pointer.meta))
     }
 
@@ -225,8 +227,8 @@ impl ReplicaStore {
     ///
     /// # Errors
     /// When something of it could not be made durable.
-    pub async fn settled(&self) -> Result<(), StorageError> {
-        self.inner.commit(self.replica, Operation::Settle).await
+    pub async fn flush(&self) -> Result<(), StorageError> {
+        self.inner.commit(self.replica, Operation::Flush).await
     }
 
     /// Removes everything of the replica in one step. Durable when it returns.
@@ -234,44 +236,44 @@ impl ReplicaStore {
     /// # Errors
     /// When it could not be made durable.
     pub async fn destroy(&self) -> Result<(), StorageError> {
-        let turn = self.snapshot_turn();
+        let turn = self.snapshot_lock();
         let _turn = turn.lock().await;
         self.inner.commit(self.replica, Operation::Destroy).await
     }
 
-    fn submit(&self, operation: Operation, done: Done) {
-        self.inner.shared.submit(Queued { replica: self.replica, operation, done });
+    fn submit(&self, operation: Operation, done: Completion) {
+        self.inner.shared.submit(WriteRequest { replica: self.replica, operation, done });
     }
 
-    fn record(&self, kind: Kind) -> Result<Option<Bytes>, StorageError> {
+    fn read_record(&self, kind: Kind) -> Result<Option<Bytes>, StorageError> {
         let key = key::of_replica(kind, self.replica);
-        self.inner.shared.read(|engine| recover::read(engine, &key, Some(self.replica)))
+        self.inner.shared.read(|engine| recovery::read_record(engine, &key, Some(self.replica)))
     }
 
-    fn snapshot_turn(&self) -> Arc<tokio::sync::Mutex<()>> {
-        self.inner.snapshots.lock().entry(self.replica).or_default().clone()
+    fn snapshot_lock(&self) -> Arc<tokio::sync::Mutex<()>> {
+        self.inner.snapshot_locks.lock().entry(self.replica).or_default().clone()
     }
 
-    async fn save_pieces(&self, generation: u64, pieces: Vec<Piece>) -> Result<(), StorageError> {
+    async fn save_snapshot_parts(&self, generation: u64, pieces: Vec<SnapshotPart>) -> Result<(), StorageError> {
         if pieces.is_empty() {
             return Ok(());
         }
-        let _turn = self.inner.piece_turn.lock().await;
+        let _turn = self.inner.snapshot_part_lock.lock().await;
         self.ready().await;
-        self.inner.commit(self.replica, Operation::SavePieces { generation, pieces }).await
+        self.inner.commit(self.replica, Operation::SaveSnapshotParts { generation, pieces }).await
     }
 
-    fn read_chunks(&self, engine: &dyn Engine, pointer: &Pointer) -> Result<Vec<Bytes>, StorageError> {
+    fn read_chunks(&self, engine: &dyn Engine, pointer: &SnapshotPointer) -> Result<Vec<Bytes>, StorageError> {
         let from = key::of_generation(self.replica, pointer.generation);
         let to = key::of_generation(self.replica, pointer.generation.saturating_add(1));
         let (mut chunks, mut chunk, mut number) = (Vec::new(), BytesMut::new(), 0_u32);
         let damaged =
             |number: u32, what: &str| self.corrupt(engine, None, format!("piece {number} of the snapshot: {what}"));
         engine.scan(&from, &to, &mut |key, stored| {
-            if key != key::of_piece(self.replica, pointer.generation, number) {
+            if key != key::of_snapshot_part(self.replica, pointer.generation, number) {
                 return Err(damaged(number, "it is missing"));
             }
-            let piece = value::open(key, stored).and_then(<[u8]>::split_first);
+            let piece = checksum::verify(key, stored).and_then(<[u8]>::split_first);
             let (flag, bytes) = piece.ok_or_else(|| damaged(number, "checksum mismatch"))?;
             chunk.extend_from_slice(bytes);
             if *flag != 0 {
@@ -292,7 +294,7 @@ impl ReplicaStore {
 
     /// Whether an entry from `to` on shows that the one at `next` is missing: the log reaches behind the range that was
     /// asked for, and does not only begin there.
-    fn has_entry_behind(
+    fn has_entry_after(
         &self,
         engine: &dyn Engine,
         next: u64,
@@ -308,15 +310,15 @@ impl ReplicaStore {
         key::index_of(key).ok_or_else(|| self.corrupt(engine, None, "bad key of a log entry".to_owned()))
     }
 
-    fn damaged(&self, engine: &dyn Engine, index: u64) -> StorageError {
+    fn damaged_entry(&self, engine: &dyn Engine, index: u64) -> StorageError {
         self.corrupt(engine, Some(index), "checksum mismatch of a log entry".to_owned())
     }
 
-    fn missing(&self, engine: &dyn Engine, index: u64) -> StorageError {
+    fn missing_entry(&self, engine: &dyn Engine, index: u64) -> StorageError {
         self.corrupt(engine, Some(index), "a log entry is missing, and later ones are there".to_owned())
     }
 
     fn corrupt(&self, engine: &dyn Engine, index: Option<u64>, what: String) -> StorageError {
-        StorageError::Corrupt { place: engine.place().to_owned(), replica: Some(self.replica), index, what }
+        StorageError::Corrupt { place: engine.location().to_owned(), replica: Some(self.replica), index, what }
     }
 }

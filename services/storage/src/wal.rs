@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 use crate::StorageError;
 
-const BLOCK: usize = 32 * 1024;
+const BLOCK_BYTES: usize = 32 * 1024;
 /// Checksum (4), length (2), type (1).
-const HEADER: usize = 7;
+const HEADER_BYTES: usize = 7;
 const FULL: u8 = 1;
 const FIRST: u8 = 2;
 const MIDDLE: u8 = 3;
@@ -39,13 +39,13 @@ fn check_file(path: &Path) -> Result<(), StorageError> {
     let place = path.display().to_string();
     let failed = |error: std::io::Error| StorageError::io(&place, "reading a log file", error);
     let mut file = File::open(path).map_err(failed)?;
-    let mut check = Check::default();
-    let mut block = Vec::with_capacity(BLOCK);
+    let mut check = LogChecker::default();
+    let mut block = Vec::with_capacity(BLOCK_BYTES);
     loop {
         block.clear();
-        file.by_ref().take(BLOCK as u64).read_to_end(&mut block).map_err(failed)?;
-        let at_end = block.len() < BLOCK;
-        check.block(&block, at_end).map_err(|damage| {
+        file.by_ref().take(BLOCK_BYTES as u64).read_to_end(&mut block).map_err(failed)?;
+        let at_end = block.len() < BLOCK_BYTES;
+        check.check_block(&block, at_end).map_err(|damage| {
             let what = format!("{} at byte {}", damage.what, check.offset + damage.at as u64);
             StorageError::corrupt(&place, what)
         })?;
@@ -62,19 +62,19 @@ struct Damage {
 }
 
 #[derive(Default)]
-struct Check {
+struct LogChecker {
     /// Where the current block begins in the file.
     offset: u64,
     /// Inside a write that spans several records.
-    inside: bool,
+    in_fragmented_write: bool,
     /// From here on only zeros are acceptable: space that was allocated and never written.
     only_zeros: bool,
 }
 
-impl Check {
-    fn block(&mut self, block: &[u8], at_end: bool) -> Result<(), Damage> {
+impl LogChecker {
+    fn check_block(&mut self, block: &[u8], at_end: bool) -> Result<(), Damage> {
         let mut at = 0;
-        while at + HEADER <= block.len() || (self.only_zeros && at < block.len()) {
+        while at + HEADER_BYTES <= block.len() || (self.only_zeros && at < block.len()) {
             let rest = &block[at..];
             if self.only_zeros || is_unwritten(rest) {
                 if rest.iter().any(|byte| *byte != 0) {
@@ -84,23 +84,23 @@ impl Check {
                 return Ok(());
             }
             let length = usize::from(u16::from_le_bytes([rest[4], rest[5]]));
-            let Some(body) = rest.get(6..HEADER + length) else {
+            let Some(body) = rest.get(6..HEADER_BYTES + length) else {
                 if at_end && !is_damaged_length(rest) {
                     return Ok(());
                 }
                 return Err(Damage { what: "damaged length of a record", at });
             };
-            if !checksum_holds(rest, body) {
+            if !checksum_matches(rest, body) {
                 return Err(Damage { what: "checksum mismatch of a record", at });
             }
-            self.follow(rest[6]).map_err(|what| Damage { what, at })?;
-            at += HEADER + length;
+            self.check_fragment_order(rest[6]).map_err(|what| Damage { what, at })?;
+            at += HEADER_BYTES + length;
         }
         Ok(())
     }
 
     /// Records of a write come in order: first, middle ones, last; or one that is the full write.
-    fn follow(&mut self, kind: u8) -> Result<(), &'static str> {
+    fn check_fragment_order(&mut self, kind: u8) -> Result<(), &'static str> {
         let (expected_inside, inside_after) = match kind {
             FULL => (false, false),
             FIRST => (false, true),
@@ -108,23 +108,23 @@ impl Check {
             LAST => (true, false),
             _ => return Err("unknown type of a record"),
         };
-        if self.inside != expected_inside {
+        if self.in_fragmented_write != expected_inside {
             return Err("a record in the wrong place");
         }
-        self.inside = inside_after;
+        self.in_fragmented_write = inside_after;
         Ok(())
     }
 }
 
 fn is_unwritten(rest: &[u8]) -> bool {
-    rest[..HEADER].iter().all(|byte| *byte == 0)
+    rest[..HEADER_BYTES].iter().all(|byte| *byte == 0)
 }
 
 /// Whether a record that seems to be cut off by the end of the file is in truth a whole one whose length is damaged:
 /// its checksum holds for a shorter length, or another whole record begins somewhere behind its beginning.
 fn is_damaged_length(rest: &[u8]) -> bool {
-    let mut checksum = crc32c::crc32c(&rest[6..HEADER]);
-    for byte in &rest[HEADER..] {
+    let mut checksum = crc32c::crc32c(&rest[6..HEADER_BYTES]);
+    for byte in &rest[HEADER_BYTES..] {
         if mask(checksum) == stored_checksum(rest) {
             return true;
         }
@@ -133,16 +133,16 @@ fn is_damaged_length(rest: &[u8]) -> bool {
     if mask(checksum) == stored_checksum(rest) {
         return true;
     }
-    (1..rest.len().saturating_sub(HEADER)).any(|start| {
+    (1..rest.len().saturating_sub(HEADER_BYTES)).any(|start| {
         let candidate = &rest[start..];
         let length = usize::from(u16::from_le_bytes([candidate[4], candidate[5]]));
-        let body = candidate.get(6..HEADER + length);
-        matches!(candidate[6], FULL..=LAST) && body.is_some_and(|body| checksum_holds(candidate, body))
+        let body = candidate.get(6..HEADER_BYTES + length);
+        matches!(candidate[6], FULL..=LAST) && body.is_some_and(|body| checksum_matches(candidate, body))
     })
 }
 
 /// `body` is the type and the payload of the record that begins with `record`.
-fn checksum_holds(record: &[u8], body: &[u8]) -> bool {
+fn checksum_matches(record: &[u8], body: &[u8]) -> bool {
     mask(crc32c::crc32c(body)) == stored_checksum(record)
 }
 
@@ -173,7 +173,7 @@ mod tests {
     }
 
     fn is_accepted(data: &[u8]) -> bool {
-        Check::default().block(data, true).is_ok()
+        LogChecker::default().check_block(data, true).is_ok()
     }
 
     #[test]

@@ -38,7 +38,7 @@ fn copy(from: &Path) -> tempfile::TempDir {
     to
 }
 
-fn flip(path: &Path, at: u64, bit: u8) {
+fn flip_bit(path: &Path, at: u64, bit: u8) {
     let mut data = fs::read(path).unwrap();
     data[usize::try_from(at).unwrap()] ^= 1 << bit;
     fs::write(path, data).unwrap();
@@ -50,7 +50,7 @@ fn manifest(dir: &Path) -> PathBuf {
 }
 
 /// A directory with entries `0..count` of replica 7 in its log file, one commit each.
-async fn written(count: u64) -> tempfile::TempDir {
+async fn create_store(count: u64) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path()).unwrap();
     for index in 0..count {
@@ -70,7 +70,7 @@ async fn the_directory_is_for_its_owner_only() {
 
 #[tokio::test]
 async fn any_flipped_bit_in_the_log_file_is_refused_and_the_file_is_named() {
-    let dir = written(40).await;
+    let dir = create_store(40).await;
     let file = log_file(dir.path());
     let length = fs::metadata(&file).unwrap().len();
     let random = &mut StdRng::seed_from_u64(1);
@@ -78,7 +78,7 @@ async fn any_flipped_bit_in_the_log_file_is_refused_and_the_file_is_named() {
         let (at, bit) = (random.random_range(0..length), random.random_range(0..8));
         let damaged = copy(dir.path());
         let name = file.file_name().unwrap();
-        flip(&damaged.path().join(name), at, bit);
+        flip_bit(&damaged.path().join(name), at, bit);
         let refused = open(damaged.path()).err().unwrap_or_else(|| panic!("bit {bit} of byte {at} was not noticed"));
         let text = refused.to_string();
         assert!(refused.is_corrupt() && text.contains(name.to_str().unwrap()), "{text}");
@@ -87,7 +87,7 @@ async fn any_flipped_bit_in_the_log_file_is_refused_and_the_file_is_named() {
 
 #[tokio::test]
 async fn a_torn_tail_of_the_log_file_is_cut_off_and_all_before_it_is_there() {
-    let dir = written(40).await;
+    let dir = create_store(40).await;
     let file = log_file(dir.path());
     let length = fs::metadata(&file).unwrap().len();
     let mut counts = Vec::new();
@@ -150,7 +150,7 @@ async fn flipped_bytes_in_a_table_are_never_served() {
         let table = &tables[random.random_range(0..tables.len())];
         let length = fs::metadata(table).unwrap().len();
         let (at, bit) = (random.random_range(0..length), random.random_range(0..8));
-        flip(&damaged.path().join(table.file_name().unwrap()), at, bit);
+        flip_bit(&damaged.path().join(table.file_name().unwrap()), at, bit);
         let found = open(damaged.path()).and_then(|store| {
             let replica = store.replica(7);
             Ok((replica.read(0, 3000, usize::MAX)?, replica.vote()?, replica.last()?))
@@ -169,7 +169,7 @@ async fn flipped_bytes_in_a_table_are_never_served() {
 
 #[tokio::test]
 async fn missing_files_are_refused_and_not_replaced_by_an_empty_store() {
-    let dir = written(3).await;
+    let dir = create_store(3).await;
     open(dir.path()).unwrap().close().await;
     let table = files(dir.path(), "sst").remove(0);
     for missing in [dir.path().join("CURRENT"), manifest(dir.path()), table] {
@@ -189,7 +189,7 @@ async fn missing_files_are_refused_and_not_replaced_by_an_empty_store() {
 
 #[tokio::test]
 async fn flipped_bytes_in_the_files_that_name_the_others_are_refused_and_the_files_are_named() {
-    let dir = written(3).await;
+    let dir = create_store(3).await;
     open(dir.path()).unwrap().close().await;
     let manifest = manifest(dir.path());
     for file in [dir.path().join("CURRENT"), manifest.clone()] {
@@ -198,7 +198,7 @@ async fn flipped_bytes_in_the_files_that_name_the_others_are_refused_and_the_fil
         for at in 0..length {
             let damaged = copy(dir.path());
             let name = file.file_name().unwrap();
-            flip(&damaged.path().join(name), at, u8::try_from(at % 8).unwrap());
+            flip_bit(&damaged.path().join(name), at, u8::try_from(at % 8).unwrap());
             let found = open(damaged.path()).map(|store| read_all(&store.replica(7)));
             match found {
                 Ok(found) => assert_eq!(found, entries(0..3), "byte {at} of {}", file.display()),
@@ -216,7 +216,7 @@ async fn flipped_bytes_in_the_files_that_name_the_others_are_refused_and_the_fil
 
 #[tokio::test]
 async fn another_format_and_a_damaged_marker_are_refused() {
-    let dir = written(3).await;
+    let dir = create_store(3).await;
     let marker = fs::read_to_string(dir.path().join("STORE")).unwrap();
     let other = marker.replace("holdfast-store 1", "holdfast-store 2");
     let checked = &other[..other.rfind("check ").unwrap()];

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::{append, bytes, commit, entries, identity, read_all};
-use holdfast_storage::{CrashPoint, Done, MemoryDisk, NodeStore, ReplicaStore, StorageError};
+use holdfast_storage::{Completion, CrashPoint, MemoryDisk, NodeStore, ReplicaStore, StorageError};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -113,14 +113,14 @@ async fn damaged_and_missing_entries_are_named_and_not_served() {
         assert!(error.is_corrupt() && text.contains(&expected) && text.contains("in-memory disk"), "{text}");
     };
     append(&replica, 0..10).await;
-    assert!(disk.damage_entry(42, 4));
+    assert!(disk.corrupt_entry(42, 4));
     assert_eq!(replica.read(0, 4, usize::MAX).unwrap(), entries(0..4));
     named(replica.read(0, 10, usize::MAX).unwrap_err(), 4);
-    assert!(disk.damage_entry(42, 9));
+    assert!(disk.corrupt_entry(42, 9));
     named(replica.last().unwrap_err(), 9);
 
     append(&replica, 0..10).await;
-    assert!(disk.lose_entry(42, 6));
+    assert!(disk.remove_entry(42, 6));
     named(replica.read(0, 10, usize::MAX).unwrap_err(), 6);
     named(replica.read(6, 10, usize::MAX).unwrap_err(), 6);
     // The range itself is empty; that the log goes on behind it shows the loss.
@@ -131,7 +131,7 @@ async fn damaged_and_missing_entries_are_named_and_not_served() {
     // With a purge, the first entry behind it is known to be there.
     append(&replica, 6..7).await;
     commit(|done| replica.purge_to(2, bytes("id"), done)).await.unwrap();
-    assert!(disk.lose_entry(42, 3));
+    assert!(disk.remove_entry(42, 3));
     append(&replica, 4..5).await;
     named(replica.read(0, 5, usize::MAX).unwrap_err(), 3);
 }
@@ -242,7 +242,7 @@ struct History {
 }
 
 impl History {
-    fn act(&mut self, replica: &ReplicaStore, random: &mut StdRng) {
+    fn apply_random_operation(&mut self, replica: &ReplicaStore, random: &mut StdRng) {
         let mut state = self.states.last().unwrap().clone();
         let done = self.callback();
         let next = state.next();
@@ -273,7 +273,7 @@ impl History {
         self.states.push(state);
     }
 
-    fn callback(&self) -> Done {
+    fn callback(&self) -> Completion {
         let (number, acknowledged) = (self.states.len(), self.acknowledged.clone());
         Box::new(move |result| {
             let mut acknowledged = acknowledged.lock();
@@ -302,7 +302,7 @@ async fn whatever_was_acknowledged_is_there_after_a_crash_at_any_write() {
             disk.crash_at_write(nth, point);
             while store.failed().borrow().is_none() {
                 let id = random.random_range(0..4_usize);
-                histories[id].act(&store.replica(id as u64), random);
+                histories[id].apply_random_operation(&store.replica(id as u64), random);
                 if random.random_ratio(1, 5) {
                     tokio::task::yield_now().await;
                 }

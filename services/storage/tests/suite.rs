@@ -133,8 +133,8 @@ async fn the_longest_lease_of_the_node_is_kept_and_makes_no_replica() {
     for disk in Disk::both() {
         let store = disk.open();
         assert_eq!(store.longest_lease_ms().unwrap(), None);
-        store.keep_longest_lease_ms(1_500).await.unwrap();
-        store.keep_longest_lease_ms(2_000).await.unwrap();
+        store.save_longest_lease_ms(1_500).await.unwrap();
+        store.save_longest_lease_ms(2_000).await.unwrap();
         assert_eq!(store.longest_lease_ms().unwrap(), Some(2_000));
         assert!(store.replica(0).is_pristine().unwrap());
         store.close().await;
@@ -290,12 +290,12 @@ async fn the_data_of_another_node_or_cluster_is_refused_with_both_names() {
         for other in [owner("c1", "nd_2"), owner("c2", "nd_1")] {
             let refused = disk.open_as(&other).err().unwrap();
             let text = refused.to_string();
-            assert!(matches!(refused, StorageError::OtherOwner { .. }), "{text}");
+            assert!(matches!(refused, StorageError::OwnerMismatch { .. }), "{text}");
             for name in ["c1", "nd_1", &other.cluster_id, &other.node_id] {
                 assert!(text.contains(name), "{text}");
             }
         }
-        assert!(matches!(disk.open_as(&owner("c1", "a\nb")).err().unwrap(), StorageError::BadIdentity { .. }));
+        assert!(matches!(disk.open_as(&owner("c1", "a\nb")).err().unwrap(), StorageError::InvalidIdentity { .. }));
         disk.open();
     }
 }

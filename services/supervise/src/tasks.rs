@@ -13,37 +13,37 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::caught::catch_async;
+use crate::panics::catch_panic_async;
 
 /// The first pause before something that failed is started again.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 /// The longest.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
 /// What ran for so long without failing begins with the first pause again.
-const IS_SOUND: Duration = Duration::from_secs(60);
+const BACKOFF_RESET_AFTER: Duration = Duration::from_secs(60);
 /// What a task works for goes in no particular order: one that ends may do so just before its set is ended.
-const LAST_MOMENTS: Duration = Duration::from_secs(1);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
 /// Pauses between starts of something that fails again and again: 1 s, doubling to 60 s, without end.
-pub fn restarts() -> impl Iterator<Item = Duration> + Send {
-    pauses()
+pub fn restart_delays() -> impl Iterator<Item = Duration> + Send {
+    backoff()
 }
 
-fn pauses() -> ExponentialBackoff {
-    let pauses = ExponentialBuilder::new().with_min_delay(FIRST_PAUSE).with_max_delay(LONGEST_PAUSE).with_factor(2.0);
+fn backoff() -> ExponentialBackoff {
+    let pauses = ExponentialBuilder::new().with_min_delay(INITIAL_BACKOFF).with_max_delay(MAX_BACKOFF).with_factor(2.0);
     pauses.without_max_times().build()
 }
 
 /// Whose tasks they are, for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Owner {
+pub struct TaskOwner {
     /// The shard; empty for what belongs to no shard.
     pub shard: String,
     /// The replica; 0 for what belongs to none.
     pub replica: u64,
 }
 
-impl Owner {
+impl TaskOwner {
     /// The process as a whole.
     pub fn process() -> Self {
         Self { shard: String::new(), replica: 0 }
@@ -70,7 +70,7 @@ impl fmt::Display for TaskFailure {
     }
 }
 
-/// Tasks that end with the set: when it is dropped or [`TaskSet::end`] is called, they are dropped at the next point at
+/// Tasks that end with the set: when it is dropped or [`TaskSet::cancel`] is called, they are dropped at the next point at
 /// which they wait.
 #[derive(Debug)]
 pub struct TaskSet {
@@ -79,50 +79,55 @@ pub struct TaskSet {
 
 #[derive(Debug)]
 struct Shared {
-    owner: Owner,
-    closing: CancellationToken,
-    running: TaskTracker,
+    owner: TaskOwner,
+    cancellation: CancellationToken,
+    tracker: TaskTracker,
     /// The first essential task that failed.
     failed: watch::Sender<Option<TaskFailure>>,
     /// How often a task that is started again has failed.
     failures: watch::Sender<u64>,
     /// Tasks that have failed and wait for their next start; those of parent and children together.
-    down: Arc<Down>,
+    down: Arc<DownTasks>,
     /// What runs in the parent and its children, when there is a parent.
-    of_parent: Option<TaskTracker>,
+    parent_tracker: Option<TaskTracker>,
 }
 
-type Down = Mutex<BTreeMap<&'static str, String>>;
+type DownTasks = Mutex<BTreeMap<&'static str, String>>;
 
 impl Drop for TaskSet {
     fn drop(&mut self) {
-        self.end();
+        self.cancel();
     }
 }
 
 impl TaskSet {
     /// A set without tasks.
-    pub fn new(owner: Owner) -> Self {
+    pub fn new(owner: TaskOwner) -> Self {
         Self::with(owner, CancellationToken::new(), Arc::default(), None)
     }
 
     /// A set of the same owner that ends with this one at the latest, and whose trouble is this one's too.
     pub fn child(&self) -> Self {
-        let Shared { owner, closing, running, down, .. } = &*self.shared;
-        Self::with(owner.clone(), closing.child_token(), Arc::clone(down), Some(running.clone()))
+        let Shared { owner, cancellation, tracker, down, .. } = &*self.shared;
+        Self::with(owner.clone(), cancellation.child_token(), Arc::clone(down), Some(tracker.clone()))
     }
 
-    fn with(owner: Owner, closing: CancellationToken, down: Arc<Down>, of_parent: Option<TaskTracker>) -> Self {
-        let (running, failed, failures) = (TaskTracker::new(), watch::Sender::new(None), watch::Sender::new(0));
-        Self { shared: Arc::new(Shared { owner, closing, running, failed, failures, down, of_parent }) }
+    fn with(
+        owner: TaskOwner,
+        cancellation: CancellationToken,
+        down: Arc<DownTasks>,
+        parent_tracker: Option<TaskTracker>,
+    ) -> Self {
+        let (tracker, failed, failures) = (TaskTracker::new(), watch::Sender::new(None), watch::Sender::new(0));
+        Self { shared: Arc::new(Shared { owner, cancellation, tracker, failed, failures, down, parent_tracker }) }
     }
 
     /// Runs a task that the owner can't do without, and that can't be started again alone: when it ends or panics,
     /// [`TaskSet::failed`] tells.
-    pub fn run(&self, task: &'static str, work: impl Future<Output = ()> + Send + 'static) {
+    pub fn spawn_essential(&self, task: &'static str, work: impl Future<Output = ()> + Send + 'static) {
         let shared = Arc::clone(&self.shared);
         self.spawn(task, async move {
-            if let Some(reason) = shared.until_failed(task, work).await {
+            if let Some(reason) = shared.run_until_failed(task, work).await {
                 shared.fail(task, reason);
             }
         });
@@ -135,31 +140,31 @@ impl TaskSet {
 
     /// Runs a task that is started again when it ends or panics: after 1 s at first, then after twice as long each time,
     /// at most 60 s.
-    pub fn keep<F>(&self, task: &'static str, work: impl FnMut() -> F + Send + 'static)
+    pub fn spawn_restarting<F>(&self, task: &'static str, work: impl FnMut() -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.spawn(task, Arc::clone(&self.shared).again_and_again(task, work, false));
+        self.spawn(task, Arc::clone(&self.shared).run_with_restarts(task, work, false));
     }
 
     /// Runs a task that may come to its end, and is started again when it panics before.
-    pub fn finish<F>(&self, task: &'static str, work: impl FnMut() -> F + Send + 'static)
+    pub fn spawn_until_done<F>(&self, task: &'static str, work: impl FnMut() -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.spawn(task, Arc::clone(&self.shared).again_and_again(task, work, true));
+        self.spawn(task, Arc::clone(&self.shared).run_with_restarts(task, work, true));
     }
 
     fn spawn(&self, task: &'static str, work: impl Future<Output = ()> + Send + 'static) {
         // The figure is there before the first failure, so that an increase is seen.
         counter!("holdfast_task_failures_total", "task" => task).increment(0);
-        let closing = self.shared.closing.clone();
+        let closing = self.shared.cancellation.clone();
         let work = async move {
             let _ = closing.run_until_cancelled(work).await;
         };
-        match &self.shared.of_parent {
-            Some(parent) => drop(self.shared.running.spawn(parent.track_future(work))),
-            None => drop(self.shared.running.spawn(work)),
+        match &self.shared.parent_tracker {
+            Some(parent) => drop(self.shared.tracker.spawn(parent.track_future(work))),
+            None => drop(self.shared.tracker.spawn(work)),
         }
     }
 
@@ -174,7 +179,7 @@ impl TaskSet {
     }
 
     /// What is wrong with the tasks now: an essential one has failed, or one waits for its next start.
-    pub fn trouble(&self) -> Option<String> {
+    pub fn unhealthy_reason(&self) -> Option<String> {
         if let Some(failure) = self.shared.failed.borrow().as_ref() {
             return Some(failure.to_string());
         }
@@ -184,51 +189,51 @@ impl TaskSet {
     }
 
     /// Ends all tasks. None can be added any more.
-    pub fn end(&self) {
-        self.shared.closing.cancel();
-        self.shared.running.close();
+    pub fn cancel(&self) {
+        self.shared.cancellation.cancel();
+        self.shared.tracker.close();
     }
 
     /// Ends all tasks, and waits until nothing of them is left.
-    pub async fn ended(&self) {
-        self.end();
-        self.shared.running.wait().await;
+    pub async fn shutdown(&self) {
+        self.cancel();
+        self.shared.tracker.wait().await;
     }
 }
 
 impl Shared {
     /// Why a piece of work failed; nothing when the set was ended.
-    async fn until_failed(&self, task: &'static str, work: impl Future<Output = ()>) -> Option<String> {
-        match catch_async(task, work).await {
+    async fn run_until_failed(&self, task: &'static str, work: impl Future<Output = ()>) -> Option<String> {
+        match catch_panic_async(task, work).await {
             Err(panicked) => Some(panicked.to_string()),
             Ok(()) => {
-                let ends = timeout(LAST_MOMENTS, self.closing.cancelled()).await;
+                let ends = timeout(SHUTDOWN_GRACE, self.cancellation.cancelled()).await;
                 ends.is_err().then(|| "it ended, which it should not".to_owned())
             }
         }
     }
 
-    async fn again_and_again<F: Future<Output = ()> + Send>(
+    async fn run_with_restarts<F: Future<Output = ()> + Send>(
         self: Arc<Self>,
         task: &'static str,
         mut work: impl FnMut() -> F + Send,
         may_end: bool,
     ) {
-        let mut next = pauses();
+        let mut next = backoff();
         loop {
             let began = Instant::now();
             let failed = match may_end {
-                true => catch_async(task, work()).await.err().map(|panicked| panicked.to_string()),
-                false => self.until_failed(task, work()).await,
+                true => catch_panic_async(task, work()).await.err().map(|panicked| panicked.to_string()),
+                false => self.run_until_failed(task, work()).await,
             };
             let Some(reason) = failed else { return };
-            if began.elapsed() >= IS_SOUND {
-                next = pauses();
+            if began.elapsed() >= BACKOFF_RESET_AFTER {
+                next = backoff();
             }
-            let _down = IsDown::note(&self.down, task, reason.clone());
+            let _down = DownGuard::record(&self.down, task, reason.clone());
             self.count(task, reason);
             self.failures.send_modify(|count| *count += 1);
-            sleep(next.next().unwrap_or(LONGEST_PAUSE)).await;
+            sleep(next.next().unwrap_or(MAX_BACKOFF)).await;
         }
     }
 
@@ -242,30 +247,30 @@ impl Shared {
     }
 
     fn count(&self, task: &'static str, reason: String) -> TaskFailure {
-        count(&self.owner.shard, self.owner.replica, task, &reason);
+        report_failure(&self.owner.shard, self.owner.replica, task, &reason);
         TaskFailure { task, reason }
     }
 }
 
-pub(crate) fn count(shard: &str, replica: u64, task: &'static str, reason: &str) {
+pub(crate) fn report_failure(shard: &str, replica: u64, task: &'static str, reason: &str) {
     tracing::error!(shard, replica, task, reason, "a task has failed");
     counter!("holdfast_task_failures_total", "task" => task).increment(1);
 }
 
 /// That a task waits for its next start.
-struct IsDown<'a> {
-    down: &'a Down,
+struct DownGuard<'a> {
+    down: &'a DownTasks,
     task: &'static str,
 }
 
-impl<'a> IsDown<'a> {
-    fn note(down: &'a Down, task: &'static str, reason: String) -> Self {
+impl<'a> DownGuard<'a> {
+    fn record(down: &'a DownTasks, task: &'static str, reason: String) -> Self {
         down.lock().insert(task, reason);
         Self { down, task }
     }
 }
 
-impl Drop for IsDown<'_> {
+impl Drop for DownGuard<'_> {
     fn drop(&mut self) {
         self.down.lock().remove(self.task);
     }

@@ -11,9 +11,9 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod logging;
-mod recorder;
+mod metrics;
 mod tracing_export;
 
-pub use logging::{LogFormat, Logging, LoggingError, UnknownLogFormat, init_logging};
-pub use recorder::{Build, Metrics, MetricsError, UPKEEP_INTERVAL, install_metrics};
-pub use tracing_export::{continue_trace, exports_traces, flush_traces, trace_parent};
+pub use logging::{LogFormat, LoggingError, LoggingOptions, UnknownLogFormat, init_logging};
+pub use metrics::{BuildInfo, Metrics, MetricsError, UPKEEP_INTERVAL, install_metrics};
+pub use tracing_export::{continue_trace, flush_traces, is_exporting_traces, trace_parent};

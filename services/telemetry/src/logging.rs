@@ -10,7 +10,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry};
 
-use crate::{Build, tracing_export};
+use crate::{BuildInfo, tracing_export};
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,7 +76,7 @@ pub enum LoggingError {
 
 /// What is logged, and how.
 #[derive(Clone, Copy, Debug)]
-pub struct Logging<'a> {
+pub struct LoggingOptions<'a> {
     /// How lines look.
     pub format: LogFormat,
     /// In the form of `RUST_LOG`, which takes its place when set.
@@ -85,17 +85,18 @@ pub struct Logging<'a> {
     /// excludes is not exported either.
     pub otlp_endpoint: Option<&'a str>,
     /// The process.
-    pub build: Build,
+    pub build: BuildInfo,
 }
 
 /// Sends what is traced to standard error and, when one is named, to a collector.
 ///
 /// # Errors
 /// When the filter or the collector's address is malformed, or logging was set up before.
-pub fn init_logging(logging: Logging<'_>) -> Result<(), LoggingError> {
+pub fn init_logging(logging: LoggingOptions<'_>) -> Result<(), LoggingError> {
     let chosen = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|filter| !filter.is_empty());
     let filter = parse_filter(chosen.as_deref().unwrap_or(logging.filter))?;
-    let tracer = logging.otlp_endpoint.map(|endpoint| tracing_export::start(endpoint, logging.build)).transpose()?;
+    let tracer =
+        logging.otlp_endpoint.map(|endpoint| tracing_export::init_tracer(endpoint, logging.build)).transpose()?;
     let traces = tracer.map(|tracer| tracing_opentelemetry::layer().with_tracer(tracer).boxed());
     subscriber(logging.format, filter, io::stderr, io::stderr().is_terminal(), traces)
         .try_init()
@@ -136,9 +137,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
+    struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Lines {
+    impl io::Write for LogBuffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -150,8 +151,8 @@ mod tests {
     }
 
     /// What is written when a program logs under a format and a filter.
-    fn logged(format: LogFormat, filter: &str, program: impl FnOnce()) -> String {
-        let lines = Lines::default();
+    fn capture_logs(format: LogFormat, filter: &str, program: impl FnOnce()) -> String {
+        let lines = LogBuffer::default();
         let writer = lines.clone();
         let subscriber = subscriber(format, parse_filter(filter).unwrap(), move || writer.clone(), false, None);
         tracing::subscriber::with_default(subscriber, program);
@@ -161,14 +162,14 @@ mod tests {
 
     #[test]
     fn text_lines_show_level_message_and_fields() {
-        let text = logged(LogFormat::Text, "info", || tracing::info!(shard = "locks_03", "became leader"));
+        let text = capture_logs(LogFormat::Text, "info", || tracing::info!(shard = "locks_03", "became leader"));
         assert!(text.contains("INFO") && text.contains("became leader shard=\"locks_03\""), "{text}");
         assert_eq!(text.lines().count(), 1);
     }
 
     #[test]
     fn json_lines_are_objects_with_the_fields_at_the_top() {
-        let text = logged(LogFormat::Json, "info", || tracing::warn!(shard = "locks_03", "became leader"));
+        let text = capture_logs(LogFormat::Json, "info", || tracing::warn!(shard = "locks_03", "became leader"));
         let line: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(line["level"], "WARN");
         assert_eq!(line["message"], "became leader");
@@ -177,7 +178,7 @@ mod tests {
 
     #[test]
     fn what_the_filter_excludes_is_not_written() {
-        let text = logged(LogFormat::Text, "warn", || tracing::info!("quiet"));
+        let text = capture_logs(LogFormat::Text, "warn", || tracing::info!("quiet"));
         assert_eq!(text, "");
     }
 

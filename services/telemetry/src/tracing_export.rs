@@ -13,10 +13,10 @@ use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-use crate::{Build, LoggingError};
+use crate::{BuildInfo, LoggingError};
 
 /// Where a collector takes traces below its base address.
-const TRACES: &str = "/v1/traces";
+const TRACES_PATH: &str = "/v1/traces";
 /// The header, and the field of internal calls, that says which span a call belongs to (W3C Trace Context).
 const TRACE_PARENT: &str = "traceparent";
 
@@ -24,7 +24,7 @@ const TRACE_PARENT: &str = "traceparent";
 static PROVIDER: OnceLock<SdkTracerProvider> = OnceLock::new();
 
 /// Begins to export. `endpoint` is the collector's base address, like `http://127.0.0.1:4318`.
-pub(crate) fn start(endpoint: &str, build: Build) -> Result<SdkTracer, LoggingError> {
+pub(crate) fn init_tracer(endpoint: &str, build: BuildInfo) -> Result<SdkTracer, LoggingError> {
     let refused = |problem: String| LoggingError::Otlp { endpoint: endpoint.to_owned(), problem };
     if !endpoint.starts_with("http://") {
         return Err(refused("only http:// is spoken here; run a collector on this machine".to_owned()));
@@ -32,7 +32,7 @@ pub(crate) fn start(endpoint: &str, build: Build) -> Result<SdkTracer, LoggingEr
     let exporter = SpanExporter::builder()
         .with_http()
         .with_protocol(Protocol::HttpBinary)
-        .with_endpoint(format!("{}{TRACES}", endpoint.trim_end_matches('/')))
+        .with_endpoint(format!("{}{TRACES_PATH}", endpoint.trim_end_matches('/')))
         .build()
         .map_err(|error| refused(error.to_string()))?;
     let resource = Resource::builder()
@@ -46,7 +46,7 @@ pub(crate) fn start(endpoint: &str, build: Build) -> Result<SdkTracer, LoggingEr
 }
 
 /// Whether traces are exported, so that it is worth while to pass on what they need.
-pub fn exports_traces() -> bool {
+pub fn is_exporting_traces() -> bool {
     PROVIDER.get().is_some()
 }
 
@@ -62,7 +62,7 @@ pub fn trace_parent() -> Option<String> {
 /// Makes a span part of the trace that a caller names in a `traceparent` header. What is none is overlooked, and so is
 /// everything when traces are not exported.
 pub fn continue_trace(span: &Span, trace_parent: &str) {
-    if !exports_traces() {
+    if !is_exporting_traces() {
         return;
     }
     let carrier = HashMap::from([(TRACE_PARENT.to_owned(), trace_parent.to_owned())]);

@@ -6,22 +6,23 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use holdfast_telemetry::{
-    Build, LogFormat, Logging, LoggingError, continue_trace, exports_traces, flush_traces, init_logging, trace_parent,
+    BuildInfo, LogFormat, LoggingError, LoggingOptions, continue_trace, flush_traces, init_logging,
+    is_exporting_traces, trace_parent,
 };
 
-const BUILD: Build = Build { program: "holdfast-test", version: "1.2.3" };
+const BUILD: BuildInfo = BuildInfo { program: "holdfast-test", version: "1.2.3" };
 /// The trace and the span that a caller names.
-const CALLER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+const CALLER_TRACE_PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-fn logging(otlp_endpoint: Option<&str>) -> Logging<'_> {
-    Logging { format: LogFormat::Text, filter: "info", otlp_endpoint, build: BUILD }
+fn logging(otlp_endpoint: Option<&str>) -> LoggingOptions<'_> {
+    LoggingOptions { format: LogFormat::Text, filter: "info", otlp_endpoint, build: BUILD }
 }
 
 /// Takes one request, whole, and says that all is well.
-fn take(mut stream: TcpStream, taken: &Sender<Vec<u8>>) {
+fn receive_request(mut stream: TcpStream, taken: &Sender<Vec<u8>>) {
     let mut request = Vec::new();
     let mut buffer = [0; 4_096];
-    while !is_whole(&request) {
+    while !is_complete(&request) {
         match stream.read(&mut buffer) {
             Ok(count) if count > 0 => request.extend_from_slice(&buffer[..count]),
             _ => return,
@@ -31,7 +32,7 @@ fn take(mut stream: TcpStream, taken: &Sender<Vec<u8>>) {
     let _ = taken.send(request);
 }
 
-fn is_whole(request: &[u8]) -> bool {
+fn is_complete(request: &[u8]) -> bool {
     let Some(head) = request.windows(4).position(|window| window == b"\r\n\r\n") else { return false };
     let text = String::from_utf8_lossy(&request[..head]).to_lowercase();
     let length = text.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok());
@@ -44,7 +45,7 @@ fn contains(request: &[u8], text: &[u8]) -> bool {
 
 #[test]
 fn spans_are_sent_to_the_collector_in_the_trace_of_their_caller() {
-    assert!(!exports_traces() && trace_parent().is_none(), "off by default");
+    assert!(!is_exporting_traces() && trace_parent().is_none(), "off by default");
     let refused = init_logging(logging(Some("https://127.0.0.1:4318"))).unwrap_err();
     assert!(matches!(&refused, LoggingError::Otlp { problem, .. } if problem.contains("http://")), "{refused}");
 
@@ -53,16 +54,16 @@ fn spans_are_sent_to_the_collector_in_the_trace_of_their_caller() {
     let (taken, requests) = channel();
     std::thread::spawn(move || {
         for stream in collector.incoming() {
-            take(stream.unwrap(), &taken);
+            receive_request(stream.unwrap(), &taken);
         }
     });
     init_logging(logging(Some(&endpoint))).unwrap();
-    assert!(exports_traces());
+    assert!(is_exporting_traces());
     let span = tracing::info_span!("call", request_id = "the-request");
-    continue_trace(&span, CALLER);
+    continue_trace(&span, CALLER_TRACE_PARENT);
     let passed_on = span.in_scope(trace_parent).expect("there is a span to continue");
     assert!(passed_on.starts_with("00-0af7651916cd43dd8448eb211c80319c-"), "{passed_on}");
-    assert_ne!(passed_on, CALLER, "the next process continues this span and not the caller's");
+    assert_ne!(passed_on, CALLER_TRACE_PARENT, "the next process continues this span and not the caller's");
     drop(span);
     flush_traces();
     let request = requests.recv_timeout(Duration::from_secs(20)).expect("the collector is called");
@@ -70,6 +71,7 @@ fn spans_are_sent_to_the_collector_in_the_trace_of_their_caller() {
     for text in ["holdfast-test", "call", "the-request"] {
         assert!(contains(&request, text.as_bytes()), "{text} is missing");
     }
-    let trace: Vec<u8> = (0..16).map(|at| u8::from_str_radix(&CALLER[3 + 2 * at..5 + 2 * at], 16).unwrap()).collect();
+    let trace: Vec<u8> =
+        (0..16).map(|at| u8::from_str_radix(&CALLER_TRACE_PARENT[3 + 2 * at..5 + 2 * at], 16).unwrap()).collect();
     assert!(contains(&request, &trace), "the trace is the caller's");
 }

@@ -11,14 +11,14 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::files::authorities;
-use crate::reload::Reloaded;
+use crate::files::read_root_certs;
+use crate::reload::HotReload;
 use crate::{IdentityFiles, TlsError};
 
 /// Connects to servers that one of the authorities in a file vouches for, and shows the own certificate. A cheap clone.
 #[derive(Clone)]
 pub struct ClientTls {
-    config: Arc<Reloaded<ClientConfig>>,
+    config: Arc<HotReload<ClientConfig>>,
 }
 
 impl ClientTls {
@@ -29,7 +29,7 @@ impl ClientTls {
     pub fn load(ca_file: PathBuf, identity: IdentityFiles) -> Result<Self, TlsError> {
         let mut files = identity.paths().to_vec();
         files.push(ca_file.clone());
-        let config = Reloaded::start(files, move || config(&ca_file, &identity))?;
+        let config = HotReload::start(files, move || config(&ca_file, &identity))?;
         Ok(Self { config })
     }
 
@@ -64,7 +64,7 @@ fn config(ca_file: &Path, identity: &IdentityFiles) -> Result<ClientConfig, TlsE
     let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(unusable)?
-        .with_root_certificates(authorities(ca_file)?)
+        .with_root_certificates(read_root_certs(ca_file)?)
         .with_client_auth_cert(own.chain, own.key)
         .map_err(unusable)?;
     config.alpn_protocols = vec![b"h2".to_vec()];

@@ -27,7 +27,7 @@ pub(crate) struct Identity {
 
 impl IdentityFiles {
     pub(crate) fn read(&self) -> Result<Identity, TlsError> {
-        let chain = certificates(&self.cert_file)?;
+        let chain = read_certificates(&self.cert_file)?;
         let key = PrivateKeyDer::from_pem_file(&self.key_file).map_err(|error| match error {
             pem::Error::NoItemsFound => TlsError::Empty { path: self.key_file.clone(), what: "private key" },
             error => TlsError::Unreadable { path: self.key_file.clone(), reason: error.to_string() },
@@ -41,9 +41,9 @@ impl IdentityFiles {
 }
 
 /// The authorities in a file.
-pub(crate) fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+pub(crate) fn read_root_certs(path: &Path) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(path)? {
+    for certificate in read_certificates(path)? {
         roots
             .add(certificate)
             .map_err(|error| TlsError::Unusable { path: path.to_owned(), reason: error.to_string() })?;
@@ -51,7 +51,7 @@ pub(crate) fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let unreadable = |error: pem::Error| TlsError::Unreadable { path: path.to_owned(), reason: error.to_string() };
     let read = CertificateDer::pem_file_iter(path).map_err(unreadable)?;
     let found: Vec<_> = read.collect::<Result<_, _>>().map_err(unreadable)?;

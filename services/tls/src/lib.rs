@@ -19,5 +19,5 @@ mod server;
 pub use client::ClientTls;
 pub use error::TlsError;
 pub use files::IdentityFiles;
-pub use listener::{Listener, Peer, Stream};
-pub use server::{ClientCertificates, ServerTls};
+pub use listener::{Listener, PeerInfo, Stream};
+pub use server::{ClientAuth, ServerTls};

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_supervise::{Owner, TaskSet, brief};
+use holdfast_supervise::{TaskOwner, TaskSet, spawn_temporary};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_rustls::server::TlsStream;
@@ -14,26 +14,26 @@ use tokio_util::either::Either;
 use crate::ServerTls;
 
 /// Peers that may agree on keys at a time; further ones wait to be accepted, and hold up nobody who is connected.
-const HANDSHAKES: usize = 256;
+const MAX_HANDSHAKES: usize = 256;
 /// How long to wait after an accept failed for want of file descriptors or memory.
-const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// A connection.
 pub type Stream = Either<TcpStream, TlsStream<TcpStream>>;
 
 /// Who connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer {
+pub struct PeerInfo {
     /// From where.
     pub address: SocketAddr,
     /// Whether it may be taken for a process of the cluster: it showed a certificate, or none are in use.
-    pub is_vouched_for: bool,
+    pub has_client_cert: bool,
 }
 
 /// Accepts. Handshakes are made beside one another, so that a peer that does not speak keeps nobody out.
 pub struct Listener {
     address: SocketAddr,
-    ready: mpsc::Receiver<(Stream, Peer)>,
+    ready: mpsc::Receiver<(Stream, PeerInfo)>,
     /// Accepts, for as long as this value lives.
     _tasks: TaskSet,
 }
@@ -45,14 +45,14 @@ impl Listener {
     /// When the socket does not know its address.
     pub fn new(listener: TcpListener, tls: Option<ServerTls>) -> io::Result<Self> {
         let address = listener.local_addr()?;
-        let (accepted, ready) = mpsc::channel(HANDSHAKES);
-        let (listener, tasks) = (Arc::new(listener), TaskSet::new(Owner::process()));
-        tasks.keep("accept", move || accept(Arc::clone(&listener), tls.clone(), accepted.clone()));
+        let (accepted, ready) = mpsc::channel(MAX_HANDSHAKES);
+        let (listener, tasks) = (Arc::new(listener), TaskSet::new(TaskOwner::process()));
+        tasks.spawn_restarting("accept", move || accept_loop(Arc::clone(&listener), tls.clone(), accepted.clone()));
         Ok(Self { address, ready, _tasks: tasks })
     }
 
     /// The next connection.
-    pub async fn accept(&mut self) -> (Stream, Peer) {
+    pub async fn accept(&mut self) -> (Stream, PeerInfo) {
         match self.ready.recv().await {
             Some(accepted) => accepted,
             // The task that accepts ends with this value only.
@@ -66,8 +66,8 @@ impl Listener {
     }
 }
 
-async fn accept(listener: Arc<TcpListener>, tls: Option<ServerTls>, accepted: mpsc::Sender<(Stream, Peer)>) {
-    let room = Arc::new(Semaphore::new(HANDSHAKES));
+async fn accept_loop(listener: Arc<TcpListener>, tls: Option<ServerTls>, accepted: mpsc::Sender<(Stream, PeerInfo)>) {
+    let room = Arc::new(Semaphore::new(MAX_HANDSHAKES));
     loop {
         // The semaphore is never closed.
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
@@ -76,33 +76,33 @@ async fn accept(listener: Arc<TcpListener>, tls: Option<ServerTls>, accepted: mp
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::debug!(%address, %error, "answers may be delayed: TCP_NODELAY cannot be set");
                 }
-                brief("handshake", hand_over(stream, address, tls.clone(), accepted.clone(), permit));
+                spawn_temporary("handshake", deliver(stream, address, tls.clone(), accepted.clone(), permit));
             }
             Err(error) => {
                 use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
                 // The peer went away before it was accepted, which is no concern of ours.
                 if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
                     tracing::warn!(%error, "a connection cannot be accepted");
-                    tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
+                    tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 }
             }
         }
     }
 }
 
-async fn hand_over(
+async fn deliver(
     stream: TcpStream,
     address: SocketAddr,
     tls: Option<ServerTls>,
-    accepted: mpsc::Sender<(Stream, Peer)>,
+    accepted: mpsc::Sender<(Stream, PeerInfo)>,
     _permit: OwnedSemaphorePermit,
 ) {
     let ready = match tls {
-        None => (Either::Left(stream), Peer { address, is_vouched_for: true }),
+        None => (Either::Left(stream), PeerInfo { address, has_client_cert: true }),
         Some(tls) => match tls.accept(stream).await {
             Ok(stream) => {
-                let is_vouched_for = stream.get_ref().1.peer_certificates().is_some();
-                (Either::Right(stream), Peer { address, is_vouched_for })
+                let has_client_cert = stream.get_ref().1.peer_certificates().is_some();
+                (Either::Right(stream), PeerInfo { address, has_client_cert })
             }
             Err(error) => {
                 tracing::debug!(%address, %error, "no keys were agreed on with a peer");

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
-use holdfast_supervise::{Owner, TaskSet};
+use holdfast_supervise::{TaskOwner, TaskSet};
 use parking_lot::{Mutex, RwLock};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -12,16 +12,16 @@ use crate::TlsError;
 use crate::files::stamp;
 
 /// How often it is looked whether files changed.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The latest that could be made.
-pub(crate) struct Reloaded<T> {
+pub(crate) struct HotReload<T> {
     current: RwLock<Arc<T>>,
     /// Looks after the files, for as long as this value lives.
     tasks: TaskSet,
 }
 
-impl<T: Send + Sync + 'static> Reloaded<T> {
+impl<T: Send + Sync + 'static> HotReload<T> {
     /// Makes it, and looks after the files from now on, until nobody has it any more. Needs a tokio runtime.
     pub(crate) fn start(
         files: Vec<PathBuf>,
@@ -30,9 +30,10 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
         // Before they are read: what changes while they are is read again.
         let seen: Vec<_> = files.iter().map(|path| stamp(path)).collect();
         let current = RwLock::new(Arc::new(make()?));
-        let reloaded = Arc::new(Self { current, tasks: TaskSet::new(Owner::process()) });
-        let (kept, files) = (Arc::downgrade(&reloaded), Arc::new(Files { files, seen: Mutex::new(seen), make }));
-        reloaded.tasks.keep("certificates", move || look_after(Weak::clone(&kept), Arc::clone(&files)));
+        let reloaded = Arc::new(Self { current, tasks: TaskSet::new(TaskOwner::process()) });
+        let (kept, files) =
+            (Arc::downgrade(&reloaded), Arc::new(WatchedFiles { files, last_stamps: Mutex::new(seen), make }));
+        reloaded.tasks.spawn_restarting("certificates", move || watch_files(Weak::clone(&kept), Arc::clone(&files)));
         Ok(reloaded)
     }
 
@@ -42,25 +43,25 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
 }
 
 /// What it is made of.
-struct Files<F> {
+struct WatchedFiles<F> {
     files: Vec<PathBuf>,
     /// What they looked like when they were last read.
-    seen: Mutex<Vec<Option<(SystemTime, u64)>>>,
+    last_stamps: Mutex<Vec<Option<(SystemTime, u64)>>>,
     make: F,
 }
 
-async fn look_after<T>(kept: Weak<Reloaded<T>>, files: Arc<Files<impl Fn() -> Result<T, TlsError>>>) {
-    let mut ticks = interval(LOOK_EVERY);
+async fn watch_files<T>(kept: Weak<HotReload<T>>, files: Arc<WatchedFiles<impl Fn() -> Result<T, TlsError>>>) {
+    let mut ticks = interval(POLL_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         let Some(kept) = kept.upgrade() else { return };
-        let Files { files, seen, make } = files.as_ref();
+        let WatchedFiles { files, last_stamps, make } = files.as_ref();
         let found: Vec<_> = files.iter().map(|path| stamp(path)).collect();
-        if found == *seen.lock() {
+        if found == *last_stamps.lock() {
             continue;
         }
-        *seen.lock() = found;
+        *last_stamps.lock() = found;
         match make() {
             Ok(made) => {
                 *kept.current.write() = Arc::new(made);

@@ -13,28 +13,28 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::files::authorities;
-use crate::reload::Reloaded;
+use crate::files::read_root_certs;
+use crate::reload::HotReload;
 use crate::{IdentityFiles, TlsError};
 
 /// How long a peer may take to agree on keys.
-const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What is asked of those who connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ClientCertificates {
+pub enum ClientAuth {
     /// Nothing.
-    NotAsked,
+    Disabled,
     /// A certificate that one of the authorities in this file signed.
     Required(PathBuf),
     /// The same, but who has none gets in too: what it may do is decided later.
-    Wanted(PathBuf),
+    Optional(PathBuf),
 }
 
 /// Encrypts what is accepted, with the certificate that the files held last. A cheap clone.
 #[derive(Clone)]
 pub struct ServerTls {
-    config: Arc<Reloaded<ServerConfig>>,
+    config: Arc<HotReload<ServerConfig>>,
 }
 
 impl ServerTls {
@@ -42,12 +42,12 @@ impl ServerTls {
     ///
     /// # Errors
     /// When they cannot be used.
-    pub fn load(identity: IdentityFiles, clients: ClientCertificates) -> Result<Self, TlsError> {
+    pub fn load(identity: IdentityFiles, clients: ClientAuth) -> Result<Self, TlsError> {
         let mut files = identity.paths().to_vec();
-        if let ClientCertificates::Required(path) | ClientCertificates::Wanted(path) = &clients {
+        if let ClientAuth::Required(path) | ClientAuth::Optional(path) = &clients {
             files.push(path.clone());
         }
-        let config = Reloaded::start(files, move || config(&identity, &clients))?;
+        let config = HotReload::start(files, move || config(&identity, &clients))?;
         Ok(Self { config })
     }
 
@@ -57,7 +57,7 @@ impl ServerTls {
     /// When it does not come to that in good time.
     pub async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let acceptor = TlsAcceptor::from(self.config.current());
-        timeout(HANDSHAKE_WITHIN, acceptor.accept(stream)).await?
+        timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await?
     }
 }
 
@@ -67,18 +67,18 @@ impl std::fmt::Debug for ServerTls {
     }
 }
 
-fn config(identity: &IdentityFiles, clients: &ClientCertificates) -> Result<ServerConfig, TlsError> {
+fn config(identity: &IdentityFiles, clients: &ClientAuth) -> Result<ServerConfig, TlsError> {
     let provider = Arc::new(ring::default_provider());
     let unusable = |path: &PathBuf, reason: String| TlsError::Unusable { path: path.clone(), reason };
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| unusable(&identity.cert_file, error.to_string()))?;
     let builder = match clients {
-        ClientCertificates::NotAsked => builder.with_no_client_auth(),
-        ClientCertificates::Required(path) | ClientCertificates::Wanted(path) => {
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(path)?), provider);
+        ClientAuth::Disabled => builder.with_no_client_auth(),
+        ClientAuth::Required(path) | ClientAuth::Optional(path) => {
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(read_root_certs(path)?), provider);
             let verifier = match clients {
-                ClientCertificates::Wanted(_) => verifier.allow_unauthenticated(),
+                ClientAuth::Optional(_) => verifier.allow_unauthenticated(),
                 _ => verifier,
             };
             builder.with_client_cert_verifier(verifier.build().map_err(|error| unusable(path, error.to_string()))?)

@@ -4,12 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use holdfast_tls::{ClientCertificates, ClientTls, IdentityFiles, Listener, ServerTls, TlsError};
+use holdfast_tls::{ClientAuth, ClientTls, IdentityFiles, Listener, ServerTls, TlsError};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-const WITHIN: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -57,15 +57,15 @@ async fn serve(tls: ServerTls) -> String {
     tokio::spawn(async move {
         loop {
             let (mut stream, peer) = listener.accept().await;
-            stream.write_all(if peer.is_vouched_for { b"y" } else { b"n" }).await.ok();
+            stream.write_all(if peer.has_client_cert { b"y" } else { b"n" }).await.ok();
         }
     });
     address
 }
 
 /// What the server says, and the certificate that it showed.
-async fn ask(client: &ClientTls, address: &str) -> std::io::Result<(u8, Vec<u8>)> {
-    let mut stream = tokio::time::timeout(WITHIN, client.connect(address)).await??;
+async fn connect_and_read(client: &ClientTls, address: &str) -> std::io::Result<(u8, Vec<u8>)> {
+    let mut stream = tokio::time::timeout(TIMEOUT, client.connect(address)).await??;
     let shown = stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();
     Ok((stream.read_u8().await?, shown))
 }
@@ -74,43 +74,44 @@ async fn ask(client: &ClientTls, address: &str) -> std::io::Result<(u8, Vec<u8>)
 async fn both_sides_are_vouched_for_and_strangers_are_not_let_in() {
     let (ours, theirs) = (Authority::new(), Authority::new());
     let node = ours.write("node", &["127.0.0.1"], 1);
-    let address = serve(ServerTls::load(node.clone(), ClientCertificates::Required(ours.ca_file())).unwrap()).await;
-    let ask_as =
-        async |ca: &Authority, identity| ask(&ClientTls::load(ca.ca_file(), identity).unwrap(), &address).await;
+    let address = serve(ServerTls::load(node.clone(), ClientAuth::Required(ours.ca_file())).unwrap()).await;
+    let ask_as = async |ca: &Authority, identity| {
+        connect_and_read(&ClientTls::load(ca.ca_file(), identity).unwrap(), &address).await
+    };
     assert_eq!(ask_as(&ours, node.clone()).await.unwrap().0, b'y');
     let stranger = theirs.write("stranger", &["127.0.0.1"], 2);
     assert!(ask_as(&ours, stranger.clone()).await.is_err(), "the server does not know who signed it");
     assert!(ask_as(&theirs, node).await.is_err(), "the client does not know who signed the server's");
     let elsewhere = ours.write("elsewhere", &["node.example"], 3);
-    let wrong_host = serve(ServerTls::load(elsewhere, ClientCertificates::NotAsked).unwrap()).await;
+    let wrong_host = serve(ServerTls::load(elsewhere, ClientAuth::Disabled).unwrap()).await;
     let client = ClientTls::load(ours.ca_file(), ours.files("node")).unwrap();
-    assert!(ask(&client, &wrong_host).await.is_err(), "the certificate is for another host");
+    assert!(connect_and_read(&client, &wrong_host).await.is_err(), "the certificate is for another host");
 }
 
 #[tokio::test]
 async fn who_does_not_speak_keeps_nobody_out() {
     let ours = Authority::new();
     let node = ours.write("node", &["127.0.0.1"], 1);
-    let address = serve(ServerTls::load(node.clone(), ClientCertificates::NotAsked).unwrap()).await;
+    let address = serve(ServerTls::load(node.clone(), ClientAuth::Disabled).unwrap()).await;
     let mut silent = Vec::new();
     for _ in 0..50 {
         silent.push(TcpStream::connect(&address).await.unwrap());
     }
     let client = ClientTls::load(ours.ca_file(), node).unwrap();
-    assert_eq!(ask(&client, &address).await.unwrap().0, b'n');
+    assert_eq!(connect_and_read(&client, &address).await.unwrap().0, b'n');
 }
 
 #[tokio::test]
 async fn a_new_certificate_is_shown_without_a_restart_and_a_broken_one_is_not() {
     let ours = Authority::new();
     let node = ours.write("node", &["127.0.0.1"], 1);
-    let address = serve(ServerTls::load(node.clone(), ClientCertificates::NotAsked).unwrap()).await;
+    let address = serve(ServerTls::load(node.clone(), ClientAuth::Disabled).unwrap()).await;
     let client = ClientTls::load(ours.ca_file(), ours.write("client", &["client"], 9)).unwrap();
-    let first = ask(&client, &address).await.unwrap().1;
+    let first = connect_and_read(&client, &address).await.unwrap().1;
     fs::write(&node.cert_file, "nothing").unwrap();
-    assert_eq!(ask(&client, &address).await.unwrap().1, first);
+    assert_eq!(connect_and_read(&client, &address).await.unwrap().1, first);
     ours.write("node", &["127.0.0.1"], 2);
-    wait_until(async || ask(&client, &address).await.unwrap().1 != first).await;
+    wait_until(async || connect_and_read(&client, &address).await.unwrap().1 != first).await;
 }
 
 async fn wait_until(holds: impl AsyncFn() -> bool) {
@@ -119,7 +120,7 @@ async fn wait_until(holds: impl AsyncFn() -> bool) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(WITHIN, looking).await.expect("it comes true in good time");
+    tokio::time::timeout(TIMEOUT, looking).await.expect("it comes true in good time");
 }
 
 #[tokio::test]
@@ -128,7 +129,7 @@ async fn files_that_cannot_be_used_are_named() {
     let (one, other) = (ours.write("one", &["a"], 1), ours.write("other", &["b"], 2));
     let load = |cert_file: &Path, key_file: &Path| {
         let files = IdentityFiles { cert_file: cert_file.to_owned(), key_file: key_file.to_owned() };
-        ServerTls::load(files, ClientCertificates::NotAsked).unwrap_err()
+        ServerTls::load(files, ClientAuth::Disabled).unwrap_err()
     };
     let missing = load(Path::new("/nowhere.pem"), &one.key_file);
     assert!(matches!(&missing, TlsError::Unreadable { .. }) && missing.to_string().contains("/nowhere.pem"));

@@ -9,12 +9,12 @@ use crate::scratch::scratch;
 
 /// A process that is killed when this value is dropped, and ends by itself when the tests do.
 #[derive(Debug)]
-pub struct Background {
+pub struct BackgroundProcess {
     child: Child,
     log: PathBuf,
 }
 
-impl Background {
+impl BackgroundProcess {
     /// Starts a program; what it says goes into a file.
     ///
     /// # Panics
@@ -28,7 +28,7 @@ impl Background {
     }
 
     /// What it said so far.
-    pub fn said(&self) -> String {
+    pub fn output(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
@@ -36,12 +36,12 @@ impl Background {
     ///
     /// # Panics
     /// When the system does not know.
-    pub fn runs(&mut self) -> bool {
+    pub fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("a child can be waited for").is_none()
     }
 }
 
-impl Drop for Background {
+impl Drop for BackgroundProcess {
     fn drop(&mut self) {
         kill(&mut self.child);
     }

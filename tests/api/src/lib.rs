@@ -9,7 +9,7 @@ mod program;
 mod scratch;
 mod standalone;
 
-pub use background::Background;
-pub use program::{Ended, program, run_to_its_end};
+pub use background::BackgroundProcess;
+pub use program::{ProgramExit, program, run_to_exit};
 pub use scratch::scratch;
 pub use standalone::Standalone;

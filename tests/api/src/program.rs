@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 /// Names the folder with the programs when it is not the one above the tests.
 const BIN_DIR: &str = "HOLDFAST_BIN_DIR";
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How long a program that cannot start may take to say so.
-const END_WITHIN: Duration = Duration::from_secs(60);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How a program ended.
 #[derive(Debug)]
-pub struct Ended {
+pub struct ProgramExit {
     /// Whether its exit status was 0.
     pub success: bool,
     /// What it wrote, to both of its outputs.
@@ -27,7 +27,7 @@ pub struct Ended {
 pub fn program(name: &str) -> PathBuf {
     let folder = match std::env::var_os(BIN_DIR) {
         Some(folder) => PathBuf::from(folder),
-        None => of_this_build(),
+        None => build_dir(),
     };
     let path = folder.join(name);
     assert!(
@@ -41,7 +41,7 @@ pub fn program(name: &str) -> PathBuf {
 
 /// Test programs lie in `target/<profile>/deps`, programs in `target/<profile>`. Examples in documentation run from
 /// somewhere else, so that for them it counts where this crate was built: in `target/<profile>/build/<package>/out`.
-fn of_this_build() -> PathBuf {
+fn build_dir() -> PathBuf {
     let tests = std::env::current_exe().expect("the system knows which program runs");
     match tests.parent() {
         Some(folder) if folder.ends_with("deps") => folder.join(".."),
@@ -60,10 +60,10 @@ pub(crate) fn command(name: &str, arguments: &[&str]) -> Command {
 ///
 /// # Panics
 /// When it does not end within a minute; it is killed then.
-pub fn run_to_its_end(name: &str, arguments: &[&str]) -> Ended {
+pub fn run_to_exit(name: &str, arguments: &[&str]) -> ProgramExit {
     let mut command = command(name, arguments);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
-    let ended = wait_for_the_end(&mut child, END_WITHIN);
+    let ended = wait_for_exit(&mut child, EXIT_TIMEOUT);
     if !ended {
         kill(&mut child);
     }
@@ -74,7 +74,7 @@ pub fn run_to_its_end(name: &str, arguments: &[&str]) -> Ended {
     }
     assert!(ended, "{name} {arguments:?} did not end by itself; it said:\n{output}");
     let status = child.wait().expect("the program has ended");
-    Ended { success: status.success(), output }
+    ProgramExit { success: status.success(), output }
 }
 
 fn boxed<R: Read + 'static>(stream: R) -> Box<dyn Read> {
@@ -82,7 +82,7 @@ fn boxed<R: Read + 'static>(stream: R) -> Box<dyn Read> {
 }
 
 /// Whether the program ended in time.
-pub(crate) fn wait_for_the_end(child: &mut Child, within: Duration) -> bool {
+pub(crate) fn wait_for_exit(child: &mut Child, within: Duration) -> bool {
     let deadline = Instant::now() + within;
     loop {
         if child.try_wait().expect("a child can be waited for").is_some() {
@@ -91,7 +91,7 @@ pub(crate) fn wait_for_the_end(child: &mut Child, within: Duration) -> bool {
         if Instant::now() >= deadline {
             return false;
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 

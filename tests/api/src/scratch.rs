@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Waits until its input closes, which it does with this process; programs that are still stopping may write a little
 /// longer, so it looks again.
-const CARETAKER: &str = r#"cat >/dev/null; n=0; while [ -e "$1" ] && [ "$n" -lt 300 ]; do
+const CLEANUP_SCRIPT: &str = r#"cat >/dev/null; n=0; while [ -e "$1" ] && [ "$n" -lt 300 ]; do
     rm -rf "$1" 2>/dev/null; n=$((n+1)); sleep 0.1; done"#;
 
 struct Scratch {
     root: PathBuf,
-    made: AtomicU32,
+    next: AtomicU32,
     /// Holds the caretaker's input open as long as this process runs.
-    _caretaker: Child,
+    _cleanup: Child,
 }
 
 static SCRATCH: OnceLock<Scratch> = OnceLock::new();
@@ -25,16 +25,16 @@ pub fn scratch() -> PathBuf {
     let scratch = SCRATCH.get_or_init(|| {
         let root = tempfile::Builder::new().prefix("holdfast-api-tests-").tempdir();
         let root = root.expect("the system has room for temporary files").keep();
-        let caretaker = watch_over(&root);
-        Scratch { root, made: AtomicU32::new(0), _caretaker: caretaker }
+        let caretaker = spawn_cleanup(&root);
+        Scratch { root, next: AtomicU32::new(0), _cleanup: caretaker }
     });
-    scratch.root.join(scratch.made.fetch_add(1, Ordering::Relaxed).to_string())
+    scratch.root.join(scratch.next.fetch_add(1, Ordering::Relaxed).to_string())
 }
 
 /// In a process group of its own, so that Ctrl-C in a terminal does not end it with the tests.
-fn watch_over(root: &Path) -> Child {
+fn spawn_cleanup(root: &Path) -> Child {
     let mut shell = Command::new("sh");
-    shell.args(["-c", CARETAKER, "caretaker"]).arg(root).process_group(0);
+    shell.args(["-c", CLEANUP_SCRIPT, "caretaker"]).arg(root).process_group(0);
     shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     shell.spawn().expect("there is a shell")
 }

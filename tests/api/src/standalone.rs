@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin};
 use std::time::{Duration, Instant};
 
-use crate::program::{command, kill, wait_for_the_end};
+use crate::program::{command, kill, wait_for_exit};
 use crate::scratch::scratch;
 
 const PROGRAM: &str = "holdfast-standalone";
-const SERVES: &str = "Holdfast serves at http";
+const LISTENING_MESSAGE: &str = "Holdfast serves at http";
 /// How long it may take until it serves, with others busy on the same machine.
-const SERVE_WITHIN: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long it may take to stop in good order.
-const STOP_WITHIN: Duration = Duration::from_secs(30);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A process that serves on a free port of this machine. It is killed when this value is dropped, and ends by itself
 /// when the tests do.
@@ -41,7 +41,7 @@ impl Standalone {
         let mut command = command(PROGRAM, &arguments);
         command.stdout(output.try_clone().expect("a file has several handles")).stderr(output);
         let mut child = command.spawn().expect("the program starts");
-        let address = wait_until_it_serves(&mut child, &log);
+        let address = wait_until_listening(&mut child, &log);
         Self { child, address, data_dir: data_dir.to_owned() }
     }
 
@@ -79,13 +79,13 @@ impl Standalone {
     }
 
     /// Closes its standard input, as the end of its parent does.
-    pub fn orphan(&mut self) -> Option<ChildStdin> {
+    pub fn close_stdin(&mut self) -> Option<ChildStdin> {
         self.child.stdin.take()
     }
 
     /// Whether it ends by itself in good time.
-    pub fn wait_for_the_end(&mut self) -> bool {
-        wait_for_the_end(&mut self.child, STOP_WITHIN)
+    pub fn wait_for_exit(&mut self) -> bool {
+        wait_for_exit(&mut self.child, STOP_TIMEOUT)
     }
 }
 
@@ -96,11 +96,11 @@ impl Drop for Standalone {
     }
 }
 
-fn wait_until_it_serves(child: &mut Child, log: &Path) -> SocketAddr {
-    let deadline = Instant::now() + SERVE_WITHIN;
+fn wait_until_listening(child: &mut Child, log: &Path) -> SocketAddr {
+    let deadline = Instant::now() + START_TIMEOUT;
     loop {
         let text = fs::read_to_string(log).unwrap_or_default();
-        if let Some(address) = served_address(&text) {
+        if let Some(address) = parse_listen_address(&text) {
             return address;
         }
         let ended = child.try_wait().expect("a child can be waited for");
@@ -108,12 +108,12 @@ fn wait_until_it_serves(child: &mut Child, log: &Path) -> SocketAddr {
             kill(child);
             panic!("{PROGRAM} does not serve (exit status {ended:?}); it said:\n{text}");
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
 /// The address is complete once its line is.
-fn served_address(text: &str) -> Option<SocketAddr> {
-    let (scheme_and_address, _) = text.split_once(SERVES)?.1.split_once('\n')?;
+fn parse_listen_address(text: &str) -> Option<SocketAddr> {
+    let (scheme_and_address, _) = text.split_once(LISTENING_MESSAGE)?.1.split_once('\n')?;
     scheme_and_address.split_once("://")?.1.parse().ok()
 }

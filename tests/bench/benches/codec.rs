@@ -6,12 +6,12 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use holdfast_core::{Command, Reply, codec};
 use std::hint::black_box;
 
-use common::{HOUR_MS, acquire, at, shard_with};
+use common::{HOUR_MS, acquire, context_at, shard_with};
 
 fn codec(criterion: &mut Criterion) {
     let command = acquire("invoice-42", "worker-7", HOUR_MS);
     let mut core = shard_with(1, HOUR_MS);
-    let reply = core.apply(&at(1), &command);
+    let reply = core.apply(&context_at(1), &command);
     let (command_bytes, reply_bytes) = (codec::encode(&command), codec::encode(&reply));
     eprintln!("an acquire has {} bytes, its reply {}", command_bytes.len(), reply_bytes.len());
     let mut group = criterion.benchmark_group("codec");

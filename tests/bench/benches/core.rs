@@ -4,11 +4,11 @@ mod common;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use holdfast_core::Path;
-use holdfast_core::shard::{Application, ShardCore};
+use holdfast_core::shard::{Application, ShardState};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use common::{HOUR_MS, SHARD, acquire, acquire_all, at, look, release, release_all, shard_with};
+use common::{HOUR_MS, SHARD, acquire, acquire_all, context_at, get_query, release, release_all, shard_with};
 
 /// An acquire and a release, each in an entry of its own, beside so many other holds.
 fn pairs(criterion: &mut Criterion) {
@@ -20,8 +20,8 @@ fn pairs(criterion: &mut Criterion) {
         group.bench_function(BenchmarkId::from_parameter(format!("{holds} other holds")), |bencher| {
             bencher.iter(|| {
                 for command in [&take, &give] {
-                    core.advance(&at(2));
-                    black_box(core.apply(&at(2), command));
+                    core.advance(&context_at(2));
+                    black_box(core.apply(&context_at(2), command));
                 }
             });
         });
@@ -41,8 +41,8 @@ fn sets_and_depth(criterion: &mut Criterion) {
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
                 for command in [&take, &give] {
-                    core.advance(&at(2));
-                    black_box(core.apply(&at(2), command));
+                    core.advance(&context_at(2));
+                    black_box(core.apply(&context_at(2), command));
                 }
             });
         });
@@ -51,9 +51,9 @@ fn sets_and_depth(criterion: &mut Criterion) {
 }
 
 /// A read of one lock among many.
-fn looks(criterion: &mut Criterion) {
+fn reads(criterion: &mut Criterion) {
     let core = shard_with(100_000, HOUR_MS);
-    let query = look("lock-50000");
+    let query = get_query("lock-50000");
     criterion.bench_function("core/get, 100000 holds", |bencher| bencher.iter(|| black_box(core.query(2, &query))));
 }
 
@@ -64,11 +64,11 @@ fn expiry(criterion: &mut Criterion) {
     for holds in [1_000, 100_000] {
         // Not a clone, which would share what is then copied within the measurement.
         let chunks = shard_with(holds, 1_000).snapshot();
-        let full = || ShardCore::restore(Application::Locks, SHARD, &chunks).expect("the snapshot is whole");
+        let full = || ShardState::restore(Application::Locks, SHARD, &chunks).expect("the snapshot is whole");
         group.throughput(Throughput::Elements(holds));
         group.bench_function(BenchmarkId::from_parameter(holds), |bencher| {
-            let expire = |mut core: ShardCore| {
-                core.advance(&at(HOUR_MS));
+            let expire = |mut core: ShardState| {
+                core.advance(&context_at(HOUR_MS));
                 assert_eq!(core.next_deadline_ms(), None);
                 core
             };
@@ -93,8 +93,8 @@ fn freezing(criterion: &mut Criterion) {
                 let frozen = black_box(core.freeze());
                 let froze = began.elapsed();
                 for command in [&take, &give] {
-                    core.advance(&at(2));
-                    black_box(core.apply(&at(2), command));
+                    core.advance(&context_at(2));
+                    black_box(core.apply(&context_at(2), command));
                 }
                 taken += if times_freeze { froze } else { began.elapsed() - froze };
                 drop(frozen);
@@ -121,10 +121,10 @@ fn snapshots(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(holds));
     group.bench_function("make, 100000 holds", |bencher| bencher.iter(|| black_box(core.snapshot())));
     group.bench_function("restore, 100000 holds", |bencher| {
-        bencher.iter(|| ShardCore::restore(Application::Locks, SHARD, &chunks).expect("the snapshot is whole"));
+        bencher.iter(|| ShardState::restore(Application::Locks, SHARD, &chunks).expect("the snapshot is whole"));
     });
     group.finish();
 }
 
-criterion_group!(benches, pairs, sets_and_depth, looks, expiry, freezing, snapshots);
+criterion_group!(benches, pairs, sets_and_depth, reads, expiry, freezing, snapshots);
 criterion_main!(benches);

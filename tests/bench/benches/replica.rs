@@ -14,7 +14,8 @@ use holdfast_core::shard::Application;
 use holdfast_core::{Rules, codec};
 use holdfast_node::ShardMachine;
 use holdfast_replication::{
-    Credentials, DialError, Group, GroupOptions, Host, HostOptions, KnownRules, LogLimits, Timing, WallClock,
+    Credentials, DialError, Group, GroupManager, GroupManagerOptions, GroupOptions, KnownRules, LogLimits, Timing,
+    WallClock,
 };
 use holdfast_storage::{Identity, MemoryDisk, NodeStore};
 use tokio::runtime::Runtime;
@@ -26,9 +27,9 @@ const REPLICA: u64 = 1;
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// There is nobody to prove anything to.
-struct Nobody;
+struct NoCredentials;
 
-impl Credentials for Nobody {
+impl Credentials for NoCredentials {
     fn authorization(&self) -> String {
         String::new()
     }
@@ -43,9 +44,9 @@ fn identity() -> Identity {
 }
 
 /// Starts the group and waits until it leads. Returns the term.
-async fn start(store: NodeStore) -> (Host, Group, u64) {
+async fn start(store: NodeStore) -> (GroupManager, Group, u64) {
     let identity = identity();
-    let host = Host::start(HostOptions {
+    let host = GroupManager::start(GroupManagerOptions {
         node: identity.node_id.clone(),
         cluster_id: identity.cluster_id,
         restored_from: None,
@@ -57,7 +58,7 @@ async fn start(store: NodeStore) -> (Host, Group, u64) {
         dialer: Arc::new(|_| -> BoxFuture<_> {
             Box::pin(async { Err(DialError::from("there is no peer".to_owned())) })
         }),
-        credentials: Arc::new(Nobody),
+        credentials: Arc::new(NoCredentials),
         timing: Timing::default(),
     })
     .expect("the host starts");
@@ -65,15 +66,15 @@ async fn start(store: NodeStore) -> (Host, Group, u64) {
         shard: SHARD.to_owned(),
         replica: REPLICA,
         members: BTreeMap::from([(REPLICA, identity.node_id)]),
-        snapshot_after: 10_000,
-        keep_entries: 2_000,
+        snapshot_interval_entries: 10_000,
+        retain_entries: 2_000,
         log_limits: LogLimits::default(),
         wall_clock: WallClock::default(),
     };
     let machine = Arc::new(ShardMachine::new(Application::Locks, SHARD, None, None));
     let group = host.start_group(options, machine).await.expect("the replica starts");
-    group.form().await.expect("the group forms");
-    let mut leadership = group.leadership();
+    group.bootstrap().await.expect("the group forms");
+    let mut leadership = group.subscribe_leadership();
     let leads = *leadership.wait_for(Option::is_some).await.expect("the replica runs");
     let term = leads.expect("it was waited for").term;
     let opened = group.propose(term, Bytes::from(codec::encode(&open())), Instant::now() + DEADLINE).await;

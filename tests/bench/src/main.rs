@@ -22,7 +22,7 @@ fn main() -> Result<()> {
         tokio::select! {
             result = holdfast_bench::run(&options) => result,
             // Dropping the run ends every process and removes its data.
-            result = told_to_stop() => result,
+            result = wait_for_signal() => result,
         }
     });
     runtime.shutdown_background();
@@ -30,7 +30,7 @@ fn main() -> Result<()> {
 }
 
 /// Ends, with an error, when the process is told to stop.
-async fn told_to_stop() -> Result<()> {
+async fn wait_for_signal() -> Result<()> {
     let mut terminated = signal(SignalKind::terminate())?;
     tokio::select! {
         _ = terminated.recv() => bail!("terminated"),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::clients::Door;
+use crate::clients::Target;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -59,7 +59,7 @@ pub struct Options {
     pub workloads: Vec<WorkloadName>,
     /// Through which doors of this service: rest, grpc, stream.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "rest,grpc,stream")]
-    pub doors: Vec<Door>,
+    pub doors: Vec<Target>,
     /// Do the same work on these in the same run: etcd, redis.
     #[arg(long, value_enum, value_delimiter = ',')]
     pub compare: Vec<Peer>,

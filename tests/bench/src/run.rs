@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::clients::Door;
+use crate::clients::Target;
 use crate::cluster::{Cluster, Setup};
-use crate::load::{self, Pace, Window};
+use crate::load::{self, LoadShape, Window};
 use crate::options::{Options, Peer, WorkloadName};
 use crate::report::{Machine, Measurement, Report};
 use crate::scenarios;
@@ -19,7 +19,7 @@ struct Case {
     kind: Kind,
     clients: usize,
     namespaces: usize,
-    pace: Pace,
+    pace: LoadShape,
 }
 
 /// Measures what the options say, prints the tables, and writes the files.
@@ -27,9 +27,12 @@ struct Case {
 /// # Errors
 /// When a system can't be started or fails. Errors of single operations are reported in the results instead.
 pub async fn run(options: &Options) -> Result<()> {
-    ensure!(options.doors.iter().all(|door| door.is_own()), "--doors takes this service's own: rest, grpc, stream");
+    ensure!(
+        options.doors.iter().all(|door| door.is_holdfast()),
+        "--doors takes this service's own: rest, grpc, stream"
+    );
     ensure!(options.namespaces > 0 && options.rounds > 0, "--namespaces and --rounds are at least 1");
-    let mut report = Report::new(Machine::look()?);
+    let mut report = Report::new(Machine::detect()?);
     let cases = cases(options);
     if !cases.is_empty() {
         measure(options, &cases, &mut report).await?;
@@ -59,7 +62,7 @@ pub async fn run(options: &Options) -> Result<()> {
         let length = Duration::from_secs_f64(options.seconds);
         report.watchers = Some(scenarios::watchers(&setup, options.watchers, length).await?);
     }
-    between_tenants(options, &setup, &mut report).await?;
+    run_tenant_scenarios(options, &setup, &mut report).await?;
     println!("{}", report.to_text());
     if let Some(out) = &options.out {
         report.write(out).with_context(|| format!("the results can't be written to {}", out.display()))?;
@@ -68,13 +71,13 @@ pub async fn run(options: &Options) -> Result<()> {
 }
 
 /// What tenants do to one another, and all of them together to the service.
-async fn between_tenants(options: &Options, setup: &Setup, report: &mut Report) -> Result<()> {
+async fn run_tenant_scenarios(options: &Options, setup: &Setup, report: &mut Report) -> Result<()> {
     let length = Duration::from_secs_f64(options.seconds);
     if options.workloads.contains(&WorkloadName::Neighbours) {
         eprintln!("neighbours: {} waiting, {} slow readers", options.loud_waiting, options.slow_readers);
         let (rate, waiting, slow_readers) = (options.loud_rate, options.loud_waiting, options.slow_readers);
-        let loudness = scenarios::Loudness { rate, waiting, slow_readers };
-        report.neighbours = Some(scenarios::neighbours(setup, loudness, length, options.rounds).await?);
+        let loudness = scenarios::LoadLevel { rate, waiting, slow_readers };
+        report.neighbours = Some(scenarios::noisy_neighbour(setup, loudness, length, options.rounds).await?);
     }
     if options.workloads.contains(&WorkloadName::Overload) {
         report.overload = Some(scenarios::overload(setup, length).await?);
@@ -85,13 +88,13 @@ async fn between_tenants(options: &Options, setup: &Setup, report: &mut Report) 
 /// Everything that is measured under load, in the order of the report.
 fn cases(options: &Options) -> Vec<Case> {
     let (many, other) = (options.namespaces, options.other_clients);
-    let closed = |kind, clients, namespaces| Case { kind, clients, namespaces, pace: Pace::Closed };
+    let closed = |kind, clients, namespaces| Case { kind, clients, namespaces, pace: LoadShape::Closed };
     let mut cases = Vec::new();
     for workload in &options.workloads {
         match workload {
             WorkloadName::Pairs => {
                 cases.extend(options.clients.iter().map(|clients| closed(Kind::Pairs, *clients, many)));
-                let open = |rate: &f64| Case { pace: Pace::Open(*rate), ..closed(Kind::Pairs, other, many) };
+                let open = |rate: &f64| Case { pace: LoadShape::Open(*rate), ..closed(Kind::Pairs, other, many) };
                 cases.extend(options.rates.iter().map(open));
             }
             WorkloadName::PairsOneNamespace => {
@@ -154,7 +157,7 @@ async fn start(options: &Options) -> Result<Vec<System>> {
     if !options.doors.is_empty() {
         let setup = Setup { shards: options.shards, data_dir: options.data_dir.clone() };
         let cluster = Cluster::start(&setup).await?;
-        let tenant = cluster.tenant(options.namespaces).await?;
+        let tenant = cluster.create_tenant(options.namespaces).await?;
         systems.push(System::Holdfast(Box::new(cluster), tenant));
     }
     for peer in &options.compare {
@@ -167,7 +170,7 @@ async fn start(options: &Options) -> Result<Vec<System>> {
 }
 
 /// Every door with the system that it leads to.
-fn targets<'a>(options: &'a Options, systems: &'a [System]) -> impl Iterator<Item = (&'a System, Door)> {
-    let doors = options.doors.iter().copied().chain([Door::Etcd, Door::Redis]);
-    doors.filter_map(|door| Some((systems.iter().find(|system| system.has(door))?, door)))
+fn targets<'a>(options: &'a Options, systems: &'a [System]) -> impl Iterator<Item = (&'a System, Target)> {
+    let doors = options.doors.iter().copied().chain([Target::Etcd, Target::Redis]);
+    doors.filter_map(|door| Some((systems.iter().find(|system| system.supports(door))?, door)))
 }

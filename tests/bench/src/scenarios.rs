@@ -4,7 +4,7 @@ mod failover;
 mod growth;
 mod holds;
 mod idle;
-mod neighbours;
+mod noisy_neighbour;
 mod overload;
 mod watchers;
 
@@ -12,7 +12,7 @@ pub use failover::{Failover, failover};
 pub use growth::{Growth, Step, growth};
 pub use holds::{Holds, holds};
 pub use idle::{Idle, idle, idle_etcd};
-pub use neighbours::{Loudness, Neighbours, neighbours};
+pub use noisy_neighbour::{LoadLevel, NoisyNeighbour, noisy_neighbour};
 pub use overload::{Overload, overload};
 pub use watchers::{Watchers, watchers};
 

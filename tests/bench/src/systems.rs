@@ -8,10 +8,10 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::clients::{
-    CLIENTS_PER_CONNECTION, Client, Door, EtcdClient, GrpcClient, GrpcConnection, RestClient, Session, SessionClient,
-    channel, sessions,
+    CLIENTS_PER_CONNECTION, Client, EtcdClient, GrpcClient, GrpcConnection, RestClient, Session, SessionClient, Target,
+    channel, session_count,
 };
-use crate::cluster::{Cluster, Tenant, installed};
+use crate::cluster::{Cluster, Tenant, find_installed};
 use crate::measure::Storage;
 
 pub use etcd::Etcd;
@@ -29,11 +29,11 @@ pub enum System {
 
 impl System {
     /// Whether a door leads to this system.
-    pub fn has(&self, door: Door) -> bool {
+    pub fn supports(&self, door: Target) -> bool {
         match self {
-            Self::Holdfast(..) => door.is_own(),
-            Self::Etcd(_) => door == Door::Etcd,
-            Self::Redis(_) => door == Door::Redis,
+            Self::Holdfast(..) => door.is_holdfast(),
+            Self::Etcd(_) => door == Target::Etcd,
+            Self::Redis(_) => door == Target::Redis,
         }
     }
 
@@ -53,8 +53,8 @@ impl System {
     pub fn version(&self) -> Result<Option<String>> {
         let program = match self {
             Self::Holdfast(..) => return Ok(None),
-            Self::Etcd(_) => installed("etcd", "etcd-server")?,
-            Self::Redis(_) => installed("redis-server", "redis-server")?,
+            Self::Etcd(_) => find_installed("etcd", "etcd-server")?,
+            Self::Redis(_) => find_installed("redis-server", "redis-server")?,
         };
         let output = Command::new(program).arg("--version").output()?;
         let text = String::from_utf8_lossy(&output.stdout);
@@ -70,7 +70,7 @@ impl System {
         match self {
             Self::Holdfast(cluster, _) => {
                 let names = ["holdfast_storage_syncs_total", "holdfast_storage_bytes_total"];
-                let counters = cluster.counter(&names).await?;
+                let counters = cluster.counters(&names).await?;
                 Ok(Storage { syncs: Some(counters[0]), bytes: Some(counters[1]) })
             }
             Self::Etcd(etcd) => etcd.storage().await,
@@ -82,22 +82,24 @@ impl System {
     ///
     /// # Errors
     /// When one can't connect.
-    pub async fn connect(&self, door: Door, count: usize, names: &[String]) -> Result<Vec<Client>> {
+    pub async fn connect(&self, door: Target, count: usize, names: &[String]) -> Result<Vec<Client>> {
         let mut clients = Vec::with_capacity(count);
         match self {
-            Self::Holdfast(cluster, tenant) => return Self::connect_own(cluster, tenant, door, count, names).await,
+            Self::Holdfast(cluster, tenant) => {
+                return Self::connect_holdfast(cluster, tenant, door, count, names).await;
+            }
             Self::Etcd(etcd) => {
                 for first in (0..count).step_by(CLIENTS_PER_CONNECTION) {
                     let connection = etcd.connect()?;
                     for number in first..count.min(first + CLIENTS_PER_CONNECTION) {
-                        let client = EtcdClient::new(&connection, owner(number)).await?;
+                        let client = EtcdClient::new(&connection, owner_name(number)).await?;
                         clients.push(Client::Etcd(Box::new(client)));
                     }
                 }
             }
             Self::Redis(redis) => {
                 for number in 0..count {
-                    clients.push(Client::Redis(redis.connect(owner(number)).await?));
+                    clients.push(Client::Redis(redis.connect(owner_name(number)).await?));
                 }
             }
         }
@@ -108,44 +110,44 @@ impl System {
     ///
     /// # Errors
     /// When one can't connect.
-    pub async fn connect_own(
+    pub async fn connect_holdfast(
         cluster: &Cluster,
         tenant: &Tenant,
-        door: Door,
+        door: Target,
         count: usize,
         names: &[String],
     ) -> Result<Vec<Client>> {
         let mut clients = Vec::with_capacity(count);
-        if door == Door::Rest {
+        if door == Target::Rest {
             for number in 0..count {
-                let client = RestClient::connect(cluster.gateway(), &tenant.key, owner(number)).await?;
+                let client = RestClient::connect(cluster.gateway(), &tenant.key, owner_name(number)).await?;
                 clients.push(Client::Rest(client));
             }
             return Ok(clients);
         }
-        if door == Door::Stream {
+        if door == Target::Stream {
             let mut channels = Vec::new();
             for _ in (0..count).step_by(CLIENTS_PER_CONNECTION) {
                 channels.push(channel(cluster.gateway()).await?);
             }
             let mut opened = Vec::new();
-            for session in 0..sessions(count, names.len()) {
+            for session in 0..session_count(count, names.len()) {
                 let (channel, namespace) = (&channels[session % channels.len()], &names[session % names.len()]);
                 opened.push(Session::open(channel.clone(), &tenant.key, namespace).await?);
             }
-            let client = |(number, session)| Client::Stream(SessionClient::new(session, owner(number)));
+            let client = |(number, session)| Client::Stream(SessionClient::new(session, owner_name(number)));
             return Ok((0..count).zip(opened.into_iter().cycle()).map(client).collect());
         }
         for first in (0..count).step_by(CLIENTS_PER_CONNECTION) {
             let connection = GrpcConnection::connect(cluster.gateway(), &tenant.key).await?;
             for number in first..count.min(first + CLIENTS_PER_CONNECTION) {
-                clients.push(Client::Grpc(GrpcClient::new(connection.clone(), owner(number))));
+                clients.push(Client::Grpc(GrpcClient::new(connection.clone(), owner_name(number))));
             }
         }
         Ok(clients)
     }
 }
 
-fn owner(number: usize) -> String {
+fn owner_name(number: usize) -> String {
     format!("client-{number}")
 }

@@ -10,25 +10,25 @@ use holdfast_bootstrap::Secrets;
 use holdfast_cluster::{Application, ShardMap};
 use holdfast_core::{AccountId, NamespaceRef};
 use holdfast_proto::internal::StatusAnswer;
-use holdfast_routing::{Router, RoutingOptions, TcpConnector};
+use holdfast_routing::{Router, RoutingOptions, TcpDialer};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::api::Api;
 use crate::disk::Disk;
 use crate::eventually::eventually;
 use crate::history::LockId;
+use crate::latency_proxy::LatencyProxy;
 use crate::network::Network;
-use crate::node_api::NodeApi;
+use crate::node_client::NodeClient;
 use crate::process::Process;
 use crate::programs::run_dev;
-use crate::setup::{Parts, Setup, StandaloneParts, config_file, data_dir};
-use crate::slow::SlowWay;
+use crate::rest_client::RestClient;
+use crate::setup::{PreparedCluster, PreparedStandalone, Setup, config_file, data_dir};
 
 /// Figures of time mean nothing while another test loads the machine.
-static MACHINE: std::sync::LazyLock<Arc<Mutex<()>>> = std::sync::LazyLock::new(Arc::default);
+static MACHINE_LOCK: std::sync::LazyLock<Arc<Mutex<()>>> = std::sync::LazyLock::new(Arc::default);
 
 /// Three nodes and their gateways. Only one exists at a time in a test process. All processes end with it.
 pub struct Cluster {
@@ -45,7 +45,7 @@ pub struct Cluster {
     http: reqwest::Client,
     network: Option<Network>,
     disks: Vec<Disk>,
-    slow_ways: Vec<SlowWay>,
+    slow_ways: Vec<LatencyProxy>,
     // After the processes: their data goes when they are gone.
     dir: Option<TempDir>,
     _machine: OwnedMutexGuard<()>,
@@ -73,8 +73,8 @@ impl Cluster {
 
     /// Sets everything up and starts nothing.
     pub async fn prepare(setup: Setup) -> Self {
-        let machine = Arc::clone(&MACHINE).lock_owned().await;
-        let parts = Parts::make(setup);
+        let machine = Arc::clone(&MACHINE_LOCK).lock_owned().await;
+        let parts = PreparedCluster::prepare(setup);
         Self {
             nodes: parts.nodes(),
             spare_nodes: parts.spare_nodes(),
@@ -85,7 +85,7 @@ impl Cluster {
             http: parts.http,
             network: parts.network,
             disks: parts.disks,
-            slow_ways: parts.slow_ways,
+            slow_ways: parts.latency_proxies,
             dir: Some(parts.dir),
             _machine: machine,
         }
@@ -93,9 +93,9 @@ impl Cluster {
 
     /// Starts one process with everything in it, as the only gateway of a cluster without nodes of their own, and waits
     /// until it is ready.
-    pub async fn start_alone() -> Self {
-        let machine = Arc::clone(&MACHINE).lock_owned().await;
-        let parts = StandaloneParts::make();
+    pub async fn start_standalone() -> Self {
+        let machine = Arc::clone(&MACHINE_LOCK).lock_owned().await;
+        let parts = PreparedStandalone::make();
         let mut cluster = Self {
             nodes: Vec::new(),
             spare_nodes: Vec::new(),
@@ -117,7 +117,7 @@ impl Cluster {
 
     /// Waits until every process that runs can serve.
     pub async fn wait_ready(&mut self) {
-        let started = self.nodes.iter_mut().chain(&mut self.gateways).filter(|process| process.was_started());
+        let started = self.nodes.iter_mut().chain(&mut self.gateways).filter(|process| process.is_started());
         join_all(started.map(Process::wait_ready)).await;
     }
 
@@ -143,7 +143,7 @@ impl Cluster {
     }
 
     /// The way to a node, from all other processes. Panics when the cluster was set up without.
-    pub fn slow_way(&self, node: usize) -> &SlowWay {
+    pub fn latency_proxy(&self, node: usize) -> &LatencyProxy {
         &self.slow_ways[node]
     }
 
@@ -163,7 +163,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When it fails: its complaint.
-    pub async fn operate(&self, words: &[&str]) -> Result<String, String> {
+    pub async fn run_admin_command(&self, words: &[&str]) -> Result<String, String> {
         let mut arguments: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
         arguments.extend(self.cluster_flags());
         let running =
@@ -177,11 +177,12 @@ impl Cluster {
     }
 
     /// Makes an account of that name with a key and namespaces, and without a limit of rate.
-    pub async fn tenant(&self, name: &str, namespaces: &[&str]) -> Tenant {
-        let tenant = self.usual_tenant(name).await;
+    pub async fn create_tenant(&self, name: &str, namespaces: &[&str]) -> Tenant {
+        let tenant = self.create_tenant_with_default_limits(name).await;
         let unlimited = json!({"max_number_of_namespaces": 10_000, "limits": {"max_requests_per_second": 0}});
-        ask(&self.operator(0), Method::PATCH, &format!("/v1/accounts/{}", tenant.account), unlimited).await;
-        let api = self.api(0, &tenant.key);
+        send_json(&self.operator_client(0), Method::PATCH, &format!("/v1/accounts/{}", tenant.account), unlimited)
+            .await;
+        let api = self.rest_client(0, &tenant.key);
         for namespace in namespaces {
             api.create_namespace(namespace, &format!("first {namespace}"))
                 .await
@@ -191,36 +192,36 @@ impl Cluster {
     }
 
     /// Makes an account of that name with a key and the limits that accounts have from the start.
-    pub async fn usual_tenant(&self, name: &str) -> Tenant {
-        let operator = self.operator(0);
+    pub async fn create_tenant_with_default_limits(&self, name: &str) -> Tenant {
+        let operator = self.operator_client(0);
         let body = json!({"email": format!("{name}@example.com"), "full_name": name});
-        let account = ask(&operator, Method::POST, "/v1/accounts", body).await;
+        let account = send_json(&operator, Method::POST, "/v1/accounts", body).await;
         let id = account["id"].as_str().expect("an account has an id").to_owned();
-        let key = ask(&operator, Method::POST, &format!("/v1/accounts/{id}/api-keys"), json!({})).await;
+        let key = send_json(&operator, Method::POST, &format!("/v1/accounts/{id}/api-keys"), json!({})).await;
         let key = key["api_key"].as_str().expect("a new key is shown").to_owned();
         Tenant { account: id.parse().expect("the id of an account can be read"), key }
     }
 
     /// Calls a gateway with a key.
-    pub fn api(&self, gateway: usize, key: &str) -> Api {
+    pub fn rest_client(&self, gateway: usize, key: &str) -> RestClient {
         let base = format!("http://{}", self.gateways[gateway].address());
-        Api::new(self.http.clone(), base, key.to_owned())
+        RestClient::new(self.http.clone(), base, key.to_owned())
     }
 
     /// Calls a gateway as the operator.
-    pub fn operator(&self, gateway: usize) -> Api {
-        self.api(gateway, self.secrets.operator_token().reveal().expose())
+    pub fn operator_client(&self, gateway: usize) -> RestClient {
+        self.rest_client(gateway, self.secrets.operator_token().reveal().expose())
     }
 
     /// Calls a node by the internal protocol.
-    pub fn node_api(&self, node: usize) -> NodeApi {
-        NodeApi::new(self.nodes[node].address(), &self.signer)
+    pub fn node_client(&self, node: usize) -> NodeClient {
+        NodeClient::new(self.nodes[node].address(), &self.signer)
     }
 
     /// The way to the shards that gateways use, without a gateway: for loads that no gateway is to be measured with.
     pub fn router(&self, caller: &str) -> Router {
         let signer = ServiceSigner::new(self.secrets.cluster_secret(), "cluster test");
-        Router::start(self.map.clone(), signer, caller.to_owned(), Arc::new(TcpConnector), RoutingOptions::default())
+        Router::start(self.map.clone(), signer, caller.to_owned(), Arc::new(TcpDialer), RoutingOptions::default())
     }
 
     /// The shard of a namespace's locks.
@@ -236,7 +237,8 @@ impl Cluster {
     /// How the nodes know a namespace. Panics when it is not there.
     pub async fn namespace_ref(&self, tenant: &Tenant, name: &str) -> NamespaceRef {
         let path = format!("/v1/namespaces/{name}");
-        let shown: Value = self.api(0, &tenant.key).json(Method::GET, &path, None).await.expect("it can be read");
+        let shown: Value =
+            self.rest_client(0, &tenant.key).json(Method::GET, &path, None).await.expect("it can be read");
         let incarnation = shown["id"].as_str().and_then(|id| id.parse().ok()).expect("a namespace has an id");
         NamespaceRef { account: tenant.account, name: name.to_owned(), incarnation }
     }
@@ -256,7 +258,7 @@ impl Cluster {
     }
 
     /// The shards that a node leads, as it says itself. Panics when it does not answer.
-    pub async fn led_by(&self, node: usize) -> Vec<String> {
+    pub async fn shards_led_by(&self, node: usize) -> Vec<String> {
         let status = self.status(node, false).await.unwrap_or_else(|error| panic!("{error}"));
         let led = status.replicas.into_iter().filter(|replica| replica.leader == replica.replica);
         led.map(|replica| replica.shard).collect()
@@ -264,7 +266,7 @@ impl Cluster {
 
     /// A look at every replica of a node.
     pub async fn status(&self, node: usize, with_digests: bool) -> Result<StatusAnswer, String> {
-        let status = self.node_api(node).status(with_digests).await;
+        let status = self.node_client(node).status(with_digests).await;
         status.map_err(|error| format!("{}: {error}", self.nodes[node].name()))
     }
 
@@ -303,14 +305,14 @@ impl Cluster {
         eventually("all replicas hold the same", async || {
             let statuses = join_all((0..self.nodes.len()).map(|node| self.status(node, true))).await;
             let statuses: Vec<StatusAnswer> = statuses.into_iter().collect::<Result<_, _>>()?;
-            compare(&statuses)
+            compare_states(&statuses)
         })
         .await
     }
 }
 
 /// Replicas at the same index must have the same digest; that they are at different indexes is no fault.
-fn compare(statuses: &[StatusAnswer]) -> Result<usize, String> {
+fn compare_states(statuses: &[StatusAnswer]) -> Result<usize, String> {
     let mut late = None;
     for replica in &statuses[0].replicas {
         for other in &statuses[1..] {
@@ -333,7 +335,7 @@ pub fn shards_of(locks: &[LockId]) -> Vec<String> {
     shards.into_iter().collect()
 }
 
-async fn ask(api: &Api, method: Method, path: &str, body: Value) -> Value {
+async fn send_json(api: &RestClient, method: Method, path: &str, body: Value) -> Value {
     api.json(method, path, Some(body)).await.unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 

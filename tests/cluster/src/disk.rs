@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::room::Room;
+use crate::net_ns::NetNs;
 
 /// What a node keeps its data on.
 #[derive(Clone, Copy, Debug)]
@@ -18,17 +18,17 @@ pub enum DiskKind {
 /// A file system in the room of a node; it goes with the room.
 #[derive(Debug)]
 pub struct Disk {
-    room: Arc<Room>,
-    at: PathBuf,
+    room: Arc<NetNs>,
+    mount_point: PathBuf,
     /// Where the file of the block device is, if there is one.
     backing: Option<PathBuf>,
 }
 
 impl Disk {
-    pub(crate) fn mount(room: Arc<Room>, at: &Path, kind: DiskKind) -> Result<Self, String> {
-        let at = at.to_owned();
-        std::fs::create_dir_all(&at).map_err(|error| error.to_string())?;
-        let place = at.display().to_string();
+    pub(crate) fn mount(room: Arc<NetNs>, mount_point: &Path, kind: DiskKind) -> Result<Self, String> {
+        let mount_point = mount_point.to_owned();
+        std::fs::create_dir_all(&mount_point).map_err(|error| error.to_string())?;
+        let place = mount_point.display().to_string();
         let tmpfs = |size: u32, place: &str| {
             room.run("mount", &["-t", "tmpfs", "-o", &format!("size={size}m"), "tmpfs", place]).map(|_| ())
         };
@@ -38,7 +38,7 @@ impl Disk {
                 None
             }
             DiskKind::Failing(mib) => {
-                let backing = at.with_extension("backing");
+                let backing = mount_point.with_extension("backing");
                 std::fs::create_dir_all(&backing).map_err(|error| error.to_string())?;
                 tmpfs(2 * mib, &backing.display().to_string())?;
                 let image = backing.join("image").display().to_string();
@@ -48,17 +48,17 @@ impl Disk {
                 Some(backing)
             }
         };
-        Ok(Self { room, at, backing })
+        Ok(Self { room, mount_point, backing })
     }
 
     /// Takes all space but so many bytes, beside the data. Panics when there is less.
     pub fn fill(&self, leave: u64) {
-        fill(&self.room, &self.at, leave);
+        fill(&self.room, &self.mount_point, leave);
     }
 
     /// Gives back what [`Disk::fill`] took.
     pub fn free(&self) {
-        std::fs::remove_file(self.room.path(&self.at).join(FILLER)).expect("what was taken can be given back");
+        std::fs::remove_file(self.room.path(&self.mount_point).join(FILLER)).expect("what was taken can be given back");
     }
 
     /// From now on nothing new can be written: the block device answers with an error.
@@ -69,7 +69,7 @@ impl Disk {
 
 const FILLER: &str = "filler";
 
-fn fill(room: &Room, at: &Path, leave: u64) {
+fn fill(room: &NetNs, at: &Path, leave: u64) {
     // What a file system needs for itself can't be allocated; where nothing is to be left, writing finds the last of it.
     let script = "free=$(df --output=avail -B1 \"$0\" | tail -n 1); fallocate -l $((free - $2)) \"$0/$1\" || \
                   { [ \"$2\" = 0 ] && { cat /dev/zero >\"$0/$1\" || true; }; }";

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 /// How long a condition may take when the test is not about time: far longer than it ever should.
-const LONG: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Waits until `look` finds something. Panics when that takes a minute; `what` says what was waited for.
 pub async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Result<T, String>) -> T {
-    eventually_within(LONG, what, look).await
+    eventually_within(DEFAULT_TIMEOUT, what, look).await
 }
 
 /// As [`eventually`], with a limit of its own.
@@ -18,14 +18,14 @@ pub async fn eventually_within<T>(limit: Duration, what: &str, mut look: impl As
         match look().await {
             Ok(found) => return found,
             Err(reason) if started.elapsed() > limit => panic!("{what}: not within {limit:?}: {reason}"),
-            Err(_) => tokio::time::sleep(LOOK_EVERY).await,
+            Err(_) => tokio::time::sleep(POLL_INTERVAL).await,
         }
     }
 }
 
 /// A caller's pause before it repeats a call that was not answered.
-pub async fn wait_before_repeat() {
-    tokio::time::sleep(LOOK_EVERY).await;
+pub async fn wait_before_retry() {
+    tokio::time::sleep(POLL_INTERVAL).await;
 }
 
 /// Lets a fault last.

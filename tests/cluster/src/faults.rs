@@ -7,7 +7,7 @@ use rand::rngs::SmallRng;
 use crate::cluster::Cluster;
 use crate::process::Process;
 
-/// Something that is done to a cluster, until [`Fault::mend_all`]. Places are the nodes and then the gateways.
+/// Something that is done to a cluster, until [`Fault::heal_all`]. Places are the nodes and then the gateways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// `kill -9`.
@@ -49,21 +49,21 @@ impl Fault {
     }
 
     /// Does it. Processes that are down or paused already are left alone.
-    pub async fn begin(self, cluster: &mut Cluster) {
+    pub async fn inject(self, cluster: &mut Cluster) {
         let places = 0..cluster.nodes.len() + cluster.gateways.len();
         match self {
             Self::Kill(place) => kill(process(cluster, place)).await,
             Self::KillAllNodes => drop(join_all(cluster.nodes.iter_mut().map(kill)).await),
             Self::Terminate(place) => {
                 let process = process(cluster, place);
-                if process.was_started() && !process.is_paused() {
+                if process.is_started() && !process.is_paused() {
                     let status = process.terminate().await;
                     assert!(status.success(), "{} ended with {status}", process.name());
                 }
             }
             Self::Pause(place) => {
                 let process = process(cluster, place);
-                if process.was_started() && !process.is_paused() {
+                if process.is_started() && !process.is_paused() {
                     process.pause();
                 }
             }
@@ -77,13 +77,13 @@ impl Fault {
     }
 
     /// Ends every fault: nothing is cut off, and every process runs.
-    pub fn mend_all(cluster: &mut Cluster) {
+    pub fn heal_all(cluster: &mut Cluster) {
         if cluster.has_network() {
             cluster.network().heal();
         }
         for process in cluster.nodes.iter_mut().chain(&mut cluster.gateways) {
             process.resume();
-            if !process.was_started() {
+            if !process.is_started() {
                 process.start();
             }
         }
@@ -96,7 +96,7 @@ fn process(cluster: &mut Cluster, place: usize) -> &mut Process {
 }
 
 async fn kill(process: &mut Process) {
-    if process.was_started() && !process.is_paused() {
+    if process.is_started() && !process.is_paused() {
         process.kill().await;
     }
 }

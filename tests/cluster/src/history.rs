@@ -8,7 +8,7 @@ use holdfast_core::Mode;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::api::CallError;
+use crate::rest_client::CallError;
 
 /// Which lock: its namespace and its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -110,14 +110,14 @@ pub struct Hold {
 /// Collects records from many callers.
 #[derive(Clone)]
 pub struct History {
-    began: Instant,
+    started: Instant,
     records: Arc<Mutex<Vec<Record>>>,
-    troubles: Arc<Mutex<BTreeMap<String, (usize, String)>>>,
+    errors: Arc<Mutex<BTreeMap<String, (usize, String)>>>,
 }
 
 impl Default for History {
     fn default() -> Self {
-        Self { began: Instant::now(), records: Arc::default(), troubles: Arc::default() }
+        Self { started: Instant::now(), records: Arc::default(), errors: Arc::default() }
     }
 }
 
@@ -129,7 +129,7 @@ impl History {
 
     /// An instant on the history's clock.
     pub fn at(&self, instant: Instant) -> Duration {
-        instant.saturating_duration_since(self.began)
+        instant.saturating_duration_since(self.started)
     }
 
     /// Adds a record.
@@ -138,16 +138,16 @@ impl History {
     }
 
     /// Counts a call that was not answered, with what was said instead.
-    pub fn trouble(&self, error: &CallError) {
+    pub fn record_error(&self, error: &CallError) {
         let kind = format!("{} {}", error.status, error.code);
-        let mut troubles = self.troubles.lock();
+        let mut troubles = self.errors.lock();
         let (count, _) = troubles.entry(kind).or_insert_with(|| (0, error.detail.clone()));
         *count += 1;
     }
 
     /// Every kind of call that was not answered: how many, and the words of the first.
-    pub fn troubles(&self) -> Vec<String> {
-        let troubles = self.troubles.lock();
+    pub fn error_summaries(&self) -> Vec<String> {
+        let troubles = self.errors.lock();
         troubles.iter().map(|(kind, (count, first))| format!("{count} x {kind}, first: {first}")).collect()
     }
 
@@ -162,7 +162,7 @@ impl History {
     }
 
     /// Looks at the records.
-    pub fn with<T>(&self, look: impl FnOnce(&[Record]) -> T) -> T {
+    pub fn with_records<T>(&self, look: impl FnOnce(&[Record]) -> T) -> T {
         look(&self.records.lock())
     }
 }

@@ -10,41 +10,41 @@
 //! Deliberately unknown here: how the service works inside. What is asked of it goes through its public API, and
 //! through the internal protocol where a test is about that.
 
-mod api;
 pub mod checker;
 mod cluster;
 mod disk;
 mod eventually;
 mod faults;
 pub mod history;
+mod history_file;
+mod latency_proxy;
 mod load;
+mod net_ns;
 mod network;
-mod node_api;
+mod node_client;
 mod outage;
 mod ports;
 mod process;
 mod programs;
-mod room;
-mod saved;
+mod report;
+mod rest_client;
 mod setup;
-mod slow;
-mod verdict;
 mod wall_clock;
 
-pub use api::{Api, CallError, Fate};
 pub use cluster::{Cluster, Tenant, shards_of};
 pub use disk::{Disk, DiskKind};
-pub use eventually::{eventually, eventually_within, wait_before_repeat, wait_out};
+pub use eventually::{eventually, eventually_within, wait_before_retry, wait_out};
 pub use faults::Fault;
+pub use history_file::{load as load_history, minimal_counterexample};
+pub use latency_proxy::LatencyProxy;
 pub use load::{Load, LoadPlan};
+pub use net_ns::{check_net_ns_support, skip_without_net_ns};
 pub use network::Network;
-pub use node_api::{NodeApi, replica_of};
-pub use outage::{Figures, Outages};
+pub use node_client::{NodeClient, replica_of};
+pub use outage::{DurationStats, Outages};
 pub use process::Process;
 pub use programs::run_dev;
-pub use room::{rooms_are_possible, skipped_without_rooms};
-pub use saved::{load as load_history, shortest_wrong};
+pub use report::{assert_no_violations, print_summary, read_all_locks};
+pub use rest_client::{CallError, CallOutcome, RestClient};
 pub use setup::Setup;
-pub use slow::SlowWay;
-pub use verdict::{assert_right, look_at_all, print_summary};
 pub use wall_clock::{WallClocks, offset_to};

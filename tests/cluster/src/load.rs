@@ -12,9 +12,9 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::task::JoinHandle;
 
-use crate::api::{Api, Fate};
-use crate::eventually::wait_before_repeat;
+use crate::eventually::wait_before_retry;
 use crate::history::{Answer, Call, History, LockId, Outcome, Record};
+use crate::rest_client::{CallOutcome, RestClient};
 
 /// Longer than any test.
 const LONG_TTL_MS: u64 = 3_600_000;
@@ -23,7 +23,7 @@ const SHORT_TTL_MS: u64 = 3_000;
 /// The deadline of callers who have no time to wait for a failover, and are told that it may have been done.
 const SHORT_DEADLINE: Duration = Duration::from_millis(800);
 /// Locks that one client holds at a time.
-const AT_A_TIME: usize = 2;
+const MAX_HOLDS: usize = 2;
 
 /// What the clients do.
 #[derive(Clone)]
@@ -33,9 +33,9 @@ pub struct LoadPlan {
     /// On which locks. Each client keeps to one namespace.
     pub locks: Vec<LockId>,
     /// Through these gateways, in turn.
-    pub gateways: Vec<Api>,
+    pub gateways: Vec<RestClient>,
     /// Whether some of them give up long before a failover is over.
-    pub some_are_impatient: bool,
+    pub some_have_short_deadlines: bool,
 }
 
 /// Clients that run.
@@ -46,21 +46,21 @@ pub struct Load {
 
 struct Client {
     owner: Arc<str>,
-    api: Api,
+    api: RestClient,
     locks: Arc<[LockId]>,
     history: History,
     random: SmallRng,
     ttl_ms: u64,
     /// Of a thousand calls while it holds something, how many release.
-    releases: u32,
-    holds: Vec<Holding>,
+    release_per_mille: u32,
+    holds: Vec<HeldLock>,
     /// Other gateways, for when its own is not there.
-    others: Vec<Api>,
+    fallback_gateways: Vec<RestClient>,
     is_paced: bool,
 }
 
 #[derive(Clone)]
-struct Holding {
+struct HeldLock {
     lock: LockId,
     mode: Mode,
     token: u64,
@@ -69,16 +69,16 @@ struct Holding {
 impl Load {
     /// Starts the clients.
     pub fn start(plan: &LoadPlan, history: &History) -> Self {
-        Self::begin(plan, history, false)
+        Self::spawn_clients(plan, history, false)
     }
 
     /// Starts clients that make a constant load: each pauses after every call, and goes to the next gateway when its own
     /// does not listen, as a balancer would have it do.
     pub fn start_paced(plan: &LoadPlan, history: &History) -> Self {
-        Self::begin(plan, history, true)
+        Self::spawn_clients(plan, history, true)
     }
 
-    fn begin(plan: &LoadPlan, history: &History, is_paced: bool) -> Self {
+    fn spawn_clients(plan: &LoadPlan, history: &History, is_paced: bool) -> Self {
         let stop = Arc::<AtomicBool>::default();
         let mut namespaces: BTreeMap<Arc<str>, Vec<LockId>> = BTreeMap::new();
         for lock in &plan.locks {
@@ -90,7 +90,7 @@ impl Load {
             let api = &plan.gateways[number / namespaces.len() % plan.gateways.len()];
             let client = Client {
                 owner: format!("client-{number}").into(),
-                api: if plan.some_are_impatient && number % 7 == 3 {
+                api: if plan.some_have_short_deadlines && number % 7 == 3 {
                     api.with_timeout(SHORT_DEADLINE)
                 } else {
                     api.clone()
@@ -100,9 +100,9 @@ impl Load {
                 random: SmallRng::seed_from_u64(number as u64),
                 // Some have little patience, some live by extending, and some hold on for long.
                 ttl_ms: if number % 5 == 1 { SHORT_TTL_MS } else { LONG_TTL_MS },
-                releases: if number.is_multiple_of(19) { 5 } else { 400 },
+                release_per_mille: if number.is_multiple_of(19) { 5 } else { 400 },
                 holds: Vec::new(),
-                others: if is_paced { plan.gateways.clone() } else { Vec::new() },
+                fallback_gateways: if is_paced { plan.gateways.clone() } else { Vec::new() },
                 is_paced,
             };
             tokio::spawn(client.run(stop.clone()))
@@ -125,23 +125,23 @@ impl Client {
         while !stop.load(Ordering::Relaxed) {
             self.step().await;
             if self.is_paced {
-                wait_before_repeat().await;
+                wait_before_retry().await;
             }
         }
     }
 
     async fn step(&mut self) {
-        let wants_more = self.holds.is_empty() || self.holds.len() < AT_A_TIME && self.random.random_ratio(1, 5);
+        let wants_more = self.holds.is_empty() || self.holds.len() < MAX_HOLDS && self.random.random_ratio(1, 5);
         if wants_more {
-            return self.take().await;
+            return self.acquire().await;
         }
         let at = self.random.random_range(0..self.holds.len());
         let holding = self.holds[at].clone();
-        let Holding { lock, mode, token } = &holding;
+        let HeldLock { lock, mode, token } = &holding;
         // Now and then without the token, as clients do that have none.
         let named = self.random.random_ratio(4, 5).then_some(*token);
-        if self.random.random_ratio(self.releases, 1_000) {
-            self.settle(lock, Call::Release { token: named }).await;
+        if self.random.random_ratio(self.release_per_mille, 1_000) {
+            self.call_until_answered(lock, Call::Release { token: named }).await;
             self.holds.swap_remove(at);
             return;
         }
@@ -150,7 +150,7 @@ impl Client {
             return;
         }
         let extend = Call::Acquire { mode: *mode, ttl_ms: self.ttl_ms, token: named };
-        let answer = self.settle(lock, extend).await;
+        let answer = self.call_until_answered(lock, extend).await;
         match answer.token {
             // Without the token named this may be a new hold, after the old one's time was over.
             Some(token) => self.holds[at].token = token,
@@ -158,33 +158,34 @@ impl Client {
         }
     }
 
-    async fn take(&mut self) {
+    async fn acquire(&mut self) {
         let lock = self.locks[self.random.random_range(0..self.locks.len())].clone();
         if self.holds.iter().any(|holding| holding.lock == lock) {
             return;
         }
         let mode = if self.random.random_bool(0.5) { Mode::Read } else { Mode::Write };
-        let answer = self.settle(&lock, Call::Acquire { mode, ttl_ms: self.ttl_ms, token: None }).await;
+        let answer = self.call_until_answered(&lock, Call::Acquire { mode, ttl_ms: self.ttl_ms, token: None }).await;
         if let Some(token) = answer.token {
-            self.holds.push(Holding { lock, mode, token });
+            self.holds.push(HeldLock { lock, mode, token });
         }
     }
 
     /// Calls, and repeats the call until it is answered.
-    async fn settle(&self, lock: &LockId, call: Call) -> Answer {
+    async fn call_until_answered(&self, lock: &LockId, call: Call) -> Answer {
         loop {
             if let Some(answer) = self.call(lock, call).await {
                 return answer;
             }
-            wait_before_repeat().await;
+            wait_before_retry().await;
         }
     }
 
     async fn call(&self, lock: &LockId, call: Call) -> Option<Answer> {
         let start = self.history.now();
         let mut result = self.api.call(&lock.namespace, &lock.name, &self.owner, call).await;
-        for other in &self.others {
-            let never_sent = result.as_ref().is_err_and(|error| error.status == 0 && error.fate == Fate::NotDone);
+        for other in &self.fallback_gateways {
+            let never_sent =
+                result.as_ref().is_err_and(|error| error.status == 0 && error.outcome == CallOutcome::NotDone);
             if !never_sent {
                 break;
             }
@@ -196,8 +197,8 @@ impl Client {
             Err(error) => {
                 let is_refused = (400..500).contains(&error.status);
                 assert!(!is_refused, "{call:?} of {lock:?} by {} is refused: {error}", self.owner);
-                self.history.trouble(&error);
-                if error.fate == Fate::NotDone { Outcome::NotDone } else { Outcome::Unknown }
+                self.history.record_error(&error);
+                if error.outcome == CallOutcome::NotDone { Outcome::NotDone } else { Outcome::Unknown }
             }
         };
         let answer = if let Outcome::Answered(answer) = &outcome { Some(answer.clone()) } else { None };

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::room::{Own, Room, run};
+use crate::net_ns::{NetNs, NsKind, run_command};
 
 /// A network of rooms.
 pub struct Network {
-    hub: Room,
-    rooms: Vec<Arc<Room>>,
+    hub: NetNs,
+    namespaces: Vec<Arc<NetNs>>,
     /// The first two bytes behind the 10.
     block: (u8, u8),
     cuts: Mutex<BTreeSet<(usize, usize)>>,
@@ -22,33 +22,33 @@ pub struct Network {
 
 impl Network {
     /// Makes so many rooms, and cables between all of them and the test.
-    pub(crate) fn make(rooms: usize) -> Result<Self, String> {
-        let hub = Room::open(Own::Network)?;
+    pub(crate) fn create(rooms: usize) -> Result<Self, String> {
+        let hub = NetNs::create(NsKind::Network)?;
         // One network for each test process that may run at a time.
         let [_, _, high, low] = std::process::id().to_be_bytes();
-        let mut network = Self { hub, rooms: Vec::new(), block: (64 + high % 64, low), cuts: Mutex::default() };
+        let mut network = Self { hub, namespaces: Vec::new(), block: (64 + high % 64, low), cuts: Mutex::default() };
         network.hub.run("sh", &["-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"])?;
-        network.connect_test()?;
+        network.connect_test_process()?;
         for place in 0..rooms {
-            let room = network.connect_room(place)?;
-            network.rooms.push(Arc::new(room));
+            let room = network.connect_net_ns(place)?;
+            network.namespaces.push(Arc::new(room));
         }
         Ok(network)
     }
 
     /// A room's address.
     pub(crate) fn address(&self, place: usize) -> Ipv4Addr {
-        self.numbered(4 * (place + 1) + 2)
+        self.address_at(4 * (place + 1) + 2)
     }
 
-    pub(crate) fn room(&self, place: usize) -> Arc<Room> {
-        Arc::clone(&self.rooms[place])
+    pub(crate) fn net_ns(&self, place: usize) -> Arc<NetNs> {
+        Arc::clone(&self.namespaces[place])
     }
 
     /// Drops everything that goes from one room to the other; the way back stays as it is.
     pub fn cut(&self, from: usize, to: usize) {
         if self.cuts.lock().insert((from, to)) {
-            self.rule("add", from, to);
+            self.set_drop_rule("add", from, to);
         }
     }
 
@@ -65,48 +65,48 @@ impl Network {
     /// Ends all cuts.
     pub fn heal(&self) {
         for (from, to) in std::mem::take(&mut *self.cuts.lock()) {
-            self.rule("del", from, to);
+            self.set_drop_rule("del", from, to);
         }
     }
 
-    fn rule(&self, verb: &str, from: usize, to: usize) {
+    fn set_drop_rule(&self, verb: &str, from: usize, to: usize) {
         let (from, to) = (self.address(from).to_string(), self.address(to).to_string());
         let rule = ["rule", verb, "pref", "100", "from", &from, "to", &to, "blackhole"];
         self.hub.run("ip", &rule).expect("a network that was made can be changed");
     }
 
-    fn numbered(&self, number: usize) -> Ipv4Addr {
+    fn address_at(&self, number: usize) -> Ipv4Addr {
         let number = u8::try_from(number).expect("a test has few processes");
         Ipv4Addr::new(10, self.block.0, self.block.1, number)
     }
 
     /// The test itself has a cable to the hub, so that it reaches everything.
-    fn connect_test(&self) -> Result<(), String> {
+    fn connect_test_process(&self) -> Result<(), String> {
         let cable = format!("hf{}", std::process::id());
-        let outside = |line: &str| run(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        let outside = |line: &str| run_command(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
         let hub = self.hub.pid();
         outside(&format!("ip link add {cable} type veth peer name test netns {hub}"))?;
-        outside(&format!("ip addr add {}/30 dev {cable}", self.numbered(2)))?;
+        outside(&format!("ip addr add {}/30 dev {cable}", self.address_at(2)))?;
         outside(&format!("ip link set dev {cable} up"))?;
-        outside(&format!("ip route add {}/24 via {}", self.numbered(0), self.numbered(1)))?;
-        self.inside(&self.hub, &format!("addr add {}/30 dev test", self.numbered(1)))?;
-        self.inside(&self.hub, "link set dev test up")
+        outside(&format!("ip route add {}/24 via {}", self.address_at(0), self.address_at(1)))?;
+        self.run_ip(&self.hub, &format!("addr add {}/30 dev test", self.address_at(1)))?;
+        self.run_ip(&self.hub, "link set dev test up")
     }
 
-    fn connect_room(&self, place: usize) -> Result<Room, String> {
-        let room = Room::open(Own::NetworkAndMounts)?;
+    fn connect_net_ns(&self, place: usize) -> Result<NetNs, String> {
+        let room = NetNs::create(NsKind::NetworkAndMounts)?;
         let (cable, pid) = (format!("room{place}"), room.pid());
-        let (hub, own) = (self.numbered(4 * (place + 1) + 1), self.address(place));
-        self.inside(&self.hub, &format!("link add {cable} type veth peer name eth0 netns {pid}"))?;
-        self.inside(&self.hub, &format!("addr add {hub}/30 dev {cable}"))?;
-        self.inside(&self.hub, &format!("link set dev {cable} up"))?;
-        self.inside(&room, &format!("addr add {own}/30 dev eth0"))?;
-        self.inside(&room, "link set dev eth0 up")?;
-        self.inside(&room, &format!("route add default via {hub}"))?;
+        let (hub, own) = (self.address_at(4 * (place + 1) + 1), self.address(place));
+        self.run_ip(&self.hub, &format!("link add {cable} type veth peer name eth0 netns {pid}"))?;
+        self.run_ip(&self.hub, &format!("addr add {hub}/30 dev {cable}"))?;
+        self.run_ip(&self.hub, &format!("link set dev {cable} up"))?;
+        self.run_ip(&room, &format!("addr add {own}/30 dev eth0"))?;
+        self.run_ip(&room, "link set dev eth0 up")?;
+        self.run_ip(&room, &format!("route add default via {hub}"))?;
         Ok(room)
     }
 
-    fn inside(&self, room: &Room, line: &str) -> Result<(), String> {
+    fn run_ip(&self, room: &NetNs, line: &str) -> Result<(), String> {
         room.run("ip", &line.split(' ').collect::<Vec<_>>()).map(|_| ())
     }
 }

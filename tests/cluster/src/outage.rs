@@ -6,15 +6,15 @@ use std::time::Duration;
 use crate::history::{Call, History, LockId, Outcome};
 
 /// How far records may be out of order.
-const SLACK: Duration = Duration::from_secs(1);
+const REORDER_SLACK: Duration = Duration::from_secs(1);
 /// A shard that is not back after so long is taken to be away for good.
-const LOOK_AT: Duration = Duration::from_secs(60);
+const OBSERVATION_WINDOW: Duration = Duration::from_secs(60);
 
 /// Something that was done to the cluster, and the shards that had their leader there.
 #[derive(Clone, Debug)]
 struct Event {
     at: Duration,
-    led: Vec<String>,
+    led_shards: Vec<String>,
 }
 
 /// Events, and when each shard answered a write after them.
@@ -25,19 +25,19 @@ pub struct Outages {
 
 /// A set of times.
 #[derive(Clone, Debug)]
-pub struct Figures {
+pub struct DurationStats {
     sorted: Vec<Duration>,
 }
 
 impl Outages {
     /// Something was done at that time of the history to the node that led these shards.
-    pub fn add(&mut self, at: Duration, led: Vec<String>) {
-        self.events.push(Event { at, led });
+    pub fn add(&mut self, at: Duration, led_shards: Vec<String>) {
+        self.events.push(Event { at, led_shards });
     }
 
     /// Whether since the last event every one of these shards has answered a write that began after it; else one that
     /// has not.
-    pub fn is_back<'a>(&self, history: &History, shards: &'a [String]) -> Result<(), &'a str> {
+    pub fn check_recovered<'a>(&self, history: &History, shards: &'a [String]) -> Result<(), &'a str> {
         let Some(last) = self.events.last() else { return Ok(()) };
         let back = first_writes(history, last.at);
         shards.iter().find(|shard| !back.contains_key(*shard)).map_or(Ok(()), |shard| Err(shard))
@@ -45,7 +45,7 @@ impl Outages {
 
     /// For each event the times until each shard answered a write that began after it: of the shards that had lost
     /// their leader, and of the others.
-    pub fn figures(&self, history: &History, shards: &[String]) -> (Figures, Figures) {
+    pub fn stats(&self, history: &History, shards: &[String]) -> (DurationStats, DurationStats) {
         let mut lost = Vec::new();
         let mut others = Vec::new();
         for event in &self.events {
@@ -53,20 +53,20 @@ impl Outages {
             for shard in shards {
                 let answered = back.get(shard).copied().unwrap_or(Duration::MAX);
                 let took = answered.saturating_sub(event.at);
-                if event.led.contains(shard) { lost.push(took) } else { others.push(took) }
+                if event.led_shards.contains(shard) { lost.push(took) } else { others.push(took) }
             }
         }
-        (Figures::of(lost), Figures::of(others))
+        (DurationStats::from_durations(lost), DurationStats::from_durations(others))
     }
 }
 
 /// Of each shard when the first write was answered that began after that time.
 fn first_writes(history: &History, after: Duration) -> BTreeMap<String, Duration> {
     let mut first: BTreeMap<String, Duration> = BTreeMap::new();
-    history.with(|records| {
+    history.with_records(|records| {
         // Records come in about the order of their ends.
-        let from = records.partition_point(|record| record.end + SLACK < after);
-        let until = records.partition_point(|record| record.end < after + LOOK_AT);
+        let from = records.partition_point(|record| record.end + REORDER_SLACK < after);
+        let until = records.partition_point(|record| record.end < after + OBSERVATION_WINDOW);
         for record in records[from..until.max(from)].iter().filter(|record| record.start >= after) {
             let LockId { shard, .. } = &record.lock;
             if matches!(record.outcome, Outcome::Answered(_)) && record.call != Call::Get {
@@ -78,9 +78,9 @@ fn first_writes(history: &History, after: Duration) -> BTreeMap<String, Duration
     first
 }
 
-impl Figures {
+impl DurationStats {
     /// Of these times.
-    pub fn of(mut times: Vec<Duration>) -> Self {
+    pub fn from_durations(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         Self { sorted: times }
     }
@@ -97,7 +97,7 @@ impl Figures {
     }
 }
 
-impl std::fmt::Display for Figures {
+impl std::fmt::Display for DurationStats {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (count, p50, p99, max) = (self.sorted.len(), self.percentile(50), self.percentile(99), self.max());
         write!(f, "{count} times, p50 {p50:.1?}, p99 {p99:.1?}, max {max:.1?}")

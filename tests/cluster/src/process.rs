@@ -11,11 +11,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
 use crate::eventually::eventually;
+use crate::net_ns::NetNs;
 use crate::programs::program;
-use crate::room::Room;
 
 /// How long a process may take to be gone after `kill -9`.
-const KILLED_WITHIN: Duration = Duration::from_secs(5);
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A program with its arguments, and the process that runs it now, if one does. The process ends at the latest with
 /// this value, or with the test process: its standard input closes then.
@@ -28,7 +28,7 @@ pub struct Process {
     environment: Vec<(String, String)>,
     address: SocketAddr,
     /// Where it runs, if not beside the test.
-    room: Option<Arc<Room>>,
+    net_ns: Option<Arc<NetNs>>,
     log: PathBuf,
     child: Option<Child>,
     /// Wakes the process when this one ends while it is paused: asleep, it would not see its standard input close.
@@ -46,14 +46,26 @@ impl Process {
         http: reqwest::Client,
     ) -> Self {
         let log = dir.join(format!("{name}.log"));
-        let (environment, room) = (Vec::new(), None);
+        let (environment, net_ns) = (Vec::new(), None);
         let name = name.to_owned();
-        Self { name, program, build: None, arguments, environment, address, room, log, child: None, waker: None, http }
+        Self {
+            name,
+            program,
+            build: None,
+            arguments,
+            environment,
+            address,
+            net_ns,
+            log,
+            child: None,
+            waker: None,
+            http,
+        }
     }
 
     /// The same in a room.
-    pub(crate) fn in_room(mut self, room: Option<Arc<Room>>) -> Self {
-        self.room = room;
+    pub(crate) fn in_net_ns(mut self, room: Option<Arc<NetNs>>) -> Self {
+        self.net_ns = room;
         self
     }
 
@@ -97,7 +109,7 @@ impl Process {
         let log = OpenOptions::new().create(true).append(true).open(&self.log).expect("the log can be written");
         let errors = log.try_clone().expect("the log can be shared");
         let build = self.build.clone().unwrap_or_else(|| program(self.program));
-        let mut command = match self.room.as_ref().map(|room| room.entrance()) {
+        let mut command = match self.net_ns.as_ref().map(|room| room.enter_command()) {
             None => Command::new(build),
             Some(words) => {
                 let mut command = Command::new(&words[0]);
@@ -125,7 +137,7 @@ impl Process {
     }
 
     /// Whether it was started, and was neither killed nor waited for since.
-    pub fn was_started(&self) -> bool {
+    pub fn is_started(&self) -> bool {
         self.child.is_some()
     }
 
@@ -146,11 +158,11 @@ impl Process {
     /// SIGTERM, and waits until the process has stopped by itself.
     pub async fn terminate(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
-        self.wait_for_end().await
+        self.wait_for_exit().await
     }
 
     /// How the process has ended by itself, if it has.
-    pub fn ended(&mut self) -> Option<ExitStatus> {
+    pub fn try_exit_status(&mut self) -> Option<ExitStatus> {
         let child = self.child.as_mut()?;
         let status = child.try_wait().ok()??;
         self.child = None;
@@ -158,7 +170,7 @@ impl Process {
     }
 
     /// Waits until the process has ended by itself.
-    pub async fn wait_for_end(&mut self) -> ExitStatus {
+    pub async fn wait_for_exit(&mut self) -> ExitStatus {
         let mut child = self.child.take().unwrap_or_else(|| panic!("{} does not run", self.name));
         match tokio::time::timeout(Duration::from_secs(30), child.wait()).await {
             Ok(status) => status.unwrap_or_else(|error| panic!("the end of {} is unknown: {error}", self.name)),
@@ -224,13 +236,13 @@ impl Drop for Process {
         // It fails only for a process that has ended already.
         let _ = child.start_kill();
         // Its folder is removed next, which must not happen under a process that still writes.
-        wait_until_gone(child);
+        wait_until_exited(child);
     }
 }
 
-fn wait_until_gone(child: &mut Child) {
+fn wait_until_exited(child: &mut Child) {
     let began = Instant::now();
-    while matches!(child.try_wait(), Ok(None)) && began.elapsed() < KILLED_WITHIN {
+    while matches!(child.try_wait(), Ok(None)) && began.elapsed() < KILL_TIMEOUT {
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use crate::room::run;
+use crate::net_ns::run_command;
 
 /// The program of that name: in `HOLDFAST_BIN_DIR`, or else where cargo puts the programs of the build that this test
 /// belongs to. Panics when it is not there.
 pub(crate) fn program(name: &str) -> PathBuf {
     let dir = match std::env::var_os("HOLDFAST_BIN_DIR") {
         Some(dir) => PathBuf::from(dir),
-        None => beside_this_test(),
+        None => build_dir(),
     };
     let path = dir.join(name);
     assert!(
@@ -22,7 +22,7 @@ pub(crate) fn program(name: &str) -> PathBuf {
 }
 
 /// Tests are built into the folder `deps` beside the programs.
-fn beside_this_test() -> PathBuf {
+fn build_dir() -> PathBuf {
     let test = std::env::current_exe().expect("a running program knows where it is");
     let beside = test.parent().and_then(|deps| deps.parent());
     beside.unwrap_or_else(|| panic!("{} lies in no build folder", test.display())).to_owned()
@@ -35,5 +35,5 @@ fn beside_this_test() -> PathBuf {
 pub fn run_dev(arguments: &[&str]) -> Result<String, String> {
     let mut words = vec![program("dev").display().to_string()];
     words.extend(arguments.iter().map(|&argument| argument.to_owned()));
-    run(&words)
+    run_command(&words)
 }

@@ -8,10 +8,10 @@ use holdfast_cluster::ClusterConfig;
 use tempfile::TempDir;
 
 use crate::disk::{Disk, DiskKind};
+use crate::latency_proxy::LatencyProxy;
 use crate::network::Network;
 use crate::ports::free_address;
 use crate::process::Process;
-use crate::slow::SlowWay;
 
 /// There are always three nodes.
 const NODES: usize = 3;
@@ -37,7 +37,7 @@ pub struct Setup {
     /// A disk of its own for each node, on which it can be made to have no room; only where it is networked.
     pub disk: Option<DiskKind>,
     /// Whether all processes reach the nodes by ways that can be made slow; not where it is networked.
-    pub is_slow: bool,
+    pub has_latency_proxies: bool,
 }
 
 impl Default for Setup {
@@ -49,13 +49,13 @@ impl Default for Setup {
             node_flags: Vec::new(),
             is_networked: false,
             disk: None,
-            is_slow: false,
+            has_latency_proxies: false,
         }
     }
 }
 
 /// Everything but the processes.
-pub(crate) struct Parts {
+pub(crate) struct PreparedCluster {
     setup: Setup,
     /// Of the nodes, then of the gateways, and then of the spare nodes.
     addresses: Vec<SocketAddr>,
@@ -64,31 +64,32 @@ pub(crate) struct Parts {
     pub(crate) http: reqwest::Client,
     pub(crate) network: Option<Network>,
     pub(crate) disks: Vec<Disk>,
-    pub(crate) slow_ways: Vec<SlowWay>,
+    pub(crate) latency_proxies: Vec<LatencyProxy>,
     pub(crate) dir: TempDir,
 }
 
-impl Parts {
-    pub(crate) fn make(setup: Setup) -> Self {
+impl PreparedCluster {
+    pub(crate) fn prepare(setup: Setup) -> Self {
         let dir = tempfile::Builder::new().prefix("holdfast-test-").tempdir().expect("a folder can be made");
-        let secrets = Secrets::prepare(&dir.path().join("secrets")).expect("secrets can be made");
+        let secrets = Secrets::load_or_create(&dir.path().join("secrets")).expect("secrets can be made");
         let places = NODES + setup.gateways + setup.spare_nodes;
-        let network = setup.is_networked.then(|| Network::make(places).expect("rooms can be made"));
+        let network = setup.is_networked.then(|| Network::create(places).expect("rooms can be made"));
         let address_of = |place: usize| match &network {
             Some(network) => SocketAddr::from((network.address(place), PORT)),
             None => free_address(),
         };
         let disk = |at: usize, kind| {
             let network = network.as_ref().expect("disks come with a network");
-            Disk::mount(network.room(at), &dir.path().join(node_name(at)), kind).expect("a disk can be mounted")
+            Disk::mount(network.net_ns(at), &dir.path().join(node_name(at)), kind).expect("a disk can be mounted")
         };
         let disks = setup.disk.map_or_else(Vec::new, |kind| (0..NODES).map(|at| disk(at, kind)).collect());
         let addresses: Vec<_> = (0..places).map(address_of).collect();
         let nodes = addresses[..NODES].iter().enumerate().map(|(at, address)| (node_name(at), address.to_string()));
         let config = ClusterConfig::generate(nodes.collect(), setup.shards, 3).expect("three nodes are enough");
-        let slow_ways = addresses[..NODES].iter().filter(|_| setup.is_slow).map(|at| SlowWay::to(*at)).collect();
+        let latency_proxies =
+            addresses[..NODES].iter().filter(|_| setup.has_latency_proxies).map(|at| LatencyProxy::to(*at)).collect();
         let http = reqwest::Client::builder().tcp_nodelay(true).build().expect("the HTTP client can be made");
-        Self { setup, addresses, config, secrets, http, network, disks, slow_ways, dir }
+        Self { setup, addresses, config, secrets, http, network, disks, latency_proxies, dir }
     }
 
     pub(crate) fn nodes(&self) -> Vec<Process> {
@@ -117,24 +118,25 @@ impl Parts {
     fn process(&self, place: usize, name: &str, program: &'static str, flags: Vec<(&str, String)>) -> Process {
         let text = |path: &Path| path.display().to_string();
         let common = [
-            ("--cluster-config", text(&self.config_of(place))),
+            ("--cluster-config", text(&self.write_config(place))),
             ("--cluster-secret-file", text(&self.secrets.cluster_secret_file())),
             ("--operator-token-file", text(&self.secrets.operator_token_file())),
         ];
         let arguments = common.into_iter().chain(flags).flat_map(|(flag, value)| [flag.to_owned(), value]);
         // The addresses in rooms are no loopback addresses, though nobody else reaches them.
         let arguments = arguments.chain(self.network.as_ref().map(|_| "--insecure".to_owned())).collect();
-        let room = self.network.as_ref().map(|network| network.room(place));
+        let room = self.network.as_ref().map(|network| network.net_ns(place));
         let (address, dir, http) = (self.addresses[place], self.dir.path(), self.http.clone());
-        Process::new(name, program, arguments, address, dir, http).in_room(room)
+        Process::new(name, program, arguments, address, dir, http).in_net_ns(room)
     }
 
     /// The config that the process at that place reads.
-    fn config_of(&self, place: usize) -> PathBuf {
+    fn write_config(&self, place: usize) -> PathBuf {
         // With slow ways a node knows its own address, and the ways to the others.
-        let file = if self.setup.is_slow { format!("{place}-{CONFIG_FILE}") } else { CONFIG_FILE.to_owned() };
+        let file =
+            if self.setup.has_latency_proxies { format!("{place}-{CONFIG_FILE}") } else { CONFIG_FILE.to_owned() };
         let mut config = self.config.clone();
-        for (at, way) in self.slow_ways.iter().enumerate().filter(|(at, _)| *at != place) {
+        for (at, way) in self.latency_proxies.iter().enumerate().filter(|(at, _)| *at != place) {
             config.nodes[at].address = way.address().to_string();
         }
         let file = self.dir.path().join(file);
@@ -144,7 +146,7 @@ impl Parts {
 }
 
 /// One process with everything in it, before it runs.
-pub(crate) struct StandaloneParts {
+pub(crate) struct PreparedStandalone {
     pub(crate) process: Process,
     pub(crate) config: ClusterConfig,
     pub(crate) secrets: Secrets,
@@ -152,12 +154,12 @@ pub(crate) struct StandaloneParts {
     pub(crate) dir: TempDir,
 }
 
-impl StandaloneParts {
+impl PreparedStandalone {
     pub(crate) fn make() -> Self {
         let dir = tempfile::Builder::new().prefix("holdfast-test-").tempdir().expect("a folder can be made");
         let data = dir.path().join("data");
         // The process finds them there and makes no others.
-        let secrets = Secrets::prepare(&data).expect("secrets can be made");
+        let secrets = Secrets::load_or_create(&data).expect("secrets can be made");
         let nodes = vec![("nd_1".to_owned(), "127.0.0.1:7000".to_owned())];
         let config = ClusterConfig::generate(nodes, STANDALONE_SHARDS, 1).expect("one node is enough");
         let http = reqwest::Client::builder().tcp_nodelay(true).build().expect("the HTTP client can be made");

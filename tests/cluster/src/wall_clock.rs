@@ -5,8 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use crate::net_ns::run_command;
 use crate::process::Process;
-use crate::room::run;
 
 /// What is put before the C library in a process: see there.
 const SOURCE: &str = include_str!("wall_clock.c");
@@ -26,26 +26,26 @@ impl WallClocks {
         let (source, library) = (dir.join("wall_clock.c"), dir.join("wall_clock.so"));
         std::fs::write(&source, SOURCE).map_err(|error| error.to_string())?;
         let (from, to) = (source.display().to_string(), library.display().to_string());
-        run(&["cc", "-O2", "-shared", "-fPIC", "-o", &to, &from].map(str::to_owned))?;
+        run_command(&["cc", "-O2", "-shared", "-fPIC", "-o", &to, &from].map(str::to_owned))?;
         Ok(Self { dir: dir.to_owned(), library })
     }
 
     /// Gives a process a clock of its own, right at first, from its next start on.
-    pub fn give(&self, process: &mut Process) {
-        self.set(process.name(), 0);
+    pub fn attach(&self, process: &mut Process) {
+        self.set_offset(process.name(), 0);
         process.set_environment("LD_PRELOAD", &self.library.display().to_string());
-        process.set_environment("OFFSET_FILE", &self.file(process.name()).display().to_string());
+        process.set_environment("OFFSET_FILE", &self.offset_file(process.name()).display().to_string());
     }
 
     /// Sets the clock of the process of that name: so many seconds before or after the true time.
-    pub fn set(&self, name: &str, offset_s: i64) {
+    pub fn set_offset(&self, name: &str, offset_s: i64) {
         // The process has the file in its memory: it must never be shorter than it is read.
         let mut options = OpenOptions::new();
-        let file = options.write(true).create(true).truncate(false).open(self.file(name));
+        let file = options.write(true).create(true).truncate(false).open(self.offset_file(name));
         file.and_then(|mut file| file.write_all(&offset_s.to_ne_bytes())).expect("a clock can be written");
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    fn offset_file(&self, name: &str) -> PathBuf {
         self.dir.join(format!("{name}.clock"))
     }
 }

@@ -11,14 +11,14 @@ use serde_json::json;
 
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
 /// A restore raises every revision by so much.
-const MARGIN: u64 = 1 << 40;
+const REVISION_MARGIN: u64 = 1 << 40;
 
 async fn back_up(cluster: &Cluster, dir: &Path) -> Result<String, String> {
-    cluster.operate(&["backup", "--out", &dir.display().to_string()]).await
+    cluster.run_admin_command(&["backup", "--out", &dir.display().to_string()]).await
 }
 
 /// Stops everything, and starts every node from the backup in a directory of its own.
-async fn begin_anew(cluster: &mut Cluster, backup: &Path, name: &str) {
+async fn restore_cluster(cluster: &mut Cluster, backup: &Path, name: &str) {
     for process in cluster.gateways.iter_mut().chain(&mut cluster.nodes) {
         process.terminate().await;
     }
@@ -36,22 +36,22 @@ async fn begin_anew(cluster: &mut Cluster, backup: &Path, name: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_under_load_is_restored_and_tokens_go_on_above_all_before() {
     let mut cluster = Cluster::start(Setup::default()).await;
-    let tenant = cluster.tenant("backup", &NAMESPACES).await;
-    let api = cluster.api(0, &tenant.key);
+    let tenant = cluster.create_tenant("backup", &NAMESPACES).await;
+    let api = cluster.rest_client(0, &tenant.key);
     let mut kept = Vec::new();
     for namespace in NAMESPACES {
         kept.push((namespace, api.acquire(namespace, "kept", "p").await.unwrap()));
     }
     let history = History::default();
     let locks = cluster.locks(&tenant, &NAMESPACES, 5);
-    let plan = LoadPlan { clients: 8, locks, gateways: vec![api.clone()], some_are_impatient: false };
+    let plan = LoadPlan { clients: 8, locks, gateways: vec![api.clone()], some_have_short_deadlines: false };
     let load = Load::start_paced(&plan, &history);
     let backup = cluster.dir().join("backup");
     println!("{}", back_up(&cluster, &backup).await.unwrap());
     let refusal = back_up(&cluster, &backup).await.unwrap_err();
     assert!(refusal.contains("choose a new directory"), "{refusal}");
     load.stop().await;
-    assert_eq!(history.troubles(), [""; 0], "requests failed");
+    assert_eq!(history.error_summaries(), [""; 0], "requests failed");
 
     // What happens after the backup is lost with the cluster, but its tokens never come again.
     api.create_namespace("late", "made after the backup").await.unwrap();
@@ -59,18 +59,18 @@ async fn a_backup_under_load_is_restored_and_tokens_go_on_above_all_before() {
     for namespace in NAMESPACES {
         highest = highest.max(api.acquire(namespace, "after", "q").await.unwrap());
     }
-    begin_anew(&mut cluster, &backup, "anew").await;
+    restore_cluster(&mut cluster, &backup, "anew").await;
     for (namespace, token) in &kept {
         let view = api.get(namespace, "kept").await.unwrap();
         assert_eq!(view.holds.iter().map(|hold| hold.token).collect::<Vec<_>>(), [*token], "{namespace}");
         assert!(api.get(namespace, "after").await.unwrap().holds.is_empty());
         let token = api.acquire(namespace, "new", "r").await.unwrap();
-        assert!(token > highest && token > MARGIN, "{token} is not above {highest}");
+        assert!(token > highest && token > REVISION_MARGIN, "{token} is not above {highest}");
     }
     // Shards go on telling one another: namespaces and accounts can be made.
     api.create_namespace("late", "made again").await.unwrap();
     api.acquire("late", "lock", "p").await.unwrap();
-    cluster.tenant("another", &["orders"]).await.key.clear();
+    cluster.create_tenant("another", &["orders"]).await.key.clear();
 
     // Once more with the flag, and with data: nothing is restored over it.
     cluster.nodes[0].terminate().await;
@@ -82,7 +82,7 @@ async fn a_backup_under_load_is_restored_and_tokens_go_on_above_all_before() {
     cluster.nodes[0].terminate().await;
     cluster.nodes[0].set_argument("--restore-from", &second.display().to_string());
     cluster.nodes[0].start();
-    assert!(!cluster.nodes[0].wait_for_end().await.success());
+    assert!(!cluster.nodes[0].wait_for_exit().await.success());
     let log = cluster.nodes[0].log();
     assert!(log.contains("is not empty") && log.contains("move it away"), "{log}");
 
@@ -100,16 +100,16 @@ async fn a_backup_under_load_is_restored_and_tokens_go_on_above_all_before() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes minutes; `make backup-of-a-million` runs it"]
 async fn a_million_holds_are_backed_up_and_restored() {
-    const IN_A_SET: usize = 64;
+    const PATHS_PER_SET: usize = 64;
     let wanted = std::env::var("HOLDFAST_BACKUP_HOLDS").ok().and_then(|holds| holds.parse::<usize>().ok());
     let each = wanted.unwrap_or(1_000_000) / NAMESPACES.len();
     let mut cluster = Cluster::start(Setup { shards: 16, ..Setup::default() }).await;
-    let tenant = cluster.tenant("million", &NAMESPACES).await;
-    let api = cluster.api(0, &tenant.key);
+    let tenant = cluster.create_tenant("million", &NAMESPACES).await;
+    let api = cluster.rest_client(0, &tenant.key);
     let began = Instant::now();
-    let sets = (0..each.div_ceil(IN_A_SET)).flat_map(|set| NAMESPACES.map(|namespace| (namespace, set)));
+    let sets = (0..each.div_ceil(PATHS_PER_SET)).flat_map(|set| NAMESPACES.map(|namespace| (namespace, set)));
     let takes = sets.map(|(namespace, set)| {
-        let locks = set * IN_A_SET..each.min((set + 1) * IN_A_SET);
+        let locks = set * PATHS_PER_SET..each.min((set + 1) * PATHS_PER_SET);
         let resources: Vec<_> = locks.map(|lock| json!({"path": [format!("lock-{lock}")], "mode": "WRITE"})).collect();
         let body = json!({"process_id": format!("p-{set}"), "ttl_ms": 86_400_000, "resources": resources});
         let (api, path) = (api.clone(), format!("/v1/namespaces/{namespace}/lock-sets/acquire"));
@@ -130,7 +130,7 @@ async fn a_million_holds_are_backed_up_and_restored() {
         highest = highest.max(api.acquire(namespace, "after", "q").await.unwrap());
     }
     let began = Instant::now();
-    begin_anew(&mut cluster, &backup, "anew").await;
+    restore_cluster(&mut cluster, &backup, "anew").await;
     println!("all stopped, restored, started and ready after {:.1?}", began.elapsed());
     let holds: u64 = eventually("every hold is there", async || {
         let status = cluster.status(0, false).await?;
@@ -139,7 +139,7 @@ async fn a_million_holds_are_backed_up_and_restored() {
     })
     .await;
     let token = api.acquire("orders", "new", "r").await.unwrap();
-    assert!(token > highest && token > MARGIN);
+    assert!(token > highest && token > REVISION_MARGIN);
     println!("{holds} holds; the first new token is {token}, the highest before was {highest}");
     assert!(took < Duration::from_secs(120));
 }

@@ -22,8 +22,8 @@ const KILLS: usize = 5;
 /// Of each client, before the next leader is killed.
 const ROUNDS: u64 = 50;
 /// Far longer than a failover takes.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(30);
-const LAST: &str = "the last to hold anything";
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+const LAST_LOCK: &str = "the last to hold anything";
 
 /// A session and its connection.
 struct Client {
@@ -39,13 +39,13 @@ impl Client {
         request.headers_mut().insert("authorization", bearer);
         let (socket, _) = connect_async(request).await.expect("it connects");
         let mut client = Self { socket, seq: 0, session_id: String::new() };
-        client.say([json!({"type": "open", "process_id": "p", "ttl_ms": 60_000})]).await;
-        client.session_id = client.hear().await["session_id"].as_str().expect("a session has an id").to_owned();
+        client.send([json!({"type": "open", "process_id": "p", "ttl_ms": 60_000})]).await;
+        client.session_id = client.receive().await["session_id"].as_str().expect("a session has an id").to_owned();
         client
     }
 
     /// Sends all of them in one piece.
-    async fn say(&mut self, messages: impl IntoIterator<Item = Value>) {
+    async fn send(&mut self, messages: impl IntoIterator<Item = Value>) {
         for mut message in messages {
             self.seq += 1;
             message["seq"] = json!(self.seq);
@@ -54,8 +54,8 @@ impl Client {
         self.socket.flush().await.expect("it takes messages");
     }
 
-    async fn hear(&mut self) -> Value {
-        timeout(ANSWERED_WITHIN, self.next_text()).await.expect("an answer comes")
+    async fn receive(&mut self) -> Value {
+        timeout(RESPONSE_TIMEOUT, self.next_text()).await.expect("an answer comes")
     }
 
     async fn next_text(&mut self) -> Value {
@@ -68,41 +68,41 @@ impl Client {
     }
 
     /// Waits until all these requests are in that state. What is heard on the way may only be of requests.
-    async fn until(&mut self, state: &str, mut requests: Vec<&str>) {
+    async fn wait_for_state(&mut self, state: &str, mut requests: Vec<&str>) {
         while !requests.is_empty() {
-            let heard = self.hear().await;
+            let heard = self.receive().await;
             assert_eq!(heard["type"], "state", "while {requests:?} were to be {state}: {heard}");
             requests.retain(|request_id| heard["request_id"] != *request_id || heard["state"] != state);
         }
     }
 
     /// Takes a lock and gives it back; in every other round it hands it on within the session first, all in one piece.
-    async fn round(&mut self, path: &str, number: u64) {
+    async fn run_round(&mut self, path: &str, number: u64) {
         let [first, second, third] = ["first", "second", "third"].map(|which| format!("{which}-{number}"));
         let resources = json!([{"path": [path], "mode": "WRITE"}]);
         let lock = |id: &str| json!({"type": "lock", "request_id": id, "holder": id, "resources": resources});
         let release = |id: &str| json!({"type": "release", "request_id": id});
-        self.say([lock(&first)]).await;
-        self.until("ACQUIRED", vec![&first]).await;
+        self.send([lock(&first)]).await;
+        self.wait_for_state("ACQUIRED", vec![&first]).await;
         match number % 4 {
             0 | 2 => {
-                self.say([release(&first)]).await;
-                self.until("READY", vec![&first]).await;
+                self.send([release(&first)]).await;
+                self.wait_for_state("READY", vec![&first]).await;
             }
             1 => {
-                self.say([lock(&second), release(&first), release(&second)]).await;
-                self.until("READY", vec![&first, &second]).await;
+                self.send([lock(&second), release(&first), release(&second)]).await;
+                self.wait_for_state("READY", vec![&first, &second]).await;
             }
             _ => {
-                self.say([lock(&second), release(&first), lock(&third), json!({"type": "release_all"})]).await;
-                self.until("READY", vec![&first, &second, &third]).await;
+                self.send([lock(&second), release(&first), lock(&third), json!({"type": "release_all"})]).await;
+                self.wait_for_state("READY", vec![&first, &second, &third]).await;
             }
         }
     }
 }
 
 /// How often each holder of each session was granted its lock, by the events until the last.
-async fn grants(mut stream: reqwest::Response) -> BTreeMap<(String, String), usize> {
+async fn count_grants(mut stream: reqwest::Response) -> BTreeMap<(String, String), usize> {
     let (mut grants, mut text) = (BTreeMap::new(), String::new());
     while let Some(bytes) = stream.chunk().await.expect("the stream does not break off") {
         text.push_str(std::str::from_utf8(&bytes).expect("whole characters"));
@@ -111,7 +111,7 @@ async fn grants(mut stream: reqwest::Response) -> BTreeMap<(String, String), usi
                 let event: Value = serde_json::from_str(data.trim()).expect("data is JSON");
                 let text = |field: &str| event[field].as_str().unwrap_or_default().to_owned();
                 match text("type").as_str() {
-                    "ACQUIRED" if text("process_id") == LAST => return grants,
+                    "ACQUIRED" if text("process_id") == LAST_LOCK => return grants,
                     "ACQUIRED" => *grants.entry((text("session_id"), text("holder"))).or_default() += 1,
                     _ => {}
                 }
@@ -125,9 +125,10 @@ async fn grants(mut stream: reqwest::Response) -> BTreeMap<(String, String), usi
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_said_at_once_is_done_once_while_leaders_are_killed() {
     let mut cluster = Cluster::start(Setup::default()).await;
-    let tenant = cluster.tenant("connected", &["ns"]).await;
-    let api = cluster.api(0, &tenant.key);
-    let grants = tokio::spawn(grants(api.stream("/v1/namespaces/ns/events?from_revision=1").await.expect("a stream")));
+    let tenant = cluster.create_tenant("connected", &["ns"]).await;
+    let api = cluster.rest_client(0, &tenant.key);
+    let grants =
+        tokio::spawn(count_grants(api.stream("/v1/namespaces/ns/events?from_revision=1").await.expect("a stream")));
     let stop = Arc::new(AtomicBool::new(false));
     let done = Arc::new(parking_lot::Mutex::new(BTreeMap::new()));
     let address = cluster.gateways[0].address();
@@ -139,7 +140,7 @@ async fn what_is_said_at_once_is_done_once_while_leaders_are_killed() {
                 if stop.load(Ordering::Relaxed) {
                     return;
                 }
-                client.round(&format!("lock-{at}"), number).await;
+                client.run_round(&format!("lock-{at}"), number).await;
                 done.lock().insert(client.session_id.clone(), number + 1);
             }
         })
@@ -161,7 +162,7 @@ async fn what_is_said_at_once_is_done_once_while_leaders_are_killed() {
     for client in working {
         client.await.expect("it was told nothing but what became of its requests");
     }
-    api.acquire("ns", "last", LAST).await.expect("it is free");
+    api.acquire("ns", "last", LAST_LOCK).await.expect("it is free");
     let grants = grants.await.expect("events are told");
     let twice: Vec<_> = grants.iter().filter(|(_, times)| **times > 1).collect();
     assert!(twice.is_empty(), "granted more than once: {twice:?}");

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use holdfast_cluster_tests::history::History;
 use holdfast_cluster_tests::{
-    Cluster, Load, LoadPlan, Setup, assert_right, eventually, look_at_all, print_summary, run_dev,
+    Cluster, Load, LoadPlan, Setup, assert_no_violations, eventually, print_summary, read_all_locks, run_dev,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
-const DAMAGED: usize = 2;
+const DAMAGED_NODE: usize = 2;
 
 /// Every file with something in it, the latest last.
 fn files(dir: &Path) -> Vec<PathBuf> {
@@ -27,7 +27,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 /// The next file to be damaged: of each kind one, and of tables three.
 fn next_file(dir: &Path, tried: &mut BTreeMap<String, usize>) -> Option<PathBuf> {
     files(dir).into_iter().find(|file| {
-        let kind = name_of(file).replace(|letter: char| letter.is_ascii_digit(), "");
+        let kind = file_name(file).replace(|letter: char| letter.is_ascii_digit(), "");
         let most = if kind == ".sst" { 3 } else { 1 };
         let times = tried.entry(kind).or_insert(0);
         *times += 1;
@@ -38,18 +38,18 @@ fn next_file(dir: &Path, tried: &mut BTreeMap<String, usize>) -> Option<PathBuf>
     })
 }
 
-fn name_of(file: &Path) -> String {
+fn file_name(file: &Path) -> String {
     file.file_name().expect("a file has a name").to_string_lossy().into_owned()
 }
 
 /// Changes a byte of the file, starts the node, and puts the byte right. Whether the node refused the file. Nothing else
 /// is put back: what the node has acknowledged meanwhile must not be undone.
 async fn damage_one(cluster: &mut Cluster, file: &Path, random: &mut SmallRng) -> bool {
-    let (name, data) = (name_of(file), cluster.data_dir(DAMAGED));
+    let (name, data) = (file_name(file), cluster.data_dir(DAMAGED_NODE));
     let length = std::fs::metadata(file).map_or(0, |data| usize::try_from(data.len()).expect("it is small"));
     let (at, mask) = (random.random_range(0..length), 1 << random.random_range(0..8));
-    let changed = flip(file, at, mask).expect("it can be changed");
-    let refusal = refusal(cluster, file).await;
+    let changed = flip_bits(file, at, mask).expect("it can be changed");
+    let refusal = start_error(cluster, file).await;
     match &refusal {
         None => println!("{name}, byte {at}: it serves all that it should"),
         Some(log) => {
@@ -61,13 +61,13 @@ async fn damage_one(cluster: &mut Cluster, file: &Path, random: &mut SmallRng) -
     }
     // A file that is served from may be gone by now, or written anew.
     if std::fs::read(file).is_ok_and(|now| now.get(at) == Some(&changed)) {
-        flip(file, at, mask).expect("it can be changed");
+        flip_bits(file, at, mask).expect("it can be changed");
     }
     refusal.is_some()
 }
 
 /// Flips bits of one byte; the byte as it then is.
-fn flip(file: &Path, at: usize, mask: u8) -> std::io::Result<u8> {
+fn flip_bits(file: &Path, at: usize, mask: u8) -> std::io::Result<u8> {
     let mut bytes = std::fs::read(file)?;
     bytes[at] ^= mask;
     std::fs::write(file, &bytes)?;
@@ -75,11 +75,11 @@ fn flip(file: &Path, at: usize, mask: u8) -> std::io::Result<u8> {
 }
 
 /// Starts the node on damaged data. Answers why it refused, or nothing when it serves what it should.
-async fn refusal(cluster: &mut Cluster, file: &Path) -> Option<String> {
-    let before = cluster.nodes[DAMAGED].log().len();
-    cluster.nodes[DAMAGED].start();
+async fn start_error(cluster: &mut Cluster, file: &Path) -> Option<String> {
+    let before = cluster.nodes[DAMAGED_NODE].log().len();
+    cluster.nodes[DAMAGED_NODE].start();
     let what = format!("it refuses or is ready with a changed byte in {}", file.display());
-    let serves = eventually(&what, async || match cluster.nodes[DAMAGED].readiness_if_running().await {
+    let serves = eventually(&what, async || match cluster.nodes[DAMAGED_NODE].readiness_if_running().await {
         None => Ok(false),
         Some(Ok(())) => Ok(true),
         // A damaged part that is met only now takes its replica out.
@@ -90,19 +90,19 @@ async fn refusal(cluster: &mut Cluster, file: &Path) -> Option<String> {
     if serves {
         cluster.wait_equal_states().await;
     }
-    if cluster.nodes[DAMAGED].ended().is_none() {
-        cluster.nodes[DAMAGED].kill().await;
+    if cluster.nodes[DAMAGED_NODE].try_exit_status().is_none() {
+        cluster.nodes[DAMAGED_NODE].kill().await;
     }
-    (!serves).then(|| cluster.nodes[DAMAGED].log()[before..].to_owned())
+    (!serves).then(|| cluster.nodes[DAMAGED_NODE].log()[before..].to_owned())
 }
 
 /// Does what the refusal says: `dev rebuild-node`, an empty data directory, and the new config for everybody.
-async fn rebuild(cluster: &mut Cluster) {
+async fn rebuild_node(cluster: &mut Cluster) {
     let config = cluster.config_file();
-    let node = cluster.nodes[DAMAGED].name().to_owned();
+    let node = cluster.nodes[DAMAGED_NODE].name().to_owned();
     let next = run_dev(&["rebuild-node", "--node-id", &node, "--cluster-config", &config.display().to_string()]);
     std::fs::write(&config, next.expect("the next config is made")).expect("the config can be written");
-    let data = cluster.data_dir(DAMAGED);
+    let data = cluster.data_dir(DAMAGED_NODE);
     std::fs::rename(&data, data.with_extension("damaged")).expect("the data can be moved away");
     for gateway in 0..cluster.gateways.len() {
         let gateway = &mut cluster.gateways[gateway];
@@ -110,12 +110,12 @@ async fn rebuild(cluster: &mut Cluster) {
         gateway.start();
         gateway.wait_ready().await;
     }
-    for node in (0..cluster.nodes.len()).filter(|node| *node != DAMAGED) {
+    for node in (0..cluster.nodes.len()).filter(|node| *node != DAMAGED_NODE) {
         assert!(cluster.nodes[node].terminate().await.success());
         cluster.nodes[node].start();
         cluster.nodes[node].wait_ready().await;
     }
-    cluster.nodes[DAMAGED].start();
+    cluster.nodes[DAMAGED_NODE].start();
     cluster.wait_ready().await;
 }
 
@@ -125,21 +125,21 @@ async fn a_changed_byte_is_never_served_and_the_node_is_rebuilt_as_it_says() {
     let flags = [("--snapshot-after", "200"), ("--keep-entries", "50")];
     let node_flags = flags.map(|(flag, value)| (flag, value.to_owned())).to_vec();
     let mut cluster = Cluster::start(Setup { shards: 2, gateways: 2, node_flags, ..Setup::default() }).await;
-    let tenant = cluster.tenant("damage", &NAMESPACES).await;
+    let tenant = cluster.create_tenant("damage", &NAMESPACES).await;
     let locks = cluster.locks(&tenant, &NAMESPACES, 5);
-    let gateways = vec![cluster.api(0, &tenant.key), cluster.api(1, &tenant.key)];
+    let gateways = vec![cluster.rest_client(0, &tenant.key), cluster.rest_client(1, &tenant.key)];
     let history = History::default();
-    let plan = LoadPlan { clients: 20, locks: locks.clone(), gateways, some_are_impatient: false };
+    let plan = LoadPlan { clients: 20, locks: locks.clone(), gateways, some_have_short_deadlines: false };
     let load = Load::start(&plan, &history);
     eventually("there is data", async || if history.len() > 3_000 { Ok(()) } else { Err(String::new()) }).await;
     // A start writes tables.
-    cluster.nodes[DAMAGED].kill().await;
-    cluster.nodes[DAMAGED].start();
+    cluster.nodes[DAMAGED_NODE].kill().await;
+    cluster.nodes[DAMAGED_NODE].start();
     cluster.wait_ready().await;
-    cluster.nodes[DAMAGED].kill().await;
+    cluster.nodes[DAMAGED_NODE].kill().await;
     load.stop().await;
 
-    let data = cluster.data_dir(DAMAGED);
+    let data = cluster.data_dir(DAMAGED_NODE);
     let mut random = SmallRng::seed_from_u64(1);
     let (mut tried, mut refused) = (BTreeMap::new(), 0);
     while let Some(file) = next_file(&data, &mut tried) {
@@ -150,29 +150,29 @@ async fn a_changed_byte_is_never_served_and_the_node_is_rebuilt_as_it_says() {
 
     // The last damage stays. A log has something in it while the node is at work.
     let load = Load::start(&plan, &history);
-    cluster.nodes[DAMAGED].start();
+    cluster.nodes[DAMAGED_NODE].start();
     cluster.wait_ready().await;
     let had = history.len();
     let busy = async || if history.len() > had + 500 { Ok(()) } else { Err("little was called".to_owned()) };
     eventually("there is something in the log", busy).await;
-    cluster.nodes[DAMAGED].kill().await;
+    cluster.nodes[DAMAGED_NODE].kill().await;
     load.stop().await;
     let files = files(&data);
     let log = files.iter().filter(|path| path.extension().is_some_and(|extension| extension == "log"));
     let log = log.max_by_key(|path| std::fs::metadata(path).map_or(0, |data| data.len())).expect("there is a log");
-    flip(log, 20, 1).expect("it can be changed");
-    refusal(&mut cluster, log).await.expect("a changed byte in the log is refused");
+    flip_bits(log, 20, 1).expect("it can be changed");
+    start_error(&mut cluster, log).await.expect("a changed byte in the log is refused");
 
     let load = Load::start(&plan, &history);
-    rebuild(&mut cluster).await;
+    rebuild_node(&mut cluster).await;
     load.stop().await;
-    look_at_all(&cluster.api(0, &tenant.key), &locks, &history).await;
+    read_all_locks(&cluster.rest_client(0, &tenant.key), &locks, &history).await;
     print_summary(&history);
-    assert_right(&history);
+    assert_no_violations(&history);
     let compared = cluster.wait_equal_states().await;
     println!("{compared} shards have the same bytes on all three nodes, one of them rebuilt");
     // What it got is good enough to make a majority with.
     cluster.nodes[0].kill().await;
-    look_at_all(&cluster.api(0, &tenant.key), &locks, &history).await;
-    assert_right(&history);
+    read_all_locks(&cluster.rest_client(0, &tenant.key), &locks, &history).await;
+    assert_no_violations(&history);
 }

@@ -7,49 +7,50 @@ use std::time::{Duration, Instant};
 
 use holdfast_cluster_tests::history::History;
 use holdfast_cluster_tests::{
-    Api, Cluster, Figures, Load, LoadPlan, Setup, Tenant, assert_right, eventually_within, look_at_all, print_summary,
+    Cluster, DurationStats, Load, LoadPlan, RestClient, Setup, Tenant, assert_no_violations, eventually_within,
+    print_summary, read_all_locks,
 };
 
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
 const CLIENTS: usize = 40;
 /// A failover without proof of death takes the lease and an election.
-const AT_MOST: Duration = Duration::from_secs(3);
+const MAX_FAILOVER: Duration = Duration::from_secs(3);
 
-fn kills() -> usize {
+fn kill_count() -> usize {
     std::env::var("HOLDFAST_FAILOVER_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(2)
 }
 
 /// How many of one part of the measurement: none where another part alone is wanted.
-fn kills_of(part: &str) -> usize {
+fn kill_count_for(part: &str) -> usize {
     let only = std::env::var("HOLDFAST_FAILOVER_ONLY").unwrap_or_default();
-    if only.is_empty() || only == part { kills() } else { 0 }
+    if only.is_empty() || only == part { kill_count() } else { 0 }
 }
 
 /// How a leader goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+enum FailureMode {
     /// Its process is gone, and its address says so.
     Killed,
     /// It says nothing more, as when its host is gone.
-    Silent,
+    Unreachable,
 }
 
 /// Ends the leader of a namespace's locks. The time from then to the next lock that is granted there.
 async fn fail_over(
     cluster: &mut Cluster,
     tenant: &Tenant,
-    api: &Api,
+    api: &RestClient,
     kill: usize,
-    end: End,
+    end: FailureMode,
     witnesses: &mut Vec<Duration>,
 ) -> Duration {
     let namespace = NAMESPACES[kill % NAMESPACES.len()];
     let (node, ..) = cluster.wait_leader(&cluster.locks_shard(tenant, namespace)).await;
     api.acquire(namespace, &format!("before-{kill}"), "p").await.expect("the service is up");
-    let before = if end == End::Killed { witnessed(cluster).await } else { Vec::new() };
+    let before = if end == FailureMode::Killed { witness_totals(cluster).await } else { Vec::new() };
     let killed_at = match end {
-        End::Killed => cluster.nodes[node].kill().await,
-        End::Silent => {
+        FailureMode::Killed => cluster.nodes[node].kill().await,
+        FailureMode::Unreachable => {
             cluster.nodes[node].pause();
             Instant::now()
         }
@@ -60,19 +61,19 @@ async fn fail_over(
     })
     .await;
     let took = killed_at.elapsed();
-    if end == End::Killed {
-        witnesses.extend(mean(&before, &witnessed(cluster).await));
+    if end == FailureMode::Killed {
+        witnesses.extend(mean_witness_time(&before, &witness_totals(cluster).await));
     }
     match end {
-        End::Killed => cluster.nodes[node].start(),
-        End::Silent => cluster.nodes[node].resume(),
+        FailureMode::Killed => cluster.nodes[node].start(),
+        FailureMode::Unreachable => cluster.nodes[node].resume(),
     }
     cluster.wait_ready().await;
     took
 }
 
 /// How often each node that runs was told by others that a process is gone, and how many seconds that took altogether.
-async fn witnessed(cluster: &Cluster) -> Vec<Option<(f64, f64)>> {
+async fn witness_totals(cluster: &Cluster) -> Vec<Option<(f64, f64)>> {
     let mut nodes = Vec::new();
     for node in &cluster.nodes {
         let Ok(answer) = reqwest::get(format!("http://{}/metrics", node.address())).await else {
@@ -91,7 +92,7 @@ async fn witnessed(cluster: &Cluster) -> Vec<Option<(f64, f64)>> {
 }
 
 /// The mean time that a question to the other witnesses took between two looks at the nodes, if any was asked.
-fn mean(before: &[Option<(f64, f64)>], after: &[Option<(f64, f64)>]) -> Option<Duration> {
+fn mean_witness_time(before: &[Option<(f64, f64)>], after: &[Option<(f64, f64)>]) -> Option<Duration> {
     let both = before.iter().zip(after).filter_map(|(before, after)| Some(((*before)?, (*after)?)));
     let (count, seconds) = both.fold((0.0, 0.0), |(count, seconds), (before, after)| {
         (count + after.0 - before.0, seconds + after.1 - before.1)
@@ -100,7 +101,7 @@ fn mean(before: &[Option<(f64, f64)>], after: &[Option<(f64, f64)>]) -> Option<D
 }
 
 /// The middle and the longest of times that are far below a millisecond.
-fn in_ms(times: &[Duration]) -> String {
+fn format_ms(times: &[Duration]) -> String {
     let mut ms: Vec<f64> = times.iter().map(|time| time.as_secs_f64() * 1_000.0).collect();
     ms.sort_unstable_by(f64::total_cmp);
     let (middle, most) = (ms.get(ms.len() / 2).copied().unwrap_or_default(), ms.last().copied().unwrap_or_default());
@@ -108,9 +109,9 @@ fn in_ms(times: &[Duration]) -> String {
 }
 
 /// Prints times, those of several runs to be put together as well.
-fn shown(what: &str, times: Vec<Duration>) -> Figures {
+fn print_stats(what: &str, times: Vec<Duration>) -> DurationStats {
     let ms: Vec<u128> = times.iter().map(Duration::as_millis).collect();
-    let figures = Figures::of(times);
+    let figures = DurationStats::from_durations(times);
     println!("{what}: {figures}; in ms: {ms:?}");
     figures
 }
@@ -118,42 +119,42 @@ fn shown(what: &str, times: Vec<Duration>) -> Figures {
 #[tokio::test(flavor = "multi_thread")]
 async fn after_the_death_of_a_leader_locks_are_granted_soon() {
     let mut cluster = Cluster::start(Setup { gateways: 2, ..Setup::default() }).await;
-    let tenant = cluster.tenant("failover", &NAMESPACES).await;
-    let api = cluster.api(0, &tenant.key);
+    let tenant = cluster.create_tenant("failover", &NAMESPACES).await;
+    let api = cluster.rest_client(0, &tenant.key);
     let (mut idle, mut witnesses) = (Vec::new(), Vec::new());
-    for kill in 0..kills_of("idle") {
-        idle.push(fail_over(&mut cluster, &tenant, &api, kill, End::Killed, &mut witnesses).await);
+    for kill in 0..kill_count_for("idle") {
+        idle.push(fail_over(&mut cluster, &tenant, &api, kill, FailureMode::Killed, &mut witnesses).await);
     }
-    let idle = shown("from kill to the next granted lock, idle", idle);
-    println!("the second witness, idle, in ms: {}", in_ms(&witnesses));
+    let idle = print_stats("from kill to the next granted lock, idle", idle);
+    println!("the second witness, idle, in ms: {}", format_ms(&witnesses));
     let mut silent = Vec::new();
-    for kill in kills()..kills() + kills_of("silent") {
-        silent.push(fail_over(&mut cluster, &tenant, &api, kill, End::Silent, &mut Vec::new()).await);
+    for kill in kill_count()..kill_count() + kill_count_for("silent") {
+        silent.push(fail_over(&mut cluster, &tenant, &api, kill, FailureMode::Unreachable, &mut Vec::new()).await);
     }
-    let silent = shown("from silence to the next granted lock, idle", silent);
+    let silent = print_stats("from silence to the next granted lock, idle", silent);
     let loaded = fail_over_loaded(&mut cluster, &tenant, &api).await;
     let longest = idle.max().max(loaded.max()).max(silent.max());
-    assert!(longest <= AT_MOST, "idle {idle}; silent {silent}; loaded {loaded}");
+    assert!(longest <= MAX_FAILOVER, "idle {idle}; silent {silent}; loaded {loaded}");
 }
 
 /// Kills leaders while forty clients work, and checks what these were answered.
-async fn fail_over_loaded(cluster: &mut Cluster, tenant: &Tenant, api: &Api) -> Figures {
+async fn fail_over_loaded(cluster: &mut Cluster, tenant: &Tenant, api: &RestClient) -> DurationStats {
     let locks = cluster.locks(tenant, &NAMESPACES, 5);
     let history = History::default();
-    let gateways = vec![api.clone(), cluster.api(1, &tenant.key)];
-    let plan = LoadPlan { clients: CLIENTS, locks: locks.clone(), gateways, some_are_impatient: false };
+    let gateways = vec![api.clone(), cluster.rest_client(1, &tenant.key)];
+    let plan = LoadPlan { clients: CLIENTS, locks: locks.clone(), gateways, some_have_short_deadlines: false };
     let load = Load::start(&plan, &history);
     let (mut loaded, mut witnesses) = (Vec::new(), Vec::new());
-    for kill in 2 * kills()..2 * kills() + kills_of("loaded") {
-        loaded.push(fail_over(cluster, tenant, api, kill, End::Killed, &mut witnesses).await);
+    for kill in 2 * kill_count()..2 * kill_count() + kill_count_for("loaded") {
+        loaded.push(fail_over(cluster, tenant, api, kill, FailureMode::Killed, &mut witnesses).await);
     }
     let took = history.now().as_secs_f64();
     load.stop().await;
-    let loaded = shown("from kill to the next granted lock, loaded", loaded);
-    println!("the second witness, loaded, in ms: {}", in_ms(&witnesses));
+    let loaded = print_stats("from kill to the next granted lock, loaded", loaded);
+    println!("the second witness, loaded, in ms: {}", format_ms(&witnesses));
     println!("{:.0} calls/s", history.len() as f64 / took);
-    look_at_all(api, &locks, &history).await;
+    read_all_locks(api, &locks, &history).await;
     print_summary(&history);
-    assert_right(&history);
+    assert_no_violations(&history);
     loaded
 }

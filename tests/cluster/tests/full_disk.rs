@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use holdfast_cluster_tests::history::{Call, History};
 use holdfast_cluster_tests::{
-    Api, Cluster, DiskKind, Load, LoadPlan, Setup, assert_right, eventually, eventually_within, look_at_all,
-    print_summary, shards_of, skipped_without_rooms,
+    Cluster, DiskKind, Load, LoadPlan, RestClient, Setup, assert_no_violations, eventually, eventually_within,
+    print_summary, read_all_locks, shards_of, skip_without_net_ns,
 };
 use holdfast_core::Mode;
 
@@ -17,16 +17,16 @@ const MIB: u64 = 1024 * 1024;
 const DISK_MIB: u32 = 320;
 const RESERVE_MIB: u64 = 64;
 
-fn small_disks() -> Setup {
+fn small_disk_setup() -> Setup {
     let node_flags = vec![("--disk-reserve-mib", RESERVE_MIB.to_string())];
     Setup { gateways: 1, is_networked: true, disk: Some(DiskKind::Small(DISK_MIB)), node_flags, ..Setup::default() }
 }
 
-const TAKE: Call = Call::Acquire { mode: Mode::Write, ttl_ms: 60_000, token: None };
+const ACQUIRE: Call = Call::Acquire { mode: Mode::Write, ttl_ms: 60_000, token: None };
 
 /// A write in each namespace: whether it was answered.
-async fn writes(api: &Api, name: &str) -> Vec<Result<(), (u16, String)>> {
-    let calls = NAMESPACES.map(async |namespace| match api.call(namespace, name, "p", TAKE).await {
+async fn write_everywhere(api: &RestClient, name: &str) -> Vec<Result<(), (u16, String)>> {
+    let calls = NAMESPACES.map(async |namespace| match api.call(namespace, name, "p", ACQUIRE).await {
         Ok(answer) => {
             assert!(answer.success, "{answer:?}");
             Ok(())
@@ -38,24 +38,24 @@ async fn writes(api: &Api, name: &str) -> Vec<Result<(), (u16, String)>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_all_disks_full_writes_are_refused_reads_go_on_and_space_brings_all_back() {
-    if skipped_without_rooms("full disks") {
+    if skip_without_net_ns("full disks") {
         return;
     }
-    let mut cluster = Cluster::start(small_disks()).await;
-    let tenant = cluster.tenant("full", &NAMESPACES).await;
-    let api = cluster.api(0, &tenant.key);
-    assert!(writes(&api, "before").await.iter().all(Result::is_ok));
+    let mut cluster = Cluster::start(small_disk_setup()).await;
+    let tenant = cluster.create_tenant("full", &NAMESPACES).await;
+    let api = cluster.rest_client(0, &tenant.key);
+    assert!(write_everywhere(&api, "before").await.iter().all(Result::is_ok));
     for node in 0..3 {
         cluster.disk(node).fill(RESERVE_MIB / 2 * MIB);
     }
     let full_at = Instant::now();
     eventually("writes are refused", async || {
-        let answers = writes(&api, &format!("full-{:?}", full_at.elapsed())).await;
+        let answers = write_everywhere(&api, &format!("full-{:?}", full_at.elapsed())).await;
         if answers.iter().all(Result::is_err) { Ok(()) } else { Err(format!("{answers:?}")) }
     })
     .await;
     let asked = Instant::now();
-    let refused = writes(&api, "refused").await;
+    let refused = write_everywhere(&api, "refused").await;
     println!("refused after {:.1?}: {refused:?}", asked.elapsed());
     assert!(refused.iter().all(|answer| *answer == Err((503, "UNAVAILABLE".to_owned()))), "{refused:?}");
     // Nodes that fill up give leaderships away to those of which they don't know yet that they are full as well.
@@ -91,7 +91,7 @@ async fn with_all_disks_full_writes_are_refused_reads_go_on_and_space_brings_all
     (0..3).for_each(|node| cluster.disk(node).free());
     let freed_at = Instant::now();
     eventually("writes are answered again", async || {
-        let answers = writes(&api, "after").await;
+        let answers = write_everywhere(&api, "after").await;
         if answers.iter().all(Result::is_ok) { Ok(()) } else { Err(format!("{answers:?}")) }
     })
     .await;
@@ -101,17 +101,17 @@ async fn with_all_disks_full_writes_are_refused_reads_go_on_and_space_brings_all
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_whose_disk_is_full_gives_its_leaderships_away_and_catches_up_when_there_is_space() {
-    if skipped_without_rooms("one full disk") {
+    if skip_without_net_ns("one full disk") {
         return;
     }
-    let mut cluster = Cluster::start(small_disks()).await;
-    let tenant = cluster.tenant("one-full", &NAMESPACES).await;
+    let mut cluster = Cluster::start(small_disk_setup()).await;
+    let tenant = cluster.create_tenant("one-full", &NAMESPACES).await;
     let locks = cluster.locks(&tenant, &NAMESPACES, 5);
     let shards = shards_of(&locks);
-    let api = cluster.api(0, &tenant.key);
+    let api = cluster.rest_client(0, &tenant.key);
     let history = History::default();
     let gateways = vec![api.clone()];
-    let plan = LoadPlan { clients: 20, locks: locks.clone(), gateways, some_are_impatient: true };
+    let plan = LoadPlan { clients: 20, locks: locks.clone(), gateways, some_have_short_deadlines: true };
     let load = Load::start(&plan, &history);
     let full = cluster.wait_leader(&shards[0]).await.0;
 
@@ -121,7 +121,7 @@ async fn a_node_whose_disk_is_full_gives_its_leaderships_away_and_catches_up_whe
             if cluster.nodes[full].readiness_if_running().await.is_none() {
                 return Ok(());
             }
-            let led = cluster.led_by(full).await;
+            let led = cluster.shards_led_by(full).await;
             if led.is_empty() { Ok(()) } else { Err(format!("it leads {led:?}")) }
         })
         .await;
@@ -131,20 +131,20 @@ async fn a_node_whose_disk_is_full_gives_its_leaderships_away_and_catches_up_whe
         })
         .await;
         cluster.disk(full).free();
-        wait_serves_again(&mut cluster, full, leave).await;
+        wait_recovered(&mut cluster, full, leave).await;
     }
     load.stop().await;
-    look_at_all(&api, &locks, &history).await;
+    read_all_locks(&api, &locks, &history).await;
     print_summary(&history);
-    assert_right(&history);
+    assert_no_violations(&history);
     cluster.wait_equal_states().await;
 }
 
 /// Waits until the node serves, and starts it again if it has ended: only a disk without any space is a reason.
-async fn wait_serves_again(cluster: &mut Cluster, node: usize, left: u64) {
+async fn wait_recovered(cluster: &mut Cluster, node: usize, left: u64) {
     eventually("the node serves again", async || {
         let node = &mut cluster.nodes[node];
-        if let Some(status) = node.ended() {
+        if let Some(status) = node.try_exit_status() {
             println!("with {left} bytes left it ended with {status}");
             assert!(!status.success() && left == 0, "{status}");
             let log = node.log();
@@ -159,26 +159,26 @@ async fn wait_serves_again(cluster: &mut Cluster, node: usize, left: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_whose_disk_fails_ends_and_the_others_go_on() {
-    if skipped_without_rooms("a failing disk") {
+    if skip_without_net_ns("a failing disk") {
         return;
     }
     if !Path::new("/dev/loop-control").exists() {
         return eprintln!("SKIPPED: a failing disk: there are no loop devices here");
     }
     let disk = Some(DiskKind::Failing(DISK_MIB));
-    let mut cluster = Cluster::start(Setup { disk, ..small_disks() }).await;
-    let tenant = cluster.tenant("failing", &NAMESPACES).await;
+    let mut cluster = Cluster::start(Setup { disk, ..small_disk_setup() }).await;
+    let tenant = cluster.create_tenant("failing", &NAMESPACES).await;
     let locks = cluster.locks(&tenant, &NAMESPACES, 5);
     let shards = shards_of(&locks);
-    let api = cluster.api(0, &tenant.key);
+    let api = cluster.rest_client(0, &tenant.key);
     let history = History::default();
     let gateways = vec![api.clone()];
-    let plan = LoadPlan { clients: 20, locks: locks.clone(), gateways, some_are_impatient: true };
+    let plan = LoadPlan { clients: 20, locks: locks.clone(), gateways, some_have_short_deadlines: true };
     let load = Load::start(&plan, &history);
     let failing = cluster.wait_leader(&shards[0]).await.0;
     cluster.disk(failing).fail();
     let failed_at = Instant::now();
-    let status = cluster.nodes[failing].wait_for_end().await;
+    let status = cluster.nodes[failing].wait_for_exit().await;
     println!("it ended with {status}, {:.1?} after its disk began to fail", failed_at.elapsed());
     assert!(!status.success());
     let log = cluster.nodes[failing].log();
@@ -189,7 +189,7 @@ async fn a_node_whose_disk_fails_ends_and_the_others_go_on() {
     })
     .await;
     load.stop().await;
-    look_at_all(&api, &locks, &history).await;
+    read_all_locks(&api, &locks, &history).await;
     print_summary(&history);
-    assert_right(&history);
+    assert_no_violations(&history);
 }

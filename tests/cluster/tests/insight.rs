@@ -1,15 +1,15 @@
 //! What an operator sees of a cluster while a node is lost: its view of itself, its figures, its usage and its audit log.
 
-use holdfast_cluster_tests::{Api, Cluster, Setup, eventually};
+use holdfast_cluster_tests::{Cluster, RestClient, Setup, eventually};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-async fn get(api: &Api, path: &str) -> Value {
+async fn get(api: &RestClient, path: &str) -> Value {
     api.json(Method::GET, path, None).await.unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 /// What is told of a cluster, when every shard has a leader on a node that answers, and nobody is behind.
-async fn whole(operator: &Api, replicas: usize) -> Result<Value, String> {
+async fn healthy_cluster(operator: &RestClient, replicas: usize) -> Result<Value, String> {
     let cluster = get(operator, "/v1/cluster").await;
     for shard in cluster["shards"].as_array().unwrap() {
         let up = shard["replicas"].as_array().unwrap().iter().filter(|replica| replica["state"].is_string());
@@ -22,13 +22,13 @@ async fn whole(operator: &Api, replicas: usize) -> Result<Value, String> {
     Ok(cluster)
 }
 
-fn figure(metrics: &str, name: &str) -> f64 {
+fn metric(metrics: &str, name: &str) -> f64 {
     let samples =
         metrics.lines().filter(|line| line.starts_with(&format!("{name}{{")) || line.starts_with(&format!("{name} ")));
     samples.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
 }
 
-async fn metrics(cluster: &Cluster, node: usize) -> String {
+async fn scrape(cluster: &Cluster, node: usize) -> String {
     let url = format!("http://{}/metrics", cluster.nodes[node].address());
     reqwest::get(url).await.unwrap().error_for_status().unwrap().text().await.unwrap()
 }
@@ -36,8 +36,8 @@ async fn metrics(cluster: &Cluster, node: usize) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_loss_of_a_node_is_seen_and_loses_neither_counts_nor_records() {
     let mut cluster = Cluster::start(Setup::default()).await;
-    let tenant = cluster.tenant("insight", &["orders"]).await;
-    let (api, operator) = (cluster.api(0, &tenant.key), cluster.operator(0));
+    let tenant = cluster.create_tenant("insight", &["orders"]).await;
+    let (api, operator) = (cluster.rest_client(0, &tenant.key), cluster.operator_client(0));
     for number in 0..20 {
         api.acquire("orders", &format!("l-{number}"), "p").await.unwrap();
     }
@@ -50,12 +50,12 @@ async fn the_loss_of_a_node_is_seen_and_loses_neither_counts_nor_records() {
     let audit = get(&api, "/v1/audit").await;
     assert_eq!((&usage["total"]["grants"], &usage["total"]["holds"]), (&json!(21), &json!(20)));
     assert_eq!(audit["entries"][0]["action"], "NAMESPACE_RESET");
-    let seen = eventually("all replicas are up to date", async || whole(&operator, 3).await).await;
+    let seen = eventually("all replicas are up to date", async || healthy_cluster(&operator, 3).await).await;
     assert!(seen["nodes"].as_array().unwrap().iter().all(|node| node["ready"] == true), "{seen}");
     eventually("the leaders count the holds", async || {
         let mut holds = 0.0;
         for node in 0..3 {
-            holds += figure(&metrics(&cluster, node).await, "holdfast_holds");
+            holds += metric(&scrape(&cluster, node).await, "holdfast_holds");
         }
         if holds == 20.0 { Ok(()) } else { Err(format!("{holds} holds")) }
     })
@@ -65,12 +65,12 @@ async fn the_loss_of_a_node_is_seen_and_loses_neither_counts_nor_records() {
     let before: Vec<f64> = {
         let mut before = Vec::new();
         for node in 0..3 {
-            before.push(figure(&metrics(&cluster, node).await, "holdfast_leaderships_total"));
+            before.push(metric(&scrape(&cluster, node).await, "holdfast_leaderships_total"));
         }
         before
     };
     cluster.nodes[leader].kill().await;
-    let seen = eventually("others lead", async || whole(&operator, 2).await).await;
+    let seen = eventually("others lead", async || healthy_cluster(&operator, 2).await).await;
     let lost = &seen["nodes"][leader];
     assert_eq!((&lost["ready"], &lost["leads"], &lost["config_version"]), (&json!(false), &json!(0), &Value::Null));
     assert!(lost["not_ready_reason"].as_str().unwrap().contains("does not answer"), "{lost}");
@@ -79,8 +79,8 @@ async fn the_loss_of_a_node_is_seen_and_loses_neither_counts_nor_records() {
     api.acquire("orders", "after", "p").await.unwrap();
     let (mut rises, mut committed) = (0.0, false);
     for node in (0..3).filter(|node| *node != leader) {
-        let metrics = metrics(&cluster, node).await;
-        rises += figure(&metrics, "holdfast_leaderships_total") - before[node];
+        let metrics = scrape(&cluster, node).await;
+        rises += metric(&metrics, "holdfast_leaderships_total") - before[node];
         for name in ["holdfast_replica_lag_entries", "holdfast_snapshot_age_seconds"] {
             assert!(metrics.contains(name), "node {node} has no {name}");
         }

@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use holdfast_cluster_tests::history::History;
 use holdfast_cluster_tests::{
-    Cluster, Load, LoadPlan, Outages, Process, Setup, assert_right, eventually, eventually_within, look_at_all,
-    print_summary, shards_of,
+    Cluster, Load, LoadPlan, Outages, Process, Setup, assert_no_violations, eventually, eventually_within,
+    print_summary, read_all_locks, shards_of,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 /// Within which the service is back after a kill.
-const BACK_WITHIN: Duration = Duration::from_secs(3);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(3);
 const NAMESPACES: [&str; 8] = ["orders", "invoices", "users", "builds", "mail", "search", "maps", "audit"];
 
-fn for_how_long() -> Duration {
+fn test_duration() -> Duration {
     let seconds = std::env::var("HOLDFAST_TEST_KILL_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     Duration::from_secs(seconds.unwrap_or(60))
 }
@@ -23,23 +23,25 @@ fn for_how_long() -> Duration {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_outlives_every_kill() {
     let mut cluster = Cluster::start(Setup { shards: 16, gateways: 2, ..Setup::default() }).await;
-    let tenant = cluster.tenant("kills", &NAMESPACES).await;
+    let tenant = cluster.create_tenant("kills", &NAMESPACES).await;
     let locks = cluster.locks(&tenant, &NAMESPACES, 5);
     let shards = shards_of(&locks);
-    let gateways = vec![cluster.api(0, &tenant.key), cluster.api(1, &tenant.key)];
+    let gateways = vec![cluster.rest_client(0, &tenant.key), cluster.rest_client(1, &tenant.key)];
     let history = History::default();
-    let load =
-        Load::start(&LoadPlan { clients: 200, locks: locks.clone(), gateways, some_are_impatient: true }, &history);
+    let load = Load::start(
+        &LoadPlan { clients: 200, locks: locks.clone(), gateways, some_have_short_deadlines: true },
+        &history,
+    );
 
     let mut outages = Outages::default();
-    let (until, mut kills) = (Instant::now() + for_how_long(), 0);
+    let (until, mut kills) = (Instant::now() + test_duration(), 0);
     while Instant::now() < until {
         let node = kills % 3;
-        let led = cluster.led_by(node).await;
+        let led = cluster.shards_led_by(node).await;
         let killed_at = cluster.nodes[node].kill().await;
         outages.add(history.at(killed_at), led);
         eventually_within(Duration::from_secs(30), "every shard answers writes again", async || {
-            match outages.is_back(&history, &shards) {
+            match outages.check_recovered(&history, &shards) {
                 Ok(()) => Ok(()),
                 Err(shard) => Err(format!("{shard} does not:\n{}", cluster.describe(shard).await)),
             }
@@ -50,26 +52,28 @@ async fn a_lock_outlives_every_kill() {
         kills += 1;
     }
     load.stop().await;
-    look_at_all(&cluster.api(0, &tenant.key), &locks, &history).await;
+    read_all_locks(&cluster.rest_client(0, &tenant.key), &locks, &history).await;
 
     print_summary(&history);
-    let (lost, others) = outages.figures(&history, &shards);
+    let (lost, others) = outages.stats(&history, &shards);
     println!("{kills} kills; back, of shards that lost their leader: {lost}; of the others: {others}");
-    assert_right(&history);
+    assert_no_violations(&history);
     let compared = cluster.wait_equal_states().await;
     println!("{compared} shards have the same bytes on all three nodes");
-    assert!(lost.max() <= BACK_WITHIN, "a shard was away for {:?}", lost.max());
+    assert!(lost.max() <= RECOVERY_TIMEOUT, "a shard was away for {:?}", lost.max());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_locks_are_as_answered_after_all_nodes_were_killed_at_once() {
     let mut cluster = Cluster::start(Setup { shards: 16, gateways: 2, ..Setup::default() }).await;
-    let tenant = cluster.tenant("all", &NAMESPACES).await;
+    let tenant = cluster.create_tenant("all", &NAMESPACES).await;
     let locks = cluster.locks(&tenant, &NAMESPACES, 5);
-    let gateways = vec![cluster.api(0, &tenant.key), cluster.api(1, &tenant.key)];
+    let gateways = vec![cluster.rest_client(0, &tenant.key), cluster.rest_client(1, &tenant.key)];
     let history = History::default();
-    let load =
-        Load::start(&LoadPlan { clients: 50, locks: locks.clone(), gateways, some_are_impatient: true }, &history);
+    let load = Load::start(
+        &LoadPlan { clients: 50, locks: locks.clone(), gateways, some_have_short_deadlines: true },
+        &history,
+    );
 
     for round in 0..3 {
         let calls = history.len();
@@ -84,26 +88,26 @@ async fn all_locks_are_as_answered_after_all_nodes_were_killed_at_once() {
         println!("round {round}: all nodes are ready {:.1?} after their start", began.elapsed());
     }
     load.stop().await;
-    look_at_all(&cluster.api(1, &tenant.key), &locks, &history).await;
+    read_all_locks(&cluster.rest_client(1, &tenant.key), &locks, &history).await;
     print_summary(&history);
-    assert_right(&history);
+    assert_no_violations(&history);
     cluster.wait_equal_states().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_answer_is_lost_in_a_storm_of_kills_that_waits_for_nothing() {
     let mut cluster = Cluster::start(Setup { gateways: 2, ..Setup::default() }).await;
-    let tenant = cluster.tenant("storm", &NAMESPACES).await;
+    let tenant = cluster.create_tenant("storm", &NAMESPACES).await;
     let locks = cluster.locks(&tenant, &NAMESPACES, 5);
-    let gateways = vec![cluster.api(0, &tenant.key), cluster.api(1, &tenant.key)];
+    let gateways = vec![cluster.rest_client(0, &tenant.key), cluster.rest_client(1, &tenant.key)];
     let history = History::default();
-    let plan = LoadPlan { clients: 40, locks: locks.clone(), gateways, some_are_impatient: true };
+    let plan = LoadPlan { clients: 40, locks: locks.clone(), gateways, some_have_short_deadlines: true };
     let load = Load::start(&plan, &history);
 
     // The same storm each time: the order of kills, and how long each gust lasts at the most.
     let mut random = SmallRng::seed_from_u64(2);
     for _ in 0..40 {
-        let (mut up, mut down): (Vec<_>, Vec<_>) = cluster.nodes.iter_mut().partition(|node| node.was_started());
+        let (mut up, mut down): (Vec<_>, Vec<_>) = cluster.nodes.iter_mut().partition(|node| node.is_started());
         // Seldom more than one is down: without a majority nothing is answered that could be lost.
         let starts = random.random_ratio([0, 3, 4][down.len().min(2)], 4);
         if starts {
@@ -120,11 +124,11 @@ async fn no_answer_is_lost_in_a_storm_of_kills_that_waits_for_nothing() {
         // Whichever comes first: often no call is answered for want of nodes.
         let _ = tokio::time::timeout(gust, many_calls).await;
     }
-    cluster.nodes.iter_mut().filter(|node| !node.was_started()).for_each(Process::start);
+    cluster.nodes.iter_mut().filter(|node| !node.is_started()).for_each(Process::start);
     cluster.wait_ready().await;
     load.stop().await;
-    look_at_all(&cluster.api(0, &tenant.key), &locks, &history).await;
+    read_all_locks(&cluster.rest_client(0, &tenant.key), &locks, &history).await;
     print_summary(&history);
-    assert_right(&history);
+    assert_no_violations(&history);
     cluster.wait_equal_states().await;
 }

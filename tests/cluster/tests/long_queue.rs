@@ -4,21 +4,21 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use holdfast_cluster::{Application, shard_key};
-use holdfast_cluster_tests::{Cluster, Figures, Setup};
+use holdfast_cluster_tests::{Cluster, DurationStats, Setup};
 use holdfast_core::{
-    Acquire, AcquireOutcome, Answer, Claim, Command, LocksCommand, Metadata, Mode, NamespaceRef, Owner, Path, Release,
-    ToRelease, Wait,
+    Acquire, AcquireOutcome, Claim, Command, LocksCommand, Metadata, Mode, NamespaceRef, Owner, Path, Release,
+    ReleaseTarget, Response, Wait,
 };
-use holdfast_routing::{Repeat, Router};
+use holdfast_routing::{RetryPolicy, Router};
 use tokio::time::Instant;
 
 const NAMESPACE: &str = "orders";
-const FEW: usize = 10;
-const MANY: usize = 100_000;
+const SHORT_QUEUE: usize = 10;
+const LONG_QUEUE: usize = 100_000;
 const HAND_OFFS: usize = 9;
 /// Callers at once.
-const CALLERS: usize = 512;
-const CALL_WITHIN: Duration = Duration::from_secs(10);
+const CONCURRENT_CALLERS: usize = 512;
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 struct Queue {
     router: Router,
@@ -28,15 +28,16 @@ struct Queue {
 }
 
 impl Queue {
-    async fn send(&self, command: LocksCommand) -> Answer {
-        let deadline = Instant::now() + CALL_WITHIN;
+    async fn send(&self, command: LocksCommand) -> Response {
+        let deadline = Instant::now() + CALL_TIMEOUT;
         let command = Command::Locks(command);
-        let routed = self.router.command(Application::Locks, self.key, &command, Repeat::InLaterTerm, deadline).await;
+        let routed =
+            self.router.command(Application::Locks, self.key, &command, RetryPolicy::LaterTerm, deadline).await;
         routed.expect("the shard answers").reply.outcome.expect("nothing is refused")
     }
 
     /// Joins the queue as a caller that nobody is attached to.
-    async fn join(&self, at: usize) -> AcquireOutcome {
+    async fn enqueue(&self, at: usize) -> AcquireOutcome {
         let acquire = Acquire {
             namespace: self.namespace.clone(),
             owner: Owner::Process(format!("waiter-{at}")),
@@ -45,7 +46,7 @@ impl Queue {
             transition_ms: 0,
             metadata: Metadata::new(),
             fencing_token: None,
-            asked_expires_at_ns: None,
+            requested_expires_at_ns: None,
             wait: Wait::For(600_000),
             allow_upgrade: false,
             request_id: None,
@@ -53,17 +54,17 @@ impl Queue {
             message: None,
         };
         match self.send(LocksCommand::Acquire(acquire)).await {
-            Answer::Acquired { outcome, .. } => outcome,
+            Response::Acquired { outcome, .. } => outcome,
             other => panic!("{other:?}"),
         }
     }
 
     /// Releases; who has the lock after that very step.
     async fn release(&self, owner: String) -> String {
-        let what = ToRelease::Paths { paths: vec![Path::flat(self.lock)], fencing_token: None };
+        let what = ReleaseTarget::Paths { paths: vec![Path::flat(self.lock)], fencing_token: None };
         let release = Release { namespace: self.namespace.clone(), owner: Owner::Process(owner), what, message: None };
         match self.send(LocksCommand::Release(release)).await {
-            Answer::Released { released: true, locks } => {
+            Response::Released { released: true, locks } => {
                 locks.into_iter().find_map(|lock| lock.write_lock_holder).expect("somebody has it").process_id
             }
             other => panic!("{other:?}"),
@@ -71,16 +72,16 @@ impl Queue {
     }
 
     /// How long releases take, each of which hands the lock to the next.
-    async fn hand_offs(&self, waiting: usize) -> Figures {
-        assert!(matches!(self.join(0).await, AcquireOutcome::Granted { .. }));
+    async fn measure_hand_offs(&self, waiting: usize) -> DurationStats {
+        assert!(matches!(self.enqueue(0).await, AcquireOutcome::Granted { .. }));
         // The first ones in order, to know whose turn it is; the others as they come.
         for at in 1..=HAND_OFFS + 1 {
-            assert!(matches!(self.join(at).await, AcquireOutcome::Enqueued(_)));
+            assert!(matches!(self.enqueue(at).await, AcquireOutcome::Enqueued(_)));
         }
         let began = Instant::now();
         stream::iter(HAND_OFFS + 2..=waiting)
-            .for_each_concurrent(CALLERS, async |at| {
-                assert!(matches!(self.join(at).await, AcquireOutcome::Enqueued(_)))
+            .for_each_concurrent(CONCURRENT_CALLERS, async |at| {
+                assert!(matches!(self.enqueue(at).await, AcquireOutcome::Enqueued(_)))
             })
             .await;
         println!("{waiting} wait for one lock after {:.1?}", began.elapsed());
@@ -90,22 +91,22 @@ impl Queue {
             assert_eq!(self.release(format!("waiter-{at}")).await, format!("waiter-{}", at + 1));
             times.push(began.elapsed());
         }
-        Figures::of(times)
+        DurationStats::from_durations(times)
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_handed_on_however_many_wait_for_it() {
     let cluster = Cluster::start(Setup::default()).await;
-    let tenant = cluster.tenant("long-queue", &[NAMESPACE]).await;
+    let tenant = cluster.create_tenant("long-queue", &[NAMESPACE]).await;
     let namespace = cluster.namespace_ref(&tenant, NAMESPACE).await;
     let key = shard_key(Application::Locks, tenant.account.0, NAMESPACE);
     let router = cluster.router("long queue");
     let queue = |lock| Queue { router: router.clone(), key, namespace: namespace.clone(), lock };
-    let few = queue("few").hand_offs(FEW).await;
+    let few = queue("few").measure_hand_offs(SHORT_QUEUE).await;
     // The namespace may have as many waiting requests as one lock, so the few count too.
-    let many = queue("many").hand_offs(MANY - FEW).await;
-    println!("hand-offs with {FEW} waiting: {few}; with {} waiting: {many}", MANY - FEW);
+    let many = queue("many").measure_hand_offs(LONG_QUEUE - SHORT_QUEUE).await;
+    println!("hand-offs with {SHORT_QUEUE} waiting: {few}; with {} waiting: {many}", LONG_QUEUE - SHORT_QUEUE);
     cluster.wait_equal_states().await;
     router.shutdown().await;
 }

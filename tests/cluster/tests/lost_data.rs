@@ -4,13 +4,13 @@ use std::path::Path;
 
 use holdfast_auth::ClusterSecret;
 use holdfast_bootstrap::Secrets;
-use holdfast_cluster_tests::{Cluster, NodeApi, Setup, Tenant, eventually, run_dev};
+use holdfast_cluster_tests::{Cluster, NodeClient, Setup, Tenant, eventually, run_dev};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_lost_its_data_is_refused_under_its_old_replica_ids_and_the_others_go_on() {
     let mut cluster = Cluster::start(Setup::default()).await;
-    let tenant = cluster.tenant("lost", &["orders"]).await;
-    let api = cluster.api(0, &tenant.key);
+    let tenant = cluster.create_tenant("lost", &["orders"]).await;
+    let api = cluster.rest_client(0, &tenant.key);
     let token = api.acquire("orders", "one", "p").await.unwrap();
     cluster.wait_equal_states().await;
 
@@ -52,7 +52,7 @@ async fn a_node_that_lost_its_data_is_refused_under_its_old_replica_ids_and_the_
 }
 
 /// Copies the files of a data directory.
-fn copy(from: &Path, to: &Path) {
+fn copy_dir(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("a folder can be made");
     for entry in std::fs::read_dir(from).expect("it can be listed") {
         let file = entry.expect("it can be listed").path();
@@ -63,18 +63,18 @@ fn copy(from: &Path, to: &Path) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_came_back_with_an_older_copy_of_its_data_is_refused_and_the_others_go_on() {
     let mut cluster = Cluster::start(Setup::default()).await;
-    let tenant = cluster.tenant("copy", &["orders"]).await;
-    cluster.api(0, &tenant.key).acquire("orders", "one", "p").await.unwrap();
+    let tenant = cluster.create_tenant("copy", &["orders"]).await;
+    cluster.rest_client(0, &tenant.key).acquire("orders", "one", "p").await.unwrap();
     let leader = cluster.wait_leader(&cluster.locks_shard(&tenant, "orders")).await.0;
     let node = (leader + 1) % cluster.nodes.len();
     let older = cluster.dir().join("older");
     cluster.nodes[node].kill().await;
-    copy(&cluster.data_dir(node), &older);
+    copy_dir(&cluster.data_dir(node), &older);
     cluster.nodes[node].start();
     cluster.wait_ready().await;
-    is_refused_without_what_it_acknowledged(&mut cluster, &tenant, leader, node, |data| {
+    assert_rejected_after_data_loss(&mut cluster, &tenant, leader, node, |data| {
         std::fs::remove_dir_all(data).expect("its data can be removed");
-        copy(&older, data);
+        copy_dir(&older, data);
     })
     .await;
 }
@@ -82,10 +82,10 @@ async fn a_node_that_came_back_with_an_older_copy_of_its_data_is_refused_and_the
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_whose_log_was_cut_off_is_refused_and_the_others_go_on() {
     let mut cluster = Cluster::start(Setup::default()).await;
-    let tenant = cluster.tenant("cut", &["orders"]).await;
+    let tenant = cluster.create_tenant("cut", &["orders"]).await;
     let leader = cluster.wait_leader(&cluster.locks_shard(&tenant, "orders")).await.0;
     let node = (leader + 1) % cluster.nodes.len();
-    is_refused_without_what_it_acknowledged(&mut cluster, &tenant, leader, node, |data| {
+    assert_rejected_after_data_loss(&mut cluster, &tenant, leader, node, |data| {
         let files = std::fs::read_dir(data).expect("it can be listed").map(|entry| entry.expect("it can be").path());
         let log =
             files.filter(|file| file.extension().is_some_and(|kind| kind == "log")).max().expect("there is a log");
@@ -98,14 +98,14 @@ async fn a_node_whose_log_was_cut_off_is_refused_and_the_others_go_on() {
 }
 
 /// A node acknowledges an entry and loses it: the leader refuses it then, and the others go on.
-async fn is_refused_without_what_it_acknowledged(
+async fn assert_rejected_after_data_loss(
     cluster: &mut Cluster,
     tenant: &Tenant,
     leader: usize,
     node: usize,
     lose: impl FnOnce(&Path),
 ) {
-    let api = cluster.api(0, &tenant.key);
+    let api = cluster.rest_client(0, &tenant.key);
     let token = api.acquire("orders", "two", "q").await.unwrap();
     cluster.wait_equal_states().await;
     cluster.nodes[node].kill().await;
@@ -132,7 +132,7 @@ async fn is_refused_without_what_it_acknowledged(
     assert_eq!(view.holds.iter().map(|hold| hold.token).collect::<Vec<_>>(), [token]);
 
     // Nobody else is restarted for it.
-    rebuild(cluster, node).await;
+    rebuild_node(cluster, node).await;
     let log = cluster.nodes[leader].log();
     let connections = log.lines().filter(|line| line.contains("connected to peer")).count();
     assert!(connections < 100, "it connected {connections} times");
@@ -140,7 +140,7 @@ async fn is_refused_without_what_it_acknowledged(
 }
 
 /// Does what the refusal says, as the guide has it: new replica ids, an empty data directory.
-async fn rebuild(cluster: &mut Cluster, node: usize) {
+async fn rebuild_node(cluster: &mut Cluster, node: usize) {
     cluster.nodes[node].kill().await;
     let data = cluster.data_dir(node);
     std::fs::rename(&data, data.with_extension("refused")).expect("the data can be moved away");
@@ -148,7 +148,10 @@ async fn rebuild(cluster: &mut Cluster, node: usize) {
     let next = run_dev(&["rebuild-node", "--node-id", &name, "--cluster-config", &config]);
     let file = cluster.dir().join("next.json");
     std::fs::write(&file, next.expect("the next config is made")).expect("it can be written");
-    cluster.operate(&["apply-config", "--next", &file.display().to_string()]).await.expect("the nodes take it");
+    cluster
+        .run_admin_command(&["apply-config", "--next", &file.display().to_string()])
+        .await
+        .expect("the nodes take it");
     cluster.nodes[node].start();
     cluster.wait_ready().await;
 }
@@ -156,14 +159,14 @@ async fn rebuild(cluster: &mut Cluster, node: usize) {
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_with_another_cluster_secret_are_refused() {
     let mut cluster = Cluster::start(Setup::default()).await;
-    let tenant = cluster.tenant("secret", &["orders"]).await;
-    let api = cluster.api(0, &tenant.key);
-    let other = Secrets::prepare(&cluster.dir().join("other-secrets")).expect("secrets can be made");
+    let tenant = cluster.create_tenant("secret", &["orders"]).await;
+    let api = cluster.rest_client(0, &tenant.key);
+    let other = Secrets::load_or_create(&cluster.dir().join("other-secrets")).expect("secrets can be made");
     let other_file = other.cluster_secret_file().display().to_string();
 
     // A caller of nodes.
     let stranger = ClusterSecret::generate().expect("a secret can be drawn");
-    let mut caller = NodeApi::of_cluster(cluster.nodes[0].address(), &stranger);
+    let mut caller = NodeClient::of_cluster(cluster.nodes[0].address(), &stranger);
     let refused = caller.status(false).await.expect_err("it must be refused");
     assert_eq!(refused.code(), tonic::Code::Unauthenticated, "{refused}");
 
@@ -171,7 +174,7 @@ async fn processes_with_another_cluster_secret_are_refused() {
     cluster.nodes[2].kill().await;
     cluster.nodes[2].set_argument("--cluster-secret-file", &other_file);
     cluster.nodes[2].start();
-    let status = cluster.nodes[2].wait_for_end().await;
+    let status = cluster.nodes[2].wait_for_exit().await;
     assert!(!status.success());
     let log = cluster.nodes[2].log();
     assert!(log.contains("holds the data of node \"nd_3\" of cluster"), "{log}");

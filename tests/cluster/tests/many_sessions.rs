@@ -7,22 +7,24 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream;
 use holdfast_cluster::{Application, shard_key};
-use holdfast_cluster_tests::{Cluster, Setup, Tenant, eventually_within, wait_before_repeat};
-use holdfast_core::{Answer, Command, LocksCommand, Metadata, NamespaceRef, OpenSession, Query, Refusal, RequestId};
-use holdfast_routing::{Repeat, Router};
+use holdfast_cluster_tests::{Cluster, Setup, Tenant, eventually_within, wait_before_retry};
+use holdfast_core::{
+    Command, CommandError, LocksCommand, Metadata, NamespaceRef, OpenSession, Query, RequestId, Response,
+};
+use holdfast_routing::{RetryPolicy, Router};
 use tokio::time::Instant;
 
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
-const LIVING: usize = 100_000;
-const SILENT: usize = 1_000;
+const KEPT_ALIVE: usize = 100_000;
+const WITHOUT_KEEP_ALIVE: usize = 1_000;
 const TTL: Duration = Duration::from_secs(30);
 /// How often each session shows a sign of life.
-const EVERY: Duration = Duration::from_secs(8);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(8);
 /// Callers at once.
-const CALLERS: usize = 512;
-const CALL_WITHIN: Duration = Duration::from_secs(10);
+const CONCURRENT_CALLERS: usize = 512;
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the load goes on after the kill: past the time to live, started anew by the new leaders.
-const AFTER_KILL: Duration = Duration::from_secs(40);
+const LOAD_AFTER_KILL: Duration = Duration::from_secs(40);
 
 struct Sessions {
     router: Router,
@@ -31,14 +33,14 @@ struct Sessions {
 }
 
 impl Sessions {
-    fn place(&self, at: usize) -> (u32, NamespaceRef, String) {
+    fn key_of_session(&self, at: usize) -> (u32, NamespaceRef, String) {
         let namespace = &self.namespaces[at % self.namespaces.len()];
         let key = shard_key(Application::Locks, self.tenant.account.0, &namespace.name);
         (key, namespace.clone(), format!("se_{at:026}"))
     }
 
     async fn open(&self, at: usize) {
-        let (key, namespace, session_id) = self.place(at);
+        let (key, namespace, session_id) = self.key_of_session(at);
         let mut request_id = [0; 16];
         request_id[..8].copy_from_slice(&(at as u64).to_be_bytes());
         let command = Command::Locks(LocksCommand::OpenSession(OpenSession {
@@ -50,49 +52,49 @@ impl Sessions {
             ttl_ms: TTL.as_millis() as u64,
             metadata: Metadata::new(),
         }));
-        let deadline = Instant::now() + CALL_WITHIN;
-        let opened = self.router.command(Application::Locks, key, &command, Repeat::InLaterTerm, deadline).await;
+        let deadline = Instant::now() + CALL_TIMEOUT;
+        let opened = self.router.command(Application::Locks, key, &command, RetryPolicy::LaterTerm, deadline).await;
         let outcome = opened.unwrap_or_else(|error| panic!("session {at}: {error}")).reply.outcome;
-        assert!(matches!(outcome, Ok(Answer::SessionOpened { .. })), "session {at}: {outcome:?}");
+        assert!(matches!(outcome, Ok(Response::SessionOpened { .. })), "session {at}: {outcome:?}");
     }
 
     /// Whether the session is there; `None` when nobody could say.
     async fn keep_alive(&self, at: usize) -> Option<bool> {
-        let (key, namespace, session_id) = self.place(at);
+        let (key, namespace, session_id) = self.key_of_session(at);
         let query = Query::KeepAlive { namespace, session_id, epoch: None };
-        let reply = self.router.query(Application::Locks, key, &query, Instant::now() + CALL_WITHIN).await.ok()?;
+        let reply = self.router.query(Application::Locks, key, &query, Instant::now() + CALL_TIMEOUT).await.ok()?;
         match reply.outcome {
             Ok(_) => Some(true),
-            Err(Refusal::SessionNotFound(_)) => Some(false),
+            Err(CommandError::SessionNotFound(_)) => Some(false),
             Err(refusal) => panic!("session {at}: {refusal}"),
         }
     }
 
-    async fn is_there(&self, at: usize) -> Option<bool> {
-        let (key, namespace, session_id) = self.place(at);
+    async fn exists(&self, at: usize) -> Option<bool> {
+        let (key, namespace, session_id) = self.key_of_session(at);
         let query = Query::Session { namespace, session_id };
-        let reply = self.router.query(Application::Locks, key, &query, Instant::now() + CALL_WITHIN).await.ok()?;
+        let reply = self.router.query(Application::Locks, key, &query, Instant::now() + CALL_TIMEOUT).await.ok()?;
         Some(reply.outcome.is_ok())
     }
 }
 
-/// Goes round and round through the living, each about every [`EVERY`], until told to stop. Returns how many signs of
+/// Goes round and round through the living, each about every [`KEEP_ALIVE_INTERVAL`], until told to stop. Returns how many signs of
 /// life were answered.
-async fn keep_all_alive(sessions: Arc<Sessions>, stop: Arc<AtomicBool>) -> u64 {
+async fn run_keep_alives(sessions: Arc<Sessions>, stop: Arc<AtomicBool>) -> u64 {
     let answered = AtomicU64::new(0);
     while !stop.load(Ordering::Relaxed) {
         let round = Instant::now();
         let (answered, sessions) = (&answered, &sessions);
-        stream::iter(0..LIVING)
-            .for_each_concurrent(CALLERS, async |at| match sessions.keep_alive(at).await {
+        stream::iter(0..KEPT_ALIVE)
+            .for_each_concurrent(CONCURRENT_CALLERS, async |at| match sessions.keep_alive(at).await {
                 Some(true) => _ = answered.fetch_add(1, Ordering::Relaxed),
                 Some(false) => panic!("session {at} ended though it was kept alive"),
                 None => {}
             })
             .await;
         assert!(round.elapsed() < TTL, "a round took {:?}: the machine is too slow for this load", round.elapsed());
-        while round.elapsed() < EVERY && !stop.load(Ordering::Relaxed) {
-            wait_before_repeat().await;
+        while round.elapsed() < KEEP_ALIVE_INTERVAL && !stop.load(Ordering::Relaxed) {
+            wait_before_retry().await;
         }
     }
     answered.into_inner()
@@ -101,7 +103,7 @@ async fn keep_all_alive(sessions: Arc<Sessions>, stop: Arc<AtomicBool>) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_thousand_sessions_outlive_their_leader_and_the_silent_do_not() {
     let mut cluster = Cluster::start(Setup::default()).await;
-    let tenant = cluster.tenant("many-sessions", &NAMESPACES).await;
+    let tenant = cluster.create_tenant("many-sessions", &NAMESPACES).await;
     let mut namespaces = Vec::new();
     for namespace in NAMESPACES {
         namespaces.push(cluster.namespace_ref(&tenant, namespace).await);
@@ -109,26 +111,28 @@ async fn a_hundred_thousand_sessions_outlive_their_leader_and_the_silent_do_not(
     let router = cluster.router("many sessions");
     let sessions = Arc::new(Sessions { router, tenant: tenant.clone(), namespaces });
     let began = Instant::now();
-    stream::iter(0..LIVING + SILENT).for_each_concurrent(CALLERS, |at| sessions.open(at)).await;
-    println!("{} sessions were opened in {:.1?}", LIVING + SILENT, began.elapsed());
+    stream::iter(0..KEPT_ALIVE + WITHOUT_KEEP_ALIVE)
+        .for_each_concurrent(CONCURRENT_CALLERS, |at| sessions.open(at))
+        .await;
+    println!("{} sessions were opened in {:.1?}", KEPT_ALIVE + WITHOUT_KEEP_ALIVE, began.elapsed());
     let stop = Arc::new(AtomicBool::new(false));
-    let keeping = tokio::spawn(keep_all_alive(Arc::clone(&sessions), Arc::clone(&stop)));
+    let keeping = tokio::spawn(run_keep_alives(Arc::clone(&sessions), Arc::clone(&stop)));
     let (leader, _, _) = cluster.wait_leader(&cluster.locks_shard(&tenant, NAMESPACES[0])).await;
     let killed = Instant::now();
     cluster.nodes[leader].kill().await;
     cluster.nodes[leader].start();
-    eventually_within(AFTER_KILL + TTL, "every silent session ends", async || {
+    eventually_within(LOAD_AFTER_KILL + TTL, "every silent session ends", async || {
         let (mut left, sessions) = (0, &sessions);
-        for at in LIVING..LIVING + SILENT {
-            left += u32::from(sessions.is_there(at).await != Some(false));
+        for at in KEPT_ALIVE..KEPT_ALIVE + WITHOUT_KEEP_ALIVE {
+            left += u32::from(sessions.exists(at).await != Some(false));
         }
         if left == 0 { Ok(()) } else { Err(format!("{left} are left")) }
     })
     .await;
-    println!("the {SILENT} silent ones were gone {:.1?} after a leader was killed", killed.elapsed());
-    while killed.elapsed() < AFTER_KILL {
+    println!("the {WITHOUT_KEEP_ALIVE} silent ones were gone {:.1?} after a leader was killed", killed.elapsed());
+    while killed.elapsed() < LOAD_AFTER_KILL {
         assert!(!keeping.is_finished(), "a session ended early");
-        wait_before_repeat().await;
+        wait_before_retry().await;
     }
     stop.store(true, Ordering::Relaxed);
     let answered = keeping.await.expect("every session lived");

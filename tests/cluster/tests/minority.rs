@@ -5,27 +5,34 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use holdfast_cluster_tests::history::{Call, History, LockId, Outcome, Record};
 use holdfast_cluster_tests::{
-    Api, Cluster, Fate, Figures, Setup, assert_right, eventually, look_at_all, print_summary,
+    CallOutcome, Cluster, DurationStats, RestClient, Setup, assert_no_violations, eventually, print_summary,
+    read_all_locks,
 };
 use holdfast_core::Mode;
 
 /// Within which a minority answers.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(3);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Reads are answered under the leader's lease until it runs out.
 const LEASE: Duration = Duration::from_secs(1);
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
-const TAKE: Call = Call::Acquire { mode: Mode::Write, ttl_ms: 3_600_000, token: None };
+const ACQUIRE: Call = Call::Acquire { mode: Mode::Write, ttl_ms: 3_600_000, token: None };
 
 /// A call with its record; how long it took.
-async fn record(api: &Api, lock: &LockId, owner: &str, call: Call, history: &History) -> (Duration, Outcome) {
+async fn call_and_record(
+    api: &RestClient,
+    lock: &LockId,
+    owner: &str,
+    call: Call,
+    history: &History,
+) -> (Duration, Outcome) {
     let start = history.now();
     let outcome = match api.call(&lock.namespace, &lock.name, owner, call).await {
         Ok(answer) => Outcome::Answered(answer),
         Err(error) => {
             let is_right = matches!((error.status, &*error.code), (503, "UNAVAILABLE") | (504, "DEADLINE_EXCEEDED"));
             assert!(is_right, "{call:?} is answered with {error}");
-            history.trouble(&error);
-            if error.fate == Fate::NotDone { Outcome::NotDone } else { Outcome::Unknown }
+            history.record_error(&error);
+            if error.outcome == CallOutcome::NotDone { Outcome::NotDone } else { Outcome::Unknown }
         }
     };
     let end = history.now();
@@ -34,15 +41,15 @@ async fn record(api: &Api, lock: &LockId, owner: &str, call: Call, history: &His
 }
 
 /// Every kind of call on every lock, at once. Returns how long each took.
-async fn call_all(api: &Api, locks: &[LockId], history: &History, since: Instant) -> Vec<Duration> {
+async fn call_all(api: &RestClient, locks: &[LockId], history: &History, since: Instant) -> Vec<Duration> {
     let calls = locks.iter().enumerate().flat_map(|(at, lock)| {
         let own = format!("holder-{at}");
-        [(own.clone(), Call::Get), (own, Call::Release { token: None }), ("other".to_owned(), TAKE)]
+        [(own.clone(), Call::Get), (own, Call::Release { token: None }), ("other".to_owned(), ACQUIRE)]
             .map(|(owner, call)| (lock, owner, call))
     });
     let calls = calls.map(async |(lock, owner, call)| {
         let lease_is_over = since.elapsed() > LEASE;
-        let (took, outcome) = record(api, lock, &owner, call, history).await;
+        let (took, outcome) = call_and_record(api, lock, &owner, call, history).await;
         let is_served = matches!(outcome, Outcome::Answered(_));
         assert!(!is_served || call == Call::Get && !lease_is_over, "{call:?} was served: {outcome:?}");
         took
@@ -58,12 +65,12 @@ async fn call_all(api: &Api, locks: &[LockId], history: &History, since: Instant
 #[tokio::test(flavor = "multi_thread")]
 async fn a_minority_answers_in_time_and_serves_nothing() {
     let mut cluster = Cluster::start(Setup::default()).await;
-    let tenant = cluster.tenant("minority", &NAMESPACES).await;
+    let tenant = cluster.create_tenant("minority", &NAMESPACES).await;
     let locks = cluster.locks(&tenant, &NAMESPACES, 5);
-    let api = cluster.api(0, &tenant.key);
+    let api = cluster.rest_client(0, &tenant.key);
     let history = History::default();
     for (at, lock) in locks.iter().enumerate() {
-        let (_, outcome) = record(&api, lock, &format!("holder-{at}"), TAKE, &history).await;
+        let (_, outcome) = call_and_record(&api, lock, &format!("holder-{at}"), ACQUIRE, &history).await;
         assert!(matches!(outcome, Outcome::Answered(answer) if answer.success));
     }
     // First their processes are gone, then they are silent.
@@ -74,26 +81,26 @@ async fn a_minority_answers_in_time_and_serves_nothing() {
         }
         let mut times = Vec::new();
         // From the moment they are away until well after the lease and the elections that fail.
-        while since.elapsed() < 2 * ANSWERED_WITHIN {
+        while since.elapsed() < 2 * RESPONSE_TIMEOUT {
             times.extend(call_all(&api, &locks, &history, since).await);
         }
-        let times = Figures::of(times);
+        let times = DurationStats::from_durations(times);
         println!("{} nodes away: {times}", if are_killed { "killed" } else { "paused" });
-        assert!(times.max() <= ANSWERED_WITHIN, "a call took {:?}", times.max());
+        assert!(times.max() <= RESPONSE_TIMEOUT, "a call took {:?}", times.max());
         for node in &mut cluster.nodes[1..] {
             if are_killed { node.start() } else { node.resume() }
         }
         let began = Instant::now();
         eventually("the service goes on", async || {
-            let (_, outcome) = record(&api, &locks[0], "after", TAKE, &history).await;
+            let (_, outcome) = call_and_record(&api, &locks[0], "after", ACQUIRE, &history).await;
             if matches!(outcome, Outcome::Answered(_)) { Ok(()) } else { Err(format!("{outcome:?}")) }
         })
         .await;
         println!("the first write was answered {:.1?} after the nodes were back", began.elapsed());
         cluster.wait_ready().await;
-        look_at_all(&api, &locks, &history).await;
+        read_all_locks(&api, &locks, &history).await;
     }
     print_summary(&history);
-    assert_right(&history);
+    assert_no_violations(&history);
     cluster.wait_equal_states().await;
 }

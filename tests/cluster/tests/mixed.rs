@@ -8,7 +8,7 @@ use holdfast_cluster_tests::{Cluster, Setup, eventually, replica_of};
 use holdfast_proto::internal::answer::Outcome;
 
 /// The command that only the other build knows, as it encodes it: the version of the codec, and the place of the command.
-const EXTRA: Bytes = Bytes::from_static(&[1, 5]);
+const EXTRA_COMMAND: Bytes = Bytes::from_static(&[1, 5]);
 /// The shard that gets it.
 const SHARD: &str = "locks_00";
 
@@ -21,7 +21,7 @@ fn other_build() -> Option<PathBuf> {
     path
 }
 
-async fn replace(cluster: &mut Cluster, node: usize, program: Option<&Path>) {
+async fn restart_with_program(cluster: &mut Cluster, node: usize, program: Option<&Path>) {
     cluster.nodes[node].terminate().await;
     cluster.nodes[node].set_program(program);
     cluster.nodes[node].start();
@@ -29,10 +29,10 @@ async fn replace(cluster: &mut Cluster, node: usize, program: Option<&Path>) {
 }
 
 /// Gives the extra command to the leader of the shard.
-async fn extra(cluster: &Cluster) -> Outcome {
+async fn send_extra_command(cluster: &Cluster) -> Outcome {
     eventually("the leader answers", async || {
         let (node, replica, term) = cluster.wait_leader(SHARD).await;
-        match cluster.node_api(node).encoded_command(replica, term, EXTRA).await {
+        match cluster.node_client(node).encoded_command(replica, term, EXTRA_COMMAND).await {
             Ok(Outcome::NotLeader(_)) => Err("the leader has changed".to_owned()),
             Ok(outcome) => Ok(outcome),
             Err(status) => Err(status.to_string()),
@@ -41,14 +41,14 @@ async fn extra(cluster: &Cluster) -> Outcome {
     .await
 }
 
-async fn assert_refused(cluster: &Cluster) {
-    match extra(cluster).await {
+async fn assert_extra_command_rejected(cluster: &Cluster) {
+    match send_extra_command(cluster).await {
         Outcome::NotProposed(reason) => println!("refused: {reason}"),
         other => panic!("not refused: {other:?}"),
     }
 }
 
-async fn rules(cluster: &Cluster) -> Vec<u32> {
+async fn rules_by_node(cluster: &Cluster) -> Vec<u32> {
     let mut rules = Vec::new();
     for node in 0..cluster.nodes.len() {
         rules.push(replica_of(&cluster.status(node, false).await.unwrap(), SHARD).rules);
@@ -60,59 +60,59 @@ async fn rules(cluster: &Cluster) -> Vec<u32> {
 async fn a_command_of_a_later_build_is_refused_until_all_know_it_and_then_stops_the_build_that_does_not() {
     let Some(later) = other_build() else { return };
     let mut cluster = Cluster::start(Setup::default()).await;
-    let tenant = cluster.tenant("mixed", &["orders"]).await;
-    let api = cluster.api(0, &tenant.key);
-    assert_eq!(rules(&cluster).await, [2, 2, 2]);
-    assert_refused(&cluster).await;
+    let tenant = cluster.create_tenant("mixed", &["orders"]).await;
+    let api = cluster.rest_client(0, &tenant.key);
+    assert_eq!(rules_by_node(&cluster).await, [2, 2, 2]);
+    assert_extra_command_rejected(&cluster).await;
 
     // While the upgrade is under way, whoever leads refuses it: the usual build can't read it, the later one may not.
     for node in [0, 1] {
-        replace(&mut cluster, node, Some(&later)).await;
+        restart_with_program(&mut cluster, node, Some(&later)).await;
     }
     for leader in ["nd_1", "nd_3"] {
-        cluster.operate(&["transfer-leaders", "--from", leader]).await.unwrap();
-        assert_refused(&cluster).await;
+        cluster.run_admin_command(&["transfer-leaders", "--from", leader]).await.unwrap();
+        assert_extra_command_rejected(&cluster).await;
     }
-    let refusal = cluster.operate(&["cluster", "finalize", "--rules", "3"]).await.unwrap_err();
+    let refusal = cluster.run_admin_command(&["cluster", "finalize", "--rules", "3"]).await.unwrap_err();
     assert!(refusal.contains("some nodes know rules up to 2 only"), "{refusal}");
-    replace(&mut cluster, 2, Some(&later)).await;
-    assert_refused(&cluster).await;
+    restart_with_program(&mut cluster, 2, Some(&later)).await;
+    assert_extra_command_rejected(&cluster).await;
     api.acquire("orders", "one", "before").await.unwrap();
-    assert_eq!(rules(&cluster).await, [2, 2, 2]);
+    assert_eq!(rules_by_node(&cluster).await, [2, 2, 2]);
     cluster.wait_equal_states().await;
 
     // The end of the upgrade. A copy of what a node had before is kept.
     cluster.nodes[2].terminate().await;
     let (data, before) = (cluster.data_dir(2), cluster.dir().join("before"));
-    copy(&data, &before);
+    copy_dir(&data, &before);
     cluster.nodes[2].start();
     cluster.wait_ready().await;
-    let done = cluster.operate(&["cluster", "finalize"]).await.unwrap();
+    let done = cluster.run_admin_command(&["cluster", "finalize"]).await.unwrap();
     assert!(done.contains("all shards go by rules 3"), "{done}");
-    assert!(matches!(extra(&cluster).await, Outcome::Reply(_)));
+    assert!(matches!(send_extra_command(&cluster).await, Outcome::Reply(_)));
     api.acquire("orders", "two", "after").await.unwrap();
     cluster.wait_equal_states().await;
-    assert_eq!(rules(&cluster).await, [3, 3, 3]);
+    assert_eq!(rules_by_node(&cluster).await, [3, 3, 3]);
 
-    stops_and_says_why(&mut cluster, &later, &before).await;
+    assert_old_build_stops(&mut cluster, &later, &before).await;
     api.acquire("orders", "three", "in the end").await.unwrap();
-    assert!(matches!(extra(&cluster).await, Outcome::Reply(_)));
+    assert!(matches!(send_extra_command(&cluster).await, Outcome::Reply(_)));
     cluster.wait_equal_states().await;
 }
 
 /// The usual build is started again, over the node's data and over a copy of before; then the later one once more.
-async fn stops_and_says_why(cluster: &mut Cluster, later: &Path, before: &Path) {
+async fn assert_old_build_stops(cluster: &mut Cluster, later: &Path, before: &Path) {
     let (data, after) = (cluster.data_dir(2), cluster.dir().join("after"));
     cluster.nodes[2].terminate().await;
     cluster.nodes[2].set_program(None);
     cluster.nodes[2].start();
-    assert!(!cluster.nodes[2].wait_for_end().await.success());
-    says(cluster, "its data goes by rules 3, and this program knows rules 1 to 2").await;
+    assert!(!cluster.nodes[2].wait_for_exit().await.success());
+    wait_for_log(cluster, "its data goes by rules 3, and this program knows rules 1 to 2").await;
 
     std::fs::rename(&data, &after).expect("the data can be moved");
-    copy(before, &data);
+    copy_dir(before, &data);
     cluster.nodes[2].start();
-    says(cluster, "knows rules 1 to 2, and shard").await;
+    wait_for_log(cluster, "knows rules 1 to 2, and shard").await;
     cluster.nodes[2].kill().await;
 
     std::fs::remove_dir_all(&data).expect("the copy can be removed");
@@ -122,7 +122,7 @@ async fn stops_and_says_why(cluster: &mut Cluster, later: &Path, before: &Path) 
     cluster.wait_ready().await;
 }
 
-async fn says(cluster: &Cluster, words: &str) {
+async fn wait_for_log(cluster: &Cluster, words: &str) {
     eventually("the node says why", async || {
         if cluster.nodes[2].log().contains(words) { Ok(()) } else { Err(format!("its log has no {words:?}")) }
     })
@@ -130,7 +130,7 @@ async fn says(cluster: &Cluster, words: &str) {
 }
 
 /// Copies the files of a data directory.
-fn copy(from: &Path, to: &Path) {
+fn copy_dir(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("a folder can be made");
     for entry in std::fs::read_dir(from).expect("it can be listed") {
         let file = entry.expect("it can be listed").path();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use holdfast_cluster_tests::{
-    Api, CallError, Cluster, Fate, Figures, Setup, eventually, eventually_within, wait_before_repeat,
+    CallError, CallOutcome, Cluster, DurationStats, RestClient, Setup, eventually, eventually_within, wait_before_retry,
 };
 
 const LOCKS: [&str; 3] = ["one", "two", "three"];
@@ -17,10 +17,10 @@ const KILLS: usize = 6;
 struct Worker {
     namespace: String,
     /// Through which it works.
-    api: Api,
+    api: RestClient,
     /// Of which it asks whether it sees the same.
-    other: Api,
-    lives: Arc<AtomicUsize>,
+    other_api: RestClient,
+    rounds: Arc<AtomicUsize>,
     highest_token: u64,
     last_id: String,
     slowest: Duration,
@@ -29,42 +29,43 @@ struct Worker {
 impl Worker {
     async fn run(mut self, stop: &AtomicBool) -> Duration {
         while !stop.load(Ordering::Relaxed) {
-            self.live_once().await;
-            self.lives.fetch_add(1, Ordering::Relaxed);
+            self.run_round().await;
+            self.rounds.fetch_add(1, Ordering::Relaxed);
         }
         self.slowest
     }
 
-    async fn live_once(&mut self) {
+    async fn run_round(&mut self) {
         let name = self.namespace.clone();
-        let life = self.lives.load(Ordering::Relaxed);
+        let life = self.rounds.load(Ordering::Relaxed);
         let key = format!("{name}-{life}");
-        let id = self.repeat("create", async |api, _| api.create_namespace(&name, &key).await).await;
+        let id = self.call_until_answered("create", async |api, _| api.create_namespace(&name, &key).await).await;
         assert_ne!(id, self.last_id, "{name} was made again under its old id");
         self.last_id = id;
 
         for lock in LOCKS {
-            let other = self.other.clone();
-            let view = self.repeat("look", async |_, _| other.get(&name, lock).await).await;
+            let other = self.other_api.clone();
+            let view = self.call_until_answered("look", async |_, _| other.get(&name, lock).await).await;
             assert!(view.holds.is_empty(), "life {life} of {name} began with {view:?}");
         }
         let owner = format!("life-{life}");
         for lock in LOCKS {
-            let token = self.repeat("acquire", async |api, _| api.acquire(&name, lock, &owner).await).await;
+            let token =
+                self.call_until_answered("acquire", async |api, _| api.acquire(&name, lock, &owner).await).await;
             assert!(token > self.highest_token, "{name}/{lock}: {token} comes after {}", self.highest_token);
             self.highest_token = token;
         }
         // A repeat of a deletion that may have been done finds nothing any more, which is as good.
-        let delete = async |api: Api, maybe_done: bool| match api.delete_namespace(&name).await {
+        let delete = async |api: RestClient, maybe_done: bool| match api.delete_namespace(&name).await {
             Err(error) if maybe_done && error.code == "NAMESPACE_NOT_FOUND" => Ok(()),
             result => result,
         };
-        self.repeat("delete", delete).await;
-        for api in [self.api.clone(), self.other.clone()] {
+        self.call_until_answered("delete", delete).await;
+        for api in [self.api.clone(), self.other_api.clone()] {
             let error = loop {
                 match api.get(&name, LOCKS[0]).await {
                     Ok(view) => panic!("{name} is deleted, and shows {view:?}"),
-                    Err(error) if is_trouble(&error) => wait_before_repeat().await,
+                    Err(error) if is_unanswered(&error) => wait_before_retry().await,
                     Err(error) => break error,
                 }
             };
@@ -73,7 +74,11 @@ impl Worker {
     }
 
     /// Calls until there is an answer. The call learns whether an earlier one may have been done.
-    async fn repeat<T>(&mut self, what: &str, call: impl AsyncFn(Api, bool) -> Result<T, CallError>) -> T {
+    async fn call_until_answered<T>(
+        &mut self,
+        what: &str,
+        call: impl AsyncFn(RestClient, bool) -> Result<T, CallError>,
+    ) -> T {
         let mut maybe_done = false;
         loop {
             let began = Instant::now();
@@ -81,21 +86,21 @@ impl Worker {
             self.slowest = self.slowest.max(began.elapsed());
             match result {
                 Ok(answer) => return answer,
-                Err(error) if is_trouble(&error) => maybe_done |= error.fate == Fate::Unknown,
+                Err(error) if is_unanswered(&error) => maybe_done |= error.outcome == CallOutcome::Unknown,
                 Err(error) => panic!("{what} of {}: {error}", self.namespace),
             }
-            wait_before_repeat().await;
+            wait_before_retry().await;
         }
     }
 }
 
 /// Whether the service could not answer, rather than refused.
-fn is_trouble(error: &CallError) -> bool {
+fn is_unanswered(error: &CallError) -> bool {
     matches!(error.status, 0 | 503 | 504)
 }
 
 /// Waits until every worker has lived so many times more.
-async fn wait_for_lives(lives: &[Arc<AtomicUsize>], more: usize) {
+async fn wait_for_rounds(lives: &[Arc<AtomicUsize>], more: usize) {
     let now = || lives.iter().map(|lives| lives.load(Ordering::Relaxed)).collect::<Vec<_>>();
     let before = now();
     eventually_within(Duration::from_secs(60), "namespaces are made and deleted", async || {
@@ -108,28 +113,29 @@ async fn wait_for_lives(lives: &[Arc<AtomicUsize>], more: usize) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_namespace_made_again_has_no_old_lock_also_when_a_node_is_killed_half_way() {
     let mut cluster = Cluster::start(Setup { gateways: 2, ..Setup::default() }).await;
-    let tenant = cluster.tenant("namespaces", &[]).await;
+    let tenant = cluster.create_tenant("namespaces", &[]).await;
     let mut shards = vec![cluster.namespaces_shard(&tenant)];
     let mut lives = Vec::new();
     let mut workers = Vec::new();
     for number in 0..WORKERS {
         let namespace = format!("namespace-{number}");
         shards.push(cluster.locks_shard(&tenant, &namespace));
-        let (api, other) = (cluster.api(number % 2, &tenant.key), cluster.api((number + 1) % 2, &tenant.key));
+        let (api, other_api) =
+            (cluster.rest_client(number % 2, &tenant.key), cluster.rest_client((number + 1) % 2, &tenant.key));
         let own = Arc::<AtomicUsize>::default();
         lives.push(own.clone());
         let (last_id, slowest) = (String::new(), Duration::ZERO);
-        workers.push(Worker { namespace, api, other, lives: own, highest_token: 0, last_id, slowest });
+        workers.push(Worker { namespace, api, other_api, rounds: own, highest_token: 0, last_id, slowest });
     }
     let stop = AtomicBool::new(false);
     let killing = async {
         for round in 0..KILLS {
-            wait_for_lives(&lives, 2).await;
+            wait_for_rounds(&lives, 2).await;
             // By turns the node that tells of deletions, and one that is told.
             let shard = if round % 2 == 0 { &shards[0] } else { &shards[1 + round % WORKERS] };
             let (node, _, _) = cluster.wait_leader(shard).await;
             cluster.nodes[node].kill().await;
-            wait_for_lives(&lives, 1).await;
+            wait_for_rounds(&lives, 1).await;
             cluster.nodes[node].start();
             cluster.wait_ready().await;
         }
@@ -137,12 +143,15 @@ async fn a_namespace_made_again_has_no_old_lock_also_when_a_node_is_killed_half_
     };
     let (slowest, ()) = tokio::join!(join_all(workers.into_iter().map(|worker| worker.run(&stop))), killing);
     let total: usize = lives.iter().map(|lives| lives.load(Ordering::Relaxed)).sum();
-    println!("{total} lives of {WORKERS} namespaces over {KILLS} kills; slowest calls: {}", Figures::of(slowest));
+    println!(
+        "{total} lives of {WORKERS} namespaces over {KILLS} kills; slowest calls: {}",
+        DurationStats::from_durations(slowest)
+    );
 
     // Nothing of them is left anywhere.
     let compared = cluster.wait_equal_states().await;
     println!("{compared} shards have the same bytes on all three nodes");
-    let api = cluster.api(0, &tenant.key);
+    let api = cluster.rest_client(0, &tenant.key);
     let listed: serde_json::Value = eventually("namespaces are listed", async || {
         api.json(reqwest::Method::GET, "/v1/namespaces", None).await.map_err(|error| error.to_string())
     })

@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use holdfast_cluster_tests::history::{History, Outcome};
 use holdfast_cluster_tests::{
-    Cluster, Figures, Load, LoadPlan, Process, Setup, Tenant, assert_right, eventually, look_at_all, print_summary,
-    run_dev,
+    Cluster, DurationStats, Load, LoadPlan, Process, Setup, Tenant, assert_no_violations, eventually, print_summary,
+    read_all_locks, run_dev,
 };
 use reqwest::Method;
 use serde_json::Value;
 
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
 /// What may be exceeded by one call of a hundred at most.
-const P99: Duration = Duration::from_millis(100);
+const MAX_P99: Duration = Duration::from_millis(100);
 const CLIENTS: usize = 20;
 
 /// A loaded cluster, and how the calls of each step went.
-struct Watched {
+struct LoadedCluster {
     cluster: Cluster,
     tenant: Tenant,
     history: History,
@@ -27,18 +27,18 @@ struct Watched {
     is_quiet: bool,
 }
 
-impl Watched {
+impl LoadedCluster {
     async fn start(name: &str, cluster: Cluster) -> Self {
-        let tenant = cluster.tenant(name, &NAMESPACES).await;
+        let tenant = cluster.create_tenant(name, &NAMESPACES).await;
         let locks = cluster.locks(&tenant, &NAMESPACES, 20);
-        let gateways = vec![cluster.api(0, &tenant.key), cluster.api(1, &tenant.key)];
+        let gateways = vec![cluster.rest_client(0, &tenant.key), cluster.rest_client(1, &tenant.key)];
         let history = History::default();
-        let plan = LoadPlan { clients: CLIENTS, locks, gateways, some_are_impatient: false };
+        let plan = LoadPlan { clients: CLIENTS, locks, gateways, some_have_short_deadlines: false };
         let load = Load::start_paced(&plan, &history);
         let mut watched = Self { cluster, tenant, history, load, seen: 0, too_slow: Vec::new(), is_quiet: false };
         watched.wait_for_calls(500).await;
-        let figures = watched.ends("before anything is done").await;
-        watched.is_quiet = figures.percentile(99) < P99 / 2;
+        let figures = watched.finish_step("before anything is done").await;
+        watched.is_quiet = figures.percentile(99) < MAX_P99 / 2;
         watched
     }
 
@@ -51,22 +51,22 @@ impl Watched {
     }
 
     /// Sums a step up: the calls since the last one.
-    async fn ends(&mut self, what: &str) -> Figures {
+    async fn finish_step(&mut self, what: &str) -> DurationStats {
         self.wait_for_calls(200).await;
-        let times: Vec<Duration> = self.history.with(|records| {
+        let times: Vec<Duration> = self.history.with_records(|records| {
             records[self.seen..].iter().map(|record| record.end.saturating_sub(record.start)).collect()
         });
         self.seen += times.len();
-        let figures = Figures::of(times);
+        let figures = DurationStats::from_durations(times);
         println!("{what}: {figures}");
-        if figures.percentile(99) > P99 {
+        if figures.percentile(99) > MAX_P99 {
             self.too_slow.push(format!("{what}: {figures}"));
         }
         figures
     }
 
-    async fn operate(&self, words: &[&str]) -> String {
-        let said = self.cluster.operate(words).await.unwrap_or_else(|error| panic!("{error}"));
+    async fn run_admin_command(&self, words: &[&str]) -> String {
+        let said = self.cluster.run_admin_command(words).await.unwrap_or_else(|error| panic!("{error}"));
         println!("dev {}: {said}", words.join(" "));
         said
     }
@@ -75,13 +75,13 @@ impl Watched {
         let Self { cluster, tenant, history, load, too_slow, is_quiet, .. } = self;
         load.stop().await;
         let locks = cluster.locks(&tenant, &NAMESPACES, 20);
-        look_at_all(&cluster.api(0, &tenant.key), &locks, &history).await;
+        read_all_locks(&cluster.rest_client(0, &tenant.key), &locks, &history).await;
         print_summary(&history);
-        assert_right(&history);
+        assert_no_violations(&history);
         let answered = |records: &[holdfast_cluster_tests::history::Record]| {
             records.iter().all(|record| matches!(record.outcome, Outcome::Answered(_)))
         };
-        assert!(history.with(answered), "requests failed: {:?}", history.troubles());
+        assert!(history.with_records(answered), "requests failed: {:?}", history.error_summaries());
         if is_quiet {
             assert_eq!(too_slow, [""; 0]);
         } else {
@@ -100,33 +100,33 @@ async fn restart(process: &mut Process) {
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_replicas_and_leaders_change_under_load_and_no_request_fails() {
     let cluster = Cluster::start(Setup { gateways: 2, spare_nodes: 1, ..Setup::default() }).await;
-    let mut watched = Watched::start("operations", cluster).await;
-    watched.operate(&["transfer-leaders", "--all"]).await;
-    watched.ends("every leadership was transferred").await;
+    let mut watched = LoadedCluster::start("operations", cluster).await;
+    watched.run_admin_command(&["transfer-leaders", "--all"]).await;
+    watched.finish_step("every leadership was transferred").await;
 
     // A node more. It is there before it runs, and a second one of its name is not let in.
     let address = watched.cluster.spare_nodes[0].address().to_string();
-    watched.operate(&["add-node", "--node-id", "nd_4", "--address", &address]).await;
+    watched.run_admin_command(&["add-node", "--node-id", "nd_4", "--address", &address]).await;
     watched.cluster.spare_nodes[0].start();
     watched.cluster.spare_nodes[0].wait_ready().await;
-    watched.ends("a node was added").await;
+    watched.finish_step("a node was added").await;
 
     // A move that is cut short, undone, and made again.
     let shard = watched.cluster.locks_shard(&watched.tenant, "orders");
     let there = ["move-replica", "--shard", &shard, "--from", "nd_1", "--to", "nd_4"];
     let back = ["move-replica", "--shard", &shard, "--from", "nd_4", "--to", "nd_1"];
-    let cut = watched.cluster.operate(&[&there[..], &["--within", "0"]].concat()).await;
+    let cut = watched.cluster.run_admin_command(&[&there[..], &["--within", "0"]].concat()).await;
     println!("cut short: {cut:?}");
-    watched.operate(&back).await;
-    watched.operate(&there).await;
-    watched.ends("a replica was moved, after a move that was cut short and undone").await;
+    watched.run_admin_command(&back).await;
+    watched.run_admin_command(&there).await;
+    watched.finish_step("a replica was moved, after a move that was cut short and undone").await;
 
     // A node goes, and its data with it.
-    watched.operate(&["replace-node", "--node-id", "nd_2", "--with", "nd_4"]).await;
-    watched.ends("a node was replaced").await;
+    watched.run_admin_command(&["replace-node", "--node-id", "nd_2", "--with", "nd_4"]).await;
+    watched.finish_step("a node was replaced").await;
     let status = watched.cluster.nodes[1].terminate().await;
     assert!(status.success(), "{status}");
-    let refusal = watched.cluster.operate(&["remove-node", "--node-id", "nd_4"]).await.unwrap_err();
+    let refusal = watched.cluster.run_admin_command(&["remove-node", "--node-id", "nd_4"]).await.unwrap_err();
     assert!(refusal.contains("still keeps replicas") && refusal.contains("move them"), "{refusal}");
 
     // Every process once, with whatever config its file has.
@@ -134,11 +134,11 @@ async fn nodes_replicas_and_leaders_change_under_load_and_no_request_fails() {
         restart(&mut watched.cluster.nodes[node]).await;
     }
     restart(&mut watched.cluster.spare_nodes[0]).await;
-    watched.ends("every node was restarted").await;
+    watched.finish_step("every node was restarted").await;
     for gateway in 0..2 {
         restart(&mut watched.cluster.gateways[gateway]).await;
     }
-    watched.ends("every gateway was restarted").await;
+    watched.finish_step("every gateway was restarted").await;
     watched.stop().await;
 }
 
@@ -147,12 +147,13 @@ async fn a_config_that_goes_back_or_names_used_ids_is_refused_and_an_old_file_ch
     let mut cluster = Cluster::start(Setup { spare_nodes: 1, ..Setup::default() }).await;
     let old = std::fs::read_to_string(cluster.config_file()).unwrap();
     let address = cluster.spare_nodes[0].address().to_string();
-    cluster.operate(&["add-node", "--node-id", "nd_4", "--address", &address]).await.unwrap();
+    cluster.run_admin_command(&["add-node", "--node-id", "nd_4", "--address", &address]).await.unwrap();
     cluster.spare_nodes[0].start();
     cluster.spare_nodes[0].wait_ready().await;
-    let twice = cluster.operate(&["add-node", "--node-id", "nd_4", "--address", "127.0.0.1:1"]).await.unwrap_err();
+    let twice =
+        cluster.run_admin_command(&["add-node", "--node-id", "nd_4", "--address", "127.0.0.1:1"]).await.unwrap_err();
     assert!(twice.contains("nd_4"), "{twice}");
-    let unknown = cluster.operate(&["remove-node", "--node-id", "nd_9"]).await.unwrap_err();
+    let unknown = cluster.run_admin_command(&["remove-node", "--node-id", "nd_9"]).await.unwrap_err();
     assert!(unknown.contains("there is no node \"nd_9\"; there are nd_1"), "{unknown}");
 
     // A node that starts with the file of before goes on with what it had.
@@ -161,7 +162,7 @@ async fn a_config_that_goes_back_or_names_used_ids_is_refused_and_an_old_file_ch
     restart(&mut cluster.nodes[0]).await;
     assert!(cluster.nodes[0].log().contains("an earlier one than the node had"));
     assert_eq!(cluster.status(0, false).await.unwrap().config_version, 2);
-    let shown = cluster.operate(&["show-config"]).await.unwrap();
+    let shown = cluster.run_admin_command(&["show-config"]).await.unwrap();
     assert_eq!(shown.trim(), new.trim());
     std::fs::write(cluster.config_file(), &new).unwrap();
 
@@ -179,13 +180,16 @@ async fn a_config_that_goes_back_or_names_used_ids_is_refused_and_an_old_file_ch
 }
 
 /// Waits until every process can serve. Nodes that encrypt are seen through a gateway.
-async fn wait_served(cluster: &mut Cluster) {
+async fn wait_serving(cluster: &mut Cluster) {
     for gateway in &mut cluster.gateways {
         gateway.wait_ready().await;
     }
     eventually("every node is ready", async || {
-        let shown: Value =
-            cluster.operator(0).json(Method::GET, "/v1/cluster", None).await.map_err(|error| error.to_string())?;
+        let shown: Value = cluster
+            .operator_client(0)
+            .json(Method::GET, "/v1/cluster", None)
+            .await
+            .map_err(|error| error.to_string())?;
         let nodes = shown["nodes"].as_array().cloned().unwrap_or_default();
         if nodes.len() == 3 && nodes.iter().all(|node| node["ready"] == true) { Ok(()) } else { Err(shown.to_string()) }
     })
@@ -204,19 +208,19 @@ async fn certificates_are_renewed_under_load_and_no_request_fails() {
         }
         process.start();
     }
-    wait_served(&mut cluster).await;
-    let mut watched = Watched::start("certificates", cluster).await;
+    wait_serving(&mut cluster).await;
+    let mut watched = LoadedCluster::start("certificates", cluster).await;
     for node in 0..3 {
         let before = std::fs::read(dir.join("server.pem")).unwrap();
         renew();
         assert_ne!(std::fs::read(dir.join("server.pem")).unwrap(), before);
-        watched.ends("certificates were renewed").await;
+        watched.finish_step("certificates were renewed").await;
         // Whoever has started with the new ones and whoever took them up later connect to one another.
         let status = watched.cluster.nodes[node].terminate().await;
         assert!(status.success(), "{status}");
         watched.cluster.nodes[node].start();
-        wait_served(&mut watched.cluster).await;
-        watched.ends("a node was restarted with them").await;
+        wait_serving(&mut watched.cluster).await;
+        watched.finish_step("a node was restarted with them").await;
     }
     watched.stop().await;
 }

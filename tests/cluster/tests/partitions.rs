@@ -6,61 +6,63 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use holdfast_cluster_tests::history::{Call, History};
 use holdfast_cluster_tests::{
-    Cluster, Load, LoadPlan, Outages, Setup, assert_right, eventually, eventually_within, look_at_all, print_summary,
-    shards_of, skipped_without_rooms,
+    Cluster, Load, LoadPlan, Outages, Setup, assert_no_violations, eventually, eventually_within, print_summary,
+    read_all_locks, shards_of, skip_without_net_ns,
 };
 use holdfast_core::Mode;
 
 /// Within which the side with a majority serves again. A leader that is cut off one way only is heard for a while: what
 /// it sends gets through until too much of it is without an answer.
-const BACK_WITHIN: Duration = Duration::from_secs(5);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Within which a side without a majority answers.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(3);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
 /// The nodes' places in the network; gateways come behind them.
 const NODES: [usize; 3] = [0, 1, 2];
 
 /// How a node is cut off from the other two.
 #[derive(Clone, Copy, Debug)]
-enum Cut {
+enum PartitionKind {
     BothWays,
-    HearsNothing,
-    IsNotHeard,
+    InboundOnly,
+    OutboundOnly,
 }
 
-fn cut(cluster: &Cluster, node: usize, how: Cut) {
+fn partition(cluster: &Cluster, node: usize, how: PartitionKind) {
     for other in NODES.into_iter().filter(|other| *other != node) {
         match how {
-            Cut::BothWays => cluster.network().cut_both_ways(&[node], &[other]),
-            Cut::HearsNothing => cluster.network().cut(other, node),
-            Cut::IsNotHeard => cluster.network().cut(node, other),
+            PartitionKind::BothWays => cluster.network().cut_both_ways(&[node], &[other]),
+            PartitionKind::InboundOnly => cluster.network().cut(other, node),
+            PartitionKind::OutboundOnly => cluster.network().cut(node, other),
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_is_cut_off_serves_nothing_stale_and_the_others_go_on() {
-    if skipped_without_rooms("partitions") {
+    if skip_without_net_ns("partitions") {
         return;
     }
     let mut cluster = Cluster::start(Setup { gateways: 2, is_networked: true, ..Setup::default() }).await;
-    let tenant = cluster.tenant("partitions", &NAMESPACES).await;
+    let tenant = cluster.create_tenant("partitions", &NAMESPACES).await;
     let locks = cluster.locks(&tenant, &NAMESPACES, 5);
     let shards = shards_of(&locks);
-    let gateways = vec![cluster.api(0, &tenant.key), cluster.api(1, &tenant.key)];
+    let gateways = vec![cluster.rest_client(0, &tenant.key), cluster.rest_client(1, &tenant.key)];
     let history = History::default();
-    let load =
-        Load::start(&LoadPlan { clients: 40, locks: locks.clone(), gateways, some_are_impatient: true }, &history);
+    let load = Load::start(
+        &LoadPlan { clients: 40, locks: locks.clone(), gateways, some_have_short_deadlines: true },
+        &history,
+    );
     let mut outages = Outages::default();
-    for how in [Cut::BothWays, Cut::HearsNothing, Cut::IsNotHeard] {
+    for how in [PartitionKind::BothWays, PartitionKind::InboundOnly, PartitionKind::OutboundOnly] {
         // The one that leads most, so that something is at stake.
-        let led = join_all(NODES.map(|node| cluster.led_by(node))).await;
+        let led = join_all(NODES.map(|node| cluster.shards_led_by(node))).await;
         let node = NODES.into_iter().max_by_key(|node| led[*node].len()).expect("there are nodes");
-        cut(&cluster, node, how);
+        partition(&cluster, node, how);
         let cut_at = Instant::now();
         outages.add(history.at(cut_at), led[node].clone());
         eventually_within(Duration::from_secs(30), "every shard answers writes again", async || {
-            match outages.is_back(&history, &shards) {
+            match outages.check_recovered(&history, &shards) {
                 Ok(()) => Ok(()),
                 Err(shard) => Err(format!("{how:?} of {node}: {shard} does not:\n{}", cluster.describe(shard).await)),
             }
@@ -71,24 +73,24 @@ async fn a_leader_that_is_cut_off_serves_nothing_stale_and_the_others_go_on() {
         cluster.wait_ready().await;
     }
     load.stop().await;
-    look_at_all(&cluster.api(0, &tenant.key), &locks, &history).await;
+    read_all_locks(&cluster.rest_client(0, &tenant.key), &locks, &history).await;
     print_summary(&history);
-    let (lost, others) = outages.figures(&history, &shards);
+    let (lost, others) = outages.stats(&history, &shards);
     println!("back, of shards whose leader was cut off: {lost}; of the others: {others}");
-    assert_right(&history);
+    assert_no_violations(&history);
     let compared = cluster.wait_equal_states().await;
     println!("{compared} shards have the same bytes on all three nodes");
-    assert!(lost.max() <= BACK_WITHIN, "a shard was away for {:?}", lost.max());
+    assert!(lost.max() <= RECOVERY_TIMEOUT, "a shard was away for {:?}", lost.max());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_on_the_wrong_side_answers_in_time_and_serves_nothing() {
-    if skipped_without_rooms("a gateway on the wrong side") {
+    if skip_without_net_ns("a gateway on the wrong side") {
         return;
     }
     let mut cluster = Cluster::start(Setup { gateways: 2, is_networked: true, ..Setup::default() }).await;
-    let tenant = cluster.tenant("wrong-side", &NAMESPACES).await;
-    let (right, wrong) = (cluster.api(0, &tenant.key), cluster.api(1, &tenant.key));
+    let tenant = cluster.create_tenant("wrong-side", &NAMESPACES).await;
+    let (right, wrong) = (cluster.rest_client(0, &tenant.key), cluster.rest_client(1, &tenant.key));
     for namespace in NAMESPACES {
         right.acquire(namespace, "one", "before").await.expect("the service is up");
         wrong.get(namespace, "one").await.expect("the service is up");
@@ -97,7 +99,7 @@ async fn a_gateway_on_the_wrong_side_answers_in_time_and_serves_nothing() {
     cluster.network().cut_both_ways(&[0, 4], &[1, 2, 3]);
     let cut_at = Instant::now();
     // Until after the lease, and the elections on both sides.
-    while cut_at.elapsed() < ANSWERED_WITHIN {
+    while cut_at.elapsed() < RESPONSE_TIMEOUT {
         let calls = NAMESPACES.map(async |namespace| {
             let asked = Instant::now();
             let lease_may_last = cut_at.elapsed() < Duration::from_secs(1);
@@ -109,7 +111,7 @@ async fn a_gateway_on_the_wrong_side_answers_in_time_and_serves_nothing() {
             asked.elapsed()
         });
         let slowest = join_all(calls).await.into_iter().max().expect("there are namespaces");
-        assert!(slowest <= 2 * ANSWERED_WITHIN, "two calls took {slowest:?}");
+        assert!(slowest <= 2 * RESPONSE_TIMEOUT, "two calls took {slowest:?}");
     }
     for namespace in NAMESPACES {
         right.acquire(namespace, "three", "right").await.expect("the majority serves");

@@ -5,26 +5,26 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use holdfast_cluster_tests::history::{Call, History};
 use holdfast_cluster_tests::{
-    Cluster, Figures, Load, LoadPlan, Outages, Setup, assert_right, eventually, eventually_within, look_at_all,
-    print_summary, shards_of,
+    Cluster, DurationStats, Load, LoadPlan, Outages, Setup, assert_no_violations, eventually, eventually_within,
+    print_summary, read_all_locks, shards_of,
 };
-use holdfast_core::{Answer, Path, Query, Reply, codec};
+use holdfast_core::{Path, Query, Reply, Response, codec};
 use holdfast_proto::internal::answer::Outcome;
 
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
-const BACK_WITHIN: Duration = Duration::from_secs(3);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_stops_under_load_hands_over_and_no_request_fails() {
     let mut cluster = Cluster::start(Setup { gateways: 2, ..Setup::default() }).await;
-    let tenant = cluster.tenant("planned", &NAMESPACES).await;
+    let tenant = cluster.create_tenant("planned", &NAMESPACES).await;
     let locks = cluster.locks(&tenant, &NAMESPACES, 5);
-    let gateways = vec![cluster.api(0, &tenant.key), cluster.api(1, &tenant.key)];
+    let gateways = vec![cluster.rest_client(0, &tenant.key), cluster.rest_client(1, &tenant.key)];
     let history = History::default();
-    let plan = LoadPlan { clients: 40, locks: locks.clone(), gateways, some_are_impatient: false };
+    let plan = LoadPlan { clients: 40, locks: locks.clone(), gateways, some_have_short_deadlines: false };
     let load = Load::start(&plan, &history);
     for node in 0..3 {
-        let led = cluster.led_by(node).await.len();
+        let led = cluster.shards_led_by(node).await.len();
         let began = Instant::now();
         let status = cluster.nodes[node].terminate().await;
         println!("node {node} led {led} shards and stopped in {:.1?}", began.elapsed());
@@ -38,46 +38,46 @@ async fn a_node_that_stops_under_load_hands_over_and_no_request_fails() {
         .await;
     }
     load.stop().await;
-    look_at_all(&cluster.api(0, &tenant.key), &locks, &history).await;
+    read_all_locks(&cluster.rest_client(0, &tenant.key), &locks, &history).await;
     print_summary(&history);
-    assert_right(&history);
-    assert_eq!(history.troubles(), [""; 0], "requests failed");
+    assert_no_violations(&history);
+    assert_eq!(history.error_summaries(), [""; 0], "requests failed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_was_paused_answers_nothing_stale_and_the_service_goes_on_without_it() {
     let mut cluster = Cluster::start(Setup { gateways: 2, ..Setup::default() }).await;
-    let tenant = cluster.tenant("paused", &NAMESPACES).await;
+    let tenant = cluster.create_tenant("paused", &NAMESPACES).await;
     let locks = cluster.locks(&tenant, &NAMESPACES, 5);
     let shards = shards_of(&locks);
-    let api = cluster.api(0, &tenant.key);
+    let api = cluster.rest_client(0, &tenant.key);
     let history = History::default();
     let mut outages = Outages::default();
     let gateways = vec![api.clone()];
-    let plan = LoadPlan { clients: 40, locks: locks.clone(), gateways, some_are_impatient: true };
+    let plan = LoadPlan { clients: 40, locks: locks.clone(), gateways, some_have_short_deadlines: true };
     let load = Load::start(&plan, &history);
     for round in 0..4 {
         let (name, owner) = (format!("paused-{round}"), format!("new-{round}"));
         api.acquire("orders", &name, "old").await.unwrap();
         let (node, replica, _) = cluster.wait_leader(&cluster.locks_shard(&tenant, "orders")).await;
-        outages.add(history.now(), cluster.led_by(node).await);
+        outages.add(history.now(), cluster.shards_led_by(node).await);
         cluster.nodes[node].pause();
         eventually_within(Duration::from_secs(30), "every shard answers writes again", async || {
-            outages.is_back(&history, &shards).map_err(str::to_owned)
+            outages.check_recovered(&history, &shards).map_err(str::to_owned)
         })
         .await;
         // The lock changes hands while its old leader sleeps, with questions at its door.
         assert!(api.call("orders", &name, "old", Call::Release { token: None }).await.unwrap().success);
         let token = api.acquire("orders", &name, &owner).await.unwrap();
-        let query = query(&cluster, &tenant, &name).await;
+        let query = lock_query(&cluster, &tenant, &name).await;
         let asked: Vec<_> = (0..20)
             .map(|_| {
-                let (mut sleeper, query) = (cluster.node_api(node), query.clone());
+                let (mut sleeper, query) = (cluster.node_client(node), query.clone());
                 tokio::spawn(async move { sleeper.query(replica, &query).await })
             })
             .collect();
         // The other gateway has not been told of the new leader.
-        let through_other = cluster.api(1, &tenant.key).get("orders", &name).await.unwrap();
+        let through_other = cluster.rest_client(1, &tenant.key).get("orders", &name).await.unwrap();
         assert_eq!(through_other.holds[0].token, token);
         cluster.nodes[node].resume();
         for outcome in join_all(asked).await {
@@ -86,16 +86,16 @@ async fn a_leader_that_was_paused_answers_nothing_stale_and_the_service_goes_on_
         cluster.wait_ready().await;
     }
     load.stop().await;
-    look_at_all(&api, &locks, &history).await;
+    read_all_locks(&api, &locks, &history).await;
     print_summary(&history);
-    let (lost, others): (Figures, Figures) = outages.figures(&history, &shards);
+    let (lost, others): (DurationStats, DurationStats) = outages.stats(&history, &shards);
     println!("back, of shards whose leader was paused: {lost}; of the others: {others}");
-    assert_right(&history);
-    assert!(lost.max() <= BACK_WITHIN, "a shard was away for {:?}", lost.max());
+    assert_no_violations(&history);
+    assert!(lost.max() <= RECOVERY_TIMEOUT, "a shard was away for {:?}", lost.max());
 }
 
 /// What a gateway asks a node to see a lock.
-async fn query(cluster: &Cluster, tenant: &holdfast_cluster_tests::Tenant, lock: &str) -> Query {
+async fn lock_query(cluster: &Cluster, tenant: &holdfast_cluster_tests::Tenant, lock: &str) -> Query {
     let namespace = cluster.namespace_ref(tenant, "orders").await;
     Query::Lock { namespace, path: Path::flat(lock) }
 }
@@ -108,7 +108,7 @@ fn assert_fresh(outcome: Result<Outcome, tonic::Status>, token: u64) {
         other => panic!("{other:?}"),
     };
     let reply: Reply = codec::decode(&bytes).unwrap();
-    let Ok(Answer::Lock(lock)) = &reply.outcome else { panic!("{reply:?}") };
+    let Ok(Response::Lock(lock)) = &reply.outcome else { panic!("{reply:?}") };
     let holder = lock.write_lock_holder.as_ref();
     assert_eq!(holder.map(|holder| holder.fencing_token), Some(token), "a stale answer: {lock:?}");
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use futures::{SinkExt, StreamExt};
-use holdfast_cluster_tests::{Api, Cluster, Figures, Setup, Tenant, eventually, wait_before_repeat};
+use holdfast_cluster_tests::{Cluster, DurationStats, RestClient, Setup, Tenant, eventually, wait_before_retry};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -14,21 +14,21 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
 const TRIES: usize = 100;
-const PROMISED: Duration = Duration::from_secs(1);
+const MAX_REVOCATION_DELAY: Duration = Duration::from_secs(1);
 /// Every so many tries an account is suspended instead of a key revoked.
 const SUSPEND_EVERY: usize = 5;
-const KINDS: [&str; 5] = ["calls with a key", "calls with a token", "waits", "event streams", "sessions"];
+const ACCESS_KINDS: [&str; 5] = ["calls with a key", "calls with a token", "waits", "event streams", "sessions"];
 
 /// What is open at the other gateway with one credential; each ends with the instant at which it was refused.
-struct Open {
+struct OpenAccesses {
     ends: Vec<JoinHandle<Instant>>,
 }
 
 /// Calls until a call is refused.
-async fn calls(api: Api) -> Instant {
+async fn call_until_rejected(api: RestClient) -> Instant {
     loop {
         match api.json::<Value>(Method::GET, "/v1/namespaces/ns", None).await {
-            Ok(_) => wait_before_repeat().await,
+            Ok(_) => wait_before_retry().await,
             Err(error) => {
                 assert!(matches!(error.status, 401 | 403), "{error}");
                 return Instant::now();
@@ -38,7 +38,7 @@ async fn calls(api: Api) -> Instant {
 }
 
 /// Waits for a lock that somebody else keeps.
-async fn waits(api: Api, name: String) -> Instant {
+async fn wait_until_rejected(api: RestClient, name: String) -> Instant {
     let body = json!({"process_id": name, "ttl_ms": 60_000, "wait_ms": 600_000});
     let answer = api.json::<Value>(Method::POST, "/v1/namespaces/ns/locks/taken/acquire", Some(body)).await;
     let error = answer.expect_err("nobody gives the lock up");
@@ -47,7 +47,7 @@ async fn waits(api: Api, name: String) -> Instant {
 }
 
 /// Reads events until the stream ends with the reason.
-async fn watches(mut stream: reqwest::Response) -> Instant {
+async fn watch_until_rejected(mut stream: reqwest::Response) -> Instant {
     let mut text = String::new();
     while let Some(bytes) = stream.chunk().await.expect("the stream does not break off") {
         text.push_str(&String::from_utf8_lossy(&bytes));
@@ -57,7 +57,7 @@ async fn watches(mut stream: reqwest::Response) -> Instant {
 }
 
 /// Keeps a session's connection until it is closed with the reason.
-async fn stays(mut socket: WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>>) -> Instant {
+async fn hold_session_until_rejected(mut socket: WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>>) -> Instant {
     while let Some(Ok(frame)) = socket.next().await {
         if let tokio_tungstenite::tungstenite::Message::Close(Some(frame)) = frame {
             assert!(["UNAUTHENTICATED", "PERMISSION_DENIED"].contains(&frame.reason.as_str()), "{frame:?}");
@@ -67,7 +67,10 @@ async fn stays(mut socket: WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>
     panic!("the connection broke off");
 }
 
-async fn connect(address: std::net::SocketAddr, key: &str) -> WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>> {
+async fn connect_session(
+    address: std::net::SocketAddr,
+    key: &str,
+) -> WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>> {
     let mut request = format!("ws://{address}/v1/namespaces/ns/connect").into_client_request().expect("an address");
     let bearer = format!("Bearer {key}").parse().expect("a header");
     request.headers_mut().insert("authorization", bearer);
@@ -80,13 +83,13 @@ async fn connect(address: std::net::SocketAddr, key: &str) -> WebSocketStream<Ma
 }
 
 /// Opens everything at a gateway with a key, and waits until it stands.
-async fn open(cluster: &Cluster, gateway: usize, key: &str, name: &str) -> Open {
-    let api = cluster.api(gateway, key);
+async fn open_accesses(cluster: &Cluster, gateway: usize, key: &str, name: &str) -> OpenAccesses {
+    let api = cluster.rest_client(gateway, key);
     let token: Value = api.json(Method::POST, "/v1/tokens", None).await.expect("a token");
-    let by_token = cluster.api(gateway, token["token"].as_str().expect("a token"));
-    let waiting = tokio::spawn(waits(api.clone(), name.to_owned()));
+    let by_token = cluster.rest_client(gateway, token["token"].as_str().expect("a token"));
+    let waiting = tokio::spawn(wait_until_rejected(api.clone(), name.to_owned()));
     let stream = api.stream("/v1/namespaces/ns/events").await.expect("a stream");
-    let socket = connect(cluster.gateways[gateway].address(), key).await;
+    let socket = connect_session(cluster.gateways[gateway].address(), key).await;
     eventually("the wait is in the queue", async || {
         let lock: Value =
             api.json(Method::GET, "/v1/namespaces/ns/locks/taken", None).await.map_err(|e| e.to_string())?;
@@ -94,25 +97,25 @@ async fn open(cluster: &Cluster, gateway: usize, key: &str, name: &str) -> Open 
     })
     .await;
     let ends = vec![
-        tokio::spawn(calls(api)),
-        tokio::spawn(calls(by_token)),
+        tokio::spawn(call_until_rejected(api)),
+        tokio::spawn(call_until_rejected(by_token)),
         waiting,
-        tokio::spawn(watches(stream)),
-        tokio::spawn(stays(socket)),
+        tokio::spawn(watch_until_rejected(stream)),
+        tokio::spawn(hold_session_until_rejected(socket)),
     ];
-    Open { ends }
+    OpenAccesses { ends }
 }
 
 /// One try: how long each took to be refused after the answer to the revocation.
 async fn try_once(cluster: &Cluster, tenant: &Tenant, at: usize) -> Vec<Duration> {
     let (here, there) = (at % 2, (at + 1) % 2);
-    let admin = cluster.api(here, &tenant.key);
+    let admin = cluster.rest_client(here, &tenant.key);
     let key: Value = admin.json(Method::POST, "/v1/api-keys", Some(json!({}))).await.expect("a key");
     let text = |field: &str| key[field].as_str().expect("a key has it").to_owned();
-    let open = open(cluster, there, &text("api_key"), &format!("p-{at}")).await;
+    let open = open_accesses(cluster, there, &text("api_key"), &format!("p-{at}")).await;
     let suspends = at.is_multiple_of(SUSPEND_EVERY);
     let account = format!("/v1/accounts/{}", tenant.account);
-    let operator = cluster.operator(here);
+    let operator = cluster.operator_client(here);
     if suspends {
         let body = Some(json!({"status": "SUSPENDED"}));
         operator.json::<Value>(Method::PATCH, &account, body).await.expect("it is suspended");
@@ -126,7 +129,8 @@ async fn try_once(cluster: &Cluster, tenant: &Tenant, at: usize) -> Vec<Duration
         let body = Some(json!({"status": "ACTIVE"}));
         operator.json::<Value>(Method::PATCH, &account, body).await.expect("it is active again");
         eventually("the account is let in again", async || {
-            let seen = cluster.api(there, &tenant.key).json::<Value>(Method::GET, "/v1/namespaces/ns", None).await;
+            let seen =
+                cluster.rest_client(there, &tenant.key).json::<Value>(Method::GET, "/v1/namespaces/ns", None).await;
             seen.map(drop).map_err(|error| error.to_string())
         })
         .await;
@@ -137,17 +141,17 @@ async fn try_once(cluster: &Cluster, tenant: &Tenant, at: usize) -> Vec<Duration
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_revoked_at_one_gateway_ends_at_the_other_within_a_second() {
     let cluster = Cluster::start(Setup { gateways: 2, ..Setup::default() }).await;
-    let tenant = Arc::new(cluster.tenant("revoked", &["ns"]).await);
-    cluster.api(0, &tenant.key).acquire("ns", "taken", "keeper").await.expect("it is free");
-    let mut times = vec![Vec::new(); KINDS.len()];
+    let tenant = Arc::new(cluster.create_tenant("revoked", &["ns"]).await);
+    cluster.rest_client(0, &tenant.key).acquire("ns", "taken", "keeper").await.expect("it is free");
+    let mut times = vec![Vec::new(); ACCESS_KINDS.len()];
     for at in 0..TRIES {
         for (times, took) in times.iter_mut().zip(try_once(&cluster, &tenant, at).await) {
             times.push(took);
         }
     }
     let slowest = times.iter().flatten().max().copied().expect("there were tries");
-    for (kind, times) in KINDS.iter().zip(times) {
-        println!("{kind}: {}", Figures::of(times));
+    for (kind, times) in ACCESS_KINDS.iter().zip(times) {
+        println!("{kind}: {}", DurationStats::from_durations(times));
     }
-    assert!(slowest <= PROMISED, "the slowest took {slowest:?}");
+    assert!(slowest <= MAX_REVOCATION_DELAY, "the slowest took {slowest:?}");
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use holdfast_cluster_tests::{Api, Cluster, Figures, Setup, eventually_within, wait_before_repeat};
+use holdfast_cluster_tests::{Cluster, DurationStats, RestClient, Setup, eventually_within, wait_before_retry};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -14,14 +14,14 @@ const SESSIONS: usize = 120;
 const TTL: Duration = Duration::from_secs(4);
 const KILLS: usize = 4;
 /// A silent session ends within its time to live, started anew by every leader, and an election.
-const ENDS_WITHIN: Duration = Duration::from_secs(15);
+const EXPIRY_TIMEOUT: Duration = Duration::from_secs(15);
 
 struct Session {
     namespace: &'static str,
     id: String,
 }
 
-async fn open(api: &Api, at: usize) -> Session {
+async fn create_session(api: &RestClient, at: usize) -> Session {
     let namespace = NAMESPACES[at % NAMESPACES.len()];
     let body = json!({"process_id": format!("process-{at}"), "ttl_ms": TTL.as_millis() as u64});
     let path = format!("/v1/namespaces/{namespace}/sessions");
@@ -34,7 +34,7 @@ async fn open(api: &Api, at: usize) -> Session {
 }
 
 /// Keeps a session alive as a client does. Returns the longest time that a keep-alive took.
-async fn keep_alive(api: Api, session: &Session, stop: &AtomicBool) -> Duration {
+async fn run_keep_alives(api: RestClient, session: &Session, stop: &AtomicBool) -> Duration {
     let path = format!("/v1/namespaces/{}/sessions/{}/keepalive", session.namespace, session.id);
     let api = api.with_timeout(Duration::from_millis(2_500));
     let mut good_until = Instant::now() + TTL;
@@ -55,7 +55,7 @@ async fn keep_alive(api: Api, session: &Session, stop: &AtomicBool) -> Duration 
             Err(_) => {}
         }
         for _ in 0..20 {
-            wait_before_repeat().await;
+            wait_before_retry().await;
         }
     }
     slowest
@@ -64,27 +64,27 @@ async fn keep_alive(api: Api, session: &Session, stop: &AtomicBool) -> Duration 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_living_live_and_the_silent_end_while_leaders_are_killed() {
     let mut cluster = Cluster::start(Setup::default()).await;
-    let tenant = cluster.tenant("sessions", &NAMESPACES).await;
-    let api = cluster.api(0, &tenant.key);
-    let living = join_all((0..SESSIONS).map(|at| open(&api, at))).await;
+    let tenant = cluster.create_tenant("sessions", &NAMESPACES).await;
+    let api = cluster.rest_client(0, &tenant.key);
+    let living = join_all((0..SESSIONS).map(|at| create_session(&api, at))).await;
     let living: Arc<[Session]> = living.into();
     let stop = Arc::new(AtomicBool::new(false));
     let keepers: Vec<_> = (0..SESSIONS)
         .map(|at| {
             let (api, living, stop) = (api.clone(), Arc::clone(&living), Arc::clone(&stop));
-            tokio::spawn(async move { keep_alive(api, &living[at], &stop).await })
+            tokio::spawn(async move { run_keep_alives(api, &living[at], &stop).await })
         })
         .collect();
     let mut silent_for = Vec::new();
     for kill in 0..KILLS {
         let at = SESSIONS + kill;
-        let silent = open(&api, at).await;
+        let silent = create_session(&api, at).await;
         let since = Instant::now();
         let shard = cluster.locks_shard(&tenant, silent.namespace);
         let (leader, _, _) = cluster.wait_leader(&shard).await;
         cluster.nodes[leader].kill().await;
         let path = format!("/v1/namespaces/{}/sessions/{}", silent.namespace, silent.id);
-        eventually_within(ENDS_WITHIN, "a silent session ends", async || {
+        eventually_within(EXPIRY_TIMEOUT, "a silent session ends", async || {
             match api.json::<Value>(Method::GET, &path, None).await {
                 Err(error) if error.code == "SESSION_NOT_FOUND" => Ok(()),
                 other => Err(format!("{other:?}")),
@@ -100,8 +100,8 @@ async fn the_living_live_and_the_silent_end_while_leaders_are_killed() {
     }
     stop.store(true, Ordering::Relaxed);
     let slowest = join_all(keepers).await.into_iter().map(|keeper| keeper.expect("the session lived")).collect();
-    println!("silent sessions ended after {}", Figures::of(silent_for));
-    println!("{SESSIONS} sessions lived on; the slowest keep-alives: {}", Figures::of(slowest));
+    println!("silent sessions ended after {}", DurationStats::from_durations(silent_for));
+    println!("{SESSIONS} sessions lived on; the slowest keep-alives: {}", DurationStats::from_durations(slowest));
     for (at, session) in living.iter().enumerate() {
         let view = api.get(session.namespace, &format!("of-{at}")).await.expect("a look");
         assert_eq!(view.holds.len(), 1, "{} lives and lost its hold", session.id);

@@ -2,27 +2,29 @@
 
 use holdfast_cluster_tests::history::History;
 use holdfast_cluster_tests::{
-    Cluster, Load, LoadPlan, Setup, assert_right, eventually, look_at_all, print_summary, replica_of, shards_of,
+    Cluster, Load, LoadPlan, Setup, assert_no_violations, eventually, print_summary, read_all_locks, replica_of,
+    shards_of,
 };
 
-const SNAPSHOT_AFTER: u64 = 200;
-const KEEP_ENTRIES: u64 = 50;
+const SNAPSHOT_INTERVAL_ENTRIES: u64 = 200;
+const RETAIN_ENTRIES: u64 = 50;
 const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_whose_log_was_compacted_away_catches_up_and_all_states_are_equal() {
-    let flags = [("--snapshot-after", SNAPSHOT_AFTER), ("--keep-entries", KEEP_ENTRIES)];
+    let flags = [("--snapshot-after", SNAPSHOT_INTERVAL_ENTRIES), ("--keep-entries", RETAIN_ENTRIES)];
     let node_flags = flags.map(|(flag, value)| (flag, value.to_string())).to_vec();
     let mut cluster = Cluster::start(Setup { shards: 2, node_flags, ..Setup::default() }).await;
-    let tenant = cluster.tenant("snapshots", &NAMESPACES).await;
+    let tenant = cluster.create_tenant("snapshots", &NAMESPACES).await;
     let locks = cluster.locks(&tenant, &NAMESPACES, 10);
     let shards = shards_of(&locks);
-    let api = cluster.api(0, &tenant.key);
+    let api = cluster.rest_client(0, &tenant.key);
     let history = History::default();
 
     let before = cluster.status(2, false).await.unwrap();
     cluster.nodes[2].kill().await;
-    let plan = LoadPlan { clients: 32, locks: locks.clone(), gateways: vec![api.clone()], some_are_impatient: false };
+    let plan =
+        LoadPlan { clients: 32, locks: locks.clone(), gateways: vec![api.clone()], some_have_short_deadlines: false };
     let load = Load::start(&plan, &history);
     for shard in &shards {
         let had = replica_of(&before, shard).last_log_index;
@@ -30,7 +32,7 @@ async fn a_node_whose_log_was_compacted_away_catches_up_and_all_states_are_equal
             let compacted = futures::future::join_all([cluster.status(0, false), cluster.status(1, false)]).await;
             for status in compacted {
                 let replica = replica_of(&status?, shard).clone();
-                if replica.purged_index <= had + SNAPSHOT_AFTER {
+                if replica.purged_index <= had + SNAPSHOT_INTERVAL_ENTRIES {
                     return Err(format!("{replica:?}"));
                 }
             }
@@ -47,7 +49,7 @@ async fn a_node_whose_log_was_compacted_away_catches_up_and_all_states_are_equal
         let replica = eventually("the node has caught up", async || {
             let (first, third) = (cluster.status(0, false).await?, cluster.status(2, false).await?);
             let (first, third) = (replica_of(&first, shard).clone(), replica_of(&third, shard).clone());
-            if third.applied_index + SNAPSHOT_AFTER > first.applied_index {
+            if third.applied_index + SNAPSHOT_INTERVAL_ENTRIES > first.applied_index {
                 Ok(third)
             } else {
                 Err(format!("{third:?}"))
@@ -64,7 +66,7 @@ async fn a_node_whose_log_was_compacted_away_catches_up_and_all_states_are_equal
 
     // What it got is good enough to lead with.
     cluster.nodes[0].kill().await;
-    look_at_all(&api, &locks, &history).await;
+    read_all_locks(&api, &locks, &history).await;
     print_summary(&history);
-    assert_right(&history);
+    assert_no_violations(&history);
 }

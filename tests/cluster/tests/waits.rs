@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use holdfast_cluster_tests::{Api, CallError, Cluster, Fate, Setup, Tenant, eventually, wait_before_repeat};
+use holdfast_cluster_tests::{
+    CallError, CallOutcome, Cluster, RestClient, Setup, Tenant, eventually, wait_before_retry,
+};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -12,7 +14,7 @@ const WAITERS: usize = 8;
 const NAMESPACE: &str = "orders";
 
 /// A long poll, repeated when its shard or gateway was lost: it finds its place, or what it was granted.
-async fn take(apis: Vec<Api>, owner: String) -> u64 {
+async fn acquire_with_polls(apis: Vec<RestClient>, owner: String) -> u64 {
     let path = format!("/v1/namespaces/{NAMESPACE}/locks/one/acquire");
     let body = json!({"process_id": owner, "ttl_ms": 3_600_000, "wait_ms": 60_000, "poll_ms": 15_000});
     for api in apis.iter().cycle() {
@@ -21,29 +23,32 @@ async fn take(apis: Vec<Api>, owner: String) -> u64 {
             Ok(answer) if answer["success"] == true => return answer["fencing_token"].as_u64().expect("a token"),
             Ok(answer) => assert_eq!(answer["reason"]["code"], "QUEUED", "{owner} was refused: {answer}"),
             Err(error) => {
-                assert!(error.fate == Fate::Unknown || error.status == 503 || error.status == 0, "{owner}: {error}");
-                wait_before_repeat().await;
+                assert!(
+                    error.outcome == CallOutcome::Unknown || error.status == 503 || error.status == 0,
+                    "{owner}: {error}"
+                );
+                wait_before_retry().await;
             }
         }
     }
     unreachable!("the gateways are asked in turns for ever")
 }
 
-async fn waiting(api: &Api) -> Result<u64, String> {
+async fn waiting_count(api: &RestClient) -> Result<u64, String> {
     let shown: Result<Value, CallError> =
         api.json(Method::GET, &format!("/v1/namespaces/{NAMESPACE}/locks/one"), None).await;
     shown.map_err(|error| error.to_string())?["lock"]["waiting"].as_u64().ok_or("no number".to_owned())
 }
 
-async fn wait_for_queue(api: &Api, length: u64) {
-    eventually(&format!("{length} wait"), async || match waiting(api).await? {
+async fn wait_for_queue(api: &RestClient, length: u64) {
+    eventually(&format!("{length} wait"), async || match waiting_count(api).await? {
         now if now == length => Ok(()),
         now => Err(format!("{now} wait")),
     })
     .await;
 }
 
-async fn release(api: &Api, owner: &str) {
+async fn release(api: &RestClient, owner: &str) {
     let path = format!("/v1/namespaces/{NAMESPACE}/locks/one/release");
     eventually(&format!("{owner} releases"), async || {
         let answer: Result<Value, CallError> = api.json(Method::POST, &path, Some(json!({"process_id": owner}))).await;
@@ -53,20 +58,20 @@ async fn release(api: &Api, owner: &str) {
 }
 
 /// Waiters in a known order, in turns through the gateways.
-async fn queue_up(cluster: &Cluster, tenant: &Tenant) -> Vec<JoinHandle<u64>> {
-    let apis: Vec<Api> = (0..cluster.gateways.len()).map(|at| cluster.api(at, &tenant.key)).collect();
+async fn enqueue_waiters(cluster: &Cluster, tenant: &Tenant) -> Vec<JoinHandle<u64>> {
+    let apis: Vec<RestClient> = (0..cluster.gateways.len()).map(|at| cluster.rest_client(at, &tenant.key)).collect();
     let mut waiters = Vec::new();
     for at in 0..WAITERS {
         let mut mine = apis.clone();
         mine.rotate_left(at % apis.len());
-        waiters.push(tokio::spawn(take(mine, format!("waiter-{at}"))));
+        waiters.push(tokio::spawn(acquire_with_polls(mine, format!("waiter-{at}"))));
         wait_for_queue(&apis[0], at as u64 + 1).await;
     }
     waiters
 }
 
 /// Lets one after the other go; each must be the next in order, with a higher token.
-async fn drain(api: &Api, waiters: Vec<JoinHandle<u64>>) {
+async fn grant_in_order(api: &RestClient, waiters: Vec<JoinHandle<u64>>) {
     release(api, "holder").await;
     let mut last = 0;
     for (at, waiter) in waiters.into_iter().enumerate() {
@@ -83,11 +88,11 @@ async fn drain(api: &Api, waiters: Vec<JoinHandle<u64>>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_calls_keep_their_places_when_their_leader_is_lost() {
     let mut cluster = Cluster::start(Setup { gateways: 2, ..Setup::default() }).await;
-    let tenant = cluster.tenant("waits", &[NAMESPACE]).await;
-    let api = cluster.api(0, &tenant.key);
+    let tenant = cluster.create_tenant("waits", &[NAMESPACE]).await;
+    let api = cluster.rest_client(0, &tenant.key);
     let shard = cluster.locks_shard(&tenant, NAMESPACE);
     api.acquire(NAMESPACE, "one", "holder").await.expect("the first takes it");
-    let waiters = queue_up(&cluster, &tenant).await;
+    let waiters = enqueue_waiters(&cluster, &tenant).await;
     for is_killed in [true, false, true] {
         let (leader, _, term) = cluster.wait_leader(&shard).await;
         if is_killed {
@@ -110,29 +115,29 @@ async fn waiting_calls_keep_their_places_when_their_leader_is_lost() {
         cluster.wait_ready().await;
         wait_for_queue(&api, WAITERS as u64).await;
     }
-    drain(&api, waiters).await;
+    grant_in_order(&api, waiters).await;
     cluster.wait_equal_states().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_that_dies_costs_its_callers_no_place_when_they_ask_again() {
     let mut cluster = Cluster::start(Setup { gateways: 2, ..Setup::default() }).await;
-    let tenant = cluster.tenant("gateways", &[NAMESPACE]).await;
-    let api = cluster.api(0, &tenant.key);
+    let tenant = cluster.create_tenant("gateways", &[NAMESPACE]).await;
+    let api = cluster.rest_client(0, &tenant.key);
     api.acquire(NAMESPACE, "one", "holder").await.expect("the first takes it");
-    let waiters = queue_up(&cluster, &tenant).await;
+    let waiters = enqueue_waiters(&cluster, &tenant).await;
     cluster.gateways[1].kill().await;
-    drain(&api, waiters).await;
+    grant_in_order(&api, waiters).await;
     cluster.wait_equal_states().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn callers_that_are_gone_leave_the_queue_and_give_back_what_they_were_granted() {
     let mut cluster = Cluster::start(Setup { gateways: 2, ..Setup::default() }).await;
-    let tenant = cluster.tenant("gone", &[NAMESPACE]).await;
-    let api = cluster.api(0, &tenant.key);
+    let tenant = cluster.create_tenant("gone", &[NAMESPACE]).await;
+    let api = cluster.rest_client(0, &tenant.key);
     api.acquire(NAMESPACE, "one", "holder").await.expect("the first takes it");
-    let waiters = queue_up(&cluster, &tenant).await;
+    let waiters = enqueue_waiters(&cluster, &tenant).await;
     // Half of them go by themselves, and leave at once; the others with their gateway, and leave after a while.
     for waiter in waiters.iter().step_by(2) {
         waiter.abort();
@@ -145,7 +150,7 @@ async fn callers_that_are_gone_leave_the_queue_and_give_back_what_they_were_gran
     release(&api, "holder").await;
     eventually("nothing is left", async || {
         let view = api.get(NAMESPACE, "one").await.map_err(|error| error.to_string())?;
-        let waiting = waiting(&api).await?;
+        let waiting = waiting_count(&api).await?;
         if view.holds.is_empty() && waiting == 0 { Ok(()) } else { Err(format!("{view:?}, {waiting} wait")) }
     })
     .await;

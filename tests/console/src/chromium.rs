@@ -11,10 +11,10 @@ use thirtyfour::{ChromiumLikeCapabilities, DesiredCapabilities, WebDriver};
 const DRIVER: &str = "chromedriver";
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 /// Ends the driver, and with it the browser, when the input closes: that is when the tests end, in whatever way.
-const KEEPER: &str = r#""$@" & child=$!; cat >/dev/null; kill "$child" 2>/dev/null; wait "$child""#;
-const STARTED: &str = "was started successfully on port ";
-const START_WITHIN: Duration = Duration::from_secs(30);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const SUPERVISOR_SCRIPT: &str = r#""$@" & child=$!; cat >/dev/null; kill "$child" 2>/dev/null; wait "$child""#;
+const STARTED_MESSAGE: &str = "was started successfully on port ";
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// A sandbox within a container needs rights that tests do not have; nothing but the console is opened.
 const FLAGS: [&str; 7] = [
     "--headless=new",
@@ -28,7 +28,7 @@ const FLAGS: [&str; 7] = [
 
 /// A driver that listens on a free port, for one browser.
 pub(crate) struct Chromium {
-    keeper: Child,
+    supervisor: Child,
     port: u16,
     folder: PathBuf,
     browser: PathBuf,
@@ -37,17 +37,25 @@ pub(crate) struct Chromium {
 impl Chromium {
     /// None where there is no browser or nothing to drive it with.
     pub(crate) fn start() -> Option<Self> {
-        let browser = BROWSERS.iter().find_map(|name| installed(name))?;
-        let driver = installed(DRIVER)?;
+        let browser = BROWSERS.iter().find_map(|name| find_installed(name))?;
+        let driver = find_installed(DRIVER)?;
         let folder = scratch();
         fs::create_dir_all(&folder).expect("the scratch folder can be written");
         let log = folder.join("driver.log");
-        let mut keeper = Command::new("sh");
-        keeper.args(["-c", KEEPER, "keeper"]).arg(driver).arg("--port=0").env("TMPDIR", &folder).env("HOME", &folder);
-        keeper.stdin(Stdio::piped()).stdout(File::create(&log).expect("the log can be written")).stderr(Stdio::null());
-        let keeper = keeper.spawn().expect("there is a shell");
+        let mut supervisor = Command::new("sh");
+        supervisor
+            .args(["-c", SUPERVISOR_SCRIPT, "keeper"])
+            .arg(driver)
+            .arg("--port=0")
+            .env("TMPDIR", &folder)
+            .env("HOME", &folder);
+        supervisor
+            .stdin(Stdio::piped())
+            .stdout(File::create(&log).expect("the log can be written"))
+            .stderr(Stdio::null());
+        let supervisor = supervisor.spawn().expect("there is a shell");
         let port = wait_for_port(&log);
-        Some(Self { keeper, port, folder, browser })
+        Some(Self { supervisor, port, folder, browser })
     }
 
     /// Opens a window of a browser that knows nothing yet.
@@ -64,26 +72,26 @@ impl Chromium {
 
 impl Drop for Chromium {
     fn drop(&mut self) {
-        drop(self.keeper.stdin.take());
+        drop(self.supervisor.stdin.take());
         // It ends once its children have; what it ends with is no matter.
-        let _ = self.keeper.wait();
+        let _ = self.supervisor.wait();
     }
 }
 
-fn installed(name: &str) -> Option<PathBuf> {
+fn find_installed(name: &str) -> Option<PathBuf> {
     let folders = std::env::var_os("PATH")?;
     std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
 fn wait_for_port(log: &Path) -> u16 {
-    let deadline = Instant::now() + START_WITHIN;
+    let deadline = Instant::now() + START_TIMEOUT;
     loop {
         let said = fs::read_to_string(log).unwrap_or_default();
-        let port = said.split_once(STARTED).and_then(|(_, rest)| rest.split_once('.')?.0.parse().ok());
+        let port = said.split_once(STARTED_MESSAGE).and_then(|(_, rest)| rest.split_once('.')?.0.parse().ok());
         if let Some(port) = port {
             return port;
         }
         assert!(Instant::now() < deadline, "{DRIVER} does not start: {said}");
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

@@ -6,8 +6,8 @@
 //! Deliberately unknown here: how the console is made. What the tests see is what people see.
 
 mod chromium;
+mod env;
 mod page;
-mod world;
 
+pub use env::{Tenant, create_tenant, operator_token};
 pub use page::{Page, Screen};
-pub use world::{Tenant, operator_token, tenant};

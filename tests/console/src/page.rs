@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use thirtyfour::{By, Key, WebDriver, WebElement};
 
 use crate::chromium::Chromium;
-use crate::world;
+use crate::env;
 
-const WITHIN: Duration = Duration::from_secs(20);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const CONDITION_TIMEOUT: Duration = Duration::from_secs(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Written into the page when it is opened: gone when something was loaded anew.
-const MARK: &str = "window.isStillTheSamePage = true; return true";
+const SET_PAGE_MARKER: &str = "window.isStillTheSamePage = true; return true";
 
 /// What a page is looked at with.
 #[derive(Clone, Copy, Debug)]
@@ -50,8 +50,8 @@ impl Page {
         };
         let driver = chromium.open().await;
         let page = Self { driver: Some(driver), _chromium: chromium };
-        page.look_with(Screen::DESKTOP).await;
-        page.driver().goto(format!("http://{}/console", world::server().address())).await.expect("the page opens");
+        page.set_screen(Screen::DESKTOP).await;
+        page.driver().goto(format!("http://{}/console", env::server().address())).await.expect("the page opens");
         page.wait_for("#key").await;
         Some(page)
     }
@@ -61,7 +61,7 @@ impl Page {
         let page = Self::open().await?;
         page.sign_in(key).await;
         page.wait_for(".frame").await;
-        page.script(MARK, json!([])).await;
+        page.script(SET_PAGE_MARKER, json!([])).await;
         Some(page)
     }
 
@@ -87,7 +87,7 @@ impl Page {
     }
 
     /// Goes to an address within the page, such as `#/ns/demo/locks`.
-    pub async fn go(&self, hash: &str) {
+    pub async fn navigate(&self, hash: &str) {
         self.script("location.hash = arguments[0]", json!([hash])).await;
     }
 
@@ -97,12 +97,12 @@ impl Page {
     }
 
     /// Whether nothing was loaded anew since the sign-in.
-    pub async fn is_the_same(&self) -> bool {
+    pub async fn was_not_reloaded(&self) -> bool {
         self.script("return window.isStillTheSamePage === true", json!([])).await == json!(true)
     }
 
     /// Changes what the page is looked at with.
-    pub async fn look_with(&self, screen: Screen) {
+    pub async fn set_screen(&self, screen: Screen) {
         let Screen { width, height, is_dark, is_phone } = screen;
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": is_phone});
         self.devtools("Emulation.setDeviceMetricsOverride", size).await;
@@ -140,7 +140,7 @@ impl Page {
 
     /// Waits until a script returns something that is true, and returns it.
     pub async fn wait_until(&self, what: &str, script: &str, arguments: Value) -> Value {
-        let deadline = Instant::now() + WITHIN;
+        let deadline = Instant::now() + CONDITION_TIMEOUT;
         loop {
             let found = self.script(script, arguments.clone()).await;
             if !matches!(found, Value::Null | Value::Bool(false)) {
@@ -149,7 +149,7 @@ impl Page {
             if Instant::now() >= deadline {
                 panic!("it never came to this: {what}; the page says:\n{}", self.text("body").await);
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -200,7 +200,7 @@ impl Page {
     }
 
     /// Writes a picture of what can be seen.
-    pub async fn picture(&self, file: &Path) {
+    pub async fn screenshot(&self, file: &Path) {
         let picture = self.driver().screenshot_as_png().await.expect("the browser draws");
         std::fs::write(file, picture).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     }

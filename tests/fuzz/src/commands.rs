@@ -4,11 +4,11 @@
 //! A replica that applies everything, one that is restored on the way, and one that is restored with other numbers
 //! answer, tell and keep the same; all that is counted agrees; nothing panics.
 
-use holdfast_core::shard::{Application, ShardCore};
+use holdfast_core::shard::{Application, ShardState};
 use holdfast_core::{
-    AccountId, Acquire, BelievedHold, Bounds, Cancel, Claim, Command, Context, Incarnation, Limits, LockInfo,
-    LocksCommand, MessageStamp, Metadata, Mode, NamespaceMessage, NamespaceRef, OpenSession, Owner, Path, Release,
-    RequestId, Reset, Rules, ToRelease, Wait,
+    AccountId, Acquire, Bounds, Cancel, Claim, Command, EntryContext, Incarnation, Limits, LockInfo, LocksCommand,
+    MessageSeq, Metadata, Mode, NamespaceMessage, NamespaceRef, OpenSession, Owner, Path, Release, ReleaseTarget,
+    ReportedHold, RequestId, Reset, Rules, Wait,
 };
 
 const SHARD: &str = "locks_00";
@@ -21,12 +21,12 @@ pub(crate) fn run(bytes: &[u8]) -> bool {
     let mut shards = Shards::new(input.rules());
     let mut commands = 0;
     while !input.0.is_empty() && commands < MAX_COMMANDS {
-        shards.now_ms += if input.one_in(2) { 0 } else { u64::from(input.byte() % 64) };
+        shards.now_ms += if input.one_in_n(2) { 0 } else { u64::from(input.byte() % 64) };
         let in_entry = 1 + usize::from(input.byte() % 3);
         let entry: Vec<Command> = (0..in_entry).map(|_| Command::Locks(input.command())).collect();
         commands += in_entry;
         shards.entry(&entry);
-        if input.one_in(4) {
+        if input.one_in_n(4) {
             shards.restore(u64::from(input.byte()));
         }
     }
@@ -35,24 +35,25 @@ pub(crate) fn run(bytes: &[u8]) -> bool {
 
 /// The three replicas.
 struct Shards {
-    whole: ShardCore,
-    restored: ShardCore,
-    renumbered: ShardCore,
+    whole: ShardState,
+    restored: ShardState,
+    renumbered: ShardState,
     rules: Rules,
     now_ms: u64,
 }
 
 impl Shards {
     fn new(rules: Rules) -> Self {
-        let begin = || ShardCore::with_bounds(Application::Locks, SHARD, bounds());
+        let begin = || ShardState::with_bounds(Application::Locks, SHARD, bounds());
         let mut shards = Self { whole: begin(), restored: begin(), renumbered: begin(), rules, now_ms: 1 };
-        shards.entry(&(0..NAMESPACES).map(|which| open(which, 1 + u64::from(which))).collect::<Vec<Command>>());
+        shards
+            .entry(&(0..NAMESPACES).map(|which| open_namespace(which, 1 + u64::from(which))).collect::<Vec<Command>>());
         shards
     }
 
     fn entry(&mut self, commands: &[Command]) {
-        let context = Context { now_ms: self.now_ms, wall_ms: self.now_ms, rules: self.rules };
-        let run = |shard: &mut ShardCore| {
+        let context = EntryContext { now_ms: self.now_ms, wall_ms: self.now_ms, rules: self.rules };
+        let run = |shard: &mut ShardState| {
             shard.advance(&context);
             let replies: Vec<_> = commands.iter().map(|command| shard.apply(&context, command)).collect();
             (replies, shard.take_effects())
@@ -68,7 +69,7 @@ impl Shards {
 
     fn restore(&mut self, seed: u64) {
         let chunks = self.whole.snapshot();
-        let restored = ShardCore::restore_with_bounds(Application::Locks, SHARD, &chunks, bounds());
+        let restored = ShardState::restore_with_bounds(Application::Locks, SHARD, &chunks, bounds());
         self.restored = restored.expect("what was applied can be restored");
         assert_eq!(self.restored.footprint(), self.whole.footprint());
         self.renumbered = self.restored.renumbered(seed);
@@ -77,7 +78,7 @@ impl Shards {
 
 /// So small that finding out who waits for whom, too, takes more than there is of it.
 fn bounds() -> Bounds {
-    Bounds { tangle_visits: 12, looks_in_slice: 12, ..Bounds::tiny() }
+    Bounds { tangle_visits: 12, visits_per_slice: 12, ..Bounds::tiny() }
 }
 
 /// Two of one account, and one of another, so that slices go round.
@@ -89,7 +90,7 @@ fn namespace(which: u8) -> NamespaceRef {
     NamespaceRef { account: AccountId(account), name: name.into(), incarnation }
 }
 
-fn open(which: u8, number: u64) -> Command {
+fn open_namespace(which: u8, number: u64) -> Command {
     let limits = Limits { max_claims_per_request: 4, max_waiting_per_lock: 6, ..Limits::default() };
     let message = NamespaceMessage::open(namespace(which), limits);
     Command::Locks(LocksCommand::Deliver { source: "namespaces_00".into(), number, message })
@@ -105,12 +106,12 @@ impl Input<'_> {
         *first
     }
 
-    fn one_in(&mut self, times: u8) -> bool {
+    fn one_in_n(&mut self, times: u8) -> bool {
         self.byte() % times == 1
     }
 
     fn rules(&mut self) -> Rules {
-        if self.one_in(2) { Rules::LOWEST } else { Rules::HIGHEST }
+        if self.one_in_n(2) { Rules::LOWEST } else { Rules::HIGHEST }
     }
 
     /// Mostly the first, so that they meet there.
@@ -149,7 +150,7 @@ impl Input<'_> {
     }
 
     fn mode(&mut self) -> Mode {
-        if self.one_in(3) { Mode::Read } else { Mode::Write }
+        if self.one_in_n(3) { Mode::Read } else { Mode::Write }
     }
 
     fn request_id(&mut self) -> Option<String> {
@@ -157,9 +158,9 @@ impl Input<'_> {
         (number > 1).then(|| format!("r{number}"))
     }
 
-    fn message(&mut self, owner: &Owner) -> Option<MessageStamp> {
-        let is_stamped = matches!(owner, Owner::Session { .. }) && self.one_in(4);
-        is_stamped.then(|| MessageStamp { epoch: u64::from(self.byte()), seq: u64::from(self.byte()) })
+    fn message(&mut self, owner: &Owner) -> Option<MessageSeq> {
+        let is_stamped = matches!(owner, Owner::Session { .. }) && self.one_in_n(4);
+        is_stamped.then(|| MessageSeq { epoch: u64::from(self.byte()), seq: u64::from(self.byte()) })
     }
 
     fn acquire(&mut self, namespace: NamespaceRef) -> Acquire {
@@ -176,11 +177,11 @@ impl Input<'_> {
             ttl_ms: (!is_session).then(|| 1 + u64::from(self.byte())),
             owner,
             claims: self.claims(),
-            transition_ms: if self.one_in(4) { 9 } else { 0 },
+            transition_ms: if self.one_in_n(4) { 9 } else { 0 },
             metadata: Metadata::new(),
-            fencing_token: self.one_in(8).then(|| u64::from(self.byte())),
-            asked_expires_at_ns: None,
-            allow_upgrade: self.one_in(3),
+            fencing_token: self.one_in_n(8).then(|| u64::from(self.byte())),
+            requested_expires_at_ns: None,
+            allow_upgrade: self.one_in_n(3),
             request_id: self.request_id(),
             attempt: u64::from(self.byte() % 4),
             wait,
@@ -190,9 +191,9 @@ impl Input<'_> {
     fn release(&mut self, namespace: NamespaceRef) -> Release {
         let owner = self.owner();
         let what = match self.byte() % 6 {
-            0 => ToRelease::All,
-            1 => ToRelease::Request { request_id: self.request_id().unwrap_or_default() },
-            _ => ToRelease::Paths { paths: vec![self.path()], fencing_token: None },
+            0 => ReleaseTarget::All,
+            1 => ReleaseTarget::Request { request_id: self.request_id().unwrap_or_default() },
+            _ => ReleaseTarget::Paths { paths: vec![self.path()], fencing_token: None },
         };
         Release { namespace, message: self.message(&owner), owner, what }
     }
@@ -210,13 +211,13 @@ impl Input<'_> {
             }
             18 => {
                 let live_owners = vec![self.session()];
-                let before_revision = self.one_in(2).then(|| u64::from(self.byte()));
+                let before_revision = self.one_in_n(2).then(|| u64::from(self.byte()));
                 LocksCommand::Reset(Reset { namespace, live_owners, before_revision })
             }
             19 | 20 => LocksCommand::OpenSession(OpenSession {
                 namespace,
                 session_id: self.session(),
-                resume: self.one_in(3),
+                resume: self.one_in_n(3),
                 request_id: RequestId([self.byte(); 16]),
                 process_id: "host".to_owned(),
                 ttl_ms: 1_000,
@@ -225,10 +226,10 @@ impl Input<'_> {
             21 => LocksCommand::CloseSession { namespace, session_id: self.session(), message: None },
             22 => {
                 let ids = vec![u64::from(self.byte())];
-                LocksCommand::ExpireSessions { ids, seen: u64::from(self.byte()) }
+                LocksCommand::ExpireSessions { ids, known_revision: u64::from(self.byte()) }
             }
             _ => {
-                let held = BelievedHold { path: self.path(), mode: self.mode(), fencing_token: u64::from(self.byte()) };
+                let held = ReportedHold { path: self.path(), mode: self.mode(), fencing_token: u64::from(self.byte()) };
                 let pending = self.request_id().into_iter().collect();
                 let session_id = self.session();
                 LocksCommand::LockInfo(LockInfo { namespace, session_id, message: None, held: vec![held], pending })
@@ -238,7 +239,7 @@ impl Input<'_> {
 }
 
 /// Inputs to begin with: the same few bytes again and again, and all bytes in turn.
-pub(crate) fn samples() -> Vec<Vec<u8>> {
+pub(crate) fn seed_inputs() -> Vec<Vec<u8>> {
     let turns = (1..=8_u8).map(|step| (0..=255_u8).map(|byte| byte.wrapping_mul(step.wrapping_mul(37))).collect());
     turns.collect()
 }

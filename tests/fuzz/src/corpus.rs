@@ -14,14 +14,14 @@ pub fn file(target: &Target) -> PathBuf {
 pub fn inputs(target: &Target) -> Vec<Vec<u8>> {
     let file = file(target);
     let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    let mut inputs: Vec<Vec<u8>> = text.lines().map(|line| read(target, line)).collect();
+    let mut inputs: Vec<Vec<u8>> = text.lines().map(|line| decode_line(target, line)).collect();
     match target.name {
         "stored" | "raft_message" => {
             inputs.extend(holdfast_replication::testing::stored_samples().iter().map(|sample| sample.to_vec()));
         }
         "credential" => inputs.extend(credential_samples()),
         "snapshot" => inputs.push(snapshot_sample()),
-        "commands" => inputs.extend(crate::commands::samples()),
+        "commands" => inputs.extend(crate::commands::seed_inputs()),
         "cluster_config" => inputs.push(include_bytes!("../../../cluster_config.json").to_vec()),
         _ => {}
     }
@@ -30,20 +30,20 @@ pub fn inputs(target: &Target) -> Vec<Vec<u8>> {
 }
 
 /// An input as the file has it, a line.
-pub fn line(target: &Target, input: &[u8]) -> String {
+pub fn encode_line(target: &Target, input: &[u8]) -> String {
     match std::str::from_utf8(input) {
-        Ok(text) if target.is_text && !text.contains(['\n', '\r']) && !text.starts_with(HEX) => text.to_owned(),
-        _ if target.is_text => format!("{HEX}{}", hex::encode(input)),
+        Ok(text) if target.is_text && !text.contains(['\n', '\r']) && !text.starts_with(HEX_PREFIX) => text.to_owned(),
+        _ if target.is_text => format!("{HEX_PREFIX}{}", hex::encode(input)),
         _ => hex::encode(input),
     }
 }
 
 /// Before a line of a text target that is not text.
-const HEX: &str = "hex:";
+const HEX_PREFIX: &str = "hex:";
 
 /// What such a line stands for. Panics when it is no hex where it should be.
-pub fn read(target: &Target, line: &str) -> Vec<u8> {
-    let in_hex = if target.is_text { line.strip_prefix(HEX) } else { Some(line) };
+pub fn decode_line(target: &Target, line: &str) -> Vec<u8> {
+    let in_hex = if target.is_text { line.strip_prefix(HEX_PREFIX) } else { Some(line) };
     match in_hex {
         Some(text) => hex::decode(text).unwrap_or_else(|error| panic!("{}: {line}: {error}", target.name)),
         None => line.as_bytes().to_vec(),

@@ -4,27 +4,27 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 
 /// Longest input that is made.
-const MOST: usize = 64 * 1024;
+const MAX_INPUT_BYTES: usize = 64 * 1024;
 /// Values at which readers turn.
-const TURNS: [u8; 12] = [0, 1, 2, 0x7f, 0x80, 0x81, 0xfe, 0xff, b'"', b'{', b'[', b'\\'];
+const INTERESTING_BYTES: [u8; 12] = [0, 1, 2, 0x7f, 0x80, 0x81, 0xfe, 0xff, b'"', b'{', b'[', b'\\'];
 
 /// A few changes of one input, some with parts of another one.
 pub fn mutate(random: &mut SmallRng, one: &[u8], other: &[u8]) -> Vec<u8> {
     let mut bytes = one.to_vec();
     for _ in 0..random.random_range(1..=4) {
-        change(random, &mut bytes, other);
+        mutate_once(random, &mut bytes, other);
     }
-    bytes.truncate(MOST);
+    bytes.truncate(MAX_INPUT_BYTES);
     bytes
 }
 
-fn change(random: &mut SmallRng, bytes: &mut Vec<u8>, other: &[u8]) {
+fn mutate_once(random: &mut SmallRng, bytes: &mut Vec<u8>, other: &[u8]) {
     let at = random.random_range(0..=bytes.len());
     let until = (at + random.random_range(0..=16)).min(bytes.len());
     match random.random_range(0..9) {
         0 if at < bytes.len() => bytes[at] ^= 1 << random.random_range(0..8),
-        1 if at < bytes.len() => bytes[at] = TURNS[random.random_range(0..TURNS.len())],
-        2 => bytes.insert(at, TURNS[random.random_range(0..TURNS.len())]),
+        1 if at < bytes.len() => bytes[at] = INTERESTING_BYTES[random.random_range(0..INTERESTING_BYTES.len())],
+        2 => bytes.insert(at, INTERESTING_BYTES[random.random_range(0..INTERESTING_BYTES.len())]),
         3 => drop(bytes.drain(at..until)),
         4 => bytes.truncate(at),
         // A number of the greatest length, where a length or an id may be.

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use holdfast_auth::{ApiKeySecret, ClusterSecret, Credential, OperatorToken, ServiceSigner, ServiceVerifier};
 use holdfast_cluster::ClusterConfig;
-use holdfast_core::shard::{Application, ShardCore};
-use holdfast_core::{AccountId, Command, Context, Event, Query, Reply, Rules, codec};
+use holdfast_core::shard::{Application, ShardState};
+use holdfast_core::{AccountId, Command, EntryContext, Event, Query, Reply, Rules, codec};
 use holdfast_gateway::testing::{read_body, read_locktopus_message, read_session_message};
 use holdfast_proto::{internal, v1};
 use prost::Message;
@@ -86,33 +86,33 @@ fn cluster_config(bytes: &[u8]) -> bool {
 }
 
 /// A shard of locks in which the namespace of the corpus exists.
-fn shard() -> ShardCore {
-    let mut shard = ShardCore::new(Application::Locks, "locks_00");
-    let open = hex::decode(OPEN).expect("this is hex");
+fn shard() -> ShardState {
+    let mut shard = ShardState::new(Application::Locks, "locks_00");
+    let open = hex::decode(OPEN_NAMESPACE).expect("this is hex");
     let open: Command = codec::decode(&open).expect("this is a command");
     shard.apply(&context(1), &open);
     shard
 }
 
 /// The namespace `orders` is opened, with the usual limits.
-const OPEN: &str = "0102000d6e616d657370616365735f3030010007066f7264657273018008800840e807106480b89929c0cf24c0cf24e807c0\
+const OPEN_NAMESPACE: &str = "0102000d6e616d657370616365735f3030010007066f7264657273018008800840e807106480b89929c0cf24c0cf24e807c0\
                     cf24c0843da08d06a08d06a08d06904e";
 
-fn context(now_ms: u64) -> Context {
-    Context { now_ms, wall_ms: now_ms, rules: Rules::HIGHEST }
+fn context(now_ms: u64) -> EntryContext {
+    EntryContext { now_ms, wall_ms: now_ms, rules: Rules::HIGHEST }
 }
 
 /// A command is read, and carried out by a shard of each kind: what is in a log is applied, whatever it is.
 fn command(bytes: &[u8]) -> bool {
     let Ok(command) = codec::decode::<Command>(bytes) else { return false };
-    let accounts = ShardCore::new(Application::Accounts, "accounts_00");
-    let namespaces = ShardCore::new(Application::Namespaces, "namespaces_00");
+    let accounts = ShardState::new(Application::Accounts, "accounts_00");
+    let namespaces = ShardState::new(Application::Namespaces, "namespaces_00");
     for (id, mut shard) in [("accounts_00", accounts), ("namespaces_00", namespaces), ("locks_00", shard())] {
         for now_ms in [2, 2, 1_000_000] {
             shard.apply(&context(now_ms), &command);
         }
         shard.verify();
-        let again = ShardCore::restore(shard.application(), id, &shard.snapshot());
+        let again = ShardState::restore(shard.application(), id, &shard.snapshot());
         assert!(again.is_ok(), "a snapshot of what was applied can't be read: {:?}", again.err());
     }
     true
@@ -140,7 +140,7 @@ fn snapshot(bytes: &[u8]) -> bool {
         pieces.push(piece);
         rest = after;
     }
-    let Ok(mut shard) = ShardCore::restore(application, "locks_00", &pieces) else { return false };
+    let Ok(mut shard) = ShardState::restore(application, "locks_00", &pieces) else { return false };
     // What is taken in has to be good enough to go on with.
     shard.advance(&context(u64::from(u32::MAX)));
     let _ = shard.snapshot();

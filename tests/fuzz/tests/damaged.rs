@@ -13,9 +13,9 @@ use rand::{Rng, SeedableRng};
 static MEMORY: PeakAlloc = PeakAlloc;
 
 /// What reading one input of at most 64 KiB may take.
-const MEMORY_BOUND: usize = 32 * 1024 * 1024;
+const MAX_MEMORY_BYTES: usize = 32 * 1024 * 1024;
 
-fn number(name: &str) -> Option<u64> {
+fn env_number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|value| value.parse().ok())
 }
 
@@ -25,16 +25,17 @@ fn run(target: &Target, input: &[u8]) -> bool {
     MEMORY.reset_peak_usage();
     let result = catch_unwind(|| (target.run)(input));
     let used = MEMORY.peak_usage().saturating_sub(before);
-    let keep = || format!("keep it: a line of {}:\n{}", corpus::file(target).display(), corpus::line(target, input));
+    let keep =
+        || format!("keep it: a line of {}:\n{}", corpus::file(target).display(), corpus::encode_line(target, input));
     let is_read = result.unwrap_or_else(|_| panic!("{} panics; {}", target.name, keep()));
-    assert!(used <= MEMORY_BOUND, "{} takes {used} bytes of memory; {}", target.name, keep());
+    assert!(used <= MAX_MEMORY_BYTES, "{} takes {used} bytes of memory; {}", target.name, keep());
     is_read
 }
 
 #[test]
 fn kept_inputs_and_their_mutations_are_read_without_a_panic_and_within_a_bound() {
-    let seconds = number("HOLDFAST_FUZZ_SECONDS");
-    let seed = number("HOLDFAST_FUZZ_SEED").unwrap_or(if seconds.is_some() { rand::random() } else { 1 });
+    let seconds = env_number("HOLDFAST_FUZZ_SECONDS");
+    let seed = env_number("HOLDFAST_FUZZ_SEED").unwrap_or(if seconds.is_some() { rand::random() } else { 1 });
     println!("seed {seed}");
     for target in &TARGETS {
         let mut inputs = corpus::inputs(target);
@@ -66,9 +67,9 @@ fn kept_inputs_and_their_mutations_are_read_without_a_panic_and_within_a_bound()
 fn what_is_kept_is_read_back_as_it_was() {
     for target in &TARGETS {
         for input in [&b"{\"a\": 1}"[..], b"two\nlines", &[0xff, 0], b"hex:00", b""] {
-            let line = corpus::line(target, input);
+            let line = corpus::encode_line(target, input);
             assert!(!line.contains('\n'), "{line:?}");
-            assert_eq!(corpus::read(target, &line), input, "{}: {line}", target.name);
+            assert_eq!(corpus::decode_line(target, &line), input, "{}: {line}", target.name);
         }
     }
 }

@@ -14,9 +14,9 @@ use anyhow::{Context, Result};
 /// The program that runs one seed.
 const PROGRAM: &str = "holdfast-sim-seed";
 /// In real time; a run takes seconds.
-const ENDS_WITHIN: Duration = Duration::from_secs(300);
+const RUN_TIMEOUT: Duration = Duration::from_secs(300);
 /// What `timeout` answers when the time was over.
-const TIMED_OUT: i32 = 124;
+const TIMEOUT_EXIT_CODE: i32 = 124;
 
 /// How a seed is run.
 #[derive(Debug, Clone, Default)]
@@ -32,7 +32,7 @@ pub struct Run {
     /// With panics in the midst of the work of tasks and state machines, in a build that is armed.
     pub panics: bool,
     /// With a planted fault, in a build that is armed.
-    pub plant: Option<String>,
+    pub mutation: Option<String>,
     /// How long clients work and faults happen, instead of what the seed says.
     pub chaos: Option<Duration>,
     /// Where to write what happened.
@@ -41,7 +41,7 @@ pub struct Run {
 
 impl Run {
     /// The run of a seed as it is.
-    pub fn of_seed(seed: u64) -> Self {
+    pub fn from_seed(seed: u64) -> Self {
         Self { seed, ..Self::default() }
     }
 
@@ -49,11 +49,11 @@ impl Run {
     ///
     /// # Errors
     /// When the program can't be run.
-    pub fn carry_out(&self) -> Result<Found> {
+    pub fn execute(&self) -> Result<RunResult> {
         let program = program()?;
         // Simulated time stands still while anything goes round without waiting, so the real one has to end such a run.
         let mut command = Command::new("timeout");
-        command.arg(ENDS_WITHIN.as_secs().to_string()).arg(&program);
+        command.arg(RUN_TIMEOUT.as_secs().to_string()).arg(&program);
         // Whoever runs this may have set a seed for something else.
         command.env_remove("SEED").arg("--seed").arg(self.seed.to_string());
         let flags =
@@ -61,7 +61,7 @@ impl Run {
         for (flag, is_set) in flags {
             command.args(is_set.then_some(flag));
         }
-        if let Some(plant) = &self.plant {
+        if let Some(plant) = &self.mutation {
             command.arg("--plant").arg(plant);
         }
         if let Some(chaos) = self.chaos {
@@ -74,38 +74,38 @@ impl Run {
             command.output().with_context(|| format!("{} can't be run", program.display()))?;
         let text = String::from_utf8_lossy(&stdout).into_owned();
         let mut errors = String::from_utf8_lossy(&stderr).into_owned();
-        if status.code() == Some(TIMED_OUT) {
+        if status.code() == Some(TIMEOUT_EXIT_CODE) {
             errors +=
-                &format!("seed {} did not end within {ENDS_WITHIN:?}: something goes round for ever\n", self.seed);
+                &format!("seed {} did not end within {RUN_TIMEOUT:?}: something goes round for ever\n", self.seed);
         }
-        Ok(Found { is_nothing: status.success(), text, errors })
+        Ok(RunResult { is_clean: status.success(), text, errors })
     }
 }
 
 /// What a run found.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct RunResult {
     /// Whether it found nothing wrong.
-    pub is_nothing: bool,
+    pub is_clean: bool,
     /// What it said of itself: one line of figures, and one for each finding.
     pub text: String,
     /// What it said besides.
     pub errors: String,
 }
 
-impl Found {
+impl RunResult {
     /// Whether the run came to its end, whatever it found.
-    pub fn is_whole(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.text.starts_with("seed ")
     }
 
     /// For how long clients worked and faults happened.
     pub fn chaos(&self) -> Option<Duration> {
-        self.figure("chaos_ms").map(Duration::from_millis)
+        self.value("chaos_ms").map(Duration::from_millis)
     }
 
     /// A figure that the run gave of itself.
-    pub fn figure(&self, name: &str) -> Option<u64> {
+    pub fn value(&self, name: &str) -> Option<u64> {
         let first = self.text.lines().next()?;
         first.split_whitespace().skip_while(|word| *word != name).nth(1)?.parse().ok()
     }
@@ -130,10 +130,10 @@ fn program() -> Result<PathBuf> {
     let folder = here.parent().context("a program lies in a folder")?;
     // Tests lie in `deps`, examples in `examples`.
     let examples = if folder.ends_with("examples") { folder.to_owned() } else { folder.join("../examples") };
-    found(&examples.join(PROGRAM))
+    existing_program(&examples.join(PROGRAM))
 }
 
-fn found(program: &Path) -> Result<PathBuf> {
+fn existing_program(program: &Path) -> Result<PathBuf> {
     program.canonicalize().with_context(|| {
         format!("{} is not there; `cargo build --release --workspace --examples` builds it", program.display())
     })
@@ -146,10 +146,10 @@ mod tests {
     #[test]
     fn what_a_run_found_is_read_from_its_text() {
         let text = "seed 7 violations 3 chaos_ms 1500 calls 9\n  locks_00: [history] a\n  [events] b\n  [history] c\n";
-        let found = Found { is_nothing: false, text: text.to_owned(), errors: String::new() };
-        assert!(found.is_whole());
+        let found = RunResult { is_clean: false, text: text.to_owned(), errors: String::new() };
+        assert!(found.is_complete());
         assert_eq!(found.chaos(), Some(Duration::from_millis(1_500)));
-        assert_eq!((found.figure("calls"), found.figure("panics")), (Some(9), None));
+        assert_eq!((found.value("calls"), found.value("panics")), (Some(9), None));
         assert_eq!(found.checkers(), ["history", "events"]);
     }
 }

@@ -5,9 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use holdfast_sim_tests::Run;
 
 /// Seeds that are always run.
-const FIXED: std::ops::Range<u64> = 10..14;
+const FIXED_SEEDS: std::ops::Range<u64> = 10..14;
 /// Seeds that once found something, and what that was.
-const ONCE_FOUND: [(u64, &str); 5] = [
+const REGRESSION_SEEDS: [(u64, &str); 5] = [
     (700_002, "an owner with two waiting requests was passed, rightly, by one whom it awaits with the other"),
     (10_190, "a refusal named another cycle of waits on a replica that was restored from a snapshot"),
     (10_402, "a lease that was told last by a process that is gone was taken for a second one"),
@@ -15,17 +15,17 @@ const ONCE_FOUND: [(u64, &str); 5] = [
     (80_011, "a namespace that was made again was not found before its locks shard had heard of it"),
 ];
 /// Seeds that are others every time.
-const FRESH: u64 = 3;
+const RANDOM_SEEDS: u64 = 3;
 
-fn finds_nothing(run: &Run) -> String {
-    let found = run.carry_out().expect("the program runs");
-    assert!(found.is_nothing, "repeat with `SEED={} make sim`\n{}{}", run.seed, found.text, found.errors);
+fn assert_clean(run: &Run) -> String {
+    let found = run.execute().expect("the program runs");
+    assert!(found.is_clean, "repeat with `SEED={} make sim`\n{}{}", run.seed, found.text, found.errors);
     found.text
 }
 
 #[test]
 fn the_same_seed_gives_the_same_run_packet_for_packet() {
-    let run = |seed| finds_nothing(&Run { packets: true, ..Run::of_seed(seed) });
+    let run = |seed| assert_clean(&Run { packets: true, ..Run::from_seed(seed) });
     let first = run(1);
     assert_eq!(run(1), first);
     assert_ne!(run(2), first);
@@ -33,17 +33,17 @@ fn the_same_seed_gives_the_same_run_packet_for_packet() {
 
 #[test]
 fn a_cluster_without_faults_serves() {
-    finds_nothing(&Run { calm: true, ..Run::of_seed(3) });
+    assert_clean(&Run { calm: true, ..Run::from_seed(3) });
 }
 
 /// Seeds with a hostile account, with tiny bounds and without.
-const HOSTILE: [u64; 2] = [12, 15];
+const HOSTILE_SEEDS: [u64; 2] = [12, 15];
 
 #[test]
 fn a_hostile_account_harms_nobody_and_without_faults_delays_nobody() {
-    for seed in HOSTILE {
+    for seed in HOSTILE_SEEDS {
         for calm in [true, false] {
-            let text = finds_nothing(&Run { calm, ..Run::of_seed(seed) });
+            let text = assert_clean(&Run { calm, ..Run::from_seed(seed) });
             assert!(!text.contains(" attacks 0 "), "there was no hostile account: {text}");
         }
     }
@@ -51,16 +51,16 @@ fn a_hostile_account_harms_nobody_and_without_faults_delays_nobody() {
 
 #[test]
 fn some_seeds_find_nothing() {
-    for seed in FIXED {
-        finds_nothing(&Run::of_seed(seed));
+    for seed in FIXED_SEEDS {
+        assert_clean(&Run::from_seed(seed));
     }
 }
 
 #[test]
 fn seeds_that_once_found_something_find_nothing() {
-    for (seed, what) in ONCE_FOUND {
+    for (seed, what) in REGRESSION_SEEDS {
         println!("seed {seed}: {what}");
-        finds_nothing(&Run::of_seed(seed));
+        assert_clean(&Run::from_seed(seed));
     }
 }
 
@@ -69,7 +69,7 @@ fn fresh_seeds_find_nothing() {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is past 1970");
     let first = u64::try_from(since.as_micros()).expect("it fits for a long time") % 1_000_000_000;
     println!("fresh seeds from {first} on");
-    for seed in first..first + FRESH {
-        finds_nothing(&Run::of_seed(seed));
+    for seed in first..first + RANDOM_SEEDS {
+        assert_clean(&Run::from_seed(seed));
     }
 }

@@ -12,7 +12,7 @@ pub struct Workspace {
 }
 
 /// A dependency that a package declares.
-pub struct Declared<'a> {
+pub struct DeclaredDependency<'a> {
     /// The name of what it depends on.
     pub name: &'a str,
     /// Whether only its tests need it.
@@ -35,7 +35,7 @@ impl Workspace {
     }
 
     /// The packages of a folder of the workspace, like `services`, by the name of their own folder.
-    pub fn in_folder(&self, folder: &str) -> BTreeMap<String, &Package> {
+    pub fn packages_in(&self, folder: &str) -> BTreeMap<String, &Package> {
         let root = self.metadata.workspace_root.join(folder);
         let members = self.metadata.workspace_packages();
         members
@@ -53,8 +53,8 @@ impl Workspace {
     }
 
     /// What a package declares, tests included.
-    pub fn declared<'a>(&self, package: &'a Package) -> Vec<Declared<'a>> {
-        let declared = |dependency: &'a cargo_metadata::Dependency| Declared {
+    pub fn declared_dependencies<'a>(&self, package: &'a Package) -> Vec<DeclaredDependency<'a>> {
+        let declared = |dependency: &'a cargo_metadata::Dependency| DeclaredDependency {
             name: &dependency.name,
             is_for_tests: dependency.kind == DependencyKind::Development,
         };
@@ -62,7 +62,7 @@ impl Workspace {
     }
 
     /// The names of everything that is built into a package, however far away; what only tests need is left out.
-    pub fn reached(&self, package: &Package) -> BTreeSet<&str> {
+    pub fn transitive_dependencies(&self, package: &Package) -> BTreeSet<&str> {
         let Some(resolve) = &self.metadata.resolve else { return BTreeSet::new() };
         let nodes: BTreeMap<&PackageId, _> = resolve.nodes.iter().map(|node| (&node.id, node)).collect();
         let mut seen = BTreeSet::new();

@@ -23,9 +23,9 @@ pub struct Scan {
     /// Functions with the number of lines from signature to closing brace.
     pub functions: Vec<(Finding, usize)>,
     /// Calls that belong nowhere but into tests: `unwrap()`, `todo!`, `dbg!`, `unimplemented!`.
-    pub careless_calls: Vec<Finding>,
+    pub banned_calls: Vec<Finding>,
     /// Pauses of a fixed time in tests.
-    pub pauses_in_tests: Vec<Finding>,
+    pub sleeps_in_tests: Vec<Finding>,
     /// Files of modules that are compiled for tests only.
     pub test_modules: Vec<PathBuf>,
 }
@@ -121,15 +121,15 @@ impl Scanner<'_> {
                     let name = ident.to_string();
                     let next = tokens.get(index + 1);
                     if !is_test && name == "unwrap" && follows(&tokens[..index], &['.', ':']) {
-                        self.scan.careless_calls.push(found("unwrap()"));
+                        self.scan.banned_calls.push(found("unwrap()"));
                     }
                     if !is_test && ["todo", "dbg", "unimplemented"].contains(&name.as_str()) && is_punct(next, '!') {
-                        self.scan.careless_calls.push(found(&format!("{name}!")));
+                        self.scan.banned_calls.push(found(&format!("{name}!")));
                     }
                     // A helper that looks again and again for a condition may pause between two looks.
                     let waits_for_condition = function.starts_with("wait_") || function.starts_with("eventually");
                     if is_test && !waits_for_condition && name == "sleep" && follows_clock(&tokens[..index]) {
-                        self.scan.pauses_in_tests.push(found("sleep"));
+                        self.scan.sleeps_in_tests.push(found("sleep"));
                     }
                 }
                 _ => {}
@@ -213,7 +213,7 @@ mod tests {
     fn careless_calls_are_found_also_in_macros_and_paths() {
         let text = "fn a() { x.unwrap(); }\nfn b() { print!(\"{}\", x.unwrap()) }\nfn c() { y.map(Option::unwrap); }\n\
                     fn d() { todo!() }\nfn e() { x.unwrap_or(1); let unwrap = 1; }\nstatic F: u8 = dbg!(1);";
-        assert_eq!(lines(&scanned(text).careless_calls), [1, 2, 3, 4, 6]);
+        assert_eq!(lines(&scanned(text).banned_calls), [1, 2, 3, 4, 6]);
     }
 
     #[test]
@@ -222,8 +222,8 @@ mod tests {
                     fn wait_for() { std::thread::sleep(d) }\n}\nfn b() { tokio::time::sleep(d); }\n\
                     #[tokio::test]\nasync fn c() { time::sleep(d).await; x.unwrap() }\n";
         let scan = scanned(text);
-        assert_eq!(lines(&scan.careless_calls), [] as [usize; 0]);
-        assert_eq!(lines(&scan.pauses_in_tests), [4, 5, 10]);
+        assert_eq!(lines(&scan.banned_calls), [] as [usize; 0]);
+        assert_eq!(lines(&scan.sleeps_in_tests), [4, 5, 10]);
     }
 
     #[test]

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 /// What lies at the root and is made, not written.
-const MADE: [&str; 4] = ["target", "bin", "data", "Cargo.lock"];
+const GENERATED: [&str; 4] = ["target", "bin", "data", "Cargo.lock"];
 /// What is made wherever it lies.
-const MADE_ANYWHERE: [&str; 2] = ["node_modules", "__pycache__"];
+const GENERATED_ANYWHERE: [&str; 2] = ["node_modules", "__pycache__"];
 /// Hidden directories that somebody wrote. Others belong to tools, or come and go with a test that is running.
-const HIDDEN: [&str; 3] = [".ci", ".github", ".cargo"];
+const KNOWN_HIDDEN_DIRS: [&str; 3] = [".ci", ".github", ".cargo"];
 
 /// A text file of the tree.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub fn files(root: &Path) -> Result<Vec<SourceFile>> {
             let entry = entry?;
             let path = directory.join(entry.file_name());
             let kind = entry.file_type()?;
-            if is_made(&path) || (kind.is_dir() && is_foreign(&path)) {
+            if is_generated(&path) || (kind.is_dir() && is_unknown_hidden_dir(&path)) {
                 continue;
             }
             if kind.is_dir() {
@@ -58,15 +58,15 @@ pub fn files(root: &Path) -> Result<Vec<SourceFile>> {
     Ok(found)
 }
 
-fn is_made(path: &Path) -> bool {
-    let at_root = MADE.iter().any(|made| path == Path::new(made));
-    let anywhere = path.file_name().is_some_and(|name| MADE_ANYWHERE.iter().any(|made| name == *made));
+fn is_generated(path: &Path) -> bool {
+    let at_root = GENERATED.iter().any(|made| path == Path::new(made));
+    let anywhere = path.file_name().is_some_and(|name| GENERATED_ANYWHERE.iter().any(|made| name == *made));
     at_root || anywhere || path.extension().is_some_and(|extension| extension == "log")
 }
 
-fn is_foreign(directory: &Path) -> bool {
+fn is_unknown_hidden_dir(directory: &Path) -> bool {
     let name = directory.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    name.starts_with('.') && !HIDDEN.contains(&name)
+    name.starts_with('.') && !KNOWN_HIDDEN_DIRS.contains(&name)
 }
 
 #[cfg(test)]
@@ -80,6 +80,6 @@ mod tests {
         let has = |path: &str| paths.iter().any(|known| known == Path::new(path));
         assert!(has("Makefile") && has(".ci/run") && has("tests/tidy/src/tree.rs"));
         assert!(!has("Cargo.lock") && !paths.iter().any(|path| path.starts_with(".git") || path.starts_with("target")));
-        assert!(is_made(Path::new("bin")) && !is_made(Path::new("services/x/src/bin")));
+        assert!(is_generated(Path::new("bin")) && !is_generated(Path::new("services/x/src/bin")));
     }
 }

@@ -6,7 +6,7 @@ use holdfast_tidy::packages::Workspace;
 use holdfast_tidy::{assert_none, root};
 
 /// Which services each service may use directly. When the design changes, change it here and in ARCHITECTURE.md.
-const MAY_USE: [(&str, &[&str]); 16] = [
+const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 16] = [
     ("core", &["plant"]),
     ("cluster", &[]),
     ("backup", &[]),
@@ -48,15 +48,15 @@ fn workspace() -> Workspace {
 #[test]
 fn services_use_only_the_services_below_them() {
     let workspace = workspace();
-    let services = workspace.in_folder("services");
+    let services = workspace.packages_in("services");
     let folder_of = |package: &str| services.iter().find(|(_, known)| *known.name == package).map(|(folder, _)| folder);
     let mut findings = Vec::new();
     for (folder, package) in &services {
-        let Some((_, allowed)) = MAY_USE.iter().find(|(known, _)| known == folder) else {
+        let Some((_, allowed)) = ALLOWED_DEPENDENCIES.iter().find(|(known, _)| known == folder) else {
             findings.push(format!("services/{folder}: is new; say in this test which services it may use"));
             continue;
         };
-        for declared in workspace.declared(package) {
+        for declared in workspace.declared_dependencies(package) {
             let Some(used) = folder_of(declared.name) else { continue };
             if !declared.is_for_tests && used != folder && !allowed.contains(&used.as_str()) {
                 findings.push(format!("services/{folder}: depends on services/{used}, which is not below it"));
@@ -69,12 +69,12 @@ fn services_use_only_the_services_below_them() {
 #[test]
 fn the_core_is_pure() {
     let workspace = workspace();
-    let services = workspace.in_folder("services");
+    let services = workspace.packages_in("services");
     // Of planted faults nothing is left in what is built for use.
     let siblings = services.iter().filter(|(folder, _)| *folder != "plant").map(|(_, package)| package.name.as_str());
     let impure = ["tokio", "openraft", "rocksdb", "tonic", "hyper", "axum", "rand", "getrandom"];
     let forbidden: BTreeSet<&str> = siblings.chain(impure).collect();
-    let reached = workspace.reached(services["core"]);
+    let reached = workspace.transitive_dependencies(services["core"]);
     assert_none(
         &forbidden.intersection(&reached).map(|name| format!("services/core: reaches {name}")).collect::<Vec<_>>(),
     );
@@ -83,7 +83,7 @@ fn the_core_is_pure() {
 #[test]
 fn the_gateway_knows_nothing_of_raft_and_storage() {
     let workspace = workspace();
-    let reached = workspace.reached(workspace.in_folder("services")["gateway"]);
+    let reached = workspace.transitive_dependencies(workspace.packages_in("services")["gateway"]);
     let forbidden = ["holdfast-node", "holdfast-replication", "holdfast-storage", "openraft", "rocksdb"];
     assert_none(
         &forbidden
@@ -99,7 +99,7 @@ fn only_replication_depends_on_openraft_and_only_storage_on_rocksdb() {
     let workspace = workspace();
     let mut findings = Vec::new();
     for package in workspace.members() {
-        for declared in workspace.declared(package) {
+        for declared in workspace.declared_dependencies(package) {
             let owner = match declared.name {
                 name if name == "openraft" || name.starts_with("openraft-") => "holdfast-replication",
                 "rocksdb" | "librocksdb-sys" => "holdfast-storage",
@@ -117,10 +117,10 @@ fn only_replication_depends_on_openraft_and_only_storage_on_rocksdb() {
 fn a_client_knows_the_protocol_and_nothing_else_of_the_service() {
     let workspace = workspace();
     let services: BTreeSet<String> =
-        workspace.in_folder("services").values().map(|package| package.name.to_string()).collect();
+        workspace.packages_in("services").values().map(|package| package.name.to_string()).collect();
     let mut findings = Vec::new();
-    for (folder, package) in workspace.in_folder("clients") {
-        let reached = workspace.reached(package);
+    for (folder, package) in workspace.packages_in("clients") {
+        let reached = workspace.transitive_dependencies(package);
         let foreign = reached.iter().filter(|name| services.contains(**name) && **name != "holdfast-proto");
         findings.extend(foreign.map(|name| format!("clients/{folder}: reaches {name}")));
     }
@@ -131,11 +131,14 @@ fn a_client_knows_the_protocol_and_nothing_else_of_the_service() {
 fn nothing_depends_on_a_program() {
     let workspace = workspace();
     let programs: BTreeSet<String> =
-        workspace.in_folder("cmd").values().map(|package| package.name.to_string()).collect();
+        workspace.packages_in("cmd").values().map(|package| package.name.to_string()).collect();
     let mut findings = Vec::new();
     for folder in ["services", "clients", "cmd"] {
-        for (name, package) in workspace.in_folder(folder) {
-            let used = workspace.declared(package).into_iter().filter(|declared| programs.contains(declared.name));
+        for (name, package) in workspace.packages_in(folder) {
+            let used = workspace
+                .declared_dependencies(package)
+                .into_iter()
+                .filter(|declared| programs.contains(declared.name));
             findings.extend(used.map(|declared| format!("{folder}/{name}: depends on the program {}", declared.name)));
         }
     }

@@ -9,12 +9,12 @@ use holdfast_tidy::{assert_none, root, tree};
 use serde_json::Value;
 
 /// Figures that Prometheus makes itself, or that every process has.
-const GIVEN: [&str; 5] =
+const BUILTIN_METRICS: [&str; 5] =
     ["up", "process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds", "process_max_fds"];
 /// What the build of the image is told.
-const GIVEN_TO_BUILD: [&str; 1] = ["HOLDFAST_CACHE"];
+const BUILD_VARIABLES: [&str; 1] = ["HOLDFAST_CACHE"];
 /// What a histogram is asked for.
-const OF_HISTOGRAMS: [&str; 3] = ["_bucket", "_sum", "_count"];
+const HISTOGRAM_SUFFIXES: [&str; 3] = ["_bucket", "_sum", "_count"];
 
 fn rules() -> Vec<Value> {
     let rules: Value = yaml("deploy/prometheus/holdfast.rules.yml").remove(0);
@@ -29,31 +29,33 @@ fn dashboards() -> Vec<(PathBuf, Value)> {
 }
 
 /// The names of figures in the code: whatever is written there like one.
-fn counted() -> BTreeSet<String> {
+fn defined_metrics() -> BTreeSet<String> {
     let files = tree::files(&root()).unwrap();
     let code = files.iter().filter(|file| file.is_rust() && file.path.starts_with("services"));
     let words = code.flat_map(|file| file.text.split('"').map(str::to_owned).collect::<Vec<_>>());
-    words.filter(|word| word.starts_with("holdfast_") && word.bytes().all(is_of_name)).collect()
+    words.filter(|word| word.starts_with("holdfast_") && word.bytes().all(is_metric_name_byte)).collect()
 }
 
-fn is_of_name(byte: u8) -> bool {
+fn is_metric_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b':'
 }
 
 /// The figures that an expression asks for.
-fn asked(expression: &str) -> BTreeSet<String> {
-    let words = expression.split(|letter: char| !is_of_name(letter as u8));
+fn queried_metrics(expression: &str) -> BTreeSet<String> {
+    let words = expression.split(|letter: char| !is_metric_name_byte(letter as u8));
     let is_figure = |word: &&str| word.starts_with("holdfast_") || word.starts_with("process_") || *word == "up";
     words.filter(is_figure).map(str::to_owned).collect()
 }
 
 /// What is asked for and does not exist.
-fn unknown(place: &str, expression: &str, counted: &BTreeSet<String>) -> Vec<String> {
+fn query_errors(place: &str, expression: &str, counted: &BTreeSet<String>) -> Vec<String> {
     let exists = |name: &String| {
-        let plain = OF_HISTOGRAMS.iter().find_map(|suffix| name.strip_suffix(suffix));
-        GIVEN.contains(&name.as_str()) || counted.contains(name) || plain.is_some_and(|plain| counted.contains(plain))
+        let plain = HISTOGRAM_SUFFIXES.iter().find_map(|suffix| name.strip_suffix(suffix));
+        BUILTIN_METRICS.contains(&name.as_str())
+            || counted.contains(name)
+            || plain.is_some_and(|plain| counted.contains(plain))
     };
-    let names = asked(expression);
+    let names = queried_metrics(expression);
     let missing = names.iter().filter(|name| !exists(name));
     let mut findings: Vec<String> = missing.map(|name| format!("{place}: nothing counts {name}")).collect();
     if names.is_empty() {
@@ -68,13 +70,13 @@ fn unknown(place: &str, expression: &str, counted: &BTreeSet<String>) -> Vec<Str
 
 #[test]
 fn alerts_ask_for_figures_that_exist_and_say_what_to_do() {
-    let (counted, rules) = (counted(), rules());
+    let (counted, rules) = (defined_metrics(), rules());
     assert!(rules.len() > 15 && counted.len() > 30, "{} rules, {counted:?}", rules.len());
     let mut findings = Vec::new();
     let mut names = BTreeSet::new();
     for rule in &rules {
         let name = rule["alert"].as_str().or(rule["record"].as_str()).unwrap();
-        findings.extend(unknown(name, rule["expr"].as_str().unwrap(), &counted));
+        findings.extend(query_errors(name, rule["expr"].as_str().unwrap(), &counted));
         if !names.insert(name) {
             findings.push(format!("{name}: comes twice"));
         }
@@ -109,7 +111,7 @@ fn every_alert_is_in_the_guide_with_what_to_do() {
 
 #[test]
 fn dashboards_ask_for_figures_that_exist() {
-    let (counted, boards) = (counted(), dashboards());
+    let (counted, boards) = (defined_metrics(), dashboards());
     let (mut findings, mut asked) = (Vec::new(), 0);
     assert_eq!(boards.len(), 2);
     for (path, board) in &boards {
@@ -122,7 +124,7 @@ fn dashboards_ask_for_figures_that_exist() {
             let right = grid["x"].as_u64().unwrap() + grid["w"].as_u64().unwrap();
             assert!(right <= 24, "{place}: does not fit");
             for target in panel["targets"].as_array().into_iter().flatten() {
-                findings.extend(unknown(&place, target["expr"].as_str().unwrap(), &counted));
+                findings.extend(query_errors(&place, target["expr"].as_str().unwrap(), &counted));
                 asked += 1;
             }
         }
@@ -206,7 +208,7 @@ fn programs_are_told_nothing_that_they_do_not_know() {
         let words = file.text.split(|letter: char| !(letter.is_ascii_uppercase() || letter == '_'));
         for name in words.filter(|word| word.starts_with("HOLDFAST_") && word.len() > 9) {
             seen += 1;
-            if !code.contains(&format!("\"{name}\"")) && !GIVEN_TO_BUILD.contains(&name) {
+            if !code.contains(&format!("\"{name}\"")) && !BUILD_VARIABLES.contains(&name) {
                 findings.push(format!("{}: no program knows {name}", file.path.display()));
             }
         }

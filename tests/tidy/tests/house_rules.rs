@@ -55,7 +55,7 @@ fn files_and_functions_fit_into_a_readers_head() {
 fn nothing_but_tests_calls_what_panics_or_prints_by_accident() {
     let mut findings = Vec::new();
     for (file, scan) in scans() {
-        for at in scan.careless_calls {
+        for at in scan.banned_calls {
             let place = format!("{}:{}", file.path.display(), at.line);
             findings.push(format!("{place}: {}; return an error, or use `expect` with a proof", at.what));
         }
@@ -68,7 +68,7 @@ fn tests_wait_for_conditions_and_never_for_a_time() {
     let mut findings = Vec::new();
     // In the simulation time is simulated too: a pause there is a part of what is tried, and takes none.
     for (file, scan) in scans().into_iter().filter(|(file, _)| !file.path.starts_with("tests/sim")) {
-        for at in scan.pauses_in_tests {
+        for at in scan.sleeps_in_tests {
             let place = format!("{}:{}", file.path.display(), at.line);
             findings
                 .push(format!("{place}: {}; wait for a condition, in a helper named wait_… or eventually…", at.what));

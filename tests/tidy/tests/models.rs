@@ -25,14 +25,14 @@ fn rows(text: &str) -> Vec<Row> {
         }
         let mut cells = line.strip_prefix("| `").into_iter().flat_map(|_| line.trim_matches('|').split('|'));
         if let (Some(model), Some(actions), Some(functions)) = (&model, cells.next(), cells.next()) {
-            rows.push(Row { model: model.clone(), actions: in_code(actions), functions: in_code(functions) });
+            rows.push(Row { model: model.clone(), actions: code_spans(actions), functions: code_spans(functions) });
         }
     }
     rows
 }
 
 /// What stands between backticks.
-fn in_code(text: &str) -> Vec<String> {
+fn code_spans(text: &str) -> Vec<String> {
     text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 

@@ -6,14 +6,14 @@ use holdfast_tidy::packages::Workspace;
 use holdfast_tidy::{assert_none, root};
 
 /// The crate whose feature arms a build.
-const PLANT: &str = "holdfast-plant";
+const MUTATIONS_PACKAGE: &str = "holdfast-plant";
 /// The one package with a feature that switches it on.
-const SIMULATION: &str = "holdfast-sim-tests";
+const SIMULATION_PACKAGE: &str = "holdfast-sim-tests";
 /// The feature with which a build knows a command that no release has, and the packages that hand it on.
-const EXTRA: &str = "extra-command";
+const EXTRA_COMMAND_FEATURE: &str = "extra-command";
 /// The one place that builds it: the program is copied aside, and built again without.
-const EXTRA_BUILD: &str = "--bin holdfast-node --features holdfast-node-program/extra-command";
-const EXTRA_IN: [&str; 3] = ["holdfast-core", "holdfast-node", "holdfast-node-program"];
+const EXTRA_COMMAND_BUILD: &str = "--bin holdfast-node --features holdfast-node-program/extra-command";
+const EXTRA_COMMAND_PACKAGES: [&str; 3] = ["holdfast-core", "holdfast-node", "holdfast-node-program"];
 
 #[test]
 fn no_build_is_armed_that_does_not_ask_for_it() {
@@ -21,18 +21,18 @@ fn no_build_is_armed_that_does_not_ask_for_it() {
     let mut findings = Vec::new();
     for package in workspace.members() {
         let name = package.name.as_str();
-        for dependency in package.dependencies.iter().filter(|dependency| dependency.name == PLANT) {
+        for dependency in package.dependencies.iter().filter(|dependency| dependency.name == MUTATIONS_PACKAGE) {
             if !dependency.features.is_empty() {
-                findings.push(format!("{name}: switches on {:?} of {PLANT}", dependency.features));
+                findings.push(format!("{name}: switches on {:?} of {MUTATIONS_PACKAGE}", dependency.features));
             }
         }
         for (feature, switches_on) in &package.features {
-            let arms = switches_on.iter().any(|what| what.contains(PLANT));
-            let is_meant = name == SIMULATION && feature == "plant";
+            let arms = switches_on.iter().any(|what| what.contains(MUTATIONS_PACKAGE));
+            let is_meant = name == SIMULATION_PACKAGE && feature == "plant";
             if arms && !is_meant {
                 findings.push(format!("{name}: its feature {feature} arms the build"));
             }
-            if feature == "default" && (name == PLANT || name == SIMULATION) {
+            if feature == "default" && (name == MUTATIONS_PACKAGE || name == SIMULATION_PACKAGE) {
                 findings.push(format!("{name}: must have no default features"));
             }
         }
@@ -46,20 +46,24 @@ fn the_extra_command_is_in_no_build_that_does_not_ask_for_it() {
     let mut findings = Vec::new();
     for package in workspace.members() {
         let name = package.name.as_str();
-        for dependency in package.dependencies.iter().filter(|one| one.features.iter().any(|what| what == EXTRA)) {
-            findings.push(format!("{name}: switches on {EXTRA} of {}", dependency.name));
+        for dependency in
+            package.dependencies.iter().filter(|one| one.features.iter().any(|what| what == EXTRA_COMMAND_FEATURE))
+        {
+            findings.push(format!("{name}: switches on {EXTRA_COMMAND_FEATURE} of {}", dependency.name));
         }
         for (feature, switches_on) in &package.features {
-            let asks = feature == EXTRA || switches_on.iter().any(|what| what.ends_with(EXTRA));
-            if asks && !(feature == EXTRA && EXTRA_IN.contains(&name)) {
-                findings.push(format!("{name}: its feature {feature} brings {EXTRA}"));
+            let asks = feature == EXTRA_COMMAND_FEATURE
+                || switches_on.iter().any(|what| what.ends_with(EXTRA_COMMAND_FEATURE));
+            if asks && !(feature == EXTRA_COMMAND_FEATURE && EXTRA_COMMAND_PACKAGES.contains(&name)) {
+                findings.push(format!("{name}: its feature {feature} brings {EXTRA_COMMAND_FEATURE}"));
             }
         }
     }
     for path in [PathBuf::from("Makefile"), PathBuf::from("tools")] {
-        for (file, text) in texts(&root().join(path)) {
-            let is_meant = |line: &str| line.ends_with(EXTRA_BUILD) || line.contains("$(CARGO_TARGET_DIR)/extra");
-            let lines = text.lines().filter(|line| line.contains(EXTRA) && !is_meant(line));
+        for (file, text) in text_files(&root().join(path)) {
+            let is_meant =
+                |line: &str| line.ends_with(EXTRA_COMMAND_BUILD) || line.contains("$(CARGO_TARGET_DIR)/extra");
+            let lines = text.lines().filter(|line| line.contains(EXTRA_COMMAND_FEATURE) && !is_meant(line));
             findings.extend(lines.map(|line| format!("{}: {line}", file.display())));
         }
     }
@@ -70,11 +74,11 @@ fn the_extra_command_is_in_no_build_that_does_not_ask_for_it() {
 fn the_tools_build_no_armed_program() {
     let mut findings = Vec::new();
     for path in [PathBuf::from("Makefile"), PathBuf::from("tools")] {
-        for (file, text) in texts(&root().join(path)) {
+        for (file, text) in text_files(&root().join(path)) {
             let arms = |line: &&str| {
                 line.contains("--all-features") || (line.contains("--features") && line.contains("plant"))
             };
-            let is_meant = |line: &&str| line.contains(SIMULATION) && !line.contains("--bin");
+            let is_meant = |line: &&str| line.contains(SIMULATION_PACKAGE) && !line.contains("--bin");
             let lines = text.lines().filter(arms).filter(|line| !is_meant(line));
             findings.extend(lines.map(|line| format!("{}: {line}", file.display())));
         }
@@ -83,7 +87,7 @@ fn the_tools_build_no_armed_program() {
 }
 
 /// Where the bounds of a node's options reach its cores.
-const PASSES_BOUNDS_ON: &str = "services/node/src/machine.rs";
+const BOUNDS_FILE: &str = "services/node/src/machine.rs";
 
 /// Bounds that are not those of the rules are for tests: some of them plant a fault in the core. A node takes them as an
 /// option, so that the simulation can lower them, and no program sets it.
@@ -96,7 +100,7 @@ fn programs_take_their_bounds_from_the_rules() {
             let text = std::fs::read_to_string(&file).unwrap();
             let own =
                 ["ShardCore::with_bounds(", "::restore_with_bounds(", "search_falls_back_after: Some", "Bounds::tiny("];
-            let sets = |line: &str| own.iter().any(|own| line.contains(own)) && !file.ends_with(PASSES_BOUNDS_ON);
+            let sets = |line: &str| own.iter().any(|own| line.contains(own)) && !file.ends_with(BOUNDS_FILE);
             let lines = text.lines().filter(|line| sets(line) || line.contains("bounds: Some("));
             findings.extend(lines.map(|line| format!("{}: {line}", file.display())));
         }
@@ -112,7 +116,7 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// The file, or all files of the folder, that are text.
-fn texts(path: &PathBuf) -> Vec<(PathBuf, String)> {
+fn text_files(path: &PathBuf) -> Vec<(PathBuf, String)> {
     let paths = match std::fs::read_dir(path) {
         Ok(entries) => entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()).collect(),
         Err(_) => vec![path.clone()],

@@ -5,41 +5,44 @@ use holdfast_tidy::{assert_none, root};
 use syn::visit::Visit;
 use syn::{Item, ItemFn, TraitItemFn};
 
-/// Names of types, and what to say instead. A name may return in a place where it is the field's term: it is listed with
-/// the folder in which it is retired.
-const RETIRED: &[(&str, &str, &str)] = &[
-    ("services/core/src", "Asked", "Evaluation"),
-    ("services/core/src", "Standing", "ClaimKind"),
-    ("services/core/src", "Verdict", "Decision"),
-    ("services/core/src", "look_again", "reevaluate"),
-    ("services/core/src", "Place", "QueuePosition"),
-    ("services/core/src", "Line", "ClaimQueue"),
-    ("services/core/src", "Waiting", "WaitingRequest"),
-    ("services/core/src", "Watch", "BlockedOn"),
-    ("services/core/src", "Watchers", "BlockedIndex"),
-    ("services/core/src", "Crowd", "OwnerMultiset"),
-    ("services/core/src", "Spot", "PathLookup"),
-    ("services/core/src", "Side", "NodeExtra"),
-    ("services/core/src", "Piece", "Page"),
-    ("services/core/src", "Work", "NamespaceTxn"),
-    ("services/core/src", "Notes", "EffectBuffer"),
-    ("services/core/src", "Settled", "ResolvedWait"),
-    ("services/core/src", "Rare", "HoldExtras"),
-    ("services/core/src", "Terms", "HoldTerms"),
-    ("services/core/src", "Written", "EventRecord"),
-    ("services/core/src", "Awaits", "OwnerWaits"),
-    ("services/core/src", "Busy", "JobQueue"),
-    ("services/core/src", "Room", "PageBudget"),
-    ("services/core/src", "Remembered", "IdempotencyCache"),
-    ("services/core/src", "HeadFirst", "HeaderFirst"),
-    ("services/core/src", "closes_cycle", "detect_deadlock"),
+/// Names of types: the folder in which each is retired, the name, and what to say instead. Elsewhere it may be the
+/// field's term.
+const RETIRED_TYPES: &str = include_str!("../retired_types.txt");
+
+/// Names of types that have had too many meanings to be used for any.
+const RETIRED_EVERYWHERE: [&str; 6] = ["Caller", "Heard", "Place", "Room", "Standing", "Waiting"];
+
+/// Names of functions that say too little.
+const RETIRED_FUNCTIONS: [&str; 19] = [
+    "ask",
+    "asked",
+    "give_back",
+    "give_up",
+    "hear",
+    "heard",
+    "is_there",
+    "keep",
+    "keep_up",
+    "look",
+    "look_again",
+    "note",
+    "place",
+    "room",
+    "show",
+    "standing",
+    "tell",
+    "told",
+    "under_way",
 ];
 
-/// All types that a file defines.
+/// All types and functions that a file defines.
 #[derive(Default)]
-struct Names(Vec<String>);
+struct DefinedNames {
+    types: Vec<String>,
+    functions: Vec<String>,
+}
 
-impl<'ast> Visit<'ast> for Names {
+impl<'ast> Visit<'ast> for DefinedNames {
     fn visit_item(&mut self, item: &'ast Item) {
         let name = match item {
             Item::Struct(item) => Some(&item.ident),
@@ -48,38 +51,54 @@ impl<'ast> Visit<'ast> for Names {
             Item::Trait(item) => Some(&item.ident),
             _ => None,
         };
-        self.0.extend(name.map(ToString::to_string));
+        self.types.extend(name.map(ToString::to_string));
         syn::visit::visit_item(self, item);
     }
 
     fn visit_item_fn(&mut self, item: &'ast ItemFn) {
-        self.0.push(item.sig.ident.to_string());
+        self.functions.push(item.sig.ident.to_string());
         syn::visit::visit_item_fn(self, item);
     }
 
     fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
-        self.0.push(item.sig.ident.to_string());
+        self.functions.push(item.sig.ident.to_string());
         syn::visit::visit_impl_item_fn(self, item);
     }
 
     fn visit_trait_item_fn(&mut self, item: &'ast TraitItemFn) {
-        self.0.push(item.sig.ident.to_string());
+        self.functions.push(item.sig.ident.to_string());
         syn::visit::visit_trait_item_fn(self, item);
     }
 }
 
+/// Folder, retired name, what to say instead.
+fn retired_types() -> Vec<(&'static str, &'static str, &'static str)> {
+    let fields = |line: &'static str| {
+        let (folder, rest) = line.split_once(' ')?;
+        let (name, instead) = rest.split_once(' ')?;
+        Some((folder, name, instead))
+    };
+    RETIRED_TYPES.lines().map(|line| fields(line).unwrap_or_else(|| panic!("three fields: {line}"))).collect()
+}
+
 #[test]
 fn retired_names_stay_retired() {
+    let retired = retired_types();
     let mut findings = Vec::new();
     for file in tree::files(&root()).unwrap().into_iter().filter(SourceFile::is_rust) {
-        let path = file.path.display().to_string();
-        let mut names = Names::default();
-        let parsed = syn::parse_file(&file.text).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let mut names = DefinedNames::default();
+        let parsed = syn::parse_file(&file.text).unwrap_or_else(|error| panic!("{}: {error}", file.path.display()));
         names.visit_file(&parsed);
-        for (within, name, instead) in RETIRED {
-            if path.starts_with(within) && names.0.iter().any(|defined| defined == name) {
-                findings.push(format!("{path}: {name} is retired; say {instead}"));
+        for name in names.types {
+            let here = retired.iter().find(|(folder, retired, _)| *retired == name && file.path.starts_with(folder));
+            if let Some((_, _, instead)) = here {
+                findings.push(format!("{}: {name} is retired; say {instead}", file.path.display()));
+            } else if RETIRED_EVERYWHERE.contains(&name.as_str()) {
+                findings.push(format!("{}: {name} is retired everywhere", file.path.display()));
             }
+        }
+        for name in names.functions.iter().filter(|name| RETIRED_FUNCTIONS.contains(&name.as_str())) {
+            findings.push(format!("{}: {name}() is retired; say what it does", file.path.display()));
         }
     }
     assert_none(&findings);

@@ -45,7 +45,7 @@ pub trait MutexRetriever: Send + Sync + 'static {
 ///
 /// ```
 /// use std::sync::atomic::{AtomicBool, Ordering};
-/// use holdfast_client::contention::{Moment, MutexContender, MutexOwner, MutexState};
+/// use holdfast_client::contention::{Timestamp, MutexContender, MutexOwner, MutexState};
 ///
 /// struct Exporter {
 ///     is_on: AtomicBool,
@@ -70,7 +70,7 @@ pub trait MutexRetriever: Send + Sync + 'static {
 /// }
 ///
 /// let exporter = Exporter { is_on: AtomicBool::new(false) };
-/// let owner = MutexOwner::new("host-1", Moment::now(), Moment::FOREVER, Moment::FOREVER);
+/// let owner = MutexOwner::new("host-1", Timestamp::now(), Timestamp::FOREVER, Timestamp::FOREVER);
 /// exporter.notify_owner(&MutexState::new(MutexOwner::NONE, owner));
 /// assert!(exporter.is_on.load(Ordering::Acquire));
 /// ```

@@ -8,10 +8,10 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::contend::{Contention, Renewal};
+use super::contend::{Contention, RenewRequest};
 use super::contender::{MutexContender, MutexRetriever, check_contender_id, check_mutex};
 use super::error::ContentionError;
-use super::life::{Life, StopOnDrop};
+use super::lifecycle::{Lifecycle, StopOnDrop};
 use super::options::ContendOptions;
 use super::retrieve::Retrieval;
 use super::service::{
@@ -101,9 +101,9 @@ impl MutexContendServiceFactory for ContentionFactory {
     ) -> Result<Arc<dyn MutexContendService>, ContentionError> {
         check_mutex(contender.mutex())?;
         check_contender_id(contender.contender_id())?;
-        let life = StopOnDrop(Life::new(Arc::new(Told(Arc::clone(&contender)))));
+        let lifecycle = StopOnDrop(Lifecycle::new(Arc::new(RetrieverAdapter(Arc::clone(&contender)))));
         let (store, options) = (Arc::clone(&self.store), self.options);
-        Ok(Arc::new(ContendService { life, contender, store, options, renewals: Mutex::new(None) }))
+        Ok(Arc::new(ContendService { lifecycle, contender, store, options, renewals: Mutex::new(None) }))
     }
 }
 
@@ -113,15 +113,15 @@ impl MutexRetrievalServiceFactory for ContentionFactory {
         retriever: Arc<dyn MutexRetriever>,
     ) -> Result<Arc<dyn MutexRetrievalService>, ContentionError> {
         check_mutex(retriever.mutex())?;
-        let life = StopOnDrop(Life::new(Arc::clone(&retriever)));
-        Ok(Arc::new(RetrievalService { life, retriever, store: Arc::clone(&self.store), options: self.options }))
+        let lifecycle = StopOnDrop(Lifecycle::new(Arc::clone(&retriever)));
+        Ok(Arc::new(RetrievalService { lifecycle, retriever, store: Arc::clone(&self.store), options: self.options }))
     }
 }
 
 /// A contender, as one who is told of changes.
-struct Told(Arc<dyn MutexContender>);
+struct RetrieverAdapter(Arc<dyn MutexContender>);
 
-impl MutexRetriever for Told {
+impl MutexRetriever for RetrieverAdapter {
     fn mutex(&self) -> &str {
         self.0.mutex()
     }
@@ -132,70 +132,70 @@ impl MutexRetriever for Told {
 }
 
 struct RetrievalService {
-    life: StopOnDrop,
+    lifecycle: StopOnDrop,
     retriever: Arc<dyn MutexRetriever>,
     store: Arc<dyn MutexStore>,
     options: ContendOptions,
 }
 
 struct ContendService {
-    life: StopOnDrop,
+    lifecycle: StopOnDrop,
     contender: Arc<dyn MutexContender>,
     store: Arc<dyn MutexStore>,
     options: ContendOptions,
     /// To the task of the present life.
-    renewals: Mutex<Option<mpsc::Sender<Renewal>>>,
+    renewals: Mutex<Option<mpsc::Sender<RenewRequest>>>,
 }
 
 /// What both services do in the same way.
-macro_rules! live {
+macro_rules! delegate_to_lifecycle {
     () => {
         fn mutex(&self) -> &str {
-            self.life.0.mutex()
+            self.lifecycle.0.mutex()
         }
 
         fn status(&self) -> Status {
-            *self.life.0.status.borrow()
+            *self.lifecycle.0.status.borrow()
         }
 
         fn mutex_state(&self) -> MutexState {
-            self.life.0.state.borrow().clone()
+            self.lifecycle.0.state.borrow().clone()
         }
 
         fn states(&self) -> watch::Receiver<MutexState> {
-            self.life.0.state.subscribe()
+            self.lifecycle.0.state.subscribe()
         }
 
-        fn trouble(&self) -> watch::Receiver<Option<Error>> {
-            self.life.0.trouble.subscribe()
+        fn last_error(&self) -> watch::Receiver<Option<Error>> {
+            self.lifecycle.0.last_error.subscribe()
         }
 
         fn stop(&self) -> BoxFuture<'static, Result<(), ContentionError>> {
-            self.life.0.stop()
+            self.lifecycle.0.stop()
         }
 
         fn stopped(&self) -> BoxFuture<'static, ()> {
-            self.life.0.stopped()
+            self.lifecycle.0.stopped()
         }
     };
 }
 
 impl MutexRetrievalService for RetrievalService {
-    live!();
+    delegate_to_lifecycle!();
 
     fn start(&self) -> Result<(), ContentionError> {
         let (retriever, store, options) = (Arc::clone(&self.retriever), Arc::clone(&self.store), self.options);
-        self.life.0.start(|present| Retrieval { present, retriever, store, options }.run())
+        self.lifecycle.0.start(|context| Retrieval { context, retriever, store, options }.run())
     }
 }
 
 impl MutexRetrievalService for ContendService {
-    live!();
+    delegate_to_lifecycle!();
 
     fn start(&self) -> Result<(), ContentionError> {
         let (contender, store, options) = (Arc::clone(&self.contender), Arc::clone(&self.store), self.options);
         let (sender, renewals) = mpsc::channel(MAX_RENEWALS);
-        self.life.0.start(|present| Contention { present, contender, store, options, renewals }.run())?;
+        self.lifecycle.0.start(|context| Contention { context, contender, store, options, renewals }.run())?;
         *self.renewals.lock() = Some(sender);
         Ok(())
     }
@@ -207,11 +207,11 @@ impl MutexContendService for ContendService {
     }
 
     fn is_owner(&self) -> bool {
-        self.life.0.is_own()
+        self.lifecycle.0.is_owned()
     }
 
     fn is_in_ttl(&self) -> bool {
-        self.is_owner() && self.life.0.state.borrow().is_in_ttl(self.contender_id())
+        self.is_owner() && self.lifecycle.0.state.borrow().is_in_ttl(self.contender_id())
     }
 
     fn renew(&self) -> BoxFuture<'static, Result<(), ContentionError>> {

@@ -10,12 +10,12 @@ use parking_lot::Mutex;
 use super::contender::Contender;
 use super::error::ContentionError;
 use super::factory::ContentionFactory;
-use super::once::Once;
+use super::one_shot::OneShotContention;
 use super::owner::MutexOwner;
 use super::service::MutexContendServiceFactory;
 
 /// How much longer than its limit an acquire may take to leave the queue.
-const LEAVE_WITHIN: Duration = Duration::from_millis(50);
+const CANCEL_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Contends for a mutex from `acquire` to `close`.
 ///
@@ -45,7 +45,7 @@ const LEAVE_WITHIN: Duration = Duration::from_millis(50);
 /// # }
 /// ```
 pub struct SimbaLocker {
-    contention: Once,
+    contention: OneShotContention,
     /// Of the last acquire that succeeded.
     ownership: Mutex<MutexOwner>,
     /// From the begin of an acquire to the close.
@@ -69,7 +69,7 @@ impl SimbaLocker {
         factory: &dyn MutexContendServiceFactory,
         contender: Contender,
     ) -> Result<Self, ContentionError> {
-        let contention = Once::new(factory, Arc::new(contender))?;
+        let contention = OneShotContention::new(factory, Arc::new(contender))?;
         Ok(Self { contention, ownership: Mutex::new(MutexOwner::NONE), is_acquired: AtomicBool::new(false) })
     }
 
@@ -80,12 +80,12 @@ impl SimbaLocker {
     /// [`ContentionError::Store`] when the service refuses what is asked, which it would do again. After an error the
     /// locker is closed.
     pub async fn acquire(&self) -> Result<MutexOwner, ContentionError> {
-        let claim = Claim::of(self)?;
+        let claim = AcquireGuard::begin(self)?;
         // That of an acquire that was given up may still be stopping.
         self.contention.service().stopped().await;
-        let owner = self.contention.owned().await?;
+        let owner = self.contention.acquire().await?;
         self.ownership.lock().clone_from(&owner);
-        claim.keep();
+        claim.disarm();
         Ok(owner)
     }
 
@@ -99,7 +99,7 @@ impl SimbaLocker {
             return acquired;
         }
         // Stopping was begun when the acquire was dropped, and goes on by itself where nobody answers.
-        let _ = tokio::time::timeout(LEAVE_WITHIN, self.contention.service().stopped()).await;
+        let _ = tokio::time::timeout(CANCEL_TIMEOUT, self.contention.service().stopped()).await;
         let service = self.contention.service();
         let (mutex, contender_id) = (service.mutex().to_owned(), service.contender_id().to_owned());
         Err(ContentionError::TimedOut { mutex, contender_id, within })
@@ -143,22 +143,22 @@ impl fmt::Debug for SimbaLocker {
 }
 
 /// Keeps others from acquiring the same locker, and closes it when its acquire fails or is given up.
-struct Claim<'a>(Option<&'a SimbaLocker>);
+struct AcquireGuard<'a>(Option<&'a SimbaLocker>);
 
-impl<'a> Claim<'a> {
-    fn of(locker: &'a SimbaLocker) -> Result<Self, ContentionError> {
+impl<'a> AcquireGuard<'a> {
+    fn begin(locker: &'a SimbaLocker) -> Result<Self, ContentionError> {
         if locker.is_acquired.swap(true, Ordering::AcqRel) {
             return Err(ContentionError::AlreadyAcquired { mutex: locker.contention.service().mutex().to_owned() });
         }
         Ok(Self(Some(locker)))
     }
 
-    fn keep(mut self) {
+    fn disarm(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for AcquireGuard<'_> {
     fn drop(&mut self) {
         if let Some(locker) = self.0 {
             // Stopping goes on by itself; a service that does not run need not be stopped.

@@ -24,27 +24,32 @@ pub(super) struct Notifier {
 }
 
 struct Queue {
-    pending: VecDeque<Entry>,
+    pending: VecDeque<PendingChange>,
     /// The owner that the listener was told of last.
-    told: MutexOwner,
-    is_told_now: bool,
+    last_notified: MutexOwner,
+    is_notifying: bool,
     /// Counts the starts of the service.
-    life: u64,
+    generation: u64,
     /// Whether owners of that life are still of interest.
     is_active: bool,
 }
 
-struct Entry {
+struct PendingChange {
     owner: MutexOwner,
-    life: u64,
+    generation: u64,
     /// Told even when it changes nothing.
     is_last: bool,
 }
 
 impl Notifier {
     pub(super) fn new(retriever: Arc<dyn MutexRetriever>) -> Self {
-        let queue =
-            Queue { pending: VecDeque::new(), told: MutexOwner::NONE, is_told_now: false, life: 0, is_active: false };
+        let queue = Queue {
+            pending: VecDeque::new(),
+            last_notified: MutexOwner::NONE,
+            is_notifying: false,
+            generation: 0,
+            is_active: false,
+        };
         Self { retriever, queue: Mutex::new(queue), idle: watch::Sender::new(true) }
     }
 
@@ -53,49 +58,49 @@ impl Notifier {
     }
 
     /// A new life of the service begins: owners of earlier ones are told no more.
-    pub(super) fn begin(&self) -> u64 {
+    pub(super) fn start_generation(&self) -> u64 {
         let mut queue = self.queue.lock();
-        queue.life += 1;
+        queue.generation += 1;
         queue.is_active = true;
-        queue.life
+        queue.generation
     }
 
     /// The owner is this one now.
-    pub(super) fn tell(self: &Arc<Self>, life: u64, owner: MutexOwner) {
-        self.push(Entry { owner, life, is_last: false });
+    pub(super) fn notify(self: &Arc<Self>, generation: u64, owner: MutexOwner) {
+        self.push(PendingChange { owner, generation, is_last: false });
     }
 
     /// A life ends: owners that were not told yet are told no more, only that there is nobody.
-    pub(super) fn end(self: &Arc<Self>, life: u64) {
+    pub(super) fn end_generation(self: &Arc<Self>, generation: u64) {
         {
             let mut queue = self.queue.lock();
-            if queue.life == life {
+            if queue.generation == generation {
                 queue.is_active = false;
             }
         }
-        self.push(Entry { owner: MutexOwner::NONE, life, is_last: true });
+        self.push(PendingChange { owner: MutexOwner::NONE, generation, is_last: true });
     }
 
     /// Completes when everything was told and every call has returned.
-    pub(super) async fn told(&self) {
+    pub(super) async fn wait_idle(&self) {
         // The sender lives in self.
         let _ = self.idle.subscribe().wait_for(|idle| *idle).await;
     }
 
-    fn push(self: &Arc<Self>, entry: Entry) {
+    fn push(self: &Arc<Self>, entry: PendingChange) {
         let mut queue = self.queue.lock();
         queue.pending.push_back(entry);
         if queue.pending.len() > MAX_PENDING {
             queue.pending.pop_front();
         }
-        if !queue.is_told_now {
-            queue.is_told_now = true;
+        if !queue.is_notifying {
+            queue.is_notifying = true;
             self.idle.send_replace(false);
-            tokio::spawn(Arc::clone(self).tell_all());
+            tokio::spawn(Arc::clone(self).deliver_pending());
         }
     }
 
-    async fn tell_all(self: Arc<Self>) {
+    async fn deliver_pending(self: Arc<Self>) {
         while let Some(state) = self.next() {
             let retriever = Arc::clone(&self.retriever);
             // On a thread that may be blocked; there a panic ends nothing but the call.
@@ -109,16 +114,16 @@ impl Notifier {
     fn next(&self) -> Option<MutexState> {
         let mut queue = self.queue.lock();
         while let Some(entry) = queue.pending.pop_front() {
-            let is_current = queue.is_active && entry.life == queue.life;
+            let is_current = queue.is_active && entry.generation == queue.generation;
             if !entry.owner.is_none() && !is_current {
                 continue;
             }
-            let state = MutexState::new(std::mem::replace(&mut queue.told, entry.owner.clone()), entry.owner);
+            let state = MutexState::new(std::mem::replace(&mut queue.last_notified, entry.owner.clone()), entry.owner);
             if state.is_changed() || entry.is_last {
                 return Some(state);
             }
         }
-        queue.is_told_now = false;
+        queue.is_notifying = false;
         self.idle.send_replace(true);
         None
     }
@@ -128,13 +133,13 @@ impl Notifier {
 mod tests {
     use std::sync::mpsc;
 
-    use super::super::moment::Moment;
+    use super::super::timestamp::Timestamp;
     use super::*;
 
     /// Notes what it is told, and blocks in each call until it may go on.
     struct Listener {
-        told: Mutex<Vec<(String, String)>>,
-        go_on: Mutex<mpsc::Receiver<()>>,
+        notified: Mutex<Vec<(String, String)>>,
+        proceed: Mutex<mpsc::Receiver<()>>,
     }
 
     impl MutexRetriever for Listener {
@@ -144,88 +149,93 @@ mod tests {
 
         fn notify_owner(&self, state: &MutexState) {
             let told = (state.before().owner_id().to_owned(), state.after().owner_id().to_owned());
-            self.told.lock().push(told);
-            self.go_on.lock().recv().unwrap();
+            self.notified.lock().push(told);
+            self.proceed.lock().recv().unwrap();
         }
     }
 
     fn listener() -> (Arc<Listener>, Arc<Notifier>, mpsc::Sender<()>) {
         let (sender, go_on) = mpsc::channel();
-        let listener = Arc::new(Listener { told: Mutex::default(), go_on: Mutex::new(go_on) });
+        let listener = Arc::new(Listener { notified: Mutex::default(), proceed: Mutex::new(go_on) });
         let notifier = Arc::new(Notifier::new(Arc::clone(&listener) as Arc<dyn MutexRetriever>));
         (listener, notifier, sender)
     }
 
     fn owner(id: &str) -> MutexOwner {
-        MutexOwner::new(id, Moment::PAST, Moment::FOREVER, Moment::FOREVER)
+        MutexOwner::new(id, Timestamp::PAST, Timestamp::FOREVER, Timestamp::FOREVER)
     }
 
     fn pairs(told: &[(&str, &str)]) -> Vec<(String, String)> {
         told.iter().map(|(before, after)| ((*before).to_owned(), (*after).to_owned())).collect()
     }
 
-    async fn assert_told(listener: &Listener, notifier: &Notifier, go_on: &mpsc::Sender<()>, told: &[(&str, &str)]) {
+    async fn assert_notified(
+        listener: &Listener,
+        notifier: &Notifier,
+        go_on: &mpsc::Sender<()>,
+        told: &[(&str, &str)],
+    ) {
         for _ in told {
             go_on.send(()).unwrap();
         }
-        notifier.told().await;
-        assert_eq!(*listener.told.lock(), pairs(told));
+        notifier.wait_idle().await;
+        assert_eq!(*listener.notified.lock(), pairs(told));
     }
 
     #[tokio::test]
     async fn changes_are_told_in_order_and_renewals_are_not() {
         let (listener, notifier, go_on) = listener();
-        let life = notifier.begin();
+        let life = notifier.start_generation();
         for id in ["a", "a", "", "b", "a"] {
-            notifier.tell(life, if id.is_empty() { MutexOwner::NONE } else { owner(id) });
+            notifier.notify(life, if id.is_empty() { MutexOwner::NONE } else { owner(id) });
         }
-        assert_told(&listener, &notifier, &go_on, &[("", "a"), ("a", ""), ("", "b"), ("b", "a")]).await;
+        assert_notified(&listener, &notifier, &go_on, &[("", "a"), ("a", ""), ("", "b"), ("b", "a")]).await;
     }
 
     #[tokio::test]
     async fn owners_of_an_earlier_life_are_not_told_and_its_release_is() {
         let (listener, notifier, go_on) = listener();
-        let first = notifier.begin();
-        notifier.tell(first, owner("a"));
-        while listener.told.lock().is_empty() {
+        let first = notifier.start_generation();
+        notifier.notify(first, owner("a"));
+        while listener.notified.lock().is_empty() {
             tokio::task::yield_now().await;
         }
         // While the first call blocks.
-        notifier.tell(first, MutexOwner::NONE);
-        notifier.tell(first, owner("late"));
-        notifier.end(first);
-        let second = notifier.begin();
-        notifier.tell(first, owner("later still"));
-        notifier.tell(second, owner("b"));
-        assert_told(&listener, &notifier, &go_on, &[("", "a"), ("a", ""), ("", ""), ("", "b")]).await;
+        notifier.notify(first, MutexOwner::NONE);
+        notifier.notify(first, owner("late"));
+        notifier.end_generation(first);
+        let second = notifier.start_generation();
+        notifier.notify(first, owner("later still"));
+        notifier.notify(second, owner("b"));
+        assert_notified(&listener, &notifier, &go_on, &[("", "a"), ("a", ""), ("", ""), ("", "b")]).await;
     }
 
     #[tokio::test]
     async fn what_nobody_was_told_of_when_a_life_ends_never_was() {
         let (listener, notifier, go_on) = listener();
-        let life = notifier.begin();
-        notifier.tell(life, owner("a"));
-        notifier.end(life);
-        assert_told(&listener, &notifier, &go_on, &[("", "")]).await;
+        let life = notifier.start_generation();
+        notifier.notify(life, owner("a"));
+        notifier.end_generation(life);
+        assert_notified(&listener, &notifier, &go_on, &[("", "")]).await;
     }
 
     #[tokio::test]
     async fn a_slow_listener_misses_changes_and_sees_no_gap() {
         let (listener, notifier, go_on) = listener();
-        let life = notifier.begin();
-        notifier.tell(life, owner("first"));
-        while listener.told.lock().is_empty() {
+        let life = notifier.start_generation();
+        notifier.notify(life, owner("first"));
+        while listener.notified.lock().is_empty() {
             tokio::task::yield_now().await;
         }
         for number in 0..3 * MAX_PENDING {
-            notifier.tell(life, owner(&number.to_string()));
+            notifier.notify(life, owner(&number.to_string()));
         }
         assert!(notifier.queue.lock().pending.len() <= MAX_PENDING);
         for _ in 0..=MAX_PENDING {
             go_on.send(()).unwrap();
         }
-        notifier.told().await;
-        let told = listener.told.lock();
+        notifier.wait_idle().await;
+        let told = listener.notified.lock();
         assert_eq!(told.len(), 1 + MAX_PENDING);
         assert!(told.windows(2).all(|pair| pair[0].1 == pair[1].0), "{told:?}");
         assert_eq!(told.last().unwrap().1, (3 * MAX_PENDING - 1).to_string());

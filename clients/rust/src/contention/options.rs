@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::error::ContentionError;
 
-const SHORTEST_TTL: Duration = Duration::from_millis(100);
-const LONGEST_TTL: Duration = Duration::from_secs(24 * 60 * 60);
-const LONGEST_TRANSITION: Duration = Duration::from_secs(600);
+const MIN_TTL: Duration = Duration::from_millis(100);
+const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+const MAX_TRANSITION: Duration = Duration::from_secs(600);
 /// Shorter transitions leave no time for a renewal that begins with them.
-const SHORTEST_TRANSITION_OF_POLLING: Duration = Duration::from_millis(100);
+const MIN_POLLING_TRANSITION: Duration = Duration::from_millis(100);
 
 /// How a contender learns that it is its turn.
 ///
@@ -79,13 +79,13 @@ impl ContendOptions {
     /// [`ContentionError::Invalid`], naming the one that cannot.
     pub fn check(&self) -> Result<(), ContentionError> {
         let invalid = |what, why: &str| Err(ContentionError::Invalid { what, why: why.to_owned() });
-        if !(SHORTEST_TTL..=LONGEST_TTL).contains(&self.ttl) {
+        if !(MIN_TTL..=MAX_TTL).contains(&self.ttl) {
             return invalid("the time to live", "100 ms to 24 h are allowed");
         }
-        if self.transition > LONGEST_TRANSITION {
+        if self.transition > MAX_TRANSITION {
             return invalid("the transition", "up to 10 min are allowed");
         }
-        if self.pacing == Pacing::Poll && self.transition < SHORTEST_TRANSITION_OF_POLLING {
+        if self.pacing == Pacing::Poll && self.transition < MIN_POLLING_TRANSITION {
             return invalid("the transition", "an owner that polls renews in it, and needs at least 100 ms for that");
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::moment::Moment;
+use super::timestamp::Timestamp;
 
 /// The owner of a mutex as it was last seen. All instants are of this process's monotonic clock, in ms.
 ///
@@ -12,9 +12,9 @@ use super::moment::Moment;
 /// until `transition_at` to renew its ownership before the others.
 ///
 /// ```
-/// use holdfast_client::contention::{Moment, MutexOwner};
+/// use holdfast_client::contention::{Timestamp, MutexOwner};
 ///
-/// let at = Moment::from_millis;
+/// let at = Timestamp::from_millis;
 /// let owner = MutexOwner::new("a", at(1_000), at(3_000), at(4_000));
 /// assert!(owner.is_owner("a") && !owner.is_owner("b"));
 /// assert!(owner.is_in_ttl_at(at(2_999)) && !owner.is_in_ttl_at(at(3_000)));
@@ -24,9 +24,9 @@ use super::moment::Moment;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MutexOwner {
     owner_id: Cow<'static, str>,
-    acquired_at: Moment,
-    ttl_at: Moment,
-    transition_at: Moment,
+    acquired_at: Timestamp,
+    ttl_at: Timestamp,
+    transition_at: Timestamp,
     fencing_token: Option<u64>,
     metadata: BTreeMap<String, String>,
 }
@@ -35,15 +35,20 @@ impl MutexOwner {
     /// Nobody: its id is empty, and all its instants are past.
     pub const NONE: Self = Self {
         owner_id: Cow::Borrowed(""),
-        acquired_at: Moment::PAST,
-        ttl_at: Moment::PAST,
-        transition_at: Moment::PAST,
+        acquired_at: Timestamp::PAST,
+        ttl_at: Timestamp::PAST,
+        transition_at: Timestamp::PAST,
         fencing_token: None,
         metadata: BTreeMap::new(),
     };
 
     /// An owner without a fencing token and without metadata.
-    pub fn new(owner_id: impl Into<String>, acquired_at: Moment, ttl_at: Moment, transition_at: Moment) -> Self {
+    pub fn new(
+        owner_id: impl Into<String>,
+        acquired_at: Timestamp,
+        ttl_at: Timestamp,
+        transition_at: Timestamp,
+    ) -> Self {
         Self { owner_id: Cow::Owned(owner_id.into()), acquired_at, ttl_at, transition_at, ..Self::NONE }
     }
 
@@ -65,17 +70,17 @@ impl MutexOwner {
     }
 
     /// When it became the owner; for other processes' owners an estimate.
-    pub fn acquired_at(&self) -> Moment {
+    pub fn acquired_at(&self) -> Timestamp {
         self.acquired_at
     }
 
     /// When its time to live ends.
-    pub fn ttl_at(&self) -> Moment {
+    pub fn ttl_at(&self) -> Timestamp {
         self.ttl_at
     }
 
     /// When its transition ends. The same as [`MutexOwner::ttl_at`] without a transition.
-    pub fn transition_at(&self) -> Moment {
+    pub fn transition_at(&self) -> Timestamp {
         self.transition_at
     }
 
@@ -96,11 +101,11 @@ impl MutexOwner {
 
     /// Whether its time to live is not over yet.
     pub fn is_in_ttl(&self) -> bool {
-        self.is_in_ttl_at(Moment::now())
+        self.is_in_ttl_at(Timestamp::now())
     }
 
     /// The same at another instant. The end of the time to live is not in it.
-    pub fn is_in_ttl_at(&self, now: Moment) -> bool {
+    pub fn is_in_ttl_at(&self, now: Timestamp) -> bool {
         self.ttl_at > now
     }
 
@@ -111,11 +116,11 @@ impl MutexOwner {
 
     /// Whether its transition is not over yet. It is in transition during its time to live, too.
     pub fn is_in_transition(&self) -> bool {
-        self.is_in_transition_at(Moment::now())
+        self.is_in_transition_at(Timestamp::now())
     }
 
     /// The same at another instant. The end of the transition is in it.
-    pub fn is_in_transition_at(&self, now: Moment) -> bool {
+    pub fn is_in_transition_at(&self, now: Timestamp) -> bool {
         self.transition_at >= now
     }
 
@@ -126,11 +131,11 @@ impl MutexOwner {
 
     /// Whether there is an owner whom the others have to leave alone.
     pub fn has_owner(&self) -> bool {
-        self.has_owner_at(Moment::now())
+        self.has_owner_at(Timestamp::now())
     }
 
     /// The same at another instant.
-    pub fn has_owner_at(&self, now: Moment) -> bool {
+    pub fn has_owner_at(&self, now: Timestamp) -> bool {
         self.is_in_transition_at(now)
     }
 

@@ -7,23 +7,23 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::time::sleep;
 
-use super::contend::{next_pause, pauses};
+use super::contend::{backoff, next_backoff};
 use super::contender::MutexRetriever;
-use super::life::Present;
-use super::moment::Moment;
+use super::lifecycle::TaskContext;
 use super::options::{ContendOptions, Pacing};
 use super::owner::MutexOwner;
-use super::seen::owner_seen;
+use super::owner_view::owner_from_holding;
 use super::store::MutexStore;
+use super::timestamp::Timestamp;
 use crate::error::{Error, Result};
 
 /// What an owner says of itself may change without anybody being told, and an end may be missed.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The shortest time between two looks that nothing but the clock asks for.
-const SHORTEST_LOOK: Duration = Duration::from_millis(20);
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 pub(super) struct Retrieval {
-    pub(super) present: Present,
+    pub(super) context: TaskContext,
     pub(super) retriever: Arc<dyn MutexRetriever>,
     pub(super) store: Arc<dyn MutexStore>,
     pub(super) options: ContendOptions,
@@ -32,25 +32,25 @@ pub(super) struct Retrieval {
 impl Retrieval {
     /// Looks until it is told to stop.
     pub(super) async fn run(self) -> Result<()> {
-        let stop = self.present.stop.clone();
-        stop.run_until_cancelled(self.look_for_ever()).await;
-        self.present.end().await;
+        let stop = self.context.stop.clone();
+        stop.run_until_cancelled(self.poll_forever()).await;
+        self.context.end().await;
         Ok(())
     }
 
-    async fn look_for_ever(&self) {
-        let mut pauses = pauses();
+    async fn poll_forever(&self) {
+        let mut pauses = backoff();
         sleep(self.options.initial_delay).await;
         loop {
-            let error = self.look_while_told().await;
-            self.present.called(Some(&error));
+            let error = self.poll_until_error().await;
+            self.context.record_result(Some(&error));
             tracing::warn!(mutex = self.retriever.mutex(), %error, "the owner is not known for certain");
-            sleep(next_pause(&mut pauses)).await;
+            sleep(next_backoff(&mut pauses)).await;
         }
     }
 
     /// Looks whenever something changed or may have changed, until a call fails.
-    async fn look_while_told(&self) -> Error {
+    async fn poll_until_error(&self) -> Error {
         let mut changes = match self.options.pacing {
             Pacing::Push => self.store.changes(self.retriever.mutex()),
             Pacing::Poll => futures::stream::pending().boxed(),
@@ -58,16 +58,16 @@ impl Retrieval {
         loop {
             match self.store.holding(self.retriever.mutex()).await {
                 Ok(holding) => {
-                    let owner = owner_seen(holding, self.options.transition, Moment::now());
-                    self.show(owner);
-                    self.present.called(None);
+                    let owner = owner_from_holding(holding, self.options.transition, Timestamp::now());
+                    self.publish_if_changed(owner);
+                    self.context.record_result(None);
                 }
                 Err(error) => return error,
             }
-            let look_again = self.next_look();
+            let look_again = self.next_poll_delay();
             tokio::select! {
                 change = changes.next() => match change {
-                    Some(Ok(())) => skip_known(&mut changes),
+                    Some(Ok(())) => drain_ready(&mut changes),
                     Some(Err(error)) => return error,
                     // Ended without a word: watched again at the next turn.
                     None => changes = self.store.changes(self.retriever.mutex()),
@@ -78,26 +78,26 @@ impl Retrieval {
     }
 
     /// Owners that are what they were are not published again, for listeners to states see only what is new.
-    fn show(&self, owner: MutexOwner) {
-        let known = self.present.owner();
+    fn publish_if_changed(&self, owner: MutexOwner) {
+        let known = self.context.owner();
         let is_same = owner.is_none() && known.is_none()
             || known.fencing_token() == owner.fencing_token()
                 && known.metadata() == owner.metadata()
-                && owner.ttl_at().since(known.ttl_at()) < SHORTEST_LOOK;
+                && owner.ttl_at().since(known.ttl_at()) < MIN_POLL_INTERVAL;
         if !is_same {
-            self.present.publish(owner, None);
+            self.context.publish(owner, None);
         }
     }
 
-    fn next_look(&self) -> Duration {
-        let owner = self.present.owner();
-        let now = Moment::now();
+    fn next_poll_delay(&self) -> Duration {
+        let owner = self.context.owner();
+        let now = Timestamp::now();
         let ends_at = if owner.is_in_ttl_at(now) { owner.ttl_at() } else { owner.transition_at() };
-        if owner.is_none() { LOOK_EVERY } else { ends_at.since(now).clamp(SHORTEST_LOOK, LOOK_EVERY) }
+        if owner.is_none() { POLL_INTERVAL } else { ends_at.since(now).clamp(MIN_POLL_INTERVAL, POLL_INTERVAL) }
     }
 }
 
 /// One look serves for all changes that are there already.
-fn skip_known(changes: &mut BoxStream<'static, Result<()>>) {
+fn drain_ready(changes: &mut BoxStream<'static, Result<()>>) {
     while let Some(Some(Ok(()))) = futures::FutureExt::now_or_never(changes.next()) {}
 }

@@ -177,7 +177,7 @@ impl MutexContender for Worker {
 
     fn on_acquired(&self, _state: &MutexState) {
         let Some(service) = self.service.get() else { return };
-        let working = work_on(self.config, Arc::clone(&self.work), Weak::clone(service));
+        let working = run_schedule(self.config, Arc::clone(&self.work), Weak::clone(service));
         let before = self.running.lock().replace(Handle::current().spawn(working));
         debug_assert!(before.is_none(), "each acquisition but the first follows a release");
     }
@@ -191,13 +191,13 @@ impl MutexContender for Worker {
     }
 }
 
-async fn work_on(config: ScheduleConfig, work: Arc<Work>, service: Weak<dyn MutexContendService>) {
+async fn run_schedule(config: ScheduleConfig, work: Arc<Work>, service: Weak<dyn MutexContendService>) {
     let first = Instant::now() + config.initial_delay;
     match config.strategy {
         Strategy::FixedDelay => {
             tokio::time::sleep_until(first).await;
             loop {
-                work_once(&work, &service).await;
+                run_once(&work, &service).await;
                 tokio::time::sleep(config.period).await;
             }
         }
@@ -206,14 +206,14 @@ async fn work_on(config: ScheduleConfig, work: Arc<Work>, service: Weak<dyn Mute
             ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
             loop {
                 ticks.tick().await;
-                work_once(&work, &service).await;
+                run_once(&work, &service).await;
             }
         }
     }
 }
 
 /// The clock is asked before each piece: nobody may have been told yet that the ownership is over.
-async fn work_once(work: &Arc<Work>, service: &Weak<dyn MutexContendService>) {
+async fn run_once(work: &Arc<Work>, service: &Weak<dyn MutexContendService>) {
     if !service.upgrade().is_some_and(|service| service.is_owner()) {
         return;
     }

@@ -95,7 +95,7 @@ pub trait MutexRetrievalService: Send + Sync {
 
     /// The error that the last call to where owners are kept ended with; none while calls are answered. The service
     /// goes on trying.
-    fn trouble(&self) -> watch::Receiver<Option<Error>>;
+    fn last_error(&self) -> watch::Receiver<Option<Error>>;
 
     /// Begins to look.
     ///

@@ -5,9 +5,9 @@ use super::owner::MutexOwner;
 /// Who owned a mutex before, and who owns it now.
 ///
 /// ```
-/// use holdfast_client::contention::{Moment, MutexOwner, MutexState};
+/// use holdfast_client::contention::{Timestamp, MutexOwner, MutexState};
 ///
-/// let at = Moment::from_millis;
+/// let at = Timestamp::from_millis;
 /// let owner = |id: &str| MutexOwner::new(id, at(0), at(100), at(200));
 /// let state = MutexState::new(owner("a"), owner("b"));
 /// assert!(state.is_changed() && state.is_released("a") && state.is_acquired("b"));

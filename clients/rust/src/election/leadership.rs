@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{Candidate, checked};
-use crate::contention::{ContentionError, MutexContender, MutexOwner, Once};
+use crate::contention::{ContentionError, MutexContender, MutexOwner, OneShotContention};
 
 /// This process is the leader, or was until its term ended. Dropping it resigns, without anybody waiting for it.
 ///
@@ -29,12 +29,12 @@ use crate::contention::{ContentionError, MutexContender, MutexOwner, Once};
 /// ```
 pub struct Leadership {
     candidate: Arc<Candidate>,
-    contention: Once,
+    contention: OneShotContention,
     term: MutexOwner,
 }
 
 impl Leadership {
-    pub(super) fn new(candidate: Arc<Candidate>, contention: Once, term: MutexOwner) -> Self {
+    pub(super) fn new(candidate: Arc<Candidate>, contention: OneShotContention, term: MutexOwner) -> Self {
         Self { candidate, contention, term }
     }
 

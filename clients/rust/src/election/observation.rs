@@ -78,14 +78,14 @@ pub struct Observation {
     /// Looks as long as it lives.
     service: Arc<dyn MutexRetrievalService>,
     states: watch::Receiver<MutexState>,
-    told: Option<Leader>,
+    last_seen: Option<Leader>,
 }
 
 impl Observation {
     pub(super) fn start(service: Arc<dyn MutexRetrievalService>) -> Result<Self, ContentionError> {
         let states = service.states();
         service.start()?;
-        Ok(Self { service, states, told: None })
+        Ok(Self { service, states, last_seen: None })
     }
 
     /// Who leads now, as far as is known here: nobody whose time is over.
@@ -99,8 +99,8 @@ impl Observation {
     pub async fn changed(&mut self) -> Option<Leader> {
         loop {
             let leader = Leader::of(self.states.borrow_and_update().after());
-            if leader != self.told {
-                self.told.clone_from(&leader);
+            if leader != self.last_seen {
+                self.last_seen.clone_from(&leader);
                 return leader;
             }
             // The sender lives as long as the service, which lives in self.

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::error::{EndReason, Error, LossReason, Result};
 use crate::session::Session;
-use crate::session::shared::{Claimed, Shared};
+use crate::session::inner::{GrantGuard, SessionInner};
 use crate::view::Path;
 
 /// A hold on one or several locks, until it is dropped or released. Dropping it releases in the background;
@@ -38,7 +38,7 @@ use crate::view::Path;
 #[must_use = "a guard that is not kept releases its lock at once"]
 pub struct Guard {
     hold: Hold,
-    claimed: Claimed,
+    grant: GrantGuard,
     /// The session lives as long as something is held on it.
     session: Session,
 }
@@ -61,7 +61,7 @@ pub struct Guard {
 /// ```
 #[derive(Clone)]
 pub struct Hold {
-    shared: Arc<Shared>,
+    inner: Arc<SessionInner>,
     token: u64,
     tokens: Arc<BTreeMap<Path, u64>>,
     loss: watch::Receiver<Option<LossReason>>,
@@ -89,16 +89,16 @@ impl std::ops::Deref for Guard {
 }
 
 impl Guard {
-    pub(super) fn new(session: &Session, claimed: Claimed) -> Result<Self> {
+    pub(super) fn new(session: &Session, grant: GrantGuard) -> Result<Self> {
         let hold = Hold {
-            shared: Arc::clone(session.shared()),
-            token: claimed.token(),
-            tokens: Arc::clone(claimed.tokens()),
-            loss: claimed.loss().clone(),
+            inner: Arc::clone(session.inner()),
+            token: grant.token(),
+            tokens: Arc::clone(grant.tokens()),
+            loss: grant.loss().clone(),
         };
-        match hold.shared.lease.over() {
+        match hold.inner.lease.end_reason() {
             Some(reason) => Err(Error::SessionEnded(reason)),
-            None => Ok(Self { hold, claimed, session: session.clone() }),
+            None => Ok(Self { hold, grant, session: session.clone() }),
         }
     }
 
@@ -119,7 +119,7 @@ impl Guard {
     /// [`Error::Lost`] when the hold had been lost: what was done under it may have met others.
     pub async fn release(self) -> Result<()> {
         let loss = self.hold.loss();
-        self.claimed.release().await;
+        self.grant.release().await;
         loss.map_or(Ok(()), |reason| Err(Error::Lost(reason)))
     }
 }
@@ -144,7 +144,7 @@ impl Hold {
 
     /// Until when the hold is certain, unless it is taken away by force. Moves on as long as the session is kept alive.
     pub fn deadline(&self) -> Instant {
-        self.shared.lease.until().into_std()
+        self.inner.lease.deadline().into_std()
     }
 
     /// Whether the hold is lost, or may be. The clock is looked at each time, so that this is right also directly after
@@ -156,7 +156,7 @@ impl Hold {
     /// Why the hold is lost, or may be, if it is.
     pub fn loss(&self) -> Option<LossReason> {
         let lost = self.loss.borrow().clone();
-        lost.or_else(|| self.shared.lease.over().map(LossReason::SessionEnded))
+        lost.or_else(|| self.inner.lease.end_reason().map(LossReason::SessionEnded))
     }
 
     /// Completes when the hold is lost, or may be.
@@ -173,7 +173,7 @@ impl Hold {
                         return self.loss().unwrap_or(LossReason::SessionEnded(EndReason::Closed));
                     }
                 }
-                _ = self.shared.lease.wait_over() => {}
+                _ = self.inner.lease.wait_ended() => {}
             }
         }
     }

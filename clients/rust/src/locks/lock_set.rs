@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Guard, Wanted};
+use super::{Guard, LockSpec};
 use crate::error::Result;
 use crate::session::Session;
 use crate::view::{Mode, Path};
@@ -27,23 +27,23 @@ use crate::view::{Mode, Path};
 /// ```
 #[derive(Clone, Debug)]
 pub struct LockSet {
-    wanted: Wanted,
+    spec: LockSpec,
 }
 
 impl LockSet {
     pub(crate) fn new(session: Session, claims: impl IntoIterator<Item = (Path, Mode)>) -> Self {
-        Self { wanted: Wanted::new(session, claims) }
+        Self { spec: LockSpec::new(session, claims) }
     }
 
     /// Names the owner, as [`Mutex::owned_by`](crate::Mutex::owned_by) does.
     pub fn owned_by(mut self, owner: impl AsRef<str>) -> Self {
-        self.wanted.owner = Some(owner.as_ref().into());
+        self.spec.owner = Some(owner.as_ref().into());
         self
     }
 
     /// As [`Mutex::transition`](crate::Mutex::transition).
     pub fn transition(mut self, transition: Duration) -> Self {
-        self.wanted.transition = transition;
+        self.spec.transition = transition;
         self
     }
 
@@ -53,7 +53,7 @@ impl LockSet {
     /// As of [`Mutex::lock`](crate::Mutex::lock), and [`Error::Invalid`](crate::Error::Invalid) for none or more than
     /// 64.
     pub async fn lock(&self) -> Result<Guard> {
-        self.wanted.lock(None).await
+        self.spec.lock(None).await
     }
 
     /// Takes all of them if they can be had now.
@@ -61,7 +61,7 @@ impl LockSet {
     /// # Errors
     /// [`Error::Refused`](crate::Error::Refused), with those who are in the way of the first that fails.
     pub async fn try_lock(&self) -> Result<Guard> {
-        self.wanted.try_lock(None).await
+        self.spec.try_lock(None).await
     }
 
     /// As [`LockSet::lock`], for so long at most.
@@ -69,6 +69,6 @@ impl LockSet {
     /// # Errors
     /// As of [`LockSet::lock`], and [`Error::TimedOut`](crate::Error::TimedOut).
     pub async fn lock_timeout(&self, limit: Duration) -> Result<Guard> {
-        self.wanted.lock_timeout(None, limit).await
+        self.spec.lock_timeout(None, limit).await
     }
 }

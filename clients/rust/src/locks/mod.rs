@@ -16,8 +16,8 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::error::{Error, Result};
 use crate::session::Session;
-use crate::session::table::{Ask, Claim};
-use crate::view::{Mode, Path, Standing};
+use crate::session::table::{Claim, LockRequest};
+use crate::view::{Mode, Path, WaitStatus};
 pub use guard::{Guard, Hold};
 pub use lock_set::LockSet;
 pub use mutex::Mutex;
@@ -25,13 +25,13 @@ pub use rw_lock::RwLock;
 pub use service::{LockService, LockStatus};
 
 /// Steps of a wait that its observer did not look at yet.
-const PROGRESS: usize = 16;
+const PROGRESS_CAPACITY: usize = 16;
 /// How often somebody who observes a wait is told anew where it stands.
-const ASK_AGAIN_EVERY: Duration = Duration::from_secs(1);
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What all kinds of locks ask for.
 #[derive(Clone)]
-struct Wanted {
+struct LockSpec {
     session: Session,
     claims: Vec<Claim>,
     /// The task or thread that asks, when nobody is named.
@@ -39,34 +39,34 @@ struct Wanted {
     transition: Duration,
 }
 
-impl fmt::Debug for Wanted {
+impl fmt::Debug for LockSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let paths: Vec<String> = self.claims.iter().map(|claim| claim.path.to_string()).collect();
         write!(f, "{} on {:?}", paths.join(", "), self.session)
     }
 }
 
-impl Wanted {
+impl LockSpec {
     fn new(session: Session, claims: impl IntoIterator<Item = (Path, Mode)>) -> Self {
         let claims = claims.into_iter().map(|(path, mode)| Claim { path, mode }).collect();
         Self { session, claims, owner: None, transition: Duration::ZERO }
     }
 
-    fn ask(&self, mode: Option<Mode>) -> Result<Ask> {
-        let owner = self.owner.clone().unwrap_or_else(this_task);
+    fn request(&self, mode: Option<Mode>) -> Result<LockRequest> {
+        let owner = self.owner.clone().unwrap_or_else(default_owner);
         let claims = self.claims.iter().cloned().map(|claim| Claim { mode: mode.unwrap_or(claim.mode), ..claim });
         let transition_ms = u64::try_from(self.transition.as_millis()).unwrap_or(u64::MAX);
-        Ask::new(Some(owner), claims, transition_ms)
+        LockRequest::new(Some(owner), claims, transition_ms)
     }
 
     async fn lock(&self, mode: Option<Mode>) -> Result<Guard> {
-        let claimed = self.session.shared().ask(self.ask(mode)?, None)?.await?;
+        let claimed = self.session.inner().request(self.request(mode)?, None)?.await?;
         Guard::new(&self.session, claimed)
     }
 
     async fn try_lock(&self, mode: Option<Mode>) -> Result<Guard> {
-        let ask = Ask { only_try: true, ..self.ask(mode)? };
-        let claimed = self.session.shared().ask(ask, None)?.await?;
+        let ask = LockRequest { only_try: true, ..self.request(mode)? };
+        let claimed = self.session.inner().request(ask, None)?.await?;
         Guard::new(&self.session, claimed)
     }
 
@@ -75,10 +75,10 @@ impl Wanted {
         timeout(limit, self.lock(mode)).await.unwrap_or(Err(Error::TimedOut(limit)))
     }
 
-    async fn lock_observed(&self, mode: Option<Mode>, mut observe: impl FnMut(Standing)) -> Result<Guard> {
-        let (progress, mut standings) = mpsc::channel(PROGRESS);
-        let mut ticket = self.session.shared().ask(self.ask(mode)?, Some(progress))?;
-        let mut again = interval(ASK_AGAIN_EVERY);
+    async fn lock_observed(&self, mode: Option<Mode>, mut observe: impl FnMut(WaitStatus)) -> Result<Guard> {
+        let (progress, mut standings) = mpsc::channel(PROGRESS_CAPACITY);
+        let mut ticket = self.session.inner().request(self.request(mode)?, Some(progress))?;
+        let mut again = interval(STATUS_INTERVAL);
         again.set_missed_tick_behavior(MissedTickBehavior::Delay);
         again.reset();
         loop {
@@ -86,14 +86,14 @@ impl Wanted {
                 biased;
                 claimed = &mut ticket => return Guard::new(&self.session, claimed?),
                 Some(standing) = standings.recv() => observe(standing),
-                _ = again.tick() => ticket.ask_again(),
+                _ = again.tick() => ticket.refresh_status(),
             }
         }
     }
 }
 
 /// A name for whoever runs: the tokio task, or the thread that a runtime was told to block.
-fn this_task() -> Arc<str> {
+fn default_owner() -> Arc<str> {
     static THREADS: AtomicU64 = AtomicU64::new(1);
     thread_local!(static THREAD: u64 = THREADS.fetch_add(1, Ordering::Relaxed));
     match tokio::task::try_id() {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::{Guard, Wanted};
+use super::{Guard, LockSpec};
 use crate::error::Result;
 use crate::session::Session;
-use crate::view::{Mode, Path, Standing};
+use crate::view::{Mode, Path, WaitStatus};
 
 /// A lock that one owner at a time holds, among all processes that use the namespace.
 ///
@@ -40,24 +40,24 @@ use crate::view::{Mode, Path, Standing};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Mutex {
-    wanted: Wanted,
+    spec: LockSpec,
 }
 
 impl Mutex {
     pub(crate) fn new(session: Session, path: Path) -> Self {
-        Self { wanted: Wanted::new(session, [(path, Mode::Write)]) }
+        Self { spec: LockSpec::new(session, [(path, Mode::Write)]) }
     }
 
     /// Names the owner: 1 to 128 bytes. Whoever uses the same name on the same session is the same owner.
     pub fn owned_by(mut self, owner: impl AsRef<str>) -> Self {
-        self.wanted.owner = Some(owner.as_ref().into());
+        self.spec.owner = Some(owner.as_ref().into());
         self
     }
 
     /// For how long nobody gets the lock after the session of its holder expired, 0 to 10 min: time for the holder to
     /// stop. Nothing when it is not set.
     pub fn transition(mut self, transition: Duration) -> Self {
-        self.wanted.transition = transition;
+        self.spec.transition = transition;
         self
     }
 
@@ -67,7 +67,7 @@ impl Mutex {
     /// [`Error::Refused`](crate::Error::Refused) when waiting would close a cycle of waits, or the wait was cut short;
     /// [`Error::SessionEnded`](crate::Error::SessionEnded).
     pub async fn lock(&self) -> Result<Guard> {
-        self.wanted.lock(None).await
+        self.spec.lock(None).await
     }
 
     /// Takes the lock if it can be had now.
@@ -75,7 +75,7 @@ impl Mutex {
     /// # Errors
     /// [`Error::Refused`](crate::Error::Refused), with those who have it.
     pub async fn try_lock(&self) -> Result<Guard> {
-        self.wanted.try_lock(None).await
+        self.spec.try_lock(None).await
     }
 
     /// As [`Mutex::lock`], for so long at most.
@@ -83,14 +83,14 @@ impl Mutex {
     /// # Errors
     /// As of [`Mutex::lock`], and [`Error::TimedOut`](crate::Error::TimedOut).
     pub async fn lock_timeout(&self, limit: Duration) -> Result<Guard> {
-        self.wanted.lock_timeout(None, limit).await
+        self.spec.lock_timeout(None, limit).await
     }
 
     /// As [`Mutex::lock`], and says about every second where the request stands while it waits.
     ///
     /// # Errors
     /// As of [`Mutex::lock`].
-    pub async fn lock_observed(&self, observe: impl FnMut(Standing)) -> Result<Guard> {
-        self.wanted.lock_observed(None, observe).await
+    pub async fn lock_observed(&self, observe: impl FnMut(WaitStatus)) -> Result<Guard> {
+        self.spec.lock_observed(None, observe).await
     }
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::{Guard, Wanted};
+use super::{Guard, LockSpec};
 use crate::error::Result;
 use crate::session::Session;
-use crate::view::{Mode, Path, Standing};
+use crate::view::{Mode, Path, WaitStatus};
 
 /// A lock that one writer or many readers hold. Owners are as those of a [`Mutex`](crate::Mutex); a writer may read
 /// what it holds, but a reader gets no write lock on top: it has to release first. First come, first served: readers
@@ -30,23 +30,23 @@ use crate::view::{Mode, Path, Standing};
 /// ```
 #[derive(Clone, Debug)]
 pub struct RwLock {
-    wanted: Wanted,
+    spec: LockSpec,
 }
 
 impl RwLock {
     pub(crate) fn new(session: Session, path: Path) -> Self {
-        Self { wanted: Wanted::new(session, [(path, Mode::Write)]) }
+        Self { spec: LockSpec::new(session, [(path, Mode::Write)]) }
     }
 
     /// Names the owner, as [`Mutex::owned_by`](crate::Mutex::owned_by) does.
     pub fn owned_by(mut self, owner: impl AsRef<str>) -> Self {
-        self.wanted.owner = Some(owner.as_ref().into());
+        self.spec.owner = Some(owner.as_ref().into());
         self
     }
 
     /// As [`Mutex::transition`](crate::Mutex::transition).
     pub fn transition(mut self, transition: Duration) -> Self {
-        self.wanted.transition = transition;
+        self.spec.transition = transition;
         self
     }
 
@@ -55,7 +55,7 @@ impl RwLock {
     /// # Errors
     /// As of [`Mutex::lock`](crate::Mutex::lock).
     pub async fn read(&self) -> Result<Guard> {
-        self.wanted.lock(Some(Mode::Read)).await
+        self.spec.lock(Some(Mode::Read)).await
     }
 
     /// Waits to hold it alone.
@@ -63,7 +63,7 @@ impl RwLock {
     /// # Errors
     /// As of [`Mutex::lock`](crate::Mutex::lock); also when the same owner reads it.
     pub async fn write(&self) -> Result<Guard> {
-        self.wanted.lock(Some(Mode::Write)).await
+        self.spec.lock(Some(Mode::Write)).await
     }
 
     /// Reads if that can be had now.
@@ -71,7 +71,7 @@ impl RwLock {
     /// # Errors
     /// [`Error::Refused`](crate::Error::Refused), with those who are in the way.
     pub async fn try_read(&self) -> Result<Guard> {
-        self.wanted.try_lock(Some(Mode::Read)).await
+        self.spec.try_lock(Some(Mode::Read)).await
     }
 
     /// Writes if that can be had now.
@@ -79,7 +79,7 @@ impl RwLock {
     /// # Errors
     /// [`Error::Refused`](crate::Error::Refused), with those who are in the way.
     pub async fn try_write(&self) -> Result<Guard> {
-        self.wanted.try_lock(Some(Mode::Write)).await
+        self.spec.try_lock(Some(Mode::Write)).await
     }
 
     /// As [`RwLock::read`], for so long at most.
@@ -87,7 +87,7 @@ impl RwLock {
     /// # Errors
     /// As of [`RwLock::read`], and [`Error::TimedOut`](crate::Error::TimedOut).
     pub async fn read_timeout(&self, limit: Duration) -> Result<Guard> {
-        self.wanted.lock_timeout(Some(Mode::Read), limit).await
+        self.spec.lock_timeout(Some(Mode::Read), limit).await
     }
 
     /// As [`RwLock::write`], for so long at most.
@@ -95,22 +95,22 @@ impl RwLock {
     /// # Errors
     /// As of [`RwLock::write`], and [`Error::TimedOut`](crate::Error::TimedOut).
     pub async fn write_timeout(&self, limit: Duration) -> Result<Guard> {
-        self.wanted.lock_timeout(Some(Mode::Write), limit).await
+        self.spec.lock_timeout(Some(Mode::Write), limit).await
     }
 
     /// As [`RwLock::read`], and says about every second where the request stands while it waits.
     ///
     /// # Errors
     /// As of [`RwLock::read`].
-    pub async fn read_observed(&self, observe: impl FnMut(Standing)) -> Result<Guard> {
-        self.wanted.lock_observed(Some(Mode::Read), observe).await
+    pub async fn read_observed(&self, observe: impl FnMut(WaitStatus)) -> Result<Guard> {
+        self.spec.lock_observed(Some(Mode::Read), observe).await
     }
 
     /// As [`RwLock::write`], and says about every second where the request stands while it waits.
     ///
     /// # Errors
     /// As of [`RwLock::write`].
-    pub async fn write_observed(&self, observe: impl FnMut(Standing)) -> Result<Guard> {
-        self.wanted.lock_observed(Some(Mode::Write), observe).await
+    pub async fn write_observed(&self, observe: impl FnMut(WaitStatus)) -> Result<Guard> {
+        self.spec.lock_observed(Some(Mode::Write), observe).await
     }
 }

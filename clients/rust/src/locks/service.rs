@@ -8,7 +8,7 @@ use futures::future::join_all;
 use crate::error::{EndReason, Error, Result};
 use crate::session::Session;
 use crate::session::events::LockListener;
-use crate::session::table::{Ask, Claim};
+use crate::session::table::{Claim, LockRequest};
 use crate::view::{Mode, Path};
 
 /// How the session stands with a lock.
@@ -84,7 +84,7 @@ impl LockService {
     /// [`Error::Refused`] when waiting would close a cycle of waits, or the lock was unlocked before the service
     /// answered; [`Error::SessionEnded`].
     pub async fn lock(&self, path: impl Into<Path>) -> Result<LockStatus> {
-        self.ask(path.into(), false).await
+        self.request(path.into(), false).await
     }
 
     /// Locks if that can be had now. The answer is never that it waits, unless it already did.
@@ -93,22 +93,22 @@ impl LockService {
     /// [`Error::SessionEnded`], and what the service says of a path that is not valid.
     pub async fn try_lock(&self, path: impl Into<Path>) -> Result<LockStatus> {
         let path = path.into();
-        match self.ask(path.clone(), true).await {
+        match self.request(path.clone(), true).await {
             Err(Error::Refused(_)) => Ok(self.status(path)),
             other => other,
         }
     }
 
-    async fn ask(&self, path: Path, only_try: bool) -> Result<LockStatus> {
-        let ask = Ask::new(None, [Claim { path, mode: Mode::Write }], 0)?;
-        let answer = self.session.shared().ask_kept(Ask { only_try, kept: true, ..ask })?;
+    async fn request(&self, path: Path, only_try: bool) -> Result<LockStatus> {
+        let ask = LockRequest::new(None, [Claim { path, mode: Mode::Write }], 0)?;
+        let answer = self.session.inner().request_persistent(LockRequest { only_try, persistent: true, ..ask })?;
         answer.await.unwrap_or(Err(Error::SessionEnded(EndReason::Closed)))
     }
 
     /// Unlocks, or leaves the queue, and waits until the service has done it. Nothing happens when there is nothing to
     /// unlock.
     pub async fn unlock(&self, path: impl Into<Path>) {
-        if let Some(done) = self.session.shared().release_kept(&path.into()) {
+        if let Some(done) = self.session.inner().release_persistent(&path.into()) {
             // It is answered when the session ends, too.
             let _ = done.await;
         }
@@ -116,11 +116,11 @@ impl LockService {
 
     /// Unlocks everything that was locked here, and leaves all queues. Guards on the same session keep what they have.
     pub async fn unlock_all(&self) {
-        join_all(self.session.shared().release_all_kept()).await;
+        join_all(self.session.inner().release_all_persistent()).await;
     }
 
     /// How it stands now. What was told to listeners before agrees with it.
     pub fn status(&self, path: impl Into<Path>) -> LockStatus {
-        self.session.shared().status(&path.into())
+        self.session.inner().status(&path.into())
     }
 }

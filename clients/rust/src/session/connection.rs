@@ -14,19 +14,19 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 
 /// Messages on their way out; more wait in the table.
-const OUTGOING: usize = 16;
+const OUTGOING_CAPACITY: usize = 16;
 
 pub(super) struct Connection {
-    pub(super) to: mpsc::Sender<v1::ClientMessage>,
-    pub(super) from: Streaming<v1::ServerMessage>,
+    pub(super) outbound: mpsc::Sender<v1::ClientMessage>,
+    pub(super) inbound: Streaming<v1::ServerMessage>,
     pub(super) seq: u64,
 }
 
 /// How an attempt to open a session went wrong.
-pub(super) struct Failed {
+pub(super) struct OpenFailure {
     pub(super) error: Error,
     /// Whether the service may open the session all the same.
-    pub(super) may_be_done: bool,
+    pub(super) may_have_opened: bool,
 }
 
 impl Connection {
@@ -36,28 +36,28 @@ impl Connection {
         number: usize,
         open: Open,
         within: Duration,
-    ) -> Result<(Self, Opened, Instant), Failed> {
+    ) -> Result<(Self, Opened, Instant), OpenFailure> {
         let deadline = Instant::now() + within;
-        let not_done = |error| Failed { error, may_be_done: false };
+        let not_done = |error| OpenFailure { error, may_have_opened: false };
         let mut sessions = client.connect(number, within).await.map_err(not_done)?;
-        let may_be_done = |error: Error| Failed { may_be_done: error.is_passing(), error };
-        let (to, messages) = mpsc::channel(OUTGOING);
+        let may_be_done = |error: Error| OpenFailure { may_have_opened: error.is_transient(), error };
+        let (outbound, messages) = mpsc::channel(OUTGOING_CAPACITY);
         let first = message(1, Said::Open(open));
-        to.try_send(first).expect("a new queue has room");
+        outbound.try_send(first).expect("a new queue has room");
         let asked_at = Instant::now();
         let opened = async {
-            let mut from = sessions.connect(ReceiverStream::new(messages)).await?.into_inner();
-            let opened = match from.message().await?.and_then(|message| message.message) {
+            let mut inbound = sessions.connect(ReceiverStream::new(messages)).await?.into_inner();
+            let opened = match inbound.message().await?.and_then(|message| message.message) {
                 Some(Says::Opened(opened)) => opened,
                 Some(Says::Error(error)) => return Err(Error::service(error.code, error.detail)),
                 _ => return Err(Error::Unreachable("the gateway did not answer `open`".to_owned())),
             };
-            Ok((from, opened))
+            Ok((inbound, opened))
         };
         let answer = timeout_at(deadline, opened).await;
         let silent = |_| Error::Unreachable(format!("the gateway did not open the session within {within:?}"));
-        let (from, opened) = answer.map_err(silent).and_then(|opened| opened).map_err(may_be_done)?;
-        Ok((Self { to, from, seq: 1 }, opened, asked_at))
+        let (inbound, opened) = answer.map_err(silent).and_then(|opened| opened).map_err(may_be_done)?;
+        Ok((Self { outbound, inbound, seq: 1 }, opened, asked_at))
     }
 }
 

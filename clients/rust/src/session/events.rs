@@ -16,7 +16,7 @@ use crate::locks::LockStatus;
 use crate::view::Path;
 
 /// Events that wait for slow handlers.
-const QUEUE: usize = 10_000;
+const QUEUE_CAPACITY: usize = 10_000;
 
 /// Is told what happens to a session. Everything has a default that does nothing. Handlers may block: only other
 /// handlers wait for them.
@@ -119,20 +119,20 @@ type Handlers = RwLock<Vec<Arc<dyn SessionHandler>>>;
 type Listeners = RwLock<Vec<Arc<dyn LockListener>>>;
 
 /// Where events go in.
-pub(crate) struct Events {
+pub(crate) struct EventDispatcher {
     queue: mpsc::Sender<Event>,
     missed: Arc<AtomicU64>,
     handlers: Arc<Handlers>,
     listeners: Arc<Listeners>,
 }
 
-impl Events {
+impl EventDispatcher {
     /// Starts the task that calls the handlers. It ends when this value is dropped and all was told.
     pub(crate) fn start(handlers: Vec<Arc<dyn SessionHandler>>) -> Self {
-        let (queue, events) = mpsc::channel(QUEUE);
+        let (queue, events) = mpsc::channel(QUEUE_CAPACITY);
         let missed = Arc::new(AtomicU64::new(0));
         let (handlers, listeners) = (Arc::new(RwLock::new(handlers)), Arc::default());
-        tokio::spawn(tell_all(events, Arc::clone(&missed), Arc::clone(&handlers), Arc::clone(&listeners)));
+        tokio::spawn(run_handlers(events, Arc::clone(&missed), Arc::clone(&handlers), Arc::clone(&listeners)));
         Self { queue, missed, handlers, listeners }
     }
 
@@ -152,7 +152,7 @@ impl Events {
     }
 }
 
-async fn tell_all(
+async fn run_handlers(
     mut events: mpsc::Receiver<Event>,
     missed: Arc<AtomicU64>,
     handlers: Arc<Handlers>,
@@ -164,13 +164,13 @@ async fn tell_all(
         let done = tokio::task::spawn_blocking(move || {
             let (missed, handlers, listeners) = told;
             if missed > 0 {
-                handlers.iter().for_each(|handler| contained(|| handler.missed(missed)));
+                handlers.iter().for_each(|handler| catch_panic(|| handler.missed(missed)));
             }
             match &event {
                 Event::Status { path, before, now } => {
-                    listeners.iter().for_each(|listener| contained(|| listener.status_changed(path, *before, *now)));
+                    listeners.iter().for_each(|listener| catch_panic(|| listener.status_changed(path, *before, *now)));
                 }
-                other => handlers.iter().for_each(|handler| contained(|| tell(&**handler, other))),
+                other => handlers.iter().for_each(|handler| catch_panic(|| notify_handler(&**handler, other))),
             }
         });
         // It contains panics; it is cancelled only when the runtime ends.
@@ -178,7 +178,7 @@ async fn tell_all(
     }
 }
 
-fn tell(handler: &dyn SessionHandler, event: &Event) {
+fn notify_handler(handler: &dyn SessionHandler, event: &Event) {
     match event {
         Event::Revoked { path, reason } => handler.revoked(path, reason),
         Event::Lost { path, reason } => handler.unexpected_unlock(path, reason),
@@ -191,7 +191,7 @@ fn tell(handler: &dyn SessionHandler, event: &Event) {
 }
 
 /// A handler that panics is of no concern to the others.
-fn contained(call: impl FnOnce()) {
+fn catch_panic(call: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(call)).is_err() {
         tracing::error!("a handler of a session panicked");
     }
@@ -204,36 +204,37 @@ mod tests {
     use std::sync::mpsc as blocking;
 
     /// Writes down what it is told; panics at the first, and waits at the second until it may go on.
-    struct Strange {
-        told: Arc<Mutex<Vec<String>>>,
+    struct FaultyHandler {
+        seen: Arc<Mutex<Vec<String>>>,
         calls: AtomicU64,
-        may_go_on: Mutex<blocking::Receiver<()>>,
+        proceed: Mutex<blocking::Receiver<()>>,
     }
 
-    impl SessionHandler for Strange {
+    impl SessionHandler for FaultyHandler {
         fn safe(&self) {
-            self.told.lock().push("safe".to_owned());
+            self.seen.lock().push("safe".to_owned());
             match self.calls.fetch_add(1, Ordering::Relaxed) {
                 0 => panic!("as handlers may"),
-                1 => self.may_go_on.lock().recv().unwrap(),
+                1 => self.proceed.lock().recv().unwrap(),
                 _ => {}
             }
         }
 
         fn ended(&self, reason: &EndReason) {
-            self.told.lock().push(reason.to_string());
+            self.seen.lock().push(reason.to_string());
         }
 
         fn missed(&self, events: u64) {
-            self.told.lock().push(format!("missed {events}"));
+            self.seen.lock().push(format!("missed {events}"));
         }
     }
 
     #[tokio::test]
     async fn handlers_are_told_in_order_and_how_much_they_missed_whatever_they_do() {
         let (told, (go_on, may_go_on)) = (Arc::default(), blocking::channel());
-        let strange = Strange { told: Arc::clone(&told), calls: AtomicU64::new(0), may_go_on: Mutex::new(may_go_on) };
-        let events = Events::start(vec![Arc::new(strange)]);
+        let strange =
+            FaultyHandler { seen: Arc::clone(&told), calls: AtomicU64::new(0), proceed: Mutex::new(may_go_on) };
+        let events = EventDispatcher::start(vec![Arc::new(strange)]);
         events.push(Event::Safe);
         events.push(Event::Safe);
         let wait_until = async |count| {
@@ -243,11 +244,11 @@ mod tests {
         };
         wait_until(2).await;
         // It is busy now: so many wait, and the rest is missed.
-        for _ in 0..QUEUE + 3 {
+        for _ in 0..QUEUE_CAPACITY + 3 {
             events.push(Event::Ended(EndReason::Closed));
         }
         go_on.send(()).unwrap();
-        wait_until(2 + QUEUE + 1).await;
+        wait_until(2 + QUEUE_CAPACITY + 1).await;
         let closed = EndReason::Closed.to_string();
         let told = told.lock();
         assert_eq!(told[..4], ["safe".to_owned(), "safe".to_owned(), "missed 3".to_owned(), closed.clone()]);

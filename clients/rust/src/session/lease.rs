@@ -11,43 +11,43 @@ use tokio::time::Instant;
 use crate::error::EndReason;
 
 /// Clients stop that much earlier than the service, in parts of the time to live: clocks may differ so far.
-const EARLY: u32 = 1_000;
+const DRIFT_DIVISOR: u32 = 1_000;
 
 #[derive(Clone, Debug)]
-pub(crate) struct LeaseState {
+pub(crate) struct LeaseStatus {
     /// The session may end from then on, unless a sign of life is answered before.
-    pub(crate) until: Instant,
+    pub(crate) deadline: Instant,
     /// The session is over.
     pub(crate) ended: Option<EndReason>,
 }
 
-impl LeaseState {
+impl LeaseStatus {
     /// Why the session cannot be relied on at that moment.
-    fn end(&self, now: Instant) -> Option<EndReason> {
-        self.ended.clone().or_else(|| (now >= self.until).then_some(EndReason::Unreachable))
+    fn end_reason_at(&self, now: Instant) -> Option<EndReason> {
+        self.ended.clone().or_else(|| (now >= self.deadline).then_some(EndReason::Unreachable))
     }
 }
 
 /// Watches the session's life.
 #[derive(Clone, Debug)]
-pub(crate) struct Lease(watch::Sender<LeaseState>);
+pub(crate) struct SessionLease(watch::Sender<LeaseStatus>);
 
-impl Lease {
-    /// Of a session that was asked for at `asked_at` and lives for `ttl` from some moment after.
+impl SessionLease {
+    /// Of a session that was asked for at `sent_at` and lives for `ttl` from some moment after.
     pub(crate) fn new(asked_at: Instant, ttl: Duration) -> Self {
-        Self(watch::Sender::new(LeaseState { until: asked_at + shortened(ttl), ended: None }))
+        Self(watch::Sender::new(LeaseStatus { deadline: asked_at + with_drift_margin(ttl), ended: None }))
     }
 
     /// A sign of life that was sent at `sent_at` was answered. Returns whether it came in time: if not, the session is
     /// over.
     pub(crate) fn extend(&self, sent_at: Instant, ttl: Duration) -> bool {
-        let until = sent_at + shortened(ttl);
+        let until = sent_at + with_drift_margin(ttl);
         let mut in_time = false;
         self.0.send_if_modified(|state| {
-            in_time = state.end(Instant::now()).is_none();
-            let rises = in_time && until > state.until;
+            in_time = state.end_reason_at(Instant::now()).is_none();
+            let rises = in_time && until > state.deadline;
             if rises {
-                state.until = until;
+                state.deadline = until;
             }
             rises
         });
@@ -57,7 +57,7 @@ impl Lease {
     /// Ends it, unless it has ended. Returns how it ended.
     pub(crate) fn end(&self, reason: EndReason) -> EndReason {
         let mut ended = reason;
-        self.0.send_if_modified(|state| match state.end(Instant::now()) {
+        self.0.send_if_modified(|state| match state.end_reason_at(Instant::now()) {
             Some(before) if state.ended.is_some() => {
                 ended = before;
                 false
@@ -72,24 +72,24 @@ impl Lease {
 
     /// Why the session cannot be relied on now. The clock is looked at, so that a process which did not run for a while
     /// is told before anything else happened.
-    pub(crate) fn over(&self) -> Option<EndReason> {
+    pub(crate) fn end_reason(&self) -> Option<EndReason> {
         let state = self.0.borrow();
         // While the state is borrowed nobody extends it.
-        state.end(Instant::now())
+        state.end_reason_at(Instant::now())
     }
 
     /// Until when the session is certain to live.
-    pub(crate) fn until(&self) -> Instant {
-        self.0.borrow().until
+    pub(crate) fn deadline(&self) -> Instant {
+        self.0.borrow().deadline
     }
 
     /// Ends when the session cannot be relied on any more.
-    pub(crate) async fn wait_over(&self) -> EndReason {
+    pub(crate) async fn wait_ended(&self) -> EndReason {
         let mut changes = self.0.subscribe();
         loop {
             let (until, over) = {
                 let state = changes.borrow_and_update();
-                (state.until, state.end(Instant::now()))
+                (state.deadline, state.end_reason_at(Instant::now()))
             };
             if let Some(reason) = over {
                 return reason;
@@ -102,8 +102,8 @@ impl Lease {
     }
 }
 
-fn shortened(ttl: Duration) -> Duration {
-    ttl - ttl / EARLY
+fn with_drift_margin(ttl: Duration) -> Duration {
+    ttl - ttl / DRIFT_DIVISOR
 }
 
 #[cfg(test)]
@@ -115,33 +115,33 @@ mod tests {
     #[test]
     fn it_counts_from_the_question_and_stops_early() {
         let now = Instant::now();
-        let lease = Lease::new(now, Duration::from_secs(10));
-        assert_eq!(lease.until(), now + Duration::from_millis(9_990));
+        let lease = SessionLease::new(now, Duration::from_secs(10));
+        assert_eq!(lease.deadline(), now + Duration::from_millis(9_990));
         assert!(lease.extend(now + Duration::from_secs(1), Duration::from_secs(10)));
-        assert_eq!(lease.until(), now + Duration::from_millis(10_990));
+        assert_eq!(lease.deadline(), now + Duration::from_millis(10_990));
         assert!(lease.extend(now, Duration::from_secs(10)), "an older answer shortens nothing");
-        assert_eq!(lease.until(), now + Duration::from_millis(10_990));
+        assert_eq!(lease.deadline(), now + Duration::from_millis(10_990));
     }
 
     #[tokio::test]
     async fn what_comes_after_the_end_extends_nothing() {
-        let lease = Lease::new(Instant::now(), TTL);
+        let lease = SessionLease::new(Instant::now(), TTL);
         let sent_at = Instant::now();
-        assert_eq!(lease.wait_over().await, EndReason::Unreachable);
+        assert_eq!(lease.wait_ended().await, EndReason::Unreachable);
         assert!(!lease.extend(sent_at, Duration::from_secs(10)));
-        assert_eq!(lease.over(), Some(EndReason::Unreachable));
+        assert_eq!(lease.end_reason(), Some(EndReason::Unreachable));
         assert_eq!(lease.end(EndReason::Expired), EndReason::Expired);
         assert_eq!(lease.end(EndReason::Closed), EndReason::Expired, "it ends once");
     }
 
     #[tokio::test]
     async fn the_end_wakes_those_who_wait_for_it() {
-        let lease = Lease::new(Instant::now(), Duration::from_secs(60));
+        let lease = SessionLease::new(Instant::now(), Duration::from_secs(60));
         let waiting = tokio::spawn({
             let lease = lease.clone();
-            async move { lease.wait_over().await }
+            async move { lease.wait_ended().await }
         });
-        assert!(lease.over().is_none());
+        assert!(lease.end_reason().is_none());
         lease.end(EndReason::Reset);
         assert_eq!(waiting.await.unwrap(), EndReason::Reset);
     }

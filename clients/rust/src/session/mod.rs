@@ -1,12 +1,12 @@
 //! Sessions: what holds locks, for as long as it is kept alive, whatever happens to connections.
 
 mod connection;
+mod dispatch;
 pub(crate) mod events;
-mod hear;
+pub(crate) mod inner;
+mod keep_alive;
 mod lease;
-mod pulse;
 mod run;
-pub(crate) mod shared;
 pub(crate) mod table;
 
 use std::collections::HashMap;
@@ -24,14 +24,14 @@ use crate::error::{EndReason, Error, Result};
 use crate::locks::{LockService, LockSet, Mutex, RwLock};
 use crate::view::{Mode, Path};
 use connection::Connection;
-use events::{Events, LockListener, SessionHandler};
-use lease::Lease;
-use run::Runner;
-use shared::Shared;
+use events::{EventDispatcher, LockListener, SessionHandler};
+use inner::SessionInner;
+use lease::SessionLease;
+use run::SessionDriver;
 
-const TTL: Duration = Duration::from_secs(30);
-const OPEN_WITHIN: Duration = Duration::from_secs(10);
-const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+const DEFAULT_TTL: Duration = Duration::from_secs(30);
+const DEFAULT_OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// A session in a namespace. All locks are taken on one. It is kept alive in the background, moves to another gateway
 /// when one is gone, and is closed when the last of its clones, locks and guards is dropped.
@@ -53,26 +53,26 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_
 /// ```
 #[derive(Clone)]
 pub struct Session {
-    handle: Arc<Handle>,
+    guard: Arc<SessionGuard>,
 }
 
-struct Handle {
-    shared: Arc<Shared>,
+struct SessionGuard {
+    inner: Arc<SessionInner>,
     session_id: String,
     namespace: String,
     process_id: String,
     ttl: Duration,
 }
 
-impl Drop for Handle {
+impl Drop for SessionGuard {
     fn drop(&mut self) {
-        self.shared.close.cancel();
+        self.inner.close.cancel();
     }
 }
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Handle { session_id, namespace, process_id, .. } = &*self.handle;
+        let SessionGuard { session_id, namespace, process_id, .. } = &*self.guard;
         write!(f, "Session({session_id} of {process_id} in {namespace})")
     }
 }
@@ -80,39 +80,39 @@ impl fmt::Debug for Session {
 impl Session {
     /// Its id, as the service shows it. It begins with `se_`.
     pub fn id(&self) -> &str {
-        &self.handle.session_id
+        &self.guard.session_id
     }
 
     /// The namespace that it is in.
     pub fn namespace(&self) -> &str {
-        &self.handle.namespace
+        &self.guard.namespace
     }
 
     /// What its process is called.
     pub fn process_id(&self) -> &str {
-        &self.handle.process_id
+        &self.guard.process_id
     }
 
     /// How long it lives after it was last heard of.
     pub fn ttl(&self) -> Duration {
-        self.handle.ttl
+        self.guard.ttl
     }
 
     /// Until when it is certain to live, and with it all that it holds. Moves on with each sign of life that a gateway
     /// answers.
     pub fn deadline(&self) -> StdInstant {
-        self.shared().lease.until().into_std()
+        self.inner().lease.deadline().into_std()
     }
 
     /// Why it is over, if it is. The clock is looked at, so that this is also right directly after a pause of the
     /// process.
     pub fn end_reason(&self) -> Option<EndReason> {
-        self.shared().lease.over()
+        self.inner().lease.end_reason()
     }
 
     /// Completes when the session is over.
     pub async fn ended(&self) -> EndReason {
-        self.shared().lease.wait_over().await
+        self.inner().lease.wait_ended().await
     }
 
     /// A lock that one owner at a time holds.
@@ -137,27 +137,27 @@ impl Session {
 
     /// Adds somebody who is told what happens from now on.
     pub fn add_handler(&self, handler: impl SessionHandler) {
-        self.shared().events.add_handler(Arc::new(handler));
+        self.inner().events.add_handler(Arc::new(handler));
     }
 
     pub(crate) fn add_listener(&self, listener: Arc<dyn LockListener>) {
-        self.shared().events.add_listener(listener);
+        self.inner().events.add_listener(listener);
     }
 
     /// Requests that wait, hold or are being released. 0 says that nothing is left of any lock.
     pub fn request_count(&self) -> usize {
-        self.shared().request_count()
+        self.inner().request_count()
     }
 
     /// Ends the session and all that it holds and awaits, in one step, and waits until that is done. When no gateway
     /// can be reached for some seconds the service ends it after its time to live.
     pub async fn close(&self) -> EndReason {
-        self.shared().close.cancel();
-        self.shared().closed().await
+        self.inner().close.cancel();
+        self.inner().closed().await
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.handle.shared
+    pub(crate) fn inner(&self) -> &Arc<SessionInner> {
+        &self.guard.inner
     }
 }
 
@@ -202,7 +202,7 @@ impl SessionBuilder {
     pub(crate) fn new(client: Client, namespace: String) -> Self {
         let process_id = format!("process-{}", std::process::id());
         let open = client::Open { namespace, process_id, metadata: HashMap::new(), ..Default::default() };
-        Self { client, open, ttl: TTL, open_within: OPEN_WITHIN, handlers: Vec::new() }
+        Self { client, open, ttl: DEFAULT_TTL, open_within: DEFAULT_OPEN_TIMEOUT, handlers: Vec::new() }
     }
 
     /// What this process is called where others see who holds a lock: 1 to 128 bytes. `process-` and its number when it
@@ -243,11 +243,11 @@ impl SessionBuilder {
     /// What the service refused it for, or [`Error::Unreachable`] when no gateway answered in time.
     pub async fn open(mut self) -> Result<Session> {
         self.open.ttl_ms = u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX);
-        let (connection, opened, asked_at, gateway) = self.first().await?;
+        let (connection, opened, asked_at, gateway) = self.open_any().await?;
         let ttl = Duration::from_millis(opened.ttl_ms);
-        let shared = Shared::new(Lease::new(asked_at, ttl), Events::start(self.handlers));
-        let handle = Handle {
-            shared: Arc::clone(&shared),
+        let inner = SessionInner::new(SessionLease::new(asked_at, ttl), EventDispatcher::start(self.handlers));
+        let handle = SessionGuard {
+            inner: Arc::clone(&inner),
             session_id: opened.session_id.clone(),
             namespace: self.open.namespace.clone(),
             process_id: self.open.process_id.clone(),
@@ -255,14 +255,14 @@ impl SessionBuilder {
         };
         let open = client::Open { session_id: Some(opened.session_id), ..self.open };
         let (client, in_jeopardy, may_supersede) = (self.client, false, false);
-        let runner = Runner { shared, client, open, ttl, gateway, in_jeopardy, may_supersede };
+        let runner = SessionDriver { inner, client, open, ttl, gateway, in_jeopardy, may_supersede };
         tokio::spawn(runner.run(connection, asked_at));
-        Ok(Session { handle: Arc::new(handle) })
+        Ok(Session { guard: Arc::new(handle) })
     }
 
-    async fn first(&self) -> Result<(Connection, Opened, Instant, usize)> {
+    async fn open_any(&self) -> Result<(Connection, Opened, Instant, usize)> {
         let deadline = Instant::now() + self.open_within;
-        let pauses = ExponentialBuilder::default().with_min_delay(PAUSES.0).with_max_delay(PAUSES.1);
+        let pauses = ExponentialBuilder::default().with_min_delay(BACKOFF.0).with_max_delay(BACKOFF.1);
         let mut pauses = pauses.without_max_times().with_jitter().build();
         let gateways = self.client.gateway_count();
         // So that not all clients of a service are at its first gateway.
@@ -275,12 +275,12 @@ impl SessionBuilder {
                 let within = (self.open_within / 2).min(left);
                 match Connection::open(&self.client, gateway, self.open.clone(), within).await {
                     Ok((connection, opened, asked_at)) => return Ok((connection, opened, asked_at, gateway)),
-                    Err(failed) if !failed.error.is_passing() => return Err(failed.error),
+                    Err(failed) if !failed.error.is_transient() => return Err(failed.error),
                     Err(failed) => error = Some(failed.error),
                 }
                 gateway += 1;
             }
-            let pause = pauses.next().unwrap_or(PAUSES.1);
+            let pause = pauses.next().unwrap_or(BACKOFF.1);
             if Instant::now() + pause >= deadline {
                 let none = || Error::Unreachable("none was tried".to_owned());
                 return Err(error.unwrap_or_else(none));

@@ -5,7 +5,7 @@ use holdfast_client::contention::ContentionError;
 use holdfast_client::election::{Leader, LeaderElection, Leadership, Observation};
 
 use crate::kit::{Backend, Failing, Failure, mutex, on_every_backend};
-use crate::support::{eventually, soon};
+use crate::support::{eventually, in_time};
 
 on_every_backend!(@without_polled_service
     a_leader_leads_until_it_resigns_and_then_the_next_one_does,
@@ -17,7 +17,7 @@ on_every_backend!(@without_polled_service
 );
 
 async fn campaign(election: &LeaderElection, name: &str) -> Leadership {
-    soon("an election", election.campaign_as(id(election, name), name)).await.unwrap()
+    in_time("an election", election.campaign_as(id(election, name), name)).await.unwrap()
 }
 
 /// Unique in the namespace.
@@ -25,8 +25,8 @@ fn id(election: &LeaderElection, name: &str) -> String {
     format!("{}:{name}", election.name())
 }
 
-async fn seen(observation: &mut Observation) -> Option<String> {
-    soon("a change", observation.changed()).await.map(|leader| leader.value().to_owned())
+async fn next_value(observation: &mut Observation) -> Option<String> {
+    in_time("a change", observation.changed()).await.map(|leader| leader.value().to_owned())
 }
 
 async fn a_leader_leads_until_it_resigns_and_then_the_next_one_does(backend: Backend) {
@@ -34,7 +34,7 @@ async fn a_leader_leads_until_it_resigns_and_then_the_next_one_does(backend: Bac
     let mut observation = election.observe().unwrap();
     let first = campaign(&election, "first").await;
     assert!(first.is_leader());
-    assert_eq!(seen(&mut observation).await.as_deref(), Some("first"));
+    assert_eq!(next_value(&mut observation).await.as_deref(), Some("first"));
     let leader = observation.leader().unwrap();
     assert_eq!((leader.candidate_id(), leader.fencing_token()), (first.candidate_id(), Some(first.fencing_token())));
     let token = first.fencing_token();
@@ -47,11 +47,11 @@ async fn a_leader_leads_until_it_resigns_and_then_the_next_one_does(backend: Bac
     eventually("the term was renewed", async || backend.owner_is_fresh(&first).await).await;
     assert!(!waiting.is_finished());
     first.resign().await.unwrap();
-    let second = soon("the next leader", waiting).await.unwrap();
+    let second = in_time("the next leader", waiting).await.unwrap();
     assert!(second.is_leader() && second.fencing_token() > token);
-    while seen(&mut observation).await.as_deref() != Some("second") {}
+    while next_value(&mut observation).await.as_deref() != Some("second") {}
     second.resign().await.unwrap();
-    assert_eq!(seen(&mut observation).await, None);
+    assert_eq!(next_value(&mut observation).await, None);
     assert_eq!(observation.leader(), None);
 }
 
@@ -69,11 +69,11 @@ async fn what_a_leader_proclaims_is_seen(backend: Backend) {
     let election = LeaderElection::new(&backend.factory(), mutex());
     let mut observation = election.observe().unwrap();
     let leadership = campaign(&election, "before").await;
-    assert_eq!(seen(&mut observation).await.as_deref(), Some("before"));
+    assert_eq!(next_value(&mut observation).await.as_deref(), Some("before"));
     leadership.proclaim("after").await.unwrap();
     let holding = backend.store.holding(leadership.election()).await.unwrap().unwrap();
     assert_eq!(holding.metadata["value"], "after");
-    assert_eq!(seen(&mut observation).await.as_deref(), Some("after"));
+    assert_eq!(next_value(&mut observation).await.as_deref(), Some("after"));
     assert_eq!(observation.leader().unwrap().fencing_token(), Some(leadership.fencing_token()));
     let too_long = leadership.proclaim("x".repeat(1_001)).await;
     assert!(matches!(too_long, Err(ContentionError::Invalid { .. })));
@@ -85,10 +85,10 @@ async fn what_a_leader_proclaims_is_seen(backend: Backend) {
 async fn a_term_that_was_lost_does_not_come_back(backend: Backend) {
     let failing = Failing::new(&backend.store);
     let name = mutex();
-    let election = LeaderElection::new(&backend.through(failing.clone()).factory(), &*name);
+    let election = LeaderElection::new(&backend.with_store(failing.clone()).factory(), &*name);
     let leadership = campaign(&election, "a").await;
-    failing.set(Failure::Refused);
-    soon("the loss", leadership.lost()).await;
+    failing.set(Failure::Immediate);
+    in_time("the loss", leadership.lost()).await;
     assert!(!leadership.is_leader());
     failing.set(Failure::None);
     eventually("nothing is left of the term", async || backend.owner(&name).await.is_none()).await;
@@ -131,8 +131,8 @@ async fn changes_come_as_a_stream(backend: Backend) {
     let election = LeaderElection::new(&backend.factory(), mutex());
     let mut changes = Box::pin(election.observe().unwrap().into_stream());
     let leadership = campaign(&election, "a").await;
-    let first = soon("a leader", changes.next()).await.unwrap();
+    let first = in_time("a leader", changes.next()).await.unwrap();
     assert_eq!(first.as_ref().map(Leader::value), Some("a"));
     leadership.resign().await.unwrap();
-    assert_eq!(soon("nobody", changes.next()).await, Some(None));
+    assert_eq!(in_time("nobody", changes.next()).await, Some(None));
 }

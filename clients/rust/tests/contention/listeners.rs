@@ -6,8 +6,8 @@ use holdfast_client::contention::{MutexOwner, MutexRetrievalServiceFactory, Mute
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::kit::{Backend, Log, Recorder, What, mutex, on_every_backend};
-use crate::support::{eventually, soon};
+use crate::kit::{Backend, Log, OwnerChange, Recorder, mutex, on_every_backend};
+use crate::support::{eventually, in_time};
 
 on_every_backend!(a_listener_that_panics_is_told_again, whoever_looks_sees_owners_come_and_go_in_order,);
 // Where time passes only when nothing is to do, a call that blocks is something to do.
@@ -15,13 +15,13 @@ on_every_backend!(@real a_listener_that_blocks_keeps_nobody_from_renewing);
 
 async fn a_listener_that_panics_is_told_again(backend: Backend) {
     let (mutex, log) = (mutex(), Log::new());
-    let service = backend.contend(Recorder::new(&mutex, "a", &log).also(|_, _| panic!("as it is meant to")));
+    let service = backend.contend(Recorder::new(&mutex, "a", &log).with_callback(|_, _| panic!("as it is meant to")));
     for life in 1..=2 {
         service.start().unwrap();
-        log.eventually_told(service.contender_id(), What::Acquired, life).await;
+        log.eventually_notified(service.contender_id(), OwnerChange::Acquired, life).await;
         assert!(service.is_owner());
         service.stop().await.unwrap();
-        log.eventually_told(service.contender_id(), What::Released, life).await;
+        log.eventually_notified(service.contender_id(), OwnerChange::Released, life).await;
     }
     log.assert_one_at_a_time();
 }
@@ -30,34 +30,34 @@ async fn a_listener_that_blocks_keeps_nobody_from_renewing(backend: Backend) {
     let (mutex, log) = (mutex(), Log::new());
     let (unblock, blocked) = mpsc::channel::<()>();
     let blocked = Mutex::new(blocked);
-    let service = backend.contend(Recorder::new(&mutex, "a", &log).also(move |what, _| {
-        if what == What::Acquired {
+    let service = backend.contend(Recorder::new(&mutex, "a", &log).with_callback(move |what, _| {
+        if what == OwnerChange::Acquired {
             // An error says that the test is over.
             let _ = blocked.lock().recv();
         }
     }));
     service.start().unwrap();
-    log.eventually_told(service.contender_id(), What::Acquired, 1).await;
+    log.eventually_notified(service.contender_id(), OwnerChange::Acquired, 1).await;
     let first = service.after_owner();
     let mut states = service.states();
     let renewed = states.wait_for(|state| state.after().ttl_at() > first.ttl_at() + backend.ttl);
-    soon("renewals", renewed).await.unwrap();
+    in_time("renewals", renewed).await.unwrap();
     assert!(service.is_owner());
     let stopping = service.stop();
-    assert_eq!(log.of(service.contender_id()), [What::Acquired], "one call at a time");
+    assert_eq!(log.changes_of(service.contender_id()), [OwnerChange::Acquired], "one call at a time");
     assert!(backend.owner(&mutex).await.is_some(), "not let go before the listener knows");
     unblock.send(()).unwrap();
     stopping.await.unwrap();
-    assert_eq!(log.of(service.contender_id()), [What::Acquired, What::Released]);
+    assert_eq!(log.changes_of(service.contender_id()), [OwnerChange::Acquired, OwnerChange::Released]);
     assert_eq!(backend.owner(&mutex).await, None);
 }
 
-struct Looker {
+struct RecordingRetriever {
     mutex: String,
     states: watch::Sender<Vec<MutexState>>,
 }
 
-impl MutexRetriever for Looker {
+impl MutexRetriever for RecordingRetriever {
     fn mutex(&self) -> &str {
         &self.mutex
     }
@@ -69,7 +69,7 @@ impl MutexRetriever for Looker {
 
 async fn whoever_looks_sees_owners_come_and_go_in_order(backend: Backend) {
     let (mutex, log) = (mutex(), Log::new());
-    let looker = Arc::new(Looker { mutex: mutex.clone(), states: watch::Sender::new(Vec::new()) });
+    let looker = Arc::new(RecordingRetriever { mutex: mutex.clone(), states: watch::Sender::new(Vec::new()) });
     let looking = backend.factory().create_retrieval_service(Arc::clone(&looker) as Arc<dyn MutexRetriever>).unwrap();
     looking.start().unwrap();
     let first = backend.contend(Recorder::new(&mutex, "first", &log));
@@ -87,7 +87,7 @@ async fn whoever_looks_sees_owners_come_and_go_in_order(backend: Backend) {
     let second_id = second.contender_id();
     let mut told = looker.states.subscribe();
     let told = told.wait_for(|states| states.last().is_some_and(|state| state.after().is_owner(second_id)));
-    soon("the second", told).await.unwrap();
+    in_time("the second", told).await.unwrap();
     looking.stop().await.unwrap();
     assert_eq!((looking.status(), looking.after_owner()), (Status::Initial, MutexOwner::NONE));
     second.stop().await.unwrap();
@@ -105,7 +105,7 @@ async fn whoever_looks_sees_owners_come_and_go_in_order(backend: Backend) {
 #[tokio::test(start_paused = true)]
 async fn a_looker_that_saw_nobody_is_told_of_nobody_when_it_stops() {
     let backend = Backend::in_process(holdfast_client::contention::Pacing::Push);
-    let looker = Arc::new(Looker { mutex: mutex(), states: watch::Sender::new(Vec::new()) });
+    let looker = Arc::new(RecordingRetriever { mutex: mutex(), states: watch::Sender::new(Vec::new()) });
     let looking = backend.factory().create_retrieval_service(Arc::clone(&looker) as Arc<dyn MutexRetriever>).unwrap();
     looking.start().unwrap();
     looking.stop().await.unwrap();

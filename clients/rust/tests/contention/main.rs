@@ -6,11 +6,11 @@ mod support;
 
 mod elections;
 mod kit;
+mod lifecycle;
 mod listeners;
-mod lives;
-mod lockers;
-mod losing;
-mod many;
+mod locker;
+mod loss;
+mod many_contenders;
 mod periods;
 mod schedules;
 mod service_only;

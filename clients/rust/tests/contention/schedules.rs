@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use holdfast_client::contention::{ContentionError, Moment, Pacing, ScheduleConfig, Scheduler};
+use holdfast_client::contention::{ContentionError, Pacing, ScheduleConfig, Scheduler, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::kit::{Backend, mutex, on_every_backend};
-use crate::support::soon;
+use crate::support::in_time;
 
 on_every_backend!(@without_polled_service
     it_works_while_it_runs,
@@ -18,17 +18,17 @@ on_every_backend!(@without_polled_service
     work_under_way_ends_before_anybody_else_owns_the_mutex,
 );
 
-const OFTEN: Duration = Duration::from_millis(10);
+const SHORT_PERIOD: Duration = Duration::from_millis(10);
 
-fn often() -> ScheduleConfig {
-    ScheduleConfig::delay(Duration::ZERO, OFTEN)
+fn short_period() -> ScheduleConfig {
+    ScheduleConfig::delay(Duration::ZERO, SHORT_PERIOD)
 }
 
 /// Counts pieces of work.
 #[derive(Clone)]
-struct Done(Arc<watch::Sender<usize>>);
+struct WorkCounter(Arc<watch::Sender<usize>>);
 
-impl Done {
+impl WorkCounter {
     fn new() -> Self {
         Self(Arc::new(watch::Sender::new(0)))
     }
@@ -42,11 +42,11 @@ impl Done {
     }
 
     async fn eventually(&self, count: usize) {
-        soon("work", self.0.subscribe().wait_for(|done| *done >= count)).await.unwrap();
+        in_time("work", self.0.subscribe().wait_for(|done| *done >= count)).await.unwrap();
     }
 }
 
-fn scheduler(backend: &Backend, mutex: &str, config: ScheduleConfig, done: &Done) -> Scheduler {
+fn scheduler(backend: &Backend, mutex: &str, config: ScheduleConfig, done: &WorkCounter) -> Scheduler {
     let done = done.clone();
     Scheduler::new(&backend.factory(), mutex, config, move || {
         let done = done.clone();
@@ -56,8 +56,8 @@ fn scheduler(backend: &Backend, mutex: &str, config: ScheduleConfig, done: &Done
 }
 
 async fn it_works_while_it_runs(backend: Backend) {
-    let (mutex, done) = (mutex(), Done::new());
-    let scheduler = scheduler(&backend, &mutex, often(), &done);
+    let (mutex, done) = (mutex(), WorkCounter::new());
+    let scheduler = scheduler(&backend, &mutex, short_period(), &done);
     assert!(!scheduler.is_running());
     for life in 1..=2 {
         scheduler.start().unwrap();
@@ -69,7 +69,7 @@ async fn it_works_while_it_runs(backend: Backend) {
     }
     let until_then = done.count();
     // Whoever takes the mutex now and works a little shows that nobody else does.
-    let (other_done, other_config) = (Done::new(), often());
+    let (other_done, other_config) = (WorkCounter::new(), short_period());
     let other = self::scheduler(&backend, &mutex, other_config, &other_done);
     other.start().unwrap();
     other_done.eventually(5).await;
@@ -79,9 +79,9 @@ async fn it_works_while_it_runs(backend: Backend) {
 
 async fn only_one_of_two_works_and_the_other_goes_on(backend: Backend) {
     let mutex = mutex();
-    let (first_done, second_done) = (Done::new(), Done::new());
-    let first = scheduler(&backend, &mutex, often(), &first_done);
-    let second = scheduler(&backend, &mutex, often(), &second_done);
+    let (first_done, second_done) = (WorkCounter::new(), WorkCounter::new());
+    let first = scheduler(&backend, &mutex, short_period(), &first_done);
+    let second = scheduler(&backend, &mutex, short_period(), &second_done);
     first.start().unwrap();
     first_done.eventually(1).await;
     second.start().unwrap();
@@ -95,9 +95,9 @@ async fn only_one_of_two_works_and_the_other_goes_on(backend: Backend) {
 }
 
 async fn work_that_panics_is_done_again(backend: Backend) {
-    let (done, also_done) = (Done::new(), Done::new());
+    let (done, also_done) = (WorkCounter::new(), WorkCounter::new());
     let counted = done.clone();
-    let scheduler = Scheduler::new(&backend.factory(), mutex(), often(), move || {
+    let scheduler = Scheduler::new(&backend.factory(), mutex(), short_period(), move || {
         counted.add();
         assert!(counted.count() % 2 == 0, "as it is meant to");
         let also_done = also_done.clone();
@@ -113,9 +113,9 @@ async fn work_that_panics_is_done_again(backend: Backend) {
 }
 
 /// Says when a piece of work is dropped.
-struct Working(Arc<AtomicBool>);
+struct WorkGuard(Arc<AtomicBool>);
 
-impl Drop for Working {
+impl Drop for WorkGuard {
     fn drop(&mut self) {
         self.0.store(false, Ordering::SeqCst);
     }
@@ -123,17 +123,17 @@ impl Drop for Working {
 
 async fn work_under_way_ends_before_anybody_else_owns_the_mutex(backend: Backend) {
     let mutex = mutex();
-    let (done, overlaps) = (Done::new(), Arc::new(AtomicUsize::new(0)));
+    let (done, overlaps) = (WorkCounter::new(), Arc::new(AtomicUsize::new(0)));
     let is_working = Arc::new(AtomicBool::new(false));
     let schedulers = [1, 2].map(|_| {
         let (done, overlaps, is_working) = (done.clone(), Arc::clone(&overlaps), Arc::clone(&is_working));
-        Scheduler::new(&backend.factory(), &*mutex, often(), move || {
+        Scheduler::new(&backend.factory(), &*mutex, short_period(), move || {
             let (done, overlaps, is_working) = (done.clone(), Arc::clone(&overlaps), Arc::clone(&is_working));
             async move {
                 if is_working.swap(true, Ordering::SeqCst) {
                     overlaps.fetch_add(1, Ordering::SeqCst);
                 }
-                let _working = Working(is_working);
+                let _working = WorkGuard(is_working);
                 done.add();
                 // Ends only when it is dropped.
                 std::future::pending::<()>().await;
@@ -155,13 +155,13 @@ async fn work_under_way_ends_before_anybody_else_owns_the_mutex(backend: Backend
 }
 
 /// When work begins that takes 40 ms.
-async fn begins(config: ScheduleConfig, count: usize) -> Vec<u64> {
+async fn start_times(config: ScheduleConfig, count: usize) -> Vec<u64> {
     let begins = Arc::new(Mutex::new(Vec::new()));
-    let (done, noted) = (Done::new(), Arc::clone(&begins));
+    let (done, noted) = (WorkCounter::new(), Arc::clone(&begins));
     let counted = done.clone();
     let factory = Backend::in_process(Pacing::Push).factory();
     let scheduler = Scheduler::new(&factory, mutex(), config, move || {
-        noted.lock().push(Moment::now());
+        noted.lock().push(Timestamp::now());
         let counted = counted.clone();
         async move {
             tokio::task::yield_now().await;
@@ -170,7 +170,7 @@ async fn begins(config: ScheduleConfig, count: usize) -> Vec<u64> {
         }
     })
     .unwrap();
-    let started_at = Moment::now();
+    let started_at = Timestamp::now();
     scheduler.start().unwrap();
     done.eventually(count).await;
     scheduler.stop().await.unwrap();
@@ -190,9 +190,9 @@ fn assert_near(found: &[u64], expected: &[u64]) {
 #[tokio::test(start_paused = true)]
 async fn a_fixed_delay_is_counted_from_the_end_and_a_fixed_rate_from_the_begin() {
     let ms = Duration::from_millis;
-    assert_near(&begins(ScheduleConfig::delay(ms(200), ms(100)), 4).await, &[200, 340, 480, 620]);
-    assert_near(&begins(ScheduleConfig::rate(ms(200), ms(100)), 4).await, &[200, 300, 400, 500]);
-    assert_near(&begins(ScheduleConfig::rate(ms(0), ms(30)), 4).await, &[0, 40, 80, 120]);
+    assert_near(&start_times(ScheduleConfig::delay(ms(200), ms(100)), 4).await, &[200, 340, 480, 620]);
+    assert_near(&start_times(ScheduleConfig::rate(ms(200), ms(100)), 4).await, &[200, 300, 400, 500]);
+    assert_near(&start_times(ScheduleConfig::rate(ms(0), ms(30)), 4).await, &[0, 40, 80, 120]);
 }
 
 #[tokio::test]

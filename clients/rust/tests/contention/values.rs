@@ -4,14 +4,14 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use holdfast_client::contention::{
-    ContendOptions, ContendPeriod, Contender, ContenderIdGenerator, ContentionError, Moment, MutexOwner, MutexState,
-    Pacing,
+    ContendOptions, ContendPeriod, Contender, ContenderIdGenerator, ContentionError, MutexOwner, MutexState, Pacing,
+    Timestamp,
 };
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 
-fn at(ms: u64) -> Moment {
-    Moment::from_millis(ms)
+fn at(ms: u64) -> Timestamp {
+    Timestamp::from_millis(ms)
 }
 
 fn owner(id: &str) -> MutexOwner {
@@ -32,8 +32,8 @@ fn the_end_of_the_time_to_live_is_not_in_it_and_the_end_of_the_transition_is() {
 
 #[test]
 fn time_says_nothing_about_who_it_is_and_the_other_way_round() {
-    let now = Moment::now();
-    let present = MutexOwner::new("a", now, Moment::FOREVER, Moment::FOREVER);
+    let now = Timestamp::now();
+    let present = MutexOwner::new("a", now, Timestamp::FOREVER, Timestamp::FOREVER);
     assert!(present.is_owner("a") && !present.is_owner("b"));
     assert!(present.is_in_ttl() && present.is_in_transition() && present.has_owner());
     assert!(present.is_in_ttl_of("a") && !present.is_in_ttl_of("b"));
@@ -59,16 +59,16 @@ fn a_change_is_one_of_the_owner_and_not_of_its_time() {
     assert!(!renewal.is_changed() && !renewal.is_acquired("a") && !renewal.is_released("a") && renewal.is_owner("a"));
     assert!(!MutexState::NONE.is_changed());
     assert!(MutexState::new(a.clone(), MutexOwner::NONE).is_released("a"));
-    let lasting = MutexOwner::new("b", at(0), Moment::FOREVER, Moment::FOREVER);
+    let lasting = MutexOwner::new("b", at(0), Timestamp::FOREVER, Timestamp::FOREVER);
     assert!(MutexState::new(a.clone(), lasting.clone()).is_in_ttl("b"));
     assert!(!MutexState::new(a.clone(), lasting).is_in_ttl("a"));
     assert!(!MutexState::new(a, b).is_in_ttl("b"), "it is over long since");
 }
 
 /// Always the same number, at one end of all that there are.
-struct Same(u64);
+struct ConstantRng(u64);
 
-impl RngCore for Same {
+impl RngCore for ConstantRng {
     fn next_u32(&mut self) -> u32 {
         (self.0 >> 32) as u32
     }
@@ -96,14 +96,14 @@ fn an_owner_asks_at_the_end_of_its_time_to_live() {
 #[test]
 fn others_ask_around_the_end_of_the_transition() {
     let delay =
-        |owner: &MutexOwner, now, number| ContendPeriod::next_contender_delay(owner, at(now), &mut Same(number));
+        |owner: &MutexOwner, now, number| ContendPeriod::next_contender_delay(owner, at(now), &mut ConstantRng(number));
     let with = owner("a");
     assert_eq!((delay(&with, 1_000, 0), delay(&with, 1_000, u64::MAX)), (800, 1_999));
     let without = MutexOwner::new("a", at(1_000), at(2_000), at(2_000));
     assert_eq!((delay(&without, 1_000, 0), delay(&without, 1_000, u64::MAX)), (1_000, 1_999));
     assert_eq!(delay(&with, 3_000, 0), -1_200);
     assert_eq!(ContendPeriod::new("b").ensure_next_delay(&with, at(5_000)), Duration::ZERO, "never below zero");
-    let for_ever = MutexOwner::new("a", at(0), Moment::FOREVER, Moment::FOREVER);
+    let for_ever = MutexOwner::new("a", at(0), Timestamp::FOREVER, Timestamp::FOREVER);
     assert!(delay(&for_ever, 1_000, 0) > i64::MAX / 2, "no overflow");
 }
 

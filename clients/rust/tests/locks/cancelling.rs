@@ -11,19 +11,19 @@ use holdfast_client::{Error, Guard, LockStatus, Mode, Result, Session};
 
 use crate::recorder::Recorder;
 use crate::support::{
-    NAMESPACE, Proxy, TTL, Way, client, dropped_after, eventually, eventually_nothing_left, eventually_waiting, fresh,
-    key, server, session, shown, soon,
+    NAMESPACE, Proxy, ProxyMode, TTL, client, dropped_after, eventually, eventually_nothing_left, eventually_waiting,
+    get_lock, in_time, key, server, session, unique_name,
 };
 
 /// Where nothing is left to happen but what others do.
-const MOST_STEPS: usize = 10_000;
+const MAX_STEPS: usize = 10_000;
 
 /// Drops the future that is made after 0, 1, 2 … and then ever more steps, until it comes to its end or only another one
 /// could bring it there: before it was said, before it was answered, in the queue, before the answer was taken. How
 /// often it was dropped.
-async fn dropped_everywhere<T>(make: impl Fn() -> LocalBoxFuture<'static, T>, after: impl AsyncFn()) -> usize {
+async fn drop_at_every_step<T>(make: impl Fn() -> LocalBoxFuture<'static, T>, after: impl AsyncFn()) -> usize {
     let (mut steps, mut drops) = (0, 0);
-    while steps < MOST_STEPS {
+    while steps < MAX_STEPS {
         let done = dropped_after(make(), steps).await;
         let is_done = done.is_some();
         drop(done);
@@ -40,7 +40,7 @@ async fn dropped_everywhere<T>(make: impl Fn() -> LocalBoxFuture<'static, T>, af
 type Make = Box<dyn Fn() -> LocalBoxFuture<'static, Result<Guard>>>;
 
 /// Every way to lock.
-fn ways(session: &Session, name: &str) -> Vec<(&'static str, Make)> {
+fn lock_variants(session: &Session, name: &str) -> Vec<(&'static str, Make)> {
     macro_rules! way {
         ($lock:expr, $call:ident $(, $argument:expr)*) => {{
             let lock = $lock;
@@ -68,10 +68,10 @@ fn ways(session: &Session, name: &str) -> Vec<(&'static str, Make)> {
 #[tokio::test]
 async fn a_lock_dropped_at_any_point_leaves_no_ghost() {
     let session = session("one").await;
-    let name = fresh("free");
+    let name = unique_name("free");
     let after = async || eventually_nothing_left(&session, &name).await;
-    for (call, make) in ways(&session, &name) {
-        let drops = dropped_everywhere(make, &after).await;
+    for (call, make) in lock_variants(&session, &name) {
+        let drops = drop_at_every_step(make, &after).await;
         assert!(drops >= 3, "{call}: dropped at {drops} points only, and not also after it was said");
     }
 }
@@ -79,14 +79,14 @@ async fn a_lock_dropped_at_any_point_leaves_no_ghost() {
 #[tokio::test]
 async fn a_wait_dropped_at_any_point_leaves_no_ghost() {
     let (one, other) = (session("one").await, session("other").await);
-    let name = fresh("taken");
+    let name = unique_name("taken");
     let guard = one.mutex(name.as_str()).lock().await.unwrap();
     let after = async || {
-        eventually("nobody waits", async || shown(&client(), &name).await.waiting == 0).await;
+        eventually("nobody waits", async || get_lock(&client(), &name).await.waiting == 0).await;
         eventually("the session forgets it", async || other.request_count() == 0).await;
     };
-    for (call, make) in ways(&other, &name) {
-        let drops = dropped_everywhere(make, &after).await;
+    for (call, make) in lock_variants(&other, &name) {
+        let drops = drop_at_every_step(make, &after).await;
         assert!(drops >= 3, "{call}: dropped at {drops} points only");
     }
     guard.release().await.unwrap();
@@ -96,8 +96,8 @@ async fn a_wait_dropped_at_any_point_leaves_no_ghost() {
 #[tokio::test]
 async fn a_release_dropped_at_any_point_is_done_all_the_same() {
     let session = session("one").await;
-    let name = fresh("dropped release");
-    for steps in [0, 1, 2, 3, 5, 8, 20, 50, 200, MOST_STEPS] {
+    let name = unique_name("dropped release");
+    for steps in [0, 1, 2, 3, 5, 8, 20, 50, 200, MAX_STEPS] {
         let guard = session.mutex(name.as_str()).lock().await.unwrap();
         dropped_after(guard.release(), steps).await;
         eventually_nothing_left(&session, &name).await;
@@ -108,11 +108,11 @@ async fn a_release_dropped_at_any_point_is_done_all_the_same() {
 #[tokio::test]
 async fn a_kept_lock_whose_caller_went_is_ended_by_an_unlock() {
     let (one, other) = (session("one").await, session("other").await);
-    let (free, taken) = (fresh("free"), fresh("taken"));
+    let (free, taken) = (unique_name("free"), unique_name("taken"));
     let guard = other.mutex(taken.as_str()).lock().await.unwrap();
     let locks = one.lock_service();
     for name in [&free, &taken] {
-        for steps in [0, 1, 2, 3, 5, 8, 20, 50, 200, MOST_STEPS] {
+        for steps in [0, 1, 2, 3, 5, 8, 20, 50, 200, MAX_STEPS] {
             dropped_after(locks.lock(name.as_str()), steps).await;
             assert!(locks.status(name.as_str()) != LockStatus::Holding || name == &free);
             locks.unlock(name.as_str()).await;
@@ -130,7 +130,7 @@ async fn waits_that_are_given_up_while_no_gateway_answers_are_gone_when_one_does
     let cut = holdfast_client::Client::new(&proxy.url(), &key()).unwrap();
     let cut = cut.session(NAMESPACE).ttl(TTL).handler(recorder.clone()).open().await.unwrap();
     let other = session("other").await;
-    let (granted, waited) = (fresh("granted"), fresh("waited"));
+    let (granted, waited) = (unique_name("granted"), unique_name("waited"));
     let (giving, keeping) =
         (other.mutex(granted.as_str()).lock().await.unwrap(), other.mutex(waited.as_str()).lock().await.unwrap());
     let [first, second] = [&granted, &waited].map(|name| {
@@ -139,19 +139,19 @@ async fn waits_that_are_given_up_while_no_gateway_answers_are_gone_when_one_does
     });
     eventually_waiting(&client(), &granted, 1).await;
     eventually_waiting(&client(), &waited, 1).await;
-    proxy.set(Way::Cut);
+    proxy.set(ProxyMode::Cut);
     recorder.eventually("jeopardy").await;
     giving.release().await.unwrap();
-    eventually("it is granted", async || shown(&client(), &granted).await.holders_total == 1).await;
+    eventually("it is granted", async || get_lock(&client(), &granted).await.holders_total == 1).await;
     for waiting in [first, second] {
         waiting.abort();
         assert!(waiting.await.unwrap_err().is_cancelled());
     }
-    proxy.set(Way::Open);
+    proxy.set(ProxyMode::Open);
     eventually_nothing_left(&cut, &granted).await;
     eventually_waiting(&client(), &waited, 0).await;
     keeping.release().await.unwrap();
-    let again = soon("a lock of its own", cut.mutex(granted.as_str()).lock_timeout(Duration::from_secs(10))).await;
+    let again = in_time("a lock of its own", cut.mutex(granted.as_str()).lock_timeout(Duration::from_secs(10))).await;
     again.unwrap().release().await.unwrap();
 }
 
@@ -160,7 +160,7 @@ async fn waits_that_are_given_up_while_no_gateway_answers_are_gone_when_one_does
 async fn a_grant_that_comes_too_late_satisfies_nobody_and_handlers_are_told() {
     let recorder = Recorder::default();
     let late = client().session(NAMESPACE).process_id("late").handler(recorder.clone()).open().await.unwrap();
-    let name = fresh("late");
+    let name = unique_name("late");
     let (unlock, may_unlock) = std::sync::mpsc::channel::<()>();
     let (tell, is_done) = std::sync::mpsc::channel::<()>();
     let (held, is_held) = tokio::sync::oneshot::channel();
@@ -175,7 +175,7 @@ async fn a_grant_that_comes_too_late_satisfies_nobody_and_handlers_are_told() {
                 tokio::task::block_in_place(|| may_unlock.recv()).unwrap();
                 guard.release().await.unwrap();
                 let client = client();
-                eventually("the late one holds it", async || shown(&client, &name).await.holders_total == 1).await;
+                eventually("the late one holds it", async || get_lock(&client, &name).await.holders_total == 1).await;
                 tell.send(()).unwrap();
                 holder.close().await;
             });
@@ -188,7 +188,7 @@ async fn a_grant_that_comes_too_late_satisfies_nobody_and_handlers_are_told() {
         let look = async || {
             let polled = poll_fn(|context| Poll::Ready(waiting.as_mut().poll(context).is_pending())).await;
             assert!(polled, "it is another one's");
-            shown(&client(), &name).await.waiting == 1
+            get_lock(&client(), &name).await.waiting == 1
         };
         eventually("it waits", look).await;
         unlock.send(()).unwrap();
@@ -196,10 +196,10 @@ async fn a_grant_that_comes_too_late_satisfies_nobody_and_handlers_are_told() {
         is_done.recv().unwrap();
     }
     // The next request of the same owner gets an answer of its own.
-    let next = soon("the next one's turn", mutex.lock()).await.unwrap();
+    let next = in_time("the next one's turn", mutex.lock()).await.unwrap();
     recorder.eventually(&format!("locked {name}")).await;
     let token = next.fencing_token();
-    assert_eq!(shown(&client(), &name).await.write_lock_holder.unwrap().fencing_token, token);
+    assert_eq!(get_lock(&client(), &name).await.write_lock_holder.unwrap().fencing_token, token);
     next.release().await.unwrap();
     eventually_nothing_left(&late, &name).await;
     holder.join().unwrap();
@@ -208,14 +208,14 @@ async fn a_grant_that_comes_too_late_satisfies_nobody_and_handlers_are_told() {
 #[tokio::test]
 async fn a_lock_that_would_close_a_cycle_of_waits_is_refused() {
     let session = session("one").await;
-    let (x, y) = (fresh("x"), fresh("y"));
+    let (x, y) = (unique_name("x"), unique_name("y"));
     let _a_has_x = session.mutex(x.as_str()).owned_by("a").lock().await.unwrap();
     let _b_has_y = session.mutex(y.as_str()).owned_by("b").lock().await.unwrap();
     let a_wants_y = tokio::spawn({
         let mutex = session.mutex(y.as_str()).owned_by("a");
         async move { mutex.lock().await.map(drop) }
     });
-    eventually("a waits", async || shown(&client(), &y).await.waiting == 1).await;
+    eventually("a waits", async || get_lock(&client(), &y).await.waiting == 1).await;
     let error = session.mutex(x.as_str()).owned_by("b").lock().await.unwrap_err();
     let Error::Refused(refusal) = error else { panic!("{error}") };
     assert_eq!(refusal.reason, holdfast_client::Reason::Deadlock);

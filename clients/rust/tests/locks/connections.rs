@@ -6,11 +6,11 @@ use holdfast_client::{Client, EndReason, Error, LossReason, Session};
 
 use crate::recorder::Recorder;
 use crate::support::{
-    NAMESPACE, Proxy, SHORT_TTL, TTL, Way, client, delete, eventually, eventually_waiting, fresh, key, server, session,
-    shown, soon,
+    NAMESPACE, Proxy, ProxyMode, SHORT_TTL, TTL, client, delete, eventually, eventually_waiting, get_lock, in_time,
+    key, server, session, unique_name,
 };
 
-async fn through(proxies: &[&Proxy], ttl: Duration, recorder: &Recorder) -> Session {
+async fn session_through(proxies: &[&Proxy], ttl: Duration, recorder: &Recorder) -> Session {
     let builder = proxies.iter().fold(Client::builder(), |builder, proxy| builder.gateway(proxy.url()));
     let client = builder.api_key(key()).build().unwrap();
     let session = client.session(NAMESPACE).process_id("cut").ttl(ttl).handler(recorder.clone());
@@ -20,8 +20,9 @@ async fn through(proxies: &[&Proxy], ttl: Duration, recorder: &Recorder) -> Sess
 #[tokio::test]
 async fn holds_and_waits_survive_a_cut_and_a_release_sent_into_it_is_done() {
     let (proxy, recorder) = (Proxy::start(server().address()).await, Recorder::default());
-    let (cut, other) = (through(&[&proxy], TTL, &recorder).await, session("other").await);
-    let (kept, freed, awaited, asked) = (fresh("kept"), fresh("freed"), fresh("awaited"), fresh("asked"));
+    let (cut, other) = (session_through(&[&proxy], TTL, &recorder).await, session("other").await);
+    let (kept, freed, awaited, asked) =
+        (unique_name("kept"), unique_name("freed"), unique_name("awaited"), unique_name("asked"));
     let keeping = cut.mutex(kept.as_str()).lock().await.unwrap();
     let freeing = cut.mutex(freed.as_str()).lock().await.unwrap();
     let theirs = other.mutex(awaited.as_str()).lock().await.unwrap();
@@ -31,23 +32,23 @@ async fn holds_and_waits_survive_a_cut_and_a_release_sent_into_it_is_done() {
     };
     let waiting = lock(&awaited);
     eventually_waiting(&client(), &awaited, 1).await;
-    proxy.set(Way::Cut);
+    proxy.set(ProxyMode::Cut);
     recorder.eventually("jeopardy").await;
     // All of this happens while nobody can be told.
     let releasing = tokio::spawn(freeing.release());
     let asking = lock(&asked);
     theirs.release().await.unwrap();
-    eventually("it is granted", async || shown(&client(), &awaited).await.holders_total == 1).await;
+    eventually("it is granted", async || get_lock(&client(), &awaited).await.holders_total == 1).await;
     assert!(!waiting.is_finished() && !asking.is_finished() && !releasing.is_finished());
     assert!(!keeping.is_lost());
-    proxy.set(Way::Open);
-    soon("the grant", waiting).await.unwrap().release().await.unwrap();
-    soon("the other grant", asking).await.unwrap().release().await.unwrap();
-    soon("the release", releasing).await.unwrap().unwrap();
+    proxy.set(ProxyMode::Open);
+    in_time("the grant", waiting).await.unwrap().release().await.unwrap();
+    in_time("the other grant", asking).await.unwrap().release().await.unwrap();
+    in_time("the release", releasing).await.unwrap().unwrap();
     recorder.eventually("safe").await;
     assert_eq!(recorder.all(), ["jeopardy", "safe"]);
-    assert_eq!(shown(&client(), &freed).await.holders_total, 0);
-    let holder = shown(&client(), &kept).await.write_lock_holder.unwrap();
+    assert_eq!(get_lock(&client(), &freed).await.holders_total, 0);
+    let holder = get_lock(&client(), &kept).await.write_lock_holder.unwrap();
     assert_eq!(holder.fencing_token, keeping.fencing_token());
     keeping.release().await.unwrap();
 }
@@ -57,16 +58,18 @@ async fn holds_and_waits_survive_a_cut_and_a_release_sent_into_it_is_done() {
 #[tokio::test]
 async fn of_two_who_believe_to_hold_a_lock_one_is_told_duplicate() {
     let (proxy, recorder) = (Proxy::start(server().address()).await, Recorder::default());
-    let (cut, other) = (through(&[&proxy], TTL, &recorder).await, session("other").await);
-    let name = fresh("twice");
+    let (cut, other) = (session_through(&[&proxy], TTL, &recorder).await, session("other").await);
+    let name = unique_name("twice");
     let first = cut.mutex(name.as_str()).lock().await.unwrap();
-    proxy.set(Way::Cut);
+    proxy.set(ProxyMode::Cut);
     recorder.eventually("jeopardy").await;
     delete(&client(), &name).await;
     let second = other.mutex(name.as_str()).lock().await.unwrap();
     assert!(!first.is_lost() && !second.is_lost());
-    proxy.set(Way::Open);
-    let LossReason::Duplicate(Some(owner)) = soon("the loss", first.lost()).await else { panic!("{:?}", first.loss()) };
+    proxy.set(ProxyMode::Open);
+    let LossReason::Duplicate(Some(owner)) = in_time("the loss", first.lost()).await else {
+        panic!("{:?}", first.loss())
+    };
     assert_eq!((owner.process_id.as_str(), owner.fencing_token), ("other", second.fencing_token()));
     recorder.eventually(&format!("unlocked {name}: {} holds it", owner.name())).await;
     drop(first);
@@ -79,8 +82,8 @@ async fn of_two_who_believe_to_hold_a_lock_one_is_told_duplicate() {
 #[tokio::test]
 async fn a_session_that_nobody_can_reach_is_lost_at_the_deadline() {
     let (proxy, recorder) = (Proxy::start(server().address()).await, Recorder::default());
-    let (cut, other) = (through(&[&proxy], SHORT_TTL, &recorder).await, session("other").await);
-    let (mine, theirs) = (fresh("mine"), fresh("theirs"));
+    let (cut, other) = (session_through(&[&proxy], SHORT_TTL, &recorder).await, session("other").await);
+    let (mine, theirs) = (unique_name("mine"), unique_name("theirs"));
     let guard = cut.mutex(mine.as_str()).lock().await.unwrap();
     let _held = other.mutex(theirs.as_str()).lock().await.unwrap();
     let waiting = tokio::spawn({
@@ -93,20 +96,20 @@ async fn a_session_that_nobody_can_reach_is_lost_at_the_deadline() {
         async move { (mutex.lock().await.unwrap(), Instant::now()) }
     });
     eventually_waiting(&client(), &mine, 1).await;
-    proxy.set(Way::Cut);
+    proxy.set(ProxyMode::Cut);
     recorder.eventually("jeopardy").await;
     let deadline = guard.deadline();
-    let lost = soon("the loss", guard.lost()).await;
+    let lost = in_time("the loss", guard.lost()).await;
     let late = Instant::now().saturating_duration_since(deadline);
     assert_eq!(lost, LossReason::SessionEnded(EndReason::Unreachable));
     assert!(late < Duration::from_millis(100), "{late:?} late");
-    let error = soon("an answer", waiting).await.unwrap().unwrap_err();
+    let error = in_time("an answer", waiting).await.unwrap().unwrap_err();
     assert_eq!(error, Error::SessionEnded(EndReason::Unreachable));
-    let (next, granted_at) = soon("the next one's turn", next).await.unwrap();
+    let (next, granted_at) = in_time("the next one's turn", next).await.unwrap();
     assert!(granted_at > deadline, "nobody else has it before the first knows that it has not");
     assert!(next.fencing_token() > guard.fencing_token());
     // The way back changes nothing any more.
-    proxy.set(Way::Open);
+    proxy.set(ProxyMode::Open);
     assert!(guard.is_lost());
     recorder.eventually(&format!("ended: {}", EndReason::Unreachable)).await;
 }
@@ -116,15 +119,15 @@ async fn a_session_that_nobody_can_reach_is_lost_at_the_deadline() {
 async fn the_deadline_counts_from_its_sending_however_late_the_answer_comes() {
     let (proxy, recorder) = (Proxy::start(server().address()).await, Recorder::default());
     let ttl = SHORT_TTL * 3;
-    let session = through(&[&proxy], ttl, &recorder).await;
+    let session = session_through(&[&proxy], ttl, &recorder).await;
     let opened = session.deadline();
     eventually("it is kept alive", async || session.deadline() > opened).await;
     let before = session.deadline();
-    proxy.set(Way::Silent);
+    proxy.set(ProxyMode::Silent);
     // The next one is sent after a third of the time to live, and comes through after half of it.
     wait_for(ttl / 2).await;
     assert_eq!(session.deadline(), before);
-    proxy.set(Way::Open);
+    proxy.set(ProxyMode::Open);
     eventually("it is kept alive", async || session.deadline() > before).await;
     let moved_by = session.deadline() - before;
     assert!(moved_by > ttl / 4 && moved_by < ttl / 2 - Duration::from_millis(50), "{moved_by:?}");
@@ -140,12 +143,12 @@ async fn a_silent_gateway_is_left_for_another_one_in_time() {
     let (first, second) = (Proxy::start(server().address()).await, Proxy::start(server().address()).await);
     let recorder = Recorder::default();
     let ttl = SHORT_TTL * 3;
-    let session = through(&[&first, &second], ttl, &recorder).await;
-    let guard = session.mutex(fresh("quiet")).lock().await.unwrap();
+    let session = session_through(&[&first, &second], ttl, &recorder).await;
+    let guard = session.mutex(unique_name("quiet")).lock().await.unwrap();
     // Which of them serves was drawn: silence the one, then the other.
     for (silent, open) in [(&first, &second), (&second, &first)] {
-        open.set(Way::Open);
-        silent.set(Way::Silent);
+        open.set(ProxyMode::Open);
+        silent.set(ProxyMode::Silent);
         let before = session.deadline();
         eventually("it is kept alive", async || session.deadline() > before + ttl).await;
         assert!(!guard.is_lost());
@@ -159,10 +162,10 @@ async fn a_silent_gateway_is_left_for_another_one_in_time() {
 #[tokio::test]
 async fn a_session_that_somebody_else_ends_is_over() {
     let (proxy, recorder) = (Proxy::start(server().address()).await, Recorder::default());
-    let session = through(&[&proxy], TTL, &recorder).await;
-    let guard = session.mutex(fresh("stolen")).lock().await.unwrap();
+    let session = session_through(&[&proxy], TTL, &recorder).await;
+    let guard = session.mutex(unique_name("stolen")).lock().await.unwrap();
     delete_session(&session).await;
-    assert_eq!(soon("the end", session.ended()).await, EndReason::Closed);
+    assert_eq!(in_time("the end", session.ended()).await, EndReason::Closed);
     assert!(guard.is_lost());
 }
 

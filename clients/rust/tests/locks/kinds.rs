@@ -2,12 +2,14 @@
 
 use holdfast_client::{Client, Error, Mode, Path, Reason};
 
-use crate::support::{NAMESPACE, client, eventually_nothing_left, eventually_waiting, fresh, session, soon, url};
+use crate::support::{
+    NAMESPACE, client, eventually_nothing_left, eventually_waiting, in_time, session, unique_name, url,
+};
 
 #[tokio::test]
 async fn readers_share_and_a_writer_waits_for_all_of_them_and_before_later_readers() {
     let (one, other, third) = (session("one").await, session("other").await, session("third").await);
-    let name = fresh("prices");
+    let name = unique_name("prices");
     let first = one.rw_lock(name.as_str()).read().await.unwrap();
     let second = other.rw_lock(name.as_str()).read().await.unwrap();
     let writing = tokio::spawn({
@@ -20,7 +22,7 @@ async fn readers_share_and_a_writer_waits_for_all_of_them_and_before_later_reade
     first.release().await.unwrap();
     assert!(!writing.is_finished());
     second.release().await.unwrap();
-    let written = soon("the writer's turn", writing).await.unwrap();
+    let written = in_time("the writer's turn", writing).await.unwrap();
     assert!(one.rw_lock(name.as_str()).try_read().await.is_err());
     written.release().await.unwrap();
     eventually_nothing_left(&third, &name).await;
@@ -29,7 +31,7 @@ async fn readers_share_and_a_writer_waits_for_all_of_them_and_before_later_reade
 #[tokio::test]
 async fn a_writer_may_read_and_a_reader_may_not_write() {
     let session = session("one").await;
-    let lock = session.rw_lock(fresh("modes"));
+    let lock = session.rw_lock(unique_name("modes"));
     let writing = lock.write().await.unwrap();
     let reading = lock.try_read().await.unwrap();
     assert_eq!(reading.fencing_token(), writing.fencing_token());
@@ -43,7 +45,7 @@ async fn a_writer_may_read_and_a_reader_may_not_write() {
 #[tokio::test]
 async fn a_set_is_taken_together_or_not_at_all_and_keeps_older_tokens() {
     let (one, other) = (session("one").await, session("other").await);
-    let (x, y, z) = (fresh("x"), fresh("y"), fresh("z"));
+    let (x, y, z) = (unique_name("x"), unique_name("y"), unique_name("z"));
     let alone = one.mutex(x.as_str()).owned_by("a").lock().await.unwrap();
     let set = one.lock_set([(x.as_str(), Mode::Write), (y.as_str(), Mode::Read)]).owned_by("a");
     let both = set.lock().await.unwrap();
@@ -64,7 +66,7 @@ async fn a_set_is_taken_together_or_not_at_all_and_keeps_older_tokens() {
 #[tokio::test]
 async fn a_lock_on_a_path_keeps_everybody_out_below() {
     let (one, other) = (session("one").await, session("other").await);
-    let user = fresh("user");
+    let user = unique_name("user");
     let above = one.mutex(Path::of([user.as_str()])).lock().await.unwrap();
     let below = Path::of([user.as_str(), "ann"]);
     let refused = other.mutex(&below).try_lock().await.unwrap_err();
@@ -76,7 +78,7 @@ async fn a_lock_on_a_path_keeps_everybody_out_below() {
 #[tokio::test]
 async fn an_observed_wait_says_who_is_in_the_way_and_where_it_stands() {
     let (one, other) = (session("one").await, session("other").await);
-    let name = fresh("observed");
+    let name = unique_name("observed");
     let guard = one.mutex(name.as_str()).lock().await.unwrap();
     let (seen, mut standings) = tokio::sync::mpsc::unbounded_channel();
     let waiting = tokio::spawn({
@@ -85,14 +87,14 @@ async fn an_observed_wait_says_who_is_in_the_way_and_where_it_stands() {
     });
     // At once, and again while it lasts.
     for _ in 0..2 {
-        let standing = soon("a standing", standings.recv()).await.unwrap();
+        let standing = in_time("a standing", standings.recv()).await.unwrap();
         assert_eq!(standing.queue_position, Some(0));
         assert_eq!(standing.blockers[0].holder.process_id, "one");
         assert_eq!(standing.blockers[0].holder.fencing_token, guard.fencing_token());
         assert!(standing.blockers[0].holder.locked_at.is_some());
     }
     guard.release().await.unwrap();
-    soon("its turn", waiting).await.unwrap();
+    in_time("its turn", waiting).await.unwrap();
 }
 
 #[tokio::test]

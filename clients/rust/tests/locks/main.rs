@@ -5,9 +5,9 @@ mod support;
 
 mod cancelling;
 mod connections;
-mod excluding;
 mod kinds;
-mod losing;
-mod pausing;
+mod loss;
+mod mutual_exclusion;
+mod paused_process;
 mod recorder;
 mod service_view;

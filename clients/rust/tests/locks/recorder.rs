@@ -27,40 +27,40 @@ impl Recorder {
         self.all()
     }
 
-    fn write(&self, line: String) {
+    fn record(&self, line: String) {
         self.0.lock().push(line);
     }
 }
 
 impl SessionHandler for Recorder {
     fn unexpected_unlock(&self, path: &Path, reason: &LossReason) {
-        self.write(format!("unlocked {path}: {reason}"));
+        self.record(format!("unlocked {path}: {reason}"));
     }
 
     fn unexpected_lock(&self, path: &Path, _: u64) {
-        self.write(format!("locked {path}"));
+        self.record(format!("locked {path}"));
     }
 
     fn revoked(&self, path: &Path, reason: &LossReason) {
-        self.write(format!("revoked {path}: {reason}"));
+        self.record(format!("revoked {path}: {reason}"));
     }
 
     fn jeopardy(&self, until: Instant) {
         assert!(until > Instant::now(), "there is time left to do something about it");
-        self.write("jeopardy".to_owned());
+        self.record("jeopardy".to_owned());
     }
 
     fn safe(&self) {
-        self.write("safe".to_owned());
+        self.record("safe".to_owned());
     }
 
     fn ended(&self, reason: &EndReason) {
-        self.write(format!("ended: {reason}"));
+        self.record(format!("ended: {reason}"));
     }
 }
 
 impl LockListener for Recorder {
     fn status_changed(&self, path: &Path, before: LockStatus, now: LockStatus) {
-        self.write(format!("{path} {before} {now}"));
+        self.record(format!("{path} {before} {now}"));
     }
 }

@@ -3,20 +3,20 @@
 use holdfast_client::{LockService, LockStatus, Session};
 
 use crate::recorder::Recorder;
-use crate::support::{client, delete, eventually, fresh, session};
+use crate::support::{client, delete, eventually, session, unique_name};
 
 struct Member {
     session: Session,
     locks: LockService,
-    told: Recorder,
+    recorder: Recorder,
 }
 
 impl Member {
     async fn new(name: &str) -> Self {
         let session = session(name).await;
-        let (locks, told) = (session.lock_service(), Recorder::default());
-        locks.add_listener(told.clone());
-        Self { session, locks, told }
+        let (locks, recorder) = (session.lock_service(), Recorder::default());
+        locks.add_listener(recorder.clone());
+        Self { session, locks, recorder }
     }
 
     async fn eventually(&self, path: &str, status: LockStatus) {
@@ -29,7 +29,7 @@ impl Member {
 async fn three_members_get_three_locks_in_the_order_in_which_they_came() {
     use LockStatus::{Holding, None as Nothing, Waiting};
     let members = [Member::new("a").await, Member::new("b").await, Member::new("c").await];
-    let names = [fresh("101"), fresh("102"), fresh("103")];
+    let names = [unique_name("101"), unique_name("102"), unique_name("103")];
     for name in &names {
         for (at, member) in members.iter().enumerate() {
             let expected = if at == 0 { Holding } else { Waiting };
@@ -56,14 +56,14 @@ async fn three_members_get_three_locks_in_the_order_in_which_they_came() {
             // Promoted by the one before, lock by lock, and then it unlocks lock by lock.
             change("NONE WAITING").chain(change("WAITING HOLDING")).chain(change("HOLDING NONE")).collect()
         };
-        assert_eq!(member.told.eventually_count(expected.len()).await, expected, "{}", member.session.process_id());
+        assert_eq!(member.recorder.eventually_count(expected.len()).await, expected, "{}", member.session.process_id());
     }
 }
 
 #[tokio::test]
 async fn a_try_takes_or_leaves_and_unlock_all_leaves_nothing() {
     let (a, b) = (Member::new("a").await, Member::new("b").await);
-    let (x, y) = (fresh("x"), fresh("y"));
+    let (x, y) = (unique_name("x"), unique_name("y"));
     assert_eq!(a.locks.try_lock(x.as_str()).await.unwrap(), LockStatus::Holding);
     assert_eq!(a.locks.try_lock(x.as_str()).await.unwrap(), LockStatus::Holding);
     assert_eq!(b.locks.try_lock(x.as_str()).await.unwrap(), LockStatus::None);
@@ -75,7 +75,7 @@ async fn a_try_takes_or_leaves_and_unlock_all_leaves_nothing() {
     assert_eq!(a.session.request_count(), 0);
     assert_eq!(b.locks.try_lock(x.as_str()).await.unwrap(), LockStatus::Holding);
     b.locks.unlock_all().await;
-    let told = a.told.eventually_count(4).await;
+    let told = a.recorder.eventually_count(4).await;
     let of = |name: &str| -> Vec<&String> { told.iter().filter(|line| line.starts_with(name)).collect() };
     assert_eq!(of(&x), [&format!("{x} NONE HOLDING"), &format!("{x} HOLDING NONE")]);
     assert_eq!(of(&y), [&format!("{y} NONE WAITING"), &format!("{y} WAITING NONE")]);
@@ -84,12 +84,12 @@ async fn a_try_takes_or_leaves_and_unlock_all_leaves_nothing() {
 #[tokio::test]
 async fn a_lock_forced_open_is_told_as_a_change_and_can_be_had_again() {
     let member = Member::new("a").await;
-    let name = fresh("forced");
+    let name = unique_name("forced");
     member.locks.lock(name.as_str()).await.unwrap();
     delete(&client(), &name).await;
     member.eventually(&name, LockStatus::None).await;
     assert_eq!(member.locks.lock(name.as_str()).await.unwrap(), LockStatus::Holding);
-    let told = member.told.eventually_count(3).await;
+    let told = member.recorder.eventually_count(3).await;
     assert_eq!(told, ["NONE HOLDING", "HOLDING NONE", "NONE HOLDING"].map(|change| format!("{name} {change}")));
     member.locks.unlock(name.as_str()).await;
 }

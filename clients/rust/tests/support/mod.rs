@@ -13,19 +13,19 @@ use std::time::{Duration, Instant};
 
 use holdfast_api_tests::{Standalone, scratch};
 use holdfast_client::{Client, Session, protocol};
-pub(crate) use proxy::{Proxy, Way};
+pub(crate) use proxy::{Proxy, ProxyMode};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
 /// Far longer than anything takes that is not about time.
-pub(crate) const SOON: Duration = Duration::from_secs(30);
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(30);
 /// A time to live that no test waits for.
 pub(crate) const TTL: Duration = Duration::from_secs(30);
 /// The shortest time to live of a session.
 pub(crate) const SHORT_TTL: Duration = Duration::from_secs(1);
 /// The namespace that a first start makes.
 pub(crate) const NAMESPACE: &str = "demo";
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 static SERVER: OnceLock<Standalone> = OnceLock::new();
 static NAMES: AtomicU32 = AtomicU32::new(0);
@@ -53,12 +53,12 @@ pub(crate) async fn session(process_id: &str) -> Session {
 }
 
 /// A name that no other test uses.
-pub(crate) fn fresh(what: &str) -> String {
+pub(crate) fn unique_name(what: &str) -> String {
     format!("{what}-{}", NAMES.fetch_add(1, Ordering::Relaxed))
 }
 
 /// The lock as the service shows it.
-pub(crate) async fn shown(client: &Client, name: &str) -> protocol::Lock {
+pub(crate) async fn get_lock(client: &Client, name: &str) -> protocol::Lock {
     let (namespace, name) = (NAMESPACE.to_owned(), Some(name.to_owned()));
     let get = protocol::GetLockRequest { namespace, name, ..Default::default() };
     client.locks().get_lock(get).await.unwrap().into_inner().lock.unwrap()
@@ -72,14 +72,14 @@ pub(crate) async fn delete(client: &Client, name: &str) {
 
 /// Waits until so many wait for the lock.
 pub(crate) async fn eventually_waiting(client: &Client, name: &str, count: u64) {
-    eventually(&format!("{count} wait for {name}"), async || shown(client, name).await.waiting == count).await;
+    eventually(&format!("{count} wait for {name}"), async || get_lock(client, name).await.waiting == count).await;
 }
 
 /// Waits until nobody holds the lock or waits for it, and the session remembers nothing of it.
 pub(crate) async fn eventually_nothing_left(session: &Session, name: &str) {
     let client = client();
     eventually(&format!("nothing is left of {name}"), async || {
-        let lock = shown(&client, name).await;
+        let lock = get_lock(&client, name).await;
         lock.holders_total == 0 && lock.waiting == 0 && session.request_count() == 0
     })
     .await;
@@ -89,14 +89,14 @@ pub(crate) async fn eventually_nothing_left(session: &Session, name: &str) {
 pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let began = Instant::now();
     while !is_so().await {
-        assert!(began.elapsed() < SOON, "{what}: not within {SOON:?}");
-        tokio::time::sleep(LOOK_EVERY).await;
+        assert!(began.elapsed() < MAX_WAIT, "{what}: not within {MAX_WAIT:?}");
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
 /// What comes within good time.
-pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"))
+pub(crate) async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+    timeout(MAX_WAIT, future).await.unwrap_or_else(|_| panic!("{what}: not within {MAX_WAIT:?}"))
 }
 
 /// Lets everything else on this thread go on by so many steps, and drops the future then.

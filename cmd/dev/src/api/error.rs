@@ -37,14 +37,14 @@ pub(crate) enum CallError {
 
 impl CallError {
     /// Whether it is that problem.
-    pub(crate) fn is(&self, wanted: &str) -> bool {
+    pub(crate) fn has_code(&self, wanted: &str) -> bool {
         matches!(self, Self::Problem { code, .. } if code == wanted)
     }
 
     /// Whether the same call may succeed later. All calls here may be repeated, so that it is enough that the outcome
     /// is unknown.
     pub(crate) fn is_retryable(&self) -> bool {
-        ["UNAVAILABLE", "DEADLINE_EXCEEDED", "RATE_LIMITED"].iter().any(|code| self.is(code))
+        ["UNAVAILABLE", "DEADLINE_EXCEEDED", "RATE_LIMITED"].iter().any(|code| self.has_code(code))
     }
 }
 
@@ -71,16 +71,16 @@ fn no_answer(url: &BaseUrl, error: &reqwest::Error) -> String {
     if error.is_connect() {
         let start =
             "start a cluster with `dev cluster up` (or one process with `make run`), or say with --url where it is";
-        return format!("nothing answers at {url}: {}\n  {start}", innermost(error));
+        return format!("nothing answers at {url}: {}\n  {start}", root_cause(error));
     }
     if error.is_timeout() {
         return format!("{url} accepted the call and did not answer in time; it may have been done");
     }
-    format!("the call to {url} broke off, it may have been done: {}", innermost(error))
+    format!("the call to {url} broke off, it may have been done: {}", root_cause(error))
 }
 
 /// The first cause, which says what happened; those above it say that something did.
-fn innermost<'a>(error: &'a (dyn std::error::Error + 'static)) -> &'a (dyn std::error::Error + 'static) {
+fn root_cause<'a>(error: &'a (dyn std::error::Error + 'static)) -> &'a (dyn std::error::Error + 'static) {
     let mut cause = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;

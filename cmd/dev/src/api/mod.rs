@@ -1,8 +1,8 @@
 //! Calls to the service, as any client makes them.
 
-mod encrypted;
 mod error;
 mod operator;
+mod tls_proxy;
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use holdfast_auth::Secret;
 use reqwest::{Method, RequestBuilder, Url};
 use serde_json::Value;
 
-pub(crate) use encrypted::reachable;
 pub(crate) use error::CallError;
-pub(crate) use operator::operator;
+pub(crate) use operator::operator_client;
+pub(crate) use tls_proxy::plaintext_url;
 
 /// Longer than the service takes to say that it is out of time.
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 const MAX_RETRIES: usize = 5;
-const FIRST_RETRY_AFTER: Duration = Duration::from_millis(200);
-const LAST_RETRY_AFTER: Duration = Duration::from_secs(3);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(200);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(3);
 
 /// Where the service is reached: `http://host:port` or `https://host:port`, without a slash at the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(crate) struct BaseUrl(String);
 
 /// The text is no address of a service.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum BadUrl {
+pub(crate) enum InvalidUrl {
     #[error("write it like http://127.0.0.1:8080 ({0})")]
     Malformed(String),
     #[error("only http:// and https:// are spoken here, not {0}://")]
@@ -36,18 +36,18 @@ pub(crate) enum BadUrl {
 }
 
 impl std::str::FromStr for BaseUrl {
-    type Err = BadUrl;
+    type Err = InvalidUrl;
 
-    fn from_str(text: &str) -> Result<Self, BadUrl> {
-        let url = Url::parse(text).map_err(|error| BadUrl::Malformed(error.to_string()))?;
+    fn from_str(text: &str) -> Result<Self, InvalidUrl> {
+        let url = Url::parse(text).map_err(|error| InvalidUrl::Malformed(error.to_string()))?;
         match url.scheme() {
             "http" | "https" if url.query().is_none() && url.fragment().is_none() => {
                 Ok(Self(url.as_str().trim_end_matches('/').to_owned()))
             }
-            "http" | "https" => Err(BadUrl::Malformed("without ? and #".to_owned())),
+            "http" | "https" => Err(InvalidUrl::Malformed("without ? and #".to_owned())),
             // What looks like a scheme here is a host when the scheme was left out.
-            scheme if !text.contains("://") => Err(BadUrl::Malformed(format!("{scheme} is no scheme"))),
-            scheme => Err(BadUrl::OtherScheme(scheme.to_owned())),
+            scheme if !text.contains("://") => Err(InvalidUrl::Malformed(format!("{scheme} is no scheme"))),
+            scheme => Err(InvalidUrl::OtherScheme(scheme.to_owned())),
         }
     }
 }
@@ -104,8 +104,8 @@ impl Client {
     /// Sends a request that may be repeated, again while the service says that a later try may succeed.
     async fn call(&self, request: impl Fn() -> RequestBuilder) -> Result<Value, CallError> {
         let pauses = ExponentialBuilder::default()
-            .with_min_delay(FIRST_RETRY_AFTER)
-            .with_max_delay(LAST_RETRY_AFTER)
+            .with_min_delay(MIN_RETRY_DELAY)
+            .with_max_delay(MAX_RETRY_DELAY)
             .with_max_times(MAX_RETRIES)
             .with_jitter();
         (async || self.send(request()).await).retry(pauses).when(CallError::is_retryable).await
@@ -131,7 +131,7 @@ impl Client {
 }
 
 /// A text that an answer must have.
-pub(crate) fn text<'a>(answer: &'a Value, field: &str) -> Result<&'a str> {
+pub(crate) fn text_field<'a>(answer: &'a Value, field: &str) -> Result<&'a str> {
     answer[field]
         .as_str()
         .with_context(|| format!("the service's answer has no text {field:?}; is it of this version?"))

@@ -12,17 +12,17 @@ use crate::{Global, output};
 const TOKEN_FILES: [&str; 2] = ["./data/operator.token", "./data/cluster/operator.token"];
 
 /// A client with the operator token.
-pub(crate) async fn operator(global: &Global) -> Result<Client> {
+pub(crate) async fn operator_client(global: &Global) -> Result<Client> {
     if let Some(text) = &global.operator_token {
         let token = OperatorToken::parse(text.trim()).context("--operator-token")?;
         return Client::new(global.url.clone(), token.reveal().clone());
     }
     let found: Vec<&str> = TOKEN_FILES.into_iter().filter(|file| Path::new(file).exists()).collect();
     for file in &found {
-        let client = Client::new(global.url.clone(), read(file)?.reveal().clone())?;
+        let client = Client::new(global.url.clone(), read_token(file)?.reveal().clone())?;
         // With one there is nothing to choose, and what is wrong with it shows at the first call.
         if found.len() == 1 || is_accepted(&client).await? {
-            output::note(format_args!("using the operator token of {file}"));
+            output::info(format_args!("using the operator token of {file}"));
             return Ok(client);
         }
     }
@@ -40,7 +40,7 @@ pub(crate) async fn operator(global: &Global) -> Result<Client> {
     )
 }
 
-fn read(file: &str) -> Result<OperatorToken> {
+fn read_token(file: &str) -> Result<OperatorToken> {
     let text = read_secret_file(Path::new(file))?.secret;
     OperatorToken::parse(text.expose()).with_context(|| file.to_owned())
 }
@@ -48,7 +48,7 @@ fn read(file: &str) -> Result<OperatorToken> {
 async fn is_accepted(client: &Client) -> Result<bool> {
     match client.get("/v1/accounts?page_size=1").await {
         Ok(_) => Ok(true),
-        Err(error) if error.is("UNAUTHENTICATED") => Ok(false),
+        Err(error) if error.has_code("UNAUTHENTICATED") => Ok(false),
         Err(error) => Err(error.into()),
     }
 }

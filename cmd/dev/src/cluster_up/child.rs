@@ -14,11 +14,11 @@ use tokio::time::timeout;
 use super::log::ProcessLog;
 
 /// How long the last lines of a process may take to come.
-const LAST_LINES_WITHIN: Duration = Duration::from_secs(1);
+const LAST_LINES_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a child is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum ChildCommand {
     Run,
     Terminate,
     Kill,
@@ -29,7 +29,7 @@ pub(super) struct Child {
     pub(super) name: String,
     /// Where it answers `/readyz`.
     pub(super) address: String,
-    order: watch::Sender<Order>,
+    command: watch::Sender<ChildCommand>,
     has_ended: watch::Receiver<bool>,
 }
 
@@ -54,19 +54,19 @@ impl Child {
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("{name}: can't start {}", program.display()))?;
-        let (order, orders) = watch::channel(Order::Run);
+        let (command, orders) = watch::channel(ChildCommand::Run);
         let (ended, has_ended) = watch::channel(false);
         let of = name.to_owned();
         tokio::spawn(async move {
             supervise(&of, process, orders, log).await;
             ended.send_replace(true);
         });
-        Ok(Self { name: name.to_owned(), address: address.to_owned(), order, has_ended })
+        Ok(Self { name: name.to_owned(), address: address.to_owned(), command, has_ended })
     }
 
     /// Tells it something; nothing when it has ended.
-    pub(super) fn order(&self, order: Order) {
-        self.order.send_replace(order);
+    pub(super) fn send_command(&self, order: ChildCommand) {
+        self.command.send_replace(order);
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -81,17 +81,17 @@ impl Child {
 }
 
 /// Watches a process until it has ended and its last line is in the log.
-async fn supervise(name: &str, mut process: Process, mut orders: watch::Receiver<Order>, log: ProcessLog) {
+async fn supervise(name: &str, mut process: Process, mut orders: watch::Receiver<ChildCommand>, log: ProcessLog) {
     let stdin = process.stdin.take();
     let output = process.stdout.take().map(|output| tokio::spawn(log.clone().copy(output)));
     let errors = process.stderr.take().map(|errors| tokio::spawn(log.clone().copy(errors)));
     let status = loop {
         tokio::select! {
             status = process.wait() => break status,
-            order = next(&mut orders) => match order {
-                Order::Run => {}
-                Order::Terminate => terminate(&process),
-                Order::Kill => {
+            order = next_command(&mut orders) => match order {
+                ChildCommand::Run => {}
+                ChildCommand::Terminate => terminate(&process),
+                ChildCommand::Kill => {
                     // It can only fail for a process that has just ended, which is waited for all the same.
                     let _ = process.start_kill();
                     break process.wait().await;
@@ -102,17 +102,17 @@ async fn supervise(name: &str, mut process: Process, mut orders: watch::Receiver
     drop(stdin);
     for copying in [output, errors].into_iter().flatten() {
         // A process that it left behind may hold the pipe open.
-        let _ = timeout(LAST_LINES_WITHIN, copying).await;
+        let _ = timeout(LAST_LINES_TIMEOUT, copying).await;
     }
     let order = *orders.borrow();
-    log.say(report(name, order, status)).await;
+    log.write_line(exit_report(name, order, status)).await;
 }
 
 /// Waits for the next order. Without anybody who gives orders the child is not wanted any more.
-async fn next(orders: &mut watch::Receiver<Order>) -> Order {
+async fn next_command(orders: &mut watch::Receiver<ChildCommand>) -> ChildCommand {
     match orders.changed().await {
         Ok(()) => *orders.borrow_and_update(),
-        Err(_) => Order::Kill,
+        Err(_) => ChildCommand::Kill,
     }
 }
 
@@ -124,10 +124,10 @@ fn terminate(process: &Process) {
     }
 }
 
-fn report(name: &str, order: Order, status: std::io::Result<ExitStatus>) -> String {
+fn exit_report(name: &str, order: ChildCommand, status: std::io::Result<ExitStatus>) -> String {
     match (order, status) {
         (_, Err(error)) => format!("{name} is lost: its end can't be waited for: {error}"),
-        (Order::Run, Ok(status)) => format!("{name} HAS ENDED by itself ({status}); it is not started again"),
+        (ChildCommand::Run, Ok(status)) => format!("{name} HAS ENDED by itself ({status}); it is not started again"),
         (_, Ok(status)) if status.success() => format!("{name} has stopped"),
         (_, Ok(status)) => format!("{name} has stopped ({status})"),
     }

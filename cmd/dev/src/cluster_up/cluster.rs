@@ -7,13 +7,13 @@ use anyhow::Result;
 use futures::future::join_all;
 use holdfast_bootstrap::Secrets;
 
-use super::child::{Child, Order};
+use super::child::{Child, ChildCommand};
+use super::launch_plan::Plan;
 use super::log::Log;
-use super::plan::Plan;
 use super::signals::Signals;
 
 /// How long a process may take to stop before it is killed.
-const STOP_WITHIN: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The processes of a cluster.
 pub(super) struct Cluster {
@@ -41,12 +41,13 @@ impl Cluster {
             let dir = plan.dir.join(&node.id);
             let own: [&OsStr; 4] = ["--node-id".as_ref(), node.id.as_ref(), "--data-dir".as_ref(), dir.as_ref()];
             let arguments = [&own[..], &common].concat();
-            nodes.push(Child::start(&node.id, &node.address, &plan.node_program, &arguments, log.of(index))?);
+            nodes.push(Child::start(&node.id, &node.address, &plan.node_program, &arguments, log.for_process(index))?);
         }
         let listen = plan.listen.to_string();
         let own: [&OsStr; 2] = ["--listen".as_ref(), listen.as_ref()];
         let arguments = [&own[..], &common].concat();
-        let gateway = Child::start("gateway", &listen, &plan.gateway_program, &arguments, log.of(nodes.len()))?;
+        let gateway =
+            Child::start("gateway", &listen, &plan.gateway_program, &arguments, log.for_process(nodes.len()))?;
         Ok(Self { nodes, gateway })
     }
 
@@ -74,23 +75,23 @@ impl Cluster {
         };
         tokio::select! {
             () = in_order => return,
-            signal = signals.next() => log.say(format!("{signal} again: killing what still runs")).await,
+            signal = signals.next() => log.write_line(format!("{signal} again: killing what still runs")).await,
         }
-        self.all().for_each(|child| child.order(Order::Kill));
+        self.all().for_each(|child| child.send_command(ChildCommand::Kill));
         self.ended().await;
     }
 }
 
 /// Stops some processes at the same time.
 async fn stop(children: &[Child], log: &Log) {
-    children.iter().for_each(|child| child.order(Order::Terminate));
+    children.iter().for_each(|child| child.send_command(ChildCommand::Terminate));
     let ended = join_all(children.iter().map(Child::ended));
-    if tokio::time::timeout(STOP_WITHIN, ended).await.is_ok() {
+    if tokio::time::timeout(STOP_TIMEOUT, ended).await.is_ok() {
         return;
     }
     for child in children.iter().filter(|child| child.is_running()) {
-        log.say(format!("{} has not stopped within {STOP_WITHIN:?}: killing it", child.name)).await;
-        child.order(Order::Kill);
+        log.write_line(format!("{} has not stopped within {STOP_TIMEOUT:?}: killing it", child.name)).await;
+        child.send_command(ChildCommand::Kill);
     }
     join_all(children.iter().map(Child::ended)).await;
 }

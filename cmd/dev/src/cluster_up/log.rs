@@ -14,16 +14,16 @@ const MAX_WAITING_LINES: usize = 1_024;
 /// Longer lines are broken, so that no child can make this process grow.
 const MAX_LINE_BYTES: u64 = 16 * 1024;
 /// How long what is left may take to be written at the end.
-const FINISH_WITHIN: Duration = Duration::from_secs(2);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a line of this program waits for a terminal that is stopped; then stopping the cluster matters more.
-const SAY_WITHIN: Duration = Duration::from_secs(1);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 const OWN_NAME: &str = "dev";
 const COLOURS: [AnsiColor; 6] =
     [AnsiColor::Cyan, AnsiColor::Yellow, AnsiColor::Green, AnsiColor::Magenta, AnsiColor::Blue, AnsiColor::BrightRed];
 
 enum Line {
     Plain(String),
-    Of { process: usize, text: String },
+    Process { process: usize, text: String },
     Own(String),
 }
 
@@ -56,32 +56,32 @@ impl Log {
     }
 
     /// The part of the process with that place among the names.
-    pub(super) fn of(&self, process: usize) -> ProcessLog {
+    pub(super) fn for_process(&self, process: usize) -> ProcessLog {
         ProcessLog { lines: self.lines.clone(), process }
     }
 
     /// A line of this program itself.
-    pub(super) async fn say(&self, text: String) {
-        let _ = self.lines.send_timeout(Line::Own(text), SAY_WITHIN).await;
+    pub(super) async fn write_line(&self, text: String) {
+        let _ = self.lines.send_timeout(Line::Own(text), WRITE_TIMEOUT).await;
     }
 
     /// A text that is written as it is, to be copied.
-    pub(super) async fn plain(&self, text: String) {
-        let _ = self.lines.send_timeout(Line::Plain(text), SAY_WITHIN).await;
+    pub(super) async fn write_plain(&self, text: String) {
+        let _ = self.lines.send_timeout(Line::Plain(text), WRITE_TIMEOUT).await;
     }
 
     /// Waits until all is written.
     pub(super) async fn finish(self) {
         drop(self.lines);
         // The terminal may be stopped; the end must not wait for it.
-        let _ = timeout(FINISH_WITHIN, self.written).await;
+        let _ = timeout(FINISH_TIMEOUT, self.written).await;
     }
 }
 
 impl ProcessLog {
     /// A line about the process, by this program.
-    pub(super) async fn say(&self, text: String) {
-        let _ = self.lines.send_timeout(Line::Own(text), SAY_WITHIN).await;
+    pub(super) async fn write_line(&self, text: String) {
+        let _ = self.lines.send_timeout(Line::Own(text), WRITE_TIMEOUT).await;
     }
 
     /// Copies everything that the process writes, until it closes its end.
@@ -94,7 +94,7 @@ impl ProcessLog {
                 Ok(0) | Err(_) => return,
                 Ok(_) => {
                     let text = String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']).to_owned();
-                    let _ = self.lines.send(Line::Of { process: self.process, text }).await;
+                    let _ = self.lines.send(Line::Process { process: self.process, text }).await;
                 }
             }
         }
@@ -108,13 +108,13 @@ fn colours_wanted() -> bool {
 fn write_all(mut waiting: mpsc::Receiver<Line>, prefixes: &Prefixes) {
     while let Some(line) = waiting.blocking_recv() {
         // When nobody reads the log the cluster goes on all the same; Ctrl-C still reaches it.
-        let _ = writeln!(io::stdout().lock(), "{}", prefixes.show(&line));
+        let _ = writeln!(io::stdout().lock(), "{}", prefixes.prefixed(&line));
     }
 }
 
 /// What stands in front of the lines of each process.
 struct Prefixes {
-    of: Vec<String>,
+    processes: Vec<String>,
     own: String,
 }
 
@@ -126,16 +126,16 @@ impl Prefixes {
         };
         let styles = COLOURS.iter().cycle().map(|colour| colour.on_default());
         Self {
-            of: names.iter().zip(styles).map(|(name, style)| prefix(name, style)).collect(),
+            processes: names.iter().zip(styles).map(|(name, style)| prefix(name, style)).collect(),
             own: prefix(OWN_NAME, Style::new().bold()),
         }
     }
 
-    fn show(&self, line: &Line) -> String {
+    fn prefixed(&self, line: &Line) -> String {
         match line {
             Line::Plain(text) => text.clone(),
             Line::Own(text) => format!("{}{text}", self.own),
-            Line::Of { process, text } => format!("{}{text}", self.of[*process]),
+            Line::Process { process, text } => format!("{}{text}", self.processes[*process]),
         }
     }
 }
@@ -151,17 +151,20 @@ mod tests {
     #[test]
     fn lines_begin_with_the_name_of_their_process_in_one_column() {
         let prefixes = Prefixes::new(&names(), false);
-        assert_eq!(prefixes.show(&Line::Of { process: 0, text: "a".to_owned() }), "nd_1    | a");
-        assert_eq!(prefixes.show(&Line::Of { process: 1, text: "b".to_owned() }), "gateway | b");
-        assert_eq!(prefixes.show(&Line::Own("c".to_owned())), "dev     | c");
-        assert_eq!(prefixes.show(&Line::Plain("d".to_owned())), "d");
+        assert_eq!(prefixes.prefixed(&Line::Process { process: 0, text: "a".to_owned() }), "nd_1    | a");
+        assert_eq!(prefixes.prefixed(&Line::Process { process: 1, text: "b".to_owned() }), "gateway | b");
+        assert_eq!(prefixes.prefixed(&Line::Own("c".to_owned())), "dev     | c");
+        assert_eq!(prefixes.prefixed(&Line::Plain("d".to_owned())), "d");
     }
 
     #[test]
     fn only_the_names_are_coloured_and_each_in_its_own() {
         let prefixes = Prefixes::new(&names(), true);
-        assert_eq!(prefixes.show(&Line::Of { process: 0, text: "a".to_owned() }), "\u{1b}[36mnd_1    |\u{1b}[0m a");
-        assert_ne!(prefixes.of[0][..5], prefixes.of[1][..5]);
+        assert_eq!(
+            prefixes.prefixed(&Line::Process { process: 0, text: "a".to_owned() }),
+            "\u{1b}[36mnd_1    |\u{1b}[0m a"
+        );
+        assert_ne!(prefixes.processes[0][..5], prefixes.processes[1][..5]);
     }
 
     #[tokio::test]
@@ -169,7 +172,7 @@ mod tests {
         let (lines, mut waiting) = mpsc::channel(10);
         ProcessLog { lines, process: 0 }.copy(&b"one\r\ntwo\n\xff\n\nlast"[..]).await;
         let mut copied = Vec::new();
-        while let Some(Line::Of { text, .. }) = waiting.recv().await {
+        while let Some(Line::Process { text, .. }) = waiting.recv().await {
             copied.push(text);
         }
         assert_eq!(copied, ["one", "two", "\u{fffd}", "", "last"]);

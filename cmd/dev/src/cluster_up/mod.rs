@@ -4,8 +4,8 @@
 
 mod child;
 mod cluster;
+mod launch_plan;
 mod log;
-mod plan;
 mod ready;
 mod signals;
 
@@ -21,18 +21,18 @@ use tokio::time::{Instant, sleep};
 
 use crate::topology;
 use cluster::Cluster;
+use launch_plan::Plan;
 use log::Log;
-use plan::Plan;
 use ready::Readiness;
 use signals::Signals;
 
 const DEFAULT_DATA_DIR: &str = "./data/cluster";
 const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 /// How long everything may take to become ready.
-const READY_WITHIN: Duration = Duration::from_secs(60);
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the first calls may be refused because shards are still choosing leaders.
-const FIRST_START_WITHIN: Duration = Duration::from_secs(30);
-const FIRST_START_PAUSE: Duration = Duration::from_millis(500);
+const FIRST_START_TIMEOUT: Duration = Duration::from_secs(30);
+const FIRST_START_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Flags of `dev cluster up`.
 #[derive(Debug, Args)]
@@ -53,7 +53,7 @@ pub(crate) struct UpArgs {
 
 /// Runs a cluster until Ctrl-C, SIGTERM, or the end of its last process.
 pub(crate) async fn run(args: &UpArgs) -> Result<()> {
-    let mut plan = Plan::make(args)?;
+    let mut plan = Plan::from_args(args)?;
     plan.reserve_ports()?;
     let mut signals = Signals::listen()?;
     let secrets = plan.prepare()?;
@@ -65,12 +65,12 @@ pub(crate) async fn run(args: &UpArgs) -> Result<()> {
 
 async fn run_with_log(plan: &Plan, secrets: &Secrets, log: &Log, signals: &mut Signals) -> Result<()> {
     let nodes = plan.config.nodes.len();
-    log.say(format!("starting {nodes} nodes and a gateway; data in {}", plan.dir.display())).await;
+    log.write_line(format!("starting {nodes} nodes and a gateway; data in {}", plan.dir.display())).await;
     let cluster = Cluster::start(plan, secrets, log)?;
     let result = tokio::select! {
         result = bring_up_and_watch(&cluster, plan, secrets, log) => result,
         signal = signals.next() => {
-            log.say(format!("{signal}: stopping the gateway, then the nodes; once more kills them")).await;
+            log.write_line(format!("{signal}: stopping the gateway, then the nodes; once more kills them")).await;
             Ok(())
         }
     };
@@ -80,7 +80,7 @@ async fn run_with_log(plan: &Plan, secrets: &Secrets, log: &Log, signals: &mut S
 
 /// Ends only when nothing is left to watch, or the cluster can't be brought up.
 async fn bring_up_and_watch(cluster: &Cluster, plan: &Plan, secrets: &Secrets, log: &Log) -> Result<()> {
-    let deadline = Instant::now() + READY_WITHIN;
+    let deadline = Instant::now() + READY_TIMEOUT;
     let http = reqwest::Client::builder().no_proxy().build().context("no HTTP client can be made")?;
     let becoming_ready = join_all(cluster.all().map(|child| ready::wait(&http, child, log, deadline)));
     let readiness = tokio::select! {
@@ -91,12 +91,12 @@ async fn bring_up_and_watch(cluster: &Cluster, plan: &Plan, secrets: &Secrets, l
     match readiness.last() {
         Some(Readiness::Ready) => {}
         Some(Readiness::Ended) | None => bail!("the gateway has ended; its lines above say why"),
-        Some(Readiness::Late(reason)) => bail!("the gateway is not ready after {READY_WITHIN:?}: {reason}"),
+        Some(Readiness::TimedOut(reason)) => bail!("the gateway is not ready after {READY_TIMEOUT:?}: {reason}"),
     }
     let welcome = first_start(secrets, &format!("http://{}", plan.listen), log).await?;
     let next = next_command(plan, secrets);
     let end = "Ctrl-C stops the cluster; starting it again finds all its data.";
-    log.plain(format!("\n{welcome}\nMake some accounts, from another terminal:\n\n  {next}\n\n{end}\n")).await;
+    log.write_plain(format!("\n{welcome}\nMake some accounts, from another terminal:\n\n  {next}\n\n{end}\n")).await;
     cluster.ended().await;
     bail!("no process of the cluster is left; their lines above say why")
 }
@@ -117,23 +117,23 @@ fn next_command(plan: &Plan, secrets: &Secrets) -> String {
 /// Makes the demo account when that is still to be done. A gateway is ready when it reaches the accounts; the shards of
 /// namespaces and locks may take a moment longer.
 async fn first_start(secrets: &Secrets, url: &str, log: &Log) -> Result<String> {
-    let deadline = Instant::now() + FIRST_START_WITHIN;
+    let deadline = Instant::now() + FIRST_START_TIMEOUT;
     loop {
         match secrets.first_start(url).await {
             Ok(welcome) => return Ok(welcome),
-            Err(error) if is_passing(&error) && Instant::now() < deadline => {
-                log.say(format!("not yet: {error}")).await;
-                sleep(FIRST_START_PAUSE).await;
+            Err(error) if is_transient(&error) && Instant::now() < deadline => {
+                log.write_line(format!("not yet: {error}")).await;
+                sleep(FIRST_START_RETRY_DELAY).await;
             }
             Err(error) => return Err(error).context("the first start is not complete; starting again takes it up"),
         }
     }
 }
 
-fn is_passing(error: &BootstrapError) -> bool {
+fn is_transient(error: &BootstrapError) -> bool {
     match error {
-        BootstrapError::Refused { code, .. } => ["UNAVAILABLE", "DEADLINE_EXCEEDED"].contains(&code.as_str()),
-        BootstrapError::Call(error) => error.is_connect() || error.is_timeout(),
+        BootstrapError::Rejected { code, .. } => ["UNAVAILABLE", "DEADLINE_EXCEEDED"].contains(&code.as_str()),
+        BootstrapError::Http(error) => error.is_connect() || error.is_timeout(),
         _ => false,
     }
 }

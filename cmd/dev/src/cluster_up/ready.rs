@@ -8,10 +8,10 @@ use tokio::time::{Instant, sleep};
 use super::child::Child;
 use super::log::Log;
 
-const ASK_EVERY: Duration = Duration::from_millis(100);
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often something is said while nothing changes.
-const SAY_EVERY: Duration = Duration::from_secs(5);
+const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What came of waiting.
 #[derive(Debug)]
@@ -20,44 +20,44 @@ pub(super) enum Readiness {
     /// The process is gone; the log says so.
     Ended,
     /// It is not ready at the deadline, for this reason.
-    Late(String),
+    TimedOut(String),
 }
 
 /// Waits until a process is ready, has ended, or is out of time, and says which.
 pub(super) async fn wait(http: &reqwest::Client, child: &Child, log: &Log, deadline: Instant) -> Readiness {
     let started = Instant::now();
     let readiness = tokio::select! {
-        readiness = ask_until(http, child, log, deadline) => readiness,
+        readiness = poll_until_ready(http, child, log, deadline) => readiness,
         () = child.ended() => Readiness::Ended,
     };
     let name = &child.name;
     match &readiness {
-        Readiness::Ready => log.say(format!("{name} is ready after {:.1?}", started.elapsed())).await,
-        Readiness::Late(reason) => log.say(format!("{name} is NOT READY: {reason}")).await,
+        Readiness::Ready => log.write_line(format!("{name} is ready after {:.1?}", started.elapsed())).await,
+        Readiness::TimedOut(reason) => log.write_line(format!("{name} is NOT READY: {reason}")).await,
         Readiness::Ended => {}
     }
     readiness
 }
 
-async fn ask_until(http: &reqwest::Client, child: &Child, log: &Log, deadline: Instant) -> Readiness {
+async fn poll_until_ready(http: &reqwest::Client, child: &Child, log: &Log, deadline: Instant) -> Readiness {
     let url = format!("http://{}/readyz", child.address);
-    let mut say_at = Instant::now() + SAY_EVERY;
+    let mut say_at = Instant::now() + REPORT_INTERVAL;
     loop {
-        let Err(reason) = ask(http, &url).await else { return Readiness::Ready };
+        let Err(reason) = probe(http, &url).await else { return Readiness::Ready };
         if Instant::now() >= deadline {
-            return Readiness::Late(reason);
+            return Readiness::TimedOut(reason);
         }
         if Instant::now() >= say_at {
-            log.say(format!("waiting for {} ({}): {reason}", child.name, child.address)).await;
-            say_at = Instant::now() + SAY_EVERY;
+            log.write_line(format!("waiting for {} ({}): {reason}", child.name, child.address)).await;
+            say_at = Instant::now() + REPORT_INTERVAL;
         }
-        sleep(ASK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
 /// Whether the process is ready; else why not, on one line.
-async fn ask(http: &reqwest::Client, url: &str) -> Result<(), String> {
-    let response = http.get(url).timeout(ANSWER_WITHIN).send().await.map_err(|error| {
+async fn probe(http: &reqwest::Client, url: &str) -> Result<(), String> {
+    let response = http.get(url).timeout(ANSWER_TIMEOUT).send().await.map_err(|error| {
         let reason = if error.is_connect() { "does not listen yet" } else { "does not answer" };
         reason.to_owned()
     })?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use clap::Args;
-use holdfast_backup::{Backup, ShardFile, Writer};
+use holdfast_backup::{Backup, BackupWriter, ShardFile};
 use holdfast_cluster::{Application, Shard};
 use serde_json::json;
 use time::OffsetDateTime;
@@ -17,8 +17,8 @@ use super::{Cluster, ClusterArgs};
 use crate::output::{self, Format};
 
 /// How long a shard is tried while its leader changes.
-const SHARD_WITHIN: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(300);
+const SHARD_TIMEOUT: Duration = Duration::from_secs(60);
+const RETRY_DELAY: Duration = Duration::from_millis(300);
 
 /// Flags of `dev backup`.
 #[derive(Debug, Args)]
@@ -31,7 +31,7 @@ pub(crate) struct BackupArgs {
 }
 
 /// The state of a shard, and the last entry in it.
-struct State {
+struct ShardSnapshot {
     term: u64,
     index: u64,
     rules: u16,
@@ -44,11 +44,11 @@ pub(crate) async fn back_up(format: Format, args: &BackupArgs) -> Result<()> {
     let cluster = args.cluster.connect().await?;
     let cluster_id = args.cluster.secret()?.cluster_id();
     let made_at = OffsetDateTime::now_utc().format(&Rfc3339)?;
-    let mut writer = Writer::begin(&args.out, &cluster_id, cluster.config.version, made_at)?;
-    let shards = in_order(&cluster);
+    let mut writer = BackupWriter::create(&args.out, &cluster_id, cluster.config.version, made_at)?;
+    let shards = backup_order(&cluster);
     let mut bytes = 0;
     for (number, shard) in shards.iter().enumerate() {
-        let state = cluster.state_of(shard).await.with_context(|| format!("shard {}", shard.id))?;
+        let state = cluster.snapshot_of(shard).await.with_context(|| format!("shard {}", shard.id))?;
         let about = ShardFile {
             shard: shard.id.clone(),
             file: String::new(),
@@ -60,11 +60,11 @@ pub(crate) async fn back_up(format: Format, args: &BackupArgs) -> Result<()> {
             lower_bound: shard.lower_bound,
             upper_bound: shard.upper_bound,
         };
-        bytes += writer.add(about, &state.chunks)?;
-        output::note(format_args!("{} of {} shards, {bytes} bytes", number + 1, shards.len()));
+        bytes += writer.add_shard(about, &state.chunks)?;
+        output::info(format_args!("{} of {} shards, {bytes} bytes", number + 1, shards.len()));
     }
     let manifest = writer.finish()?;
-    Backup::open(&args.out)?.check()?;
+    Backup::open(&args.out)?.verify()?;
     let (dir, seconds) = (args.out.display(), began.elapsed().as_secs_f64());
     match format {
         Format::Json => output::print(json!({
@@ -80,7 +80,7 @@ pub(crate) async fn back_up(format: Format, args: &BackupArgs) -> Result<()> {
 
 /// Those who are told come before those who tell: what was made before its state was taken is then known to whoever
 /// tells of it, and a restore tells of it again.
-fn in_order(cluster: &Cluster) -> Vec<Shard> {
+fn backup_order(cluster: &Cluster) -> Vec<Shard> {
     let order = [Application::Locks, Application::Namespaces, Application::Accounts];
     let applications = order.into_iter().filter_map(|name| cluster.config.application(name));
     applications.flat_map(|application| application.shards.clone()).collect()
@@ -88,14 +88,14 @@ fn in_order(cluster: &Cluster) -> Vec<Shard> {
 
 impl Cluster {
     /// Asks the leader, whoever that is by now.
-    async fn state_of(&self, shard: &Shard) -> Result<State> {
-        let deadline = Instant::now() + SHARD_WITHIN;
+    async fn snapshot_of(&self, shard: &Shard) -> Result<ShardSnapshot> {
+        let deadline = Instant::now() + SHARD_TIMEOUT;
         loop {
             let leaders = self.leaders().await;
             let leader = leaders.into_iter().find(|(one, _)| one.id == shard.id).and_then(|(_, leader)| leader);
             let problem = match leader {
                 None => "it has no leader".to_owned(),
-                Some(leader) => match self.read_state(&leader.node, leader.replica, shard).await {
+                Some(leader) => match self.fetch_snapshot(&leader.node, leader.replica, shard).await {
                     Ok(state) => return Ok(state),
                     Err(error) => format!("{error:#}"),
                 },
@@ -103,11 +103,11 @@ impl Cluster {
             if Instant::now() >= deadline {
                 bail!("{problem}; no backup was written");
             }
-            sleep(PAUSE).await;
+            sleep(RETRY_DELAY).await;
         }
     }
 
-    async fn read_state(&self, node: &str, replica: u64, shard: &Shard) -> Result<State> {
+    async fn fetch_snapshot(&self, node: &str, replica: u64, shard: &Shard) -> Result<ShardSnapshot> {
         let mut parts = self.operations.back_up(self.node(node)?, replica).await?;
         let first = parts.message().await?.and_then(|part| part.head);
         let head = first.filter(|head| head.shard == shard.id).context("the node sent something else")?;
@@ -117,6 +117,6 @@ impl Cluster {
         }
         // A node of before there were rules says none.
         let rules = u16::try_from(head.rules).context("the node named no rules that can be")?.max(1);
-        Ok(State { term: head.term, index: head.index, rules, chunks })
+        Ok(ShardSnapshot { term: head.term, index: head.index, rules, chunks })
     }
 }

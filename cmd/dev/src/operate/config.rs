@@ -42,11 +42,11 @@ pub(crate) struct RemoveNodeArgs {
 /// Prints the config that the nodes have, and which of them have another one.
 pub(crate) async fn show_config(args: &ShowConfigArgs) -> Result<()> {
     let cluster = args.cluster.connect().await?;
-    for (node, said) in cluster.operations.look(&cluster.config).await {
+    for (node, said) in cluster.operations.statuses(&cluster.config).await {
         match said {
             Ok(said) if said.config_version == cluster.config.version => {}
-            Ok(said) => output::note(format_args!("node {} has version {}", node.id, said.config_version)),
-            Err(error) => output::note(error),
+            Ok(said) => output::info(format_args!("node {} has version {}", node.id, said.config_version)),
+            Err(error) => output::info(error),
         }
     }
     output::print(cluster.config.to_json().trim_end())
@@ -58,7 +58,7 @@ pub(crate) async fn add_node(args: &AddNodeArgs) -> Result<()> {
     let (id, address) = (&args.node_id, &args.address);
     if cluster.config.node(id).is_none_or(|node| node.address != *address) {
         let next = cluster.config.add_node(id, address)?;
-        cluster.push(next).await?;
+        cluster.push_config(next).await?;
     }
     output::print(format_args!(
         "{id} belongs to the cluster, at {address}. Start it with the config in {} and an empty data directory:\n  \
@@ -74,7 +74,7 @@ pub(crate) async fn remove_node(args: &RemoveNodeArgs) -> Result<()> {
     let id = &args.node_id;
     cluster.node(id)?;
     let next = cluster.config.remove_node(id)?;
-    cluster.push(next).await?;
+    cluster.push_config(next).await?;
     output::print(format_args!("{id} does not belong to the cluster any more: stop it, and remove its data"))
 }
 
@@ -93,9 +93,9 @@ pub(crate) async fn apply_config(args: &ApplyConfigArgs) -> Result<()> {
     let next = ClusterConfig::load(&args.next)?;
     let mut cluster = args.cluster.connect().await?;
     if next != cluster.config {
-        cluster.config.check_successor(&next)?;
+        cluster.config.check_transition(&next)?;
     }
     let version = next.version;
-    cluster.push(next).await?;
+    cluster.push_config(next).await?;
     output::print(format_args!("the cluster has config version {version}"))
 }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 /// Writes a file in the place of another. It is on disk when this returns.
-pub(super) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+pub(super) fn write_atomically(path: &Path, content: &[u8]) -> io::Result<()> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),

@@ -11,7 +11,7 @@ use super::{Cluster, ClusterArgs};
 use crate::output;
 
 /// How long the shards may take to go over.
-const RAISED_WITHIN: Duration = Duration::from_secs(60);
+const RAISE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Flags of `dev cluster finalize`.
 #[derive(Debug, Args)]
@@ -31,9 +31,9 @@ pub(crate) async fn finalize(args: &FinalizeArgs) -> Result<()> {
     ensure!(rules <= latest, "some nodes know rules up to {latest} only: start all nodes with the new release first");
     if cluster.config.rules != Some(rules) {
         let next = cluster.config.allow_rules(rules)?;
-        cluster.push(next).await?;
+        cluster.push_config(next).await?;
     }
-    cluster.go_by(rules, RAISED_WITHIN).await?;
+    cluster.wait_until_rules(rules, RAISE_TIMEOUT).await?;
     output::print(format_args!(
         "all shards go by rules {rules}: releases that do not know them can't be started any more"
     ))
@@ -43,15 +43,15 @@ impl Cluster {
     /// The highest rules that every node of the config knows.
     async fn latest_rules(&self) -> Result<u16> {
         let mut latest = u16::MAX;
-        for (node, said) in self.operations.look(&self.config).await {
+        for (node, said) in self.operations.statuses(&self.config).await {
             let said = said.with_context(|| format!("every node must say which rules it knows; start {}", node.id))?;
-            latest = latest.min(known_to(&node.id, &said)?);
+            latest = latest.min(highest_rules(&node.id, &said)?);
         }
         Ok(latest)
     }
 }
 
-fn known_to(node: &str, said: &StatusAnswer) -> Result<u16> {
+fn highest_rules(node: &str, said: &StatusAnswer) -> Result<u16> {
     match u16::try_from(said.highest_rules) {
         Ok(highest @ 1..) => Ok(highest),
         _ => bail!("node {node} runs a release that does not say which rules it knows: start it with the new one"),
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn a_node_that_does_not_say_what_it_knows_is_named() {
         let said = |highest_rules| StatusAnswer { highest_rules, ..StatusAnswer::default() };
-        assert_eq!(known_to("nd_1", &said(2)).unwrap(), 2);
-        assert!(known_to("nd_1", &said(0)).unwrap_err().to_string().contains("nd_1"));
+        assert_eq!(highest_rules("nd_1", &said(2)).unwrap(), 2);
+        assert!(highest_rules("nd_1", &said(0)).unwrap_err().to_string().contains("nd_1"));
     }
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use holdfast_cluster::Shard;
 
-use super::watch::{Leader, Wait};
+use super::wait::{Leader, Wait};
 use super::{Cluster, ClusterArgs};
 use crate::output;
 
@@ -32,11 +32,11 @@ pub(crate) struct TransferLeadersArgs {
 
 /// Who is to lead a shard.
 #[derive(Clone, Copy)]
-enum Successor<'a> {
-    First,
+enum TransferTarget<'a> {
+    Preferred,
     Next,
-    On(&'a str),
-    Anyone,
+    Node(&'a str),
+    Any,
 }
 
 /// Hands leaderships over, one after the other.
@@ -46,10 +46,10 @@ pub(crate) async fn transfer_leaders(args: &TransferLeadersArgs) -> Result<()> {
         cluster.node(node)?;
     }
     let successor = match (&args.from, &args.to) {
-        _ if args.all => Successor::Next,
-        (_, Some(to)) => Successor::On(to),
-        (Some(_), None) => Successor::Anyone,
-        (None, None) => Successor::First,
+        _ if args.all => TransferTarget::Next,
+        (_, Some(to)) => TransferTarget::Node(to),
+        (Some(_), None) => TransferTarget::Any,
+        (None, None) => TransferTarget::Preferred,
     };
     let (mut moved, mut problems) = (0, Vec::new());
     let leaders = cluster.leaders().await;
@@ -67,7 +67,7 @@ pub(crate) async fn transfer_leaders(args: &TransferLeadersArgs) -> Result<()> {
             Ok(false) => {}
             Ok(true) => {
                 moved += 1;
-                output::note(format_args!("{} handed over by {}; {moved} so far", shard.id, leader.node));
+                output::info(format_args!("{} handed over by {}; {moved} so far", shard.id, leader.node));
             }
             Err(error) => problems.push(format!("{}: {error:#}", shard.id)),
         }
@@ -82,15 +82,15 @@ pub(crate) async fn transfer_leaders(args: &TransferLeadersArgs) -> Result<()> {
 
 impl Cluster {
     /// Whether the leadership had to move, and did.
-    async fn transfer(&self, shard: &Shard, leader: &Leader, successor: Successor<'_>) -> Result<bool> {
+    async fn transfer(&self, shard: &Shard, leader: &Leader, successor: TransferTarget<'_>) -> Result<bool> {
         let replicas = &shard.replicas;
         let target = match successor {
-            Successor::Anyone => None,
-            Successor::First => replicas.first(),
-            Successor::On(node) => {
+            TransferTarget::Any => None,
+            TransferTarget::Preferred => replicas.first(),
+            TransferTarget::Node(node) => {
                 Some(shard.replica_on(node).with_context(|| format!("it has no replica on {node}"))?)
             }
-            Successor::Next => {
+            TransferTarget::Next => {
                 let at = replicas.iter().position(|replica| replica.id == leader.replica).unwrap_or(0);
                 replicas.get((at + 1) % replicas.len())
             }
@@ -99,17 +99,17 @@ impl Cluster {
         if target == Some(leader.replica) {
             return Ok(false);
         }
-        self.operations.hand_over(self.node(&leader.node)?, leader.replica, target).await?;
+        self.operations.transfer_leadership(self.node(&leader.node)?, leader.replica, target).await?;
         Ok(true)
     }
 
     /// Waits until the node leads none of these shards. That one is to lead what it led, or whoever can when that one
     /// does not: where leadership goes matters less than that the shard goes on.
-    pub(super) async fn lead_elsewhere(&self, shards: &[String], node: &str, to: &str, within: Duration) -> Result<()> {
-        let mut successor = Successor::On(to);
-        let mut wait = Wait::begin(within);
+    pub(super) async fn transfer_away(&self, shards: &[String], node: &str, to: &str, within: Duration) -> Result<()> {
+        let mut successor = TransferTarget::Node(to);
+        let mut wait = Wait::start(within);
         loop {
-            wait.look().await;
+            wait.tick().await;
             let mut open = Vec::new();
             for (shard, leader) in self.leaders().await.into_iter().filter(|(shard, _)| shards.contains(&shard.id)) {
                 match leader {
@@ -125,8 +125,8 @@ impl Cluster {
             if open.is_empty() {
                 return Ok(());
             }
-            wait.is_open(format!("not every leadership has left {node} yet: {}", open.join("; ")))?;
-            successor = Successor::Anyone;
+            wait.report_pending(format!("not every leadership has left {node} yet: {}", open.join("; ")))?;
+            successor = TransferTarget::Any;
         }
     }
 }

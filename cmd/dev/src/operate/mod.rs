@@ -8,7 +8,7 @@ mod finalize;
 mod leaders;
 mod moves;
 mod restore;
-mod watch;
+mod wait;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use clap::Args;
 use holdfast_auth::{ClusterSecret, ServiceSigner, read_secret_file};
 use holdfast_cluster::{ClusterConfig, Node};
 use holdfast_process::ClusterTlsArgs;
-use holdfast_routing::{Connector, OperationError, Operations, TcpConnector, TlsConnector};
+use holdfast_routing::{AdminClient, AdminError, Dialer, TcpDialer, TlsDialer};
 
 pub(crate) use backup::{BackupArgs, back_up};
 pub(crate) use config::{
@@ -32,7 +32,7 @@ pub(crate) use restore::{RestoreArgs, restore};
 use crate::output;
 
 /// Said when no node answers a caller without certificates: nodes that encrypt answer it with nothing that tells why.
-const NOT_ENCRYPTED: &str = "\nIf the nodes want TLS, give --cluster-tls-cert-file, --cluster-tls-key-file and \
+const TLS_HINT: &str = "\nIf the nodes want TLS, give --cluster-tls-cert-file, --cluster-tls-key-file and \
                              --cluster-tls-ca-file";
 
 /// Which cluster, and the proof of belonging to it.
@@ -61,7 +61,7 @@ pub(crate) struct ClusterArgs {
 
 /// A running cluster.
 pub(crate) struct Cluster {
-    operations: Operations,
+    operations: AdminClient,
     /// The latest config that a node has.
     config: ClusterConfig,
     file: PathBuf,
@@ -81,20 +81,20 @@ impl ClusterArgs {
         let signer = ServiceSigner::new(&self.secret()?, "dev");
         let tls = self.cluster_tls.load_client()?;
         let is_encrypted = tls.is_some();
-        let connector: Arc<dyn Connector> = match tls {
-            Some(tls) => Arc::new(TlsConnector::new(tls)),
-            None => Arc::new(TcpConnector),
+        let connector: Arc<dyn Dialer> = match tls {
+            Some(tls) => Arc::new(TlsDialer::new(tls)),
+            None => Arc::new(TcpDialer),
         };
-        let operations = Operations::new(signer, connector);
+        let operations = AdminClient::new(signer, connector);
         let mut cluster = Cluster { operations, config, file: self.cluster_config.clone(), is_encrypted };
-        cluster.catch_up().await?;
+        cluster.refresh_config().await?;
         Ok(cluster)
     }
 }
 
 impl Cluster {
     /// Takes the latest config that any node has; a node that only that one names may have a later one still.
-    async fn catch_up(&mut self) -> Result<()> {
+    async fn refresh_config(&mut self) -> Result<()> {
         loop {
             let nodes = self.config.nodes.clone();
             let answers = futures::future::join_all(nodes.iter().map(|node| self.operations.config(node))).await;
@@ -107,7 +107,7 @@ impl Cluster {
                 }
             }
             let Some(latest) = latest else {
-                let hint = if self.is_encrypted { "" } else { NOT_ENCRYPTED };
+                let hint = if self.is_encrypted { "" } else { TLS_HINT };
                 bail!("no node of {} answers:\n  {}{hint}", self.file.display(), problems.join("\n  "))
             };
             let is_later = latest.version > self.config.version;
@@ -128,7 +128,7 @@ impl Cluster {
 
     /// Gives the next config to every node, in the order of their ids: of two operators at a time one is refused by the
     /// first node, with nothing changed. Nodes that are away get it from the others.
-    async fn push(&mut self, next: ClusterConfig) -> Result<()> {
+    async fn push_config(&mut self, next: ClusterConfig) -> Result<()> {
         let mut nodes: Vec<Node> = self.config.nodes.clone();
         nodes.extend(next.nodes.iter().filter(|node| self.config.node(&node.id).is_none()).cloned());
         nodes.sort_by(|one, other| one.id.cmp(&other.id));
@@ -136,8 +136,8 @@ impl Cluster {
         for node in &nodes {
             match self.operations.set_config(node, &next).await {
                 Ok(()) => taken += usize::from(self.config.node(&node.id).is_some()),
-                Err(error) if error.is_unreachable => output::note(format_args!("{error}; it gets the config later")),
-                Err(error) => return Err(self.refusal(node, &next, error).await),
+                Err(error) if error.is_unreachable => output::info(format_args!("{error}; it gets the config later")),
+                Err(error) => return Err(self.rejection(node, &next, error).await),
             }
         }
         let majority = self.config.nodes.len() / 2 + 1;
@@ -147,9 +147,9 @@ impl Cluster {
             self.config.nodes.len(),
             next.version
         );
-        output::note(format_args!("config version {} is given to {taken} nodes", next.version));
-        if let Err(error) = files::replace(&self.file, next.to_json().as_bytes()) {
-            output::note(format_args!(
+        output::info(format_args!("config version {} is given to {taken} nodes", next.version));
+        if let Err(error) = files::write_atomically(&self.file, next.to_json().as_bytes()) {
+            output::info(format_args!(
                 "can't write {}: {error}; `dev show-config` prints the config for processes that start later",
                 self.file.display()
             ));
@@ -159,7 +159,7 @@ impl Cluster {
     }
 
     /// Why a node does not take the next config: most likely it has got another one meanwhile.
-    async fn refusal(&self, node: &Node, next: &ClusterConfig, error: OperationError) -> Error {
+    async fn rejection(&self, node: &Node, next: &ClusterConfig, error: AdminError) -> Error {
         match self.operations.config(node).await {
             Ok(config) if config.version >= next.version => anyhow!(
                 "another change came in between: node {} has config version {} already. Run the same command again",
@@ -176,11 +176,11 @@ impl Cluster {
     }
 }
 
-trait Latest {
+trait MaxByVersion {
     fn max_by_version(self, other: ClusterConfig) -> Option<ClusterConfig>;
 }
 
-impl Latest for Option<ClusterConfig> {
+impl MaxByVersion for Option<ClusterConfig> {
     fn max_by_version(self, other: ClusterConfig) -> Option<ClusterConfig> {
         match self {
             Some(known) if known.version >= other.version => Some(known),

@@ -12,7 +12,7 @@ use crate::output;
 
 /// Flags about how long it may take and how much is done at a time.
 #[derive(Debug, Args)]
-pub(crate) struct PaceArgs {
+pub(crate) struct MoveLimits {
     /// Seconds that one step may take: a new replica has to get the whole state of its shard.
     #[arg(long, env = "HOLDFAST_WITHIN", default_value_t = 600, value_name = "SECONDS")]
     within: u64,
@@ -36,7 +36,7 @@ pub(crate) struct MoveReplicaArgs {
     #[arg(long, env = "HOLDFAST_TO", value_name = "NODE")]
     to: String,
     #[command(flatten)]
-    pace: PaceArgs,
+    limits: MoveLimits,
 }
 
 /// Flags of `dev replace-node`.
@@ -51,7 +51,7 @@ pub(crate) struct ReplaceNodeArgs {
     #[arg(long, env = "HOLDFAST_TO", value_name = "NODE")]
     with: String,
     #[command(flatten)]
-    pace: PaceArgs,
+    limits: MoveLimits,
 }
 
 /// Moves replicas of the shards named from one node to another.
@@ -62,7 +62,7 @@ pub(crate) async fn move_replica(args: &MoveReplicaArgs) -> Result<()> {
     for wanted in &args.shards {
         check_move(&cluster.config, wanted, from, to)?;
     }
-    cluster.move_all(&args.shards, from, to, &args.pace).await?;
+    cluster.move_all(&args.shards, from, to, &args.limits).await?;
     output::print(format_args!("{} moved from {from} to {to}", args.shards.join(", ")))
 }
 
@@ -79,10 +79,10 @@ pub(crate) async fn replace_node(args: &ReplaceNodeArgs) -> Result<()> {
         ));
     }
     for (target, shards) in cluster.targets(from, to)? {
-        cluster.move_all(&shards, from, &target, &args.pace).await?;
+        cluster.move_all(&shards, from, &target, &args.limits).await?;
     }
     let next = cluster.config.remove_node(from)?;
-    cluster.push(next).await?;
+    cluster.push_config(next).await?;
     output::print(format_args!("{to} has taken the place of {from}: stop {from}, and remove its data"))
 }
 
@@ -131,33 +131,33 @@ impl Cluster {
 
     /// Moves a few shards at a time. Every step looks at the config as it is, so that it goes on where an earlier run
     /// ended, and swapping the nodes undoes what was begun.
-    async fn move_all(&mut self, shards: &[String], from: &str, to: &str, pace: &PaceArgs) -> Result<()> {
+    async fn move_all(&mut self, shards: &[String], from: &str, to: &str, pace: &MoveLimits) -> Result<()> {
         self.node(from)?;
         self.node(to)?;
         let within = Duration::from_secs(pace.within);
         let mut moved = 0;
         for some in shards.chunks(usize::from(pace.at_a_time)) {
-            let new = self.places(some, to, |shard| shard.replica_on(to).is_none());
+            let new = self.locations(some, to, |shard| shard.replica_on(to).is_none());
             if !new.is_empty() {
-                let next = self.config.with_replicas(&new)?;
-                self.push(next).await?;
+                let next = self.config.add_replicas(&new)?;
+                self.push_config(next).await?;
             }
-            let old = self.places(some, from, |shard| shard.replica_on(from).is_some());
+            let old = self.locations(some, from, |shard| shard.replica_on(from).is_some());
             if !old.is_empty() {
-                self.need_no_more(some, from, within).await?;
-                self.lead_elsewhere(some, from, to, within).await?;
-                let next = self.config.without_replicas(&old)?;
-                self.push(next).await?;
+                self.wait_until_removable(some, from, within).await?;
+                self.transfer_away(some, from, to, within).await?;
+                let next = self.config.remove_replicas(&old)?;
+                self.push_config(next).await?;
             }
-            self.settled(some, within).await?;
+            self.wait_until_configured(some, within).await?;
             moved += some.len();
-            output::note(format_args!("{moved} of {} shards are on {to}", shards.len()));
+            output::info(format_args!("{moved} of {} shards are on {to}", shards.len()));
         }
         Ok(())
     }
 
     /// Those of the shards that are wanted, with the node.
-    fn places(&self, shards: &[String], node: &str, wanted: impl Fn(&Shard) -> bool) -> Vec<(String, String)> {
+    fn locations(&self, shards: &[String], node: &str, wanted: impl Fn(&Shard) -> bool) -> Vec<(String, String)> {
         let those = self.config.shards().filter(|shard| shards.contains(&shard.id) && wanted(shard));
         those.map(|shard| (shard.id.clone(), node.to_owned())).collect()
     }

@@ -30,7 +30,7 @@ pub(crate) struct RestoreArgs {
 pub(crate) async fn restore(args: &RestoreArgs) -> Result<()> {
     let began = Instant::now();
     let backup = Backup::open(&args.from)?;
-    backup.check()?;
+    backup.verify()?;
     let dir = std::path::absolute(&args.data_dir)?;
     let config = ClusterConfig::load(dir.join("cluster_config.json"))?;
     let wanted = |id: &str| args.node_id.as_deref().is_none_or(|node| node == id);
@@ -39,7 +39,7 @@ pub(crate) async fn restore(args: &RestoreArgs) -> Result<()> {
     let own = std::env::current_exe().context("this program's own file can't be found")?;
     for (number, node) in nodes.iter().enumerate() {
         restore_node(&own.with_file_name("holdfast-node"), &dir, node, &args.from).await?;
-        output::note(format_args!("{} of {} nodes restored", number + 1, nodes.len()));
+        output::info(format_args!("{} of {} nodes restored", number + 1, nodes.len()));
     }
     output::print(format_args!(
         "backup {} of {} is restored into {} after {:.1} s; start all nodes: `dev cluster up --data-dir {}`",

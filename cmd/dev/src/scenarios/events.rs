@@ -9,10 +9,10 @@ use futures::stream::BoxStream;
 use holdfast_auth::Secret;
 use serde_json::Value;
 
-use super::stage::{SOON, Stage};
+use super::runner::{MAX_WAIT, ScenarioRunner};
 
 /// How long a stream may be open: longer than any scenario.
-const OPEN_FOR: Duration = Duration::from_secs(120);
+const STREAM_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// One event.
 pub(super) struct Event {
@@ -31,7 +31,7 @@ pub(super) struct EventReader {
 impl EventReader {
     pub(super) async fn open(url: &str, secret: &Secret, last_event_id: Option<&str>) -> Result<Self> {
         let client = reqwest::Client::builder().no_proxy().build().context("no HTTP client can be made")?;
-        let mut request = client.get(url).bearer_auth(secret.expose()).timeout(OPEN_FOR);
+        let mut request = client.get(url).bearer_auth(secret.expose()).timeout(STREAM_TIMEOUT);
         if let Some(id) = last_event_id {
             request = request.header("Last-Event-ID", id);
         }
@@ -45,9 +45,9 @@ impl EventReader {
     }
 
     /// The next event, which is shown.
-    pub(super) async fn next(&mut self, stage: &Stage) -> Result<Event> {
-        let event = tokio::time::timeout(SOON, self.read()).await.context("no event came in time")??;
-        stage.show(&format!("  event {} {}:", event.id, event.kind), &event.data)?;
+    pub(super) async fn next(&mut self, stage: &ScenarioRunner) -> Result<Event> {
+        let event = tokio::time::timeout(MAX_WAIT, self.read()).await.context("no event came in time")??;
+        stage.print_message(&format!("  event {} {}:", event.id, event.kind), &event.data)?;
         if event.kind == "error" {
             bail!("the stream of events ended: {}", event.data);
         }

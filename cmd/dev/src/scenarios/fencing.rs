@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::stage::{SOON, Stage};
+use super::runner::{MAX_WAIT, ScenarioRunner};
 
 /// How long ann may have the lock.
 const ANN_TTL_MS: u64 = 500;
@@ -30,43 +30,43 @@ impl Store {
     }
 }
 
-pub(super) async fn play(stage: &Stage) -> Result<()> {
+pub(super) async fn run(stage: &ScenarioRunner) -> Result<()> {
     let mut store = Store::default();
-    stage.say("ann takes the lock of a file for half a second, and gets a fencing token with it")?;
+    stage.print_step("ann takes the lock of a file for half a second, and gets a fencing token with it")?;
     let answer = stage.acquire("ann", &[("file", "WRITE")], json!({"ttl_ms": ANN_TTL_MS})).await?;
-    let ann = stage.granted(&answer, "the file was free")?;
+    let ann = stage.expect_granted(&answer, "the file was free")?;
 
-    stage.say("She writes to the store, which remembers the highest token that it has seen")?;
-    stage.seen(store.write(ann, "ann was here"), format_args!("the store accepts token {ann}"))?;
+    stage.print_step("She writes to the store, which remembers the highest token that it has seen")?;
+    stage.check(store.write(ann, "ann was here"), format_args!("the store accepts token {ann}"))?;
 
-    stage.say(
+    stage.print_step(
         "Then her program stops for a while, as programs do (a long pause, a slow disk), and her time runs out. \
                ben waits for the lock, and gets it",
     )?;
-    let ben = stage.wait("ben", &[("file", "WRITE")])?;
-    let ben = tokio::time::timeout(SOON + Duration::from_millis(ANN_TTL_MS), stage.granted_to(ben)).await??;
-    stage.seen(ben > ann, format_args!("ben's token is greater than any before it: {ben} > {ann}"))?;
-    stage.seen(store.write(ben, "ben was here"), format_args!("the store accepts token {ben}"))?;
+    let ben = stage.acquire_waiting("ben", &[("file", "WRITE")])?;
+    let ben = tokio::time::timeout(MAX_WAIT + Duration::from_millis(ANN_TTL_MS), stage.await_grant(ben)).await??;
+    stage.check(ben > ann, format_args!("ben's token is greater than any before it: {ben} > {ann}"))?;
+    stage.check(store.write(ben, "ben was here"), format_args!("the store accepts token {ben}"))?;
 
-    stage.say("ann's program wakes up. It does not know how late it is, and writes")?;
-    stage.seen(
+    stage.print_step("ann's program wakes up. It does not know how late it is, and writes")?;
+    stage.check(
         !store.write(ann, "ann overwrites ben"),
         format_args!("the store refuses token {ann}: it has seen {ben}"),
     )?;
-    stage.seen(store.text == "ben was here", "what ben wrote is still there")?;
+    stage.check(store.text == "ben was here", "what ben wrote is still there")?;
 
-    stage.say(
+    stage.print_step(
         "A lock alone could not have done that: no service can stop a program that believes to be in time. ann can \
                also ask whether her token still counts, and extending by token never takes the lock from ben",
     )?;
-    let answer = stage.ask("POST locks/file/check", json!({"fencing_token": ann})).await?;
-    stage.seen(answer["current"] == false, "her hold is gone")?;
+    let answer = stage.call("POST locks/file/check", json!({"fencing_token": ann})).await?;
+    stage.check(answer["current"] == false, "her hold is gone")?;
     let extend = json!({"process_id": "ann", "ttl_ms": 60_000, "fencing_token": ann});
-    let answer = stage.ask("POST locks/file/acquire", extend).await?;
-    stage.refused(&answer, "NOT_HELD", "there is nothing to extend")?;
-    let answer = stage.ask("GET locks/file", Value::Null).await?;
+    let answer = stage.call("POST locks/file/acquire", extend).await?;
+    stage.expect_refused(&answer, "NOT_HELD", "there is nothing to extend")?;
+    let answer = stage.call("GET locks/file", Value::Null).await?;
     let holder = &answer["lock"]["write_lock_holder"]["process_id"];
-    stage.seen(holder == "ben", "ben holds the file")
+    stage.check(holder == "ben", "ben holds the file")
 }
 
 #[cfg(test)]

@@ -8,9 +8,9 @@ mod deadlock;
 mod events;
 mod fencing;
 mod queue;
+mod runner;
 mod session_dies;
 mod socket;
-mod stage;
 mod tree_locks;
 mod watcher_resumes;
 
@@ -22,7 +22,7 @@ use serde_json::json;
 use crate::Global;
 use crate::account_id::AccountId;
 use crate::api::{self, CallError, Client};
-use stage::Stage;
+use runner::ScenarioRunner;
 
 /// The account that a first start makes.
 const DEMO_EMAIL: &str = "demo@example.com";
@@ -60,22 +60,22 @@ impl Scenario {
         }
     }
 
-    async fn play(self, stage: &Stage) -> Result<()> {
+    async fn run(self, stage: &ScenarioRunner) -> Result<()> {
         match self {
-            Self::TreeLocks => tree_locks::play(stage).await,
-            Self::AtomicSets => atomic_sets::play(stage).await,
-            Self::Queue => queue::play(stage).await,
-            Self::SessionDies => session_dies::play(stage).await,
-            Self::Deadlock => deadlock::play(stage).await,
-            Self::WatcherResumes => watcher_resumes::play(stage).await,
-            Self::Fencing => fencing::play(stage).await,
+            Self::TreeLocks => tree_locks::run(stage).await,
+            Self::AtomicSets => atomic_sets::run(stage).await,
+            Self::Queue => queue::run(stage).await,
+            Self::SessionDies => session_dies::run(stage).await,
+            Self::Deadlock => deadlock::run(stage).await,
+            Self::WatcherResumes => watcher_resumes::run(stage).await,
+            Self::Fencing => fencing::run(stage).await,
         }
     }
 }
 
 /// Plays a scenario with a key and a namespace of its own, which are gone afterwards, however it ended.
 pub(crate) async fn run(global: &Global, args: &ScenarioArgs, scenario: Scenario) -> Result<()> {
-    let operator = api::operator(global).await?;
+    let operator = api::operator_client(global).await?;
     let account = match args.account_id {
         Some(account) => account.to_string(),
         None => demo_account(&operator).await?,
@@ -83,36 +83,37 @@ pub(crate) async fn run(global: &Global, args: &ScenarioArgs, scenario: Scenario
     let keys = format!("/v1/accounts/{account}/api-keys");
     let body = json!({"description": format!("dev scenario-{}; deleted at its end", scenario.name())});
     let key = operator.create(&keys, &body).await.context("making an API key")?;
-    let key_id = api::text(&key, "key_id")?.to_owned();
-    let secret = Secret::new(api::text(&key, "api_key")?);
+    let key_id = api::text_field(&key, "key_id")?.to_owned();
+    let secret = Secret::new(api::text_field(&key, "api_key")?);
 
     let played = tokio::select! {
-        played = in_a_namespace(global, &operator, secret, scenario) => played,
+        played = run_in_namespace(global, &operator, secret, scenario) => played,
         _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("stopped; a namespace scenario-… may be left behind")),
     };
     let deleted = operator.delete(&format!("{keys}/{key_id}")).await;
     played?;
-    unless_gone(deleted, "API_KEY_NOT_FOUND").with_context(|| format!("the API key {key_id} is left behind"))
+    ignore_missing(deleted, "API_KEY_NOT_FOUND").with_context(|| format!("the API key {key_id} is left behind"))
 }
 
-async fn in_a_namespace(global: &Global, operator: &Client, secret: Secret, scenario: Scenario) -> Result<()> {
+async fn run_in_namespace(global: &Global, operator: &Client, secret: Secret, scenario: Scenario) -> Result<()> {
     let tenant = operator.with_bearer(secret.clone());
     let unique = uuid::Uuid::new_v4().simple().to_string();
     let namespace = format!("scenario-{}-{}", scenario.name(), &unique[..8]);
     let body = json!({"name": namespace, "description": "made by dev; deleted at the end of the scenario"});
     tenant.create("/v1/namespaces", &body).await.context("making a namespace")?;
-    let stage = Stage::new(global, tenant.clone(), secret, namespace.clone());
-    let played = scenario.play(&stage).await;
+    let stage = ScenarioRunner::new(global, tenant.clone(), secret, namespace.clone());
+    let played = scenario.run(&stage).await;
     let deleted = tenant.delete(&format!("/v1/namespaces/{namespace}")).await;
     played?;
-    unless_gone(deleted, "NAMESPACE_NOT_FOUND").with_context(|| format!("the namespace {namespace} is left behind"))?;
-    stage.say("Everything came out as told")
+    ignore_missing(deleted, "NAMESPACE_NOT_FOUND")
+        .with_context(|| format!("the namespace {namespace} is left behind"))?;
+    stage.print_step("Everything came out as told")
 }
 
 /// An earlier try may have deleted it, and its answer was lost.
-fn unless_gone(deleted: Result<(), CallError>, code: &str) -> Result<()> {
+fn ignore_missing(deleted: Result<(), CallError>, code: &str) -> Result<()> {
     match deleted {
-        Err(error) if error.is(code) => Ok(()),
+        Err(error) if error.has_code(code) => Ok(()),
         deleted => Ok(deleted?),
     }
 }
@@ -123,7 +124,7 @@ async fn demo_account(operator: &Client) -> Result<String> {
         let page = operator.get(&path).await.context("looking for the demo account")?;
         let accounts = page["accounts"].as_array();
         if let Some(demo) = accounts.into_iter().flatten().find(|account| account["email"] == DEMO_EMAIL) {
-            return Ok(api::text(demo, "id")?.to_owned());
+            return Ok(api::text_field(demo, "id")?.to_owned());
         }
         let Some(token) = page["next_page_token"].as_str() else { break };
         path = format!("/v1/accounts?page_size=1000&page_token={token}");

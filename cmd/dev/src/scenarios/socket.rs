@@ -9,25 +9,25 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
-use super::stage::{SOON, Stage};
+use super::runner::{MAX_WAIT, ScenarioRunner};
 
 /// A connection. Every message to the service has a number, which rises.
 pub(super) struct Socket<'a> {
-    stage: &'a Stage,
+    runner: &'a ScenarioRunner,
     stream: WebSocketStream<MaybeTlsStream<TcpStream>>,
     seq: u64,
 }
 
 impl<'a> Socket<'a> {
     /// `url` is that of the REST call.
-    pub(super) async fn open(stage: &'a Stage, url: &str, secret: &Secret) -> Result<Self> {
+    pub(super) async fn open(runner: &'a ScenarioRunner, url: &str, secret: &Secret) -> Result<Self> {
         let mut request =
             url.replacen("http", "ws", 1).into_client_request().context("the address of the WebSocket")?;
         let bearer = format!("Bearer {}", secret.expose()).parse().context("the API key as a header")?;
         request.headers_mut().insert("authorization", bearer);
-        let opened = tokio::time::timeout(SOON, connect_async(request)).await.context("opening the WebSocket")?;
+        let opened = tokio::time::timeout(MAX_WAIT, connect_async(request)).await.context("opening the WebSocket")?;
         match opened {
-            Ok((stream, _)) => Ok(Self { stage, stream, seq: 0 }),
+            Ok((stream, _)) => Ok(Self { runner, stream, seq: 0 }),
             Err(Error::Http(refused)) => {
                 let body = refused.body().as_deref().map(String::from_utf8_lossy).unwrap_or_default().into_owned();
                 bail!("the WebSocket was refused with status {}: {body}", refused.status())
@@ -37,23 +37,23 @@ impl<'a> Socket<'a> {
     }
 
     /// Sends a message of this type.
-    pub(super) async fn say(&mut self, kind: &str, mut message: Value) -> Result<()> {
+    pub(super) async fn send(&mut self, kind: &str, mut message: Value) -> Result<()> {
         self.seq += 1;
         message["type"] = json!(kind);
         message["seq"] = json!(self.seq);
-        self.stage.show("  says:", &message)?;
+        self.runner.print_message("  says:", &message)?;
         self.stream.send(Message::text(message.to_string())).await.context("sending on the WebSocket")
     }
 
     /// The next message, which must be of this type.
-    pub(super) async fn hears(&mut self, kind: &str) -> Result<Value> {
+    pub(super) async fn expect_message(&mut self, kind: &str) -> Result<Value> {
         loop {
             let frame =
-                tokio::time::timeout(SOON, self.stream.next()).await.context("nothing came on the WebSocket")?;
+                tokio::time::timeout(MAX_WAIT, self.stream.next()).await.context("nothing came on the WebSocket")?;
             let frame = frame.context("the WebSocket ended")?.context("the WebSocket broke off")?;
             let Message::Text(text) = frame else { continue };
             let message: Value = serde_json::from_str(&text).context("a frame is JSON")?;
-            self.stage.show("  hears:", &message)?;
+            self.runner.print_message("  hears:", &message)?;
             if message["type"] != kind {
                 bail!("not as told: {message} came, and not {kind}");
             }

@@ -3,41 +3,41 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use super::stage::Stage;
+use super::runner::ScenarioRunner;
 
-pub(super) async fn play(stage: &Stage) -> Result<()> {
-    stage.say("A lock is a path. ann takes one order of a shop for writing")?;
+pub(super) async fn run(stage: &ScenarioRunner) -> Result<()> {
+    stage.print_step("A lock is a path. ann takes one order of a shop for writing")?;
     let answer = stage.acquire("ann", &[("shop/orders/42", "WRITE")], Value::Null).await?;
-    stage.granted(&answer, "nobody was in the way")?;
+    stage.expect_granted(&answer, "nobody was in the way")?;
 
-    stage.say("ben wants to read all orders. Order 42 is one of them, and it is being written")?;
+    stage.print_step("ben wants to read all orders. Order 42 is one of them, and it is being written")?;
     let answer = stage.acquire("ben", &[("shop/orders", "READ")], Value::Null).await?;
-    stage.refused(&answer, "DESCENDANT", "somebody else holds something below that path")?;
+    stage.expect_refused(&answer, "DESCENDANT", "somebody else holds something below that path")?;
 
-    stage.say("Another order is beside it, not below it: siblings never conflict")?;
+    stage.print_step("Another order is beside it, not below it: siblings never conflict")?;
     let answer = stage.acquire("ben", &[("shop/orders/43", "WRITE")], Value::Null).await?;
-    stage.granted(&answer, "order 43 has nothing to do with order 42")?;
+    stage.expect_granted(&answer, "order 43 has nothing to do with order 42")?;
 
-    stage.say("The empty path is the whole namespace. cay cannot have it while anything in it is held")?;
+    stage.print_step("The empty path is the whole namespace. cay cannot have it while anything in it is held")?;
     let answer = stage.acquire("cay", &[("", "WRITE")], Value::Null).await?;
-    stage.refused(&answer, "DESCENDANT", "everything is below the root")?;
+    stage.expect_refused(&answer, "DESCENDANT", "everything is below the root")?;
 
-    stage.say("When both orders are released, cay takes the whole shop")?;
+    stage.print_step("When both orders are released, cay takes the whole shop")?;
     stage.release("ann", &["shop/orders/42"]).await?;
     stage.release("ben", &["shop/orders/43"]).await?;
     let answer = stage.acquire("cay", &[("shop", "WRITE")], Value::Null).await?;
-    stage.granted(&answer, "nothing below the shop is held any more")?;
+    stage.expect_granted(&answer, "nothing below the shop is held any more")?;
 
-    stage.say("Now nobody else gets in anywhere below, not even for reading")?;
+    stage.print_step("Now nobody else gets in anywhere below, not even for reading")?;
     let answer = stage.acquire("ann", &[("shop/orders/42", "READ")], Value::Null).await?;
-    stage.refused(&answer, "ANCESTOR", "somebody else holds a path above it")?;
+    stage.expect_refused(&answer, "ANCESTOR", "somebody else holds a path above it")?;
 
-    stage.say("The owner of a path never conflicts with itself: cay may take an order in its own shop")?;
+    stage.print_step("The owner of a path never conflicts with itself: cay may take an order in its own shop")?;
     let answer = stage.acquire("cay", &[("shop/orders/42", "WRITE")], Value::Null).await?;
-    stage.granted(&answer, "it is covered by what cay holds")?;
+    stage.expect_granted(&answer, "it is covered by what cay holds")?;
 
-    stage.say("What is held below a path can be listed")?;
-    let listed = stage.ask("GET locks?prefix=shop", Value::Null).await?;
+    stage.print_step("What is held below a path can be listed")?;
+    let listed = stage.call("GET locks?prefix=shop", Value::Null).await?;
     let count = listed["locks"].as_array().map_or(0, Vec::len);
-    stage.seen(count == 2, format_args!("{count} locks are held at or below the shop"))
+    stage.check(count == 2, format_args!("{count} locks are held at or below the shop"))
 }

@@ -12,19 +12,19 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::Child;
 use tokio::time::Instant;
 
-use super::held::at;
-use super::leash;
+use super::guarded::maybe_sleep_until;
+use super::supervisor;
 use crate::output::Format;
 use crate::signals::{Signals, is_sent_by_terminals};
 
 /// The command is told to stop when that part of the time to live is left.
-const MARGIN: u32 = 3;
+const STOP_MARGIN_DIVISOR: u32 = 3;
 /// How long the command gets to stop when the lock was taken away without a warning.
-const STOP_WITHIN: Duration = Duration::from_secs(1);
-const SIGNALLED: i32 = 128;
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+const SIGNAL_EXIT_BASE: i32 = 128;
 
 /// A command, until it has ended.
-pub(super) struct Supervised {
+pub(super) struct SupervisedChild {
     child: Child,
     pid: Pid,
     /// Whether the command leads a process group. At a terminal it shares this program's, so that it can read there and
@@ -34,7 +34,7 @@ pub(super) struct Supervised {
 
 /// How far the command has been stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum StopPhase {
     Running,
     /// It was told to stop. It is killed when the hold ends.
     Told,
@@ -43,10 +43,10 @@ enum Stage {
     Killed,
 }
 
-impl Supervised {
+impl SupervisedChild {
     pub(super) fn start(program: &OsStr, arguments: &[OsString], guard: &Guard, path: Path) -> io::Result<Self> {
         let leads_group = !io::stdin().is_terminal();
-        let mut command = leash::command(program, arguments);
+        let mut command = supervisor::supervised_command(program, arguments);
         command.kill_on_drop(true);
         command.env("HOLDFAST_FENCING_TOKEN", guard.fencing_token().to_string());
         command.env("HOLDFAST_LOCK", path.to_string());
@@ -68,11 +68,11 @@ impl Supervised {
         ttl: Duration,
         signals: &mut Signals,
     ) -> Result<u8> {
-        let mut stage = Stage::Running;
+        let mut stage = StopPhase::Running;
         let status = loop {
             let deadline = Instant::from_std(guard.deadline());
-            let stop_at = deadline.checked_sub(ttl / MARGIN).unwrap_or(deadline);
-            let is_lost = matches!(stage, Stage::Running | Stage::Told);
+            let stop_at = deadline.checked_sub(ttl / STOP_MARGIN_DIVISOR).unwrap_or(deadline);
+            let is_lost = matches!(stage, StopPhase::Running | StopPhase::Told);
             tokio::select! {
                 status = self.child.wait() => break status?,
                 signal = signals.next() => {
@@ -81,40 +81,40 @@ impl Supervised {
                     }
                 }
                 reason = guard.lost(), if is_lost => match stage {
-                    Stage::Told => {
-                        format.note("the command has not stopped, and the lock ends now: killing it");
+                    StopPhase::Told => {
+                        format.info("the command has not stopped, and the lock ends now: killing it");
                         stage = self.kill();
                     }
                     _ => {
-                        format.note(format_args!("the lock is lost: {reason}; stopping the command"));
+                        format.info(format_args!("the lock is lost: {reason}; stopping the command"));
                         self.signal(Signal::TERM);
                         // Whoever could not be reached in time was told nothing before, since this process was stopped.
                         let now = Instant::now();
-                        stage = if now >= deadline { self.kill() } else { Stage::KillAt(now + STOP_WITHIN) };
+                        stage = if now >= deadline { self.kill() } else { StopPhase::KillAt(now + STOP_TIMEOUT) };
                     }
                 },
-                () = at(Some(stop_at)), if stage == Stage::Running => {
+                () = maybe_sleep_until(Some(stop_at)), if stage == StopPhase::Running => {
                     // The deadline may have moved on while this slept.
                     let left = Instant::from_std(guard.deadline()).saturating_duration_since(Instant::now());
-                    if left <= ttl / MARGIN {
-                        format.note(format_args!("no gateway answers, and the lock may be lost in {left:.1?}: \
+                    if left <= ttl / STOP_MARGIN_DIVISOR {
+                        format.info(format_args!("no gateway answers, and the lock may be lost in {left:.1?}: \
                             stopping the command"));
                         self.signal(Signal::TERM);
-                        stage = Stage::Told;
+                        stage = StopPhase::Told;
                     }
                 }
-                () = kill_time(stage) => {
-                    format.note("the command has not stopped: killing it");
+                () = kill_due(stage) => {
+                    format.info("the command has not stopped: killing it");
                     stage = self.kill();
                 }
             }
         };
-        Ok(code(status))
+        Ok(exit_code(status))
     }
 
-    fn kill(&self) -> Stage {
+    fn kill(&self) -> StopPhase {
         self.signal(Signal::KILL);
-        Stage::Killed
+        StopPhase::Killed
     }
 
     /// To the whole group of the command, if it leads one. Until its end was waited for the number is its own.
@@ -124,16 +124,16 @@ impl Supervised {
     }
 }
 
-async fn kill_time(stage: Stage) {
+async fn kill_due(stage: StopPhase) {
     match stage {
-        Stage::KillAt(instant) => at(Some(instant)).await,
+        StopPhase::KillAt(instant) => maybe_sleep_until(Some(instant)).await,
         _ => std::future::pending().await,
     }
 }
 
 /// The exit status as shells have it.
-fn code(status: ExitStatus) -> u8 {
-    let code = status.code().or_else(|| status.signal().map(|signal| SIGNALLED + signal));
+fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| SIGNAL_EXIT_BASE + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }
 
@@ -143,8 +143,8 @@ mod tests {
 
     #[test]
     fn a_command_that_was_killed_has_the_status_that_shells_give_it() {
-        assert_eq!(code(ExitStatus::from_raw(9)), 137);
-        assert_eq!(code(ExitStatus::from_raw(3 << 8)), 3);
-        assert_eq!(code(ExitStatus::from_raw(0)), 0);
+        assert_eq!(exit_code(ExitStatus::from_raw(9)), 137);
+        assert_eq!(exit_code(ExitStatus::from_raw(3 << 8)), 3);
+        assert_eq!(exit_code(ExitStatus::from_raw(0)), 0);
     }
 }

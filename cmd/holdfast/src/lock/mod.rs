@@ -1,10 +1,10 @@
 //! `holdfast lock`.
 
-mod alone;
 mod command;
-mod held;
-pub(crate) mod leash;
-mod waiting;
+mod detached;
+mod guarded;
+pub(crate) mod supervisor;
+mod wait_progress;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -48,18 +48,18 @@ pub(crate) struct LockArgs {
 /// Takes the lock, and with a command runs it.
 pub(crate) async fn run(settings: &Settings, args: LockArgs) -> Result<ExitCode> {
     let code = match args.command.split_first() {
-        Some((program, arguments)) => held::run(settings, &args, program, arguments).await?,
-        None => alone::run(settings, &args).await?,
+        Some((program, arguments)) => guarded::run(settings, &args, program, arguments).await?,
+        None => detached::run(settings, &args).await?,
     };
     Ok(ExitCode::from(code))
 }
 
 /// Says why the lock was not got.
-fn not_locked(format: Format, why: &Error) -> u8 {
+fn report_not_locked(format: Format, why: &Error) -> u8 {
     let code = match why {
         Error::TimedOut(_) => Some(Reason::TimedOut.code()),
         other => other.refusal().map(|refusal| refusal.reason.code()).or(other.code()),
     };
-    format.complain(code, format_args!("not locked: {why}"));
+    format.error(code, format_args!("not locked: {why}"));
     NOT_LOCKED
 }

@@ -1,7 +1,7 @@
 //! The command line as its users call it, against a running service.
 
-mod losing;
+mod detached;
+mod loss;
+mod output;
 mod running;
-mod showing;
 mod support;
-mod taking;

@@ -12,8 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// Far longer than anything takes that is not about time.
-const SOON: Duration = Duration::from_secs(30);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const MAX_WAIT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 static SERVER: OnceLock<Standalone> = OnceLock::new();
 static NAMES: AtomicU32 = AtomicU32::new(0);
@@ -29,7 +29,7 @@ pub(crate) fn start() -> Standalone {
 }
 
 /// A name that no other test uses.
-pub(crate) fn fresh(what: &str) -> String {
+pub(crate) fn unique_name(what: &str) -> String {
     format!("{what}-{}", NAMES.fetch_add(1, Ordering::Relaxed))
 }
 
@@ -44,16 +44,16 @@ pub(crate) fn holdfast_at<S: AsRef<OsStr>>(server: &Standalone, arguments: &[S])
 
 /// How a call ended.
 #[derive(Debug)]
-pub(crate) struct Done {
+pub(crate) struct CallResult {
     pub(crate) code: i32,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
 /// Runs a command to its end.
-pub(crate) fn done(mut command: Command) -> Done {
+pub(crate) fn run_to_end(mut command: Command) -> CallResult {
     let output = command.stdin(Stdio::null()).output().unwrap();
-    Done {
+    CallResult {
         code: output.status.code().unwrap(),
         stdout: String::from_utf8(output.stdout).unwrap(),
         stderr: String::from_utf8(output.stderr).unwrap(),
@@ -61,8 +61,8 @@ pub(crate) fn done(mut command: Command) -> Done {
 }
 
 /// Calls the program at the shared service.
-pub(crate) fn call(arguments: &[&str]) -> Done {
-    done(holdfast_at(server(), arguments))
+pub(crate) fn call(arguments: &[&str]) -> CallResult {
+    run_to_end(holdfast_at(server(), arguments))
 }
 
 /// As [`call`], for a call that goes well; its results as JSON.
@@ -80,14 +80,14 @@ pub(crate) fn value(arguments: &[&str]) -> Value {
 }
 
 /// A call that runs. It is killed with this value.
-pub(crate) struct Running {
+pub(crate) struct RunningCall {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
     stderr: BufReader<ChildStderr>,
 }
 
-impl Running {
+impl RunningCall {
     pub(crate) fn start(mut command: Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (stdin, stdout) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
@@ -96,14 +96,14 @@ impl Running {
     }
 
     /// The next line of its output.
-    pub(crate) fn hear(&mut self) -> String {
+    pub(crate) fn read_line(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
     /// The next line of what it says on standard error.
-    pub(crate) fn complains(&mut self) -> String {
+    pub(crate) fn read_error_line(&mut self) -> String {
         let mut line = String::new();
         self.stderr.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
@@ -125,8 +125,8 @@ impl Running {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            assert!(began.elapsed() < SOON, "it does not end");
-            std::thread::sleep(LOOK_EVERY);
+            assert!(began.elapsed() < MAX_WAIT, "it does not end");
+            std::thread::sleep(POLL_INTERVAL);
         };
         let mut said = String::new();
         self.stderr.read_to_string(&mut said).unwrap();
@@ -134,7 +134,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCall {
     fn drop(&mut self) {
         // It has ended already when its end was waited for.
         let _ = self.child.kill();
@@ -143,9 +143,9 @@ impl Drop for Running {
 }
 
 /// Holds the lock until its input is closed; it has it when this returns.
-pub(crate) fn holding(name: &str) -> Running {
-    let mut running = Running::start(holdfast_at(server(), &["lock", name, "--", "sh", "-c", "echo locked; cat"]));
-    assert_eq!(running.hear(), "locked");
+pub(crate) fn hold_lock(name: &str) -> RunningCall {
+    let mut running = RunningCall::start(holdfast_at(server(), &["lock", name, "--", "sh", "-c", "echo locked; cat"]));
+    assert_eq!(running.read_line(), "locked");
     running
 }
 
@@ -153,7 +153,7 @@ pub(crate) fn holding(name: &str) -> Running {
 pub(crate) fn wait_for_waiting(name: &str, count: u64) {
     let began = Instant::now();
     while value(&["get", name])["waiting"] != count {
-        assert!(began.elapsed() < SOON, "not {count} wait");
-        std::thread::sleep(LOOK_EVERY);
+        assert!(began.elapsed() < MAX_WAIT, "not {count} wait");
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

@@ -2,53 +2,53 @@
 
 use std::collections::VecDeque;
 
-use crate::{AccountChange, Refusal, Revision};
+use crate::{AccountChange, CommandError, Revision};
 
 /// Changes by rising revision; the oldest is forgotten first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Changes {
+pub(super) struct ChangeLog {
     latest: VecDeque<(Revision, AccountChange)>,
     /// The revision of the last change that was forgotten; 0 when none was.
-    forgotten: Revision,
+    compacted: Revision,
 }
 
-impl Changes {
+impl ChangeLog {
     /// Remembers one more, and so many at most.
     pub(super) fn push(&mut self, revision: Revision, change: AccountChange, max: usize) {
         assert!(self.latest.back().is_none_or(|(last, _)| *last < revision), "changes have rising revisions");
         self.latest.push_back((revision, change));
         while self.latest.len() > max {
             if let Some((revision, _)) = self.latest.pop_front() {
-                self.forgotten = revision;
+                self.compacted = revision;
             }
         }
     }
 
     /// What changed after a revision. A revision that was never reached is refused too: whoever asks for it knows of a
     /// past that this shard does not have, and should forget it.
-    pub(super) fn after(&self, after: Revision, now: Revision) -> Result<Vec<AccountChange>, Refusal> {
-        if after < self.forgotten || after > now {
-            return Err(Refusal::ChangesForgotten { oldest: self.forgotten, now });
+    pub(super) fn after(&self, after: Revision, now: Revision) -> Result<Vec<AccountChange>, CommandError> {
+        if after < self.compacted || after > now {
+            return Err(CommandError::ChangesCompacted { oldest: self.compacted, now });
         }
         let first = self.latest.partition_point(|(revision, _)| *revision <= after);
         Ok(self.latest.range(first..).map(|(_, change)| change.clone()).collect())
     }
 
-    pub(super) fn forgotten(&self) -> Revision {
-        self.forgotten
+    pub(super) fn compacted_revision(&self) -> Revision {
+        self.compacted
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &(Revision, AccountChange)> {
         self.latest.iter()
     }
 
-    pub(super) fn restore_forgotten(&mut self, forgotten: Revision) {
-        self.forgotten = forgotten;
+    pub(super) fn restore_compacted_revision(&mut self, forgotten: Revision) {
+        self.compacted = forgotten;
     }
 
     /// Takes a change of a snapshot; false when it is out of order or one too many.
     pub(super) fn restore(&mut self, revision: Revision, change: AccountChange, max: usize) -> bool {
-        let last = self.latest.back().map_or(self.forgotten, |(last, _)| *last);
+        let last = self.latest.back().map_or(self.compacted, |(last, _)| *last);
         let fits = revision > last && self.latest.len() < max;
         if fits {
             self.latest.push_back((revision, change));
@@ -67,11 +67,11 @@ mod tests {
     #[test]
     fn changes_that_were_forgotten_are_refused_and_the_rest_is_answered() {
         let total = MAX as u64 + 3;
-        let mut changes = Changes::default();
+        let mut changes = ChangeLog::default();
         for revision in 1..=total {
             changes.push(revision, AccountChange::Account(AccountId(revision)), MAX);
         }
-        assert_eq!(changes.after(2, total), Err(Refusal::ChangesForgotten { oldest: 3, now: total }));
+        assert_eq!(changes.after(2, total), Err(CommandError::ChangesCompacted { oldest: 3, now: total }));
         assert_eq!(changes.after(3, total).unwrap().len(), MAX);
         assert_eq!(changes.after(total - 1, total).unwrap(), [AccountChange::Account(AccountId(total))]);
         assert_eq!(changes.after(total, total).unwrap(), []);

@@ -1,8 +1,10 @@
 //! Creating an account.
 
-use super::AccountsCore;
+use super::AccountsState;
 use crate::shard_common::CommandResult;
-use crate::{Account, AccountChange, AccountId, AccountStatus, Answer, Context, Limits, Refusal, RequestId};
+use crate::{
+    Account, AccountChange, AccountId, AccountStatus, CommandError, EntryContext, Limits, RequestId, Response,
+};
 
 /// What the creator says; the e-mail is normalized.
 pub(super) struct NewAccount {
@@ -13,20 +15,20 @@ pub(super) struct NewAccount {
     pub(super) limits: Limits,
 }
 
-impl AccountsCore {
-    pub(super) fn create(&mut self, context: &Context, request_id: RequestId, new: NewAccount) -> CommandResult {
-        if let Some(first) = self.remembered.get(&request_id) {
-            let awaits = self.state.outbox.last_of(first.id);
-            return Ok((Answer::Account(first.clone()), awaits));
+impl AccountsState {
+    pub(super) fn create(&mut self, context: &EntryContext, request_id: RequestId, new: NewAccount) -> CommandResult {
+        if let Some(first) = self.creations.get(&request_id) {
+            let awaits = self.common.outbox.last_of(first.id);
+            return Ok((Response::Account(first.clone()), awaits));
         }
         if self.emails.contains_key(&new.email) {
-            return Err(Refusal::EmailTaken(new.email));
+            return Err(CommandError::EmailTaken(new.email));
         }
         if self.accounts.contains_key(&new.id) {
-            return Err(Refusal::IdTaken);
+            return Err(CommandError::IdTaken);
         }
-        self.state.outbox.check_room(self.state.bounds.pending_messages)?;
-        let revision = self.changed(AccountChange::Account(new.id));
+        self.common.outbox.check_capacity(self.common.bounds.pending_messages)?;
+        let revision = self.record_change(AccountChange::Account(new.id));
         let account = Account {
             id: new.id,
             email: new.email,
@@ -40,8 +42,8 @@ impl AccountsCore {
         };
         self.emails.insert(account.email.clone(), account.id);
         self.accounts.insert(account.id, account.clone());
-        self.remembered.remember(request_id, account.clone(), self.state.bounds.remembered_creations);
-        let number = self.tell_open(&account);
-        Ok((Answer::Account(account), Some(number)))
+        self.creations.insert(request_id, account.clone(), self.common.bounds.cached_creations);
+        let number = self.enqueue_open(&account);
+        Ok((Response::Account(account), Some(number)))
     }
 }

@@ -1,23 +1,24 @@
 //! Deleting an account, with its keys, its namespaces and their locks.
 
-use super::AccountsCore;
+use super::AccountsState;
 use crate::shard_common::CommandResult;
-use crate::{AccountChange, AccountId, AccountMessage, Answer, Refusal};
+use crate::{AccountChange, AccountId, AccountMessage, CommandError, Response};
 
-impl AccountsCore {
+impl AccountsState {
     pub(super) fn delete(&mut self, id: AccountId) -> CommandResult {
         self.account(id)?;
-        self.state.outbox.check_room(self.state.bounds.pending_messages)?;
-        let account = self.accounts.remove(&id).ok_or(Refusal::AccountNotFound(id))?;
+        self.common.outbox.check_capacity(self.common.bounds.pending_messages)?;
+        let account = self.accounts.remove(&id).ok_or(CommandError::AccountNotFound(id))?;
         let indexed = self.emails.remove(&account.email);
         assert_eq!(indexed, Some(id), "every account has its e-mail in the index");
-        let keys: Vec<String> = self.keys_of.get(&id).map(|keys| keys.values().cloned().collect()).unwrap_or_default();
+        let keys: Vec<String> =
+            self.keys_by_account.get(&id).map(|keys| keys.values().cloned().collect()).unwrap_or_default();
         for key_id in keys {
             self.remove_key(&key_id);
         }
-        self.changed(AccountChange::Account(id));
+        self.record_change(AccountChange::Account(id));
         // Its creation stays remembered: a delayed copy of it must not bring the account back.
-        let number = self.tell(id, AccountMessage::Purge { account: id });
-        Ok((Answer::Done, Some(number)))
+        let number = self.enqueue(id, AccountMessage::Purge { account: id });
+        Ok((Response::Done, Some(number)))
     }
 }

@@ -19,22 +19,22 @@ use crate::idempotency_cache::IdempotencyCache;
 use crate::shard::Application;
 use crate::shard_common::{CommandResult, ShardCommon};
 use crate::{
-    Account, AccountChange, AccountId, AccountMessage, AccountsCommand, ApiKey, Command, Context, NamespacesCommand,
-    Refusal, RequestId, Revision, Rules, shard_key,
+    Account, AccountChange, AccountId, AccountMessage, AccountsCommand, ApiKey, Command, CommandError, EntryContext,
+    NamespacesCommand, RequestId, Revision, Rules, shard_key,
 };
-use changes::Changes;
+use changes::ChangeLog;
 
 /// The state of the accounts shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AccountsCore {
-    pub(crate) state: ShardCommon,
+pub struct AccountsState {
+    pub(crate) common: ShardCommon,
     accounts: BTreeMap<AccountId, Account>,
     emails: BTreeMap<String, AccountId>,
     keys: BTreeMap<String, StoredKey>,
     /// The ids of each account's keys by the revision of their creation.
-    keys_of: BTreeMap<AccountId, BTreeMap<Revision, String>>,
-    changes: Changes,
-    remembered: IdempotencyCache<RequestId, Account>,
+    keys_by_account: BTreeMap<AccountId, BTreeMap<Revision, String>>,
+    changes: ChangeLog,
+    creations: IdempotencyCache<RequestId, Account>,
     /// Keys that were deleted: a repeat of their creation must not make them valid again.
     deleted_keys: IdempotencyCache<String, ()>,
 }
@@ -47,26 +47,26 @@ struct StoredKey {
     last_used_ms: Option<u64>,
 }
 
-impl AccountsCore {
-    pub(crate) fn new(state: ShardCommon) -> Self {
+impl AccountsState {
+    pub(crate) fn new(common: ShardCommon) -> Self {
         Self {
-            state,
+            common,
             accounts: BTreeMap::new(),
             emails: BTreeMap::new(),
             keys: BTreeMap::new(),
-            keys_of: BTreeMap::new(),
-            changes: Changes::default(),
-            remembered: IdempotencyCache::default(),
+            keys_by_account: BTreeMap::new(),
+            changes: ChangeLog::default(),
+            creations: IdempotencyCache::default(),
             deleted_keys: IdempotencyCache::default(),
         }
     }
 
-    pub(crate) fn apply(&mut self, context: &Context, command: &AccountsCommand) -> CommandResult {
+    pub(crate) fn apply(&mut self, context: &EntryContext, command: &AccountsCommand) -> CommandResult {
         match command {
             AccountsCommand::Create { request_id, id, email, full_name, max_number_of_namespaces, limits } => {
                 let new = create::NewAccount {
                     id: *id,
-                    email: kept_email(email, context.rules),
+                    email: stored_email(email, context.rules),
                     full_name: full_name.clone(),
                     max_number_of_namespaces: *max_number_of_namespaces,
                     limits: limits.first(),
@@ -76,71 +76,71 @@ impl AccountsCore {
             AccountsCommand::Update { id, full_name, status, max_number_of_namespaces, limits } => {
                 let before = &self.account(*id)?.limits;
                 let limits = limits.as_ref().map(|limits| limits.with_later_of(before));
-                let changes = update::Changed { full_name, status, max_number_of_namespaces, limits: &limits };
+                let changes = update::AccountUpdate { full_name, status, max_number_of_namespaces, limits: &limits };
                 self.update(context, *id, &changes)
             }
             AccountsCommand::Update2 { id, full_name, status, max_number_of_namespaces, limits } => {
                 let limits = &Some(limits.clone());
-                let changes = update::Changed { full_name, status, max_number_of_namespaces, limits };
+                let changes = update::AccountUpdate { full_name, status, max_number_of_namespaces, limits };
                 self.update(context, *id, &changes)
             }
             AccountsCommand::Delete { id } => self.delete(*id),
             AccountsCommand::CreateApiKey { key } => self.create_api_key(context, key),
             AccountsCommand::DeleteApiKey { account, key_id } => self.delete_api_key(*account, key_id),
-            AccountsCommand::NoteKeyUse { used } => self.note_key_use(used),
+            AccountsCommand::RecordKeyUse { used } => self.record_key_use(used),
         }
     }
 
-    fn account(&self, id: AccountId) -> Result<&Account, Refusal> {
-        self.accounts.get(&id).ok_or(Refusal::AccountNotFound(id))
+    fn account(&self, id: AccountId) -> Result<&Account, CommandError> {
+        self.accounts.get(&id).ok_or(CommandError::AccountNotFound(id))
     }
 
     /// Gives a change its revision and remembers it.
-    fn changed(&mut self, change: AccountChange) -> Revision {
-        let revision = self.state.next_revision();
-        self.changes.push(revision, change, self.state.bounds.remembered_changes);
+    fn record_change(&mut self, change: AccountChange) -> Revision {
+        let revision = self.common.next_revision();
+        self.changes.push(revision, change, self.common.bounds.retained_changes);
         revision
     }
 
     /// Tells the account's namespaces shard, and returns the number of the message.
-    fn tell(&mut self, account: AccountId, message: AccountMessage) -> u64 {
-        let source = self.state.id.clone();
+    fn enqueue(&mut self, account: AccountId, message: AccountMessage) -> u64 {
+        let source = self.common.id.clone();
         let key = shard_key::namespaces(account);
-        self.state.outbox.push(Application::Namespaces, key, account, |number| {
+        self.common.outbox.push(Application::Namespaces, key, account, |number| {
             Command::Namespaces(NamespacesCommand::Deliver { source, number, message })
         })
     }
 
     /// Tells of every account once more.
-    pub(crate) fn tell_all(&mut self) {
+    pub(crate) fn enqueue_all(&mut self) {
         let accounts: Vec<Account> = self.accounts.values().cloned().collect();
         for account in &accounts {
-            self.tell_open(account);
+            self.enqueue_open(account);
         }
     }
 
-    fn tell_open(&mut self, account: &Account) -> u64 {
+    fn enqueue_open(&mut self, account: &Account) -> u64 {
         let message = AccountMessage::open(account.id, account.max_number_of_namespaces, account.limits.clone());
-        self.tell(account.id, message)
+        self.enqueue(account.id, message)
     }
 
     /// Removes a key that is there from wherever it is noted.
     fn remove_key(&mut self, key_id: &str) {
         let stored = self.keys.remove(key_id).expect("only keys that were just found are removed");
         let account = stored.key.account;
-        let of_account = self.keys_of.get_mut(&account).expect("every key is noted under its account");
+        let of_account = self.keys_by_account.get_mut(&account).expect("every key is noted under its account");
         let noted = of_account.remove(&stored.created);
         assert_eq!(noted.as_deref(), Some(key_id), "a key is noted by the revision of its creation");
         if of_account.is_empty() {
-            self.keys_of.remove(&account);
+            self.keys_by_account.remove(&account);
         }
-        self.deleted_keys.remember(key_id.to_owned(), (), self.state.bounds.remembered_creations);
-        self.changed(AccountChange::ApiKey(key_id.to_owned()));
+        self.deleted_keys.insert(key_id.to_owned(), (), self.common.bounds.cached_creations);
+        self.record_change(AccountChange::ApiKey(key_id.to_owned()));
     }
 }
 
 /// The form in which e-mails are compared and kept: that in which gateways send them, trimmed and lower-cased. By the first
 /// rules it is made here once more, though the tables of letters are those of the build.
-fn kept_email(email: &str, rules: Rules) -> String {
+fn stored_email(email: &str, rules: Rules) -> String {
     if rules >= Rules::TWO { email.to_owned() } else { email.trim().to_lowercase() }
 }

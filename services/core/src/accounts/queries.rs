@@ -2,18 +2,18 @@
 
 use std::ops::Bound;
 
-use super::AccountsCore;
-use crate::{AccountId, Answer, Query, Refusal, Revision, page};
+use super::AccountsState;
+use crate::{AccountId, CommandError, Query, Response, Revision, page};
 
-impl AccountsCore {
+impl AccountsState {
     /// Nothing for queries of other applications.
-    pub(crate) fn query(&self, query: &Query) -> Option<Result<Answer, Refusal>> {
+    pub(crate) fn query(&self, query: &Query) -> Option<Result<Response, CommandError>> {
         Some(match query {
-            Query::Account { id } => self.account(*id).map(|account| Answer::Account(account.clone())),
+            Query::Account { id } => self.account(*id).map(|account| Response::Account(account.clone())),
             Query::Accounts { after, limit } => Ok(self.page_of_accounts(*after, *limit)),
             Query::ApiKey { key_id } => {
-                let stored = self.keys.get(key_id).ok_or(Refusal::ApiKeyNotFound);
-                stored.map(|stored| Answer::ApiKey(stored.key.clone()))
+                let stored = self.keys.get(key_id).ok_or(CommandError::ApiKeyNotFound);
+                stored.map(|stored| Response::ApiKey(stored.key.clone()))
             }
             Query::ApiKeys { account } => self.api_keys(*account),
             Query::AccountChanges { after } => self.account_changes(*after),
@@ -22,21 +22,21 @@ impl AccountsCore {
         })
     }
 
-    fn page_of_accounts(&self, after: Option<AccountId>, limit: u32) -> Answer {
+    fn page_of_accounts(&self, after: Option<AccountId>, limit: u32) -> Response {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let rows = self.accounts.range((start, Bound::Unbounded));
-        let (accounts, more) = page::cut(rows, limit, |(_, account)| account.clone());
-        Answer::Accounts { accounts, more }
+        let (accounts, more) = page::collect(rows, limit, |(_, account)| account.clone());
+        Response::Accounts { accounts, more }
     }
 
-    fn api_keys(&self, account: AccountId) -> Result<Answer, Refusal> {
+    fn api_keys(&self, account: AccountId) -> Result<Response, CommandError> {
         self.account(account)?;
-        let ids = self.keys_of.get(&account).into_iter().flat_map(|keys| keys.values());
-        Ok(Answer::ApiKeys(ids.filter_map(|id| self.keys.get(id)).map(|stored| stored.key.clone()).collect()))
+        let ids = self.keys_by_account.get(&account).into_iter().flat_map(|keys| keys.values());
+        Ok(Response::ApiKeys(ids.filter_map(|id| self.keys.get(id)).map(|stored| stored.key.clone()).collect()))
     }
 
-    fn account_changes(&self, after: Revision) -> Result<Answer, Refusal> {
-        let now = self.state.revision;
-        Ok(Answer::AccountChanges { changes: self.changes.after(after, now)?, now })
+    fn account_changes(&self, after: Revision) -> Result<Response, CommandError> {
+        let now = self.common.revision;
+        Ok(Response::AccountChanges { changes: self.changes.after(after, now)?, now })
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{AccountsCore, StoredKey};
+use super::{AccountsState, StoredKey};
 use crate::chunks::{self, ChunkWriter};
 use crate::codec::DecodeError;
 use crate::shard::Application;
@@ -12,7 +12,7 @@ use crate::{Account, AccountChange, ApiKey, RequestId, Revision};
 /// A piece of a snapshot. Variants are only ever added at the end.
 #[derive(Serialize, Deserialize)]
 enum Item {
-    State(CommonItem),
+    Common(CommonItem),
     Account(Account),
     /// After its account.
     ApiKey {
@@ -20,22 +20,22 @@ enum Item {
         created: Revision,
     },
     /// Before the changes.
-    Forgotten(Revision),
+    Compacted(Revision),
     /// Oldest first.
     Change(Revision, AccountChange),
     /// Oldest first.
-    Remembered(RequestId, Account),
+    Creation(RequestId, Account),
     /// Oldest first.
     DeletedKey(String),
     /// After the keys; of those that were used.
     KeyUsed(String, u64),
 }
 
-impl AccountsCore {
+impl AccountsState {
     pub(crate) fn snapshot(&self) -> Vec<Vec<u8>> {
         let mut writer = ChunkWriter::new();
-        for item in self.state.items(Application::Accounts) {
-            writer.push(&Item::State(item));
+        for item in self.common.items(Application::Accounts) {
+            writer.push(&Item::Common(item));
         }
         for account in self.accounts.values() {
             writer.push(&Item::Account(account.clone()));
@@ -43,12 +43,12 @@ impl AccountsCore {
         for stored in self.keys.values() {
             writer.push(&Item::ApiKey { key: stored.key.clone(), created: stored.created });
         }
-        writer.push(&Item::Forgotten(self.changes.forgotten()));
+        writer.push(&Item::Compacted(self.changes.compacted_revision()));
         for (revision, change) in self.changes.iter() {
             writer.push(&Item::Change(*revision, change.clone()));
         }
-        for (id, account) in self.remembered.iter() {
-            writer.push(&Item::Remembered(*id, account.clone()));
+        for (id, account) in self.creations.iter() {
+            writer.push(&Item::Creation(*id, account.clone()));
         }
         for (key_id, ()) in self.deleted_keys.iter() {
             writer.push(&Item::DeletedKey(key_id.clone()));
@@ -65,16 +65,16 @@ impl AccountsCore {
         let mut core = Self::new(state);
         let mut head = HeaderFirst::default();
         chunks::read(chunks, |item: Item| {
-            head.check(if let Item::State(state) = &item { Some(state) } else { None })?;
+            head.check(if let Item::Common(state) = &item { Some(state) } else { None })?;
             core.restore_item(item)
         })?;
-        head.finish(&core.state)?;
+        head.finish(&core.common)?;
         Ok(core)
     }
 
     fn restore_item(&mut self, item: Item) -> Result<(), DecodeError> {
         match item {
-            Item::State(item) => self.state.restore(Application::Accounts, item)?,
+            Item::Common(item) => self.common.restore(Application::Accounts, item)?,
             Item::Account(account) => {
                 let is_new = self.emails.insert(account.email.clone(), account.id).is_none();
                 if self.accounts.insert(account.id, account).is_some() || !is_new {
@@ -82,10 +82,10 @@ impl AccountsCore {
                 }
             }
             Item::ApiKey { key, created } => {
-                if !self.accounts.contains_key(&key.account) || created > self.state.revision {
+                if !self.accounts.contains_key(&key.account) || created > self.common.revision {
                     return Err(DecodeError::Snapshot("a key has no account or is from the future"));
                 }
-                let of_account = self.keys_of.entry(key.account).or_default();
+                let of_account = self.keys_by_account.entry(key.account).or_default();
                 let is_new = of_account.insert(created, key.key_id.clone()).is_none();
                 if self.keys.insert(key.key_id.clone(), StoredKey { key, created, last_used_ms: None }).is_some()
                     || !is_new
@@ -93,24 +93,24 @@ impl AccountsCore {
                     return Err(DecodeError::Snapshot("a key comes twice"));
                 }
             }
-            Item::Forgotten(revision) => {
-                if revision > self.state.revision {
+            Item::Compacted(revision) => {
+                if revision > self.common.revision {
                     return Err(DecodeError::Snapshot("the changes are out of order"));
                 }
-                self.changes.restore_forgotten(revision);
+                self.changes.restore_compacted_revision(revision);
             }
             Item::Change(revision, change) => {
-                if revision > self.state.revision
-                    || !self.changes.restore(revision, change, self.state.bounds.remembered_changes)
+                if revision > self.common.revision
+                    || !self.changes.restore(revision, change, self.common.bounds.retained_changes)
                 {
                     return Err(DecodeError::Snapshot("the changes are out of order"));
                 }
             }
-            Item::Remembered(id, account) => {
-                self.remembered.remember(id, account, self.state.bounds.remembered_creations);
+            Item::Creation(id, account) => {
+                self.creations.insert(id, account, self.common.bounds.cached_creations);
             }
             Item::DeletedKey(key_id) => {
-                self.deleted_keys.remember(key_id, (), self.state.bounds.remembered_creations);
+                self.deleted_keys.insert(key_id, (), self.common.bounds.cached_creations);
             }
             Item::KeyUsed(key_id, last_used_ms) => {
                 let stored =

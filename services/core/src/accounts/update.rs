@@ -1,21 +1,26 @@
 //! Changing an account.
 
-use super::AccountsCore;
+use super::AccountsState;
 use crate::shard_common::CommandResult;
-use crate::{AccountChange, AccountId, AccountStatus, Answer, Context, Limits};
+use crate::{AccountChange, AccountId, AccountStatus, EntryContext, Limits, Response};
 
 /// What changes; absent fields stay.
-pub(super) struct Changed<'a> {
+pub(super) struct AccountUpdate<'a> {
     pub(super) full_name: &'a Option<String>,
     pub(super) status: &'a Option<AccountStatus>,
     pub(super) max_number_of_namespaces: &'a Option<u32>,
     pub(super) limits: &'a Option<Limits>,
 }
 
-impl AccountsCore {
+impl AccountsState {
     /// A change to what is there already changes nothing, so a repeat has no effect of its own; it waits for the
     /// message of the first, though.
-    pub(super) fn update(&mut self, context: &Context, id: AccountId, changed: &Changed<'_>) -> CommandResult {
+    pub(super) fn update(
+        &mut self,
+        context: &EntryContext,
+        id: AccountId,
+        changed: &AccountUpdate<'_>,
+    ) -> CommandResult {
         let before = self.account(id)?;
         let mut account = before.clone();
         if let Some(full_name) = changed.full_name {
@@ -34,16 +39,16 @@ impl AccountsCore {
             account.max_number_of_namespaces != before.max_number_of_namespaces || account.limits != before.limits;
         let is_changed = account != *before;
         if to_tell {
-            self.state.outbox.check_room(self.state.bounds.pending_messages)?;
-            self.tell_open(&account);
+            self.common.outbox.check_capacity(self.common.bounds.pending_messages)?;
+            self.enqueue_open(&account);
         }
         if is_changed {
-            account.revision = self.changed(AccountChange::Account(id));
+            account.revision = self.record_change(AccountChange::Account(id));
             account.updated_at_ms = context.wall_ms;
             self.accounts.insert(id, account.clone());
         }
         let concerns_namespaces = changed.max_number_of_namespaces.is_some() || changed.limits.is_some();
-        let awaits = if concerns_namespaces { self.state.outbox.last_of(id) } else { None };
-        Ok((Answer::Account(account), awaits))
+        let awaits = if concerns_namespaces { self.common.outbox.last_of(id) } else { None };
+        Ok((Response::Account(account), awaits))
     }
 }

@@ -4,46 +4,46 @@ use super::attempts::Attempts;
 use super::end::GrantContext;
 use super::evaluate::{ClaimKind, Decision, Evaluation};
 use super::hold::HoldTerms;
-use super::metadata::KeptMetadata;
+use super::metadata::EncodedMetadata;
 use super::queue::QueuePosition;
-use super::reply_size::{bare, fitting};
+use super::reply_size::{reason_only, truncated};
 use super::tree::NodeId;
 use super::txn::NamespaceTxn;
 use super::wait_graph::Dependents;
-use super::waiting::{BlockedOn, WaitingRequest, kind_of};
+use super::waiting::{BlockedOn, WaitingRequest, claim_set_of};
 use crate::{
-    Acquire, AcquireOutcome, Answer, Claim, Enqueued, Mode, NotGranted, Owner, Path, Reason, Refusal, Wait, WaitId,
+    Acquire, AcquireOutcome, Claim, CommandError, Enqueued, Mode, Owner, Path, Reason, Refused, Response, Wait, WaitId,
 };
 
 impl NamespaceTxn<'_> {
     /// `left` are attempts at the same whose callers left.
-    pub(super) fn acquire(&mut self, request: &Acquire, left: &[u64]) -> Result<Answer, Refusal> {
-        let claims = distinct(&request.claims);
-        check(request, &claims)?;
+    pub(super) fn acquire(&mut self, request: &Acquire, left: &[u64]) -> Result<Response, CommandError> {
+        let claims = distinct_claims(&request.claims);
+        check_request(request, &claims)?;
         let is_new = match &request.owner {
             Owner::Session { session_id, .. } => self.check_sequence(session_id, request.message)?,
             Owner::Process(_) => true,
         };
         let outcome = match self.repeated(request, &claims, left, is_new)? {
             Some(outcome) => outcome,
-            None if !is_new => return Ok(Answer::Ignored),
+            None if !is_new => return Ok(Response::Ignored),
             None => self.decide(request, &claims, left)?,
         };
         let mut paths: Vec<&Path> = claims.iter().map(|claim| &claim.path).collect();
         paths.sort_unstable();
         let locks = self.views(&paths, !matches!(outcome, AcquireOutcome::Granted { .. }));
-        Ok(Answer::Acquired { outcome, locks })
+        Ok(Response::Acquired { outcome, locks })
     }
 
     /// A request that is neither waiting nor granted by its name.
-    fn decide(&mut self, request: &Acquire, claims: &[Claim], left: &[u64]) -> Result<AcquireOutcome, Refusal> {
+    fn decide(&mut self, request: &Acquire, claims: &[Claim], left: &[u64]) -> Result<AcquireOutcome, CommandError> {
         let owner = self.ns.owner_id(&request.owner);
-        let spots = claims.iter().map(|claim| self.ns.tree.walk(&claim.path)).collect();
+        let lookups = claims.iter().map(|claim| self.ns.tree.lookup(&claim.path)).collect();
         let mut asked = Evaluation {
             owner,
             claims,
-            spots,
-            place: QueuePosition::LAST,
+            lookups,
+            position: QueuePosition::LAST,
             is_waiting: false,
             allow_upgrade: request.allow_upgrade,
             token: request.fencing_token,
@@ -51,28 +51,28 @@ impl NamespaceTxn<'_> {
         // Extensions go on, and one of what is over is told so.
         let is_new = request.fencing_token.is_none()
             && (0..claims.len()).any(|index| self.ns.claim_kind(&asked, index) != ClaimKind::Extends);
-        if is_new && self.ns.is_in_the_way_of_a_sweep(request) {
-            return Err(Refusal::Busy("what the owner has, or what is held there, is being released".into()));
+        if is_new && self.ns.conflicts_with_sweep(request) {
+            return Err(CommandError::Busy("what the owner has, or what is held there, is being released".into()));
         }
         if is_new && self.ns.is_frozen() {
-            return Err(Refusal::Busy("the namespace is being reset".into()));
+            return Err(CommandError::Busy("the namespace is being reset".into()));
         }
         let upgrades = self.ns.claim_kind(&asked, 0) == ClaimKind::Changes && claims[0].mode == Mode::Write;
         if upgrades {
-            asked.place = QueuePosition::AFTER_UPGRADES;
+            asked.position = QueuePosition::AFTER_UPGRADES;
         }
         let waits = !matches!(request.wait, Wait::No | Wait::For(0));
         let mut waiters = Dependents::default();
         let (index, reason) = match self.ns.evaluate(&asked, &mut waiters, waits) {
             Decision::Granted => {
                 self.check_holds(&asked)?;
-                self.check_names(&asked, &request.owner, request.request_id.as_deref())?;
-                let kept = KeptMetadata::len_of(&request.metadata);
+                self.check_session_limits(&asked, &request.owner, request.request_id.as_deref())?;
+                let kept = EncodedMetadata::encoded_len(&request.metadata);
                 let keeps_metadata = self.check_capacity_to_hold(request, &asked, kept)?;
                 self.check_tangled_grant(&asked)?;
                 return Ok(self.grant_now(request, claims, left, !keeps_metadata));
             }
-            Decision::Never(index, reason) => {
+            Decision::Impossible(index, reason) => {
                 return Ok(refused(self.refusal(&asked, &mut waiters, index, reason)));
             }
             Decision::Blocked(index, reason) => (index, reason),
@@ -82,15 +82,15 @@ impl NamespaceTxn<'_> {
             return Ok(refused(not_granted));
         }
         self.check_may_wait(&asked)?;
-        if let Some(cycle) = self.ns.detect_deadlock(&asked, self.shows) {
+        if let Some(cycle) = self.ns.detect_deadlock(&asked, self.with_views) {
             not_granted.reason = Reason::Deadlock;
             not_granted.cycle = cycle;
-            return Ok(refused(fitting(not_granted)));
+            return Ok(refused(truncated(not_granted)));
         }
         self.check_queue_limits(&asked)?;
-        self.check_names(&asked, &request.owner, request.request_id.as_deref())?;
-        self.check_capacity_to_wait(request, &asked, KeptMetadata::len_of(&request.metadata))?;
-        if self.shows {
+        self.check_session_limits(&asked, &request.owner, request.request_id.as_deref())?;
+        self.check_capacity_to_wait(request, &asked, EncodedMetadata::encoded_len(&request.metadata))?;
+        if self.with_views {
             not_granted.queue_position = Some(self.ns.queue_position(&asked, index));
         }
         drop(asked);
@@ -98,16 +98,23 @@ impl NamespaceTxn<'_> {
     }
 
     /// Why a request is not granted and, when somebody is to see it, by whom.
-    fn refusal(&self, asked: &Evaluation<'_>, waiters: &mut Dependents, index: usize, reason: Reason) -> NotGranted {
-        if self.shows { fitting(self.ns.refusal(asked, waiters, index, reason)) } else { bare(reason) }
+    fn refusal(&self, asked: &Evaluation<'_>, waiters: &mut Dependents, index: usize, reason: Reason) -> Refused {
+        if self.with_views { truncated(self.ns.refusal(asked, waiters, index, reason)) } else { reason_only(reason) }
     }
 
-    fn grant_now(&mut self, request: &Acquire, claims: &[Claim], left: &[u64], has_room: bool) -> AcquireOutcome {
-        let owner = self.ns.make_owner(&request.owner);
+    fn grant_now(
+        &mut self,
+        request: &Acquire,
+        claims: &[Claim],
+        abandoned: &[u64],
+        metadata_fits: bool,
+    ) -> AcquireOutcome {
+        let owner = self.ns.intern_owner(&request.owner);
         let attempts = Attempts::of(request.attempt);
-        let call = GrantContext { attempts: &attempts, left, request_id: request.request_id.as_deref(), has_room };
+        let call =
+            GrantContext { attempts: &attempts, abandoned, request_id: request.request_id.as_deref(), metadata_fits };
         let fencing_token = self.grant(owner, claims, &HoldTerms::of(request), call);
-        self.run();
+        self.run_grant_loop();
         AcquireOutcome::Granted { fencing_token }
     }
 
@@ -118,17 +125,17 @@ impl NamespaceTxn<'_> {
         request: &Acquire,
         claims: &[Claim],
         upgrade: bool,
-        not_granted: NotGranted,
-    ) -> Result<AcquireOutcome, Refusal> {
-        let wait = WaitId(self.state.revision.saturating_add(1));
+        not_granted: Refused,
+    ) -> Result<AcquireOutcome, CommandError> {
+        let wait = WaitId(self.common.revision.saturating_add(1));
         let place = QueuePosition::of(wait, upgrade);
-        let owner = self.ns.make_owner(&request.owner);
+        let owner = self.ns.intern_owner(&request.owner);
         let ends_at_ms = self.ends_at_ms(request.wait);
-        let nodes: Vec<NodeId> = claims.iter().map(|claim| self.ns.tree.make(&claim.path)).collect();
+        let nodes: Vec<NodeId> = claims.iter().map(|claim| self.ns.tree.ensure_path(&claim.path)).collect();
         let waiting = WaitingRequest {
             owner,
             claims: claims.to_vec(),
-            kind: kind_of(nodes.iter().copied().zip(claims.iter().map(|claim| claim.mode))),
+            claim_set: claim_set_of(nodes.iter().copied().zip(claims.iter().map(|claim| claim.mode))),
             nodes,
             terms: HoldTerms::of(request),
             request_id: request.request_id.as_deref().map(Into::into),
@@ -141,27 +148,27 @@ impl NamespaceTxn<'_> {
         self.ns.add_waiting(place, waiting);
         if let Err(refusal) = self.check_tangle(place) {
             self.ns.remove_waiting(place);
-            self.ns.forget_idle(owner);
+            self.ns.remove_if_idle(owner);
             self.ns.roll_back(known);
-            self.run();
+            self.run_grant_loop();
             return Err(refusal);
         }
-        self.state.next_revision();
+        self.common.next_revision();
         self.ns.count_wait();
         self.add_wait_end(place, ends_at_ms);
         self.ns.blocked_index.schedule(place);
-        self.notes.capture(wait);
-        self.run();
-        Ok(match self.notes.take_captured() {
+        self.effects.capture(wait);
+        self.run_grant_loop();
+        Ok(match self.effects.take_captured() {
             None => AcquireOutcome::Enqueued(Box::new(Enqueued { wait, attempt: request.attempt, not_granted })),
             Some(Ok(fencing_token)) => AcquireOutcome::Granted { fencing_token },
-            Some(Err(reason)) => refused(NotGranted { reason, queue_position: None, ..not_granted }),
+            Some(Err(reason)) => refused(Refused { reason, queue_position: None, ..not_granted }),
         })
     }
 
     pub(super) fn ends_at_ms(&self, wait: Wait) -> Option<u64> {
         match wait {
-            Wait::For(ms) => Some(self.state.clock_ms.saturating_add(ms)),
+            Wait::For(ms) => Some(self.common.clock_ms.saturating_add(ms)),
             Wait::No | Wait::Unlimited => None,
         }
     }
@@ -172,19 +179,19 @@ impl HoldTerms {
         Self {
             ttl_ms: request.ttl_ms,
             transition_ms: u32::try_from(request.transition_ms).unwrap_or(u32::MAX),
-            metadata: KeptMetadata::of(&request.metadata),
-            asked_expires_at_ns: request.asked_expires_at_ns,
+            metadata: EncodedMetadata::of(&request.metadata),
+            requested_expires_at_ns: request.requested_expires_at_ns,
         }
     }
 }
 
-pub(super) fn refused(not_granted: NotGranted) -> AcquireOutcome {
+pub(super) fn refused(not_granted: Refused) -> AcquireOutcome {
     AcquireOutcome::Refused(Box::new(not_granted))
 }
 
 /// Doors check requests as well; here it is certain that nothing is held or awaited for ever or for no time at all.
-fn check(request: &Acquire, claims: &[Claim]) -> Result<(), Refusal> {
-    let malformed = |what: &str| Err(Refusal::Malformed(what.into()));
+fn check_request(request: &Acquire, claims: &[Claim]) -> Result<(), CommandError> {
+    let malformed = |what: &str| Err(CommandError::Malformed(what.into()));
     if claims.is_empty() {
         return malformed("a request has at least one claim");
     }
@@ -204,7 +211,7 @@ fn check(request: &Acquire, claims: &[Claim]) -> Result<(), Refusal> {
 }
 
 /// One claim for each path, in the strongest mode asked for it, in order of first mention.
-pub(super) fn distinct(claims: &[Claim]) -> Vec<Claim> {
+pub(super) fn distinct_claims(claims: &[Claim]) -> Vec<Claim> {
     if let [claim] = claims {
         return vec![claim.clone()];
     }

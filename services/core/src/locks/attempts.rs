@@ -1,15 +1,15 @@
 //! Which calls count on a place in the queue, on a hold, or on a granted request: it is given up with the last of them.
 
-use holdfast_plant::{Plant, is_planted};
+use holdfast_plant::{Mutation, is_enabled};
 
 use super::hold::{Hold, HoldExtras};
 use crate::Rules;
 
 /// As many are kept apart. With one more nobody's leaving ends the place or the hold any more.
-const KEPT_APART: usize = 4;
+const MAX_TRACKED: usize = 4;
 
 /// Of a caller that never leaves: nobody cancels by it, so that what it counts on stays.
-const STAYS: u64 = 0;
+const PERMANENT: u64 = 0;
 
 /// The calls whose callers may count on something, by their attempts. A call that was answered counts for ever: nobody
 /// takes it out. By rules 1 only the highest is kept.
@@ -29,7 +29,7 @@ impl Attempts {
     /// As they are in a snapshot.
     pub(super) fn restored(highest: u64, lower: Vec<u64>) -> Option<Self> {
         let is_rising = lower.is_sorted_by(|one, next| one < next) && lower.last().is_none_or(|last| *last < highest);
-        (is_rising && lower.len() < KEPT_APART).then_some(Self { highest, lower })
+        (is_rising && lower.len() < MAX_TRACKED).then_some(Self { highest, lower })
     }
 
     pub(super) fn highest(&self) -> u64 {
@@ -41,8 +41,8 @@ impl Attempts {
     }
 
     /// Those whose callers may leave.
-    pub(super) fn leaving(&self) -> impl Iterator<Item = u64> {
-        self.all().filter(|attempt| *attempt != STAYS)
+    pub(super) fn cancellable(&self) -> impl Iterator<Item = u64> {
+        self.all().filter(|attempt| *attempt != PERMANENT)
     }
 
     fn all(&self) -> impl Iterator<Item = u64> {
@@ -50,8 +50,8 @@ impl Attempts {
     }
 
     /// Whether somebody counts on it who never leaves.
-    pub(super) fn stays(&self) -> bool {
-        self.highest == STAYS || self.lower.first() == Some(&STAYS)
+    pub(super) fn is_permanent(&self) -> bool {
+        self.highest == PERMANENT || self.lower.first() == Some(&PERMANENT)
     }
 
     /// Others come to count on it, in place of those that left.
@@ -60,28 +60,28 @@ impl Attempts {
             self.highest = self.highest.max(others.highest);
             return;
         }
-        let mut all: Vec<u64> = self.all().filter(|attempt| *attempt == STAYS || !left.contains(attempt)).collect();
+        let mut all: Vec<u64> = self.all().filter(|attempt| *attempt == PERMANENT || !left.contains(attempt)).collect();
         all.extend(others.all());
         all.sort_unstable();
         all.dedup();
-        let highest = all.pop().unwrap_or(STAYS);
-        let has_room = all.len() < KEPT_APART && all.first() != Some(&STAYS);
-        let lower = if has_room { all } else { vec![STAYS] };
+        let highest = all.pop().unwrap_or(PERMANENT);
+        let has_room = all.len() < MAX_TRACKED && all.first() != Some(&PERMANENT);
+        let lower = if has_room { all } else { vec![PERMANENT] };
         *self = Self { highest, lower };
     }
 
     /// Callers go away. Whether nobody is left.
-    pub(super) fn leave(&mut self, attempt: u64, left: &[u64], rules: Rules) -> bool {
+    pub(super) fn detach(&mut self, attempt: u64, left: &[u64], rules: Rules) -> bool {
         if rules < Rules::TWO {
             return self.highest == attempt;
         }
-        if self.stays() {
+        if self.is_permanent() {
             return false;
         }
-        if is_planted(Plant::RobbingCancel) && attempt == self.highest {
+        if is_enabled(Mutation::RobbingCancel) && attempt == self.highest {
             return true;
         }
-        if is_planted(Plant::CancelByHighest) && attempt != self.highest {
+        if is_enabled(Mutation::CancelByHighest) && attempt != self.highest {
             return false;
         }
         let mut rest: Vec<u64> = self.all().filter(|one| *one != attempt && !left.contains(one)).collect();
@@ -94,36 +94,36 @@ impl Attempts {
 /// A hold keeps the highest attempt in itself, 0 when it stays, and what few holds have aside.
 impl Hold {
     pub(super) fn attempts(&self) -> Attempts {
-        let lower = self.rare.as_deref().map_or_else(Vec::new, |rare| rare.attempts.clone());
+        let lower = self.extras.as_deref().map_or_else(Vec::new, |rare| rare.attempts.clone());
         Attempts { highest: self.attempt, lower }
     }
 
     /// Those that count on it as a reader's hold, after others made it a writer's; none when as such it stays.
-    pub(super) fn attempts_as_reader(&self) -> &[u64] {
-        self.rare.as_deref().map_or(&[], |rare| &rare.attempts_as_reader)
+    pub(super) fn reader_attempts(&self) -> &[u64] {
+        self.extras.as_deref().map_or(&[], |rare| &rare.reader_attempts)
     }
 
     pub(super) fn set_attempts(&mut self, attempts: Attempts) {
-        if attempts.stays() {
+        if attempts.is_permanent() {
             return self.confirm();
         }
         self.attempt = attempts.highest;
-        if self.rare.is_some() || !attempts.lower.is_empty() {
-            self.change_rare(|rare| rare.attempts = attempts.lower);
+        if self.extras.is_some() || !attempts.lower.is_empty() {
+            self.change_extras(|rare| rare.attempts = attempts.lower);
         }
     }
 
     /// Nobody's leaving ends it from now on.
     pub(super) fn confirm(&mut self) {
-        (self.attempt, self.upgraded) = (STAYS, false);
-        if self.rare.is_some() {
-            self.change_rare(|rare| (rare.attempts, rare.attempts_as_reader) = (Vec::new(), Vec::new()));
+        (self.attempt, self.upgraded) = (PERMANENT, false);
+        if self.extras.is_some() {
+            self.change_extras(|rare| (rare.attempts, rare.reader_attempts) = (Vec::new(), Vec::new()));
         }
     }
 
     /// Calls of its owner extend it, and count on it from now on.
     pub(super) fn attach(&mut self, others: &Attempts, left: &[u64], rules: Rules) {
-        if self.attempt == STAYS || others.stays() {
+        if self.attempt == PERMANENT || others.is_permanent() {
             return self.confirm();
         }
         let mut attempts = self.attempts();
@@ -133,103 +133,103 @@ impl Hold {
 
     /// Calls make a writer's hold of a reader's. Those who counted on that one go on to do so.
     pub(super) fn attach_to_upgrade(&mut self, others: &Attempts, left: &[u64], rules: Rules) {
-        if others.stays() {
+        if others.is_permanent() {
             return self.confirm();
         }
         let mut before = self.attempts();
-        let (stays, was_upgraded) = (before.stays(), self.upgraded);
+        let (stays, was_upgraded) = (before.is_permanent(), self.upgraded);
         self.attempt = others.highest;
         self.upgraded = stays || was_upgraded;
         if rules >= Rules::TWO {
-            let is_left = !stays && before.leave(STAYS, left, rules);
+            let is_left = !stays && before.detach(PERMANENT, left, rules);
             let as_reader = if stays || is_left { Vec::new() } else { before.all().collect() };
             self.upgraded = !is_left;
-            self.change_rare(|rare| {
+            self.change_extras(|rare| {
                 rare.attempts.clone_from(&others.lower);
-                rare.attempts_as_reader = as_reader;
+                rare.reader_attempts = as_reader;
             });
         }
     }
 
     /// A writer's hold becomes a reader's.
-    pub(super) fn attach_to_weaker(&mut self, rules: Rules) {
-        if rules < Rules::TWO || self.attempt == STAYS {
+    pub(super) fn attach_to_downgrade(&mut self, rules: Rules) {
+        if rules < Rules::TWO || self.attempt == PERMANENT {
             return self.confirm();
         }
         if !self.upgraded {
             return;
         }
-        match as_attempts(self.attempts_as_reader()) {
+        match attempts_from_rising(self.reader_attempts()) {
             None => self.confirm(),
             Some(as_reader) => {
                 self.upgraded = false;
-                self.change_rare(|rare| rare.attempts_as_reader = Vec::new());
+                self.change_extras(|rare| rare.reader_attempts = Vec::new());
                 self.attach(&as_reader, &[], rules);
             }
         }
     }
 
     /// Callers go away.
-    pub(super) fn leave(&mut self, attempt: u64, left: &[u64], rules: Rules) -> LeaveResult {
+    pub(super) fn detach(&mut self, attempt: u64, left: &[u64], rules: Rules) -> DetachResult {
         if rules >= Rules::TWO
-            && let Some(mut as_reader) = as_attempts(self.attempts_as_reader())
+            && let Some(mut as_reader) = attempts_from_rising(self.reader_attempts())
         {
-            let is_left = as_reader.leave(attempt, left, rules);
+            let is_left = as_reader.detach(attempt, left, rules);
             self.upgraded = !is_left;
             let rest = if is_left { Vec::new() } else { as_reader.all().collect() };
-            self.change_rare(|rare| rare.attempts_as_reader = rest);
+            self.change_extras(|rare| rare.reader_attempts = rest);
         }
         let mut attempts = self.attempts();
-        if self.attempt == STAYS || !attempts.leave(attempt, left, rules) {
+        if self.attempt == PERMANENT || !attempts.detach(attempt, left, rules) {
             self.set_attempts(attempts);
-            return LeaveResult::Somebody;
+            return DetachResult::InUse;
         }
         if !self.upgraded {
-            return LeaveResult::Nobody;
+            return DetachResult::Unused;
         }
-        if let Some(as_reader) = as_attempts(self.attempts_as_reader()) {
+        if let Some(as_reader) = attempts_from_rising(self.reader_attempts()) {
             self.set_attempts(as_reader);
             self.upgraded = false;
-            self.change_rare(|rare| rare.attempts_as_reader = Vec::new());
+            self.change_extras(|rare| rare.reader_attempts = Vec::new());
         } else {
             self.confirm();
         }
-        LeaveResult::Readers
+        DetachResult::Downgraded
     }
 
     /// As they are in a snapshot. False when they can't be: nothing is changed then.
     pub(super) fn restore_attempts(&mut self, attempts: Attempts, as_reader: &[u64]) -> bool {
-        let reader_fits = match as_attempts(as_reader) {
+        let reader_fits = match attempts_from_rising(as_reader) {
             Some(Attempts { highest, lower }) => {
-                self.upgraded && Attempts::restored(highest, lower).is_some_and(|reader| !reader.stays())
+                self.upgraded && Attempts::restored(highest, lower).is_some_and(|reader| !reader.is_permanent())
             }
             None => true,
         };
-        if attempts.stays() || !reader_fits {
+        if attempts.is_permanent() || !reader_fits {
             return false;
         }
-        self.change_rare(|rare| (rare.attempts, rare.attempts_as_reader) = (attempts.lower, as_reader.to_vec()));
+        self.change_extras(|rare| (rare.attempts, rare.reader_attempts) = (attempts.lower, as_reader.to_vec()));
         true
     }
 
-    fn change_rare(&mut self, change: impl FnOnce(&mut HoldExtras)) {
-        let mut rare = self.rare.take().unwrap_or_default();
+    fn change_extras(&mut self, change: impl FnOnce(&mut HoldExtras)) {
+        let mut rare = self.extras.take().unwrap_or_default();
         change(&mut rare);
-        self.rare = (*rare != HoldExtras::default()).then_some(rare);
+        self.extras = (*rare != HoldExtras::default()).then_some(rare);
     }
 }
 
 /// Who still counts on a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LeaveResult {
+pub(super) enum DetachResult {
     /// As it is.
-    Somebody,
+    InUse,
     /// As a reader's hold only.
-    Readers,
-    Nobody,
+    Downgraded,
+    Unused,
 }
 
-fn as_attempts(rising: &[u64]) -> Option<Attempts> {
+fn attempts_from_rising(rising: &[u64]) -> Option<Attempts> {
     let (highest, lower) = rising.split_last()?;
     Some(Attempts { highest: *highest, lower: lower.to_vec() })
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::bits::Bits;
+use super::bit_set::BitSet;
 use super::namespace::Namespace;
-use super::owner::{NOBODY, OwnerId};
+use super::owner::{NO_OWNER, OwnerId};
 use super::queue::QueuePosition;
-use super::tree::{LineKey, NodeId};
+use super::tree::{ClaimQueueKey, NodeId};
 use crate::Mode;
 
 /// What others wait for of what one owner holds.
@@ -15,7 +15,7 @@ pub(super) struct Awaited {
     /// How many of its holds.
     pub(super) holds: u64,
     /// Where they are, as the lines of claims are named.
-    lines: Vec<LineKey>,
+    queue_keys: Vec<ClaimQueueKey>,
 }
 
 /// What others wait for of what owners hold. Kept for owners that wait, as long as neither their holds change nor the
@@ -47,7 +47,7 @@ impl Namespace {
             let Some(hold) = self.hold(node, owner) else { continue };
             if self.is_awaited(node, hold.mode, owner) {
                 awaited.holds += 1;
-                awaited.lines.extend(self.tree.own_lines(node, hold.mode));
+                awaited.queue_keys.extend(self.tree.own_queue_keys(node, hold.mode));
             }
         }
         awaited
@@ -55,7 +55,7 @@ impl Namespace {
 
     /// Keeps what others wait for of what those who are tangled hold.
     pub(super) fn cache_awaited(&mut self) {
-        let is_new = |owner: &OwnerId| self.awaited.get(*owner).is_none() && self.owners.get(*owner).waits() > 0;
+        let is_new = |owner: &OwnerId| self.awaited.get(*owner).is_none() && self.owners.get(*owner).wait_count() > 0;
         let found: Vec<(OwnerId, Awaited)> = self
             .tangled
             .iter()
@@ -67,24 +67,25 @@ impl Namespace {
 
     /// A claim of the request at that place comes, or goes. Where several others wait before and after, nobody's holds
     /// begin or cease to be awaited.
-    pub(super) fn claim_changes(&mut self, node: NodeId, mode: Mode, place: QueuePosition) {
-        if self.awaited.0.is_empty() || self.tree.own_lines(node, mode).all(|key| self.has_several_without(key, place))
+    pub(super) fn invalidate_awaited(&mut self, node: NodeId, mode: Mode, place: QueuePosition) {
+        if self.awaited.0.is_empty()
+            || self.tree.own_queue_keys(node, mode).all(|key| self.has_several_without(key, place))
         {
             return;
         }
-        if self.tree.below(node).is_some() {
+        if self.tree.subtree(node).is_some() {
             self.awaited.0.clear();
             return;
         }
-        let spot = self.tree.spot_of(node);
-        for (owner, _) in self.waiting_holders_in_the_way((NOBODY, mode, &spot)) {
+        let spot = self.tree.lookup_node(node);
+        for (owner, _) in self.blocking_waiting_holders((NO_OWNER, mode, &spot)) {
             self.awaited.remove(owner);
         }
     }
 
     /// Whether the first and the last in a line are of different owners, one request left aside.
-    fn has_several_without(&self, key: LineKey, place: QueuePosition) -> bool {
-        let Some(line) = self.tree.line(key) else { return false };
+    fn has_several_without(&self, key: ClaimQueueKey, place: QueuePosition) -> bool {
+        let Some(line) = self.tree.claim_queue(key) else { return false };
         let first = line.iter().find(|(at, _)| **at != place);
         let last = line.iter().rev().find(|(at, _)| **at != place);
         first.zip(last).is_some_and(|((_, first), (_, last))| first.owner != last.owner)
@@ -97,7 +98,7 @@ impl Namespace {
 pub(super) struct AwaitedHolds {
     pub(super) owners: BTreeMap<OwnerId, usize>,
     /// By where a hold is, as the lines of claims are named.
-    marks: BTreeMap<LineKey, Bits>,
+    by_queue: BTreeMap<ClaimQueueKey, BitSet>,
     /// How many awaited holds there are.
     pub(super) awaited: u64,
     /// How many owners and holds there were to look at.
@@ -120,40 +121,40 @@ impl AwaitedHolds {
                     &found
                 }
             };
-            namespace.spend(1 + awaited.lines.len());
+            namespace.spend(1 + awaited.queue_keys.len());
             held.awaited += awaited.holds;
-            for key in &awaited.lines {
-                held.marks.entry(*key).or_default().insert(number);
+            for key in &awaited.queue_keys {
+                held.by_queue.entry(*key).or_default().insert(number);
             }
         }
         held
     }
 
     /// Adds those whose awaited holds are in the way of the claims.
-    pub(super) fn add_in_the_way<'a>(
+    pub(super) fn add_blockers<'a>(
         &self,
         namespace: &Namespace,
         claims: impl IntoIterator<Item = &'a (NodeId, Mode)>,
-        to: &mut Bits,
+        to: &mut BitSet,
     ) {
         for (node, mode) in claims {
             namespace.spend(1);
-            for key in namespace.tree.conflicting_lines(*node, *mode) {
-                if let Some(owners) = self.marks.get(&key) {
-                    to.add(owners);
+            for key in namespace.tree.conflicting_queue_keys(*node, *mode) {
+                if let Some(owners) = self.by_queue.get(&key) {
+                    to.union_with(owners);
                 }
             }
         }
     }
 
     /// Whose awaited holds are in the way of what the owner waits for; it may be among them itself.
-    pub(super) fn ahead_of(&self, namespace: &Namespace, owner: OwnerId) -> Bits {
-        let mut ahead = Bits::default();
+    pub(super) fn blockers_of(&self, namespace: &Namespace, owner: OwnerId) -> BitSet {
+        let mut ahead = BitSet::default();
         let mut before = None;
-        for place in namespace.owners.get(owner).places() {
-            let kind = &namespace.waiting(place).kind;
+        for place in namespace.owners.get(owner).queue_positions() {
+            let kind = &namespace.waiting(place).claim_set;
             if before != Some(kind) {
-                self.add_in_the_way(namespace, kind.iter(), &mut ahead);
+                self.add_blockers(namespace, kind.iter(), &mut ahead);
             }
             before = Some(kind);
         }

@@ -15,9 +15,9 @@ type Generation = u32;
 /// Who watches what, and who is to be looked at.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BlockedIndex {
-    all: BTreeSet<(BlockedOn, Generation, QueuePosition)>,
+    entries: BTreeSet<(BlockedOn, Generation, QueuePosition)>,
     /// Of those that are not of generation 0.
-    later: BTreeMap<QueuePosition, Generation>,
+    generations: BTreeMap<QueuePosition, Generation>,
     /// Requests that are to be looked at, whatever they watch.
     to_reevaluate: BTreeSet<QueuePosition>,
     /// What is gone, and from which place on its watchers are still to be looked at.
@@ -28,11 +28,11 @@ pub(super) struct BlockedIndex {
 
 impl BlockedIndex {
     pub(super) fn len(&self) -> usize {
-        self.all.len()
+        self.entries.len()
     }
 
     pub(super) fn contains(&self, watch: BlockedOn, place: QueuePosition) -> bool {
-        self.all.contains(&(watch, self.generation_of(place), place))
+        self.entries.contains(&(watch, self.generation_of(place), place))
     }
 
     /// Whether anybody watches that.
@@ -44,19 +44,19 @@ impl BlockedIndex {
         let last_gone = self.unblocked.range((watch, 0)..=(watch, Generation::MAX)).next_back();
         let generation = last_gone.map_or(0, |((_, generation), _)| generation.saturating_add(1));
         if generation > 0 {
-            self.later.insert(place, generation);
+            self.generations.insert(place, generation);
         }
-        self.all.insert((watch, generation, place));
+        self.entries.insert((watch, generation, place));
     }
 
     /// The request is looked at no more.
     pub(super) fn remove(&mut self, watch: BlockedOn, place: QueuePosition) {
-        let generation = self.later.remove(&place).unwrap_or(0);
+        let generation = self.generations.remove(&place).unwrap_or(0);
         self.to_reevaluate.remove(&place);
         if self.unblocked.get(&(watch, generation)) == Some(&place) {
             self.advance(watch, generation, Bound::Excluded(place));
         }
-        self.all.remove(&(watch, generation, place));
+        self.entries.remove(&(watch, generation, place));
     }
 
     /// Whoever watches that has to be looked at.
@@ -86,18 +86,19 @@ impl BlockedIndex {
     /// All that are to be looked at, in order.
     pub(super) fn all_to_reevaluate(&self) -> BTreeSet<QueuePosition> {
         let gone = self.unblocked.iter().flat_map(|((watch, generation), from)| {
-            self.all.range((*watch, *generation, *from)..=(*watch, *generation, QueuePosition::LAST))
+            self.entries.range((*watch, *generation, *from)..=(*watch, *generation, QueuePosition::LAST))
         });
         self.to_reevaluate.iter().copied().chain(gone.map(|(.., place)| *place)).collect()
     }
 
     fn generation_of(&self, place: QueuePosition) -> Generation {
-        self.later.get(&place).copied().unwrap_or(0)
+        self.generations.get(&place).copied().unwrap_or(0)
     }
 
     /// The first one with somebody who watches that, from there on.
     fn first_generation(&self, watch: BlockedOn, from: Generation) -> Option<Generation> {
-        let all = self.all.range((watch, from, QueuePosition::FIRST)..=(watch, Generation::MAX, QueuePosition::LAST));
+        let all =
+            self.entries.range((watch, from, QueuePosition::FIRST)..=(watch, Generation::MAX, QueuePosition::LAST));
         all.map(|(_, generation, _)| *generation).next()
     }
 
@@ -109,7 +110,7 @@ impl BlockedIndex {
             Bound::Unbounded => Bound::Unbounded,
         };
         let until = Bound::Included((watch, generation, QueuePosition::LAST));
-        let next = self.all.range((from, until)).next().map(|(.., place)| *place);
+        let next = self.entries.range((from, until)).next().map(|(.., place)| *place);
         let before = match next {
             Some(place) => self.unblocked.insert((watch, generation), place),
             None => self.unblocked.remove(&(watch, generation)),
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
     use crate::WaitId;
 
-    fn place(wait: u64) -> QueuePosition {
+    fn position(wait: u64) -> QueuePosition {
         QueuePosition::of(WaitId(wait), false)
     }
 
@@ -137,11 +138,11 @@ mod tests {
         let (one, other) = (BlockedOn::Hold(NodeId(1), OwnerId(1)), BlockedOn::Hold(NodeId(2), OwnerId(1)));
         let mut watchers = BlockedIndex::default();
         for wait in 1..=6 {
-            watchers.insert(if wait % 2 == 0 { one } else { other }, place(wait));
+            watchers.insert(if wait % 2 == 0 { one } else { other }, position(wait));
         }
         watchers.unblock(one);
         watchers.unblock(other);
-        watchers.schedule(place(6));
+        watchers.schedule(position(6));
         assert_eq!(watchers.all_to_reevaluate().len(), 6);
         let mut seen = Vec::new();
         while let Some(first) = watchers.first_to_reevaluate() {
@@ -153,10 +154,10 @@ mod tests {
             watchers.insert(one, first);
             assert!(!watchers.must_reevaluate(one, first) && watchers.contains(one, first));
         }
-        assert_eq!(seen, (1..=6).map(place).collect::<Vec<QueuePosition>>());
+        assert_eq!(seen, (1..=6).map(position).collect::<Vec<QueuePosition>>());
         watchers.unblock(one);
         assert_eq!(watchers.all_to_reevaluate().len(), 6, "what is gone again wakes all again");
-        (1..=6).for_each(|wait| watchers.remove(one, place(wait)));
+        (1..=6).for_each(|wait| watchers.remove(one, position(wait)));
         assert_eq!((watchers.first_to_reevaluate(), watchers.len()), (None, 0));
     }
 }

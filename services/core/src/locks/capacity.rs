@@ -2,16 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use super::acquire::distinct;
+use super::acquire::distinct_claims;
 use super::charge;
 use super::evaluate::{ClaimKind, Evaluation};
 use super::namespace::Namespace;
-use super::owner::NOBODY;
-use super::quota::exceeded;
+use super::owner::NO_OWNER;
+use super::quota::quota_exceeded;
 use super::tree::Tree;
 use super::txn::NamespaceTxn;
-use super::{LocksCore, NamespaceKey};
-use crate::{AccountId, Acquire, Claim, LocksCommand, OpenSession, Owner, Reattach, Refusal, Rules};
+use super::{LocksState, NamespaceKey};
+use crate::{AccountId, Acquire, Claim, CommandError, LocksCommand, OpenSession, Owner, Reattach, Rules};
 
 /// What an account is charged with in a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,19 +24,19 @@ pub struct Charge {
     pub max: u64,
 }
 
-impl LocksCore {
+impl LocksState {
     /// Takes over what the namespaces that were worked in are charged with now.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn update_charges(&mut self) {
         while let Some(slot) = self.touched.pop() {
             if self.namespaces.find(slot).is_some() {
                 let namespace = self.namespaces.get_mut(slot);
                 let now = namespace.state_bytes().total();
-                if now != namespace.settled {
-                    self.recharged.insert(namespace.id.account);
+                if now != namespace.accounted_bytes {
+                    self.changed_charges.insert(namespace.id.account);
                 }
                 let total = self.charged.entry(namespace.id.account).or_default();
-                *total = *total - namespace.settled + now;
-                namespace.settled = now;
+                *total = *total - namespace.accounted_bytes + now;
+                namespace.accounted_bytes = now;
                 if *total <= namespace.limits.max_state_bytes {
                     continue;
                 }
@@ -46,28 +46,28 @@ impl LocksCore {
     }
 
     /// The same at the end of what was done. An account that is beyond its limit loses the oldest events there.
-    pub(super) fn settle_for_good(&mut self) {
-        self.settle();
+    pub(super) fn enforce_byte_limits(&mut self) {
+        self.update_charges();
         for key in std::mem::take(&mut self.to_shrink) {
             let (Some(slot), Some(total)) = (self.slots.get(&key), self.charged.get(&key.account)) else { continue };
             let namespace = self.namespaces.get(*slot);
-            let (max, kept) = (namespace.limits.max_state_bytes, namespace.bounds.events_kept_bytes);
+            let (max, kept) = (namespace.limits.max_state_bytes, namespace.bounds.min_event_bytes);
             if self.rules >= Rules::TWO && *total > max {
                 let excess = *total - max;
-                self.namespaces.get_mut(*slot).history.give_way(excess, kept);
+                self.namespaces.get_mut(*slot).history.evict(excess, kept);
                 self.touched.push(*slot);
-                self.settle();
+                self.update_charges();
             }
         }
         self.to_shrink.clear();
     }
 
     /// What is kept for an account that is gone is nothing.
-    pub(super) fn settle_purge(&mut self, namespace: &Namespace) {
+    pub(super) fn release_charges(&mut self, namespace: &Namespace) {
         let account = namespace.id.account;
-        self.recharged.insert(account);
+        self.changed_charges.insert(account);
         if let Some(total) = self.charged.get_mut(&account) {
-            *total -= namespace.settled;
+            *total -= namespace.accounted_bytes;
             if *total == 0 {
                 self.charged.remove(&account);
             }
@@ -78,13 +78,13 @@ impl LocksCore {
     pub(super) fn evict_events(&mut self, command: &LocksCommand) {
         let (wanted, most) = match command {
             LocksCommand::Acquire(acquire) | LocksCommand::Reattach(Reattach { acquire, .. }) => {
-                (&acquire.namespace, charge::most_of_acquire(acquire))
+                (&acquire.namespace, charge::max_of_acquire(acquire))
             }
-            LocksCommand::OpenSession(open) => (&open.namespace, charge::most_of_opening(open)),
+            LocksCommand::OpenSession(open) => (&open.namespace, charge::max_of_opening(open)),
             _ => return,
         };
         let Ok(first) = self.slot(wanted) else { return };
-        self.settle();
+        self.update_charges();
         let total = self.charged.get(&wanted.account).copied().unwrap_or_default();
         let max = self.namespaces.get(first).limits.max_state_bytes;
         if self.rules < Rules::TWO || total.saturating_add(most) <= max {
@@ -95,18 +95,18 @@ impl LocksCore {
             std::iter::once(first).chain(self.slots_of(wanted.account).into_iter().filter(|slot| *slot != first))
         {
             let namespace = self.namespaces.get_mut(slot);
-            excess = excess.saturating_sub(namespace.history.give_way(excess, namespace.bounds.events_kept_bytes));
+            excess = excess.saturating_sub(namespace.history.evict(excess, namespace.bounds.min_event_bytes));
             self.touched.push(slot);
             if excess == 0 {
                 break;
             }
         }
-        self.settle();
+        self.update_charges();
     }
 
     /// What accounts are charged with whose charge has changed since this was asked last.
-    pub(crate) fn take_recharged(&mut self) -> Vec<Charge> {
-        let recharged = std::mem::take(&mut self.recharged);
+    pub(crate) fn take_changed_charges(&mut self) -> Vec<Charge> {
+        let recharged = std::mem::take(&mut self.changed_charges);
         recharged.into_iter().map(|account| self.charge_of(account)).collect()
     }
 
@@ -118,9 +118,11 @@ impl LocksCore {
     }
 
     /// Whether a command would make something that is not there: a repeat or an extension does not.
-    pub(crate) fn makes_something(&self, command: &LocksCommand) -> bool {
+    pub(crate) fn creates_state(&self, command: &LocksCommand) -> bool {
         match (command, command.as_acquire()) {
-            (_, Some((acquire, _))) => self.find(&acquire.namespace).is_ok_and(|namespace| namespace.is_new(acquire)),
+            (_, Some((acquire, _))) => {
+                self.find(&acquire.namespace).is_ok_and(|namespace| namespace.is_new_request(acquire))
+            }
             (LocksCommand::OpenSession(open), None) => {
                 self.find(&open.namespace).is_ok_and(|namespace| !namespace.sessions.contains_key(&*open.session_id))
             }
@@ -137,31 +139,31 @@ impl LocksCore {
 
 impl Namespace {
     /// Whether a request neither is known nor only extends what its owner holds.
-    fn is_new(&self, request: &Acquire) -> bool {
-        let claims = distinct(&request.claims);
-        if !matches!(self.named(&request.owner, request.request_id.as_deref(), &claims), Ok(None)) {
+    fn is_new_request(&self, request: &Acquire) -> bool {
+        let claims = distinct_claims(&request.claims);
+        if !matches!(self.named_request(&request.owner, request.request_id.as_deref(), &claims), Ok(None)) {
             return false;
         }
         let owner = self.owner_id(&request.owner);
         let holds = |claim: &Claim| self.tree.find(&claim.path).is_some_and(|node| self.hold(node, owner).is_some());
-        owner == NOBODY || !claims.iter().all(holds)
+        owner == NO_OWNER || !claims.iter().all(holds)
     }
 }
 
 impl NamespaceTxn<'_> {
     /// Whether the account may have so much more.
     pub(super) fn has_capacity(&self, more: u64) -> bool {
-        let now = self.others_bytes.saturating_add(self.ns.state_bytes().total());
-        more == 0 || now.saturating_add(more) <= self.limited(self.ns.limits.max_state_bytes)
+        let now = self.other_namespaces_bytes.saturating_add(self.ns.state_bytes().total());
+        more == 0 || now.saturating_add(more) <= self.since_rules_two(self.ns.limits.max_state_bytes)
     }
 
-    fn check_capacity(&self, more: impl Fn(bool) -> u64) -> Result<(), Refusal> {
+    fn check_capacity(&self, more: impl Fn(bool) -> u64) -> Result<(), CommandError> {
         // What is found out in a moment may be too much, and mostly is not.
         if self.has_capacity(more(false)) || self.has_capacity(more(true)) {
             return Ok(());
         }
         let max = self.ns.limits.max_state_bytes;
-        Err(exceeded(
+        Err(quota_exceeded(
             "the state of the account in this shard, in bytes,",
             max,
             "release locks, close sessions, send less metadata or have the limit raised",
@@ -175,11 +177,11 @@ impl NamespaceTxn<'_> {
         request: &Acquire,
         asked: &Evaluation<'_>,
         kept: usize,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<bool, CommandError> {
         let by_id = request.request_id.as_deref().filter(|_| matches!(request.owner, Owner::Session { .. }));
         let has_deadline = request.ttl_ms.is_some();
         let (mut new, mut before, mut after) = (false, 0, 0);
-        for (index, spot) in asked.spots.iter().enumerate() {
+        for (index, spot) in asked.lookups.iter().enumerate() {
             after += charge::hold(has_deadline) + charge::metadata(kept);
             if self.ns.claim_kind(asked, index) == ClaimKind::New {
                 new = true;
@@ -193,8 +195,12 @@ impl NamespaceTxn<'_> {
             return Ok(!self.has_capacity(holds));
         }
         let by_id = by_id.map_or(0, |request_id| charge::granted(request_id, asked.claims.len()));
-        let more =
-            |exact| holds + by_id + self.new_owner(request, asked) + self.ns.tree.charge_of_new(asked, false, exact);
+        let more = |exact| {
+            holds
+                + by_id
+                + self.charge_of_new_owner(request, asked)
+                + self.ns.tree.charge_of_new_paths(asked, false, exact)
+        };
         self.check_capacity(more).map(|()| false)
     }
 
@@ -204,32 +210,32 @@ impl NamespaceTxn<'_> {
         request: &Acquire,
         asked: &Evaluation<'_>,
         kept: usize,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), CommandError> {
         let waiting = charge::waiting(request.request_id.as_deref(), asked.claims, kept);
-        let owner = self.new_owner(request, asked);
-        self.check_capacity(|exact| waiting + owner + self.ns.tree.charge_of_new(asked, true, exact))
+        let owner = self.charge_of_new_owner(request, asked);
+        self.check_capacity(|exact| waiting + owner + self.ns.tree.charge_of_new_paths(asked, true, exact))
     }
 
-    fn new_owner(&self, request: &Acquire, asked: &Evaluation<'_>) -> u64 {
-        if asked.owner == NOBODY { charge::owner(charge::names_of(&request.owner)) } else { 0 }
+    fn charge_of_new_owner(&self, request: &Acquire, asked: &Evaluation<'_>) -> u64 {
+        if asked.owner == NO_OWNER { charge::owner(charge::name_bytes(&request.owner)) } else { 0 }
     }
 
-    pub(super) fn check_capacity_for_session(&self, open: &OpenSession) -> Result<(), Refusal> {
-        self.check_capacity(|_| charge::most_of_opening(open))
+    pub(super) fn check_capacity_for_session(&self, open: &OpenSession) -> Result<(), CommandError> {
+        self.check_capacity(|_| charge::max_of_opening(open))
     }
 }
 
 impl Tree {
     /// What the paths that are missing are charged with, and what they and those above them get beside them. Unless it
     /// has to be exact what several claims need counts for each.
-    fn charge_of_new(&self, asked: &Evaluation<'_>, queues: bool, exact: bool) -> u64 {
+    fn charge_of_new_paths(&self, asked: &Evaluation<'_>, queues: bool, exact: bool) -> u64 {
         let (mut total, mut paths, mut sides) = (0, BTreeSet::new(), BTreeSet::new());
-        for (claim, spot) in asked.claims.iter().zip(&asked.spots) {
+        for (claim, spot) in asked.claims.iter().zip(&asked.lookups) {
             let (segments, known) = (claim.path.0.as_slice(), spot.ancestry.len() - 1);
             let mut side = |depth: usize| {
-                let has_one = spot.ancestry.get(depth).is_some_and(|node| self.has_side(*node));
+                let has_one = spot.ancestry.get(depth).is_some_and(|node| self.has_extra(*node));
                 let is_new = !has_one && (!exact || sides.insert(&segments[..depth]));
-                total += if is_new { charge::SIDE } else { 0 };
+                total += if is_new { charge::NODE_EXTRA } else { 0 };
             };
             (known..segments.len()).for_each(&mut side);
             if queues {

@@ -2,7 +2,7 @@
 //! found from the state alone. Text counts with the bytes of its UTF-8.
 
 use super::hold::Hold;
-use super::metadata::KeptMetadata;
+use super::metadata::EncodedMetadata;
 use super::namespace::Namespace;
 use super::owner::OwnerName;
 use super::sessions::{GrantedRequest, SessionFacts};
@@ -10,7 +10,7 @@ use super::waiting::WaitingRequest;
 use crate::{Acquire, Claim, NamespaceRef, OpenSession, Owner, StateBytes};
 
 /// What a path has that has something under it, or a queue.
-pub(super) const SIDE: u64 = 576;
+pub(super) const NODE_EXTRA: u64 = 576;
 
 /// A path, by its last segment.
 pub(super) fn path(segment: &str) -> u64 {
@@ -63,23 +63,23 @@ pub(super) fn namespace(id: &NamespaceRef) -> u64 {
 }
 
 /// The most that a request can add, whatever there is already.
-pub(super) fn most_of_acquire(request: &Acquire) -> u64 {
-    let kept = KeptMetadata::len_of(&request.metadata);
+pub(super) fn max_of_acquire(request: &Acquire) -> u64 {
+    let kept = EncodedMetadata::encoded_len(&request.metadata);
     let request_id = request.request_id.as_deref();
-    let paths = request.claims.iter().flat_map(|claim| &claim.path.0).map(|segment| path(segment) + SIDE);
+    let paths = request.claims.iter().flat_map(|claim| &claim.path.0).map(|segment| path(segment) + NODE_EXTRA);
     let holds = request.claims.len() as u64 * hold(true);
     let by_id = request_id.map_or(0, |request_id| granted(request_id, request.claims.len()));
     let waits = waiting(request_id, &request.claims, kept);
-    paths.sum::<u64>() + 2 * SIDE + holds + by_id + waits + owner(names_of(&request.owner))
+    paths.sum::<u64>() + 2 * NODE_EXTRA + holds + by_id + waits + owner(name_bytes(&request.owner))
 }
 
 /// The most that an opening can add.
-pub(super) fn most_of_opening(open: &OpenSession) -> u64 {
-    session(&open.session_id, &open.process_id) + metadata(KeptMetadata::len_of(&open.metadata))
+pub(super) fn max_of_opening(open: &OpenSession) -> u64 {
+    session(&open.session_id, &open.process_id) + metadata(EncodedMetadata::encoded_len(&open.metadata))
 }
 
 /// How long the names of an owner are.
-pub(super) fn names_of(owner: &Owner) -> usize {
+pub(super) fn name_bytes(owner: &Owner) -> usize {
     match owner {
         Owner::Process(process_id) => process_id.len(),
         Owner::Session { session_id, holder } => session_id.len() + holder.as_ref().map_or(0, String::len),
@@ -145,7 +145,7 @@ impl ChargedBytes {
 impl Namespace {
     /// What the namespace is charged with, by kind.
     pub(super) fn state_bytes(&self) -> StateBytes {
-        let ChargedBytes { holds, metadata, waiting, requests, sessions } = self.counted;
+        let ChargedBytes { holds, metadata, waiting, requests, sessions } = self.charged;
         StateBytes {
             namespace: namespace(&self.id),
             paths: self.tree.charge(),
@@ -160,14 +160,14 @@ impl Namespace {
     }
 
     /// The same, counted from what there is.
-    pub(super) fn counted_anew(&self) -> ChargedBytes {
+    pub(super) fn recount_charges(&self) -> ChargedBytes {
         let mut counted = ChargedBytes::default();
         for (_, lock) in self.tree.iter() {
             lock.holds.as_slice().iter().for_each(|hold| counted.add_hold(hold.charge()));
         }
         counted.waiting = self.waits.values().map(|waiting| waiting.charge()).sum();
-        counted.requests = self.granted.iter().map(|(_, granted)| granted.charge()).sum();
-        let ending = self.ending.values().map(|ending| (&ending.session_id, &ending.session));
+        counted.requests = self.granted_requests.iter().map(|(_, granted)| granted.charge()).sum();
+        let ending = self.ending_sessions.values().map(|ending| (&ending.session_id, &ending.session));
         counted.sessions = self.sessions.iter().chain(ending).map(|(id, session)| session.facts.charge(id)).sum();
         counted
     }

@@ -9,25 +9,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use super::awaited_holds::AwaitedHolds;
-use super::bits::Bits;
+use super::bit_set::BitSet;
 use super::closure::Closure;
 use super::evaluate::Evaluation;
 use super::namespace::Namespace;
-use super::owner::NOBODY;
+use super::owner::NO_OWNER;
 use super::queue::{ClaimQueue, QueuePosition};
-use super::tree::LineKey;
-use super::waiting::Kind;
+use super::tree::ClaimQueueKey;
+use super::waiting::ClaimSet;
 
 /// What was found out so far.
 pub(super) struct ClosureBuilder<'a> {
     namespace: &'a Namespace,
-    held: AwaitedHolds,
+    awaited_holds: AwaitedHolds,
     closure: Closure,
     /// Nothing from here on matters.
     end: QueuePosition,
-    lines: BTreeMap<LineKey, QueueSummary>,
-    others: Vec<UntangledGroup<'a>>,
-    known: BTreeSet<&'a Kind>,
+    queues: BTreeMap<ClaimQueueKey, QueueSummary>,
+    untangled: Vec<UntangledGroup<'a>>,
+    seen: BTreeSet<&'a ClaimSet>,
     due: BTreeSet<(QueuePosition, Visit)>,
 }
 
@@ -35,74 +35,75 @@ pub(super) struct ClosureBuilder<'a> {
 #[derive(Default)]
 struct QueueSummary {
     /// Who is told apart.
-    owners: Bits,
+    owners: BitSet,
     /// For whom each of the others waits.
-    others: BTreeSet<Bits>,
-    all: Bits,
+    untangled: BTreeSet<BitSet>,
+    all: BitSet,
     /// The others that may be behind it.
     readers: Vec<usize>,
 }
 
 /// Requests with the same claims, of owners that are not told apart.
 struct UntangledGroup<'a> {
-    kind: &'a Kind,
-    places: &'a BTreeSet<QueuePosition>,
+    claim_set: &'a ClaimSet,
+    positions: &'a BTreeSet<QueuePosition>,
     next: QueuePosition,
     is_due: bool,
-    ahead: Bits,
-    reads: Vec<LineKey>,
-    sets: Vec<(QueuePosition, Bits)>,
+    blockers: BitSet,
+    queue_keys: Vec<ClaimQueueKey>,
+    sets: Vec<(QueuePosition, BitSet)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Visit {
     Owner(usize),
-    Others(usize),
+    Untangled(usize),
 }
 
 impl<'a> ClosureBuilder<'a> {
-    pub(super) fn through(namespace: &'a Namespace, asked: Option<&'a Evaluation<'a>>) -> Closure {
-        let owner = asked.map(|asked| asked.owner).filter(|owner| *owner != NOBODY);
+    pub(super) fn build(namespace: &'a Namespace, asked: Option<&'a Evaluation<'a>>) -> Closure {
+        let owner = asked.map(|asked| asked.owner).filter(|owner| *owner != NO_OWNER);
         if namespace.tangled.is_empty() && owner.is_none() {
             return Closure::default();
         }
         let mut pass =
             Self::new(namespace, AwaitedHolds::of(namespace, namespace.tangled.iter().copied().chain(owner)));
-        pass.find_lines(asked);
+        pass.find_queues(asked);
         while let Some((place, turn)) = pass.due.pop_first() {
             match turn {
-                Visit::Owner(number) => pass.go_past(place, number),
-                Visit::Others(index) => pass.go_past_others(place, index),
+                Visit::Owner(number) => pass.visit_owner(place, number),
+                Visit::Untangled(index) => pass.visit_untangled(place, index),
             }
         }
         let mut closure = pass.closure;
-        closure.cost = pass.held.cost + closure.visits;
+        closure.cost = pass.awaited_holds.cost + closure.visits;
         namespace.spend(usize::try_from(closure.visits).unwrap_or(usize::MAX));
-        for others in pass.others {
+        for others in pass.untangled {
             if !others.sets.is_empty() {
-                closure.others.insert(others.kind.clone(), others.sets);
+                closure.untangled.insert(others.claim_set.clone(), others.sets);
             }
         }
         closure
     }
 
     /// As far as what is held tells.
-    fn new(namespace: &'a Namespace, held: AwaitedHolds) -> Self {
-        let alone: Vec<Bits> = (0..held.owners.len()).map(Bits::of).collect();
+    fn new(namespace: &'a Namespace, awaited_holds: AwaitedHolds) -> Self {
+        let alone: Vec<BitSet> = (0..awaited_holds.owners.len()).map(BitSet::of).collect();
         let closure = Closure {
-            owners: held.owners.clone(),
-            ahead: alone.clone(),
-            behind: alone,
-            visits: held.awaited,
+            owners: awaited_holds.owners.clone(),
+            blockers: alone.clone(),
+            dependents: alone,
+            visits: awaited_holds.awaited,
             ..Closure::default()
         };
-        let (lines, others, known, due) = (BTreeMap::new(), Vec::new(), BTreeSet::new(), BTreeSet::new());
-        let mut pass = Self { namespace, held, closure, end: QueuePosition::FIRST, lines, others, known, due };
-        let owners: Vec<_> = pass.held.owners.iter().map(|(owner, number)| (*owner, *number)).collect();
+        let (queues, untangled, seen, due) = (BTreeMap::new(), Vec::new(), BTreeSet::new(), BTreeSet::new());
+        let mut pass =
+            Self { namespace, awaited_holds, closure, end: QueuePosition::FIRST, queues, untangled, seen, due };
+        let owners: Vec<_> = pass.awaited_holds.owners.iter().map(|(owner, number)| (*owner, *number)).collect();
         for (owner, number) in owners {
-            let ahead = pass.held.ahead_of(namespace, owner);
-            pass.wait_for(number, &ahead);
-            let places = namespace.owners.get(owner).places();
+            let ahead = pass.awaited_holds.blockers_of(namespace, owner);
+            pass.add_edges(number, &ahead);
+            let places = namespace.owners.get(owner).queue_positions();
             pass.due.extend(places.map(|place| (place, Visit::Owner(number))));
         }
         pass.end = pass.due.last().map_or(QueuePosition::FIRST, |(place, _)| *place);
@@ -110,166 +111,178 @@ impl<'a> ClosureBuilder<'a> {
     }
 
     /// The owner waits for these, and for all for whom they wait; and so does whoever waits for it.
-    fn wait_for(&mut self, number: usize, others: &Bits) {
+    fn add_edges(&mut self, number: usize, others: &BitSet) {
         // Whoever is known to be ahead has all for whom it waits ahead, too.
-        if others.is_within(&self.closure.ahead[number]) {
+        if others.is_subset(&self.closure.blockers[number]) {
             return;
         }
-        let mut ahead = Bits::default();
+        let mut ahead = BitSet::default();
         for other in others.iter() {
-            ahead.add(&self.closure.ahead[other]);
+            ahead.union_with(&self.closure.blockers[other]);
         }
-        if ahead.is_within(&self.closure.ahead[number]) {
+        if ahead.is_subset(&self.closure.blockers[number]) {
             return;
         }
-        let behind = self.closure.behind[number].clone();
+        let behind = self.closure.dependents[number].clone();
         for other in behind.iter() {
-            self.closure.ahead[other].add(&ahead);
+            self.closure.blockers[other].union_with(&ahead);
         }
         for other in ahead.iter() {
-            self.closure.behind[other].add(&behind);
+            self.closure.dependents[other].union_with(&behind);
         }
     }
 
     /// Finds the lines in which owners that are told apart may be behind somebody, and all who matter there.
-    fn find_lines(&mut self, asked: Option<&'a Evaluation<'a>>) {
+    fn find_queues(&mut self, asked: Option<&'a Evaluation<'a>>) {
         let (namespace, mut kinds) = (self.namespace, BTreeSet::new());
         for (place, _) in &self.due {
-            kinds.insert(&namespace.waiting(*place).kind);
+            kinds.insert(&namespace.waiting(*place).claim_set);
         }
         if let Some(asked) = asked {
             self.end = QueuePosition::LAST;
-            for (claim, spot) in asked.claims.iter().zip(&asked.spots) {
-                self.open(namespace.tree.lines(spot.ancestry.iter().copied(), spot.node(), claim.mode));
+            for (claim, spot) in asked.claims.iter().zip(&asked.lookups) {
+                self.open_queues(namespace.tree.conflicting_queues(
+                    spot.ancestry.iter().copied(),
+                    spot.node(),
+                    claim.mode,
+                ));
             }
         }
-        kinds.into_iter().for_each(|kind| self.open_lines_of(kind));
+        kinds.into_iter().for_each(|kind| self.open_queues_of(kind));
         let mut index = 0;
-        while let Some(others) = self.others.get(index) {
-            self.open_lines_of(others.kind);
+        while let Some(others) = self.untangled.get(index) {
+            self.open_queues_of(others.claim_set);
             index += 1;
         }
-        for index in 0..self.others.len() {
-            let others = &mut self.others[index];
-            for (node, mode) in others.kind.iter() {
-                others.reads.extend(namespace.tree.conflicting_lines(*node, *mode));
+        for index in 0..self.untangled.len() {
+            let others = &mut self.untangled[index];
+            for (node, mode) in others.claim_set.iter() {
+                others.queue_keys.extend(namespace.tree.conflicting_queue_keys(*node, *mode));
             }
-            others.reads.retain(|key| self.lines.contains_key(key));
-            others.reads.sort_unstable();
-            others.reads.dedup();
-            for key in &others.reads {
-                self.lines.entry(*key).or_default().readers.push(index);
+            others.queue_keys.retain(|key| self.queues.contains_key(key));
+            others.queue_keys.sort_unstable();
+            others.queue_keys.dedup();
+            for key in &others.queue_keys {
+                self.queues.entry(*key).or_default().readers.push(index);
             }
-            self.held.add_in_the_way(namespace, others.kind.iter(), &mut others.ahead);
-            if !others.ahead.is_empty() {
+            self.awaited_holds.add_blockers(namespace, others.claim_set.iter(), &mut others.blockers);
+            if !others.blockers.is_empty() {
                 others.is_due = true;
-                self.due.insert((others.next, Visit::Others(index)));
+                self.due.insert((others.next, Visit::Untangled(index)));
             }
         }
     }
 
-    fn open_lines_of(&mut self, kind: &'a Kind) {
+    fn open_queues_of(&mut self, kind: &'a ClaimSet) {
         let tree = &self.namespace.tree;
         self.closure.visits += kind.len() as u64;
         for (node, mode) in kind.iter() {
-            self.open(tree.lines(tree.upward(*node), Some(*node), *mode));
+            self.open_queues(tree.conflicting_queues(tree.self_and_ancestors(*node), Some(*node), *mode));
         }
     }
 
-    fn open(&mut self, lines: impl Iterator<Item = (LineKey, &'a ClaimQueue)>) {
+    fn open_queues(&mut self, lines: impl Iterator<Item = (ClaimQueueKey, &'a ClaimQueue)>) {
         for (key, line) in lines {
-            if self.lines.contains_key(&key) {
+            if self.queues.contains_key(&key) {
                 continue;
             }
-            self.lines.insert(key, QueueSummary::default());
-            for first in line.kinds(self.end) {
+            self.queues.insert(key, QueueSummary::default());
+            for first in line.first_of_each_set(self.end) {
                 self.closure.visits += 1;
-                let kind = &self.namespace.waiting(first).kind;
-                if !self.known.insert(kind) {
+                let claim_set = &self.namespace.waiting(first).claim_set;
+                if !self.seen.insert(claim_set) {
                     continue;
                 }
-                let places = &self.namespace.kinds[kind];
-                let is_other = |place: &&QueuePosition| self.closure.is_other(self.namespace, **place);
-                if let Some(next) = places.range(..self.end).find(is_other).copied() {
-                    let (ahead, reads, sets) = (Bits::default(), Vec::new(), Vec::new());
-                    self.others.push(UntangledGroup { kind, places, next, is_due: false, ahead, reads, sets });
+                let positions = &self.namespace.by_claim_set[claim_set];
+                let is_other = |place: &&QueuePosition| self.closure.is_untangled(self.namespace, **place);
+                if let Some(next) = positions.range(..self.end).find(is_other).copied() {
+                    let (blockers, queue_keys, sets) = (BitSet::default(), Vec::new(), Vec::new());
+                    self.untangled.push(UntangledGroup {
+                        claim_set,
+                        positions,
+                        next,
+                        is_due: false,
+                        blockers,
+                        queue_keys,
+                        sets,
+                    });
                 }
             }
         }
     }
 
     /// What the request of an owner that is told apart waits for.
-    fn go_past(&mut self, place: QueuePosition, number: usize) {
-        let (namespace, mut ahead) = (self.namespace, Bits::default());
-        let kind = &namespace.waiting(place).kind;
+    fn visit_owner(&mut self, place: QueuePosition, number: usize) {
+        let (namespace, mut ahead) = (self.namespace, BitSet::default());
+        let kind = &namespace.waiting(place).claim_set;
         let is_cut = namespace.bounds.search_falls_back_after.is_some_and(|max| self.closure.visits > max);
-        let behind = if is_cut { Bits::default() } else { self.closure.behind[number].clone() };
+        let behind = if is_cut { BitSet::default() } else { self.closure.dependents[number].clone() };
         for (node, mode) in kind.iter() {
-            for key in namespace.tree.conflicting_lines(*node, *mode) {
-                let Some(line) = self.lines.get(&key) else { continue };
-                self.closure.visits += 1 + line.others.len() as u64;
-                ahead.add_others(&line.owners, &behind);
-                for other in line.others.iter().filter(|other| !other.meets(&behind)) {
-                    ahead.add(other);
+            for key in namespace.tree.conflicting_queue_keys(*node, *mode) {
+                let Some(line) = self.queues.get(&key) else { continue };
+                self.closure.visits += 1 + line.untangled.len() as u64;
+                ahead.union_difference(&line.owners, &behind);
+                for other in line.untangled.iter().filter(|other| !other.intersects(&behind)) {
+                    ahead.union_with(other);
                 }
             }
         }
-        self.wait_for(number, &ahead);
-        for key in own_lines(namespace, kind) {
-            let Some(line) = self.lines.get_mut(&key) else { continue };
+        self.add_edges(number, &ahead);
+        for key in own_queue_keys(namespace, kind) {
+            let Some(line) = self.queues.get_mut(&key) else { continue };
             line.owners.insert(number);
             let grew = line.all.insert(number);
-            self.closure.lines.entry(key).or_default().push((place, number));
+            self.closure.queues.entry(key).or_default().push((place, number));
             if grew {
-                self.wake_readers(key, place);
+                self.schedule_readers(key, place);
             }
         }
     }
 
     /// What a request of somebody else waits for.
-    fn go_past_others(&mut self, place: QueuePosition, index: usize) {
-        let others = &mut self.others[index];
+    fn visit_untangled(&mut self, place: QueuePosition, index: usize) {
+        let others = &mut self.untangled[index];
         others.is_due = false;
-        self.closure.visits += 1 + others.reads.len() as u64;
-        for key in &others.reads {
-            if let Some(line) = self.lines.get(key) {
-                others.ahead.add(&line.all);
+        self.closure.visits += 1 + others.queue_keys.len() as u64;
+        for key in &others.queue_keys {
+            if let Some(line) = self.queues.get(key) {
+                others.blockers.union_with(&line.all);
             }
         }
-        let (kind, ahead) = (others.kind, others.ahead.clone());
+        let (kind, ahead) = (others.claim_set, others.blockers.clone());
         others.sets.push((place, ahead.clone()));
-        for key in own_lines(self.namespace, kind) {
-            let Some(line) = self.lines.get_mut(&key) else { continue };
-            line.others.insert(ahead.clone());
-            if line.all.add(&ahead) {
-                self.wake_readers(key, place);
+        for key in own_queue_keys(self.namespace, kind) {
+            let Some(line) = self.queues.get_mut(&key) else { continue };
+            line.untangled.insert(ahead.clone());
+            if line.all.union_with(&ahead) {
+                self.schedule_readers(key, place);
             }
         }
     }
 
     /// Whoever is behind what has grown in a line has to be looked at, where it comes next.
-    fn wake_readers(&mut self, key: LineKey, after: QueuePosition) {
-        let Some(line) = self.lines.get(&key) else { return };
+    fn schedule_readers(&mut self, key: ClaimQueueKey, after: QueuePosition) {
+        let Some(line) = self.queues.get(&key) else { return };
         for index in &line.readers {
             self.closure.visits += 1;
-            let others = &mut self.others[*index];
-            if others.is_due || line.all.is_within(&others.ahead) {
+            let others = &mut self.untangled[*index];
+            if others.is_due || line.all.is_subset(&others.blockers) {
                 continue;
             }
             if others.next <= after {
-                let mut later = others.places.range((Bound::Excluded(after), Bound::Unbounded));
-                let next = later.find(|place| self.closure.is_other(self.namespace, **place));
+                let mut later = others.positions.range((Bound::Excluded(after), Bound::Unbounded));
+                let next = later.find(|place| self.closure.is_untangled(self.namespace, **place));
                 others.next = next.copied().unwrap_or(QueuePosition::LAST);
             }
             if others.next < self.end {
                 others.is_due = true;
-                self.due.insert((others.next, Visit::Others(*index)));
+                self.due.insert((others.next, Visit::Untangled(*index)));
             }
         }
     }
 }
 
 /// The lines in which requests with these claims are, each once.
-fn own_lines(namespace: &Namespace, kind: &Kind) -> BTreeSet<LineKey> {
-    kind.iter().flat_map(|(node, mode)| namespace.tree.own_lines(*node, *mode)).collect()
+fn own_queue_keys(namespace: &Namespace, kind: &ClaimSet) -> BTreeSet<ClaimQueueKey> {
+    kind.iter().flat_map(|(node, mode)| namespace.tree.own_queue_keys(*node, *mode)).collect()
 }

@@ -14,16 +14,16 @@ use crate::{Mode, Reason};
 
 impl Namespace {
     /// Why a claim can't be granted for what others hold. Costs the depth of the path.
-    pub(super) fn held_by_others(&self, owner: OwnerId, mode: Mode, spot: &PathLookup) -> Option<Reason> {
+    pub(super) fn conflict_reason(&self, owner: OwnerId, mode: Mode, spot: &PathLookup) -> Option<Reason> {
         self.spend(spot.ancestry.len());
         let mut at = |node: NodeId| {
-            let mut conflicting = self.conflicting_at(node, owner, mode).peekable();
+            let mut conflicting = self.conflicting_holds_at(node, owner, mode).peekable();
             conflicting.peek()?;
             Some(conflicting.any(|hold| self.is_current(node, hold)))
         };
         let same = spot.node().and_then(&mut at);
         let ancestors = spot.ancestors().iter().filter_map(|node| at(*node)).reduce(|one, other| one || other);
-        let below = spot.node().and_then(|node| self.held_below(node, owner, mode));
+        let below = spot.node().and_then(|node| self.subtree_conflict(node, owner, mode));
         let found = [(same, Reason::Held), (ancestors, Reason::Ancestor), (below, Reason::Descendant)];
         let mut found = found.into_iter().filter_map(|(held, reason)| Some((held?, reason))).peekable();
         let (_, reason) = *found.peek()?;
@@ -31,8 +31,8 @@ impl Namespace {
     }
 
     /// Whether others' holds under the path conflict, and if so, whether one of them is not in transition.
-    pub(super) fn held_below(&self, node: NodeId, owner: OwnerId, mode: Mode) -> Option<bool> {
-        let below = self.tree.below(node)?;
+    pub(super) fn subtree_conflict(&self, node: NodeId, owner: OwnerId, mode: Mode) -> Option<bool> {
+        let below = self.tree.subtree(node)?;
         let reads_count = mode == Mode::Write;
         let any = below.writes.contains_other_than(owner) || (reads_count && below.reads.contains_other_than(owner));
         any.then(|| {
@@ -41,7 +41,7 @@ impl Namespace {
     }
 
     /// The holds at exactly this path that conflict.
-    pub(super) fn conflicting_at(&self, node: NodeId, owner: OwnerId, mode: Mode) -> impl Iterator<Item = &Hold> {
+    pub(super) fn conflicting_holds_at(&self, node: NodeId, owner: OwnerId, mode: Mode) -> impl Iterator<Item = &Hold> {
         let holds = self.tree.get(node).holds.as_slice();
         let all_read = mode == Mode::Read && holds.first().is_none_or(|hold| hold.mode == Mode::Read);
         let holds = if all_read { &[] } else { holds };
@@ -58,13 +58,13 @@ impl Namespace {
     ) -> ControlFlow<B, bool> {
         for node in spot.node().iter().chain(spot.ancestors()) {
             self.spend(1);
-            for hold in self.conflicting_at(*node, owner, mode) {
+            for hold in self.conflicting_holds_at(*node, owner, mode) {
                 self.spend(1);
                 look(*node, hold)?;
             }
         }
         let Some(node) = spot.node() else { return ControlFlow::Continue(true) };
-        if self.held_below(node, owner, mode).is_none() {
+        if self.subtree_conflict(node, owner, mode).is_none() {
             return ControlFlow::Continue(true);
         }
         let mut searched = 0;
@@ -79,10 +79,10 @@ impl Namespace {
             }
             searched += 1;
             self.spend(1);
-            for hold in self.conflicting_at(child, owner, mode) {
+            for hold in self.conflicting_holds_at(child, owner, mode) {
                 look(child, hold)?;
             }
-            if self.held_below(child, owner, mode).is_some() {
+            if self.subtree_conflict(child, owner, mode).is_some() {
                 open.push(self.tree.children(child));
             }
         }
@@ -92,24 +92,24 @@ impl Namespace {
     /// What is held that keeps a claim from being granted, to be watched.
     pub(super) fn first_conflicting_hold(&self, owner: OwnerId, mode: Mode, spot: &PathLookup) -> Option<BlockedOn> {
         let above = spot.node().into_iter().chain(spot.ancestors().iter().copied());
-        let mut holds = above.filter_map(|node| Some((node, self.conflicting_at(node, owner, mode).next()?)));
+        let mut holds = above.filter_map(|node| Some((node, self.conflicting_holds_at(node, owner, mode).next()?)));
         if let Some((node, hold)) = holds.next() {
             return Some(BlockedOn::Hold(node, hold.owner));
         }
         let node = spot.node()?;
-        self.held_below(node, owner, mode).map(|_| BlockedOn::Subtree(node, mode))
+        self.subtree_conflict(node, owner, mode).map(|_| BlockedOn::Subtree(node, mode))
     }
 
     /// Whoever watches what is held under a path, and is let in now that less of it is, has to be looked at. The holds that
     /// are left exclude all, or all but their only owner, or nobody.
     pub(super) fn unblock_ancestors(&mut self, node: NodeId) {
-        let above: Vec<NodeId> = self.tree.upward(node).skip(1).collect();
+        let above: Vec<NodeId> = self.tree.self_and_ancestors(node).skip(1).collect();
         // Going up there are ever more holders, so at most one is ever the only one.
         let mut own: Option<BTreeMap<BlockedOn, Vec<QueuePosition>>> = None;
         for node in above {
             for mode in [Mode::Read, Mode::Write] {
                 let watch = BlockedOn::Subtree(node, mode);
-                match self.tree.below(node).map_or(RemainingOwners::Nobody, |below| below.excluding(mode)) {
+                match self.tree.subtree(node).map_or(RemainingOwners::Nobody, |below| below.excluding(mode)) {
                     RemainingOwners::Nobody => self.blocked_index.unblock(watch),
                     RemainingOwners::One(owner) if self.blocked_index.is_blocking(watch) => {
                         let own = own.get_or_insert_with(|| self.subtree_blocks_of(owner));
@@ -125,7 +125,7 @@ impl Namespace {
     /// The requests of an owner that wait, by what they watch under a path.
     fn subtree_blocks_of(&self, owner: OwnerId) -> BTreeMap<BlockedOn, Vec<QueuePosition>> {
         let mut watches: BTreeMap<BlockedOn, Vec<QueuePosition>> = BTreeMap::new();
-        for place in self.owners.get(owner).places() {
+        for place in self.owners.get(owner).queue_positions() {
             let watch = self.waiting(place).blocked_on;
             if matches!(watch, BlockedOn::Subtree(..)) {
                 watches.entry(watch).or_default().push(place);

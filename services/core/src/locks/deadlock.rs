@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 
 use super::awaited_holds::AwaitedHolds;
-use super::bits::Bits;
+use super::bit_set::BitSet;
 use super::evaluate::Evaluation;
 use super::namespace::Namespace;
-use super::owner::{NOBODY, OwnerId};
+use super::owner::{NO_OWNER, OwnerId};
 use super::tree::{NodeId, PathLookup};
 use crate::{CycleStep, Mode, Path};
 
@@ -17,7 +17,7 @@ use crate::{CycleStep, Mode, Path};
 struct CycleSearch<'a> {
     namespace: &'a Namespace,
     owner: OwnerId,
-    held: AwaitedHolds,
+    awaited_holds: AwaitedHolds,
     /// By number: in how many steps, if at all.
     distances: Vec<Option<usize>>,
 }
@@ -27,13 +27,13 @@ impl Namespace {
     /// directly or through others, for the owner: waiting for it would close a cycle. Left out when nobody is shown it.
     pub(super) fn detect_deadlock(&self, asked: &Evaluation<'_>, shows: bool) -> Option<Vec<CycleStep>> {
         let owner = asked.owner;
-        if owner == NOBODY || self.waiting_holders.is_empty() || !self.has_awaited_hold(owner) {
+        if owner == NO_OWNER || self.waiting_holders.is_empty() || !self.has_awaited_hold(owner) {
             return None;
         }
-        let ring = CycleSearch::around(self, owner);
+        let ring = CycleSearch::new(self, owner);
         let mut reach: BTreeMap<OwnerId, bool> = BTreeMap::new();
-        let first = asked.claims.iter().zip(&asked.spots).find_map(|(claim, spot)| {
-            let mut closing: Vec<(OwnerId, NodeId)> = self.waiting_holders_in_the_way((owner, claim.mode, spot));
+        let first = asked.claims.iter().zip(&asked.lookups).find_map(|(claim, spot)| {
+            let mut closing: Vec<(OwnerId, NodeId)> = self.blocking_waiting_holders((owner, claim.mode, spot));
             closing.retain(|(other, _)| *reach.entry(*other).or_insert_with(|| ring.distance_of(*other).is_some()));
             let nearness =
                 |node: NodeId| (spot.node() != Some(node), spot.ancestry.contains(&node), self.tree.path_of(node));
@@ -44,80 +44,89 @@ impl Namespace {
             };
             closing.into_iter().min_by_key(order)
         });
-        first.map(|(other, node)| if shows { ring.way_back(other, node) } else { Vec::new() })
+        first.map(|(other, node)| if shows { ring.cycle_from(other, node) } else { Vec::new() })
     }
 
     /// What others hold, who wait themselves, in the way of a claim.
-    pub(super) fn waiting_holders_in_the_way(
+    pub(super) fn blocking_waiting_holders(
         &self,
         (owner, mode, spot): (OwnerId, Mode, &PathLookup),
     ) -> Vec<(OwnerId, NodeId)> {
-        let waits = |other: OwnerId| self.owners.get(other).waits() > 0;
+        let waits = |other: OwnerId| self.owners.get(other).wait_count() > 0;
         let mut found = Vec::new();
         for node in &spot.ancestry {
             self.spend(1);
-            let holds = self.conflicting_at(*node, owner, mode).filter(|hold| waits(hold.owner));
+            let holds = self.conflicting_holds_at(*node, owner, mode).filter(|hold| waits(hold.owner));
             found.extend(holds.map(|hold| (hold.owner, *node)));
         }
-        let Some(node) = spot.node().filter(|node| self.held_below(*node, owner, mode).is_some()) else { return found };
+        let Some(node) = spot.node().filter(|node| self.subtree_conflict(*node, owner, mode).is_some()) else {
+            return found;
+        };
         for other in self.waiting_holders.iter().filter(|other| **other != owner) {
             self.spend(1 + self.owners.get(*other).holds.len());
-            let under = self.owners.get(*other).holds.iter().filter(|at| self.is_under(*at, node));
-            let excludes = |at: &NodeId| mode == Mode::Write || self.holds_for_writing(*at, *other);
+            let under = self.owners.get(*other).holds.iter().filter(|at| self.is_descendant(*at, node));
+            let excludes = |at: &NodeId| mode == Mode::Write || self.holds_write(*at, *other);
             found.extend(under.filter(excludes).map(|at| (*other, at)));
         }
         found
     }
 
-    fn is_under(&self, node: NodeId, above: NodeId) -> bool {
-        self.tree.upward(node).skip(1).any(|at| at == above)
+    fn is_descendant(&self, node: NodeId, above: NodeId) -> bool {
+        self.tree.self_and_ancestors(node).skip(1).any(|at| at == above)
     }
 
-    fn holds_for_writing(&self, node: NodeId, owner: OwnerId) -> bool {
+    fn holds_write(&self, node: NodeId, owner: OwnerId) -> bool {
         self.hold(node, owner).is_some_and(|hold| hold.mode == Mode::Write)
     }
 }
 
 impl<'a> CycleSearch<'a> {
-    fn around(namespace: &'a Namespace, owner: OwnerId) -> Self {
-        let held = AwaitedHolds::of(namespace, namespace.tangled.iter().copied().chain([owner]));
-        let ahead: Vec<(usize, Bits)> =
-            held.owners.iter().map(|(other, number)| (*number, held.ahead_of(namespace, *other))).collect();
+    fn new(namespace: &'a Namespace, owner: OwnerId) -> Self {
+        let awaited_holds = AwaitedHolds::of(namespace, namespace.tangled.iter().copied().chain([owner]));
+        let ahead: Vec<(usize, BitSet)> = awaited_holds
+            .owners
+            .iter()
+            .map(|(other, number)| (*number, awaited_holds.blockers_of(namespace, *other)))
+            .collect();
         let mut distances = vec![None; ahead.len()];
-        let mut layer = Bits::of(held.owners[&owner]);
+        let mut layer = BitSet::of(awaited_holds.owners[&owner]);
         let mut distance = 0;
         while !layer.is_empty() {
             layer.iter().for_each(|number| distances[number] = Some(distance));
             distance += 1;
-            let mut next = Bits::default();
+            let mut next = BitSet::default();
             for (number, ahead) in &ahead {
-                if distances[*number].is_none() && ahead.meets(&layer) {
+                if distances[*number].is_none() && ahead.intersects(&layer) {
                     next.insert(*number);
                 }
             }
             layer = next;
         }
-        Self { namespace, owner, held, distances }
+        Self { namespace, owner, awaited_holds, distances }
     }
 
     /// In how many steps somebody who waits comes to the owner.
     fn distance_of(&self, other: OwnerId) -> Option<usize> {
-        if let Some(number) = self.held.owners.get(&other) {
+        if let Some(number) = self.awaited_holds.owners.get(&other) {
             return self.distances[*number];
         }
-        let nearest =
-            self.held.ahead_of(self.namespace, other).iter().filter_map(|number| self.distances[number]).min();
+        let nearest = self
+            .awaited_holds
+            .blockers_of(self.namespace, other)
+            .iter()
+            .filter_map(|number| self.distances[number])
+            .min();
         nearest.map(|distance| distance + 1)
     }
 
     /// From somebody who holds what is wanted to the owner: always to one of those that are nearest to it, by name.
-    fn way_back(&self, first: OwnerId, node: NodeId) -> Vec<CycleStep> {
+    fn cycle_from(&self, first: OwnerId, node: NodeId) -> Vec<CycleStep> {
         let namespace = self.namespace;
-        let mut cycle = vec![self.step(first, namespace.tree.path_of(node))];
+        let mut cycle = vec![self.cycle_step(first, namespace.tree.path_of(node))];
         let mut at = first;
-        while at != self.owner && cycle.len() < namespace.bounds.cycle_shown {
-            let ahead = self.held.ahead_of(namespace, at);
-            let near = self.held.owners.iter().filter(|(_, number)| ahead.contains(**number));
+        while at != self.owner && cycle.len() < namespace.bounds.max_cycle_in_reply {
+            let ahead = self.awaited_holds.blockers_of(namespace, at);
+            let near = self.awaited_holds.owners.iter().filter(|(_, number)| ahead.contains(**number));
             let near = near.filter_map(|(other, number)| Some((self.distances[*number]?, *other)));
             let near = near.filter(|(_, other)| *other != at);
             let Some((_, next)) =
@@ -125,34 +134,36 @@ impl<'a> CycleSearch<'a> {
             else {
                 break;
             };
-            let Some(path) = self.first_in_the_way(at, next) else { break };
-            cycle.push(self.step(next, path));
+            let Some(path) = self.first_blocking_path(at, next) else { break };
+            cycle.push(self.cycle_step(next, path));
             at = next;
         }
         cycle
     }
 
     /// The first path that one owner holds and another one waits for.
-    fn first_in_the_way(&self, waiting: OwnerId, holding: OwnerId) -> Option<Path> {
+    fn first_blocking_path(&self, waiting: OwnerId, holding: OwnerId) -> Option<Path> {
         let namespace = self.namespace;
         let claims: Vec<(NodeId, Mode)> = namespace
             .owners
             .get(waiting)
-            .places()
-            .flat_map(|place| namespace.waiting(place).kind.iter().copied())
+            .queue_positions()
+            .flat_map(|place| namespace.waiting(place).claim_set.iter().copied())
             .collect();
         let is_in_the_way = |node: &NodeId| {
-            let writes = namespace.holds_for_writing(*node, holding);
+            let writes = namespace.holds_write(*node, holding);
             claims.iter().any(|(claimed, mode)| {
                 (writes || *mode == Mode::Write)
-                    && (claimed == node || namespace.is_under(*node, *claimed) || namespace.is_under(*claimed, *node))
+                    && (claimed == node
+                        || namespace.is_descendant(*node, *claimed)
+                        || namespace.is_descendant(*claimed, *node))
             })
         };
         let nodes = namespace.owners.get(holding).holds.iter().filter(is_in_the_way);
         nodes.map(|node| namespace.tree.path_of(node)).min()
     }
 
-    fn step(&self, owner: OwnerId, path: Path) -> CycleStep {
+    fn cycle_step(&self, owner: OwnerId, path: Path) -> CycleStep {
         let owner = self.namespace.owners.name(owner);
         CycleStep { owner: owner.to_owner(), process_id: owner.process_id().to_owned(), path, waiting: false }
     }

@@ -1,19 +1,19 @@
 //! What namespaces shards say: which incarnations are open.
 
 use super::namespace::Namespace;
-use super::{LocksCore, NamespaceKey};
-use crate::{Answer, Incarnation, Limits, NamespaceMessage, NamespaceRef};
+use super::{LocksState, NamespaceKey};
+use crate::{Incarnation, Limits, NamespaceMessage, NamespaceRef, Response};
 
-impl LocksCore {
-    pub(super) fn deliver(&mut self, source: &str, number: u64, message: &NamespaceMessage) -> Answer {
-        if self.state.inbox.accept(source, number) {
+impl LocksState {
+    pub(super) fn deliver(&mut self, source: &str, number: u64, message: &NamespaceMessage) -> Response {
+        if self.common.inbox.accept(source, number) {
             match message {
                 NamespaceMessage::Open { namespace, limits } => self.open(namespace, &limits.first()),
                 NamespaceMessage::Open2 { namespace, limits } => self.open(namespace, limits),
                 NamespaceMessage::Purge { namespace } => self.purge(namespace),
             }
         }
-        Answer::Done
+        Response::Done
     }
 
     /// A purge always comes before the open of the next incarnation. Should one be missing nevertheless, the older
@@ -30,7 +30,7 @@ impl LocksCore {
         let slot = match self.slots.get(&key) {
             Some(slot) => *slot,
             None => {
-                let slot = self.namespaces.insert(Namespace::new(opened, limits, &self.state.bounds));
+                let slot = self.namespaces.insert(Namespace::new(opened, limits, &self.common.bounds));
                 self.slots.insert(key, slot);
                 slot
             }
@@ -41,7 +41,7 @@ impl LocksCore {
             return;
         }
         namespace.limits = limits.clone();
-        self.recharged.insert(opened.account);
+        self.changed_charges.insert(opened.account);
         self.names.insert((opened.account, opened.name.clone()), opened.incarnation);
     }
 

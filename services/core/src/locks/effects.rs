@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::acquire::refused;
 use super::namespace::Namespace;
 use super::purge::ClosedNamespace;
-use super::reply_size::bare;
-use super::{LocksCore, NamespaceKey};
+use super::reply_size::reason_only;
+use super::{LocksState, NamespaceKey};
 use crate::{
     AcquireOutcome, Claim, Effect, FencingToken, LockView, NamespaceRef, Owner, Path, Reason, Revision, RevokedReason,
     SessionEnd, SessionNumber, WaitId,
@@ -16,7 +16,7 @@ use crate::{
 /// What happened since it was last taken.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EffectBuffer {
-    notes: VecDeque<BufferedEffect>,
+    pending: VecDeque<BufferedEffect>,
     /// The wait of whoever asks just now, who hears of its outcome in the reply.
     captured_wait: Option<WaitId>,
     captured_outcome: Option<Result<FencingToken, Reason>>,
@@ -26,9 +26,9 @@ pub(super) struct EffectBuffer {
 
 #[derive(Clone, Debug)]
 pub(super) enum BufferedEffect {
-    Settled {
+    WaitResolved {
         namespace: Arc<NamespaceRef>,
-        settled: Box<ResolvedWait>,
+        wait: Box<ResolvedWait>,
     },
     Revoked {
         namespace: Arc<NamespaceRef>,
@@ -71,12 +71,13 @@ impl EffectBuffer {
         self.events.entry(key).or_insert_with(|| (Arc::clone(namespace), revision));
     }
 
-    pub(super) fn settled(&mut self, namespace: &Arc<NamespaceRef>, settled: ResolvedWait) {
+    pub(super) fn wait_resolved(&mut self, namespace: &Arc<NamespaceRef>, settled: ResolvedWait) {
         if self.captured_wait == Some(settled.wait) {
             self.captured_outcome = Some(settled.outcome);
             return;
         }
-        self.notes.push_back(BufferedEffect::Settled { namespace: Arc::clone(namespace), settled: Box::new(settled) });
+        self.pending
+            .push_back(BufferedEffect::WaitResolved { namespace: Arc::clone(namespace), wait: Box::new(settled) });
     }
 
     /// From now on the outcome of that wait is not noted but kept for [`Self::take_apart`].
@@ -99,7 +100,7 @@ impl EffectBuffer {
         reason: RevokedReason,
     ) {
         let (namespace, session_id) = (Arc::clone(namespace), Arc::clone(session_id));
-        self.notes.push_back(BufferedEffect::Revoked { namespace, session_id, path, token, reason });
+        self.pending.push_back(BufferedEffect::Revoked { namespace, session_id, path, token, reason });
     }
 
     pub(super) fn opened(
@@ -109,7 +110,7 @@ impl EffectBuffer {
         (number, epoch, ttl_ms): (SessionNumber, u64, u64),
     ) {
         let (namespace, session_id) = (Arc::clone(namespace), Arc::clone(session_id));
-        self.notes.push_back(BufferedEffect::Opened { namespace, number, session_id, epoch, ttl_ms });
+        self.pending.push_back(BufferedEffect::Opened { namespace, number, session_id, epoch, ttl_ms });
     }
 
     pub(super) fn ended(
@@ -120,24 +121,26 @@ impl EffectBuffer {
         reason: SessionEnd,
     ) {
         let (namespace, session_id) = (Arc::clone(namespace), Arc::clone(session_id));
-        self.notes.push_back(BufferedEffect::Ended { namespace, number, session_id, reason });
+        self.pending.push_back(BufferedEffect::Ended { namespace, number, session_id, reason });
     }
 
     /// The namespace is gone, and with it whoever could read its events.
     pub(super) fn closed(&mut self, closed: ClosedNamespace) {
         self.events.remove(&NamespaceKey::of(&closed.id()));
-        self.notes.push_back(BufferedEffect::Closed(closed));
+        self.pending.push_back(BufferedEffect::Closed(closed));
     }
 
     /// Namespaces that are gone and of which not all is told.
-    pub(super) fn closed_ones(&self) -> impl Iterator<Item = &ClosedNamespace> {
-        self.notes.iter().filter_map(|note| if let BufferedEffect::Closed(closed) = note { Some(closed) } else { None })
+    pub(super) fn closed_namespaces(&self) -> impl Iterator<Item = &ClosedNamespace> {
+        self.pending
+            .iter()
+            .filter_map(|note| if let BufferedEffect::Closed(closed) = note { Some(closed) } else { None })
     }
 }
 
-impl LocksCore {
+impl LocksState {
     pub(crate) fn drop_effects(&mut self) {
-        for note in std::mem::take(&mut self.notes).notes {
+        for note in std::mem::take(&mut self.effects).pending {
             if let BufferedEffect::Closed(closed) = note {
                 self.closed.push(closed);
             }
@@ -149,14 +152,14 @@ impl LocksCore {
     pub(crate) fn take_effects(&mut self, at_most: usize) -> Vec<Effect> {
         let mut effects = Vec::new();
         while effects.len() < at_most {
-            let Some(note) = self.notes.notes.pop_front() else { break };
+            let Some(note) = self.effects.pending.pop_front() else { break };
             effects.push(match note {
                 BufferedEffect::Closed(closed) => self.next_closing_notice(closed),
                 note => self.effect(note),
             });
         }
-        if self.notes.notes.is_empty() {
-            let events = std::mem::take(&mut self.notes.events).into_values();
+        if self.effects.pending.is_empty() {
+            let events = std::mem::take(&mut self.effects.events).into_values();
             effects.extend(events.map(|(namespace, from_revision)| Effect::Events {
                 namespace: NamespaceRef::clone(&namespace),
                 from_revision,
@@ -166,7 +169,7 @@ impl LocksCore {
     }
 
     pub(crate) fn has_effects(&self) -> bool {
-        !self.notes.notes.is_empty() || !self.notes.events.is_empty()
+        !self.effects.pending.is_empty() || !self.effects.events.is_empty()
     }
 
     fn next_closing_notice(&mut self, mut closed: ClosedNamespace) -> Effect {
@@ -178,13 +181,13 @@ impl LocksCore {
         if let BufferedEffect::Ended { number, .. } = &notice {
             self.sessions.remove(number);
         }
-        self.notes.notes.push_front(BufferedEffect::Closed(closed));
+        self.effects.pending.push_front(BufferedEffect::Closed(closed));
         self.effect(notice)
     }
 
     fn effect(&self, note: BufferedEffect) -> Effect {
         match note {
-            BufferedEffect::Settled { namespace, settled } => self.settled(&namespace, *settled),
+            BufferedEffect::WaitResolved { namespace, wait } => self.wait_resolved_effect(&namespace, *wait),
             BufferedEffect::Revoked { namespace, session_id, path, token, reason } => Effect::Revoked {
                 current_owner: self.find(&namespace).ok().and_then(|open| open.current_owner(&path)),
                 namespace: NamespaceRef::clone(&namespace),
@@ -210,19 +213,19 @@ impl LocksCore {
         }
     }
 
-    fn settled(&self, namespace: &NamespaceRef, settled: ResolvedWait) -> Effect {
+    fn wait_resolved_effect(&self, namespace: &NamespaceRef, settled: ResolvedWait) -> Effect {
         let open: Option<&Namespace> = self.find(namespace).ok();
         let mut paths: Vec<&Path> = settled.claims.iter().map(|claim| &claim.path).collect();
         paths.sort_unstable();
         let locks = match open {
-            Some(open) => open.views(&paths, self.state.revision, false),
-            None => paths.iter().map(|path| LockView::free(path, self.state.revision)).collect(),
+            Some(open) => open.views(&paths, self.common.revision, false),
+            None => paths.iter().map(|path| LockView::unlocked(path, self.common.revision)).collect(),
         };
         let outcome = match settled.outcome {
             Ok(fencing_token) => AcquireOutcome::Granted { fencing_token },
-            Err(reason) => refused(bare(reason)),
+            Err(reason) => refused(reason_only(reason)),
         };
-        Effect::Settled {
+        Effect::WaitResolved {
             namespace: namespace.clone(),
             wait: settled.wait,
             attempt: settled.attempt,

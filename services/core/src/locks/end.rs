@@ -14,10 +14,10 @@ pub(super) struct GrantContext<'a> {
     /// Those that count on what is granted.
     pub(super) attempts: &'a Attempts,
     /// Attempts at the same that left.
-    pub(super) left: &'a [u64],
+    pub(super) abandoned: &'a [u64],
     pub(super) request_id: Option<&'a str>,
     /// Whether there is room for the metadata that it brings.
-    pub(super) has_room: bool,
+    pub(super) metadata_fits: bool,
 }
 
 /// Why a hold ends.
@@ -55,19 +55,19 @@ impl NamespaceTxn<'_> {
     pub(super) fn end_hold(&mut self, node: NodeId, owner: OwnerId, ending: EndCause) {
         // The hold, its path, its owner and the event.
         self.ns.spend(4);
-        let revision = self.state.next_revision();
+        let revision = self.common.next_revision();
         let phase = self.ns.hold(node, owner).map(|hold| hold.phase);
         if let (Some(Phase::Held), Some(reason)) = (phase, ending.revoked()) {
-            self.note_revoked(node, owner, reason);
+            self.record_revoked(node, owner, reason);
         }
         let hold = self.ns.remove_hold(node, owner);
         if let Some(deadline) = hold.deadline(node) {
-            self.drop_deadline(deadline);
+            self.remove_deadline(deadline);
         }
         self.ns.tree.set_revision(node, revision);
         self.record_event(ending.event(), revision, owner, hold.token, &[(node, hold.mode)]);
         for request in hold.requests() {
-            self.forget_claim(*request, node);
+            self.remove_claim(*request, node);
         }
         self.unblock_waiters(node, owner);
         let upgrades = self.upgrades_of(node, owner);
@@ -75,7 +75,7 @@ impl NamespaceTxn<'_> {
         for place in upgrades {
             self.end_wait(place, Reason::Upgrade);
         }
-        self.ns.forget_idle(owner);
+        self.ns.remove_if_idle(owner);
     }
 
     /// Ends the present phase of a hold whose deadline has come, or whose session expired.
@@ -84,7 +84,7 @@ impl NamespaceTxn<'_> {
         if !hold.is_held() || hold.transition_ms == 0 {
             return self.end_hold(node, owner, EndCause::Expired);
         }
-        self.note_revoked(node, owner, RevokedReason::Expired);
+        self.record_revoked(node, owner, RevokedReason::Expired);
         self.change_hold(node, owner, |hold| {
             hold.phase = Phase::Transition;
             hold.deadline_ms = std::num::NonZeroU64::new(from_ms.saturating_add(hold.transition_ms.into()));
@@ -92,25 +92,25 @@ impl NamespaceTxn<'_> {
     }
 
     /// A session hears of a hold that it loses.
-    fn note_revoked(&mut self, node: NodeId, owner: OwnerId, reason: RevokedReason) {
+    fn record_revoked(&mut self, node: NodeId, owner: OwnerId, reason: RevokedReason) {
         let Some(session) = self.ns.owners.name(owner).session() else { return };
         // One that has ended was told so, and that is all.
-        if self.ns.ending.contains_key(&session.number) {
+        if self.ns.ending_sessions.contains_key(&session.number) {
             return;
         }
         let token = self.ns.hold(node, owner).map_or(0, |hold| hold.token);
-        self.notes.revoked(&self.ns.id, &session.session_id, self.ns.tree.path_of(node), token, reason);
+        self.effects.revoked(&self.ns.id, &session.session_id, self.ns.tree.path_of(node), token, reason);
     }
 
     /// A granted request no longer claims that path; it is forgotten with its last claim.
-    pub(super) fn forget_claim(&mut self, request: u32, node: NodeId) {
-        let granted = self.ns.granted.get_mut(request);
+    pub(super) fn remove_claim(&mut self, request: u32, node: NodeId) {
+        let granted = self.ns.granted_requests.get_mut(request);
         granted.live.remove(&node);
         if !granted.live.is_empty() {
             return;
         }
-        let granted = self.ns.granted.remove(request);
-        self.ns.counted.requests -= granted.charge();
+        let granted = self.ns.granted_requests.remove(request);
+        self.ns.charged.requests -= granted.charge();
         if let Some(session) = self.ns.session_mut(granted.owner)
             && session.requests.get(&granted.request_id) == Some(&NamedRequest::Granted(request))
         {
@@ -120,7 +120,7 @@ impl NamespaceTxn<'_> {
 
     /// The owner's requests that wait to change that hold.
     fn upgrades_of(&self, node: NodeId, owner: OwnerId) -> Vec<QueuePosition> {
-        let Some(awaits) = self.ns.owners.get(owner).awaits.as_deref() else { return Vec::new() };
+        let Some(awaits) = self.ns.owners.get(owner).waits.as_deref() else { return Vec::new() };
         let there = awaits.claims.range((node, QueuePosition::FIRST)..(node, QueuePosition::AFTER_UPGRADES));
         there.map(|(_, place)| *place).collect()
     }

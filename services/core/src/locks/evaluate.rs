@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::namespace::Namespace;
-use super::owner::{NOBODY, OwnerId};
+use super::owner::{NO_OWNER, OwnerId};
 use super::queue::QueuePosition;
 use super::tree::PathLookup;
 use super::wait_graph::Dependents;
@@ -16,9 +16,9 @@ pub(super) struct Evaluation<'a> {
     /// Each path once.
     pub(super) claims: &'a [Claim],
     /// Where the tree has each of the paths.
-    pub(super) spots: Vec<PathLookup>,
+    pub(super) lookups: Vec<PathLookup>,
     /// Where it waits, or would wait.
-    pub(super) place: QueuePosition,
+    pub(super) position: QueuePosition,
     /// Whether it waits already.
     pub(super) is_waiting: bool,
     pub(super) allow_upgrade: bool,
@@ -47,13 +47,13 @@ pub(super) enum Decision {
     /// The claim of that index fails now.
     Blocked(usize, Reason),
     /// The claim of that index fails, whatever others do.
-    Never(usize, Reason),
+    Impossible(usize, Reason),
 }
 
 impl Namespace {
     pub(super) fn claim_kind(&self, asked: &Evaluation<'_>, index: usize) -> ClaimKind {
         let claim = &asked.claims[index];
-        let own = asked.spots[index].node().and_then(|node| Some((node, self.hold(node, asked.owner)?)));
+        let own = asked.lookups[index].node().and_then(|node| Some((node, self.hold(node, asked.owner)?)));
         match (own, asked.token) {
             (None, Some(_)) => ClaimKind::NotHeld,
             (None, None) => ClaimKind::New,
@@ -72,8 +72,8 @@ impl Namespace {
         for index in 0..asked.claims.len() {
             let never = self.permanent_failure(asked, index);
             match (never, first) {
-                (Some(reason), None) => return Decision::Never(index, reason),
-                (Some(reason), Some(_)) if would_wait => return Decision::Never(index, reason),
+                (Some(reason), None) => return Decision::Impossible(index, reason),
+                (Some(reason), Some(_)) if would_wait => return Decision::Impossible(index, reason),
                 (None, None) => first = self.current_failure(asked, waiters, index).map(|reason| (index, reason)),
                 _ => {}
             }
@@ -124,20 +124,20 @@ impl Namespace {
         match watch {
             BlockedOn::Unknown => false,
             BlockedOn::Hold(node, owner) => self.hold(node, owner).is_some(),
-            BlockedOn::Request(other) => self.stands_behind(place, other),
-            BlockedOn::Subtree(node, mode) => self.held_below(node, self.waiting(place).owner, mode).is_some(),
+            BlockedOn::Request(other) => self.must_wait_for(place, other),
+            BlockedOn::Subtree(node, mode) => self.subtree_conflict(node, self.waiting(place).owner, mode).is_some(),
         }
     }
 
-    pub(super) fn evaluation_of(&self, place: QueuePosition) -> Evaluation<'_> {
-        let waiting = self.waiting(place);
+    pub(super) fn evaluation_of(&self, position: QueuePosition) -> Evaluation<'_> {
+        let waiting = self.waiting(position);
         Evaluation {
             owner: waiting.owner,
             claims: &waiting.claims,
-            spots: waiting.nodes.iter().map(|node| self.tree.spot_of(*node)).collect(),
-            place,
+            lookups: waiting.nodes.iter().map(|node| self.tree.lookup_node(*node)).collect(),
+            position,
             is_waiting: true,
-            allow_upgrade: place.is_upgrade(),
+            allow_upgrade: position.is_upgrade(),
             token: None,
         }
     }
@@ -154,24 +154,24 @@ impl Namespace {
 
     /// Another owner that waits to become the writer of this path, of an ancestor or of something under it.
     pub(super) fn conflicting_upgrade(&self, asked: &Evaluation<'_>, index: usize) -> Option<QueuePosition> {
-        let (claim, spot) = (&asked.claims[index], &asked.spots[index]);
+        let (claim, spot) = (&asked.claims[index], &asked.lookups[index]);
         if claim.mode == Mode::Read || asked.is_waiting {
             return None;
         }
-        let lines = self.tree.lines(spot.ancestry.iter().copied(), spot.node(), claim.mode);
+        let lines = self.tree.conflicting_queues(spot.ancestry.iter().copied(), spot.node(), claim.mode);
         let mut upgrades = lines.flat_map(|(_, line)| line.range(..QueuePosition::AFTER_UPGRADES));
         upgrades.find(|(_, entry)| entry.owner != asked.owner).map(|(place, _)| *place)
     }
 
     /// Why a claim that does not fail for good fails now.
     fn current_failure(&self, asked: &Evaluation<'_>, waiters: &mut Dependents, index: usize) -> Option<Reason> {
-        let (claim, spot) = (&asked.claims[index], &asked.spots[index]);
+        let (claim, spot) = (&asked.claims[index], &asked.lookups[index]);
         match self.claim_kind(asked, index) {
             ClaimKind::Extends => None,
             ClaimKind::Changes if claim.mode == Mode::Read => None,
-            ClaimKind::Changes => self.held_by_others(asked.owner, claim.mode, spot),
+            ClaimKind::Changes => self.conflict_reason(asked.owner, claim.mode, spot),
             _ => self
-                .held_by_others(asked.owner, claim.mode, spot)
+                .conflict_reason(asked.owner, claim.mode, spot)
                 .or_else(|| self.last_blocking_request(asked, waiters, index).map(|_| Reason::Queued)),
         }
     }
@@ -183,17 +183,17 @@ impl Namespace {
         waiters: &mut Dependents,
         index: usize,
     ) -> Option<QueuePosition> {
-        let (claim, spot) = (&asked.claims[index], &asked.spots[index]);
+        let (claim, spot) = (&asked.claims[index], &asked.lookups[index]);
         if self.claim_kind(asked, index) != ClaimKind::New || self.is_covered(asked.owner, claim.mode, spot) {
             return None;
         }
         self.spend(spot.ancestry.len());
-        let lines = self.tree.lines(spot.ancestry.iter().copied(), spot.node(), claim.mode);
-        let lines = lines.filter(|(_, line)| line.first_key_value().is_some_and(|(first, _)| *first < asked.place));
+        let lines = self.tree.conflicting_queues(spot.ancestry.iter().copied(), spot.node(), claim.mode);
+        let lines = lines.filter(|(_, line)| line.first_key_value().is_some_and(|(first, _)| *first < asked.position));
         let last = lines.filter_map(|(key, line)| match waiters.of(self, asked) {
-            Some((closure, number)) => closure.last_in_the_way(self, (key, line), number, asked.place),
+            Some((closure, number)) => closure.last_blocker_before(self, (key, line), number, asked.position),
             None => {
-                let mut before = line.range(..asked.place).rev().filter(|(_, entry)| entry.owner != asked.owner);
+                let mut before = line.range(..asked.position).rev().filter(|(_, entry)| entry.owner != asked.owner);
                 before.next().map(|(place, _)| *place)
             }
         });
@@ -208,15 +208,15 @@ impl Namespace {
         index: usize,
         max: usize,
     ) -> BTreeSet<QueuePosition> {
-        let (claim, spot) = (&asked.claims[index], &asked.spots[index]);
+        let (claim, spot) = (&asked.claims[index], &asked.lookups[index]);
         let mut found = BTreeSet::new();
-        for (key, line) in self.tree.lines(spot.ancestry.iter().copied(), spot.node(), claim.mode) {
+        for (key, line) in self.tree.conflicting_queues(spot.ancestry.iter().copied(), spot.node(), claim.mode) {
             match waiters.of(self, asked) {
                 Some((closure, number)) => {
-                    found.extend(closure.first_in_the_way(self, (key, line), number, (asked.place, max)));
+                    found.extend(closure.first_blockers_before(self, (key, line), number, (asked.position, max)));
                 }
                 None => {
-                    let before = line.range(..asked.place).filter(|(_, entry)| entry.owner != asked.owner);
+                    let before = line.range(..asked.position).filter(|(_, entry)| entry.owner != asked.owner);
                     found.extend(before.take(max).map(|(place, _)| *place));
                 }
             }
@@ -227,13 +227,13 @@ impl Namespace {
     fn blocking_hold(&self, asked: &Evaluation<'_>) -> Option<BlockedOn> {
         let indexes = 0..asked.claims.len();
         let mut watches = indexes.filter_map(|index| {
-            match (self.claim_kind(asked, index), asked.spots[index].node()) {
+            match (self.claim_kind(asked, index), asked.lookups[index].node()) {
                 (ClaimKind::Extends, _) => return None,
                 // Its own hold is over: it is another one that it waits for.
                 (ClaimKind::NotHeld, Some(node)) => return Some(BlockedOn::Hold(node, asked.owner)),
                 _ => {}
             }
-            self.first_conflicting_hold(asked.owner, asked.claims[index].mode, &asked.spots[index])
+            self.first_conflicting_hold(asked.owner, asked.claims[index].mode, &asked.lookups[index])
         });
         watches.next()
     }
@@ -245,15 +245,15 @@ impl Namespace {
         asked: &Evaluation<'_>,
         waiters: &mut Dependents,
     ) -> Option<(usize, QueuePosition)> {
-        let waits = |owner| self.owners.get(owner).waits() > usize::from(asked.is_waiting);
-        if asked.owner == NOBODY || asked.place == QueuePosition::LAST || !waits(asked.owner) {
+        let waits = |owner| self.owners.get(owner).wait_count() > usize::from(asked.is_waiting);
+        if asked.owner == NO_OWNER || asked.position == QueuePosition::LAST || !waits(asked.owner) {
             return None;
         }
         let (closure, number) = waiters.of(self, asked)?;
         // Before it waits, its owner may wait for others too that stand behind its place.
-        let others = (!asked.is_waiting).then(|| closure.others_ahead(self, number));
+        let others = (!asked.is_waiting).then(|| closure.untangled_blockers(self, number));
         let indexes = (0..asked.claims.len()).filter(|index| {
-            let (claim, spot) = (&asked.claims[*index], &asked.spots[*index]);
+            let (claim, spot) = (&asked.claims[*index], &asked.lookups[*index]);
             match self.claim_kind(asked, *index) {
                 ClaimKind::New => !self.is_covered(asked.owner, claim.mode, spot),
                 ClaimKind::Changes => claim.mode == Mode::Write,
@@ -261,11 +261,12 @@ impl Namespace {
             }
         });
         let mut yields = indexes.filter_map(|index| {
-            let (claim, spot) = (&asked.claims[index], &asked.spots[index]);
-            let lines = self.tree.lines(spot.ancestry.iter().copied(), spot.node(), claim.mode);
+            let (claim, spot) = (&asked.claims[index], &asked.lookups[index]);
+            let lines = self.tree.conflicting_queues(spot.ancestry.iter().copied(), spot.node(), claim.mode);
             let first = lines.flat_map(|(key, line)| {
-                let other = others.as_ref().and_then(|others| others.first_in((closure, self), line, asked.place));
-                closure.first_ahead(key, number, asked.place).into_iter().chain(other)
+                let other =
+                    others.as_ref().and_then(|others| others.first_after((closure, self), line, asked.position));
+                closure.first_blocker_after(key, number, asked.position).into_iter().chain(other)
             });
             Some((index, first.min()?))
         });

@@ -23,15 +23,15 @@ impl NamespaceTxn<'_> {
         terms: &HoldTerms,
         call: GrantContext<'_>,
     ) -> FencingToken {
-        let deadline_ms = terms.ttl_ms.and_then(|ttl_ms| NonZeroU64::new(self.state.clock_ms.saturating_add(ttl_ms)));
+        let deadline_ms = terms.ttl_ms.and_then(|ttl_ms| NonZeroU64::new(self.common.clock_ms.saturating_add(ttl_ms)));
         self.ns.spend(claims.len());
-        let request = self.begin_request(owner, claims.len(), call);
+        let request = self.insert_granted_request(owner, claims.len(), call);
         // What a request with an id was granted is given back by that id.
         let by_id = Attempts::of(0);
         let call = if request.is_some() { GrantContext { attempts: &by_id, ..call } } else { call };
         let mut new: Vec<(NodeId, Mode)> = Vec::new();
         let (mut token, mut found) = (None, None);
-        let nodes: Vec<NodeId> = claims.iter().map(|claim| self.ns.tree.make(&claim.path)).collect();
+        let nodes: Vec<NodeId> = claims.iter().map(|claim| self.ns.tree.ensure_path(&claim.path)).collect();
         for (node, claim) in nodes.iter().zip(claims) {
             let held = self.ns.hold(*node, owner).map(|hold| (hold.mode, hold.token));
             match held {
@@ -41,16 +41,16 @@ impl NamespaceTxn<'_> {
                 }
                 Some((Mode::Write, held)) => {
                     self.extend(*node, owner, deadline_ms, terms, call);
-                    self.weaken(*node, owner);
+                    self.downgrade(*node, owner);
                     found = found.or(Some(held));
                 }
                 Some((Mode::Read, _)) => {
-                    let token = *token.get_or_insert_with(|| self.state.next_revision());
-                    self.strengthen(*node, owner, deadline_ms, terms, call, token);
+                    let token = *token.get_or_insert_with(|| self.common.next_revision());
+                    self.upgrade(*node, owner, deadline_ms, terms, call, token);
                     new.push((*node, claim.mode));
                 }
                 None => {
-                    let token = *token.get_or_insert_with(|| self.state.next_revision());
+                    let token = *token.get_or_insert_with(|| self.common.next_revision());
                     let mut hold = Hold {
                         owner,
                         mode: claim.mode,
@@ -62,7 +62,7 @@ impl NamespaceTxn<'_> {
                         locked_at_ms: self.wall_ms,
                         deadline_ms,
                         attempt: 0,
-                        rare: None,
+                        extras: None,
                     };
                     hold.set_attempts(call.attempts.clone());
                     self.add_hold(*node, hold, terms);
@@ -76,14 +76,14 @@ impl NamespaceTxn<'_> {
         }
         let token = token.or(found).expect("a request has claims, and each is new or was found");
         if let Some(request) = request {
-            self.ns.granted.get_mut(request).token = token;
+            self.ns.granted_requests.get_mut(request).token = token;
         }
-        self.end_contradicted(owner, &nodes);
+        self.end_contradicted_waits(owner, &nodes);
         token
     }
 
     fn add_hold(&mut self, node: NodeId, mut hold: Hold, terms: &HoldTerms) {
-        hold.take_terms(terms, true);
+        hold.set_terms(terms, true);
         self.add_deadline(hold.deadline(node));
         self.ns.tree.set_revision(node, hold.token);
         self.ns.add_hold(node, hold);
@@ -103,12 +103,12 @@ impl NamespaceTxn<'_> {
         self.change_hold(node, owner, |hold| {
             hold.phase = Phase::Held;
             hold.deadline_ms = deadline_ms;
-            hold.take_terms(terms, call.has_room);
-            hold.attach(call.attempts, call.left, rules);
+            hold.set_terms(terms, call.metadata_fits);
+            hold.attach(call.attempts, call.abandoned, rules);
         });
     }
 
-    fn strengthen(
+    fn upgrade(
         &mut self,
         node: NodeId,
         owner: OwnerId,
@@ -124,23 +124,23 @@ impl NamespaceTxn<'_> {
             hold.token = token;
             hold.locked_at_ms = wall_ms;
             hold.deadline_ms = deadline_ms;
-            hold.take_terms(terms, call.has_room);
-            hold.attach_to_upgrade(call.attempts, call.left, rules);
+            hold.set_terms(terms, call.metadata_fits);
+            hold.attach_to_upgrade(call.attempts, call.abandoned, rules);
         });
-        self.ns.touch(owner);
+        self.ns.owner_changed(owner);
         self.ns.tree.set_revision(node, token);
     }
 
     /// A writer becomes a reader and keeps its token. Others may be let in now.
-    pub(super) fn weaken(&mut self, node: NodeId, owner: OwnerId) {
-        let revision = self.state.next_revision();
+    pub(super) fn downgrade(&mut self, node: NodeId, owner: OwnerId) {
+        let revision = self.common.next_revision();
         let (mut token, rules) = (0, self.rules);
         self.change_hold(node, owner, |hold| {
             hold.mode = Mode::Read;
-            hold.attach_to_weaker(rules);
+            hold.attach_to_downgrade(rules);
             token = hold.token;
         });
-        self.ns.touch(owner);
+        self.ns.owner_changed(owner);
         self.ns.tree.set_revision(node, revision);
         self.record_event(EventKind::Acquired, revision, owner, token, &[(node, Mode::Read)]);
         self.unblock_waiters(node, owner);
@@ -153,7 +153,7 @@ impl NamespaceTxn<'_> {
     }
 
     /// A record of a request of a session that has an id.
-    fn begin_request(&mut self, owner: OwnerId, claimed: usize, call: GrantContext<'_>) -> Option<u32> {
+    fn insert_granted_request(&mut self, owner: OwnerId, claimed: usize, call: GrantContext<'_>) -> Option<u32> {
         let request_id = call.request_id?;
         let session_id = self.ns.owners.name(owner).session()?.session_id.clone();
         let granted = GrantedRequest {
@@ -165,8 +165,8 @@ impl NamespaceTxn<'_> {
             claimed,
             live: Default::default(),
         };
-        self.ns.counted.requests += granted.charge();
-        let request = self.ns.granted.insert(granted);
+        self.ns.charged.requests += granted.charge();
+        let request = self.ns.granted_requests.insert(granted);
         let session = self.ns.sessions.get_mut(&session_id)?;
         session.requests.insert(request_id.into(), NamedRequest::Granted(request));
         Some(request)
@@ -178,15 +178,15 @@ impl NamespaceTxn<'_> {
             None => hold.direct = true,
         });
         if let Some(request) = request {
-            self.ns.granted.get_mut(request).live.insert(node, mode);
+            self.ns.granted_requests.get_mut(request).live.insert(node, mode);
         }
     }
 
     /// Other waiting requests of the owner that claim one of these paths in another mode than it now holds can't be
     /// granted any more; except those that wait to change it.
-    pub(super) fn end_contradicted(&mut self, owner: OwnerId, nodes: &[NodeId]) {
+    pub(super) fn end_contradicted_waits(&mut self, owner: OwnerId, nodes: &[NodeId]) {
         let mut ended: Vec<QueuePosition> = Vec::new();
-        let Some(awaits) = self.ns.owners.get(owner).awaits.as_deref() else { return };
+        let Some(awaits) = self.ns.owners.get(owner).waits.as_deref() else { return };
         for node in nodes {
             let mode = self.ns.hold(*node, owner).map(|hold| hold.mode);
             let there = awaits.claims.range((*node, QueuePosition::AFTER_UPGRADES)..=(*node, QueuePosition::LAST));

@@ -8,7 +8,7 @@ use super::waiting::{BlockedOn, WaitingRequest};
 use crate::Reason;
 
 /// What it costs to look whether a request can be granted, for each of its claims.
-const A_LOOK: usize = 8;
+const EVALUATION_COST: usize = 8;
 
 impl NamespaceTxn<'_> {
     /// Grants whoever can be granted, always the first in the queue, until nobody can, or until the slice is used up. Who
@@ -21,18 +21,19 @@ impl NamespaceTxn<'_> {
     /// Each grant may change who waits for whom. Finding that out is part of the slice, so with many who are tangled there
     /// are fewer grants in one. It is charged when another grant follows, and always as if it were found out anew: whether
     /// that is needed depends on what this replica has kept.
-    pub(super) fn run(&mut self) {
-        let mut grants = if self.ns.behind || self.ns.is_frozen() { 0 } else { self.budget.grants };
+    pub(super) fn run_grant_loop(&mut self) {
+        let mut grants = if self.ns.has_pending_grants || self.ns.is_frozen() { 0 } else { self.budget.grants };
         let may_grant = grants;
         let (mut is_charged, mut is_fresh, mut has_looked) = (true, false, false);
         loop {
             is_fresh |= self.ns.refresh();
             let Some(place) = self.ns.blocked_index.first_to_reevaluate() else { break };
-            if has_looked && self.budget.looks == 0 {
+            if has_looked && self.budget.visits == 0 {
                 break;
             }
             has_looked = true;
-            self.budget.looks = self.budget.looks.saturating_sub(A_LOOK * self.ns.waiting(place).claims.len());
+            self.budget.visits =
+                self.budget.visits.saturating_sub(EVALUATION_COST * self.ns.waiting(place).claims.len());
             self.ns.examined += 1;
             self.ns.spend(1);
             if let Some(watch) = self.ns.reevaluate(place) {
@@ -43,39 +44,39 @@ impl NamespaceTxn<'_> {
                 break;
             }
             if !is_charged {
-                self.charge_search(is_fresh);
+                self.charge_closure(is_fresh);
                 is_charged = true;
-                if self.budget.looks == 0 {
+                if self.budget.visits == 0 {
                     break;
                 }
                 continue;
             }
-            self.resolve_first(place);
+            self.resolve_wait(place);
             grants -= 1;
             (is_charged, is_fresh) = (false, false);
         }
         self.budget.grants -= may_grant - grants;
-        self.ns.behind = self.ns.blocked_index.first_to_reevaluate().is_some();
+        self.ns.has_pending_grants = self.ns.blocked_index.first_to_reevaluate().is_some();
         self.update_jobs();
     }
 
     /// Charges what it takes to find out who waits for whom, which is found out anew unless it was just now.
-    pub(super) fn charge_search(&mut self, is_fresh: bool) {
+    pub(super) fn charge_closure(&mut self, is_fresh: bool) {
         if !is_fresh {
-            self.ns.is_stale = true;
+            self.ns.closure_is_stale = true;
             self.ns.refresh();
         }
         let cost = usize::try_from(self.ns.closure.cost).unwrap_or(usize::MAX);
-        self.budget.looks = self.budget.looks.saturating_sub(cost);
+        self.budget.visits = self.budget.visits.saturating_sub(cost);
     }
 
     /// The request need not wait any longer.
-    fn resolve_first(&mut self, place: QueuePosition) {
-        let swept_with = self.ns.swept_with(place);
+    fn resolve_wait(&mut self, place: QueuePosition) {
+        let swept_with = self.ns.sweep_of_wait(place);
         if let Some(sweep) = swept_with.and_then(|began| self.ns.sweeps.get_mut(&began)) {
             sweep.ended_waits += 1;
         }
-        if self.ns.ending_of(self.ns.waiting(place).owner).is_some() || swept_with.is_some() {
+        if self.ns.ending_session_of(self.ns.waiting(place).owner).is_some() || swept_with.is_some() {
             self.end_wait(place, Reason::Ended);
         } else if self.ns.has_timed_out(place) {
             self.end_wait(place, Reason::TimedOut);
@@ -88,9 +89,9 @@ impl NamespaceTxn<'_> {
         let waiting = self.leave_queue(place);
         let call = GrantContext {
             attempts: &waiting.attempts,
-            left: &[],
+            abandoned: &[],
             request_id: waiting.request_id.as_deref(),
-            has_room: true,
+            metadata_fits: true,
         };
         let token = self.grant(waiting.owner, &waiting.claims, &waiting.terms, call);
         let owner = self.ns.owners.name(waiting.owner).to_owner();
@@ -102,7 +103,7 @@ impl NamespaceTxn<'_> {
             claims: waiting.claims,
             outcome: Ok(token),
         };
-        self.notes.settled(&self.ns.id, settled);
+        self.effects.wait_resolved(&self.ns.id, settled);
     }
 
     /// Ends a wait without a grant. Its owner is forgotten with its last wait or hold.
@@ -116,13 +117,13 @@ impl NamespaceTxn<'_> {
             claims: waiting.claims,
             outcome: Err(reason),
         };
-        self.notes.settled(&self.ns.id, settled);
-        self.ns.forget_idle(waiting.owner);
+        self.effects.wait_resolved(&self.ns.id, settled);
+        self.ns.remove_if_idle(waiting.owner);
     }
 
     fn leave_queue(&mut self, place: QueuePosition) -> WaitingRequest {
         let waiting = self.ns.remove_waiting(place);
-        self.drop_wait_end(place, waiting.ends_at_ms);
+        self.remove_wait_end(place, waiting.ends_at_ms);
         self.ns.blocked_index.unblock(BlockedOn::Request(place));
         waiting
     }

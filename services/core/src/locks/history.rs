@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::charge;
 use crate::page::PageBudget;
 use crate::{
-    Claim, Event, EventKind, FencingToken, MAX_EVENT_BYTES_EXAMINED, MAX_EVENTS_EXAMINED, Mode, Owner, Path, Refusal,
-    Revision, codec,
+    Claim, CommandError, Event, EventKind, FencingToken, MAX_EVENT_BYTES_EXAMINED, MAX_EVENTS_EXAMINED, Mode, Owner,
+    Path, Revision, codec,
 };
 
 /// An event as it is written: the same bytes as an [`Event`] has, from what is at hand.
@@ -33,7 +33,7 @@ pub(super) struct EventClaim<'a> {
 }
 
 /// So many events make a block.
-const BLOCK: usize = 64;
+const EVENTS_PER_BLOCK: usize = 64;
 
 /// The latest events, in order of revision. They are kept as bytes: few are ever read. A clone shares the blocks.
 #[derive(Clone, Debug, Default)]
@@ -46,7 +46,7 @@ pub(super) struct History {
     /// What those that are remembered are charged with.
     bytes: u64,
     /// The last one that was forgotten; 0 when none was.
-    forgotten: Revision,
+    compacted: Revision,
 }
 
 /// Events one behind the other.
@@ -62,12 +62,12 @@ impl Block {
         self.ends.last().map_or(0, |(revision, _)| *revision)
     }
 
-    fn begin_of(&self, index: usize) -> usize {
+    fn start_of(&self, index: usize) -> usize {
         index.checked_sub(1).map_or(0, |before| self.ends[before].1)
     }
 
     fn bytes_of(&self, index: usize) -> &[u8] {
-        &self.bytes[self.begin_of(index)..self.ends[index].1]
+        &self.bytes[self.start_of(index)..self.ends[index].1]
     }
 
     fn events(&self) -> impl Iterator<Item = (Revision, &[u8])> {
@@ -76,11 +76,11 @@ impl Block {
 
     /// Some of the events, for somebody else to look at. A block that is not full is not shared: the next event would
     /// have to copy all of it.
-    fn piece(self: &Arc<Self>, range: Range<usize>) -> (Arc<Self>, Range<usize>) {
-        if self.ends.len() == BLOCK {
+    fn share(self: &Arc<Self>, range: Range<usize>) -> (Arc<Self>, Range<usize>) {
+        if self.ends.len() == EVENTS_PER_BLOCK {
             return (Arc::clone(self), range);
         }
-        let begin = self.begin_of(range.start);
+        let begin = self.start_of(range.start);
         let ends: Vec<_> = self.ends[range].iter().map(|(revision, end)| (*revision, end - begin)).collect();
         let bytes = self.bytes[begin..begin + ends.last().map_or(0, |(_, end)| *end)].to_vec();
         let all = 0..ends.len();
@@ -102,19 +102,19 @@ impl History {
     }
 
     fn push_bytes(&mut self, revision: Revision, bytes: &[u8], max: usize, max_bytes: u64) {
-        if self.blocks.back().is_none_or(|last| last.ends.len() == BLOCK) {
+        if self.blocks.back().is_none_or(|last| last.ends.len() == EVENTS_PER_BLOCK) {
             self.blocks.push_back(Arc::default());
         }
         let block = self.blocks.back_mut().map(Arc::make_mut).expect("it was just made");
         block.bytes.extend_from_slice(bytes);
         block.ends.push((revision, block.bytes.len()));
-        if block.ends.len() == BLOCK {
+        if block.ends.len() == EVENTS_PER_BLOCK {
             block.bytes.shrink_to_fit();
         }
         self.len += 1;
         self.bytes += charge::event(bytes.len());
         if self.len > max {
-            self.forget_first();
+            self.evict_first();
         }
         self.shrink_to(max_bytes);
     }
@@ -123,13 +123,13 @@ impl History {
     pub(super) fn shrink_to(&mut self, max_bytes: u64) -> u64 {
         let before = self.bytes;
         while self.bytes > max_bytes {
-            self.forget_first();
+            self.evict_first();
         }
         before - self.bytes
     }
 
     /// Forgets the oldest events of so many bytes, and no more, but keeps as many as are said; how many went.
-    pub(super) fn give_way(&mut self, bytes: u64, kept: u64) -> u64 {
+    pub(super) fn evict(&mut self, bytes: u64, kept: u64) -> u64 {
         self.shrink_to(self.bytes.saturating_sub(bytes).max(kept.min(self.bytes)))
     }
 
@@ -138,9 +138,9 @@ impl History {
         self.bytes
     }
 
-    fn forget_first(&mut self) {
+    fn evict_first(&mut self) {
         let Some(first) = self.blocks.front() else { return };
-        self.forgotten = first.ends[self.skipped].0;
+        self.compacted = first.ends[self.skipped].0;
         self.bytes -= charge::event(first.bytes_of(self.skipped).len());
         self.skipped += 1;
         self.len -= 1;
@@ -152,7 +152,7 @@ impl History {
 
     /// Takes an event of a snapshot; false when it is out of order, one too many, or no event.
     pub(super) fn restore(&mut self, revision: Revision, bytes: &[u8], max: usize) -> bool {
-        let last = self.blocks.back().map_or(self.forgotten, |block| block.last());
+        let last = self.blocks.back().map_or(self.compacted, |block| block.last());
         let is_event = || codec::decode::<Event>(bytes).is_ok_and(|event| event.revision == revision);
         let fits = revision > last && self.len < max && is_event();
         if fits {
@@ -161,12 +161,12 @@ impl History {
         fits
     }
 
-    pub(super) fn restore_forgotten(&mut self, forgotten: Revision) {
-        self.forgotten = forgotten;
+    pub(super) fn restore_compacted_revision(&mut self, forgotten: Revision) {
+        self.compacted = forgotten;
     }
 
-    pub(super) fn forgotten(&self) -> Revision {
-        self.forgotten
+    pub(super) fn compacted_revision(&self) -> Revision {
+        self.compacted
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (Revision, &[u8])> {
@@ -174,20 +174,22 @@ impl History {
     }
 
     /// The events from a revision on, as many as one question looks at. `now` is the shard's revision.
-    pub(super) fn part(&self, from: Option<Revision>, now: Revision) -> Result<Part, Refusal> {
-        let Some(from) = from else { return Ok(Part { pieces: vec![], next_revision: now + 1, more: false }) };
-        if from <= self.forgotten && self.forgotten > 0 {
-            return Err(Refusal::RevisionCompacted { oldest: self.forgotten + 1 });
+    pub(super) fn range(&self, from: Option<Revision>, now: Revision) -> Result<HistoryRange, CommandError> {
+        let Some(from) = from else {
+            return Ok(HistoryRange { segments: vec![], next_revision: now + 1, more: false });
+        };
+        if from <= self.compacted && self.compacted > 0 {
+            return Err(CommandError::RevisionCompacted { oldest: self.compacted + 1 });
         }
         let start = self.blocks.partition_point(|block| block.last() < from);
-        let mut part = Part { pieces: vec![], next_revision: from.max(now + 1), more: false };
+        let mut part = HistoryRange { segments: vec![], next_revision: from.max(now + 1), more: false };
         let mut room = PageBudget::new(MAX_EVENTS_EXAMINED, MAX_EVENT_BYTES_EXAMINED);
         for block in self.blocks.range(start..) {
             // What is forgotten of the first block comes before `from`, too.
             let begin = block.ends.partition_point(|(revision, _)| *revision < from);
-            let fitting = (begin..block.ends.len()).take_while(|index| room.take(block.bytes_of(*index).len()));
+            let fitting = (begin..block.ends.len()).take_while(|index| room.try_take(block.bytes_of(*index).len()));
             let end = begin + fitting.count();
-            part.pieces.extend((end > begin).then(|| block.piece(begin..end)));
+            part.segments.extend((end > begin).then(|| block.share(begin..end)));
             if let Some((revision, _)) = block.ends.get(end) {
                 (part.next_revision, part.more) = (*revision, true);
                 break;
@@ -199,30 +201,30 @@ impl History {
 
 /// Some events of a history, apart from the state: whoever looks through them holds nobody up.
 #[derive(Debug)]
-pub(super) struct Part {
-    pieces: Vec<(Arc<Block>, Range<usize>)>,
+pub(super) struct HistoryRange {
+    segments: Vec<(Arc<Block>, Range<usize>)>,
     /// The one after the last.
     next_revision: Revision,
     more: bool,
 }
 
-impl Part {
+impl HistoryRange {
     /// How many events there are.
     pub(super) fn len(&self) -> usize {
-        self.pieces.iter().map(|(_, range)| range.len()).sum()
+        self.segments.iter().map(|(_, range)| range.len()).sum()
     }
 
     /// Those that concern the prefix.
     pub(super) fn page(&self, prefix: &Path, limit: u32) -> EventPage {
         let mut page = EventPage { events: vec![], next_revision: self.next_revision, more: self.more };
         let mut room = PageBudget::of(limit);
-        let all = self.pieces.iter().flat_map(|(block, range)| range.clone().map(|index| block.bytes_of(index)));
+        let all = self.segments.iter().flat_map(|(block, range)| range.clone().map(|index| block.bytes_of(index)));
         for bytes in all {
             let event: Event = codec::decode(bytes).expect("events are written by `push` or checked by `restore`");
-            if !concerns(&event.claims, prefix) {
+            if !matches_prefix(&event.claims, prefix) {
                 continue;
             }
-            if !room.take(bytes.len()) {
+            if !room.try_take(bytes.len()) {
                 (page.next_revision, page.more) = (event.revision, true);
                 break;
             }
@@ -233,7 +235,7 @@ impl Part {
 }
 
 /// Whether something at, under or above the prefix is claimed. The empty prefix lets everything pass.
-fn concerns(claims: &[Claim], prefix: &Path) -> bool {
+fn matches_prefix(claims: &[Claim], prefix: &Path) -> bool {
     prefix.0.is_empty()
         || claims.iter().any(|claim| prefix.is_prefix_of(&claim.path) || claim.path.is_prefix_of(prefix))
 }
@@ -267,7 +269,7 @@ mod tests {
     #[test]
     fn the_latest_events_are_remembered_and_none_before_them() {
         let mut history = History::default();
-        let all = MAX as u64 + BLOCK as u64 + 7;
+        let all = MAX as u64 + EVENTS_PER_BLOCK as u64 + 7;
         for number in 1..=all {
             let owner = Owner::Process("p".into());
             let (kind, process_id) = (EventKind::Deleted, "p");
@@ -285,10 +287,10 @@ mod tests {
         let forgotten = all - MAX as u64;
         let revisions: Vec<Revision> = history.iter().map(|(revision, _)| revision).collect();
         assert_eq!(revisions, (forgotten + 1..=all).map(|number| 2 * number).collect::<Vec<_>>());
-        assert_eq!(history.forgotten(), 2 * forgotten);
-        assert_eq!(history.blocks.len(), (all as usize).div_ceil(BLOCK) - 1);
+        assert_eq!(history.compacted_revision(), 2 * forgotten);
+        assert_eq!(history.blocks.len(), (all as usize).div_ceil(EVENTS_PER_BLOCK) - 1);
         let page = |from: Revision| {
-            let part = history.part(Some(from), 2 * all).map_err(|_| ());
+            let part = history.range(Some(from), 2 * all).map_err(|_| ());
             part.map(|part| {
                 part.page(&Path::default(), 3).events.iter().map(|event| event.revision).collect::<Vec<_>>()
             })
@@ -298,14 +300,14 @@ mod tests {
         for from in [first - 1, first] {
             assert_eq!(page(from), Ok(vec![first, first + 2, first + 4]));
         }
-        let next_block = 2 * BLOCK as u64 * 3;
+        let next_block = 2 * EVENTS_PER_BLOCK as u64 * 3;
         assert_eq!(page(next_block - 1), Ok(vec![next_block, next_block + 2, next_block + 4]));
         assert_eq!(page(2 * all), Ok(vec![2 * all]));
         assert_eq!(page(2 * all + 1), Ok(vec![]));
     }
 
     /// A history of so many events, each with so many bytes of process id, at the even revisions from 2 on.
-    fn of(events: u64, bytes: usize) -> History {
+    fn history_of(events: u64, bytes: usize) -> History {
         let mut history = History::default();
         for number in 1..=events {
             let owner = Owner::Process("p".into());
@@ -318,10 +320,10 @@ mod tests {
     }
 
     /// Looks through all from a revision on for what is not there; how many events each look examined.
-    fn look_through(history: &History, mut from: Revision, now: Revision) -> Vec<usize> {
+    fn scan_all(history: &History, mut from: Revision, now: Revision) -> Vec<usize> {
         let mut examined = Vec::new();
         loop {
-            let part = history.part(Some(from), now).map_err(|_| "it is all there").unwrap();
+            let part = history.range(Some(from), now).map_err(|_| "it is all there").unwrap();
             let page = part.page(&Path::flat("nobody"), 100);
             assert!(page.events.is_empty() && page.next_revision > from);
             examined.push(part.len());
@@ -336,18 +338,18 @@ mod tests {
     #[test]
     fn a_look_at_events_is_bounded_in_number_and_bytes_and_tells_where_to_go_on() {
         let few = MAX_EVENTS_EXAMINED;
-        assert_eq!(look_through(&of(2 * few as u64 + 10, 1), 1, 9_999), [few, few, 10]);
-        assert_eq!(look_through(&of(few as u64, 1), 1, 9_999), [few]);
-        let large = look_through(&of(300, 10_000), 3, 9_999);
+        assert_eq!(scan_all(&history_of(2 * few as u64 + 10, 1), 1, 9_999), [few, few, 10]);
+        assert_eq!(scan_all(&history_of(few as u64, 1), 1, 9_999), [few]);
+        let large = scan_all(&history_of(300, 10_000), 3, 9_999);
         assert!(large.len() > 10 && large.iter().all(|examined| examined * 10_000 <= MAX_EVENT_BYTES_EXAMINED));
         assert_eq!(large.iter().sum::<usize>(), 299);
-        assert_eq!(look_through(&of(3, MAX_EVENT_BYTES_EXAMINED + 1), 1, 9_999), [1, 1, 1], "one at least");
-        assert_eq!(look_through(&of(70, 1), 139, 140), [1], "only what is asked for");
+        assert_eq!(scan_all(&history_of(3, MAX_EVENT_BYTES_EXAMINED + 1), 1, 9_999), [1, 1, 1], "one at least");
+        assert_eq!(scan_all(&history_of(70, 1), 139, 140), [1], "only what is asked for");
     }
 
     #[test]
     fn the_oldest_give_way_to_what_is_more_than_so_many_bytes() {
-        let mut history = of(300, 1_000);
+        let mut history = history_of(300, 1_000);
         let all = history.bytes();
         let charges: Vec<u64> = history.iter().map(|(_, bytes)| charge::event(bytes.len())).collect();
         assert!(all == charges.iter().sum::<u64>() && charges[0] > 1_000);
@@ -355,7 +357,7 @@ mod tests {
         assert_eq!(history.shrink_to(all - 1), charges[0]);
         let each = charges[299];
         history.shrink_to(100 * each);
-        assert_eq!((history.len, history.bytes(), history.forgotten()), (100, 100 * each, 400));
+        assert_eq!((history.len, history.bytes(), history.compacted_revision()), (100, 100 * each, 400));
         let event = |revision| Event {
             revision,
             at_ms: 0,
@@ -366,15 +368,15 @@ mod tests {
             claims: vec![],
         };
         history.push_bytes(602, &codec::encode(&event(602)), MAX, 50 * each);
-        assert_eq!((history.iter().count(), history.forgotten()), (50, 502));
+        assert_eq!((history.iter().count(), history.compacted_revision()), (50, 502));
         history.push_bytes(604, &codec::encode(&event(604)), MAX, 0);
-        assert_eq!((history.iter().count(), history.bytes(), history.forgotten()), (0, 0, 604));
+        assert_eq!((history.iter().count(), history.bytes(), history.compacted_revision()), (0, 0, 604));
     }
 
     #[test]
     fn whoever_looks_does_not_make_the_next_event_dearer() {
-        let mut history = of(BLOCK as u64 + 3, 1);
-        let part = history.part(Some(1), 9_999).map_err(|_| "it is all there").unwrap();
+        let mut history = history_of(EVENTS_PER_BLOCK as u64 + 3, 1);
+        let part = history.range(Some(1), 9_999).map_err(|_| "it is all there").unwrap();
         let open = Arc::as_ptr(history.blocks.back().unwrap());
         let more = Event {
             revision: 1_000,
@@ -387,6 +389,6 @@ mod tests {
         };
         history.push_bytes(1_000, &codec::encode(&more), MAX, u64::MAX);
         assert_eq!(Arc::as_ptr(history.blocks.back().unwrap()), open, "nothing had to be copied");
-        assert_eq!(part.page(&Path::default(), 1_000).events.len(), BLOCK + 3);
+        assert_eq!(part.page(&Path::default(), 1_000).events.len(), EVENTS_PER_BLOCK + 3);
     }
 }

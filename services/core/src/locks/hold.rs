@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
-use super::metadata::KeptMetadata;
+use super::metadata::EncodedMetadata;
 use super::owner::OwnerId;
 use crate::{FencingToken, Mode, Phase};
 
@@ -26,20 +26,20 @@ pub(super) struct Hold {
     /// The highest of the calls that count on it (see `attempts`); 0 once nobody's leaving ends it, above all from when
     /// the owner shows that it knows of it.
     pub(super) attempt: u64,
-    pub(super) rare: Option<Box<HoldExtras>>,
+    pub(super) extras: Option<Box<HoldExtras>>,
 }
 
 /// What few holds have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct HoldExtras {
-    pub(super) metadata: KeptMetadata,
-    pub(super) asked_expires_at_ns: Option<i64>,
+    pub(super) metadata: EncodedMetadata,
+    pub(super) requested_expires_at_ns: Option<i64>,
     /// The granted requests of its session that claim it, in order of number.
     pub(super) requests: Vec<u32>,
     /// The calls that count on it besides the highest, rising.
     pub(super) attempts: Vec<u64>,
     /// Those that count on it as a reader's, when it was upgraded; none when as such it stays.
-    pub(super) attempts_as_reader: Vec<u64>,
+    pub(super) reader_attempts: Vec<u64>,
 }
 
 /// What a request asks for besides its claims.
@@ -47,8 +47,8 @@ pub(super) struct HoldExtras {
 pub(super) struct HoldTerms {
     pub(super) ttl_ms: Option<u64>,
     pub(super) transition_ms: u32,
-    pub(super) metadata: KeptMetadata,
-    pub(super) asked_expires_at_ns: Option<i64>,
+    pub(super) metadata: EncodedMetadata,
+    pub(super) requested_expires_at_ns: Option<i64>,
 }
 
 impl Hold {
@@ -57,17 +57,17 @@ impl Hold {
     }
 
     pub(super) fn requests(&self) -> &[u32] {
-        self.rare.as_deref().map_or(&[], |rare| &rare.requests)
+        self.extras.as_deref().map_or(&[], |rare| &rare.requests)
     }
 
     /// How many bytes of metadata it has, as encoded.
     pub(super) fn metadata_bytes(&self) -> usize {
-        self.rare.as_deref().map_or(0, |rare| rare.metadata.len())
+        self.extras.as_deref().map_or(0, |rare| rare.metadata.len())
     }
 
     /// A request claims it by id.
     pub(super) fn claim_by(&mut self, request: u32) {
-        let requests = &mut self.rare.get_or_insert_default().requests;
+        let requests = &mut self.extras.get_or_insert_default().requests;
         if let Err(index) = requests.binary_search(&request) {
             requests.insert(index, request);
         }
@@ -75,38 +75,38 @@ impl Hold {
 
     /// A request gives its claim up. Whether nothing claims the hold any more.
     pub(super) fn unclaim(&mut self, request: u32) -> bool {
-        if let Some(rare) = &mut self.rare
+        if let Some(rare) = &mut self.extras
             && let Ok(index) = rare.requests.binary_search(&request)
         {
             rare.requests.remove(index);
         }
-        self.drop_empty();
+        self.drop_empty_extras();
         !self.direct && self.requests().is_empty()
     }
 
     /// All requests give their claims up; which they were.
     pub(super) fn unclaim_all(&mut self) -> Vec<u32> {
-        let requests = self.rare.as_mut().map(|rare| std::mem::take(&mut rare.requests)).unwrap_or_default();
-        self.drop_empty();
+        let requests = self.extras.as_mut().map(|rare| std::mem::take(&mut rare.requests)).unwrap_or_default();
+        self.drop_empty_extras();
         requests
     }
 
     /// Takes over what a call asks for; but not its metadata where there is no room for that.
-    pub(super) fn take_terms(&mut self, terms: &HoldTerms, has_room: bool) {
+    pub(super) fn set_terms(&mut self, terms: &HoldTerms, has_room: bool) {
         self.transition_ms = terms.transition_ms;
-        if self.rare.is_some() || !terms.metadata.is_empty() || terms.asked_expires_at_ns.is_some() {
-            let rare = self.rare.get_or_insert_default();
+        if self.extras.is_some() || !terms.metadata.is_empty() || terms.requested_expires_at_ns.is_some() {
+            let rare = self.extras.get_or_insert_default();
             if has_room {
                 rare.metadata.clone_from(&terms.metadata);
             }
-            rare.asked_expires_at_ns = terms.asked_expires_at_ns;
-            self.drop_empty();
+            rare.requested_expires_at_ns = terms.requested_expires_at_ns;
+            self.drop_empty_extras();
         }
     }
 
-    fn drop_empty(&mut self) {
-        if self.rare.as_deref() == Some(&HoldExtras::default()) {
-            self.rare = None;
+    fn drop_empty_extras(&mut self) {
+        if self.extras.as_deref() == Some(&HoldExtras::default()) {
+            self.extras = None;
         }
     }
 }

@@ -15,19 +15,19 @@ pub(super) enum Holds {
     /// Most locks never have a second holder.
     One(Hold),
     /// Shared with a snapshot under way; apart, since there may be very many.
-    Many(Arc<Many>),
+    Many(Arc<ManyHolds>),
 }
 
 /// Few holds are looked through; more are found by their owners.
-const FEW: usize = 16;
+const MAX_SCANNED: usize = 16;
 
 /// Two holds or more. Each is found by its token and by its owner in few steps, and taken out without moving more than
 /// half of the others.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Many {
-    /// From `begin` on in order of token; what is before it is of no meaning.
+pub(super) struct ManyHolds {
+    /// From `start` on in order of token; what is before it is of no meaning.
     holds: Vec<Hold>,
-    begin: usize,
+    start: usize,
     /// The tokens of their owners, once there have been more than a few.
     by_owner: BTreeMap<OwnerId, FencingToken>,
 }
@@ -72,7 +72,7 @@ impl Holds {
     pub(super) fn push(&mut self, hold: Hold) {
         *self = match std::mem::take(self) {
             Self::None => Self::One(hold),
-            Self::One(first) => Self::Many(Arc::new(Many { holds: vec![first, hold], ..Many::default() })),
+            Self::One(first) => Self::Many(Arc::new(ManyHolds { holds: vec![first, hold], ..ManyHolds::default() })),
             Self::Many(mut many) => {
                 Arc::make_mut(&mut many).push(hold);
                 Self::Many(many)
@@ -101,9 +101,9 @@ impl Holds {
     }
 }
 
-impl Many {
+impl ManyHolds {
     fn as_slice(&self) -> &[Hold] {
-        &self.holds[self.begin..]
+        &self.holds[self.start..]
     }
 
     fn index_of(&self, owner: OwnerId) -> Option<usize> {
@@ -114,7 +114,7 @@ impl Many {
             let token = self.by_owner.get(&owner)?;
             holds.binary_search_by_key(token, |hold| hold.token).ok()
         };
-        index.map(|index| self.begin + index)
+        index.map(|index| self.start + index)
     }
 
     fn push(&mut self, hold: Hold) {
@@ -122,24 +122,24 @@ impl Many {
             self.by_owner.insert(hold.owner, hold.token);
         }
         self.holds.push(hold);
-        if self.by_owner.is_empty() && self.as_slice().len() > FEW {
+        if self.by_owner.is_empty() && self.as_slice().len() > MAX_SCANNED {
             self.by_owner = self.as_slice().iter().map(|hold| (hold.owner, hold.token)).collect();
         }
     }
 
     fn remove(&mut self, index: usize) -> Hold {
-        let hold = if index - self.begin < self.holds.len() - index {
+        let hold = if index - self.start < self.holds.len() - index {
             // Those before it move up; what is left in front is cut off once it is half of all.
-            self.holds[self.begin..=index].rotate_right(1);
-            let gone = &mut self.holds[self.begin];
-            self.begin += 1;
-            Hold { rare: gone.rare.take(), ..gone.clone() }
+            self.holds[self.start..=index].rotate_right(1);
+            let gone = &mut self.holds[self.start];
+            self.start += 1;
+            Hold { extras: gone.extras.take(), ..gone.clone() }
         } else {
             self.holds.remove(index)
         };
         self.by_owner.remove(&hold.owner);
-        if self.begin > self.holds.len() / 2 {
-            self.holds.drain(..std::mem::take(&mut self.begin));
+        if self.start > self.holds.len() / 2 {
+            self.holds.drain(..std::mem::take(&mut self.start));
         }
         if self.holds.len().saturating_mul(4) <= self.holds.capacity() {
             self.holds.shrink_to(self.holds.len().saturating_mul(2));
@@ -165,7 +165,7 @@ mod tests {
             locked_at_ms: 0,
             deadline_ms: None,
             attempt: 0,
-            rare: None,
+            extras: None,
         }
     }
 

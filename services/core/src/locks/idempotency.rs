@@ -6,14 +6,14 @@ use super::charge;
 use super::evaluate::Decision;
 use super::hold::HoldTerms;
 use super::namespace::Namespace;
-use super::owner::{NOBODY, WaitKey};
+use super::owner::{NO_OWNER, WaitKey};
 use super::queue::QueuePosition;
-use super::reply_size::{bare, fitting};
+use super::reply_size::{reason_only, truncated};
 use super::sessions::NamedRequest;
 use super::tree::NodeId;
 use super::txn::NamespaceTxn;
 use super::wait_graph::Dependents;
-use crate::{Acquire, AcquireOutcome, Claim, Enqueued, FencingToken, Mode, NotGranted, Owner, Reason, Refusal, Wait};
+use crate::{Acquire, AcquireOutcome, Claim, CommandError, Enqueued, FencingToken, Mode, Owner, Reason, Refused, Wait};
 
 impl NamespaceTxn<'_> {
     /// What is known of the request from an earlier call. An old message of a session changes nothing.
@@ -23,10 +23,12 @@ impl NamespaceTxn<'_> {
         claims: &[Claim],
         left: &[u64],
         is_new: bool,
-    ) -> Result<Option<AcquireOutcome>, Refusal> {
-        let named = self.ns.named(&request.owner, request.request_id.as_deref(), claims)?;
-        if named.is_some_and(|named| self.ns.is_named_swept(named)) {
-            return Err(Refusal::Busy("what the request got, or its place in the queue, is being released".into()));
+    ) -> Result<Option<AcquireOutcome>, CommandError> {
+        let named = self.ns.named_request(&request.owner, request.request_id.as_deref(), claims)?;
+        if named.is_some_and(|named| self.ns.is_request_swept(named)) {
+            return Err(CommandError::Busy(
+                "what the request got, or its place in the queue, is being released".into(),
+            ));
         }
         match named {
             Some(NamedRequest::Waiting(place)) => Ok(Some(self.repeat_wait(request, place, left, is_new))),
@@ -41,7 +43,7 @@ impl NamespaceTxn<'_> {
         let ends_at_ms = self.ends_at_ms(request.wait);
         let is_newest = request.attempt >= self.ns.waiting(place).attempts.highest();
         if is_new && (!waits || is_newest) {
-            self.take_terms_of_wait(place, HoldTerms::of(request));
+            self.update_wait_terms(place, HoldTerms::of(request));
         }
         let waiting = self.ns.waiting_mut(place);
         if is_new && waits {
@@ -49,16 +51,16 @@ impl NamespaceTxn<'_> {
         }
         if is_new && waits && is_newest {
             let before = std::mem::replace(&mut waiting.ends_at_ms, ends_at_ms);
-            self.drop_wait_end(place, before);
+            self.remove_wait_end(place, before);
             self.add_wait_end(place, ends_at_ms);
         }
         let attempt = self.ns.waiting(place).attempts.highest();
-        let (not_granted, is_free) = self.ns.queue_status(place, self.shows);
-        let mut not_granted = fitting(not_granted);
+        let (not_granted, is_free) = self.ns.queue_status(place, self.with_views);
+        let mut not_granted = truncated(not_granted);
         if is_free {
             // The answer says where it stood; whoever waits for it hears of the grant.
             self.ns.blocked_index.schedule(place);
-            self.run();
+            self.run_grant_loop();
         }
         if waits {
             return AcquireOutcome::Enqueued(Box::new(Enqueued { wait: place.wait(), attempt, not_granted }));
@@ -68,7 +70,7 @@ impl NamespaceTxn<'_> {
     }
 
     /// Metadata for which there is no room does not come in place of what is there.
-    fn take_terms_of_wait(&mut self, place: QueuePosition, mut terms: HoldTerms) {
+    fn update_wait_terms(&mut self, place: QueuePosition, mut terms: HoldTerms) {
         let waiting = self.ns.waiting(place);
         let (bytes, claims) = (terms.metadata.len(), waiting.claims.len() as u64);
         let more = charge::metadata(bytes).saturating_sub(charge::metadata(waiting.terms.metadata.len()));
@@ -79,7 +81,7 @@ impl NamespaceTxn<'_> {
         let before = waiting.charge();
         waiting.terms = terms;
         let after = waiting.charge();
-        self.ns.counted.waiting = self.ns.counted.waiting - before + after;
+        self.ns.charged.waiting = self.ns.charged.waiting - before + after;
     }
 
     /// A granted request is granted as long as all that it claims is held. Once some of it was lost, or weakened by
@@ -87,15 +89,15 @@ impl NamespaceTxn<'_> {
     fn repeat_grant(&mut self, request: &Acquire, granted: u32, left: &[u64], is_new: bool) -> AcquireOutcome {
         if is_new {
             let rules = self.rules;
-            let granted = self.ns.granted.get_mut(granted);
+            let granted = self.ns.granted_requests.get_mut(granted);
             let call = Attempts::of(request.attempt);
-            if granted.attempts.stays() || call.stays() {
+            if granted.attempts.is_permanent() || call.is_permanent() {
                 granted.attempts = Attempts::of(0);
             } else {
                 granted.attempts.attach(&call, left, rules);
             }
         }
-        let granted = self.ns.granted.get(granted);
+        let granted = self.ns.granted_requests.get(granted);
         let held = |(node, mode): (&NodeId, &Mode)| {
             let hold = self.ns.hold(*node, granted.owner)?;
             (hold.mode >= *mode).then_some(hold.token)
@@ -106,18 +108,18 @@ impl NamespaceTxn<'_> {
             let fencing_token = if tokens.contains(&granted.token) { granted.token } else { newest };
             return AcquireOutcome::Granted { fencing_token };
         }
-        refused(bare(Reason::NotHeld))
+        refused(reason_only(Reason::NotHeld))
     }
 }
 
 impl Namespace {
     /// The unreleased request of that name or, without one, with these claims.
-    pub(super) fn named(
+    pub(super) fn named_request(
         &self,
         owner: &Owner,
         request_id: Option<&str>,
         claims: &[Claim],
-    ) -> Result<Option<NamedRequest>, Refusal> {
+    ) -> Result<Option<NamedRequest>, CommandError> {
         let id = self.owner_id(owner);
         let found = match (owner, request_id) {
             (Owner::Session { session_id, .. }, Some(request_id)) => {
@@ -127,7 +129,7 @@ impl Namespace {
             (Owner::Process(_), Some(request_id)) => {
                 self.find_wait(id, &WaitKey::Named(request_id.into())).map(NamedRequest::Waiting)
             }
-            (_, None) if id == NOBODY => None,
+            (_, None) if id == NO_OWNER => None,
             (_, None) => {
                 let key = self.claims_key(claims);
                 key.and_then(|key| self.find_wait(id, &key)).map(NamedRequest::Waiting)
@@ -140,7 +142,7 @@ impl Namespace {
                 waiting.owner == id && same_claims(&waiting.claims, claims)
             }
             Some(NamedRequest::Granted(granted)) => {
-                let granted = self.granted.get(granted);
+                let granted = self.granted_requests.get(granted);
                 let is_claimed = |(node, mode): (&_, &_)| {
                     let path = self.tree.path_of(*node);
                     claims.iter().any(|claim| claim.path == path && claim.mode == *mode)
@@ -149,7 +151,7 @@ impl Namespace {
             }
         };
         match (is_same, request_id) {
-            (false, Some(request_id)) => Err(Refusal::RequestIdTaken(request_id.to_owned())),
+            (false, Some(request_id)) => Err(CommandError::RequestIdTaken(request_id.to_owned())),
             _ => Ok(found),
         }
     }
@@ -157,21 +159,21 @@ impl Namespace {
     /// Why a request waits, and where; and whether it need not, so that it has to be looked at. Whoever can be granted is
     /// granted in the step that makes it so, so that is not expected; it is no reason to stop for everybody either. By whom it is kept
     /// waiting is said only when somebody is to see it.
-    pub(super) fn queue_status(&self, place: QueuePosition, shows: bool) -> (NotGranted, bool) {
+    pub(super) fn queue_status(&self, place: QueuePosition, shows: bool) -> (Refused, bool) {
         let asked = self.evaluation_of(place);
         let mut waiters = Dependents::default();
         let (index, reason) = match self.evaluate(&asked, &mut waiters, false) {
-            Decision::Blocked(index, reason) | Decision::Never(index, reason) => (index, reason),
+            Decision::Blocked(index, reason) | Decision::Impossible(index, reason) => (index, reason),
             Decision::Granted => {
                 let queue_position = shows.then(|| self.queue_position(&asked, 0));
-                return (NotGranted { queue_position, ..bare(Reason::Queued) }, true);
+                return (Refused { queue_position, ..reason_only(Reason::Queued) }, true);
             }
         };
         if !shows {
-            return (bare(reason), false);
+            return (reason_only(reason), false);
         }
         let queue_position = Some(self.queue_position(&asked, index));
-        (NotGranted { queue_position, ..self.refusal(&asked, &mut waiters, index, reason) }, false)
+        (Refused { queue_position, ..self.refusal(&asked, &mut waiters, index, reason) }, false)
     }
 }
 

@@ -15,15 +15,15 @@ use super::owner::OwnerId;
 use super::queue::QueuePosition;
 use super::tree::NodeId;
 use super::txn::NamespaceTxn;
-use super::{LocksCore, NamespaceKey};
-use crate::{AccountId, Context, Incarnation, JobState, Path, Revision};
+use super::{LocksState, NamespaceKey};
+use crate::{AccountId, EntryContext, Incarnation, JobState, Path, Revision};
 
 /// Namespaces in which something was begun and is not finished.
 #[derive(Clone, Debug, Default)]
 pub(super) struct JobQueue {
     accounts: BTreeMap<AccountId, AccountJobs>,
     /// Whose turn it was last, since there were any.
-    turn: Option<AccountId>,
+    cursor: Option<AccountId>,
 }
 
 /// The namespaces of one account take turns too.
@@ -31,7 +31,7 @@ pub(super) struct JobQueue {
 struct AccountJobs {
     namespaces: BTreeSet<Incarnation>,
     /// Whose turn it was last, since there were any of the account.
-    turn: Option<Incarnation>,
+    cursor: Option<Incarnation>,
 }
 
 impl JobQueue {
@@ -45,7 +45,7 @@ impl JobQueue {
 
     pub(super) fn insert(&mut self, key: NamespaceKey) {
         if self.is_empty() {
-            self.turn = None;
+            self.cursor = None;
         }
         self.accounts.entry(key.account).or_default().namespaces.insert(key.incarnation);
     }
@@ -66,28 +66,28 @@ impl JobQueue {
 
     /// Where the account goes on whose turn it is now.
     fn next(&mut self) -> Option<NamespaceKey> {
-        let after = self.turn.map_or(Bound::Unbounded, Bound::Excluded);
+        let after = self.cursor.map_or(Bound::Unbounded, Bound::Excluded);
         let next = self.accounts.range((after, Bound::Unbounded)).next().or(self.accounts.first_key_value());
         let account = *next?.0;
         let busy = self.accounts.get_mut(&account)?;
-        let after = busy.turn.map_or(Bound::Unbounded, Bound::Excluded);
+        let after = busy.cursor.map_or(Bound::Unbounded, Bound::Excluded);
         let next = busy.namespaces.range((after, Bound::Unbounded)).next().or(busy.namespaces.first()).copied();
-        (self.turn, busy.turn) = (Some(account), next);
+        (self.cursor, busy.cursor) = (Some(account), next);
         next.map(|incarnation| NamespaceKey { account, incarnation })
     }
 
     /// Whose turn it was last, of accounts and in each of them: for a snapshot.
-    pub(super) fn turns(&self) -> Option<JobCursors> {
-        let of_accounts = self.accounts.iter().filter_map(|(account, busy)| Some((*account, busy.turn?)));
-        let last = self.turn.filter(|_| !self.is_empty())?;
+    pub(super) fn cursors(&self) -> Option<JobCursors> {
+        let of_accounts = self.accounts.iter().filter_map(|(account, busy)| Some((*account, busy.cursor?)));
+        let last = self.cursor.filter(|_| !self.is_empty())?;
         Some(JobCursors { last, of_accounts: of_accounts.collect() })
     }
 
     pub(super) fn restore(&mut self, turns: JobCursors) {
-        self.turn = Some(turns.last).filter(|_| !self.is_empty());
+        self.cursor = Some(turns.last).filter(|_| !self.is_empty());
         for (account, turn) in turns.of_accounts {
             if let Some(busy) = self.accounts.get_mut(&account) {
-                busy.turn = Some(turn);
+                busy.cursor = Some(turn);
             }
         }
     }
@@ -104,27 +104,27 @@ pub(super) struct JobCursors {
 #[derive(Default)]
 pub(super) struct WaitBatch {
     pub(super) found: Vec<QueuePosition>,
-    pub(super) reached: Option<QueuePosition>,
+    pub(super) scanned_to: Option<QueuePosition>,
 }
 
 /// Holds that go, and up to which path was looked.
 pub(super) struct HoldBatch {
     pub(super) found: Vec<(NodeId, OwnerId)>,
-    pub(super) reached: Option<Path>,
+    pub(super) scanned_to: Option<Path>,
 }
 
-impl LocksCore {
+impl LocksState {
     /// One slice of what was begun and is not finished.
-    pub(super) fn go_on(&mut self, context: &Context) {
-        while self.budget.grants > 0 && self.budget.ends > 0 && self.budget.looks > 0 {
-            let Some(key) = self.busy.next() else { return };
-            self.txn_in(self.slots[&key], context).go_on();
+    pub(super) fn run_jobs(&mut self, context: &EntryContext) {
+        while self.budget.grants > 0 && self.budget.ends > 0 && self.budget.visits > 0 {
+            let Some(key) = self.jobs.next() else { return };
+            self.txn_in(self.slots[&key], context).run_jobs();
         }
     }
 
     /// How far it is with what a command began.
-    pub(crate) fn job(&self, began: Revision) -> JobState {
-        let mut busy = self.busy.iter().filter_map(|key| self.slots.get(&key));
+    pub(crate) fn job_state(&self, began: Revision) -> JobState {
+        let mut busy = self.jobs.iter().filter_map(|key| self.slots.get(&key));
         if busy.any(|slot| self.namespaces.get(*slot).sweeps.contains_key(&began)) {
             return JobState::Running;
         }
@@ -138,17 +138,18 @@ impl LocksCore {
 
 impl NamespaceTxn<'_> {
     /// Grants come first: what ends later lets in those who come later.
-    fn go_on(&mut self) {
-        self.ns.behind = false;
-        self.run();
-        while (!self.ns.behind || self.ns.is_frozen()) && self.budget.ends > 0 && self.budget.looks > 0 {
-            let (ending, sweep) = (self.ns.ending.keys().next().copied(), self.ns.sweeps.keys().next().copied());
+    fn run_jobs(&mut self) {
+        self.ns.has_pending_grants = false;
+        self.run_grant_loop();
+        while (!self.ns.has_pending_grants || self.ns.is_frozen()) && self.budget.ends > 0 && self.budget.visits > 0 {
+            let (ending, sweep) =
+                (self.ns.ending_sessions.keys().next().copied(), self.ns.sweeps.keys().next().copied());
             match (ending, sweep) {
-                (Some(number), _) => self.end_more_of(number),
+                (Some(number), _) => self.continue_session_end(number),
                 (None, Some(began)) => self.sweep(began),
                 (None, None) => return,
             }
-            self.run();
+            self.run_grant_loop();
         }
     }
 
@@ -163,11 +164,11 @@ impl NamespaceTxn<'_> {
         let after = after.map_or(Bound::Unbounded, Bound::Excluded);
         for place in ns.waits.range((after, Bound::Unbounded)).map(|(place, _)| *place) {
             let is_late = before.is_some_and(|before| !place.is_upgrade() && place.wait().0 >= before);
-            if is_late || self.budget.ends == 0 || self.budget.looks == 0 {
+            if is_late || self.budget.ends == 0 || self.budget.visits == 0 {
                 break;
             }
-            self.budget.looks -= 1;
-            some.reached = Some(place);
+            self.budget.visits -= 1;
+            some.scanned_to = Some(place);
             if goes(ns, place) {
                 self.budget.ends -= 1;
                 some.found.push(place);
@@ -184,10 +185,10 @@ impl NamespaceTxn<'_> {
     ) -> WaitBatch {
         let ns = &*self.ns;
         let owners = owners.iter().filter(|owner| ns.owners.contains(**owner));
-        let mut places: Vec<QueuePosition> = owners.flat_map(|owner| ns.owners.get(*owner).places()).collect();
+        let mut places: Vec<QueuePosition> = owners.flat_map(|owner| ns.owners.get(*owner).queue_positions()).collect();
         places.sort_unstable();
         let found = self.budget.take(places.into_iter().filter(|place| goes(ns, *place)));
-        WaitBatch { found, reached: None }
+        WaitBatch { found, scanned_to: None }
     }
 
     /// The next holds that go, in order of path, as many as are left of the slice.
@@ -197,12 +198,12 @@ impl NamespaceTxn<'_> {
         mut goes: impl FnMut(&Namespace, NodeId, &Hold) -> bool,
     ) -> HoldBatch {
         let (ns, mut found, mut reached) = (&*self.ns, Vec::new(), None);
-        for node in ns.under(&Path::default(), after) {
-            if self.budget.ends == 0 || self.budget.looks == 0 {
+        for node in ns.paths_under(&Path::default(), after) {
+            if self.budget.ends == 0 || self.budget.visits == 0 {
                 break;
             }
             let holds = ns.tree.get(node).holds.as_slice();
-            self.budget.looks = self.budget.looks.saturating_sub(holds.len().max(1));
+            self.budget.visits = self.budget.visits.saturating_sub(holds.len().max(1));
             let mut goes = holds.iter().filter(|hold| goes(ns, node, hold)).map(|hold| (node, hold.owner));
             found.extend(self.budget.take(goes.by_ref()));
             // What is left of one path comes next.
@@ -210,7 +211,7 @@ impl NamespaceTxn<'_> {
                 reached = Some(node);
             }
         }
-        HoldBatch { found, reached: reached.map(|node| ns.tree.path_of(node)) }
+        HoldBatch { found, scanned_to: reached.map(|node| ns.tree.path_of(node)) }
     }
 
     /// The first holds of these owners that go, as many as are left of the slice.
@@ -222,7 +223,7 @@ impl NamespaceTxn<'_> {
         let ns = &*self.ns;
         let holds = self.holds_of(owners).into_iter().map(|(_, node, owner)| (node, owner));
         let holds = holds.filter(|(node, owner)| ns.hold(*node, *owner).is_some_and(|hold| goes(ns, *node, hold)));
-        HoldBatch { found: self.budget.take(holds), reached: None }
+        HoldBatch { found: self.budget.take(holds), scanned_to: None }
     }
 
     /// The first holds at a path that go, as many as are left of the slice.
@@ -231,23 +232,23 @@ impl NamespaceTxn<'_> {
         let node = ns.tree.find(path).into_iter();
         let holds = node.flat_map(|node| ns.tree.get(node).holds.as_slice().iter().map(move |hold| (node, hold)));
         let holds = holds.filter(|(node, hold)| goes(ns, *node, hold)).map(|(node, hold)| (node, hold.owner));
-        HoldBatch { found: self.budget.take(holds), reached: None }
+        HoldBatch { found: self.budget.take(holds), scanned_to: None }
     }
 
     /// Keeps in step whether there is something to go on with.
     pub(super) fn update_jobs(&mut self) {
         let key = NamespaceKey::of(&self.ns.id);
-        if self.ns.is_busy() {
-            self.busy.insert(key);
+        if self.ns.has_jobs() {
+            self.jobs.insert(key);
         } else {
-            self.busy.remove(&key);
+            self.jobs.remove(&key);
         }
     }
 }
 
 impl Namespace {
     /// Whether something was begun here and is not finished.
-    pub(super) fn is_busy(&self) -> bool {
-        self.behind || !self.ending.is_empty() || !self.sweeps.is_empty()
+    pub(super) fn has_jobs(&self) -> bool {
+        self.has_pending_grants || !self.ending_sessions.is_empty() || !self.sweeps.is_empty()
     }
 }

@@ -11,55 +11,57 @@ use super::sessions::{NamedRequest, Session};
 use super::target::Target;
 use super::tree::NodeId;
 use super::txn::NamespaceTxn;
-use crate::{Answer, BelievedHold, FencingToken, LockInfo, LostHold, Mode, Path, Reason, Refusal, SessionNumber};
+use crate::{
+    CommandError, FencingToken, LockInfo, LostHold, Mode, Path, Reason, ReportedHold, Response, SessionNumber,
+};
 
 impl NamespaceTxn<'_> {
     /// Holds that the client does not list end, unless a pending request claims them; waits that are not pending end.
     /// What it believes to hold and does not, it is told. When more ends than is left of the slice, the answer has to wait
     /// until it has, and does not count it.
-    pub(super) fn lock_info(&mut self, info: &LockInfo) -> Result<Answer, Refusal> {
+    pub(super) fn lock_info(&mut self, info: &LockInfo) -> Result<Response, CommandError> {
         if !self.check_sequence(&info.session_id, info.message)? {
             let number = self.ns.sessions.get(info.session_id.as_str()).map(|session| session.facts.number);
             let target = number.map(|number| Target::unlisted(number, info));
             self.await_sweep(|there| target.as_ref() == Some(there));
-            return Ok(Answer::Ignored);
+            return Ok(Response::Ignored);
         }
         self.ns.spend(2 * info.held.len());
         let session = &self.ns.sessions[info.session_id.as_str()];
         let (number, things) = (session.facts.number, session.holds.saturating_add(session.waiting));
-        let lost = self.believed_and_lost(number, info);
-        let is_small = things <= self.budget.looks as u64;
-        let (ended_holds, ended_waits) = match is_small.then(|| self.end_unlisted_at_once(info)).flatten() {
+        let lost = self.lost_holds(number, info);
+        let is_small = things <= self.budget.visits as u64;
+        let (ended_holds, ended_waits) = match is_small.then(|| self.try_end_unlisted(info)).flatten() {
             Some(ended) => ended,
             None => {
                 self.begin_sweep(Target::unlisted(number, info))?;
                 (0, 0)
             }
         };
-        let lost = lost.into_iter().map(|hold| self.ns.lost(hold)).collect();
-        Ok(Answer::Reconciled { lost, ended_holds, ended_waits })
+        let lost = lost.into_iter().map(|hold| self.ns.lost_hold(hold)).collect();
+        Ok(Response::Reconciled { lost, ended_holds, ended_waits })
     }
 
     /// A hold that a pending request changed is said by the answer to that.
-    fn believed_and_lost<'a>(&self, number: SessionNumber, info: &'a LockInfo) -> Vec<&'a BelievedHold> {
+    fn lost_holds<'a>(&self, number: SessionNumber, info: &'a LockInfo) -> Vec<&'a ReportedHold> {
         let requests = self.session_numbered(number).map(|session| &session.requests);
         let granted = info.pending.iter().filter_map(|request_id| match requests?.get(request_id.as_str())? {
-            NamedRequest::Granted(granted) => Some(self.ns.granted.get(*granted)),
+            NamedRequest::Granted(granted) => Some(self.ns.granted_requests.get(*granted)),
             NamedRequest::Waiting(_) => None,
         });
         let claimed: BTreeSet<NodeId> = granted.flat_map(|granted| granted.live.keys().copied()).collect();
-        let lost = info.held.iter().filter(|hold| !self.ns.has(number, hold));
+        let lost = info.held.iter().filter(|hold| !self.ns.has_hold(number, hold));
         lost.filter(|hold| !self.ns.tree.find(&hold.path).is_some_and(|node| claimed.contains(&node))).collect()
     }
 
     /// Nothing when it is more than is left of the slice.
-    fn end_unlisted_at_once(&mut self, info: &LockInfo) -> Option<(u64, u64)> {
+    fn try_end_unlisted(&mut self, info: &LockInfo) -> Option<(u64, u64)> {
         let pending: BTreeSet<&str> = info.pending.iter().map(String::as_str).collect();
         let listed: BTreeSet<(FencingToken, Mode, &Path)> =
             info.held.iter().map(|hold| (hold.fencing_token, hold.mode, &hold.path)).collect();
         let session = &self.ns.sessions[info.session_id.as_str()];
         let owners = session.owners.iter().copied().collect::<Vec<OwnerId>>();
-        let waits = self.waits_but(&owners, &pending);
+        let waits = self.unlisted_waits(&owners, &pending);
         let mut unlisted = Vec::new();
         for (path, node, owner) in self.holds_of(&owners) {
             let Some(hold) = self.ns.hold(node, owner) else { continue };
@@ -74,13 +76,13 @@ impl NamespaceTxn<'_> {
         for (node, owner) in &unlisted {
             self.end_hold(*node, *owner, EndCause::Released);
         }
-        self.run();
+        self.run_grant_loop();
         Some((unlisted.len() as u64, waits.len() as u64))
     }
 
     /// The waits of a session that are none of the pending requests.
-    fn waits_but(&self, owners: &[OwnerId], pending: &BTreeSet<&str>) -> Vec<QueuePosition> {
-        let places = owners.iter().flat_map(|owner| self.ns.owners.get(*owner).places());
+    fn unlisted_waits(&self, owners: &[OwnerId], pending: &BTreeSet<&str>) -> Vec<QueuePosition> {
+        let places = owners.iter().flat_map(|owner| self.ns.owners.get(*owner).queue_positions());
         let is_pending = |place: &QueuePosition| {
             let request_id = self.ns.waiting(*place).request_id.as_deref();
             request_id.is_some_and(|request_id| pending.contains(request_id))
@@ -93,19 +95,19 @@ impl NamespaceTxn<'_> {
     /// Whether a pending request claims the hold.
     fn is_pending(&self, hold: &Hold, pending: &BTreeSet<&str>) -> bool {
         let mut requests = hold.requests().iter();
-        requests.any(|request| pending.contains(&*self.ns.granted.get(*request).request_id))
+        requests.any(|request| pending.contains(&*self.ns.granted_requests.get(*request).request_id))
     }
 }
 
 impl Namespace {
     /// What a session lost of what its client believes to hold.
-    pub(super) fn lost_of(&self, session: &Session, held: &[BelievedHold]) -> Vec<LostHold> {
-        let lost = held.iter().filter(|hold| !self.has(session.facts.number, hold));
-        lost.map(|hold| self.lost(hold)).collect()
+    pub(super) fn lost_holds_of(&self, session: &Session, held: &[ReportedHold]) -> Vec<LostHold> {
+        let lost = held.iter().filter(|hold| !self.has_hold(session.facts.number, hold));
+        lost.map(|hold| self.lost_hold(hold)).collect()
     }
 
     /// Whether a session has a hold as its client believes.
-    fn has(&self, number: SessionNumber, believed: &BelievedHold) -> bool {
+    fn has_hold(&self, number: SessionNumber, believed: &ReportedHold) -> bool {
         let node = self.tree.find(&believed.path);
         let hold = node.and_then(|node| self.tree.get(node).holds.of_token(believed.fencing_token));
         hold.is_some_and(|hold| {
@@ -114,7 +116,7 @@ impl Namespace {
         })
     }
 
-    fn lost(&self, believed: &BelievedHold) -> LostHold {
+    fn lost_hold(&self, believed: &ReportedHold) -> LostHold {
         LostHold {
             path: believed.path.clone(),
             fencing_token: believed.fencing_token,

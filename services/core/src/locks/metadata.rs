@@ -9,9 +9,9 @@ use crate::Metadata;
 /// Metadata as one string of bytes, which the holds of a request share: few ever look at it, and each pair would take
 /// more memory by itself than most have to say. It is written as [`Metadata`] is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct KeptMetadata(Option<Arc<[u8]>>);
+pub(super) struct EncodedMetadata(Option<Arc<[u8]>>);
 
-impl KeptMetadata {
+impl EncodedMetadata {
     pub(super) fn of(metadata: &Metadata) -> Self {
         if metadata.is_empty() {
             return Self(None);
@@ -21,7 +21,7 @@ impl KeptMetadata {
     }
 
     /// How many bytes would be kept.
-    pub(super) fn len_of(metadata: &Metadata) -> usize {
+    pub(super) fn encoded_len(metadata: &Metadata) -> usize {
         if metadata.is_empty() {
             return 0;
         }
@@ -62,13 +62,13 @@ impl Extend<u8> for Counter {
     }
 }
 
-impl Serialize for KeptMetadata {
+impl Serialize for EncodedMetadata {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.decoded::<Vec<(&str, &str)>>())
     }
 }
 
-impl<'de> Deserialize<'de> for KeptMetadata {
+impl<'de> Deserialize<'de> for EncodedMetadata {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Metadata::deserialize(deserializer).map(|metadata| Self::of(&metadata))
     }
@@ -83,12 +83,12 @@ mod tests {
     fn it_is_written_as_it_was_given() {
         for pairs in [&[][..], &[("k", "v")], &[("", "x"), ("a", ""), ("é", "ü\0")]] {
             let given: Metadata = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-            let kept = KeptMetadata::of(&given);
+            let kept = EncodedMetadata::of(&given);
             assert_eq!(kept.get(), given);
             assert_eq!(codec::encode(&kept), codec::encode(&given));
-            assert_eq!(codec::decode::<KeptMetadata>(&codec::encode(&given)).unwrap(), kept);
+            assert_eq!(codec::decode::<EncodedMetadata>(&codec::encode(&given)).unwrap(), kept);
             assert_eq!(kept.is_empty(), given.is_empty());
-            assert_eq!(KeptMetadata::len_of(&given), kept.len());
+            assert_eq!(EncodedMetadata::encoded_len(&given), kept.len());
         }
     }
 }

@@ -10,7 +10,7 @@
 mod acquire;
 mod attempts;
 mod awaited_holds;
-mod bits;
+mod bit_set;
 mod blocked_index;
 mod cancel;
 mod capacity;
@@ -53,6 +53,7 @@ mod session_open;
 mod sessions;
 mod slab;
 mod snapshot;
+mod snapshot_items;
 mod sweep;
 mod tangle;
 mod target;
@@ -70,8 +71,8 @@ use std::sync::Arc;
 
 use crate::shard_common::{CommandResult, ShardCommon};
 use crate::{
-    AccountId, Answer, CancelSeveral, Context, Incarnation, LocksCommand, NamespaceRef, Reattach, Refusal, Revision,
-    Rules, SessionNumber, UsageTotals,
+    AccountId, CancelAttempts, CommandError, EntryContext, Incarnation, LocksCommand, NamespaceRef, Reattach, Response,
+    Revision, Rules, SessionNumber, UsageTotals,
 };
 use effects::EffectBuffer;
 use expire::FirstDue;
@@ -89,12 +90,12 @@ pub(crate) use snapshot::FrozenLocks;
 pub use verify::Footprint;
 
 /// Units that every command costs, whatever it does.
-const A_COMMAND: usize = 8;
+const COMMAND_COST: usize = 8;
 
 /// The state of a locks shard.
 #[derive(Clone, Debug)]
-pub struct LocksCore {
-    pub(crate) state: ShardCommon,
+pub struct LocksState {
+    pub(crate) common: ShardCommon,
     /// The open incarnation of each name.
     names: BTreeMap<(AccountId, String), Incarnation>,
     slots: BTreeMap<NamespaceKey, u32>,
@@ -102,9 +103,9 @@ pub struct LocksCore {
     /// What ends first in each namespace.
     due: BTreeSet<FirstDue>,
     /// Namespaces in which something was begun and is not finished.
-    busy: JobQueue,
+    jobs: JobQueue,
     /// The clock up to which what is due counts as over: that of the last entry while an entry ends it.
-    shown_ms: u64,
+    visible_clock_ms: u64,
     /// Long ends that are done. Not part of the state.
     finished: FinishedSweeps,
     /// Which of these the answer to the command at hand has to wait for. Not part of the state.
@@ -118,16 +119,16 @@ pub struct LocksCore {
     /// What the account's namespaces are charged with, as last settled.
     charged: BTreeMap<AccountId, u64>,
     /// Accounts of which that has changed since somebody asked. Not part of the state.
-    recharged: BTreeSet<AccountId>,
+    changed_charges: BTreeSet<AccountId>,
     /// Where something may have changed since; empty between entries.
     touched: Vec<u32>,
     to_shrink: BTreeSet<NamespaceKey>,
     /// Those of the present entry.
     rules: Rules,
     /// What others have to be told of the present entry. Not part of the state.
-    notes: EffectBuffer,
+    effects: EffectBuffer,
     /// Whether somebody is to see the answer to the command at hand. Not part of the state.
-    shows: bool,
+    with_views: bool,
     /// Namespaces that are gone and of which the indexes have something. Not part of the state.
     closed: Vec<ClosedNamespace>,
     /// Those of which nothing has anything, until somebody takes them or the next entry comes. Not part of the state.
@@ -148,36 +149,36 @@ impl NamespaceKey {
 }
 
 /// Two shards are equal when their snapshots are: the rest is found from it.
-impl PartialEq for LocksCore {
+impl PartialEq for LocksState {
     fn eq(&self, other: &Self) -> bool {
         self.freeze().encode() == other.freeze().encode()
     }
 }
 
-impl Eq for LocksCore {}
+impl Eq for LocksState {}
 
-impl LocksCore {
-    pub(crate) fn new(state: ShardCommon) -> Self {
+impl LocksState {
+    pub(crate) fn new(common: ShardCommon) -> Self {
         Self {
-            state,
+            common,
             names: BTreeMap::new(),
             slots: BTreeMap::new(),
             namespaces: Slab::default(),
             due: BTreeSet::new(),
-            busy: JobQueue::default(),
-            shown_ms: 0,
+            jobs: JobQueue::default(),
+            visible_clock_ms: 0,
             finished: FinishedSweeps::default(),
             awaits: None,
             budget: Budget::default(),
             sessions: BTreeMap::new(),
             ended_usage: BTreeMap::new(),
             charged: BTreeMap::new(),
-            recharged: BTreeSet::new(),
+            changed_charges: BTreeSet::new(),
             touched: Vec::new(),
             to_shrink: BTreeSet::new(),
             rules: Rules::LOWEST,
-            notes: EffectBuffer::default(),
-            shows: true,
+            effects: EffectBuffer::default(),
+            with_views: true,
             closed: Vec::new(),
             purged: Purged::default(),
         }
@@ -185,53 +186,53 @@ impl LocksCore {
 
     /// Goes on with what was begun, and ends what is due at the clock of the entry, one slice of each. What the entry
     /// before it left to tell is dropped.
-    pub(crate) fn begin_entry(&mut self, context: &Context) {
+    pub(crate) fn begin_entry(&mut self, context: &EntryContext) {
         self.drop_effects();
-        self.tidy(usize::MAX);
+        self.purge_indexes(usize::MAX);
         self.purged = Purged::default();
-        self.keep_within_bounds();
+        self.apply_new_bounds();
         self.rules = context.rules;
         self.begin_slice();
-        self.go_on(context);
+        self.run_jobs(context);
         self.begin_slice();
-        self.end_what_is_due(context);
-        self.shown_ms = self.state.clock_ms;
-        self.settle_for_good();
+        self.expire_due(context);
+        self.visible_clock_ms = self.common.clock_ms;
+        self.enforce_byte_limits();
     }
 
     fn begin_slice(&mut self) {
-        self.budget = Budget::of(&self.state.bounds);
+        self.budget = Budget::of(&self.common.bounds);
     }
 
     /// Passes new bounds on.
-    fn keep_within_bounds(&mut self) {
+    fn apply_new_bounds(&mut self) {
         let first = self.slots.values().next().map(|slot| self.namespaces.get(*slot));
-        if first.is_none_or(|namespace| Arc::ptr_eq(&namespace.bounds, &self.state.bounds)) {
+        if first.is_none_or(|namespace| Arc::ptr_eq(&namespace.bounds, &self.common.bounds)) {
             return;
         }
         for slot in self.slots.values() {
             let namespace = self.namespaces.get_mut(*slot);
-            let looked_freely = !namespace.bounds.limits_looks();
-            namespace.bounds = Arc::clone(&self.state.bounds);
+            let looked_freely = !namespace.bounds.limits_visits();
+            namespace.bounds = Arc::clone(&self.common.bounds);
             // What each watches decides nothing as long as looks are free, so replicas may differ in it.
-            if looked_freely && namespace.bounds.limits_looks() {
+            if looked_freely && namespace.bounds.limits_visits() {
                 namespace.recompute_blocked_on();
             }
         }
     }
 
-    pub(crate) fn apply(&mut self, context: &Context, command: &LocksCommand) -> CommandResult {
+    pub(crate) fn apply(&mut self, context: &EntryContext, command: &LocksCommand) -> CommandResult {
         self.begin_slice();
         self.awaits = None;
         self.evict_events(command);
-        let answer = self.carry_out(context, command);
-        self.settle_for_good();
+        let answer = self.execute(context, command);
+        self.enforce_byte_limits();
         let answer = answer?;
-        self.count(command);
+        self.count_operation(command);
         Ok((answer, self.awaits.take()))
     }
 
-    fn carry_out(&mut self, context: &Context, command: &LocksCommand) -> Result<Answer, Refusal> {
+    fn execute(&mut self, context: &EntryContext, command: &LocksCommand) -> Result<Response, CommandError> {
         Ok(match command {
             LocksCommand::Deliver { source, number, message } => self.deliver(source, *number, message),
             LocksCommand::Acquire(request) => self.txn(&request.namespace, context)?.acquire(request, &[])?,
@@ -243,21 +244,21 @@ impl LocksCore {
             LocksCommand::CloseSession { namespace, session_id, message } => {
                 self.txn(namespace, context)?.close_session(session_id, *message)?
             }
-            LocksCommand::ExpireSessions { ids, seen } => self.expire_sessions(context, ids, *seen),
+            LocksCommand::ExpireSessions { ids, known_revision } => self.expire_sessions(context, ids, *known_revision),
             LocksCommand::LockInfo(info) => self.txn(&info.namespace, context)?.lock_info(info)?,
-            LocksCommand::InOrder(commands) => self.apply_in_order(context, commands)?,
-            LocksCommand::Reattach(Reattach { acquire, left }) => {
-                self.txn(&acquire.namespace, context)?.acquire(acquire, left)?
+            LocksCommand::Batch(commands) => self.apply_batch(context, commands)?,
+            LocksCommand::Reattach(Reattach { acquire, abandoned }) => {
+                self.txn(&acquire.namespace, context)?.acquire(acquire, abandoned)?
             }
-            LocksCommand::CancelSeveral(CancelSeveral { cancel, left }) => {
-                self.txn(&cancel.namespace, context)?.cancel(cancel, left)
+            LocksCommand::CancelAttempts(CancelAttempts { cancel, abandoned }) => {
+                self.txn(&cancel.namespace, context)?.cancel(cancel, abandoned)
             }
         })
     }
 
-    fn apply_in_order(&mut self, context: &Context, commands: &[LocksCommand]) -> Result<Answer, Refusal> {
-        if commands.iter().any(|command| matches!(command, LocksCommand::InOrder(_))) {
-            return Err(Refusal::Malformed("a list of commands in a list of commands".to_owned()));
+    fn apply_batch(&mut self, context: &EntryContext, commands: &[LocksCommand]) -> Result<Response, CommandError> {
+        if commands.iter().any(|command| matches!(command, LocksCommand::Batch(_))) {
+            return Err(CommandError::Malformed("a list of commands in a list of commands".to_owned()));
         }
         let mut last = None;
         let answers = commands.iter().map(|command| {
@@ -268,60 +269,60 @@ impl LocksCore {
         let answers = answers.collect();
         // What began last is done last, as far as one session goes.
         self.awaits = last;
-        Ok(Answer::InOrder(answers))
+        Ok(Response::Batch(answers))
     }
 
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
-        if self.has_jobs() { Some(self.state.clock_ms) } else { self.due.first().map(|first| first.at_ms) }
+        if self.has_jobs() { Some(self.common.clock_ms) } else { self.due.first().map(|first| first.at_ms) }
     }
 
     /// Whether something was begun and is not finished, or is due and has not ended.
     pub(crate) fn has_jobs(&self) -> bool {
-        !self.busy.is_empty() || self.due.first().is_some_and(|first| first.at_ms <= self.state.clock_ms)
+        !self.jobs.is_empty() || self.due.first().is_some_and(|first| first.at_ms <= self.common.clock_ms)
     }
 
-    fn slot(&self, wanted: &NamespaceRef) -> Result<u32, Refusal> {
+    fn slot(&self, wanted: &NamespaceRef) -> Result<u32, CommandError> {
         let key = NamespaceKey { account: wanted.account, incarnation: wanted.incarnation };
         let slot = self.slots.get(&key).filter(|slot| self.namespaces.get(**slot).id.name == wanted.name);
-        slot.copied().ok_or(Refusal::NamespaceNotFound)
+        slot.copied().ok_or(CommandError::NamespaceNotFound)
     }
 
     /// The open namespace that a query is about.
-    fn find(&self, wanted: &NamespaceRef) -> Result<&Namespace, Refusal> {
+    fn find(&self, wanted: &NamespaceRef) -> Result<&Namespace, CommandError> {
         let namespace = self.namespaces.get(self.slot(wanted)?);
-        namespace.now_ms.set(self.shown_ms);
+        namespace.now_ms.set(self.visible_clock_ms);
         Ok(namespace)
     }
 
     /// The open namespace that a command is about, with all that it takes to change it.
-    fn txn(&mut self, wanted: &NamespaceRef, context: &Context) -> Result<NamespaceTxn<'_>, Refusal> {
+    fn txn(&mut self, wanted: &NamespaceRef, context: &EntryContext) -> Result<NamespaceTxn<'_>, CommandError> {
         let work = self.txn_in(self.slot(wanted)?, context);
-        work.ns.spend(A_COMMAND);
+        work.ns.spend(COMMAND_COST);
         Ok(work)
     }
 
-    fn txn_in(&mut self, slot: u32, context: &Context) -> NamespaceTxn<'_> {
-        self.settle();
+    fn txn_in(&mut self, slot: u32, context: &EntryContext) -> NamespaceTxn<'_> {
+        self.update_charges();
         self.touched.push(slot);
         let namespace = self.namespaces.get(slot);
         let charged = self.charged.get(&namespace.id.account).copied().unwrap_or_default();
-        let others_bytes = charged - namespace.settled;
-        namespace.now_ms.set(self.shown_ms);
+        let other_namespaces_bytes = charged - namespace.accounted_bytes;
+        namespace.now_ms.set(self.visible_clock_ms);
         NamespaceTxn {
-            state: &mut self.state,
+            common: &mut self.common,
             due: &mut self.due,
-            busy: &mut self.busy,
+            jobs: &mut self.jobs,
             budget: &mut self.budget,
             awaits: &mut self.awaits,
             finished: &mut self.finished,
             sessions: &mut self.sessions,
-            notes: &mut self.notes,
+            effects: &mut self.effects,
             ns: self.namespaces.get_mut(slot),
             slot,
             wall_ms: context.wall_ms,
             rules: context.rules,
-            shows: self.shows,
-            others_bytes,
+            with_views: self.with_views,
+            other_namespaces_bytes,
         }
     }
 }

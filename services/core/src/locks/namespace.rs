@@ -7,19 +7,19 @@ use super::awaited_holds::AwaitedCache;
 use super::blocked_index::BlockedIndex;
 use super::charge::ChargedBytes;
 use super::closure::Closure;
-use super::expire::{Due, FirstDue};
+use super::expire::{DueIndex, FirstDue};
 use super::history::History;
 use super::hold::Hold;
-use super::owner::{NOBODY, OwnerId, OwnerKey, OwnerName, OwnerWaits, Owners, SessionOwner, WaitKey};
-use super::phase::NowMs;
+use super::owner::{NO_OWNER, OwnerId, OwnerKey, OwnerName, OwnerWaits, Owners, SessionOwner, WaitKey};
+use super::phase::ClockCell;
 use super::queue::QueuePosition;
-use super::session_end::Ending;
+use super::session_end::EndingSession;
 use super::sessions::{GrantedRequest, NamedRequest, Session};
 use super::slab::Slab;
 use super::sweep::Sweep;
 use super::tree::{NodeId, Tree};
 use super::units::Units;
-use super::waiting::{BlockedOn, Kind, WaitingRequest, kind_of};
+use super::waiting::{BlockedOn, ClaimSet, WaitingRequest, claim_set_of};
 use crate::{Bounds, Claim, Limits, NamespaceRef, Owner, Revision, SessionNumber, UsageTotals};
 
 /// One incarnation of a namespace, from its open to its purge.
@@ -32,7 +32,7 @@ pub(super) struct Namespace {
     pub(super) tree: Tree,
     pub(super) owners: Owners,
     /// How many holds there are.
-    pub(super) holds: u64,
+    pub(super) hold_count: u64,
     /// The queue.
     pub(super) waits: BTreeMap<QueuePosition, Arc<WaitingRequest>>,
     /// How many claims the waiting requests have together.
@@ -41,16 +41,16 @@ pub(super) struct Namespace {
     /// slice has.
     pub(super) blocked_index: BlockedIndex,
     /// Some who could be granted are left for the next entry, before anybody who comes later.
-    pub(super) behind: bool,
+    pub(super) has_pending_grants: bool,
     /// What ends by itself.
-    pub(super) due: Due,
+    pub(super) due: DueIndex,
     /// What of it is in the shard's index.
     pub(super) first_due: Option<FirstDue>,
     /// The shard's clock as others know it: that of the last entry while an entry ends what is due. Not part of the state;
     /// it is set whenever somebody looks.
-    pub(super) now_ms: NowMs,
+    pub(super) now_ms: ClockCell,
     /// The waiting requests with the same claims.
-    pub(super) kinds: BTreeMap<Kind, BTreeSet<QueuePosition>>,
+    pub(super) by_claim_set: BTreeMap<ClaimSet, BTreeSet<QueuePosition>>,
     /// All owners that wait and are waited for, and some that wait.
     pub(super) tangled: BTreeSet<OwnerId>,
     /// Owners that wait and hold something, and how much they hold together.
@@ -58,24 +58,24 @@ pub(super) struct Namespace {
     pub(super) holds_of_waiting: u64,
     /// Who waits for whom, as it was found out last, and whether it may have changed since.
     pub(super) closure: Arc<Closure>,
-    pub(super) is_stale: bool,
+    pub(super) closure_is_stale: bool,
     /// What others wait for of what those hold.
     pub(super) awaited: AwaitedCache,
     pub(super) sessions: BTreeMap<Arc<str>, Session>,
     /// Sessions that have ended and had more than a slice ends.
-    pub(super) ending: BTreeMap<SessionNumber, Ending>,
+    pub(super) ending_sessions: BTreeMap<SessionNumber, EndingSession>,
     /// Other long ends that were asked for, by the revision at which they began.
     pub(super) sweeps: BTreeMap<Revision, Sweep>,
-    pub(super) granted: Slab<GrantedRequest>,
+    pub(super) granted_requests: Slab<GrantedRequest>,
     pub(super) history: History,
     /// What there is, as charged.
-    pub(super) counted: ChargedBytes,
+    pub(super) charged: ChargedBytes,
     /// What its shard was told last that all is charged with.
-    pub(super) settled: u64,
+    pub(super) accounted_bytes: u64,
     /// How many waiting requests were looked at since the start of the process. Not part of the state.
     pub(super) examined: u64,
     /// How many locks were shown in answers to commands, likewise.
-    pub(super) shown: u64,
+    pub(super) views_built: u64,
     /// What was looked at and done since the start of the process. Not part of the state.
     pub(super) units: Units,
     /// What was done here, and the most that there was at once.
@@ -90,30 +90,30 @@ impl Namespace {
             bounds: Arc::clone(bounds),
             tree: Tree::new(),
             owners: Owners::default(),
-            holds: 0,
+            hold_count: 0,
             waits: BTreeMap::new(),
             claims_waiting: 0,
             blocked_index: BlockedIndex::default(),
-            behind: false,
-            due: Due::default(),
+            has_pending_grants: false,
+            due: DueIndex::default(),
             first_due: None,
-            now_ms: NowMs::default(),
-            kinds: BTreeMap::new(),
+            now_ms: ClockCell::default(),
+            by_claim_set: BTreeMap::new(),
             tangled: BTreeSet::new(),
             waiting_holders: BTreeSet::new(),
             holds_of_waiting: 0,
             closure: Arc::default(),
-            is_stale: false,
+            closure_is_stale: false,
             awaited: AwaitedCache::default(),
             sessions: BTreeMap::new(),
-            ending: BTreeMap::new(),
+            ending_sessions: BTreeMap::new(),
             sweeps: BTreeMap::new(),
-            granted: Slab::default(),
+            granted_requests: Slab::default(),
             history: History::default(),
-            counted: ChargedBytes::default(),
-            settled: 0,
+            charged: ChargedBytes::default(),
+            accounted_bytes: 0,
             examined: 0,
-            shown: 0,
+            views_built: 0,
             units: Units::default(),
             usage: UsageTotals::default(),
         }
@@ -128,13 +128,13 @@ impl Namespace {
                 session.map(|session| OwnerKey::Session(session.facts.number, holder.as_deref()))
             }
         };
-        key.and_then(|key| self.owners.find(key)).unwrap_or(NOBODY)
+        key.and_then(|key| self.owners.find(key)).unwrap_or(NO_OWNER)
     }
 
     /// The owner, kept from now on until it is idle. A session must be there.
-    pub(super) fn make_owner(&mut self, owner: &Owner) -> OwnerId {
+    pub(super) fn intern_owner(&mut self, owner: &Owner) -> OwnerId {
         match owner {
-            Owner::Process(process_id) => self.owners.find_or_add(OwnerName::Process(process_id.as_str().into())),
+            Owner::Process(process_id) => self.owners.get_or_insert(OwnerName::Process(process_id.as_str().into())),
             Owner::Session { session_id, holder } => {
                 let (session_id, session) =
                     self.sessions.get_key_value(session_id.as_str()).expect("the session was just found");
@@ -144,7 +144,7 @@ impl Namespace {
                     process_id: Arc::clone(&session.facts.process_id),
                     holder: holder.as_deref().map(Into::into),
                 };
-                let id = self.owners.find_or_add(OwnerName::Session(Box::new(name)));
+                let id = self.owners.get_or_insert(OwnerName::Session(Box::new(name)));
                 if let Some(session) = self.sessions.get_mut(session_id_of(owner)) {
                     session.owners.insert(id);
                 }
@@ -154,15 +154,15 @@ impl Namespace {
     }
 
     /// Forgets an owner with nothing left.
-    pub(super) fn forget_idle(&mut self, owner: OwnerId) {
+    pub(super) fn remove_if_idle(&mut self, owner: OwnerId) {
         if !self.owners.contains(owner) {
             return;
         }
         let session =
             self.owners.name(owner).session().map(|session| (Arc::clone(&session.session_id), session.number));
-        if self.owners.forget_idle(owner)
+        if self.owners.remove_if_idle(owner)
             && let Some((session_id, number)) = session
-            && let Some(session) = self.numbered_mut(&session_id, number)
+            && let Some(session) = self.session_numbered_mut(&session_id, number)
         {
             session.owners.remove(&owner);
         }
@@ -176,12 +176,12 @@ impl Namespace {
     pub(super) fn session_mut(&mut self, owner: OwnerId) -> Option<&mut Session> {
         let name = self.owners.name(owner).session()?;
         let (session_id, number) = (Arc::clone(&name.session_id), name.number);
-        self.numbered_mut(&session_id, number)
+        self.session_numbered_mut(&session_id, number)
     }
 
     /// The session of that number, open or ending.
-    pub(super) fn numbered_mut(&mut self, session_id: &str, number: SessionNumber) -> Option<&mut Session> {
-        match self.ending.get_mut(&number) {
+    pub(super) fn session_numbered_mut(&mut self, session_id: &str, number: SessionNumber) -> Option<&mut Session> {
+        match self.ending_sessions.get_mut(&number) {
             Some(ending) => Some(&mut ending.session),
             None => self.sessions.get_mut(session_id).filter(|session| session.facts.number == number),
         }
@@ -191,18 +191,18 @@ impl Namespace {
         if let Some(session) = self.session_mut(hold.owner) {
             session.holds += 1;
         }
-        self.counted.add_hold(hold.charge());
+        self.charged.add_hold(hold.charge());
         let owner = hold.owner;
         let record = self.owners.get_mut(owner);
         record.holds.insert(node);
-        if record.waits() > 0 {
+        if record.wait_count() > 0 {
             self.waiting_holders.insert(owner);
             self.holds_of_waiting += 1;
         }
-        self.touch(owner);
+        self.owner_changed(owner);
         self.tree.add_hold(node, hold);
-        self.holds += 1;
-        self.usage.peak_holds = self.usage.peak_holds.max(self.holds);
+        self.hold_count += 1;
+        self.usage.peak_holds = self.usage.peak_holds.max(self.hold_count);
     }
 
     /// Takes a hold out. The path and the owner stay until they are pruned and forgotten.
@@ -212,16 +212,16 @@ impl Namespace {
         }
         let record = self.owners.get_mut(owner);
         record.holds.remove(node);
-        if record.waits() > 0 {
+        if record.wait_count() > 0 {
             self.holds_of_waiting -= 1;
             if record.holds.len() == 0 {
                 self.waiting_holders.remove(&owner);
             }
         }
-        self.touch(owner);
-        self.holds -= 1;
+        self.owner_changed(owner);
+        self.hold_count -= 1;
         let hold = self.tree.remove_hold(node, owner);
-        self.counted.remove_hold(hold.charge());
+        self.charged.remove_hold(hold.charge());
         hold
     }
 
@@ -239,16 +239,16 @@ impl Namespace {
     }
 
     /// What an owner holds or awaits changes.
-    pub(super) fn touch(&mut self, owner: OwnerId) {
-        self.is_stale |= self.tangled.contains(&owner);
+    pub(super) fn owner_changed(&mut self, owner: OwnerId) {
+        self.closure_is_stale |= self.tangled.contains(&owner);
         self.awaited.remove(owner);
     }
 
     /// Puts a request into the queue, watching nothing yet.
     pub(super) fn add_waiting(&mut self, place: QueuePosition, mut waiting: WaitingRequest) {
-        self.touch(waiting.owner);
+        self.owner_changed(waiting.owner);
         // Whoever comes last changes nothing for those before it.
-        self.is_stale |= self.waits.last_key_value().is_some_and(|(last, _)| *last > place);
+        self.closure_is_stale |= self.waits.last_key_value().is_some_and(|(last, _)| *last > place);
         let session = self.session_mut(waiting.owner);
         // Names of a session are kept with the session.
         let is_named_there = session.is_some() && waiting.request_id.is_some();
@@ -257,31 +257,31 @@ impl Namespace {
             session.requests.extend(waiting.request_id.clone().map(|name| (name, NamedRequest::Waiting(place))));
         }
         let record = self.owners.get_mut(waiting.owner);
-        if record.waits() == 0 && record.holds.len() > 0 {
+        if record.wait_count() == 0 && record.holds.len() > 0 {
             self.waiting_holders.insert(waiting.owner);
             self.holds_of_waiting += record.holds.len() as u64;
         }
-        if let Some((kind, _)) = self.kinds.get_key_value(&waiting.kind) {
-            waiting.kind = Arc::clone(kind);
+        if let Some((kind, _)) = self.by_claim_set.get_key_value(&waiting.claim_set) {
+            waiting.claim_set = Arc::clone(kind);
         }
-        let awaits = record.awaits.get_or_insert_default();
-        awaits.places.insert(place);
+        let awaits = record.waits.get_or_insert_default();
+        awaits.positions.insert(place);
         awaits.claims.extend(waiting.nodes.iter().map(|node| (*node, place)));
         if !is_named_there {
             awaits.by_key.insert(waiting.key(), place);
         }
         for (node, claim) in waiting.nodes.iter().zip(&waiting.claims) {
-            self.claim_changes(*node, claim.mode, place);
+            self.invalidate_awaited(*node, claim.mode, place);
             self.tree.add_claim(*node, claim.mode, place, waiting.owner);
         }
-        let places = self.kinds.entry(Arc::clone(&waiting.kind)).or_default();
+        let places = self.by_claim_set.entry(Arc::clone(&waiting.claim_set)).or_default();
         let first = places.first().copied();
         places.insert(place);
         if first.is_none_or(|first| place < first) {
-            self.mark_kind(&waiting.kind, first, Some(place));
+            self.mark_first_of_set(&waiting.claim_set, first, Some(place));
         }
         self.claims_waiting += waiting.claims.len() as u64;
-        self.counted.waiting += waiting.charge();
+        self.charged.waiting += waiting.charge();
         self.blocked_index.insert(waiting.blocked_on, place);
         self.waits.insert(place, Arc::new(waiting));
     }
@@ -296,11 +296,11 @@ impl Namespace {
     pub(super) fn remove_waiting(&mut self, place: QueuePosition) -> WaitingRequest {
         let waiting = self.waits.remove(&place).expect("places are kept only while somebody waits there");
         self.blocked_index.remove(waiting.blocked_on, place);
-        self.touch(waiting.owner);
-        self.is_stale |= self.closure.turns_at(&waiting.kind, place);
-        self.forget_kind(&waiting.kind, place);
+        self.owner_changed(waiting.owner);
+        self.closure_is_stale |= self.closure.has_boundary_at(&waiting.claim_set, place);
+        self.remove_from_claim_set(&waiting.claim_set, place);
         self.claims_waiting -= waiting.claims.len() as u64;
-        self.counted.waiting -= waiting.charge();
+        self.charged.waiting -= waiting.charge();
         let session = self.session_mut(waiting.owner);
         let is_named_there = session.is_some() && waiting.request_id.is_some();
         if let Some(session) = session {
@@ -310,46 +310,46 @@ impl Namespace {
             }
         }
         let record = self.owners.get_mut(waiting.owner);
-        let awaits = record.awaits.as_mut().expect("an owner knows what it waits for");
-        awaits.places.remove(&place);
+        let awaits = record.waits.as_mut().expect("an owner knows what it waits for");
+        awaits.positions.remove(&place);
         for node in &waiting.nodes {
             awaits.claims.remove(&(*node, place));
         }
         if !is_named_there {
             awaits.by_key.remove(&waiting.key());
         }
-        if awaits.places.is_empty() {
-            record.awaits = None;
+        if awaits.positions.is_empty() {
+            record.waits = None;
             self.tangled.remove(&waiting.owner);
             if self.waiting_holders.remove(&waiting.owner) {
                 self.holds_of_waiting -= record.holds.len() as u64;
             }
         }
         for (node, claim) in waiting.nodes.iter().zip(&waiting.claims) {
-            self.claim_changes(*node, claim.mode, place);
+            self.invalidate_awaited(*node, claim.mode, place);
             self.tree.remove_claim(*node, claim.mode, place);
         }
         Arc::unwrap_or_clone(waiting)
     }
 
-    fn forget_kind(&mut self, kind: &Kind, place: QueuePosition) {
-        let Some(places) = self.kinds.get_mut(kind) else { return };
+    fn remove_from_claim_set(&mut self, kind: &ClaimSet, place: QueuePosition) {
+        let Some(places) = self.by_claim_set.get_mut(kind) else { return };
         let was_first = places.first() == Some(&place);
         places.remove(&place);
         let next = places.first().copied();
         if next.is_none() {
-            self.kinds.remove(kind);
+            self.by_claim_set.remove(kind);
         }
         if was_first {
-            self.mark_kind(kind, Some(place), next);
+            self.mark_first_of_set(kind, Some(place), next);
         }
     }
 
     /// Another request is the first of its kind, in each line where it is.
-    fn mark_kind(&mut self, kind: &Kind, before: Option<QueuePosition>, after: Option<QueuePosition>) {
+    fn mark_first_of_set(&mut self, kind: &ClaimSet, before: Option<QueuePosition>, after: Option<QueuePosition>) {
         for (node, mode) in kind.iter() {
             for (place, is_first) in before.map(|place| (place, false)).into_iter().chain(after.map(|it| (it, true))) {
-                self.tree.mark_kind(*node, *mode, place, is_first);
+                self.tree.mark_first_of_set(*node, *mode, place, is_first);
             }
         }
     }
@@ -362,17 +362,17 @@ impl Namespace {
 
     /// The waiting request that a repeat is about.
     pub(super) fn find_wait(&self, owner: OwnerId, key: &WaitKey) -> Option<QueuePosition> {
-        if owner == NOBODY {
+        if owner == NO_OWNER {
             return None;
         }
-        let awaits: &OwnerWaits = self.owners.get(owner).awaits.as_deref()?;
+        let awaits: &OwnerWaits = self.owners.get(owner).waits.as_deref()?;
         awaits.by_key.get(key).copied()
     }
 
     /// What finds a request without a name, if all its paths are known.
     pub(super) fn claims_key(&self, claims: &[Claim]) -> Option<WaitKey> {
         let nodes = claims.iter().map(|claim| Some((self.tree.find(&claim.path)?, claim.mode)));
-        Some(WaitKey::Claims(kind_of(nodes.collect::<Option<Vec<_>>>()?.into_iter())))
+        Some(WaitKey::Claims(claim_set_of(nodes.collect::<Option<Vec<_>>>()?.into_iter())))
     }
 }
 
@@ -380,7 +380,7 @@ impl WaitingRequest {
     fn key(&self) -> WaitKey {
         match &self.request_id {
             Some(request_id) => WaitKey::Named(request_id.clone()),
-            None => WaitKey::Claims(Arc::clone(&self.kind)),
+            None => WaitKey::Claims(Arc::clone(&self.claim_set)),
         }
     }
 }

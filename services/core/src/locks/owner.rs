@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::queue::QueuePosition;
 use super::slab::Slab;
 use super::tree::NodeId;
-use super::waiting::Kind;
+use super::waiting::ClaimSet;
 use crate::{Owner, SessionNumber};
 
 /// Names an owner that holds or awaits something in a namespace.
@@ -15,7 +15,7 @@ use crate::{Owner, SessionNumber};
 pub(super) struct OwnerId(pub(super) u32);
 
 /// Stands for an owner that holds and awaits nothing yet.
-pub(super) const NOBODY: OwnerId = OwnerId(u32::MAX);
+pub(super) const NO_OWNER: OwnerId = OwnerId(u32::MAX);
 
 /// Who an owner is.
 #[derive(Clone, Debug)]
@@ -45,13 +45,13 @@ pub(super) enum OwnerKey<'a> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct OwnerRecord {
     pub(super) holds: NodeSet,
-    pub(super) awaits: Option<Box<OwnerWaits>>,
+    pub(super) waits: Option<Box<OwnerWaits>>,
 }
 
 /// What an owner waits for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OwnerWaits {
-    pub(super) places: BTreeSet<QueuePosition>,
+    pub(super) positions: BTreeSet<QueuePosition>,
     /// The claims of its waiting requests.
     pub(super) claims: BTreeSet<(NodeId, QueuePosition)>,
     /// Its waiting requests by what a repeat brings.
@@ -64,7 +64,7 @@ pub(super) enum WaitKey {
     /// By its name, for a process; names of a session are kept with the session.
     Named(Box<str>),
     /// By its claims.
-    Claims(Kind),
+    Claims(ClaimSet),
 }
 
 /// Where an owner holds.
@@ -121,17 +121,17 @@ impl NodeSet {
 }
 
 impl OwnerRecord {
-    pub(super) fn places(&self) -> impl DoubleEndedIterator<Item = QueuePosition> {
-        self.awaits.iter().flat_map(|awaits| awaits.places.iter().copied())
+    pub(super) fn queue_positions(&self) -> impl DoubleEndedIterator<Item = QueuePosition> {
+        self.waits.iter().flat_map(|awaits| awaits.positions.iter().copied())
     }
 
-    pub(super) fn waits(&self) -> usize {
-        self.awaits.as_ref().map_or(0, |awaits| awaits.places.len())
+    pub(super) fn wait_count(&self) -> usize {
+        self.waits.as_ref().map_or(0, |awaits| awaits.positions.len())
     }
 
     /// How many claims its waiting requests have together.
-    pub(super) fn claims(&self) -> usize {
-        self.awaits.as_ref().map_or(0, |awaits| awaits.claims.len())
+    pub(super) fn waiting_claim_count(&self) -> usize {
+        self.waits.as_ref().map_or(0, |awaits| awaits.claims.len())
     }
 }
 
@@ -201,7 +201,7 @@ impl Owners {
         alike.map(|(_, id)| *id).find(|id| self.name(*id).key() == key)
     }
 
-    pub(super) fn find_or_add(&mut self, name: OwnerName) -> OwnerId {
+    pub(super) fn get_or_insert(&mut self, name: OwnerName) -> OwnerId {
         let key = name.key();
         if let Some(id) = self.find(key) {
             return id;
@@ -240,9 +240,9 @@ impl Owners {
     }
 
     /// Forgets an owner that neither holds nor awaits anything. Whether it is forgotten.
-    pub(super) fn forget_idle(&mut self, id: OwnerId) -> bool {
+    pub(super) fn remove_if_idle(&mut self, id: OwnerId) -> bool {
         let record = self.get(id);
-        if record.holds.len() > 0 || record.awaits.is_some() {
+        if record.holds.len() > 0 || record.waits.is_some() {
             return false;
         }
         let hash = hash_of(self.name(id).key());
@@ -284,10 +284,10 @@ mod tests {
     fn owners_are_told_apart_by_all_that_names_them() {
         let mut owners = Owners::default();
         let names = [process("p"), process("q"), session(1, None), session(1, Some("p")), session(2, None)];
-        let ids: Vec<OwnerId> = names.iter().map(|name| owners.find_or_add(name.clone())).collect();
+        let ids: Vec<OwnerId> = names.iter().map(|name| owners.get_or_insert(name.clone())).collect();
         assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), names.len());
         assert!(names.iter().zip(&ids).all(|(name, id)| owners.find(name.key()) == Some(*id)));
-        assert!(ids.iter().all(|id| owners.forget_idle(*id)));
+        assert!(ids.iter().all(|id| owners.remove_if_idle(*id)));
         assert_eq!((owners.len(), owners.by_hash.len()), (0, 0));
     }
 

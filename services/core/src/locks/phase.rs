@@ -2,20 +2,20 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use holdfast_plant::{Plant, is_planted};
+use holdfast_plant::{Mutation, is_enabled};
 
 use super::hold::Hold;
 use super::namespace::Namespace;
 use super::owner::OwnerId;
-use super::session_end::Ending;
+use super::session_end::EndingSession;
 use super::tree::NodeId;
 use crate::{Phase, SessionEnd};
 
 /// A clock that whoever looks sets first. Looks come one after the other, so it is never torn between two.
 #[derive(Debug, Default)]
-pub(super) struct NowMs(AtomicU64);
+pub(super) struct ClockCell(AtomicU64);
 
-impl NowMs {
+impl ClockCell {
     pub(super) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -25,7 +25,7 @@ impl NowMs {
     }
 }
 
-impl Clone for NowMs {
+impl Clone for ClockCell {
     fn clone(&self) -> Self {
         Self(AtomicU64::new(self.get()))
     }
@@ -45,14 +45,14 @@ impl Namespace {
     /// Its phase, and when that ends.
     pub(super) fn phase_of(&self, node: NodeId, hold: &Hold) -> (Phase, Option<u64>) {
         let ends_at_ms = hold.deadline_ms.map(u64::from);
-        let due_ms = ends_at_ms.filter(|at_ms| *at_ms <= self.now_ms.get() && !is_planted(Plant::DueHeld));
+        let due_ms = ends_at_ms.filter(|at_ms| *at_ms <= self.now_ms.get() && !is_enabled(Mutation::DueHeld));
         let transition_ms = u64::from(hold.transition_ms);
         if hold.phase != Phase::Held {
             return (hold.phase, ends_at_ms);
         }
-        match (self.ending_of(hold.owner), self.swept_since_ms(node, hold), due_ms) {
+        match (self.ending_session_of(hold.owner), self.swept_since_ms(node, hold), due_ms) {
             (Some(ending), ..) => {
-                let transition_ms = if ending.why == SessionEnd::Expired { transition_ms } else { 0 };
+                let transition_ms = if ending.reason == SessionEnd::Expired { transition_ms } else { 0 };
                 (Phase::Transition, Some(ending.since_ms.saturating_add(transition_ms)))
             }
             (None, Some(since_ms), _) => (Phase::Transition, Some(since_ms)),
@@ -62,10 +62,10 @@ impl Namespace {
     }
 
     /// The session of an owner, when it has ended and not all that it has: nothing is granted to it.
-    pub(super) fn ending_of(&self, owner: OwnerId) -> Option<&Ending> {
-        if self.ending.is_empty() {
+    pub(super) fn ending_session_of(&self, owner: OwnerId) -> Option<&EndingSession> {
+        if self.ending_sessions.is_empty() {
             return None;
         }
-        self.ending.get(&self.owners.name(owner).session()?.number)
+        self.ending_sessions.get(&self.owners.name(owner).session()?.number)
     }
 }

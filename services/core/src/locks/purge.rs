@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::effects::{BufferedEffect, ResolvedWait};
 use super::namespace::Namespace;
-use super::{LocksCore, NamespaceKey};
+use super::{LocksState, NamespaceKey};
 use crate::{NamespaceRef, Reason, SessionEnd, SessionNumber};
 
 /// Namespaces that are gone, of which only the memory is left. To free it takes long when much was held, so whoever has
@@ -40,7 +40,7 @@ impl ClosedNamespace {
                 claims: waiting.claims,
                 outcome: Err(Reason::Ended),
             };
-            return Some(BufferedEffect::Settled { namespace: id, settled: Box::new(settled) });
+            return Some(BufferedEffect::WaitResolved { namespace: id, wait: Box::new(settled) });
         }
         let (session_id, number) = self.next_session()?;
         Some(BufferedEffect::Ended { namespace: id, number, session_id, reason: SessionEnd::NamespaceDeleted })
@@ -56,7 +56,7 @@ impl ClosedNamespace {
     }
 }
 
-impl LocksCore {
+impl LocksState {
     /// Ends everything in that incarnation; in any other there is nothing to end.
     pub(super) fn purge(&mut self, purged: &NamespaceRef) {
         if self.open_incarnation(purged) != Some(purged.incarnation) {
@@ -64,22 +64,22 @@ impl LocksCore {
         }
         self.names.remove(&(purged.account, purged.name.clone()));
         let slot = self.slots.remove(&NamespaceKey::of(purged)).expect("every open incarnation has its locks");
-        self.settle();
+        self.update_charges();
         let namespace = self.namespaces.remove(slot);
-        self.settle_purge(&namespace);
-        self.keep_usage(purged.account, &namespace);
-        namespace.sweeps.iter().for_each(|(began, sweep)| self.finished.push(*began, sweep.done()));
+        self.release_charges(&namespace);
+        self.retain_usage(purged.account, &namespace);
+        namespace.sweeps.iter().for_each(|(began, sweep)| self.finished.push(*began, sweep.finished_state()));
         if let Some(first) = namespace.first_due {
             self.due.remove(&first);
         }
-        self.busy.remove(&NamespaceKey::of(purged));
-        self.state.raise_revision(namespace.holds);
-        self.notes.closed(ClosedNamespace(Box::new(namespace)));
+        self.jobs.remove(&NamespaceKey::of(purged));
+        self.common.raise_revision(namespace.hold_count);
+        self.effects.closed(ClosedNamespace(Box::new(namespace)));
     }
 
     /// Takes what is left of namespaces that are gone out of the shard's indexes, at most so many entries. Whether there is
     /// more. What may be left finds nothing.
-    pub(crate) fn tidy(&mut self, at_most: usize) -> bool {
+    pub(crate) fn purge_indexes(&mut self, at_most: usize) -> bool {
         let mut left = at_most;
         while let Some(closed) = self.closed.last_mut() {
             let Some((_, number)) = closed.next_session() else {
@@ -96,8 +96,8 @@ impl LocksCore {
     }
 
     /// All sessions that the shard's index has and no namespace does: those of namespaces that are gone.
-    pub(super) fn leftovers(&self) -> usize {
-        let all = self.closed.iter().chain(self.notes.closed_ones());
+    pub(super) fn stale_sessions(&self) -> usize {
+        let all = self.closed.iter().chain(self.effects.closed_namespaces());
         all.map(|closed| closed.0.sessions.len()).sum()
     }
 

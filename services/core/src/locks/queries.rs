@@ -2,23 +2,23 @@
 
 use std::ops::Bound;
 
-use super::LocksCore;
-use super::acquire::distinct;
-use super::history::{EventPage, Part};
+use super::LocksState;
+use super::acquire::distinct_claims;
+use super::history::{EventPage, HistoryRange};
 use super::namespace::Namespace;
 use super::queue::QueuePosition;
-use super::reply_size::{ByteBudget, READERS_OF_GET, fitting};
+use super::reply_size::{ByteBudget, MAX_READERS_IN_GET, truncated};
 use super::sessions::{NamedRequest, Session};
 use super::tree::NodeId;
 use crate::{
-    Acquire, AcquireOutcome, Answer, BelievedHold, Claim, Enqueued, FencingToken, NamespaceRef, Owner, Path, Query,
-    Refusal, Revision, SessionLease, WaitId, WaitLease, page,
+    Acquire, AcquireOutcome, Claim, CommandError, Enqueued, FencingToken, NamespaceRef, Owner, Path, Query,
+    ReportedHold, Response, Revision, SessionRecord, WaitId, WaitRecord, page,
 };
 
 /// What a question about events has to look through.
 #[derive(Debug)]
 pub(crate) struct ExaminedEvents {
-    part: Part,
+    range: HistoryRange,
     prefix: Path,
     limit: u32,
 }
@@ -26,23 +26,23 @@ pub(crate) struct ExaminedEvents {
 impl ExaminedEvents {
     /// How many events it looks at.
     pub(crate) fn len(&self) -> usize {
-        self.part.len()
+        self.range.len()
     }
 
-    pub(crate) fn answer(&self) -> Answer {
-        let EventPage { events, next_revision, more } = self.part.page(&self.prefix, self.limit);
-        Answer::Events { events, next_revision, more }
+    pub(crate) fn response(&self) -> Response {
+        let EventPage { events, next_revision, more } = self.range.page(&self.prefix, self.limit);
+        Response::Events { events, next_revision, more }
     }
 }
 
-impl LocksCore {
+impl LocksState {
     /// Nothing for queries of other applications, and for events: see [`Self::events`].
-    pub(crate) fn query(&self, query: &Query) -> Option<Result<Answer, Refusal>> {
-        let revision = self.state.revision;
+    pub(crate) fn query(&self, query: &Query) -> Option<Result<Response, CommandError>> {
+        let revision = self.common.revision;
         Some(match query {
             Query::Lock { namespace, path } => self
                 .find(namespace)
-                .map(|open| Answer::Lock(open.view(path, READERS_OF_GET, &mut ByteBudget::of_get(), revision))),
+                .map(|open| Response::Lock(open.view(path, MAX_READERS_IN_GET, &mut ByteBudget::for_get(), revision))),
             Query::Locks { namespace, prefix, after, limit } => {
                 self.find(namespace).map(|open| open.page_of_locks(prefix, after.as_ref(), *limit, revision))
             }
@@ -59,56 +59,68 @@ impl LocksCore {
             Query::Queue { namespace, after, limit } => {
                 self.find(namespace).map(|open| open.page_of_queue(*after, *limit))
             }
-            Query::Usage { namespace } => self.find(namespace).map(|open| Answer::Usage {
-                holds: open.holds,
+            Query::Usage { namespace } => self.find(namespace).map(|open| Response::Usage {
+                holds: open.hold_count,
                 waiting: open.waits.len() as u64,
                 sessions: open.sessions.len() as u64,
             }),
             Query::AccountUsage { account } => Ok(self.account_usage(*account)),
             Query::AccountState { account } => Ok(self.account_state(*account)),
             Query::KeepAlive { namespace, session_id, epoch } => self.keep_alive(namespace, session_id, *epoch),
-            Query::Believed { namespace, session_id, held } => self.believed(namespace, session_id, held),
+            Query::ReconcileHolds { namespace, session_id, held } => self.reconcile_holds(namespace, session_id, held),
             Query::Holds { namespace, owner, claims } => {
-                self.find(namespace).map(|open| Answer::Holds(open.holds_all(owner, claims)))
+                self.find(namespace).map(|open| Response::Holds(open.holds_all(owner, claims)))
             }
-            Query::Standing { namespace, wait } => self.find(namespace).and_then(|open| open.stand(*wait, revision)),
+            Query::WaitStatus { namespace, wait } => {
+                self.find(namespace).and_then(|open| open.wait_status(*wait, revision))
+            }
             _ => return None,
         })
     }
 
-    fn session(&self, namespace: &NamespaceRef, session_id: &str) -> Result<Answer, Refusal> {
+    fn session(&self, namespace: &NamespaceRef, session_id: &str) -> Result<Response, CommandError> {
         let open = self.find(namespace)?;
-        Ok(Answer::Session(open.session(session_id)?.view(session_id)))
+        Ok(Response::Session(open.session(session_id)?.view(session_id)))
     }
 
-    fn keep_alive(&self, namespace: &NamespaceRef, session_id: &str, epoch: Option<u64>) -> Result<Answer, Refusal> {
+    fn keep_alive(
+        &self,
+        namespace: &NamespaceRef,
+        session_id: &str,
+        epoch: Option<u64>,
+    ) -> Result<Response, CommandError> {
         let open = self.find(namespace)?;
         let session = open.session(session_id)?;
         if let Some(epoch) = epoch {
             session.check_epoch(epoch)?;
         }
-        Ok(Answer::Session(session.view(session_id)))
+        Ok(Response::Session(session.view(session_id)))
     }
 
-    fn believed(&self, namespace: &NamespaceRef, session_id: &str, held: &[BelievedHold]) -> Result<Answer, Refusal> {
+    fn reconcile_holds(
+        &self,
+        namespace: &NamespaceRef,
+        session_id: &str,
+        held: &[ReportedHold],
+    ) -> Result<Response, CommandError> {
         let open = self.find(namespace)?;
-        let lost = open.lost_of(open.session(session_id)?, held);
-        Ok(Answer::Reconciled { lost, ended_holds: 0, ended_waits: 0 })
+        let lost = open.lost_holds_of(open.session(session_id)?, held);
+        Ok(Response::Reconciled { lost, ended_holds: 0, ended_waits: 0 })
     }
 
     /// The events that a question looks at; nothing when it is about something else.
-    pub(crate) fn events(&self, query: &Query) -> Option<Result<ExaminedEvents, Refusal>> {
+    pub(crate) fn events(&self, query: &Query) -> Option<Result<ExaminedEvents, CommandError>> {
         let Query::Events { namespace, from_revision, prefix, limit } = query else { return None };
-        let part = self.find(namespace).and_then(|open| open.history.part(*from_revision, self.state.revision));
-        Some(part.map(|part| ExaminedEvents { part, prefix: prefix.clone(), limit: *limit }))
+        let range = self.find(namespace).and_then(|open| open.history.range(*from_revision, self.common.revision));
+        Some(range.map(|range| ExaminedEvents { range, prefix: prefix.clone(), limit: *limit }))
     }
 
     /// All sessions, for a leader that begins to keep them alive.
-    pub(crate) fn session_leases(&self) -> impl Iterator<Item = SessionLease> {
+    pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionRecord> {
         self.sessions.iter().filter_map(|(number, (slot, session_id))| {
             let namespace = self.namespaces.find(*slot)?;
             let session = namespace.sessions.get(session_id).filter(|session| session.facts.number == *number)?;
-            Some(SessionLease {
+            Some(SessionRecord {
                 namespace: NamespaceRef::clone(&namespace.id),
                 session_id: session_id.to_string(),
                 number: *number,
@@ -119,24 +131,24 @@ impl LocksCore {
     }
 
     /// All waiting requests, for a leader that begins to ask who is still attached.
-    pub(crate) fn wait_leases(&self) -> impl Iterator<Item = WaitLease> {
+    pub(crate) fn waits(&self) -> impl Iterator<Item = WaitRecord> {
         self.slots.values().flat_map(|slot| {
             let namespace = self.namespaces.get(*slot);
-            namespace.waits.keys().map(|place| WaitLease {
+            namespace.waits.keys().map(|place| WaitRecord {
                 namespace: NamespaceRef::clone(&namespace.id),
                 wait: namespace.wait_view(*place),
-                attempts: namespace.waiting(*place).attempts.leaving().collect(),
+                attempts: namespace.waiting(*place).attempts.cancellable().collect(),
             })
         })
     }
 
     /// Where the request of an acquire waits, for a leader that has to know who is attached there.
-    pub(crate) fn place_of(&self, acquire: &Acquire) -> Option<(WaitId, Vec<u64>)> {
+    pub(crate) fn queued_wait(&self, acquire: &Acquire) -> Option<(WaitId, Vec<u64>)> {
         let namespace = self.find(&acquire.namespace).ok()?;
-        let claims = distinct(&acquire.claims);
-        match namespace.named(&acquire.owner, acquire.request_id.as_deref(), &claims) {
+        let claims = distinct_claims(&acquire.claims);
+        match namespace.named_request(&acquire.owner, acquire.request_id.as_deref(), &claims) {
             Ok(Some(NamedRequest::Waiting(place))) => {
-                Some((place.wait(), namespace.waiting(place).attempts.leaving().collect()))
+                Some((place.wait(), namespace.waiting(place).attempts.cancellable().collect()))
             }
             _ => None,
         }
@@ -144,22 +156,22 @@ impl LocksCore {
 }
 
 impl Namespace {
-    fn session(&self, session_id: &str) -> Result<&Session, Refusal> {
-        self.sessions.get(session_id).ok_or_else(|| Refusal::SessionNotFound(session_id.to_owned()))
+    fn session(&self, session_id: &str) -> Result<&Session, CommandError> {
+        self.sessions.get(session_id).ok_or_else(|| CommandError::SessionNotFound(session_id.to_owned()))
     }
 
     /// A request in the queue, as it would be told of its place now.
-    fn stand(&self, wait: WaitId, revision: Revision) -> Result<Answer, Refusal> {
+    fn wait_status(&self, wait: WaitId, revision: Revision) -> Result<Response, CommandError> {
         let mut places = [true, false].into_iter().map(|upgrade| QueuePosition::of(wait, upgrade));
-        let place = places.find(|place| self.waits.contains_key(place)).ok_or(Refusal::NotWaiting)?;
+        let place = places.find(|place| self.waits.contains_key(place)).ok_or(CommandError::NotWaiting)?;
         let waiting = self.waiting(place);
-        let not_granted = fitting(self.queue_status(place, true).0);
+        let not_granted = truncated(self.queue_status(place, true).0);
         let attempt = waiting.attempts.highest();
         let outcome = AcquireOutcome::Enqueued(Box::new(Enqueued { wait, attempt, not_granted }));
         let mut paths: Vec<&Path> = waiting.claims.iter().map(|claim| &claim.path).collect();
         paths.sort_unstable();
         let locks = self.views(&paths, revision, true);
-        Ok(Answer::Acquired { outcome, locks })
+        Ok(Response::Acquired { outcome, locks })
     }
 
     fn holds_all(&self, owner: &Owner, claims: &[Claim]) -> bool {
@@ -171,28 +183,28 @@ impl Namespace {
         claims.iter().all(holds)
     }
 
-    fn check(&self, path: &Path, token: FencingToken, revision: Revision) -> Answer {
+    fn check(&self, path: &Path, token: FencingToken, revision: Revision) -> Response {
         let node = self.tree.find(path);
         let held = node.and_then(|node| Some((node, self.tree.get(node).holds.of_token(token)?)));
         let current = held.is_some_and(|(node, hold)| self.is_current(node, hold));
-        Answer::Checked { current, lock: self.view_of_some(path, revision) }
+        Response::Checked { current, lock: self.bounded_view(path, revision) }
     }
 
-    fn page_of_sessions(&self, after: Option<&str>, limit: u32) -> Answer {
+    fn page_of_sessions(&self, after: Option<&str>, limit: u32) -> Response {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let sessions = self.sessions.range::<str, _>((start, Bound::Unbounded));
-        let (sessions, more) = page::cut(sessions, limit, |(id, session)| session.view(id));
-        Answer::Sessions { sessions, more }
+        let (sessions, more) = page::collect(sessions, limit, |(id, session)| session.view(id));
+        Response::Sessions { sessions, more }
     }
 
-    fn page_of_waits(&self, after: Option<WaitId>, limit: u32) -> Answer {
-        let (waits, more) = page::cut(self.in_order_of_arrival(after), limit, |place| self.wait_view(place));
-        Answer::Waits { waits, more }
+    fn page_of_waits(&self, after: Option<WaitId>, limit: u32) -> Response {
+        let (waits, more) = page::collect(self.in_order_of_arrival(after), limit, |place| self.wait_view(place));
+        Response::Waits { waits, more }
     }
 
-    fn page_of_queue(&self, after: Option<WaitId>, limit: u32) -> Answer {
-        let (waits, more) = page::cut(self.in_order_of_arrival(after), limit, |place| self.queued_view(place));
-        Answer::Queue { waits, more }
+    fn page_of_queue(&self, after: Option<WaitId>, limit: u32) -> Response {
+        let (waits, more) = page::collect(self.in_order_of_arrival(after), limit, |place| self.queued_view(place));
+        Response::Queue { waits, more }
     }
 
     /// Waiting requests in the order in which they began to wait. Upgrades are at the head of the queue, and few.
@@ -210,17 +222,17 @@ impl Namespace {
     }
 
     /// Held paths at or under the prefix, in order of path.
-    fn page_of_locks(&self, prefix: &Path, after: Option<&Path>, limit: u32, revision: Revision) -> Answer {
+    fn page_of_locks(&self, prefix: &Path, after: Option<&Path>, limit: u32, revision: Revision) -> Response {
         let after = after.filter(|after| prefix.is_prefix_of(after) && *after >= prefix);
-        let held = self.under(prefix, after).filter(|node| !self.tree.get(*node).holds.is_empty());
-        let view = |node: NodeId| self.view_of_some(&self.tree.path_of(node), revision);
-        let (locks, more) = page::cut(held, limit, view);
-        Answer::Locks { locks, more }
+        let held = self.paths_under(prefix, after).filter(|node| !self.tree.get(*node).holds.is_empty());
+        let view = |node: NodeId| self.bounded_view(&self.tree.path_of(node), revision);
+        let (locks, more) = page::collect(held, limit, view);
+        Response::Locks { locks, more }
     }
 
     /// The paths at or under the prefix that come after another one, in order, with nothing held left out that can be
     /// told from above.
-    pub(super) fn under<'a>(&'a self, prefix: &Path, after: Option<&'a Path>) -> impl Iterator<Item = NodeId> {
+    pub(super) fn paths_under<'a>(&'a self, prefix: &Path, after: Option<&'a Path>) -> impl Iterator<Item = NodeId> {
         let depth = prefix.0.len();
         let start = self.tree.find(prefix);
         let mut open: Vec<Box<dyn Iterator<Item = NodeId> + 'a>> = Vec::new();
@@ -235,7 +247,7 @@ impl Namespace {
                     open.pop();
                     continue;
                 };
-                if self.tree.below(node).is_some_and(|below| !below.reads.is_empty() || !below.writes.is_empty()) {
+                if self.tree.subtree(node).is_some_and(|below| !below.reads.is_empty() || !below.writes.is_empty()) {
                     open.push(Box::new(self.tree.children(node)));
                 }
                 return Some(node);

@@ -11,26 +11,26 @@ use crate::{Mode, WaitId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct QueuePosition(u64);
 
-const NOT_AN_UPGRADE: u64 = 1 << 63;
+const NON_UPGRADE_BIT: u64 = 1 << 63;
 
 impl QueuePosition {
     /// Before all.
     pub(super) const FIRST: Self = Self(0);
     /// After all upgrades and before all others.
-    pub(super) const AFTER_UPGRADES: Self = Self(NOT_AN_UPGRADE - 1);
+    pub(super) const AFTER_UPGRADES: Self = Self(NON_UPGRADE_BIT - 1);
     /// After all.
     pub(super) const LAST: Self = Self(u64::MAX);
 
     pub(super) fn of(wait: WaitId, upgrade: bool) -> Self {
-        Self(if upgrade { wait.0 } else { wait.0 | NOT_AN_UPGRADE })
+        Self(if upgrade { wait.0 } else { wait.0 | NON_UPGRADE_BIT })
     }
 
     pub(super) fn is_upgrade(self) -> bool {
-        self.0 & NOT_AN_UPGRADE == 0
+        self.0 & NON_UPGRADE_BIT == 0
     }
 
     pub(super) fn wait(self) -> WaitId {
-        WaitId(self.0 & !NOT_AN_UPGRADE)
+        WaitId(self.0 & !NON_UPGRADE_BIT)
     }
 }
 
@@ -39,18 +39,18 @@ impl QueuePosition {
 pub(super) struct ClaimQueue {
     entries: BTreeMap<QueuePosition, QueuedClaim>,
     /// The first request of each kind: of the same claims.
-    kinds: BTreeSet<QueuePosition>,
+    first_of_sets: BTreeSet<QueuePosition>,
 }
 
 impl ClaimQueue {
     /// The first requests of each kind, as far as they are before that place.
-    pub(super) fn kinds(&self, before: QueuePosition) -> impl Iterator<Item = QueuePosition> {
-        self.kinds.range(..before).copied()
+    pub(super) fn first_of_each_set(&self, before: QueuePosition) -> impl Iterator<Item = QueuePosition> {
+        self.first_of_sets.range(..before).copied()
     }
 
     /// Whether the request is the first of its kind.
-    pub(super) fn is_first(&self, place: QueuePosition) -> bool {
-        self.kinds.contains(&place)
+    pub(super) fn is_first_of_set(&self, place: QueuePosition) -> bool {
+        self.first_of_sets.contains(&place)
     }
 }
 
@@ -67,14 +67,14 @@ impl Deref for ClaimQueue {
 pub(super) struct QueuedClaim {
     pub(super) owner: OwnerId,
     /// How many of its claims are here; more than one only under a path.
-    claims: u32,
+    claim_count: u32,
 }
 
 /// The waiting claims of one path, and those under it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
-    pub(super) here: ClaimQueues,
-    pub(super) beneath: ClaimQueues,
+    pub(super) own: ClaimQueues,
+    pub(super) subtree: ClaimQueues,
 }
 
 /// Waiting claims by mode.
@@ -93,21 +93,21 @@ impl ClaimQueues {
     }
 
     pub(super) fn add(&mut self, mode: Mode, place: QueuePosition, owner: OwnerId) {
-        self.of_mut(mode).entries.entry(place).or_insert(QueuedClaim { owner, claims: 0 }).claims += 1;
+        self.of_mut(mode).entries.entry(place).or_insert(QueuedClaim { owner, claim_count: 0 }).claim_count += 1;
     }
 
     pub(super) fn remove(&mut self, mode: Mode, place: QueuePosition) {
         let line = self.of_mut(mode);
         let entry = line.entries.get_mut(&place).expect("a waiting claim is in its lines");
-        entry.claims -= 1;
-        if entry.claims == 0 {
+        entry.claim_count -= 1;
+        if entry.claim_count == 0 {
             line.entries.remove(&place);
         }
     }
 
     /// Whether the request is the first of its kind.
-    pub(super) fn mark(&mut self, mode: Mode, place: QueuePosition, is_first: bool) {
-        let kinds = &mut self.of_mut(mode).kinds;
+    pub(super) fn mark_first(&mut self, mode: Mode, place: QueuePosition, is_first: bool) {
+        let kinds = &mut self.of_mut(mode).first_of_sets;
         if is_first {
             kinds.insert(place)
         } else {
@@ -126,6 +126,6 @@ impl ClaimQueues {
 
 impl Queue {
     pub(super) fn is_empty(&self) -> bool {
-        self.here.is_empty() && self.beneath.is_empty()
+        self.own.is_empty() && self.subtree.is_empty()
     }
 }

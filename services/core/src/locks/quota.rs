@@ -2,35 +2,35 @@
 
 use super::evaluate::{ClaimKind, Evaluation};
 use super::namespace::Namespace;
-use super::owner::NOBODY;
+use super::owner::NO_OWNER;
 use super::queue::QueuePosition;
 use super::tree::PathLookup;
 use super::txn::NamespaceTxn;
-use crate::{Claim, Limits, Mode, Owner, Refusal};
+use crate::{Claim, CommandError, Limits, Mode, Owner};
 
 impl NamespaceTxn<'_> {
     /// Room for the new holds of a request that can be granted. What waiting requests claim is counted as well.
-    pub(super) fn check_holds(&self, asked: &Evaluation<'_>) -> Result<(), Refusal> {
+    pub(super) fn check_holds(&self, asked: &Evaluation<'_>) -> Result<(), CommandError> {
         let indexes = 0..asked.claims.len();
         let new: Vec<usize> = indexes.filter(|index| self.ns.claim_kind(asked, *index) == ClaimKind::New).collect();
         if new.is_empty() {
             return Ok(());
         }
         self.check_claims(asked.claims)?;
-        self.check_count(new.len())?;
-        if asked.owner != NOBODY && self.ns.owners.get(asked.owner).waits() > 0 {
+        self.check_hold_count(new.len())?;
+        if asked.owner != NO_OWNER && self.ns.owners.get(asked.owner).wait_count() > 0 {
             self.check_holds_of_waiting(asked, new.len())?;
         }
         new.into_iter().try_for_each(|index| self.check_readers(asked, index))
     }
 
     /// Whether an owner may wait, and for that: who waits must not hold so much that it takes long to see who waits for whom.
-    pub(super) fn check_may_wait(&self, asked: &Evaluation<'_>) -> Result<(), Refusal> {
+    pub(super) fn check_may_wait(&self, asked: &Evaluation<'_>) -> Result<(), CommandError> {
         let bounds = &self.ns.bounds;
-        let max = limit_within(bounds.waiting_of_owner, self.ns.limits.max_waiting_per_owner);
-        let waits = if asked.owner == NOBODY { 0 } else { self.ns.owners.get(asked.owner).waits() };
+        let max = effective_limit(bounds.waiting_of_owner, self.ns.limits.max_waiting_per_owner);
+        let waits = if asked.owner == NO_OWNER { 0 } else { self.ns.owners.get(asked.owner).wait_count() };
         if waits as u64 >= max {
-            return Err(exceeded(
+            return Err(quota_exceeded(
                 "the number of waiting requests of an owner",
                 max,
                 "wait for fewer locks at once, or give each thread a holder",
@@ -38,10 +38,10 @@ impl NamespaceTxn<'_> {
         }
         self.check_holds_of_waiting(asked, asked.claims.len())?;
         let is_above = |(claim, spot): (&Claim, &PathLookup)| {
-            spot.node().is_some_and(|node| self.ns.held_below(node, asked.owner, claim.mode).is_some())
+            spot.node().is_some_and(|node| self.ns.subtree_conflict(node, asked.owner, claim.mode).is_some())
         };
-        if self.ns.holds_of_waiting > bounds.holds_of_waiting && asked.claims.iter().zip(&asked.spots).any(is_above) {
-            return Err(exceeded(
+        if self.ns.holds_of_waiting > bounds.holds_of_waiting && asked.claims.iter().zip(&asked.lookups).any(is_above) {
+            return Err(quota_exceeded(
                 "the number of holds of owners that wait, when a request waits above holds",
                 bounds.holds_of_waiting,
                 "wait for the paths that are needed rather than for one above them",
@@ -51,16 +51,16 @@ impl NamespaceTxn<'_> {
     }
 
     /// What an owner that waits holds, and what it waits for, is limited together.
-    fn check_holds_of_waiting(&self, asked: &Evaluation<'_>, more: usize) -> Result<(), Refusal> {
+    fn check_holds_of_waiting(&self, asked: &Evaluation<'_>, more: usize) -> Result<(), CommandError> {
         let max = self.ns.max_holds_of_waiting_owner();
         let own = match asked.owner {
-            NOBODY => 0,
-            owner => self.ns.owners.get(owner).holds.len() + self.ns.owners.get(owner).claims(),
+            NO_OWNER => 0,
+            owner => self.ns.owners.get(owner).holds.len() + self.ns.owners.get(owner).waiting_claim_count(),
         };
         if own.saturating_add(more) as u64 <= max {
             return Ok(());
         }
-        Err(exceeded(
+        Err(quota_exceeded(
             "the number of holds and waiting claims of an owner that waits",
             max,
             "release before you wait, or give each thread a holder",
@@ -68,21 +68,21 @@ impl NamespaceTxn<'_> {
     }
 
     /// Room in the queue. Claims count when they are enqueued, so that nothing is in the way when they are granted.
-    pub(super) fn check_queue_limits(&self, asked: &Evaluation<'_>) -> Result<(), Refusal> {
+    pub(super) fn check_queue_limits(&self, asked: &Evaluation<'_>) -> Result<(), CommandError> {
         let limits = &self.ns.limits;
         self.check_claims(asked.claims)?;
-        self.check_count(asked.claims.len())?;
+        self.check_hold_count(asked.claims.len())?;
         if self.ns.waits.len() as u64 >= limits.max_waiting_per_namespace {
-            return Err(exceeded(
+            return Err(quota_exceeded(
                 "the number of waiting requests in a namespace",
                 limits.max_waiting_per_namespace,
                 "wait for fewer locks at once or have the limit raised",
             ));
         }
-        for (index, spot) in asked.spots.iter().enumerate() {
+        for (index, spot) in asked.lookups.iter().enumerate() {
             let queue = spot.node().and_then(|node| self.ns.tree.queue(node));
-            if queue.map_or(0, |queue| queue.here.len() as u64) >= limits.max_waiting_per_lock {
-                return Err(exceeded(
+            if queue.map_or(0, |queue| queue.own.len() as u64) >= limits.max_waiting_per_lock {
+                return Err(quota_exceeded(
                     "the number of requests that wait for a lock",
                     limits.max_waiting_per_lock,
                     "try again later or have the limit raised",
@@ -97,18 +97,18 @@ impl NamespaceTxn<'_> {
 
     /// Room for what a session has by name: its owners, and its requests with an id, which are kept until they are
     /// released even when all they do is extend.
-    pub(super) fn check_names(
+    pub(super) fn check_session_limits(
         &self,
         asked: &Evaluation<'_>,
         owner: &Owner,
         request_id: Option<&str>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), CommandError> {
         let Owner::Session { session_id, .. } = owner else { return Ok(()) };
         let Some(session) = self.ns.sessions.get(session_id.as_str()) else { return Ok(()) };
         let limits = &self.ns.limits;
-        let max = self.limited(limits.max_owners_per_session);
-        if asked.owner == NOBODY && session.owners.len() as u64 >= max {
-            return Err(exceeded(
+        let max = self.since_rules_two(limits.max_owners_per_session);
+        if asked.owner == NO_OWNER && session.owners.len() as u64 >= max {
+            return Err(quota_exceeded(
                 "the number of holders of a session that hold or wait",
                 max,
                 "use holders again, open another session or have the limit raised",
@@ -117,18 +117,18 @@ impl NamespaceTxn<'_> {
         if request_id.is_none() {
             return Ok(());
         }
-        let max = self.limited(limits.max_requests_per_session);
+        let max = self.since_rules_two(limits.max_requests_per_session);
         if session.requests.len() as u64 >= max {
-            return Err(exceeded(
+            return Err(quota_exceeded(
                 "the number of requests of a session that are not released",
                 max,
                 "release requests by their ids or have the limit raised",
             ));
         }
-        let max = self.limited(limits.max_requests_per_hold);
+        let max = self.since_rules_two(limits.max_requests_per_hold);
         let is_full = |index: usize| self.requests_at(asked, index, max) >= max;
         if (0..asked.claims.len()).any(is_full) {
-            return Err(exceeded(
+            return Err(quota_exceeded(
                 "the number of requests that claim one hold",
                 max,
                 "release requests by their ids or have the limit raised",
@@ -140,38 +140,38 @@ impl NamespaceTxn<'_> {
     /// How many requests with an id claim the owner's hold there, those that wait included; no more than so many are
     /// counted.
     fn requests_at(&self, asked: &Evaluation<'_>, index: usize, max: u64) -> u64 {
-        let Some(node) = asked.spots[index].node().filter(|_| asked.owner != NOBODY) else { return 0 };
+        let Some(node) = asked.lookups[index].node().filter(|_| asked.owner != NO_OWNER) else { return 0 };
         let granted = self.ns.hold(node, asked.owner).map_or(0, |hold| hold.requests().len());
-        let awaits = self.ns.owners.get(asked.owner).awaits.as_deref();
+        let awaits = self.ns.owners.get(asked.owner).waits.as_deref();
         let there = awaits
             .into_iter()
             .flat_map(|awaits| awaits.claims.range((node, QueuePosition::FIRST)..=(node, QueuePosition::LAST)));
         granted as u64 + there.take(usize::try_from(max).unwrap_or(usize::MAX)).count() as u64
     }
 
-    fn check_claims(&self, claims: &[Claim]) -> Result<(), Refusal> {
+    fn check_claims(&self, claims: &[Claim]) -> Result<(), CommandError> {
         let limits = &self.ns.limits;
-        let max = u64::from(limits.max_claims_per_request).min(self.limited(Limits::CLAIMS_PER_REQUEST.into()));
+        let max = u64::from(limits.max_claims_per_request).min(self.since_rules_two(Limits::CLAIMS_PER_REQUEST.into()));
         if claims.len() as u64 > max {
-            return Err(exceeded(
+            return Err(quota_exceeded(
                 "the number of claims in a request",
                 max,
                 "claim an ancestor of several paths instead",
             ));
         }
-        let max = u64::from(limits.max_path_depth).min(self.limited(Limits::PATH_DEPTH.into()));
+        let max = u64::from(limits.max_path_depth).min(self.since_rules_two(Limits::PATH_DEPTH.into()));
         if claims.iter().any(|claim| claim.path.0.len() as u64 > max) {
-            return Err(exceeded("the number of segments in a path", max, "use a shorter path"));
+            return Err(quota_exceeded("the number of segments in a path", max, "use a shorter path"));
         }
         Ok(())
     }
 
-    fn check_count(&self, new: usize) -> Result<(), Refusal> {
-        let max = self.ns.limits.max_holds_per_namespace.min(self.limited(Limits::HOLDS_PER_NAMESPACE));
-        if self.ns.holds.saturating_add(self.ns.claims_waiting).saturating_add(new as u64) <= max {
+    fn check_hold_count(&self, new: usize) -> Result<(), CommandError> {
+        let max = self.ns.limits.max_holds_per_namespace.min(self.since_rules_two(Limits::HOLDS_PER_NAMESPACE));
+        if self.ns.hold_count.saturating_add(self.ns.claims_waiting).saturating_add(new as u64) <= max {
             return Ok(());
         }
-        Err(exceeded(
+        Err(quota_exceeded(
             "the number of holds in a namespace",
             max,
             "release holds, shorten their time to live or have the limit raised",
@@ -179,45 +179,50 @@ impl NamespaceTxn<'_> {
     }
 
     /// Readers that hold a path and those that wait for it count together.
-    fn check_readers(&self, asked: &Evaluation<'_>, index: usize) -> Result<(), Refusal> {
-        let Some(node) = asked.spots[index].node() else {
+    fn check_readers(&self, asked: &Evaluation<'_>, index: usize) -> Result<(), CommandError> {
+        let Some(node) = asked.lookups[index].node() else {
             return self.check_reader_count(asked.claims[index].mode, 0);
         };
         let holds = self.ns.tree.get(node).holds.as_slice();
         let holding = if holds.first().is_some_and(|hold| hold.mode == Mode::Read) { holds.len() } else { 0 };
-        let waiting = self.ns.tree.queue(node).map_or(0, |queue| queue.here.reads.len());
+        let waiting = self.ns.tree.queue(node).map_or(0, |queue| queue.own.reads.len());
         self.check_reader_count(asked.claims[index].mode, holding + waiting)
     }
 
-    fn check_reader_count(&self, mode: Mode, readers: usize) -> Result<(), Refusal> {
-        let max = u64::from(self.ns.limits.max_readers_per_lock).min(self.limited(Limits::READERS_PER_LOCK.into()));
+    fn check_reader_count(&self, mode: Mode, readers: usize) -> Result<(), CommandError> {
+        let max =
+            u64::from(self.ns.limits.max_readers_per_lock).min(self.since_rules_two(Limits::READERS_PER_LOCK.into()));
         if mode == Mode::Write || (readers as u64) < max {
             return Ok(());
         }
-        Err(exceeded("the number of readers of a lock", max, "wait until a reader has left or have the limit raised"))
+        Err(quota_exceeded(
+            "the number of readers of a lock",
+            max,
+            "wait until a reader has left or have the limit raised",
+        ))
     }
 
-    pub(super) fn check_sessions(&self) -> Result<(), Refusal> {
+    pub(super) fn check_session_count(&self) -> Result<(), CommandError> {
         let max = self.ns.limits.max_sessions_per_namespace;
         if (self.ns.sessions.len() as u64) < max {
             return Ok(());
         }
-        Err(exceeded("the number of sessions in a namespace", max, "close sessions or have the limit raised"))
+        Err(quota_exceeded("the number of sessions in a namespace", max, "close sessions or have the limit raised"))
     }
 }
 
 impl Namespace {
     /// What an owner that waits may hold and wait for.
     pub(super) fn max_holds_of_waiting_owner(&self) -> u64 {
-        limit_within(self.bounds.holds_of_waiting_owner, self.limits.max_holds_of_waiting_owner)
+        effective_limit(self.bounds.holds_of_waiting_owner, self.limits.max_holds_of_waiting_owner)
     }
 }
 
 /// An account's limit, which never exceeds the bound of the rules. Where the rules have no bound they know no limit.
-pub(super) fn limit_within(bound: u64, limit: u64) -> u64 {
+pub(super) fn effective_limit(bound: u64, limit: u64) -> u64 {
     if bound == u64::MAX { bound } else { bound.min(limit) }
 }
 
-pub(super) fn exceeded(what: &str, max: u64, hint: &str) -> Refusal {
-    Refusal::QuotaExceeded { what: what.into(), max, hint: hint.into() }
+pub(super) fn quota_exceeded(what: &str, max: u64, hint: &str) -> CommandError {
+    CommandError::QuotaExceeded { what: what.into(), max, hint: hint.into() }
 }

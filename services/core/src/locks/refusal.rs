@@ -6,7 +6,7 @@ use super::evaluate::{ClaimKind, Evaluation};
 use super::namespace::Namespace;
 use super::queue::QueuePosition;
 use super::wait_graph::Dependents;
-use crate::{Blocker, NotGranted, Reason};
+use crate::{Blocker, Reason, Refused};
 
 impl Namespace {
     /// What to say of a request of which the claim of that index fails.
@@ -16,8 +16,8 @@ impl Namespace {
         waiters: &mut Dependents,
         index: usize,
         reason: Reason,
-    ) -> NotGranted {
-        let (claim, spot) = (&asked.claims[index], &asked.spots[index]);
+    ) -> Refused {
+        let (claim, spot) = (&asked.claims[index], &asked.lookups[index]);
         let blockers = match reason {
             Reason::NotHeld => Vec::new(),
             Reason::Upgrade if self.claim_kind(asked, index) == ClaimKind::Changes => {
@@ -25,31 +25,31 @@ impl Namespace {
                 other.and_then(|place| self.waiting_blocker(place, claim)).into_iter().collect()
             }
             Reason::Upgrade => {
-                let own = spot.node().and_then(|node| Some(self.holder(node, self.hold(node, asked.owner)?)));
+                let own = spot.node().and_then(|node| Some(self.holder_view(node, self.hold(node, asked.owner)?)));
                 let path = claim.path.clone();
                 own.map(|holder| Blocker { path, waiting: false, holder }).into_iter().collect()
             }
             Reason::Queued => {
-                let places = self.places_in_the_way(asked, waiters, index);
+                let places = self.blocking_requests(asked, waiters, index);
                 places.into_iter().filter_map(|place| self.waiting_blocker(place, claim)).collect()
             }
             _ => {
-                let holds = self.blocking_holds(asked.owner, claim.mode, spot, self.bounds.blockers_shown);
+                let holds = self.blocking_holds(asked.owner, claim.mode, spot, self.bounds.max_blockers_in_reply);
                 let blocker = |(node, hold)| Blocker {
                     path: self.tree.path_of(node),
                     waiting: false,
-                    holder: self.holder(node, hold),
+                    holder: self.holder_view(node, hold),
                 };
                 holds.into_iter().map(blocker).collect()
             }
         };
-        NotGranted { reason, blockers, queue_position: None, cycle: Vec::new() }
+        Refused { reason, blockers, queue_position: None, cycle: Vec::new() }
     }
 
     /// Who waits in the way of a claim, in order of the queue: those before it that it may not overtake; or, when there
     /// are none, who must go first from behind it.
-    fn places_in_the_way(&self, asked: &Evaluation<'_>, waiters: &mut Dependents, index: usize) -> Vec<QueuePosition> {
-        let max = self.bounds.blockers_shown;
+    fn blocking_requests(&self, asked: &Evaluation<'_>, waiters: &mut Dependents, index: usize) -> Vec<QueuePosition> {
+        let max = self.bounds.max_blockers_in_reply;
         let found = match self.claim_kind(asked, index) {
             ClaimKind::Changes => BTreeSet::new(),
             _ => self.first_blocking_requests(asked, waiters, index, max),
@@ -62,13 +62,13 @@ impl Namespace {
 
     /// How many requests with a claim on the path of the failing claim wait before the request.
     pub(super) fn queue_position(&self, asked: &Evaluation<'_>, index: usize) -> u64 {
-        let queue = asked.spots[index].node().and_then(|node| self.tree.queue(node));
+        let queue = asked.lookups[index].node().and_then(|node| self.tree.queue(node));
         let Some(queue) = queue else { return 0 };
-        let max = self.bounds.queue_position_shown as usize;
-        let before = |line: &super::queue::ClaimQueue| match asked.place {
+        let max = self.bounds.max_queue_position as usize;
+        let before = |line: &super::queue::ClaimQueue| match asked.position {
             QueuePosition::LAST => line.len(),
             place => line.range(..place).take(max).count(),
         };
-        (before(&queue.here.reads) + before(&queue.here.writes)).min(max) as u64
+        (before(&queue.own.reads) + before(&queue.own.writes)).min(max) as u64
     }
 }

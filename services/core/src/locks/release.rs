@@ -3,34 +3,34 @@
 use std::collections::BTreeSet;
 
 use super::end::EndCause;
-use super::owner::{NOBODY, OwnerId, WaitKey};
+use super::owner::{NO_OWNER, OwnerId, WaitKey};
 use super::queue::QueuePosition;
 use super::sessions::NamedRequest;
 use super::target::Target;
 use super::tree::NodeId;
 use super::txn::NamespaceTxn;
-use crate::{Answer, FencingToken, Owner, Path, Reason, Refusal, Release, ToRelease};
+use crate::{CommandError, FencingToken, Owner, Path, Reason, Release, ReleaseTarget, Response};
 
 impl NamespaceTxn<'_> {
     /// Whoever does not hold a path changes nothing there, and it is no error: the hold may just have ended.
-    pub(super) fn release(&mut self, request: &Release) -> Result<Answer, Refusal> {
+    pub(super) fn release(&mut self, request: &Release) -> Result<Response, CommandError> {
         if let Owner::Session { session_id, .. } = &request.owner
             && !self.check_sequence(session_id, request.message)?
         {
-            if matches!(request.what, ToRelease::All) {
-                let target = self.released_as(&request.owner);
+            if matches!(request.what, ReleaseTarget::All) {
+                let target = self.sweep_target_of(&request.owner);
                 self.await_sweep(|there| *there == target);
             }
-            return Ok(Answer::Ignored);
+            return Ok(Response::Ignored);
         }
         let (released, paths) = match &request.what {
-            ToRelease::Paths { paths, fencing_token } => self.release_paths(&request.owner, paths, *fencing_token),
-            ToRelease::Request { request_id } => self.release_request(&request.owner, request_id),
-            ToRelease::All => self.release_all(&request.owner)?,
+            ReleaseTarget::Paths { paths, fencing_token } => self.release_paths(&request.owner, paths, *fencing_token),
+            ReleaseTarget::Request { request_id } => self.release_request(&request.owner, request_id),
+            ReleaseTarget::All => self.release_all(&request.owner)?,
         };
-        self.run();
+        self.run_grant_loop();
         let locks = self.views(&paths.iter().collect::<Vec<_>>(), false);
-        Ok(Answer::Released { released, locks })
+        Ok(Response::Released { released, locks })
     }
 
     fn release_paths(&mut self, owner: &Owner, paths: &[Path], token: Option<FencingToken>) -> (bool, BTreeSet<Path>) {
@@ -38,7 +38,7 @@ impl NamespaceTxn<'_> {
         let mut released = false;
         for path in &paths {
             let id = self.ns.owner_id(owner);
-            let Some(node) = self.ns.tree.find(path).filter(|_| id != NOBODY) else { continue };
+            let Some(node) = self.ns.tree.find(path).filter(|_| id != NO_OWNER) else { continue };
             let Some(hold) = self.ns.hold(node, id) else { continue };
             if token.is_none_or(|token| token == hold.token) {
                 self.end_hold(node, id, EndCause::Released);
@@ -73,7 +73,7 @@ impl NamespaceTxn<'_> {
     /// Ends what no other unreleased request claims.
     pub(super) fn release_granted(&mut self, granted: u32) -> BTreeSet<Path> {
         let (owner, mut nodes) = {
-            let granted = self.ns.granted.get(granted);
+            let granted = self.ns.granted_requests.get(granted);
             (granted.owner, granted.live.keys().copied().collect::<Vec<NodeId>>())
         };
         self.sort_by_path(&mut nodes);
@@ -81,7 +81,7 @@ impl NamespaceTxn<'_> {
         for node in nodes {
             let mut is_unclaimed = false;
             self.change_hold(node, owner, |hold| is_unclaimed = hold.unclaim(granted));
-            self.forget_claim(granted, node);
+            self.remove_claim(granted, node);
             if is_unclaimed {
                 self.end_hold(node, owner, EndCause::Released);
             }
@@ -90,12 +90,12 @@ impl NamespaceTxn<'_> {
     }
 
     /// Of more than what is left of the slice no lock is shown.
-    fn release_all(&mut self, owner: &Owner) -> Result<(bool, BTreeSet<Path>), Refusal> {
+    fn release_all(&mut self, owner: &Owner) -> Result<(bool, BTreeSet<Path>), CommandError> {
         let session = match owner {
             Owner::Session { session_id, .. } => self.ns.sessions.get(session_id.as_str()),
             Owner::Process(_) => None,
         };
-        let of_one = Some(self.ns.owner_id(owner)).filter(|owner| *owner != NOBODY);
+        let of_one = Some(self.ns.owner_id(owner)).filter(|owner| *owner != NO_OWNER);
         let (owners, things): (Vec<OwnerId>, usize) = match (owner, session) {
             (Owner::Session { holder: None, .. }, Some(session)) => {
                 let things = usize::try_from(session.holds.saturating_add(session.waiting)).unwrap_or(usize::MAX);
@@ -103,12 +103,12 @@ impl NamespaceTxn<'_> {
             }
             _ => {
                 let record = of_one.map(|owner| self.ns.owners.get(owner));
-                let things = record.map_or(0, |record| record.holds.len() + record.waits());
+                let things = record.map_or(0, |record| record.holds.len() + record.wait_count());
                 (of_one.into_iter().collect(), things)
             }
         };
         let Some(left) = self.budget.ends.checked_sub(things) else {
-            self.begin_sweep(self.released_as(owner))?;
+            self.begin_sweep(self.sweep_target_of(owner))?;
             return Ok((true, BTreeSet::new()));
         };
         self.budget.ends = left;
@@ -118,11 +118,11 @@ impl NamespaceTxn<'_> {
         for (_, node, owner) in &holds {
             self.end_hold(*node, *owner, EndCause::Released);
         }
-        Ok((waits > 0 || !holds.is_empty(), shown.into_iter().take(self.ns.bounds.locks_shown).collect()))
+        Ok((waits > 0 || !holds.is_empty(), shown.into_iter().take(self.ns.bounds.max_locks_in_reply).collect()))
     }
 
     /// All that goes with that owner: a session without a holder stands for all of its holders.
-    fn released_as(&self, owner: &Owner) -> Target {
+    fn sweep_target_of(&self, owner: &Owner) -> Target {
         let session = match owner {
             Owner::Session { session_id, .. } => self.ns.sessions.get(session_id.as_str()),
             Owner::Process(_) => None,
@@ -136,7 +136,7 @@ impl NamespaceTxn<'_> {
     /// Ends all waits of some owners, in order of the queue; how many there were.
     pub(super) fn end_waits(&mut self, owners: &[OwnerId]) -> u64 {
         let mut places: Vec<QueuePosition> =
-            owners.iter().flat_map(|owner| self.ns.owners.get(*owner).places()).collect();
+            owners.iter().flat_map(|owner| self.ns.owners.get(*owner).queue_positions()).collect();
         places.sort_unstable();
         for place in &places {
             // An upgrade may have gone with another one.

@@ -3,36 +3,36 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::acquire::distinct;
+use super::acquire::distinct_claims;
 use super::attempts::Attempts;
 use super::hold::{Hold, HoldExtras};
 use super::jobs::JobCursors;
-use super::metadata::KeptMetadata;
+use super::metadata::EncodedMetadata;
 use super::namespace::Namespace;
 use super::owner::{OwnerId, OwnerKey, OwnerName, SessionOwner};
 use super::queue::QueuePosition;
-use super::session_end::Ending;
+use super::session_end::EndingSession;
 use super::sessions::{GrantedRequest, NamedRequest, Session, SessionFacts};
-use super::snapshot::{EndingItem, GrantedItem, HoldItem, Item, OwnerItem, SessionItem, WaitItem};
+use super::snapshot_items::{EndingSessionItem, GrantedItem, HoldItem, Item, OwnerItem, SessionItem, WaitItem};
 use super::tree::NodeId;
-use super::waiting::{BlockedOn, WaitingRequest, kind_of};
-use super::{LocksCore, NamespaceKey};
+use super::waiting::{BlockedOn, WaitingRequest, claim_set_of};
+use super::{LocksState, NamespaceKey};
 use crate::chunks;
 use crate::codec::DecodeError;
 use crate::shard::Application;
 use crate::shard_common::{HeaderFirst, ShardCommon};
-use crate::{Claim, Context, Limits, NamespaceRef, Path, Phase, Revision, Rules, SessionNumber, WaitId};
+use crate::{Claim, EntryContext, Limits, NamespaceRef, Path, Phase, Revision, Rules, SessionNumber, WaitId};
 
 pub(super) type RestoreResult = Result<(), DecodeError>;
 
 /// Nothing is told, and no time passes, while a state is restored.
-const BEFORE: Context = Context { now_ms: 0, wall_ms: 0, rules: Rules::LOWEST };
+const RESTORE_CONTEXT: EntryContext = EntryContext { now_ms: 0, wall_ms: 0, rules: Rules::LOWEST };
 
 pub(super) fn ensure(fits: bool, otherwise: &'static str) -> RestoreResult {
     if fits { Ok(()) } else { Err(DecodeError::Snapshot(otherwise)) }
 }
 
-impl LocksCore {
+impl LocksState {
     pub(crate) fn restore(state: ShardCommon, chunks: &[impl AsRef<[u8]>]) -> Result<Self, DecodeError> {
         Self::restore_numbered(state, chunks, None)
     }
@@ -48,70 +48,70 @@ impl LocksCore {
             slot: None,
             lock: None,
             seed,
-            counted_on: None,
-            watching: None,
-            turns: None,
-            last_metadata: KeptMetadata::default(),
+            attempts_target: None,
+            blocked_wait: None,
+            job_cursors: None,
+            last_metadata: EncodedMetadata::default(),
         };
         if let Some(seed) = seed {
             restoring.core.namespaces.shuffle(seed);
         }
         let mut head = HeaderFirst::default();
         chunks::read(chunks, |item: Item<String>| {
-            head.check(if let Item::State(state) = &item { Some(state) } else { None })?;
-            restoring.take(item)
+            head.check(if let Item::Common(state) = &item { Some(state) } else { None })?;
+            restoring.restore_item(item)
         })?;
-        head.finish(&restoring.core.state)?;
+        head.finish(&restoring.core.common)?;
         restoring.finish_namespace()?;
-        if let Some(turns) = restoring.turns {
-            restoring.core.busy.restore(turns);
+        if let Some(turns) = restoring.job_cursors {
+            restoring.core.jobs.restore(turns);
         }
         Ok(restoring.core)
     }
 }
 
 pub(super) struct Restorer {
-    pub(super) core: LocksCore,
+    pub(super) core: LocksState,
     slot: Option<u32>,
     /// The lock of the holds that come.
     lock: Option<(NodeId, Revision)>,
     /// To number things with.
     seed: Option<u64>,
     /// What further attempts are of, if they come next.
-    counted_on: Option<CountedOn>,
+    attempts_target: Option<AttemptsTarget>,
     /// The wait that comes before what it watches.
-    pub(super) watching: Option<QueuePosition>,
-    turns: Option<JobCursors>,
+    pub(super) blocked_wait: Option<QueuePosition>,
+    job_cursors: Option<JobCursors>,
     /// That of the hold before.
-    last_metadata: KeptMetadata,
+    last_metadata: EncodedMetadata,
 }
 
 /// Something that calls count on.
 #[derive(Clone, Copy)]
-enum CountedOn {
+enum AttemptsTarget {
     Hold(NodeId, OwnerId),
     Granted(u32),
     Wait(QueuePosition),
 }
 
 impl Restorer {
-    fn take(&mut self, item: Item<String>) -> RestoreResult {
-        if !matches!(item, Item::Attempts { .. } | Item::Watch(_)) {
-            self.counted_on = None;
+    fn restore_item(&mut self, item: Item<String>) -> RestoreResult {
+        if !matches!(item, Item::Attempts { .. } | Item::BlockedOn(_)) {
+            self.attempts_target = None;
         }
-        self.watching = self.watching.filter(|_| matches!(item, Item::Attempts { .. } | Item::Watch(_)));
+        self.blocked_wait = self.blocked_wait.filter(|_| matches!(item, Item::Attempts { .. } | Item::BlockedOn(_)));
         match item {
-            Item::State(item) => {
-                self.core.state.restore(Application::Locks, item)?;
-                self.core.shown_ms = self.core.state.clock_ms;
+            Item::Common(item) => {
+                self.core.common.restore(Application::Locks, item)?;
+                self.core.visible_clock_ms = self.core.common.clock_ms;
                 Ok(())
             }
-            Item::Turns(turns) => {
-                self.turns = Some(turns);
+            Item::JobCursors(turns) => {
+                self.job_cursors = Some(turns);
                 Ok(())
             }
-            Item::Namespace { account, name, incarnation, limits, forgotten } => {
-                self.open(NamespaceRef { account, name, incarnation }, &limits, forgotten)
+            Item::Namespace { account, name, incarnation, limits, compacted } => {
+                self.open(NamespaceRef { account, name, incarnation }, &limits, compacted)
             }
             Item::Limits(limits) => {
                 self.namespace()?.limits = *limits;
@@ -120,23 +120,23 @@ impl Restorer {
             Item::Session(session) => self.session(session),
             Item::Lock { path, revision } => {
                 let namespace = self.namespace()?;
-                let node = namespace.tree.make(&Path(path));
+                let node = namespace.tree.ensure_path(&Path(path));
                 let is_new = namespace.tree.get(node).holds.is_empty();
                 self.lock = Some((node, revision));
-                ensure(is_new && revision <= self.core.state.revision, "a lock comes twice or from the future")
+                ensure(is_new && revision <= self.core.common.revision, "a lock comes twice or from the future")
             }
             Item::Hold(hold) => self.hold(hold),
             Item::Granted(granted) => self.granted(granted, None),
             Item::GrantedToEnding(number, granted) => self.granted(*granted, Some(number)),
-            Item::Ending(ending) => self.ending(*ending),
+            Item::EndingSession(ending) => self.ending_session(*ending),
             Item::Sweep(began, sweep) => self.sweep(began, *sweep),
-            Item::Old(began, processes) => self.old(began, &processes),
-            Item::Watch(item) => self.watch(item),
-            Item::Behind(woken) => self.behind(&woken),
+            Item::OldProcesses(began, processes) => self.old_processes(began, &processes),
+            Item::BlockedOn(item) => self.blocked_on(item),
+            Item::PendingGrants(woken) => self.pending_grants(&woken),
             Item::Wait(wait) => self.wait(wait),
             Item::Event { revision, bytes } => {
-                let now = self.core.state.revision;
-                let max = self.core.state.bounds.remembered_events;
+                let now = self.core.common.revision;
+                let max = self.core.common.bounds.retained_events;
                 let fits = self.namespace()?.history.restore(revision, &bytes, max);
                 ensure(fits && revision <= now, "an event is out of order")
             }
@@ -154,12 +154,12 @@ impl Restorer {
 
     fn open(&mut self, id: NamespaceRef, limits: &Limits, forgotten: Revision) -> RestoreResult {
         self.finish_namespace()?;
-        ensure(forgotten <= self.core.state.revision, "an event is from the future")?;
+        ensure(forgotten <= self.core.common.revision, "an event is from the future")?;
         let key = NamespaceKey::of(&id);
         let is_new = self.core.names.insert((id.account, id.name.clone()), id.incarnation).is_none();
         ensure(is_new && !self.core.slots.contains_key(&key), "a namespace comes twice")?;
-        let mut namespace = Namespace::new(&id, limits, &self.core.state.bounds);
-        namespace.history.restore_forgotten(forgotten);
+        let mut namespace = Namespace::new(&id, limits, &self.core.common.bounds);
+        namespace.history.restore_compacted_revision(forgotten);
         if let Some(seed) = self.seed {
             namespace.shuffle(seed);
         }
@@ -175,40 +175,40 @@ impl Restorer {
     }
 
     fn session(&mut self, item: SessionItem<String>) -> RestoreResult {
-        let now = self.core.state.revision;
+        let now = self.core.common.revision;
         ensure(item.epoch <= now && item.number <= item.epoch, "a session is from the future")?;
         let number = item.number;
-        ensure(!self.namespace()?.ending.contains_key(&number), "a session comes twice")?;
+        ensure(!self.namespace()?.ending_sessions.contains_key(&number), "a session comes twice")?;
         let (session_id, facts) = facts_of(item);
         let namespace = self.namespace()?;
-        namespace.counted.sessions += facts.charge(&session_id);
+        namespace.charged.sessions += facts.charge(&session_id);
         let is_new = namespace.sessions.insert(Arc::clone(&session_id), Session::new(facts)).is_none();
         let slot = self.slot.ok_or(DecodeError::Snapshot("a session has no namespace"))?;
         let is_only = self.core.sessions.insert(number, (slot, session_id)).is_none();
         ensure(is_new && is_only, "a session comes twice")
     }
 
-    fn ending(&mut self, item: EndingItem<String>) -> RestoreResult {
-        let (now, now_ms) = (self.core.state.revision, self.core.state.clock_ms);
+    fn ending_session(&mut self, item: EndingSessionItem<String>) -> RestoreResult {
+        let (now, now_ms) = (self.core.common.revision, self.core.common.clock_ms);
         let number = item.session.number;
         ensure(number <= now && item.since_ms <= now_ms, "a session ended in the future")?;
         let (session_id, facts) = facts_of(item.session);
-        let ending = Ending {
+        let ending = EndingSession {
             session_id,
             session: Session::new(facts),
-            why: item.why,
+            reason: item.reason,
             since_ms: item.since_ms,
             after_wait: item.after_wait.map(|(wait, upgrade)| QueuePosition::of(WaitId(wait), upgrade)),
             after_path: item.after_path.map(Path),
         };
         let is_open = self.core.sessions.contains_key(&number);
-        self.namespace()?.counted.sessions += ending.session.facts.charge(&ending.session_id);
-        let is_new = self.namespace()?.ending.insert(number, ending).is_none();
+        self.namespace()?.charged.sessions += ending.session.facts.charge(&ending.session_id);
+        let is_new = self.namespace()?.ending_sessions.insert(number, ending).is_none();
         ensure(is_new && !is_open, "a session comes twice")
     }
 
     fn hold(&mut self, item: HoldItem<String>) -> RestoreResult {
-        let now = self.core.state.revision;
+        let now = self.core.common.revision;
         let (node, revision) = self.lock.ok_or(DecodeError::Snapshot("a hold has no lock"))?;
         let namespace = self.namespace()?;
         let is_of_process = matches!(item.owner, OwnerItem::Process(_));
@@ -221,8 +221,8 @@ impl Restorer {
         // The holds of one request, which share it, come one after the other.
         let metadata = item.metadata.shared_with(&self.last_metadata);
         self.last_metadata = metadata.clone();
-        let asked_expires_at_ns = item.asked_expires_at_ns;
-        let rare = HoldExtras { metadata, asked_expires_at_ns, ..HoldExtras::default() };
+        let requested_expires_at_ns = item.requested_expires_at_ns;
+        let rare = HoldExtras { metadata, requested_expires_at_ns, ..HoldExtras::default() };
         let hold = Hold {
             owner,
             mode: item.mode,
@@ -234,14 +234,14 @@ impl Restorer {
             locked_at_ms: item.locked_at_ms,
             deadline_ms: item.deadline_ms,
             attempt: item.attempt,
-            rare: (rare != HoldExtras::default()).then(|| Box::new(rare)),
+            extras: (rare != HoldExtras::default()).then(|| Box::new(rare)),
         };
-        self.counted_on = Some(CountedOn::Hold(node, owner));
+        self.attempts_target = Some(AttemptsTarget::Hold(node, owner));
         let namespace = self.namespace()?;
         namespace.add_hold(node, hold.clone());
         namespace.tree.set_revision(node, revision);
         let slot = self.slot.ok_or(DecodeError::Snapshot("a hold has no namespace"))?;
-        self.core.txn_in(slot, &BEFORE).add_deadline(hold.deadline(node));
+        self.core.txn_in(slot, &RESTORE_CONTEXT).add_deadline(hold.deadline(node));
         Ok(())
     }
 
@@ -269,27 +269,30 @@ impl Restorer {
             claimed: item.claimed as usize,
             live,
         };
-        namespace.counted.requests += granted.charge();
-        let request = namespace.granted.insert(granted);
+        namespace.charged.requests += granted.charge();
+        let request = namespace.granted_requests.insert(granted);
         nodes.into_iter().for_each(|node| namespace.tree.change_hold(node, owner, |hold| hold.claim_by(request)));
-        let session = namespace.numbered_mut(&item.session_id, number);
+        let session = namespace.session_numbered_mut(&item.session_id, number);
         let before = session.and_then(|session| session.requests.insert(request_id, NamedRequest::Granted(request)));
-        self.counted_on = Some(CountedOn::Granted(request));
+        self.attempts_target = Some(AttemptsTarget::Granted(request));
         ensure(before.is_none(), "a request comes twice")
     }
 
     fn wait(&mut self, item: WaitItem<String>) -> RestoreResult {
-        let now = self.core.state.revision;
+        let now = self.core.common.revision;
         let namespace = self.namespace()?;
         let claims: Vec<Claim> = item.claims.into_iter().map(|(path, mode)| Claim { path: Path(path), mode }).collect();
-        ensure(!claims.is_empty() && distinct(&claims) == claims, "a request claims nothing, or something twice")?;
+        ensure(
+            !claims.is_empty() && distinct_claims(&claims) == claims,
+            "a request claims nothing, or something twice",
+        )?;
         ensure(item.wait <= now && now < 1 << 53, "a request is from the future")?;
         let place = QueuePosition::of(WaitId(item.wait), item.upgrade);
         ensure(!namespace.waits.contains_key(&place), "a waiting request comes twice")?;
         let is_process = matches!(item.owner, OwnerItem::Process(_));
         ensure(!is_process || item.terms.ttl_ms.is_some(), "a process waits for what would never end")?;
         let owner = owner_of(namespace, item.owner, false)?;
-        let nodes: Vec<NodeId> = claims.iter().map(|claim| namespace.tree.make(&claim.path)).collect();
+        let nodes: Vec<NodeId> = claims.iter().map(|claim| namespace.tree.ensure_path(&claim.path)).collect();
         if item.upgrade {
             let hold = nodes.first().and_then(|node| namespace.hold(*node, owner));
             ensure(claims.len() == 1 && hold.is_some(), "a request waits to change what is not held")?;
@@ -301,7 +304,7 @@ impl Restorer {
             place,
             WaitingRequest {
                 owner,
-                kind: kind_of(nodes.iter().copied().zip(claims.iter().map(|claim| claim.mode))),
+                claim_set: claim_set_of(nodes.iter().copied().zip(claims.iter().map(|claim| claim.mode))),
                 claims,
                 nodes,
                 terms: item.terms,
@@ -314,34 +317,34 @@ impl Restorer {
         );
         namespace.count_wait();
         let slot = self.slot.ok_or(DecodeError::Snapshot("a request has no namespace"))?;
-        self.core.txn_in(slot, &BEFORE).add_wait_end(place, item.ends_at_ms);
-        self.counted_on = Some(CountedOn::Wait(place));
-        self.watching = Some(place);
+        self.core.txn_in(slot, &RESTORE_CONTEXT).add_wait_end(place, item.ends_at_ms);
+        self.attempts_target = Some(AttemptsTarget::Wait(place));
+        self.blocked_wait = Some(place);
         Ok(())
     }
 
     fn attempts(&mut self, lower: Vec<u64>, as_reader: &[u64]) -> RestoreResult {
-        let of = self.counted_on.take().ok_or(DecodeError::Snapshot("attempts are of nothing"))?;
+        let of = self.attempts_target.take().ok_or(DecodeError::Snapshot("attempts are of nothing"))?;
         let namespace = self.namespace()?;
         let highest = match of {
-            CountedOn::Hold(node, owner) => namespace.hold(node, owner).map_or(0, |hold| hold.attempt),
-            CountedOn::Granted(request) => namespace.granted.get(request).attempts.highest(),
-            CountedOn::Wait(place) => namespace.waiting(place).attempts.highest(),
+            AttemptsTarget::Hold(node, owner) => namespace.hold(node, owner).map_or(0, |hold| hold.attempt),
+            AttemptsTarget::Granted(request) => namespace.granted_requests.get(request).attempts.highest(),
+            AttemptsTarget::Wait(place) => namespace.waiting(place).attempts.highest(),
         };
         let damaged = || DecodeError::Snapshot("attempts are out of order");
         let attempts = Attempts::restored(highest, lower).ok_or_else(damaged)?;
         match of {
-            CountedOn::Hold(node, owner) => {
+            AttemptsTarget::Hold(node, owner) => {
                 let mut fits = false;
                 namespace.tree.change_hold(node, owner, |hold| fits = hold.restore_attempts(attempts, as_reader));
                 ensure(fits, "attempts are out of order")
             }
             _ if !as_reader.is_empty() => Err(damaged()),
-            CountedOn::Granted(request) => {
-                namespace.granted.get_mut(request).attempts = attempts;
+            AttemptsTarget::Granted(request) => {
+                namespace.granted_requests.get_mut(request).attempts = attempts;
                 Ok(())
             }
-            CountedOn::Wait(place) => {
+            AttemptsTarget::Wait(place) => {
                 namespace.waiting_mut(place).attempts = attempts;
                 Ok(())
             }
@@ -353,15 +356,15 @@ impl Restorer {
         self.lock = None;
         let Some(slot) = self.slot.take() else { return Ok(()) };
         let namespace = self.core.namespaces.get_mut(slot);
-        let locks: Vec<NodeId> = namespace.under(&Path::default(), None).collect();
+        let locks: Vec<NodeId> = namespace.paths_under(&Path::default(), None).collect();
         for node in locks {
-            let spot = namespace.tree.spot_of(node);
+            let spot = namespace.tree.lookup_node(node);
             for hold in namespace.tree.get(node).holds.as_slice() {
-                let conflict = namespace.held_by_others(hold.owner, hold.mode, &spot);
+                let conflict = namespace.conflict_reason(hold.owner, hold.mode, &spot);
                 ensure(conflict.is_none(), "two holds conflict")?;
                 let is_claimed = hold.direct || !hold.requests().is_empty() || !hold.is_held();
                 ensure(is_claimed, "a hold is claimed by nobody")?;
-                let ending = namespace.ending_of(hold.owner).filter(|_| hold.is_held());
+                let ending = namespace.ending_session_of(hold.owner).filter(|_| hold.is_held());
                 let after = ending.and_then(|ending| ending.after_path.as_ref());
                 let is_ahead = after.is_none_or(|after| namespace.tree.path_of(node) > *after);
                 ensure(is_ahead, "a hold should have ended")?;
@@ -369,20 +372,20 @@ impl Restorer {
         }
         let bare: Vec<NodeId> = namespace.tree.iter().map(|(node, _)| node).collect();
         for node in bare {
-            ensure(!namespace.tree.is_bare(node), "a lock has no holds")?;
+            ensure(!namespace.tree.is_unused(node), "a lock has no holds")?;
         }
-        namespace.note_all_tangled();
+        namespace.mark_all_tangled();
         namespace.refresh();
         for place in namespace.waits.keys().copied().collect::<Vec<QueuePosition>>() {
-            let ending = namespace.ending_of(namespace.waiting(place).owner);
+            let ending = namespace.ending_session_of(namespace.waiting(place).owner);
             let is_ahead = ending.is_none_or(|ending| ending.after_wait < Some(place));
             ensure(is_ahead, "a wait should have ended")?;
         }
         namespace.repair_blocked_on(true);
-        namespace.behind |= namespace.blocked_index.first_to_reevaluate().is_some();
+        namespace.has_pending_grants |= namespace.blocked_index.first_to_reevaluate().is_some();
         namespace.sweeps.values_mut().for_each(|sweep| sweep.find_node(&namespace.tree));
-        self.core.txn_in(slot, &BEFORE).update_jobs();
-        self.core.settle();
+        self.core.txn_in(slot, &RESTORE_CONTEXT).update_jobs();
+        self.core.update_charges();
         // Nobody worked here: events give way only where somebody does.
         self.core.to_shrink.clear();
         Ok(())
@@ -418,9 +421,9 @@ fn owner_of(namespace: &mut Namespace, item: OwnerItem<String>, may_be_gone: boo
         OwnerName::Process(_) => None,
         OwnerName::Session(owner) => Some((Arc::clone(&owner.session_id), owner.number)),
     };
-    let id = namespace.owners.find_or_add(name);
+    let id = namespace.owners.get_or_insert(name);
     if let Some((session_id, number)) = session {
-        match namespace.numbered_mut(&session_id, number) {
+        match namespace.session_numbered_mut(&session_id, number) {
             Some(session) => drop(session.owners.insert(id)),
             None => ensure(may_be_gone, "an owner has no session")?,
         }

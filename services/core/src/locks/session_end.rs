@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use holdfast_plant::{Plant, is_planted};
+use holdfast_plant::{Mutation, is_enabled};
 
-use super::LocksCore;
+use super::LocksState;
 use super::end::EndCause as HoldEnding;
 use super::hold::Hold;
 use super::namespace::Namespace;
@@ -14,15 +14,15 @@ use super::queue::QueuePosition;
 use super::sessions::Session;
 use super::tree::NodeId;
 use super::txn::NamespaceTxn;
-use crate::{Answer, Context, EventKind, MessageStamp, Path, Refusal, Revision, SessionEnd, SessionNumber};
+use crate::{CommandError, EntryContext, EventKind, MessageSeq, Path, Response, Revision, SessionEnd, SessionNumber};
 
 /// A session that has ended and had more than a slice ends. Its holds are over in principle from then on, and nothing is
 /// granted to it; its waits leave and its holds end in slices.
 #[derive(Clone, Debug)]
-pub(super) struct Ending {
+pub(super) struct EndingSession {
     pub(super) session_id: Arc<str>,
     pub(super) session: Session,
-    pub(super) why: SessionEnd,
+    pub(super) reason: SessionEnd,
     /// The clock at which it ended.
     pub(super) since_ms: u64,
     /// All of its waits up to this place have left.
@@ -31,9 +31,14 @@ pub(super) struct Ending {
     pub(super) after_path: Option<Path>,
 }
 
-impl LocksCore {
+impl LocksState {
     /// Ends those of the sessions that were not opened or resumed since the leader looked.
-    pub(super) fn expire_sessions(&mut self, context: &Context, ids: &[SessionNumber], seen: Revision) -> Answer {
+    pub(super) fn expire_sessions(
+        &mut self,
+        context: &EntryContext,
+        ids: &[SessionNumber],
+        seen: Revision,
+    ) -> Response {
         let mut ended = Vec::new();
         let (mut slots, mut order) = (BTreeSet::new(), Vec::new());
         for number in ids {
@@ -52,34 +57,38 @@ impl LocksCore {
             }
         }
         for slot in order {
-            self.txn_in(slot, context).run();
+            self.txn_in(slot, context).run_grant_loop();
         }
-        Answer::SessionsExpired { ended }
+        Response::SessionsExpired { ended }
     }
 }
 
 impl NamespaceTxn<'_> {
-    pub(super) fn close_session(&mut self, session_id: &str, message: Option<MessageStamp>) -> Result<Answer, Refusal> {
+    pub(super) fn close_session(
+        &mut self,
+        session_id: &str,
+        message: Option<MessageSeq>,
+    ) -> Result<Response, CommandError> {
         if !self.check_sequence(session_id, message)? {
-            return Ok(Answer::Ignored);
+            return Ok(Response::Ignored);
         }
         self.end_session(session_id, SessionEnd::Closed);
-        self.run();
-        Ok(Answer::Done)
+        self.run_grant_loop();
+        Ok(Response::Done)
     }
 
     /// Ends all that a session has, and the session; of more than what is left of the slice, the session alone.
     fn end_session(&mut self, session_id: &str, why: SessionEnd) {
         let session = &self.ns.sessions[session_id];
         let things = usize::try_from(session.holds.saturating_add(session.waiting)).unwrap_or(usize::MAX);
-        let Some(left) = self.budget.ends.checked_sub(things) else { return self.begin_to_end(session_id, why) };
+        let Some(left) = self.budget.ends.checked_sub(things) else { return self.begin_session_end(session_id, why) };
         self.budget.ends = left;
         let owners: Vec<OwnerId> = session.owners.iter().copied().collect();
         self.end_waits(&owners);
         for (_, node, owner) in self.holds_of(&owners) {
-            self.end_hold_of_session(node, owner, why, self.state.clock_ms);
+            self.end_hold_of_session(node, owner, why, self.common.clock_ms);
         }
-        self.forget_session(session_id, why);
+        self.remove_session(session_id, why);
     }
 
     /// Holds with a transition go into it when the session expired.
@@ -89,80 +98,80 @@ impl NamespaceTxn<'_> {
         }
         let has_transition = self.ns.hold(node, owner).is_some_and(|hold| hold.transition_ms > 0);
         if has_transition {
-            self.drop_requests(node, owner);
+            self.unclaim_requests(node, owner);
         }
         self.end_phase(node, owner, since_ms);
     }
 
     /// The session is gone from now on, whatever it still has.
-    fn begin_to_end(&mut self, session_id: &str, why: SessionEnd) {
+    fn begin_session_end(&mut self, session_id: &str, reason: SessionEnd) {
         let Some((session_id, session)) = self.ns.sessions.remove_entry(session_id) else { return };
         let number = session.facts.number;
-        self.state.next_revision();
+        self.common.next_revision();
         self.sessions.remove(&number);
-        self.notes.ended(&self.ns.id, &session_id, number, why);
-        let since_ms = self.state.clock_ms;
-        let ending = Ending { session_id, session, why, since_ms, after_wait: None, after_path: None };
-        self.ns.ending.insert(number, ending);
+        self.effects.ended(&self.ns.id, &session_id, number, reason);
+        let since_ms = self.common.clock_ms;
+        let ending = EndingSession { session_id, session, reason, since_ms, after_wait: None, after_path: None };
+        self.ns.ending_sessions.insert(number, ending);
     }
 
     /// A slice of what a session that has ended still has: first its waits in order of the queue, then its holds in order
     /// of path, then the event that it ended. It is finished when something is left of the slice.
-    pub(super) fn end_more_of(&mut self, number: SessionNumber) {
-        let Some(ending) = self.ns.ending.get(&number) else { return };
+    pub(super) fn continue_session_end(&mut self, number: SessionNumber) {
+        let Some(ending) = self.ns.ending_sessions.get(&number) else { return };
         let is_its = move |ns: &Namespace, owner| ns.owners.name(owner).session().is_some_and(|it| it.number == number);
         if ending.session.waiting > 0 {
-            let owners = ending.session.owners_of_few(ending.session.waiting, &self.ns.bounds);
+            let owners = ending.session.owners_if_few(ending.session.waiting, &self.ns.bounds);
             let goes = |ns: &Namespace, place| is_its(ns, ns.waiting(place).owner);
             let waits = match owners {
                 Some(owners) => self.next_waits_of(&owners, goes),
                 None => self.next_waits(ending.after_wait, None, goes),
             };
-            if let Some(ending) = self.ns.ending.get_mut(&number) {
-                ending.after_wait = waits.reached.or(ending.after_wait);
+            if let Some(ending) = self.ns.ending_sessions.get_mut(&number) {
+                ending.after_wait = waits.scanned_to.or(ending.after_wait);
             }
-            waits.found.into_iter().for_each(|place| _ = self.end_wait_if_there(place));
+            waits.found.into_iter().for_each(|place| _ = self.end_wait_if_present(place));
         }
-        let Some(ending) = self.ns.ending.get(&number) else { return };
-        let (why, since_ms, after_path) = (ending.why, ending.since_ms, ending.after_path.clone());
-        let owners = ending.session.owners_of_few(ending.session.holds, &self.ns.bounds);
+        let Some(ending) = self.ns.ending_sessions.get(&number) else { return };
+        let (why, since_ms, after_path) = (ending.reason, ending.since_ms, ending.after_path.clone());
+        let owners = ending.session.owners_if_few(ending.session.holds, &self.ns.bounds);
         let goes = |ns: &Namespace, _: NodeId, hold: &Hold| hold.is_held() && is_its(ns, hold.owner);
         let holds = match owners {
             Some(owners) => self.next_holds_of(&owners, goes),
             None => self.next_holds(after_path.as_ref(), goes),
         };
-        if let Some(ending) = self.ns.ending.get_mut(&number).filter(|_| holds.reached.is_some()) {
-            ending.after_path = holds.reached;
+        if let Some(ending) = self.ns.ending_sessions.get_mut(&number).filter(|_| holds.scanned_to.is_some()) {
+            ending.after_path = holds.scanned_to;
         }
         for (node, owner) in holds.found {
             self.end_hold_of_session(node, owner, why, since_ms);
         }
-        if self.budget.ends == 0 || self.budget.looks == 0 {
+        if self.budget.ends == 0 || self.budget.visits == 0 {
             return;
         }
-        let ending = match is_planted(Plant::MarkOutlivesJob) {
-            true => self.ns.ending.get(&number).cloned().inspect(|_| self.budget.looks = 0),
-            false => self.ns.ending.remove(&number),
+        let ending = match is_enabled(Mutation::MarkOutlivesJob) {
+            true => self.ns.ending_sessions.get(&number).cloned().inspect(|_| self.budget.visits = 0),
+            false => self.ns.ending_sessions.remove(&number),
         };
         let Some(ending) = ending else { return };
-        self.ns.counted.sessions -= ending.session.facts.charge(&ending.session_id);
+        self.ns.charged.sessions -= ending.session.facts.charge(&ending.session_id);
         self.record_session_event(EventKind::SessionEnded, &ending.session_id, &ending.session.facts.process_id);
     }
 
     /// A hold outlives the requests that claimed it.
-    fn drop_requests(&mut self, node: NodeId, owner: OwnerId) {
+    fn unclaim_requests(&mut self, node: NodeId, owner: OwnerId) {
         let mut requests = Vec::new();
         self.change_hold(node, owner, |hold| requests = hold.unclaim_all());
-        requests.into_iter().for_each(|request| self.forget_claim(request, node));
+        requests.into_iter().for_each(|request| self.remove_claim(request, node));
     }
 
     /// Takes a session out that has nothing left but holds in transition.
-    pub(super) fn forget_session(&mut self, session_id: &str, why: SessionEnd) {
+    pub(super) fn remove_session(&mut self, session_id: &str, why: SessionEnd) {
         let Some((session_id, session)) = self.ns.sessions.remove_entry(session_id) else { return };
         let facts = &session.facts;
-        self.ns.counted.sessions -= facts.charge(&session_id);
+        self.ns.charged.sessions -= facts.charge(&session_id);
         self.sessions.remove(&facts.number);
         self.record_session_event(EventKind::SessionEnded, &session_id, &facts.process_id);
-        self.notes.ended(&self.ns.id, &session_id, facts.number, why);
+        self.effects.ended(&self.ns.id, &session_id, facts.number, why);
     }
 }

@@ -3,33 +3,33 @@
 use std::sync::Arc;
 
 use super::charge;
-use super::metadata::KeptMetadata;
+use super::metadata::EncodedMetadata;
 use super::owner::{OwnerId, OwnerName};
 use super::sessions::{Session, SessionFacts};
 use super::txn::NamespaceTxn;
-use crate::{Answer, EventKind, OpenSession, Refusal};
+use crate::{CommandError, EventKind, OpenSession, Response};
 
 impl NamespaceTxn<'_> {
     /// Every opening gives a new epoch: whatever another connection still sends is refused from then on.
-    pub(super) fn open_session(&mut self, open: &OpenSession) -> Result<Answer, Refusal> {
+    pub(super) fn open_session(&mut self, open: &OpenSession) -> Result<Response, CommandError> {
         let session = self.ns.sessions.get(open.session_id.as_str());
         let is_repeat = session.map(|session| session.facts.opening == open.request_id);
         match (is_repeat, open.resume) {
             (Some(true), _) => {}
             (Some(false), true) => self.resume_session(open),
-            (Some(false), false) => return Err(Refusal::IdTaken),
-            (None, true) => return Err(Refusal::SessionNotFound(open.session_id.clone())),
+            (Some(false), false) => return Err(CommandError::IdTaken),
+            (None, true) => return Err(CommandError::SessionNotFound(open.session_id.clone())),
             (None, false) => {
                 if open.ttl_ms == 0 {
-                    return Err(Refusal::Malformed("a session has a time to live".into()));
+                    return Err(CommandError::Malformed("a session has a time to live".into()));
                 }
-                self.check_sessions()?;
+                self.check_session_count()?;
                 self.check_capacity_for_session(open)?;
                 self.begin_session(open);
             }
         }
         let session = self.ns.sessions[open.session_id.as_str()].view(&open.session_id);
-        Ok(Answer::SessionOpened { session, resumed: open.resume })
+        Ok(Response::SessionOpened { session, resumed: open.resume })
     }
 
     fn begin_session(&mut self, open: &OpenSession) {
@@ -42,12 +42,12 @@ impl NamespaceTxn<'_> {
             opening: open.request_id,
             process_id: open.process_id.as_str().into(),
             ttl_ms: open.ttl_ms,
-            metadata: KeptMetadata::of(&open.metadata),
+            metadata: EncodedMetadata::of(&open.metadata),
             opened_at_ms: self.wall_ms,
         };
         self.sessions.insert(number, (self.slot, Arc::clone(&session_id)));
-        self.notes.opened(&self.ns.id, &session_id, (number, number, open.ttl_ms));
-        self.ns.counted.sessions += facts.charge(&session_id);
+        self.effects.opened(&self.ns.id, &session_id, (number, number, open.ttl_ms));
+        self.ns.charged.sessions += facts.charge(&session_id);
         self.ns.sessions.insert(session_id, Session::new(facts));
         let (usage, sessions) = (&mut self.ns.usage, self.ns.sessions.len() as u64);
         usage.sessions_opened = usage.sessions_opened.saturating_add(1);
@@ -55,14 +55,14 @@ impl NamespaceTxn<'_> {
     }
 
     fn resume_session(&mut self, open: &OpenSession) {
-        let epoch = self.state.next_revision();
+        let epoch = self.common.next_revision();
         let Some((session_id, _)) = self.ns.sessions.get_key_value(open.session_id.as_str()) else { return };
         let session_id = Arc::clone(session_id);
-        let metadata = KeptMetadata::of(&open.metadata);
+        let metadata = EncodedMetadata::of(&open.metadata);
         let kept = self.ns.sessions[&session_id].facts.metadata.len();
         let has_room = self.has_capacity(charge::metadata(metadata.len()).saturating_sub(charge::metadata(kept)));
         let Some(session) = self.ns.sessions.get_mut(&session_id) else { return };
-        self.ns.counted.sessions -= session.facts.charge(&session_id);
+        self.ns.charged.sessions -= session.facts.charge(&session_id);
         let facts = Arc::make_mut(&mut session.facts);
         facts.epoch = epoch;
         facts.seq = 0;
@@ -77,7 +77,7 @@ impl NamespaceTxn<'_> {
         if *facts.process_id != *open.process_id {
             facts.process_id = open.process_id.as_str().into();
         }
-        self.ns.counted.sessions += facts.charge(&session_id);
+        self.ns.charged.sessions += facts.charge(&session_id);
         let (number, ttl_ms, process_id) = (facts.number, facts.ttl_ms, Arc::clone(&facts.process_id));
         let owners: Vec<OwnerId> = session.owners.iter().copied().collect();
         for owner in owners {
@@ -85,6 +85,6 @@ impl NamespaceTxn<'_> {
                 name.process_id = Arc::clone(&process_id);
             }
         }
-        self.notes.opened(&self.ns.id, &session_id, (number, epoch, ttl_ms));
+        self.effects.opened(&self.ns.id, &session_id, (number, epoch, ttl_ms));
     }
 }

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::attempts::Attempts;
-use super::metadata::KeptMetadata;
+use super::metadata::EncodedMetadata;
 use super::owner::OwnerId;
 use super::queue::QueuePosition;
 use super::tree::NodeId;
-use crate::{Bounds, FencingToken, Mode, Refusal, RequestId, SessionNumber, SessionView};
+use crate::{Bounds, CommandError, FencingToken, Mode, RequestId, SessionNumber, SessionView};
 
 /// A session of a namespace.
 #[derive(Clone, Debug)]
@@ -36,15 +36,15 @@ pub(super) struct SessionFacts {
     pub(super) opening: RequestId,
     pub(super) process_id: Arc<str>,
     pub(super) ttl_ms: u64,
-    pub(super) metadata: KeptMetadata,
+    pub(super) metadata: EncodedMetadata,
     /// The leader's wall clock at the first opening.
     pub(super) opened_at_ms: u64,
 }
 
 impl Session {
     /// Its owners, when what is looked for is found sooner from them than by going through all that the namespace has.
-    pub(super) fn owners_of_few(&self, things: u64, bounds: &Bounds) -> Option<Vec<OwnerId>> {
-        let few = bounds.ends_in_slice.saturating_mul(2) as u64;
+    pub(super) fn owners_if_few(&self, things: u64, bounds: &Bounds) -> Option<Vec<OwnerId>> {
+        let few = bounds.ends_per_slice.saturating_mul(2) as u64;
         (things <= few).then(|| self.owners.iter().copied().collect())
     }
 
@@ -69,11 +69,11 @@ impl Session {
     }
 
     /// What comes by a connection that another one superseded is refused.
-    pub(super) fn check_epoch(&self, epoch: u64) -> Result<(), Refusal> {
+    pub(super) fn check_epoch(&self, epoch: u64) -> Result<(), CommandError> {
         match epoch.cmp(&self.facts.epoch) {
-            Ordering::Less => Err(Refusal::Superseded { epoch: self.facts.epoch }),
+            Ordering::Less => Err(CommandError::Superseded { epoch: self.facts.epoch }),
             Ordering::Equal => Ok(()),
-            Ordering::Greater => Err(Refusal::Malformed(format!("the epoch {epoch} was never given out"))),
+            Ordering::Greater => Err(CommandError::Malformed(format!("the epoch {epoch} was never given out"))),
         }
     }
 }

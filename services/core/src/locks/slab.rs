@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// So many things make a piece. A piece that empties gives its memory back, and no piece is ever moved to make room.
 /// Pieces are small, since one that a clone shares is copied before it is changed.
-const PIECE: usize = 64;
+const PAGE_SIZE: usize = 64;
 
 /// Things by number. Numbers say nothing about order, and differ between replicas that came to the same state in
 /// different ways.
@@ -13,73 +13,73 @@ const PIECE: usize = 64;
 /// A clone shares all pieces, so that it is cheap and keeps what was there while the other one is changed.
 #[derive(Clone, Debug)]
 pub(super) struct Slab<T> {
-    pieces: Vec<Arc<Page<T>>>,
+    pages: Vec<Arc<Page<T>>>,
     /// Pieces with a free place.
-    with_room: BTreeSet<u32>,
+    with_free: BTreeSet<u32>,
     len: usize,
 }
 
 #[derive(Clone, Debug)]
 struct Page<T> {
-    places: Vec<Option<T>>,
+    slots: Vec<Option<T>>,
     free: Vec<u8>,
     used: usize,
 }
 
 impl<T> Default for Page<T> {
     fn default() -> Self {
-        Self { places: Vec::new(), free: Vec::new(), used: 0 }
+        Self { slots: Vec::new(), free: Vec::new(), used: 0 }
     }
 }
 
 impl<T> Default for Slab<T> {
     fn default() -> Self {
-        Self { pieces: Vec::new(), with_room: BTreeSet::new(), len: 0 }
+        Self { pages: Vec::new(), with_free: BTreeSet::new(), len: 0 }
     }
 }
 
 impl<T: Clone> Slab<T> {
     pub(super) fn insert(&mut self, thing: T) -> u32 {
-        let index = self.with_room.first().copied().unwrap_or_else(|| {
-            self.pieces.push(Arc::default());
-            let index = u32::try_from(self.pieces.len() - 1).expect("memory ends before 2^32 pieces");
-            self.with_room.insert(index);
+        let index = self.with_free.first().copied().unwrap_or_else(|| {
+            self.pages.push(Arc::default());
+            let index = u32::try_from(self.pages.len() - 1).expect("memory ends before 2^32 pieces");
+            self.with_free.insert(index);
             index
         });
-        let piece = Arc::make_mut(&mut self.pieces[index as usize]);
+        let piece = Arc::make_mut(&mut self.pages[index as usize]);
         let place = match piece.free.pop() {
             Some(place) => {
-                piece.places[place as usize] = Some(thing);
+                piece.slots[place as usize] = Some(thing);
                 place as usize
             }
             None => {
-                piece.places.push(Some(thing));
-                piece.places.len() - 1
+                piece.slots.push(Some(thing));
+                piece.slots.len() - 1
             }
         };
         piece.used += 1;
-        if piece.used == PIECE {
-            self.with_room.remove(&index);
+        if piece.used == PAGE_SIZE {
+            self.with_free.remove(&index);
         }
         self.len += 1;
-        let number = index as usize * PIECE + place;
+        let number = index as usize * PAGE_SIZE + place;
         u32::try_from(number).expect("limits keep the number of things far below 2^32")
     }
 
     pub(super) fn remove(&mut self, number: u32) -> T {
-        let (index, place) = split(number);
-        let piece = Arc::make_mut(&mut self.pieces[index]);
-        let thing = piece.places[place].take().expect("a number that is removed is in use");
+        let (index, place) = page_and_slot(number);
+        let piece = Arc::make_mut(&mut self.pages[index]);
+        let thing = piece.slots[place].take().expect("a number that is removed is in use");
         piece.used -= 1;
         if piece.used == 0 {
             *piece = Page::default();
         } else {
             piece.free.push(u8::try_from(place).expect("a piece has 64 places"));
         }
-        self.with_room.insert(index as u32);
-        while self.pieces.last().is_some_and(|last| last.used == 0) {
-            self.pieces.pop();
-            self.with_room.remove(&(self.pieces.len() as u32));
+        self.with_free.insert(index as u32);
+        while self.pages.last().is_some_and(|last| last.used == 0) {
+            self.pages.pop();
+            self.with_free.remove(&(self.pages.len() as u32));
         }
         self.len -= 1;
         thing
@@ -87,26 +87,26 @@ impl<T: Clone> Slab<T> {
 
     /// Gives the next numbers in an order that is drawn from the seed. For tests.
     pub(super) fn shuffle(&mut self, mut seed: u64) {
-        if self.pieces.is_empty() {
-            self.pieces.push(Arc::default());
+        if self.pages.is_empty() {
+            self.pages.push(Arc::default());
         }
-        let Some(piece) = self.pieces.first_mut().map(Arc::make_mut) else { return };
-        let mut free: Vec<u8> = (0_u8..).zip(0..PIECE).map(|(place, _)| place).skip(piece.places.len()).collect();
-        piece.places.resize(PIECE, None);
+        let Some(piece) = self.pages.first_mut().map(Arc::make_mut) else { return };
+        let mut free: Vec<u8> = (0_u8..).zip(0..PAGE_SIZE).map(|(place, _)| place).skip(piece.slots.len()).collect();
+        piece.slots.resize(PAGE_SIZE, None);
         for left in 1..free.len() {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             free.swap(left, (seed >> 33) as usize % (left + 1));
         }
         if !free.is_empty() {
             piece.free.append(&mut free);
-            self.with_room.insert(0);
+            self.with_free.insert(0);
         }
     }
 
     pub(super) fn get_mut(&mut self, number: u32) -> &mut T {
-        let (index, place) = split(number);
-        let piece = Arc::make_mut(&mut self.pieces[index]);
-        piece.places[place].as_mut().expect("numbers are kept only while they are in use")
+        let (index, place) = page_and_slot(number);
+        let piece = Arc::make_mut(&mut self.pages[index]);
+        piece.slots[place].as_mut().expect("numbers are kept only while they are in use")
     }
 }
 
@@ -116,8 +116,8 @@ impl<T> Slab<T> {
     }
 
     pub(super) fn find(&self, number: u32) -> Option<&T> {
-        let (index, place) = split(number);
-        self.pieces.get(index)?.places.get(place)?.as_ref()
+        let (index, place) = page_and_slot(number);
+        self.pages.get(index)?.slots.get(place)?.as_ref()
     }
 
     pub(super) fn get(&self, number: u32) -> &T {
@@ -126,15 +126,15 @@ impl<T> Slab<T> {
 
     /// All of them, in no order that means anything.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        let places = self.pieces.iter().enumerate().flat_map(|(index, piece)| {
-            piece.places.iter().enumerate().map(move |(place, thing)| ((index * PIECE + place) as u32, thing))
+        let places = self.pages.iter().enumerate().flat_map(|(index, piece)| {
+            piece.slots.iter().enumerate().map(move |(place, thing)| ((index * PAGE_SIZE + place) as u32, thing))
         });
         places.filter_map(|(number, thing)| Some((number, thing.as_ref()?)))
     }
 }
 
-fn split(number: u32) -> (usize, usize) {
-    (number as usize / PIECE, number as usize % PIECE)
+fn page_and_slot(number: u32) -> (usize, usize) {
+    (number as usize / PAGE_SIZE, number as usize % PAGE_SIZE)
 }
 
 #[cfg(test)]
@@ -149,14 +149,14 @@ mod tests {
         for number in &numbers[300..] {
             slab.remove(*number);
         }
-        assert_eq!((slab.len(), slab.pieces.len()), (300, 5));
+        assert_eq!((slab.len(), slab.pages.len()), (300, 5));
         slab.remove(numbers[7]);
         assert_eq!(slab.insert(7_777), numbers[7]);
         assert_eq!(slab.iter().count(), 300);
         for number in &numbers[..300] {
             slab.remove(*number);
         }
-        assert_eq!((slab.len(), slab.pieces.len(), slab.with_room.len()), (0, 0, 0));
+        assert_eq!((slab.len(), slab.pages.len(), slab.with_free.len()), (0, 0, 0));
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
         slab.insert(8_888);
         assert_eq!((*before.get(numbers[1]), *before.get(numbers[2]), before.len()), (1, 2, 300));
         assert_eq!(*slab.get(numbers[1]), 7_777);
-        let shared = before.pieces.iter().zip(&slab.pieces).filter(|(one, other)| Arc::ptr_eq(one, other));
+        let shared = before.pages.iter().zip(&slab.pages).filter(|(one, other)| Arc::ptr_eq(one, other));
         assert_eq!(shared.count(), 4, "what was not touched is kept once");
     }
 }

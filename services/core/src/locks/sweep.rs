@@ -15,7 +15,7 @@ use std::ops::Bound;
 
 use serde::{Deserialize, Serialize};
 
-use super::bits::Bits;
+use super::bit_set::BitSet;
 use super::hold::Hold;
 use super::namespace::Namespace;
 use super::owner::{OwnerId, OwnerName};
@@ -24,7 +24,7 @@ use super::sessions::Session;
 use super::target::Target;
 use super::tree::{NodeId, Tree};
 use super::txn::NamespaceTxn;
-use crate::{JobState, Path, Reason, Refusal, Revision, SessionEnd, SessionNumber, WaitId};
+use crate::{CommandError, JobState, Path, Reason, Revision, SessionEnd, SessionNumber, WaitId};
 
 /// As many may go on in a namespace at a time.
 pub(super) const MAX_SWEEPS: usize = 16;
@@ -46,9 +46,9 @@ pub(super) struct Sweep {
     /// Processes that have something that is old enough. They are found before anything ends, since what they have gets
     /// younger while it ends. Nobody new comes until they are gone. In a snapshot they are on their own.
     #[serde(skip)]
-    pub(super) old: Bits,
+    pub(super) old_processes: BitSet,
     /// Whether all of these were found.
-    has_old: bool,
+    old_processes_known: bool,
     /// Where the tree has the path. What is held there later is newer than this.
     #[serde(skip)]
     pub(super) node: Option<NodeId>,
@@ -64,8 +64,8 @@ impl Sweep {
             after_session: None,
             ended_holds: 0,
             ended_waits: 0,
-            old: Bits::default(),
-            has_old: false,
+            old_processes: BitSet::default(),
+            old_processes_known: false,
             node: None,
         }
     }
@@ -75,23 +75,23 @@ impl Sweep {
     }
 
     pub(super) fn is_old(&self, owner: OwnerId) -> bool {
-        self.old.contains(owner.0 as usize)
+        self.old_processes.contains(owner.0 as usize)
     }
 
     /// Whether processes go only when they are old enough.
-    pub(super) fn asks_for_age(&self) -> bool {
-        matches!(self.target, Target::Dead { before: Some(_), .. })
+    pub(super) fn has_age_limit(&self) -> bool {
+        matches!(self.target, Target::Reset { before: Some(_), .. })
     }
 
-    fn place(&self) -> Option<QueuePosition> {
+    fn resume_position(&self) -> Option<QueuePosition> {
         self.after_wait.map(|(wait, upgrade)| QueuePosition::of(WaitId(wait), upgrade))
     }
 
-    fn reached(&mut self, place: Option<QueuePosition>) {
+    fn set_progress(&mut self, place: Option<QueuePosition>) {
         self.after_wait = place.map(|place| (place.wait().0, place.is_upgrade())).or(self.after_wait);
     }
 
-    pub(super) fn done(&self) -> JobState {
+    pub(super) fn finished_state(&self) -> JobState {
         JobState::Done { ended_holds: self.ended_holds, ended_waits: self.ended_waits }
     }
 }
@@ -100,39 +100,39 @@ impl Sweep {
 #[derive(Clone, Debug, Default)]
 pub(super) struct FinishedSweeps {
     /// When each began, and what it ended.
-    last: VecDeque<(Revision, JobState)>,
+    recent: VecDeque<(Revision, JobState)>,
     pub(super) count: u64,
 }
 
 impl FinishedSweeps {
     pub(super) fn push(&mut self, began: Revision, done: JobState) {
-        if self.last.len() == MAX_FINISHED {
-            self.last.pop_front();
+        if self.recent.len() == MAX_FINISHED {
+            self.recent.pop_front();
         }
-        self.last.push_back((began, done));
+        self.recent.push_back((began, done));
         self.count = self.count.saturating_add(1);
     }
 
     pub(super) fn get(&self, began: Revision) -> Option<JobState> {
-        self.last.iter().rev().find(|(number, _)| *number == began).map(|(_, done)| *done)
+        self.recent.iter().rev().find(|(number, _)| *number == began).map(|(_, done)| *done)
     }
 }
 
 impl NamespaceTxn<'_> {
     /// Begins to end what is more than a slice, unless that has begun already. The answer to the command
     /// has to wait for it.
-    pub(super) fn begin_sweep(&mut self, target: Target) -> Result<(), Refusal> {
+    pub(super) fn begin_sweep(&mut self, target: Target) -> Result<(), CommandError> {
         if self.await_sweep(|there| *there == target)
             && !self.awaits.is_some_and(|began| self.has_newer(&target, began))
         {
             return Ok(());
         }
         *self.awaits = None;
-        if self.ns.sweeps.len() >= MAX_SWEEPS || (target.is_dead() && self.ns.is_frozen()) {
-            return Err(Refusal::Busy("too much is being released here at once".into()));
+        if self.ns.sweeps.len() >= MAX_SWEEPS || (target.is_reset() && self.ns.is_frozen()) {
+            return Err(CommandError::Busy("too much is being released here at once".into()));
         }
-        let began = self.state.next_revision();
-        let mut sweep = Sweep::new(target, self.state.clock_ms);
+        let began = self.common.next_revision();
+        let mut sweep = Sweep::new(target, self.common.clock_ms);
         sweep.find_node(&self.ns.tree);
         self.ns.sweeps.insert(began, sweep);
         *self.awaits = Some(began);
@@ -147,7 +147,7 @@ impl NamespaceTxn<'_> {
                 let node = self.ns.tree.find(path);
                 node.is_some_and(|node| self.ns.tree.get(node).holds.as_slice().iter().any(|hold| hold.token > began))
             }
-            Target::Dead { .. } => {
+            Target::Reset { .. } => {
                 let newer = self.sessions.range((Bound::Excluded(began), Bound::Unbounded));
                 newer.into_iter().any(|(number, (slot, session_id))| {
                     *slot == self.slot && target.covers_session(session_id, *number)
@@ -168,27 +168,27 @@ impl NamespaceTxn<'_> {
     /// A slice of one. It is finished when something is left of the slice.
     pub(super) fn sweep(&mut self, began: Revision) {
         let Some(mut sweep) = self.ns.sweeps.remove(&began) else { return };
-        if self.find_old(began, &mut sweep) {
+        if self.find_old_processes(began, &mut sweep) {
             self.sweep_waits(began, &mut sweep);
             self.sweep_holds(began, &mut sweep);
             self.sweep_sessions(began, &mut sweep);
         }
-        if self.budget.ends > 0 && self.budget.looks > 0 {
-            self.finished.push(began, sweep.done());
+        if self.budget.ends > 0 && self.budget.visits > 0 {
+            self.finished.push(began, sweep.finished_state());
             // Whoever could not be granted while the namespace was frozen can be now.
-            self.ns.behind &= !sweep.target.is_dead();
+            self.ns.has_pending_grants &= !sweep.target.is_reset();
         } else {
             self.ns.sweeps.insert(began, sweep);
         }
     }
 
     /// Looks for processes that are old enough to go, by what they await and hold. Whether all were found.
-    fn find_old(&mut self, began: Revision, sweep: &mut Sweep) -> bool {
-        let Target::Dead { before: Some(before), .. } = sweep.target else { return true };
-        if sweep.has_old {
+    fn find_old_processes(&mut self, began: Revision, sweep: &mut Sweep) -> bool {
+        let Target::Reset { before: Some(before), .. } = sweep.target else { return true };
+        if sweep.old_processes_known {
             return true;
         }
-        let (mut old, target) = (std::mem::take(&mut sweep.old), &sweep.target);
+        let (mut old, target) = (std::mem::take(&mut sweep.old_processes), &sweep.target);
         let mut look = |ns: &Namespace, owner: OwnerId, since: Revision| {
             let name = ns.owners.name(owner);
             if since < before && matches!(name, OwnerName::Process(_)) && target.covers(name) {
@@ -196,59 +196,60 @@ impl NamespaceTxn<'_> {
             }
             false
         };
-        let waits =
-            self.next_waits(sweep.place(), Some(began), |ns, place| look(ns, ns.waiting(place).owner, place.wait().0));
+        let waits = self.next_waits(sweep.resume_position(), Some(began), |ns, place| {
+            look(ns, ns.waiting(place).owner, place.wait().0)
+        });
         let holds = self.next_holds(sweep.after_path.as_ref(), |ns, _, hold| look(ns, hold.owner, hold.token));
-        sweep.old = old;
-        sweep.reached(waits.reached);
-        sweep.after_path = holds.reached.or(sweep.after_path.take());
-        sweep.has_old = self.budget.looks > 0;
-        if sweep.has_old {
+        sweep.old_processes = old;
+        sweep.set_progress(waits.scanned_to);
+        sweep.after_path = holds.scanned_to.or(sweep.after_path.take());
+        sweep.old_processes_known = self.budget.visits > 0;
+        if sweep.old_processes_known {
             (sweep.after_wait, sweep.after_path) = (None, None);
         }
-        sweep.has_old
+        sweep.old_processes_known
     }
 
     fn sweep_waits(&mut self, began: Revision, sweep: &mut Sweep) {
-        let goes = |ns: &Namespace, place| ns.goes_as_wait(began, sweep, place);
-        let waits = match self.few_who_wait(&sweep.target) {
+        let goes = |ns: &Namespace, place| ns.sweep_covers_wait(began, sweep, place);
+        let waits = match self.owners_of_waits(&sweep.target) {
             Some(owners) => self.next_waits_of(&owners, goes),
-            None => self.next_waits(sweep.place(), Some(began), goes),
+            None => self.next_waits(sweep.resume_position(), Some(began), goes),
         };
-        sweep.reached(waits.reached);
+        sweep.set_progress(waits.scanned_to);
         for place in waits.found {
-            sweep.ended_waits += u64::from(self.end_wait_if_there(place));
+            sweep.ended_waits += u64::from(self.end_wait_if_present(place));
         }
     }
 
     fn sweep_holds(&mut self, began: Revision, sweep: &mut Sweep) {
-        let goes = |ns: &Namespace, node, hold: &Hold| ns.goes_as_hold(began, sweep, node, hold);
-        let holds = match (&sweep.target, self.few_owners(&sweep.target)) {
+        let goes = |ns: &Namespace, node, hold: &Hold| ns.sweep_covers_hold(began, sweep, node, hold);
+        let holds = match (&sweep.target, self.owners_of_holds(&sweep.target)) {
             (Target::Path(path), _) => self.next_holds_at(path, goes),
             (_, Some(owners)) => self.next_holds_of(&owners, goes),
             (_, None) => self.next_holds(sweep.after_path.as_ref(), goes),
         };
-        sweep.after_path = holds.reached.or(sweep.after_path.take());
+        sweep.after_path = holds.scanned_to.or(sweep.after_path.take());
         sweep.ended_holds += holds.found.len() as u64;
         for (node, owner) in holds.found {
-            self.end_hold(node, owner, sweep.target.ending());
+            self.end_hold(node, owner, sweep.target.end_cause());
         }
     }
 
     /// Once their holds and waits are gone.
     fn sweep_sessions(&mut self, began: Revision, sweep: &mut Sweep) {
-        while sweep.target.is_dead() && self.budget.ends > 0 && self.budget.looks > 0 {
+        while sweep.target.is_reset() && self.budget.ends > 0 && self.budget.visits > 0 {
             let after = sweep.after_session.as_deref();
             let next = match after {
                 None => self.ns.sessions.first_key_value(),
                 Some(after) => self.ns.sessions.range::<str, _>((Bound::Excluded(after), Bound::Unbounded)).next(),
             };
             let Some((id, number)) = next.map(|(id, session)| (id.clone(), session.facts.number)) else { return };
-            self.budget.looks -= 1;
+            self.budget.visits -= 1;
             sweep.after_session = Some(id.to_string());
             if number < began && sweep.target.covers_session(&id, number) {
                 self.budget.ends -= 1;
-                self.forget_session(&id, SessionEnd::Reset);
+                self.remove_session(&id, SessionEnd::Reset);
             }
         }
     }
@@ -259,39 +260,39 @@ impl NamespaceTxn<'_> {
     }
 
     /// Those whose requests go, unless they are found sooner by going through the queue.
-    fn few_who_wait(&self, target: &Target) -> Option<Vec<OwnerId>> {
+    fn owners_of_waits(&self, target: &Target) -> Option<Vec<OwnerId>> {
         match target {
             Target::Path(_) => Some(Vec::new()),
             Target::Owner(owner, number) => Some(self.ns.owner_of(owner, *number).into_iter().collect()),
             Target::Session(number) | Target::Unlisted { session: number, .. } => {
                 match self.session_numbered(*number) {
-                    Some(session) => session.owners_of_few(session.waiting, &self.ns.bounds),
+                    Some(session) => session.owners_if_few(session.waiting, &self.ns.bounds),
                     None => Some(Vec::new()),
                 }
             }
-            Target::Dead { .. } => None,
+            Target::Reset { .. } => None,
         }
     }
 
     /// Those that have what goes, when that is so little that it is found from them.
-    fn few_owners(&self, target: &Target) -> Option<Vec<OwnerId>> {
+    fn owners_of_holds(&self, target: &Target) -> Option<Vec<OwnerId>> {
         match target {
             Target::Owner(owner, number) => {
                 let owner = self.ns.owner_of(owner, *number);
                 let holds = owner.map_or(0, |owner| self.ns.owners.get(owner).holds.len());
-                let few = self.ns.bounds.ends_in_slice.saturating_mul(2);
+                let few = self.ns.bounds.ends_per_slice.saturating_mul(2);
                 (holds <= few).then(|| owner.into_iter().collect())
             }
             Target::Session(number) | Target::Unlisted { session: number, .. } => {
                 let session = self.session_numbered(*number)?;
-                session.owners_of_few(session.holds, &self.ns.bounds)
+                session.owners_if_few(session.holds, &self.ns.bounds)
             }
-            Target::Path(_) | Target::Dead { .. } => None,
+            Target::Path(_) | Target::Reset { .. } => None,
         }
     }
 
     /// Whether it was.
-    pub(super) fn end_wait_if_there(&mut self, place: QueuePosition) -> bool {
+    pub(super) fn end_wait_if_present(&mut self, place: QueuePosition) -> bool {
         // An upgrade may have gone with another one.
         let is_there = self.ns.waits.contains_key(&place);
         if is_there {

@@ -14,12 +14,12 @@ use std::collections::BTreeSet;
 
 use super::evaluate::{ClaimKind, Evaluation};
 use super::namespace::Namespace;
-use super::owner::{NOBODY, OwnerId};
+use super::owner::{NO_OWNER, OwnerId};
 use super::queue::QueuePosition;
-use super::quota::{exceeded, limit_within};
+use super::quota::{effective_limit, quota_exceeded};
 use super::tree::NodeId;
 use super::txn::NamespaceTxn;
-use crate::{Limits, Mode, Refusal};
+use crate::{CommandError, Limits, Mode};
 
 const HINT: &str = "release before you wait, or give each thread a holder";
 
@@ -35,7 +35,7 @@ pub(super) struct Tangle {
 
 /// What an owner gets more.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct More {
+pub(super) struct TangleDelta {
     awaited: u64,
     holds: u64,
 }
@@ -52,18 +52,18 @@ impl Tangle {
     }
 
     /// Refuses what raised it above a limit. What was let in before there were any may be above them already.
-    fn check(self, before: Self, max: Self) -> Result<(), Refusal> {
+    fn check(self, before: Self, max: Self) -> Result<(), CommandError> {
         if self.owners > max.owners.max(before.owners) {
             let what = "the number of owners that wait and are waited for";
-            return Err(exceeded(what, max.owners, HINT));
+            return Err(quota_exceeded(what, max.owners, HINT));
         }
         if self.claims > max.claims.max(before.claims) {
             let what = "the number of claims of owners that wait and are waited for";
-            return Err(exceeded(what, max.claims, HINT));
+            return Err(quota_exceeded(what, max.claims, HINT));
         }
         if self.holds > max.holds.max(before.holds) {
             let what = "the number of holds of owners that wait and are waited for";
-            return Err(exceeded(what, max.holds, HINT));
+            return Err(quota_exceeded(what, max.holds, HINT));
         }
         Ok(())
     }
@@ -71,32 +71,32 @@ impl Tangle {
 
 impl NamespaceTxn<'_> {
     /// Whether what a request that just joined the queue adds to the tangle is too much.
-    pub(super) fn check_tangle(&mut self, place: QueuePosition) -> Result<(), Refusal> {
+    pub(super) fn check_tangle(&mut self, place: QueuePosition) -> Result<(), CommandError> {
         let max = self.ns.max_tangle();
-        if !self.ns.note_tangled(place) && !place.is_upgrade() {
+        if !self.ns.mark_tangled_by(place) && !place.is_upgrade() {
             return Ok(());
         }
-        if !self.ns.most_tangled().fits(max) {
+        if !self.ns.tangle_upper_bound().fits(max) {
             let after = self.ns.tangle();
             if !after.fits(max) {
                 after.check(self.ns.tangle_without(place), max)?;
             }
         }
         // The steps are those of finding it out anew: what this replica has kept may have taken others.
-        self.ns.is_stale = true;
+        self.ns.closure_is_stale = true;
         self.ns.refresh();
         let max_visits = self.ns.bounds.tangle_visits;
         if self.ns.closure.visits > max_visits {
             let what = "the number of steps to find out who waits for whom";
-            return Err(exceeded(what, max_visits, HINT));
+            return Err(quota_exceeded(what, max_visits, HINT));
         }
         Ok(())
     }
 
     /// Whether what an owner that waits is granted at once adds too much: others may wait for what is new.
-    pub(super) fn check_tangled_grant(&mut self, asked: &Evaluation<'_>) -> Result<(), Refusal> {
+    pub(super) fn check_tangled_grant(&mut self, asked: &Evaluation<'_>) -> Result<(), CommandError> {
         let (owner, ns) = (asked.owner, &*self.ns);
-        if owner == NOBODY || ns.owners.get(owner).waits() == 0 {
+        if owner == NO_OWNER || ns.owners.get(owner).wait_count() == 0 {
             return Ok(());
         }
         let is_new = |index: &usize| match ns.claim_kind(asked, *index) {
@@ -105,15 +105,15 @@ impl NamespaceTxn<'_> {
             ClaimKind::Extends | ClaimKind::OtherMode | ClaimKind::NotHeld => false,
         };
         let is_awaited = |index: &usize| {
-            let (mode, spot) = (asked.claims[*index].mode, &asked.spots[*index]);
-            let mut lines = ns.tree.lines(spot.ancestry.iter().copied(), spot.node(), mode);
+            let (mode, spot) = (asked.claims[*index].mode, &asked.lookups[*index]);
+            let mut lines = ns.tree.conflicting_queues(spot.ancestry.iter().copied(), spot.node(), mode);
             let is_awaited = lines.any(|(_, line)| line.values().any(|entry| entry.owner != owner));
             let node = spot.node().filter(|node| ns.hold(*node, owner).is_some());
             is_awaited && !node.is_some_and(|node| ns.is_awaited(node, Mode::Read, owner))
         };
         let is_hold = |index: &usize| ns.claim_kind(asked, *index) == ClaimKind::New;
         let indexes = 0..asked.claims.len();
-        let more = More {
+        let more = TangleDelta {
             awaited: indexes.clone().filter(is_new).filter(is_awaited).count() as u64,
             holds: indexes.filter(is_hold).count() as u64,
         };
@@ -121,22 +121,22 @@ impl NamespaceTxn<'_> {
             return Ok(());
         }
         let is_new = self.ns.tangled.insert(owner);
-        let refused = self.check_more(owner, more);
+        let refused = self.check_delta(owner, more);
         if refused.is_err() && is_new {
             self.ns.tangled.remove(&owner);
         } else if is_new {
-            self.ns.is_stale = true;
+            self.ns.closure_is_stale = true;
         }
         refused
     }
 
-    fn check_more(&mut self, owner: OwnerId, more: More) -> Result<(), Refusal> {
-        let (most, max) = (self.ns.most_tangled(), self.ns.max_tangle());
+    fn check_delta(&mut self, owner: OwnerId, more: TangleDelta) -> Result<(), CommandError> {
+        let (most, max) = (self.ns.tangle_upper_bound(), self.ns.max_tangle());
         let (claims, holds) = (most.claims + more.awaited, most.holds + more.holds);
         if (Tangle { claims, holds, ..most }).fits(max) {
             return Ok(());
         }
-        let (before, own) = (self.ns.tangle(), self.ns.tangle_of(owner, None, More::default()));
+        let (before, own) = (self.ns.tangle(), self.ns.tangle_of(owner, None, TangleDelta::default()));
         let with_more = self.ns.tangle_of(owner, None, more);
         let after = Tangle {
             owners: before.owners - own.owners + with_more.owners,
@@ -153,48 +153,49 @@ impl Namespace {
     fn max_tangle(&self) -> Tangle {
         let (bounds, owners) = (&self.bounds, self.limits.max_tangle);
         Tangle {
-            owners: limit_within(bounds.tangled_owners, owners),
-            claims: limit_within(bounds.tangled_claims, owners.saturating_mul(Limits::UNITS_PER_TANGLED_OWNER)),
+            owners: effective_limit(bounds.tangled_owners, owners),
+            claims: effective_limit(bounds.tangled_claims, owners.saturating_mul(Limits::UNITS_PER_TANGLED_OWNER)),
             holds: bounds.tangled_holds,
         }
     }
 
     /// Notes that an owner may be tangled.
-    fn note(&mut self, owner: OwnerId) {
-        self.is_stale |= self.tangled.insert(owner);
+    fn mark_tangled(&mut self, owner: OwnerId) {
+        self.closure_is_stale |= self.tangled.insert(owner);
     }
 
     /// Notes who is tangled by a request that just joined the queue; whether anybody is.
-    fn note_tangled(&mut self, place: QueuePosition) -> bool {
+    fn mark_tangled_by(&mut self, place: QueuePosition) -> bool {
         let waiting = self.waiting(place);
         let mut found: BTreeSet<OwnerId> = BTreeSet::new();
-        if self.owners.get(waiting.owner).waits() > 1 || self.has_awaited_hold(waiting.owner) {
+        if self.owners.get(waiting.owner).wait_count() > 1 || self.has_awaited_hold(waiting.owner) {
             found.insert(waiting.owner);
         }
         for (node, claim) in waiting.nodes.iter().zip(&waiting.claims) {
-            let spot = self.tree.spot_of(*node);
-            let holders = self.waiting_holders_in_the_way((waiting.owner, claim.mode, &spot));
+            let spot = self.tree.lookup_node(*node);
+            let holders = self.blocking_waiting_holders((waiting.owner, claim.mode, &spot));
             found.extend(holders.into_iter().map(|(owner, _)| owner));
         }
         let is_any = !found.is_empty();
-        found.into_iter().for_each(|owner| self.note(owner));
+        found.into_iter().for_each(|owner| self.mark_tangled(owner));
         is_any
     }
 
     /// Notes after a restore who may be tangled.
-    pub(super) fn note_all_tangled(&mut self) {
-        let may_be = |owner: &OwnerId| self.owners.get(*owner).waits() > 1 || self.owners.get(*owner).holds.len() > 0;
+    pub(super) fn mark_all_tangled(&mut self) {
+        let may_be =
+            |owner: &OwnerId| self.owners.get(*owner).wait_count() > 1 || self.owners.get(*owner).holds.len() > 0;
         self.tangled = self.waits.values().map(|waiting| waiting.owner).filter(may_be).collect();
-        self.is_stale = true;
+        self.closure_is_stale = true;
     }
 
     /// No fewer than are tangled, without a look at what is awaited.
-    fn most_tangled(&self) -> Tangle {
+    fn tangle_upper_bound(&self) -> Tangle {
         let mut most = Tangle::default();
         for owner in &self.tangled {
             self.spend(1);
             let record = self.owners.get(*owner);
-            let claims = (record.holds.len() + record.claims()) as u64;
+            let claims = (record.holds.len() + record.waiting_claim_count()) as u64;
             most.add(Tangle { owners: 1, claims, holds: claims });
         }
         most
@@ -204,7 +205,7 @@ impl Namespace {
     fn tangle(&mut self) -> Tangle {
         self.cache_awaited();
         let of: Vec<(OwnerId, Tangle)> =
-            self.tangled.iter().map(|owner| (*owner, self.tangle_of(*owner, None, More::default()))).collect();
+            self.tangled.iter().map(|owner| (*owner, self.tangle_of(*owner, None, TangleDelta::default()))).collect();
         let mut tangle = Tangle::default();
         for (owner, of) in of {
             if of.owners == 0 {
@@ -218,16 +219,16 @@ impl Namespace {
     /// How many were tangled before a request joined.
     fn tangle_without(&self, place: QueuePosition) -> Tangle {
         let mut tangle = Tangle::default();
-        self.tangled.iter().for_each(|owner| tangle.add(self.tangle_of(*owner, Some(place), More::default())));
+        self.tangled.iter().for_each(|owner| tangle.add(self.tangle_of(*owner, Some(place), TangleDelta::default())));
         tangle
     }
 
     /// What one owner has part in it; as if a request did not wait, and as if so many holds more were awaited.
-    pub(super) fn tangle_of(&self, owner: OwnerId, without: Option<QueuePosition>, more: More) -> Tangle {
+    pub(super) fn tangle_of(&self, owner: OwnerId, without: Option<QueuePosition>, more: TangleDelta) -> Tangle {
         let record = self.owners.get(owner);
         self.spend(1);
         let waits = |place: &QueuePosition| Some(*place) != without;
-        let requests = record.places().filter(waits);
+        let requests = record.queue_positions().filter(waits);
         let (requests, claims) = requests.fold((0, 0), |(requests, claims), place| {
             (requests + 1_u64, claims + self.waiting(place).claims.len() as u64)
         });
@@ -251,7 +252,7 @@ impl Namespace {
         self.spend(holds.len());
         let is_awaited = |node: &NodeId| {
             let Some(hold) = self.hold(*node, owner) else { return false };
-            let mut lines = self.lines_of(*node, hold.mode);
+            let mut lines = self.conflicting_queues_of(*node, hold.mode);
             lines.any(|(_, line)| line.iter().any(|(place, entry)| entry.owner != owner && waits(place)))
         };
         holds.iter().filter(is_awaited).count() as u64

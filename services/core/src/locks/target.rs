@@ -24,14 +24,14 @@ pub(super) enum Target {
     /// The holds of a path.
     Path(Path),
     /// Whatever is of nobody in the list and, when there is a revision, is older than that.
-    Dead { live: BTreeSet<String>, before: Option<Revision> },
+    Reset { live: BTreeSet<String>, before: Option<Revision> },
     /// Of a session, what is neither listed nor pending.
     Unlisted { session: SessionNumber, listed: BTreeSet<(FencingToken, Mode, Path)>, pending: BTreeSet<String> },
 }
 
 impl Target {
-    pub(super) fn dead(reset: &Reset) -> Self {
-        Self::Dead { live: reset.live_owners.iter().cloned().collect(), before: reset.before_revision }
+    pub(super) fn reset(reset: &Reset) -> Self {
+        Self::Reset { live: reset.live_owners.iter().cloned().collect(), before: reset.before_revision }
     }
 
     pub(super) fn unlisted(session: SessionNumber, info: &LockInfo) -> Self {
@@ -39,15 +39,15 @@ impl Target {
         Self::Unlisted { session, listed: listed.collect(), pending: info.pending.iter().cloned().collect() }
     }
 
-    pub(super) fn is_dead(&self) -> bool {
-        matches!(self, Self::Dead { .. })
+    pub(super) fn is_reset(&self) -> bool {
+        matches!(self, Self::Reset { .. })
     }
 
     /// The event of each hold that goes, and what its session is told.
-    pub(super) fn ending(&self) -> EndCause {
+    pub(super) fn end_cause(&self) -> EndCause {
         match self {
             Self::Path(_) => EndCause::Deleted,
-            Self::Dead { .. } => EndCause::Reset,
+            Self::Reset { .. } => EndCause::Reset,
             Self::Owner(..) | Self::Session(_) | Self::Unlisted { .. } => EndCause::Released,
         }
     }
@@ -55,7 +55,7 @@ impl Target {
     /// Whether a session goes as a whole.
     pub(super) fn covers_session(&self, session_id: &str, number: SessionNumber) -> bool {
         match self {
-            Self::Dead { live, before } => !live.contains(session_id) && before.is_none_or(|before| number < before),
+            Self::Reset { live, before } => !live.contains(session_id) && before.is_none_or(|before| number < before),
             _ => false,
         }
     }
@@ -71,14 +71,14 @@ impl Target {
             (Self::Session(number) | Self::Unlisted { session: number, .. }, _) => {
                 session.is_some_and(|owner| owner.number == *number)
             }
-            (Self::Dead { live, .. }, OwnerName::Process(id)) => !live.contains(&**id),
-            (Self::Dead { .. }, OwnerName::Session(owner)) => self.covers_session(&owner.session_id, owner.number),
+            (Self::Reset { live, .. }, OwnerName::Process(id)) => !live.contains(&**id),
+            (Self::Reset { .. }, OwnerName::Session(owner)) => self.covers_session(&owner.session_id, owner.number),
             (Self::Owner(..) | Self::Path(_), _) => false,
         }
     }
 
     /// Whether holds are over in principle from the beginning on.
-    fn is_mark(&self) -> bool {
+    fn takes_effect_at_once(&self) -> bool {
         matches!(self, Self::Owner(..) | Self::Session(_) | Self::Path(_))
     }
 }
@@ -88,7 +88,7 @@ impl Sweep {
     fn covers(&self, ns: &Namespace, owner: OwnerId) -> bool {
         let name = ns.owners.name(owner);
         let is_old = || self.is_old(owner) || name.session().is_some();
-        self.target.covers(name) && (!self.asks_for_age() || is_old())
+        self.target.covers(name) && (!self.has_age_limit() || is_old())
     }
 }
 
@@ -103,28 +103,29 @@ impl Namespace {
 
     /// Nothing is granted here and nobody joins the queue.
     pub(super) fn is_frozen(&self) -> bool {
-        self.sweeps.values().any(|sweep| sweep.target.is_dead())
+        self.sweeps.values().any(|sweep| sweep.target.is_reset())
     }
 
     /// What a request that waits is to go with, so that nothing is granted to it.
-    pub(super) fn swept_with(&self, place: QueuePosition) -> Option<Revision> {
-        self.sweeps.iter().find(|(began, sweep)| self.goes_as_wait(**began, sweep, place)).map(|(began, _)| *began)
+    pub(super) fn sweep_of_wait(&self, place: QueuePosition) -> Option<Revision> {
+        self.sweeps.iter().find(|(began, sweep)| self.sweep_covers_wait(**began, sweep, place)).map(|(began, _)| *began)
     }
 
     /// Since when a hold that is to go is over in principle.
     pub(super) fn swept_since_ms(&self, node: NodeId, hold: &Hold) -> Option<u64> {
-        let mut marks = self.sweeps.iter().filter(|(_, sweep)| sweep.target.is_mark());
-        marks.find(|(began, sweep)| self.goes_as_hold(**began, sweep, node, hold)).map(|(_, sweep)| sweep.since_ms)
+        let mut marks = self.sweeps.iter().filter(|(_, sweep)| sweep.target.takes_effect_at_once());
+        marks.find(|(began, sweep)| self.sweep_covers_hold(**began, sweep, node, hold)).map(|(_, sweep)| sweep.since_ms)
     }
 
     /// Whether a request that is known by its name, or what it was granted, is to go.
-    pub(super) fn is_named_swept(&self, named: NamedRequest) -> bool {
-        let goes = |node, hold| self.sweeps.iter().any(|(began, sweep)| self.goes_as_hold(*began, sweep, node, hold));
+    pub(super) fn is_request_swept(&self, named: NamedRequest) -> bool {
+        let goes =
+            |node, hold| self.sweeps.iter().any(|(began, sweep)| self.sweep_covers_hold(*began, sweep, node, hold));
         match named {
             _ if self.sweeps.is_empty() => false,
-            NamedRequest::Waiting(place) => self.swept_with(place).is_some(),
+            NamedRequest::Waiting(place) => self.sweep_of_wait(place).is_some(),
             NamedRequest::Granted(granted) => {
-                let granted = self.granted.get(granted);
+                let granted = self.granted_requests.get(granted);
                 let mut holds = granted.live.keys().filter_map(|node| Some((*node, self.hold(*node, granted.owner)?)));
                 holds.any(|(node, hold)| goes(node, hold))
             }
@@ -132,7 +133,7 @@ impl Namespace {
     }
 
     /// Whether a new request has to come again since something of its owner or on its paths is being ended.
-    pub(super) fn is_in_the_way_of_a_sweep(&self, request: &Acquire) -> bool {
+    pub(super) fn conflicts_with_sweep(&self, request: &Acquire) -> bool {
         self.sweeps.values().any(|sweep| match &sweep.target {
             Target::Owner(owner, _) => *owner == request.owner,
             Target::Session(session) | Target::Unlisted { session, .. } => match &request.owner {
@@ -142,11 +143,11 @@ impl Namespace {
                 }
             },
             Target::Path(path) => request.claims.iter().any(|claim| claim.path == *path),
-            Target::Dead { .. } => false,
+            Target::Reset { .. } => false,
         })
     }
 
-    pub(super) fn goes_as_wait(&self, began: Revision, sweep: &Sweep, place: QueuePosition) -> bool {
+    pub(super) fn sweep_covers_wait(&self, began: Revision, sweep: &Sweep, place: QueuePosition) -> bool {
         let Some(waiting) = self.waits.get(&place).filter(|_| place.wait().0 < began) else { return false };
         if !sweep.covers(self, waiting.owner) {
             return false;
@@ -157,7 +158,7 @@ impl Namespace {
         }
     }
 
-    pub(super) fn goes_as_hold(&self, began: Revision, sweep: &Sweep, node: NodeId, hold: &Hold) -> bool {
+    pub(super) fn sweep_covers_hold(&self, began: Revision, sweep: &Sweep, node: NodeId, hold: &Hold) -> bool {
         if hold.token >= began {
             return false;
         }
@@ -165,7 +166,10 @@ impl Namespace {
             Target::Path(_) => sweep.node == Some(node),
             Target::Unlisted { listed, pending, .. } => {
                 sweep.covers(self, hold.owner)
-                    && !hold.requests().iter().any(|request| pending.contains(&*self.granted.get(*request).request_id))
+                    && !hold
+                        .requests()
+                        .iter()
+                        .any(|request| pending.contains(&*self.granted_requests.get(*request).request_id))
                     && !listed.contains(&(hold.token, hold.mode, self.tree.path_of(node)))
             }
             _ => sweep.covers(self, hold.owner),

@@ -14,15 +14,15 @@ use super::queue::QueuePosition;
 use super::sweep::FinishedSweeps;
 use super::tree::NodeId;
 use crate::shard_common::ShardCommon;
-use crate::{Bounds, EventKind, FencingToken, MessageStamp, Mode, Owner, Refusal, Revision, Rules, SessionNumber};
+use crate::{Bounds, CommandError, EventKind, FencingToken, MessageSeq, Mode, Owner, Revision, Rules, SessionNumber};
 
 /// A namespace with the parts of its shard that a command may change too.
 pub(super) struct NamespaceTxn<'a> {
-    pub(super) state: &'a mut ShardCommon,
+    pub(super) common: &'a mut ShardCommon,
     pub(super) due: &'a mut BTreeSet<FirstDue>,
-    pub(super) busy: &'a mut JobQueue,
+    pub(super) jobs: &'a mut JobQueue,
     pub(super) sessions: &'a mut BTreeMap<SessionNumber, (u32, Arc<str>)>,
-    pub(super) notes: &'a mut EffectBuffer,
+    pub(super) effects: &'a mut EffectBuffer,
     /// What is left of the slice.
     pub(super) budget: &'a mut Budget,
     /// What the answer to the command at hand has to wait for.
@@ -36,9 +36,9 @@ pub(super) struct NamespaceTxn<'a> {
     /// Those of the entry.
     pub(super) rules: Rules,
     /// Whether somebody is to see the answer.
-    pub(super) shows: bool,
+    pub(super) with_views: bool,
     /// What the account's other namespaces are charged with.
-    pub(super) others_bytes: u64,
+    pub(super) other_namespaces_bytes: u64,
 }
 
 /// How much may still be done before the next entry.
@@ -46,13 +46,13 @@ pub(super) struct NamespaceTxn<'a> {
 pub(super) struct Budget {
     pub(super) ends: usize,
     pub(super) grants: usize,
-    pub(super) looks: usize,
+    pub(super) visits: usize,
 }
 
 impl Budget {
     /// That of one slice.
     pub(super) fn of(bounds: &Bounds) -> Self {
-        Self { ends: bounds.ends_in_slice, grants: bounds.grants_in_slice, looks: bounds.looks_in_slice }
+        Self { ends: bounds.ends_per_slice, grants: bounds.grants_per_slice, visits: bounds.visits_per_slice }
     }
 }
 
@@ -75,10 +75,10 @@ impl NamespaceTxn<'_> {
             change(hold);
             (deadlines.1, charges.1) = (hold.deadline(node), hold.charge());
         });
-        self.ns.counted.add_hold(charges.1);
-        self.ns.counted.remove_hold(charges.0);
+        self.ns.charged.add_hold(charges.1);
+        self.ns.charged.remove_hold(charges.0);
         if let Some(before) = deadlines.0 {
-            self.drop_deadline(before);
+            self.remove_deadline(before);
         }
         self.add_deadline(deadlines.1);
     }
@@ -87,33 +87,33 @@ impl NamespaceTxn<'_> {
         if let Some(deadline) = deadline {
             let is_new = self.ns.due.holds.insert(deadline);
             assert!(is_new, "every hold has a deadline of its own");
-            self.note_first_due();
+            self.update_first_due();
         }
     }
 
-    pub(super) fn drop_deadline(&mut self, deadline: Deadline) {
+    pub(super) fn remove_deadline(&mut self, deadline: Deadline) {
         let was_there = self.ns.due.holds.remove(&deadline);
         assert!(was_there, "the end of every hold's present phase is in the index");
-        self.note_first_due();
+        self.update_first_due();
     }
 
     /// A wait may end by itself.
-    pub(super) fn add_wait_end(&mut self, place: QueuePosition, ends_at_ms: Option<u64>) {
+    pub(super) fn add_wait_end(&mut self, position: QueuePosition, ends_at_ms: Option<u64>) {
         if let Some(at_ms) = ends_at_ms {
-            self.ns.due.waits.insert(WaitEnd { at_ms, wait: place.wait().0, place });
-            self.note_first_due();
+            self.ns.due.waits.insert(WaitEnd { at_ms, wait: position.wait().0, position });
+            self.update_first_due();
         }
     }
 
-    pub(super) fn drop_wait_end(&mut self, place: QueuePosition, ends_at_ms: Option<u64>) {
+    pub(super) fn remove_wait_end(&mut self, position: QueuePosition, ends_at_ms: Option<u64>) {
         if let Some(at_ms) = ends_at_ms {
-            self.ns.due.waits.remove(&WaitEnd { at_ms, wait: place.wait().0, place });
-            self.note_first_due();
+            self.ns.due.waits.remove(&WaitEnd { at_ms, wait: position.wait().0, position });
+            self.update_first_due();
         }
     }
 
     /// Keeps the shard's index of what is due first in step.
-    fn note_first_due(&mut self) {
+    fn update_first_due(&mut self) {
         let first = self.ns.due.first(self.slot);
         let before = std::mem::replace(&mut self.ns.first_due, first);
         if before == first {
@@ -126,7 +126,7 @@ impl NamespaceTxn<'_> {
     }
 
     /// A limit that came with rules 2: before them there is none.
-    pub(super) fn limited(&self, max: u64) -> u64 {
+    pub(super) fn since_rules_two(&self, max: u64) -> u64 {
         if self.rules >= Rules::TWO { max } else { u64::MAX }
     }
 
@@ -139,7 +139,7 @@ impl NamespaceTxn<'_> {
         token: FencingToken,
         claims: &[(NodeId, Mode)],
     ) {
-        let max_bytes = self.limited(self.ns.limits.max_event_bytes);
+        let max_bytes = self.since_rules_two(self.ns.limits.max_event_bytes);
         let name = self.ns.owners.name(owner);
         let claims = claims.iter().map(|(node, mode)| EventClaim { path: self.ns.tree.segments(*node), mode: *mode });
         let written = EventRecord {
@@ -151,14 +151,14 @@ impl NamespaceTxn<'_> {
             fencing_token: Some(token),
             claims: claims.collect(),
         };
-        self.ns.history.push(&written, self.ns.bounds.remembered_events, max_bytes);
-        self.notes.event(&self.ns.id, revision);
+        self.ns.history.push(&written, self.ns.bounds.retained_events, max_bytes);
+        self.effects.event(&self.ns.id, revision);
     }
 
     /// Remembers that a session began or ended.
     pub(super) fn record_session_event(&mut self, kind: EventKind, session_id: &str, process_id: &str) -> Revision {
-        let max_bytes = self.limited(self.ns.limits.max_event_bytes);
-        let revision = self.state.next_revision();
+        let max_bytes = self.since_rules_two(self.ns.limits.max_event_bytes);
+        let revision = self.common.next_revision();
         let written = EventRecord {
             revision,
             at_ms: self.wall_ms,
@@ -168,15 +168,19 @@ impl NamespaceTxn<'_> {
             fencing_token: None,
             claims: vec![],
         };
-        self.ns.history.push(&written, self.ns.bounds.remembered_events, max_bytes);
-        self.notes.event(&self.ns.id, revision);
+        self.ns.history.push(&written, self.ns.bounds.retained_events, max_bytes);
+        self.effects.event(&self.ns.id, revision);
         revision
     }
 
     /// Whether a message of a session, or a call that names one, may go on; false when it is an old message.
-    pub(super) fn check_sequence(&mut self, session_id: &str, message: Option<MessageStamp>) -> Result<bool, Refusal> {
+    pub(super) fn check_sequence(
+        &mut self,
+        session_id: &str,
+        message: Option<MessageSeq>,
+    ) -> Result<bool, CommandError> {
         let session = self.ns.sessions.get_mut(session_id);
-        let session = session.ok_or_else(|| Refusal::SessionNotFound(session_id.to_owned()))?;
+        let session = session.ok_or_else(|| CommandError::SessionNotFound(session_id.to_owned()))?;
         let Some(message) = message else { return Ok(true) };
         session.check_epoch(message.epoch)?;
         if message.seq <= session.facts.seq {

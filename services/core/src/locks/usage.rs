@@ -1,12 +1,12 @@
 //! What accounts use: counted in the step that does it, so that it is the same on every replica and costs no entry.
 
-use super::LocksCore;
+use super::LocksState;
 use super::namespace::Namespace;
-use crate::{AccountId, Answer, Incarnation, LocksCommand, NamespaceUsage, Reattach, UsageTotals};
+use crate::{AccountId, Incarnation, LocksCommand, NamespaceUsage, Reattach, Response, UsageTotals};
 
-impl LocksCore {
+impl LocksState {
     /// Counts a command of a caller that was not refused.
-    pub(super) fn count(&mut self, command: &LocksCommand) {
+    pub(super) fn count_operation(&mut self, command: &LocksCommand) {
         let namespace = match command {
             LocksCommand::Acquire(acquire) | LocksCommand::Reattach(Reattach { acquire, .. }) => &acquire.namespace,
             LocksCommand::Release(release) => &release.namespace,
@@ -17,9 +17,9 @@ impl LocksCore {
             // These come from nodes and not from callers, or have been counted one by one.
             LocksCommand::Deliver { .. }
             | LocksCommand::Cancel(_)
-            | LocksCommand::CancelSeveral(_)
+            | LocksCommand::CancelAttempts(_)
             | LocksCommand::ExpireSessions { .. }
-            | LocksCommand::InOrder(_) => return,
+            | LocksCommand::Batch(_) => return,
         };
         if let Ok(slot) = self.slot(namespace) {
             let usage = &mut self.namespaces.get_mut(slot).usage;
@@ -28,30 +28,30 @@ impl LocksCore {
     }
 
     /// Keeps what was counted in a namespace that is gone.
-    pub(super) fn keep_usage(&mut self, account: AccountId, gone: &Namespace) {
+    pub(super) fn retain_usage(&mut self, account: AccountId, gone: &Namespace) {
         if gone.usage != UsageTotals::default() {
             self.ended_usage.entry(account).or_default().add(&gone.usage);
         }
     }
 
     /// What an account is charged with here.
-    pub(super) fn account_state(&self, account: AccountId) -> Answer {
+    pub(super) fn account_state(&self, account: AccountId) -> Response {
         let state_of = |(name, _, namespace): (&String, _, &Namespace)| (name.clone(), namespace.state_bytes());
-        Answer::AccountState(self.namespaces_of(account).map(state_of).collect())
+        Response::AccountState(self.namespaces_of(account).map(state_of).collect())
     }
 
     /// What an account uses here.
-    pub(super) fn account_usage(&self, account: AccountId) -> Answer {
+    pub(super) fn account_usage(&self, account: AccountId) -> Response {
         let usage_of = |(name, incarnation, namespace): (&String, Incarnation, &Namespace)| NamespaceUsage {
             name: name.clone(),
             incarnation,
-            holds: namespace.holds,
+            holds: namespace.hold_count,
             waiting: namespace.waits.len() as u64,
             sessions: namespace.sessions.len() as u64,
             totals: namespace.usage,
         };
         let namespaces = self.namespaces_of(account).map(usage_of).collect();
-        Answer::AccountUsage { namespaces, ended: self.ended_usage.get(&account).copied().unwrap_or_default() }
+        Response::AccountUsage { namespaces, ended: self.ended_usage.get(&account).copied().unwrap_or_default() }
     }
 
     /// The open namespaces of an account, in order of name.

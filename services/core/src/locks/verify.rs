@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::LocksCore;
-use super::bits::Bits;
+use super::LocksState;
+use super::bit_set::BitSet;
 use super::charge;
 use super::closure::Closure;
 use super::expire::{Deadline, WaitEnd};
@@ -33,7 +33,7 @@ pub struct Footprint {
     pub indexed: usize,
 }
 
-impl LocksCore {
+impl LocksState {
     /// How much there is.
     pub fn footprint(&self) -> Footprint {
         let mut all = Footprint::default();
@@ -41,10 +41,10 @@ impl LocksCore {
             let namespace = self.namespaces.get(*slot);
             all.paths += namespace.tree.len() - 1;
             all.owners += namespace.owners.len();
-            all.holds += namespace.holds as usize;
+            all.holds += namespace.hold_count as usize;
             all.waits += namespace.waits.len();
-            all.sessions += namespace.sessions.len() + namespace.ending.len();
-            all.requests += namespace.granted.len();
+            all.sessions += namespace.sessions.len() + namespace.ending_sessions.len();
+            all.requests += namespace.granted_requests.len();
             all.indexed += namespace.blocked_index.len() + namespace.due.holds.len() + namespace.due.waits.len();
         }
         all
@@ -52,7 +52,7 @@ impl LocksCore {
 
     /// The same state with other numbers of paths, owners and requests, which nothing that it does may depend on.
     pub fn renumbered(&self, seed: u64) -> Self {
-        let (state, chunks) = (self.state.empty(), self.freeze().encode());
+        let (state, chunks) = (self.common.empty(), self.freeze().encode());
         Self::restore_numbered(state, &chunks, Some(seed)).expect("what was applied can be restored")
     }
 
@@ -72,22 +72,22 @@ impl LocksCore {
         let mut charged = BTreeMap::new();
         for (key, slot) in &self.slots {
             let namespace = self.namespaces.get(*slot);
-            namespace.now_ms.set(self.shown_ms);
+            namespace.now_ms.set(self.visible_clock_ms);
             namespace.verify();
             namespace.verify_due(*slot);
             assert!(namespace.first_due.is_none_or(|first| self.due.contains(&first)));
             first_due += usize::from(namespace.first_due.is_some());
-            assert_eq!(self.busy.contains(key), namespace.is_busy(), "whether something goes on is known");
-            assert_eq!(namespace.settled, namespace.state_bytes().total(), "the shard knows what is charged");
-            *charged.entry(namespace.id.account).or_default() += namespace.settled;
+            assert_eq!(self.jobs.contains(key), namespace.has_jobs(), "whether something goes on is known");
+            assert_eq!(namespace.accounted_bytes, namespace.state_bytes().total(), "the shard knows what is charged");
+            *charged.entry(namespace.id.account).or_default() += namespace.accounted_bytes;
             for (session_id, session) in &namespace.sessions {
                 assert_eq!(self.sessions.get(&session.facts.number), Some(&(*slot, session_id.clone())));
                 sessions += 1;
             }
         }
         assert_eq!(charged, self.charged, "what an account is charged with is known");
-        assert_eq!(self.shown_ms, self.state.clock_ms);
-        let counted = (first_due, sessions + self.leftovers(), self.slots.len());
+        assert_eq!(self.visible_clock_ms, self.common.clock_ms);
+        let counted = (first_due, sessions + self.stale_sessions(), self.slots.len());
         let kept = (self.due.len(), self.sessions.len(), self.namespaces.len());
         assert_eq!(counted, kept, "what is due first, sessions, namespaces");
     }
@@ -97,7 +97,7 @@ impl Namespace {
     pub(super) fn shuffle(&mut self, seed: u64) {
         self.tree.shuffle(seed);
         self.owners.shuffle(seed.wrapping_add(2));
-        self.granted.shuffle(seed.wrapping_add(3));
+        self.granted_requests.shuffle(seed.wrapping_add(3));
     }
 
     fn verify_due(&self, slot: u32) {
@@ -106,7 +106,7 @@ impl Namespace {
         let deadlines: BTreeSet<Deadline> = holds.filter_map(|(node, hold)| hold.deadline(node)).collect();
         assert_eq!(self.due.holds, deadlines, "the end of every hold's present phase is known");
         let ends = self.waits.iter().filter_map(|(place, waiting)| {
-            Some(WaitEnd { at_ms: waiting.ends_at_ms?, wait: place.wait().0, place: *place })
+            Some(WaitEnd { at_ms: waiting.ends_at_ms?, wait: place.wait().0, position: *place })
         });
         assert_eq!(self.due.waits, ends.collect(), "the end of every wait is known");
         assert_eq!(self.first_due, self.due.first(slot));
@@ -115,37 +115,37 @@ impl Namespace {
     fn verify(&self) {
         // Whoever was left may be unable to go on by now: its hold may have come to its end since.
         assert!(
-            self.behind || self.blocked_index.first_to_reevaluate().is_none(),
+            self.has_pending_grants || self.blocked_index.first_to_reevaluate().is_none(),
             "nobody is left to be looked at, or it is known"
         );
         let mut held: BTreeMap<OwnerId, Vec<NodeId>> = BTreeMap::new();
         let mut holds = 0;
         for (node, lock) in self.tree.iter() {
-            assert!(node == ROOT || !self.tree.is_bare(node), "no path is kept for nothing");
-            let spot = self.tree.spot_of(node);
+            assert!(node == ROOT || !self.tree.is_unused(node), "no path is kept for nothing");
+            let spot = self.tree.lookup_node(node);
             for hold in lock.holds.as_slice() {
-                assert_eq!(self.held_by_others(hold.owner, hold.mode, &spot), None, "no two holds conflict");
+                assert_eq!(self.conflict_reason(hold.owner, hold.mode, &spot), None, "no two holds conflict");
                 held.entry(hold.owner).or_default().push(node);
                 holds += 1;
                 for request in hold.requests() {
-                    assert!(self.granted.get(*request).live.contains_key(&node));
+                    assert!(self.granted_requests.get(*request).live.contains_key(&node));
                 }
             }
             self.verify_below(node);
         }
-        assert_eq!(holds, self.holds);
-        assert_eq!(self.counted, self.counted_anew(), "what there is is charged");
+        assert_eq!(holds, self.hold_count);
+        assert_eq!(self.charged, self.recount_charges(), "what there is is charged");
         let owners: u64 = self.owners.iter().map(|(owner, _)| self.owners.name(owner).charge()).sum();
         let events: u64 = self.history.iter().map(|(_, bytes)| charge::event(bytes.len())).sum();
         assert_eq!((owners, events), (self.owners.charge(), self.history.bytes()), "owners and events are charged");
-        self.tree.verify_sides();
+        self.tree.verify_extras();
         for (owner, record) in self.owners.iter() {
             let mut nodes: Vec<NodeId> = record.holds.iter().collect();
             nodes.sort_unstable();
             let mut expected = held.remove(&owner).unwrap_or_default();
             expected.sort_unstable();
             assert_eq!(nodes, expected);
-            assert!(!nodes.is_empty() || record.waits() > 0, "no owner is kept for nothing");
+            assert!(!nodes.is_empty() || record.wait_count() > 0, "no owner is kept for nothing");
         }
         self.verify_sessions();
         self.verify_granted();
@@ -153,14 +153,14 @@ impl Namespace {
     }
 
     fn all_sessions(&self) -> impl Iterator<Item = &Session> {
-        self.sessions.values().chain(self.ending.values().map(|ending| &ending.session))
+        self.sessions.values().chain(self.ending_sessions.values().map(|ending| &ending.session))
     }
 
     fn verify_sessions(&self) {
         for session in self.all_sessions() {
             let owners = || session.owners.iter().map(|owner| self.owners.get(*owner));
             let holds: usize = owners().map(|owner| owner.holds.len()).sum();
-            let waiting: usize = owners().map(|owner| owner.waits()).sum();
+            let waiting: usize = owners().map(|owner| owner.wait_count()).sum();
             assert_eq!(
                 (session.holds, session.waiting),
                 (holds as u64, waiting as u64),
@@ -171,7 +171,7 @@ impl Namespace {
 
     /// A snapshot takes granted requests from where they are, and a restored state finds them by their sessions.
     fn verify_granted(&self) {
-        for (number, granted) in self.granted.iter() {
+        for (number, granted) in self.granted_requests.iter() {
             let owner = self.owners.name(granted.owner).session().expect("only sessions name what they are granted");
             let mut sessions = self.all_sessions().filter(|session| session.facts.number == owner.number);
             let session = sessions.next().expect("a granted request has a session");
@@ -181,11 +181,11 @@ impl Namespace {
         }
         let named = self.all_sessions().flat_map(|session| session.requests.values());
         let granted = named.filter(|named| matches!(named, NamedRequest::Granted(_))).count();
-        assert_eq!(granted, self.granted.len());
+        assert_eq!(granted, self.granted_requests.len());
     }
 
     fn verify_below(&self, node: NodeId) {
-        let Some(below) = self.tree.below(node) else { return };
+        let Some(below) = self.tree.subtree(node) else { return };
         let mut counts = super::tree::SubtreeHolds::default();
         let mut open: Vec<NodeId> = self.tree.children(node).collect();
         while let Some(at) = open.pop() {
@@ -207,7 +207,7 @@ impl Namespace {
     fn verify_waits(&self) {
         assert_eq!(self.blocked_index.len(), self.waits.len());
         self.verify_closure();
-        assert!(self.tangled.iter().all(|owner| self.owners.get(*owner).waits() > 0), "only who waits is tangled");
+        assert!(self.tangled.iter().all(|owner| self.owners.get(*owner).wait_count() > 0), "only who waits is tangled");
         let claims: usize = self.waits.values().map(|waiting| waiting.claims.len()).sum();
         assert_eq!(self.claims_waiting, claims as u64);
         for (place, waiting) in &self.waits {
@@ -225,33 +225,33 @@ impl Namespace {
 
     /// Who waits for whom is as it is found out anew, and so are those who matter to it.
     fn verify_closure(&self) {
-        assert!(!self.is_stale, "who waits for whom is known");
+        assert!(!self.closure_is_stale, "who waits for whom is known");
         for (owner, awaited) in self.awaited.iter() {
             assert_eq!(awaited, &self.find_awaited(owner), "what others wait for is known");
         }
         let (kept, anew) = (&self.closure, Closure::of(self));
         for (owner, number) in &anew.owners {
-            let names = |closure: &Closure, bits: &Bits| -> BTreeSet<OwnerId> {
+            let names = |closure: &Closure, bits: &BitSet| -> BTreeSet<OwnerId> {
                 closure.owners.iter().filter(|(_, number)| bits.contains(**number)).map(|(owner, _)| *owner).collect()
             };
-            let before = kept.number(*owner).map(|number| names(kept, &kept.ahead[number]));
-            assert_eq!(before, Some(names(&anew, &anew.ahead[*number])), "who waits for whom is kept");
+            let before = kept.number(*owner).map(|number| names(kept, &kept.blockers[number]));
+            assert_eq!(before, Some(names(&anew, &anew.blockers[*number])), "who waits for whom is kept");
         }
-        for (owner, record) in self.owners.iter().filter(|(_, record)| record.waits() > 0) {
-            let is_tangled = record.waits() > 1 || self.has_awaited_hold(owner);
+        for (owner, record) in self.owners.iter().filter(|(_, record)| record.wait_count() > 0) {
+            let is_tangled = record.wait_count() > 1 || self.has_awaited_hold(owner);
             assert!(!is_tangled || self.tangled.contains(&owner), "whoever waits and is waited for is known");
             assert_eq!(record.holds.len() > 0, self.waiting_holders.contains(&owner));
         }
         let holds: usize = self.waiting_holders.iter().map(|owner| self.owners.get(*owner).holds.len()).sum();
         assert_eq!(self.holds_of_waiting, holds as u64);
-        let places: BTreeSet<QueuePosition> = self.kinds.values().flatten().copied().collect();
+        let places: BTreeSet<QueuePosition> = self.by_claim_set.values().flatten().copied().collect();
         assert!(places.iter().eq(self.waits.keys()), "every request is of a kind");
         for (place, waiting) in &self.waits {
-            let is_first = self.kinds[&waiting.kind].first() == Some(place);
+            let is_first = self.by_claim_set[&waiting.claim_set].first() == Some(place);
             for (node, claim) in waiting.nodes.iter().zip(&waiting.claims) {
-                for key in self.tree.own_lines(*node, claim.mode) {
-                    let line = self.tree.line(key).expect("it has the claim");
-                    assert_eq!(line.is_first(*place), is_first, "the first of each kind is known");
+                for key in self.tree.own_queue_keys(*node, claim.mode) {
+                    let line = self.tree.claim_queue(key).expect("it has the claim");
+                    assert_eq!(line.is_first_of_set(*place), is_first, "the first of each kind is known");
                 }
             }
         }

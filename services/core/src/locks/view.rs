@@ -6,12 +6,12 @@ use super::queue::QueuePosition;
 use super::reply_size::ByteBudget;
 use super::tree::NodeId;
 use crate::{
-    Blocker, Claim, HolderView, LockState, LockView, Metadata, Mode, Path, Phase, QueuedView, Revision, WaitView,
+    Blocker, Claim, HolderView, LockState, LockView, Metadata, Mode, Path, Phase, QueuedRequestView, Revision, WaitView,
 };
 
 impl LockView {
     /// A lock that nobody holds or awaits.
-    pub(super) fn free(path: &Path, revision: Revision) -> Self {
+    pub(super) fn unlocked(path: &Path, revision: Revision) -> Self {
         Self {
             path: path.clone(),
             state: LockState::Unlocked,
@@ -28,9 +28,9 @@ impl LockView {
 impl Namespace {
     /// A lock as it is now, with at most so many readers, and as many as fit. `revision` is the shard's.
     pub(super) fn view(&self, path: &Path, max_readers: usize, left: &mut ByteBudget, revision: Revision) -> LockView {
-        let mut view = LockView::free(path, revision);
+        let mut view = LockView::unlocked(path, revision);
         let Some(node) = self.tree.find(path) else { return view };
-        view.waiting = self.tree.queue(node).map_or(0, |queue| queue.here.len() as u64);
+        view.waiting = self.tree.queue(node).map_or(0, |queue| queue.own.len() as u64);
         let lock = self.tree.get(node);
         let holds = lock.holds.as_slice();
         let Some(first) = holds.first() else { return view };
@@ -39,33 +39,33 @@ impl Namespace {
         view.revision = lock.revision;
         if first.mode == Mode::Write {
             view.state = LockState::WriteLocked;
-            let mut writer = self.holder(node, first);
-            if !left.take(&writer) {
+            let mut writer = self.holder_view(node, first);
+            if !left.try_take(&writer) {
                 writer.metadata = Metadata::default();
             }
             view.write_lock_holder = Some(writer);
         } else {
             view.state = LockState::ReadLocked;
-            let readers = holds.iter().take(max_readers).map(|hold| self.holder(node, hold));
-            view.read_lock_holders = readers.take_while(|reader| left.take(reader)).collect();
+            let readers = holds.iter().take(max_readers).map(|hold| self.holder_view(node, hold));
+            view.read_lock_holders = readers.take_while(|reader| left.try_take(reader)).collect();
         }
         view
     }
 
     /// A lock as it is now, with as many readers as most answers show.
-    pub(super) fn view_of_some(&self, path: &Path, revision: Revision) -> LockView {
-        self.view(path, self.bounds.readers_shown, &mut ByteBudget::unlimited(), revision)
+    pub(super) fn bounded_view(&self, path: &Path, revision: Revision) -> LockView {
+        self.view(path, self.bounds.max_readers_in_reply, &mut ByteBudget::unlimited(), revision)
     }
 
     /// Who holds a path: the writer, or the first reader.
     pub(super) fn current_owner(&self, path: &Path) -> Option<HolderView> {
         let node = self.tree.find(path)?;
-        self.tree.get(node).holds.as_slice().first().map(|hold| self.holder(node, hold))
+        self.tree.get(node).holds.as_slice().first().map(|hold| self.holder_view(node, hold))
     }
 
-    pub(super) fn holder(&self, node: NodeId, hold: &Hold) -> HolderView {
+    pub(super) fn holder_view(&self, node: NodeId, hold: &Hold) -> HolderView {
         let owner = self.owners.name(hold.owner);
-        let rare = hold.rare.as_deref();
+        let rare = hold.extras.as_deref();
         let (phase, deadline_ms) = self.phase_of(node, hold);
         HolderView {
             owner: owner.to_owner(),
@@ -74,7 +74,7 @@ impl Namespace {
             fencing_token: hold.token,
             locked_at_ms: hold.locked_at_ms,
             deadline_ms,
-            asked_expires_at_ns: rare.and_then(|rare| rare.asked_expires_at_ns),
+            requested_expires_at_ns: rare.and_then(|rare| rare.requested_expires_at_ns),
             phase,
             metadata: rare.map(|rare| rare.metadata.get()).unwrap_or_default(),
         }
@@ -95,7 +95,7 @@ impl Namespace {
             fencing_token: 0,
             locked_at_ms: waiting.since_ms,
             deadline_ms: waiting.ends_at_ms,
-            asked_expires_at_ns: waiting.terms.asked_expires_at_ns,
+            requested_expires_at_ns: waiting.terms.requested_expires_at_ns,
             phase: Phase::Held,
             metadata: waiting.terms.metadata.get(),
         };
@@ -116,9 +116,9 @@ impl Namespace {
     }
 
     /// A waiting request, as it would be told of its place now.
-    pub(super) fn queued_view(&self, place: QueuePosition) -> QueuedView {
+    pub(super) fn queued_view(&self, place: QueuePosition) -> QueuedRequestView {
         let waiting = self.waiting(place);
-        QueuedView {
+        QueuedRequestView {
             wait: self.wait_view(place),
             process_id: self.owners.name(waiting.owner).process_id().to_owned(),
             since_ms: waiting.since_ms,

@@ -11,7 +11,7 @@ use super::tree::NodeId;
 use crate::{Claim, Mode};
 
 /// What a request claims, in order of the number of the path. Requests of one kind share it.
-pub(super) type Kind = Arc<[(NodeId, Mode)]>;
+pub(super) type ClaimSet = Arc<[(NodeId, Mode)]>;
 
 /// A request in the queue.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub(super) struct WaitingRequest {
     pub(super) claims: Vec<Claim>,
     /// The path of each claim in the tree.
     pub(super) nodes: Vec<NodeId>,
-    pub(super) kind: Kind,
+    pub(super) claim_set: ClaimSet,
     pub(super) terms: HoldTerms,
     pub(super) request_id: Option<Box<str>>,
     /// The calls that wait there.
@@ -41,7 +41,7 @@ impl Namespace {
 }
 
 /// What requests with these claims have in common.
-pub(super) fn kind_of(claims: impl Iterator<Item = (NodeId, Mode)>) -> Kind {
+pub(super) fn claim_set_of(claims: impl Iterator<Item = (NodeId, Mode)>) -> ClaimSet {
     let mut claims: Vec<(NodeId, Mode)> = claims.collect();
     claims.sort_unstable();
     claims.into()

@@ -1,21 +1,21 @@
 //! Deleting a namespace with its locks.
 
-use super::NamespacesCore;
+use super::NamespacesState;
 use crate::shard_common::CommandResult;
-use crate::{AccountId, Answer, Incarnation, Refusal};
+use crate::{AccountId, CommandError, Incarnation, Response};
 
-impl NamespacesCore {
+impl NamespacesState {
     /// The name is free at once: a namespace that takes it has another incarnation, and its open comes after this
     /// purge.
     pub(super) fn delete(&mut self, account: AccountId, name: &str, incarnation: Option<Incarnation>) -> CommandResult {
         let namespace = self.namespace(account, name)?;
         if incarnation.is_some_and(|wanted| wanted != namespace.incarnation) {
-            return Err(Refusal::NamespaceNotFound);
+            return Err(CommandError::NamespaceNotFound);
         }
-        self.state.outbox.check_room(self.state.bounds.pending_messages)?;
-        let record = self.accounts.get_mut(&account).ok_or(Refusal::NamespaceNotFound)?;
-        let namespace = record.namespaces.remove(name).ok_or(Refusal::NamespaceNotFound)?;
-        let number = self.tell_purge(&namespace);
-        Ok((Answer::Done, Some(number)))
+        self.common.outbox.check_capacity(self.common.bounds.pending_messages)?;
+        let record = self.accounts.get_mut(&account).ok_or(CommandError::NamespaceNotFound)?;
+        let namespace = record.namespaces.remove(name).ok_or(CommandError::NamespaceNotFound)?;
+        let number = self.enqueue_purge(&namespace);
+        Ok((Response::Done, Some(number)))
     }
 }

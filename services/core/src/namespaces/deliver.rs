@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{AccountRecord, NamespacesCore};
-use crate::{AccountId, AccountMessage, Answer, Limits, Namespace};
+use super::{AccountRecord, NamespacesState};
+use crate::{AccountId, AccountMessage, Limits, Namespace, Response};
 
-impl NamespacesCore {
+impl NamespacesState {
     /// A message is confirmed when all that follows from it is, so that deleting an account answers after its locks are
     /// gone. A repeat waits for whatever is still pending for the account.
-    pub(super) fn deliver(&mut self, source: &str, number: u64, message: &AccountMessage) -> (Answer, Option<u64>) {
-        let is_new = self.state.inbox.accept(source, number);
+    pub(super) fn deliver(&mut self, source: &str, number: u64, message: &AccountMessage) -> (Response, Option<u64>) {
+        let is_new = self.common.inbox.accept(source, number);
         let account = match message {
             AccountMessage::Open { account, max_number_of_namespaces, limits } => {
                 if is_new {
@@ -30,7 +30,7 @@ impl NamespacesCore {
                 *account
             }
         };
-        (Answer::Done, self.state.outbox.await_all_of(account))
+        (Response::Done, self.common.outbox.await_all_of(account))
     }
 
     fn open_account(&mut self, account: AccountId, max_number_of_namespaces: u32, limits: &Limits) {
@@ -46,14 +46,14 @@ impl NamespacesCore {
         record.limits = limits.clone();
         let namespaces: Vec<Namespace> = record.namespaces.values().cloned().collect();
         for namespace in &namespaces {
-            self.tell_open(namespace, limits);
+            self.enqueue_open(namespace, limits);
         }
     }
 
     fn purge_account(&mut self, account: AccountId) {
         let Some(record) = self.accounts.remove(&account) else { return };
         for namespace in record.namespaces.values() {
-            self.tell_purge(namespace);
+            self.enqueue_purge(namespace);
         }
     }
 }

@@ -17,16 +17,16 @@ use crate::idempotency_cache::IdempotencyCache;
 use crate::shard::Application;
 use crate::shard_common::{CommandResult, ShardCommon};
 use crate::{
-    AccountId, Command, Context, Limits, LocksCommand, Namespace, NamespaceMessage, NamespaceRef, NamespacesCommand,
-    Refusal, shard_key,
+    AccountId, Command, CommandError, EntryContext, Limits, LocksCommand, Namespace, NamespaceMessage, NamespaceRef,
+    NamespacesCommand, shard_key,
 };
 
 /// The state of a namespaces shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamespacesCore {
-    pub(crate) state: ShardCommon,
+pub struct NamespacesState {
+    pub(crate) common: ShardCommon,
     accounts: BTreeMap<AccountId, AccountRecord>,
-    remembered: IdempotencyCache<RequestId, Namespace>,
+    creations: IdempotencyCache<RequestId, Namespace>,
 }
 
 /// What a namespaces shard knows of an account.
@@ -37,12 +37,12 @@ struct AccountRecord {
     namespaces: BTreeMap<String, Namespace>,
 }
 
-impl NamespacesCore {
-    pub(crate) fn new(state: ShardCommon) -> Self {
-        Self { state, accounts: BTreeMap::new(), remembered: IdempotencyCache::default() }
+impl NamespacesState {
+    pub(crate) fn new(common: ShardCommon) -> Self {
+        Self { common, accounts: BTreeMap::new(), creations: IdempotencyCache::default() }
     }
 
-    pub(crate) fn apply(&mut self, context: &Context, command: &NamespacesCommand) -> CommandResult {
+    pub(crate) fn apply(&mut self, context: &EntryContext, command: &NamespacesCommand) -> CommandResult {
         match command {
             NamespacesCommand::Deliver { source, number, message } => Ok(self.deliver(source, *number, message)),
             NamespacesCommand::Create { request_id, account, name, description } => {
@@ -56,52 +56,56 @@ impl NamespacesCore {
     }
 
     /// An unknown account has no namespaces, so it looks the same as one without this namespace.
-    fn namespace(&self, account: AccountId, name: &str) -> Result<&Namespace, Refusal> {
-        let record = self.accounts.get(&account).ok_or(Refusal::NamespaceNotFound)?;
-        record.namespaces.get(name).ok_or(Refusal::NamespaceNotFound)
+    fn namespace(&self, account: AccountId, name: &str) -> Result<&Namespace, CommandError> {
+        let record = self.accounts.get(&account).ok_or(CommandError::NamespaceNotFound)?;
+        record.namespaces.get(name).ok_or(CommandError::NamespaceNotFound)
     }
 
     /// Tells the namespace's locks shard, and returns the number of the message.
-    fn tell(&mut self, account: AccountId, name: &str, message: NamespaceMessage) -> u64 {
-        let source = self.state.id.clone();
+    fn enqueue(&mut self, account: AccountId, name: &str, message: NamespaceMessage) -> u64 {
+        let source = self.common.id.clone();
         let key = shard_key::locks(account, name);
-        self.state.outbox.push(Application::Locks, key, account, |number| {
+        self.common.outbox.push(Application::Locks, key, account, |number| {
             Command::Locks(LocksCommand::Deliver { source, number, message })
         })
     }
 
     /// Tells of every namespace once more.
-    pub(crate) fn tell_all(&mut self) {
+    pub(crate) fn enqueue_all(&mut self) {
         let namespaces = self
             .accounts
             .values()
             .flat_map(|record| record.namespaces.values().map(|namespace| (namespace.clone(), record.limits.clone())));
         for (namespace, limits) in namespaces.collect::<Vec<_>>() {
-            self.tell_open(&namespace, &limits);
+            self.enqueue_open(&namespace, &limits);
         }
     }
 
-    fn tell_open(&mut self, namespace: &Namespace, limits: &Limits) -> u64 {
-        let message = NamespaceMessage::open(reference(namespace), limits.clone());
-        self.tell(namespace.account, &namespace.name, message)
+    fn enqueue_open(&mut self, namespace: &Namespace, limits: &Limits) -> u64 {
+        let message = NamespaceMessage::open(namespace_ref(namespace), limits.clone());
+        self.enqueue(namespace.account, &namespace.name, message)
     }
 
-    fn tell_purge(&mut self, namespace: &Namespace) -> u64 {
-        self.tell(namespace.account, &namespace.name, NamespaceMessage::Purge { namespace: reference(namespace) })
+    fn enqueue_purge(&mut self, namespace: &Namespace) -> u64 {
+        self.enqueue(
+            namespace.account,
+            &namespace.name,
+            NamespaceMessage::Purge { namespace: namespace_ref(namespace) },
+        )
     }
 }
 
-fn reference(namespace: &Namespace) -> NamespaceRef {
+fn namespace_ref(namespace: &Namespace) -> NamespaceRef {
     NamespaceRef { account: namespace.account, name: namespace.name.clone(), incarnation: namespace.incarnation }
 }
 
 /// Gateways refuse longer descriptions as invalid; one that does not know the newest limits is stopped here.
-fn check_description(description: &str, limits: &Limits) -> Result<(), Refusal> {
+fn check_description(description: &str, limits: &Limits) -> Result<(), CommandError> {
     let max = u64::from(limits.max_description_bytes);
     if description.len() as u64 <= max {
         return Ok(());
     }
-    Err(Refusal::QuotaExceeded {
+    Err(CommandError::QuotaExceeded {
         what: "the length of a description in bytes".into(),
         max,
         hint: "make it shorter or have the limit raised".into(),

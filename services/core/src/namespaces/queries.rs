@@ -2,26 +2,31 @@
 
 use std::ops::Bound;
 
-use super::NamespacesCore;
-use crate::{AccountId, Answer, Query, Refusal, page};
+use super::NamespacesState;
+use crate::{AccountId, CommandError, Query, Response, page};
 
-impl NamespacesCore {
+impl NamespacesState {
     /// Nothing for queries of other applications.
-    pub(crate) fn query(&self, query: &Query) -> Option<Result<Answer, Refusal>> {
+    pub(crate) fn query(&self, query: &Query) -> Option<Result<Response, CommandError>> {
         Some(match query {
             Query::Namespace { account, name } => {
-                self.namespace(*account, name).map(|namespace| Answer::Namespace(namespace.clone()))
+                self.namespace(*account, name).map(|namespace| Response::Namespace(namespace.clone()))
             }
             Query::Namespaces { account, after, limit } => self.page_of_namespaces(*account, after.as_deref(), *limit),
             _ => return None,
         })
     }
 
-    fn page_of_namespaces(&self, account: AccountId, after: Option<&str>, limit: u32) -> Result<Answer, Refusal> {
-        let record = self.accounts.get(&account).ok_or(Refusal::AccountNotFound(account))?;
+    fn page_of_namespaces(
+        &self,
+        account: AccountId,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Response, CommandError> {
+        let record = self.accounts.get(&account).ok_or(CommandError::AccountNotFound(account))?;
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let rows = record.namespaces.range::<str, _>((start, Bound::Unbounded));
-        let (namespaces, more) = page::cut(rows, limit, |(_, namespace)| namespace.clone());
-        Ok(Answer::Namespaces { namespaces, more })
+        let (namespaces, more) = page::collect(rows, limit, |(_, namespace)| namespace.clone());
+        Ok(Response::Namespaces { namespaces, more })
     }
 }

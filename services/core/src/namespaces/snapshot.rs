@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{AccountRecord, NamespacesCore};
+use super::{AccountRecord, NamespacesState};
 use crate::chunks::{self, ChunkWriter};
 use crate::codec::DecodeError;
 use crate::shard::Application;
@@ -15,7 +15,7 @@ use crate::{AccountId, Limits, Namespace, RequestId};
 /// A piece of a snapshot. Variants are only ever added at the end.
 #[derive(Serialize, Deserialize)]
 enum Item {
-    State(CommonItem),
+    Common(CommonItem),
     Account {
         id: AccountId,
         max_number_of_namespaces: u32,
@@ -25,16 +25,16 @@ enum Item {
     /// After its account.
     Namespace(Namespace),
     /// Oldest first.
-    Remembered(RequestId, Namespace),
+    Creation(RequestId, Namespace),
     /// Of the account, after it and before its namespaces; when the first ones do not say all.
     Limits(AccountId, Box<Limits>),
 }
 
-impl NamespacesCore {
+impl NamespacesState {
     pub(crate) fn snapshot(&self) -> Vec<Vec<u8>> {
         let mut writer = ChunkWriter::new();
-        for item in self.state.items(Application::Namespaces) {
-            writer.push(&Item::State(item));
+        for item in self.common.items(Application::Namespaces) {
+            writer.push(&Item::Common(item));
         }
         for (id, record) in &self.accounts {
             let (max_number_of_namespaces, limits) = (record.max_number_of_namespaces, record.limits.clone());
@@ -45,8 +45,8 @@ impl NamespacesCore {
                 writer.push(&Item::Namespace(namespace.clone()));
             }
         }
-        for (id, namespace) in self.remembered.iter() {
-            writer.push(&Item::Remembered(*id, namespace.clone()));
+        for (id, namespace) in self.creations.iter() {
+            writer.push(&Item::Creation(*id, namespace.clone()));
         }
         writer.finish()
     }
@@ -55,16 +55,16 @@ impl NamespacesCore {
         let mut core = Self::new(state);
         let mut head = HeaderFirst::default();
         chunks::read(chunks, |item: Item| {
-            head.check(if let Item::State(state) = &item { Some(state) } else { None })?;
+            head.check(if let Item::Common(state) = &item { Some(state) } else { None })?;
             core.restore_item(item)
         })?;
-        head.finish(&core.state)?;
+        head.finish(&core.common)?;
         Ok(core)
     }
 
     fn restore_item(&mut self, item: Item) -> Result<(), DecodeError> {
         match item {
-            Item::State(item) => self.state.restore(Application::Namespaces, item)?,
+            Item::Common(item) => self.common.restore(Application::Namespaces, item)?,
             Item::Account { id, max_number_of_namespaces, limits } => {
                 let record = AccountRecord { max_number_of_namespaces, limits, namespaces: BTreeMap::new() };
                 if self.accounts.insert(id, record).is_some() {
@@ -78,15 +78,15 @@ impl NamespacesCore {
             Item::Namespace(namespace) => {
                 let record = self.accounts.get_mut(&namespace.account);
                 let record = record.ok_or(DecodeError::Snapshot("a namespace has no account"))?;
-                if namespace.incarnation.0 > self.state.revision {
+                if namespace.incarnation.0 > self.common.revision {
                     return Err(DecodeError::Snapshot("an incarnation was never given"));
                 }
                 if record.namespaces.insert(namespace.name.clone(), namespace).is_some() {
                     return Err(DecodeError::Snapshot("a namespace comes twice"));
                 }
             }
-            Item::Remembered(id, namespace) => {
-                self.remembered.remember(id, namespace, self.state.bounds.remembered_creations);
+            Item::Creation(id, namespace) => {
+                self.creations.insert(id, namespace, self.common.bounds.cached_creations);
             }
         }
         Ok(())

@@ -117,7 +117,7 @@ pub struct AuditRecord {
 
 /// Where a page of an audit log begins: with the records before this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct AuditPlace {
+pub struct AuditCursor {
     /// Of the record.
     pub at_ms: u64,
     /// Of the record.

@@ -30,17 +30,17 @@ pub struct Bounds {
     pub holds_of_waiting: u64,
     /// Holds and waits that end in one slice of something long: an entry begins with a slice of what was begun and is not
     /// finished, and one of what is due; each of its commands does as much at once, and leaves the rest.
-    pub ends_in_slice: usize,
+    pub ends_per_slice: usize,
     /// Grants in one slice to those who wait.
-    pub grants_in_slice: usize,
+    pub grants_per_slice: usize,
     /// Paths and waiting requests that a slice looks at to find what it has to end.
-    pub looks_in_slice: usize,
+    pub visits_per_slice: usize,
     /// API keys of an account.
     pub api_keys_per_account: usize,
     /// Creations that a shard remembers so that their repeats answer as the first did.
-    pub remembered_creations: usize,
+    pub cached_creations: usize,
     /// Changes that the accounts shard remembers for gateways that keep accounts and keys in memory.
-    pub remembered_changes: usize,
+    pub retained_changes: usize,
     /// Messages that a shard keeps for others that have not confirmed them; beyond it new work that would need one is
     /// refused.
     pub pending_messages: usize,
@@ -49,19 +49,19 @@ pub struct Bounds {
     /// Records of one account in the audit log of a shard.
     pub audit_records_per_account: usize,
     /// Events that a namespace remembers.
-    pub remembered_events: usize,
+    pub retained_events: usize,
     /// Bytes of events, as charged, that a namespace keeps when the account has no room for anything new.
-    pub events_kept_bytes: u64,
+    pub min_event_bytes: u64,
     /// Readers shown in the answer to an acquire or a release; a get shows all.
-    pub readers_shown: usize,
+    pub max_readers_in_reply: usize,
     /// Blockers named in a refusal.
-    pub blockers_shown: usize,
+    pub max_blockers_in_reply: usize,
     /// Steps of a cycle named in a refusal.
-    pub cycle_shown: usize,
+    pub max_cycle_in_reply: usize,
     /// Locks shown in the answer to a release of everything.
-    pub locks_shown: usize,
+    pub max_locks_in_reply: usize,
     /// A place in the queue beyond this is shown as this.
-    pub queue_position_shown: u64,
+    pub max_queue_position: u64,
     /// Paths under a claim that are searched for blockers to be named.
     pub paths_searched_for_blockers: usize,
     /// A fault that tests plant: beyond so many steps whoever may wait is taken to wait. No rules have it.
@@ -76,12 +76,12 @@ impl Bounds {
             if rules.0 >= Rules::TWO.0 { max } else { u64::MAX }
         }
         // Before there were slices everything was done at once.
-        let (ends_in_slice, grants_in_slice, looks_in_slice) =
+        let (ends_per_slice, grants_per_slice, visits_per_slice) =
             if rules.0 >= Rules::TWO.0 { (512, 256, 4_096) } else { (usize::MAX, usize::MAX, usize::MAX) };
         Self {
-            ends_in_slice,
-            grants_in_slice,
-            looks_in_slice,
+            ends_per_slice,
+            grants_per_slice,
+            visits_per_slice,
             tangled_owners: since_two(rules, 1_024),
             tangled_claims: since_two(rules, 16_384),
             tangled_holds: since_two(rules, 16_384),
@@ -90,18 +90,18 @@ impl Bounds {
             holds_of_waiting_owner: since_two(rules, 16_384),
             holds_of_waiting: since_two(rules, 16_384),
             api_keys_per_account: 1_000,
-            remembered_creations: 1_000,
-            remembered_changes: 10_000,
+            cached_creations: 1_000,
+            retained_changes: 10_000,
             pending_messages: 100_000,
             audit_records: 20_000,
             audit_records_per_account: 1_000,
-            remembered_events: 10_000,
-            events_kept_bytes: 64 * 1024,
-            readers_shown: 16,
-            blockers_shown: 16,
-            cycle_shown: 128,
-            locks_shown: 64,
-            queue_position_shown: 10_000,
+            retained_events: 10_000,
+            min_event_bytes: 64 * 1024,
+            max_readers_in_reply: 16,
+            max_blockers_in_reply: 16,
+            max_cycle_in_reply: 128,
+            max_locks_in_reply: 64,
+            max_queue_position: 10_000,
             paths_searched_for_blockers: 1_000,
             search_falls_back_after: None,
         }
@@ -124,30 +124,30 @@ impl Bounds {
             waiting_of_owner: 3,
             holds_of_waiting_owner: 8,
             holds_of_waiting: 6,
-            ends_in_slice: 2,
-            grants_in_slice: 2,
-            looks_in_slice: 100_000,
+            ends_per_slice: 2,
+            grants_per_slice: 2,
+            visits_per_slice: 100_000,
             api_keys_per_account: 2,
-            remembered_creations: 2,
-            remembered_changes: 3,
+            cached_creations: 2,
+            retained_changes: 3,
             pending_messages: 4,
             audit_records: 5,
             audit_records_per_account: 3,
-            remembered_events: 4,
-            events_kept_bytes: 100,
-            readers_shown: 1,
-            blockers_shown: 1,
-            cycle_shown: 2,
-            locks_shown: 1,
-            queue_position_shown: 1,
+            retained_events: 4,
+            min_event_bytes: 100,
+            max_readers_in_reply: 1,
+            max_blockers_in_reply: 1,
+            max_cycle_in_reply: 2,
+            max_locks_in_reply: 1,
+            max_queue_position: 1,
             paths_searched_for_blockers: 1_000,
             search_falls_back_after: None,
         }
     }
 
     /// Whether it is counted how often waiting requests are looked at.
-    pub(crate) const fn limits_looks(&self) -> bool {
-        self.looks_in_slice < usize::MAX
+    pub(crate) const fn limits_visits(&self) -> bool {
+        self.visits_per_slice < usize::MAX
     }
 
     /// Whether they are those of some rules that this build can apply.

@@ -107,7 +107,7 @@ pub enum AccountsCommand {
         key_id: String,
     },
     /// Notes when keys were last used, unless it is known to be later. Answers `Done`, also when keys are gone.
-    NoteKeyUse {
+    RecordKeyUse {
         /// Key ids, and wall clocks in milliseconds since 1970.
         used: Vec<(String, u64)>,
     },

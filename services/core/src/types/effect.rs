@@ -11,7 +11,7 @@ use super::{
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Effect {
     /// A waiting request was granted, or ended without a grant.
-    Settled {
+    WaitResolved {
         /// Where.
         namespace: NamespaceRef,
         /// Which wait.
@@ -24,7 +24,7 @@ pub enum Effect {
         request_id: Option<String>,
         /// What it claimed: each path once, in the order of the request.
         claims: Vec<Claim>,
-        /// `Granted`, or `Refused` with `TIMED_OUT`, `ENDED` or `UPGRADE`.
+        /// `Granted`, or `Refused` with `TIMEOUT_EXIT_CODE`, `ENDED` or `UPGRADE`.
         outcome: AcquireOutcome,
         /// The locks claimed, as they are when the effect is taken, in order of path.
         locks: Vec<LockView>,

@@ -9,24 +9,26 @@ use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, EnumAccess, Error, IntoDeserializer, VariantAccess, Visitor,
 };
 
-use super::{Answer, Command, LocksCommand, Refusal};
+use super::{Command, CommandError, LocksCommand, Response};
 
 /// The numbers of the variants that contain others of their kind.
 const AUDITED: u32 = 4;
-const COMMANDS_IN_ORDER: u32 = 10;
-const ANSWERS_IN_ORDER: u32 = 24;
+const COMMAND_BATCH: u32 = 10;
+const RESPONSE_BATCH: u32 = 24;
 
 pub(super) fn command<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Box<Command>, D::Error> {
     Flat::<_, AUDITED>::deserialize(deserializer).map(|command| Box::new(command.0))
 }
 
 pub(super) fn commands<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<LocksCommand>, D::Error> {
-    let commands = Vec::<Flat<_, COMMANDS_IN_ORDER>>::deserialize(deserializer)?;
+    let commands = Vec::<Flat<_, COMMAND_BATCH>>::deserialize(deserializer)?;
     Ok(commands.into_iter().map(|command| command.0).collect())
 }
 
-pub(super) fn answers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Result<Answer, Refusal>>, D::Error> {
-    let answers = Vec::<Result<Flat<_, ANSWERS_IN_ORDER>, Refusal>>::deserialize(deserializer)?;
+pub(super) fn answers<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<Result<Response, CommandError>>, D::Error> {
+    let answers = Vec::<Result<Flat<_, RESPONSE_BATCH>, CommandError>>::deserialize(deserializer)?;
     Ok(answers.into_iter().map(|answer| answer.map(|answer| answer.0)).collect())
 }
 
@@ -53,17 +55,17 @@ impl<'de, T: Deserialize<'de>, const NOT: u32> Visitor<'de> for FlatVisitor<T, N
         if number == NOT {
             return Err(A::Error::custom("a value is in one of its kind that is in another"));
         }
-        T::deserialize(EnumAccessDeserializer::new(Known { number, variant })).map(Flat)
+        T::deserialize(EnumAccessDeserializer::new(NumberedVariant { number, variant })).map(Flat)
     }
 }
 
 /// A variant whose number was read.
-struct Known<V> {
+struct NumberedVariant<V> {
     number: u32,
     variant: V,
 }
 
-impl<'de, V: VariantAccess<'de>> EnumAccess<'de> for Known<V> {
+impl<'de, V: VariantAccess<'de>> EnumAccess<'de> for NumberedVariant<V> {
     type Error = V::Error;
     type Variant = V;
 
@@ -84,23 +86,23 @@ mod tests {
 
     #[test]
     fn what_does_not_nest_is_read_as_it_was_written() {
-        let expire = LocksCommand::ExpireSessions { ids: vec![7], seen: 9 };
-        let list = Command::Locks(LocksCommand::InOrder(vec![expire.clone(), expire]));
+        let expire = LocksCommand::ExpireSessions { ids: vec![7], known_revision: 9 };
+        let list = Command::Locks(LocksCommand::Batch(vec![expire.clone(), expire]));
         for command in [audited(list.clone()), list, audited(Command::OutboxConfirm { numbers: vec![1] })] {
             assert_eq!(codec::decode::<Command>(&codec::encode(&command)).unwrap(), command);
         }
-        let answers = Answer::InOrder(vec![Ok(Answer::Done), Err(Refusal::NamespaceNotFound)]);
-        assert_eq!(codec::decode::<Answer>(&codec::encode(&answers)).unwrap(), answers);
+        let answers = Response::Batch(vec![Ok(Response::Done), Err(CommandError::NamespaceNotFound)]);
+        assert_eq!(codec::decode::<Response>(&codec::encode(&answers)).unwrap(), answers);
     }
 
     #[test]
     fn what_nests_is_refused() {
         let nested = |bytes: Vec<u8>| assert!(matches!(codec::decode::<Command>(&bytes), Err(DecodeError::Damaged(_))));
         nested(codec::encode(&audited(audited(Command::OutboxConfirm { numbers: vec![] }))));
-        let list = LocksCommand::InOrder(vec![]);
-        nested(codec::encode(&Command::Locks(LocksCommand::InOrder(vec![list]))));
-        let answers = codec::encode(&Answer::InOrder(vec![Ok(Answer::InOrder(vec![]))]));
-        assert!(matches!(codec::decode::<Answer>(&answers), Err(DecodeError::Damaged(_))));
+        let list = LocksCommand::Batch(vec![]);
+        nested(codec::encode(&Command::Locks(LocksCommand::Batch(vec![list]))));
+        let answers = codec::encode(&Response::Batch(vec![Ok(Response::Batch(vec![]))]));
+        assert!(matches!(codec::decode::<Response>(&answers), Err(DecodeError::Damaged(_))));
     }
 
     /// Some bytes each, and a stack frame for each while it is read.
@@ -112,6 +114,6 @@ mod tests {
         let commands = [codec::VERSION, 2].into_iter().chain([10, 1].repeat(times));
         assert!(codec::decode::<Command>(&commands.collect::<Vec<u8>>()).is_err());
         let answers = [codec::VERSION].into_iter().chain([24, 1, 0].repeat(times));
-        assert!(codec::decode::<Answer>(&answers.collect::<Vec<u8>>()).is_err());
+        assert!(codec::decode::<Response>(&answers.collect::<Vec<u8>>()).is_err());
     }
 }

@@ -67,7 +67,7 @@ pub struct RequestId(pub [u8; 16]);
 
 /// What an entry brings besides its commands. Stamped by the leader that proposed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Context {
+pub struct EntryContext {
     /// The shard clock, in milliseconds. Applying takes the maximum with what was applied before.
     pub now_ms: u64,
     /// The leader's wall clock in milliseconds since 1970, stored with grants for display and used for nothing else.

@@ -83,7 +83,7 @@ pub struct HolderView {
     /// Shard clock at which the present phase ends; absent for holds that live as long as a session.
     pub deadline_ms: Option<u64>,
     /// The instant that a dlocks client asked for, in nanoseconds since 1970, so that it reads back what it wrote.
-    pub asked_expires_at_ns: Option<i64>,
+    pub requested_expires_at_ns: Option<i64>,
     /// Held or in transition.
     pub phase: Phase,
     /// As given.
@@ -112,7 +112,7 @@ pub struct LockView {
     pub locked_at_ms: Option<u64>,
     /// The writer, if one holds it.
     pub write_lock_holder: Option<HolderView>,
-    /// Readers in order of arrival; cut to [`super::Bounds::readers_shown`] where the call says so.
+    /// Readers in order of arrival; cut to [`super::Bounds::max_readers_in_reply`] where the call says so.
     pub read_lock_holders: Vec<HolderView>,
     /// How many hold it, shown or not.
     pub holders_total: u64,
@@ -194,15 +194,15 @@ pub struct CycleStep {
 
 /// A refusal of an acquire: an answer, not an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NotGranted {
+pub struct Refused {
     /// Why.
     pub reason: Reason,
-    /// By whom, up to [`super::Bounds::blockers_shown`].
+    /// By whom, up to [`super::Bounds::max_blockers_in_reply`].
     pub blockers: Vec<Blocker>,
     /// For a request that waits: how many requests with a claim on the path of its first failing claim wait before it,
-    /// up to [`super::Bounds::queue_position_shown`].
+    /// up to [`super::Bounds::max_queue_position`].
     pub queue_position: Option<u64>,
-    /// For `Deadlock`: who waits for whom, at most [`super::Bounds::cycle_shown`] steps.
+    /// For `Deadlock`: who waits for whom, at most [`super::Bounds::max_cycle_in_reply`] steps.
     pub cycle: Vec<CycleStep>,
 }
 
@@ -214,7 +214,7 @@ pub struct Enqueued {
     /// The highest attempt that attached to it.
     pub attempt: u64,
     /// Why it waits: the reason, its blockers and its place in the queue.
-    pub not_granted: NotGranted,
+    pub not_granted: Refused,
 }
 
 /// What an acquire came to.
@@ -229,7 +229,7 @@ pub enum AcquireOutcome {
     Enqueued(Box<Enqueued>),
     /// It has nothing and does not wait; except `Queued` in the answer to a repeat that does not wait, whose place in
     /// the queue is kept.
-    Refused(Box<NotGranted>),
+    Refused(Box<Refused>),
 }
 
 impl AcquireOutcome {

@@ -46,7 +46,7 @@ pub enum LocksCommand {
         /// Which.
         session_id: String,
         /// Absent for a call that is not part of a connection.
-        message: Option<MessageStamp>,
+        message: Option<MessageSeq>,
     },
     /// Ends sessions that were silent for too long; holds with a transition go into it first. Answers
     /// `SessionsExpired`.
@@ -55,19 +55,19 @@ pub enum LocksCommand {
         ids: Vec<SessionNumber>,
         /// The revision of the shard that the leader knew when it found them silent: what was opened or resumed later
         /// stays.
-        seen: Revision,
+        known_revision: Revision,
     },
     /// What a client knows after a resume. Answers `Reconciled`, or `Ignored`. Refused: `SessionNotFound`, `Superseded`.
     LockInfo(LockInfo),
     /// Several commands, each as if it came alone, one after the other with nothing in between: what a busy connection
-    /// has to say at once. Answers `InOrder`. Refused: `Malformed` when one of them is such a list itself,
+    /// has to say at once. Answers `Batch`. Refused: `Malformed` when one of them is such a list itself,
     /// which is not read from bytes at all.
-    InOrder(#[serde(deserialize_with = "super::flat::commands")] Vec<LocksCommand>),
+    Batch(#[serde(deserialize_with = "super::flat::commands")] Vec<LocksCommand>),
     /// The same as the acquire in it, by a call that comes in place of others. Known from rules 2 on; refused with
     /// `Malformed` before.
     Reattach(Reattach),
     /// The same as the cancel in it, for several callers. Known from rules 2 on; refused with `Malformed` before.
-    CancelSeveral(CancelSeveral),
+    CancelAttempts(CancelAttempts),
 }
 
 impl LocksCommand {
@@ -75,17 +75,17 @@ impl LocksCommand {
     pub fn min_rules(&self) -> Rules {
         let is_later = |command: &Self| {
             let opens = matches!(command, Self::Deliver { message: NamespaceMessage::Open2 { .. }, .. });
-            opens || matches!(command, Self::Reattach(_) | Self::CancelSeveral(_))
+            opens || matches!(command, Self::Reattach(_) | Self::CancelAttempts(_))
         };
         let any_later = match self {
-            Self::InOrder(commands) => commands.iter().any(is_later),
+            Self::Batch(commands) => commands.iter().any(is_later),
             command => is_later(command),
         };
         if any_later { Rules::TWO } else { Rules::ONE }
     }
 
     /// Whether what is kept may be more for it, and for which account. Of a list of commands each is to be asked.
-    pub fn grows(&self) -> Option<AccountId> {
+    pub fn growing_account(&self) -> Option<AccountId> {
         match self {
             Self::Acquire(acquire) | Self::Reattach(Reattach { acquire, .. }) => {
                 Some(acquire.namespace.account).filter(|_| acquire.fencing_token.is_none())
@@ -99,7 +99,7 @@ impl LocksCommand {
     pub fn as_acquire(&self) -> Option<(&Acquire, &[u64])> {
         match self {
             Self::Acquire(acquire) => Some((acquire, &[])),
-            Self::Reattach(Reattach { acquire, left }) => Some((acquire, left)),
+            Self::Reattach(Reattach { acquire, abandoned }) => Some((acquire, abandoned)),
             _ => None,
         }
     }
@@ -123,7 +123,7 @@ pub struct Acquire {
     /// Only extend the hold of this token. Such a request never waits and never changes a mode.
     pub fencing_token: Option<FencingToken>,
     /// The instant that a dlocks client asked for, in nanoseconds since 1970, for display.
-    pub asked_expires_at_ns: Option<i64>,
+    pub requested_expires_at_ns: Option<i64>,
     /// Whether it waits when it can't be granted at once.
     pub wait: Wait,
     /// Whether a hold of the one claimed path may change its mode.
@@ -136,7 +136,7 @@ pub struct Acquire {
     /// have not left.
     pub attempt: u64,
     /// The place of this message among those of its session; absent for a call that is not part of a connection.
-    pub message: Option<MessageStamp>,
+    pub message: Option<MessageSeq>,
 }
 
 /// How long a request waits.
@@ -153,7 +153,7 @@ pub enum Wait {
 /// Where a message of a session stands: those of a lower epoch are refused, those with a number not above the last one
 /// of the epoch are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MessageStamp {
+pub struct MessageSeq {
     /// The epoch that the open answered.
     pub epoch: u64,
     /// Rises with each message of the epoch; from 1.
@@ -168,14 +168,14 @@ pub struct Release {
     /// Who.
     pub owner: Owner,
     /// What.
-    pub what: ToRelease,
+    pub what: ReleaseTarget,
     /// The place of this message among those of its session; absent for a call that is not part of a connection.
-    pub message: Option<MessageStamp>,
+    pub message: Option<MessageSeq>,
 }
 
 /// What a release is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ToRelease {
+pub enum ReleaseTarget {
     /// The owner's holds of these paths, whatever requests claim them.
     Paths {
         /// Which.
@@ -217,16 +217,16 @@ pub struct Reattach {
     /// What is asked for.
     pub acquire: Acquire,
     /// The attempts that left.
-    pub left: Vec<u64>,
+    pub abandoned: Vec<u64>,
 }
 
 /// Several callers of one request are gone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CancelSeveral {
+pub struct CancelAttempts {
     /// One of them.
     pub cancel: Cancel,
     /// The attempts of the others.
-    pub left: Vec<u64>,
+    pub abandoned: Vec<u64>,
 }
 
 /// Ends what the owners that are not listed have, and their sessions, in one step.
@@ -268,9 +268,9 @@ pub struct LockInfo {
     /// Which session.
     pub session_id: String,
     /// The place of this message among those of its session.
-    pub message: Option<MessageStamp>,
+    pub message: Option<MessageSeq>,
     /// The holds that it believes it has.
-    pub held: Vec<BelievedHold>,
+    pub held: Vec<ReportedHold>,
     /// The ids of its requests without an answer. What they wait for or hold stays; the messages themselves are sent
     /// again after this one.
     pub pending: Vec<String>,
@@ -278,7 +278,7 @@ pub struct LockInfo {
 
 /// A hold that a client believes it has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BelievedHold {
+pub struct ReportedHold {
     /// What.
     pub path: Path,
     /// How.

@@ -1,11 +1,11 @@
 //! The vocabulary that commands, queries, replies and the gateway share.
 
 mod account;
-mod answer;
 mod audit;
 mod bounds;
 mod command;
 mod effect;
+mod error;
 mod event;
 pub(crate) mod first_limits;
 mod flat;
@@ -15,17 +15,17 @@ mod lock;
 mod lock_command;
 mod namespace;
 mod query;
-mod refusal;
+mod response;
 mod rules;
 mod session;
 mod usage;
 
 pub use account::*;
-pub use answer::*;
 pub use audit::*;
 pub use bounds::*;
 pub use command::*;
 pub use effect::*;
+pub use error::*;
 pub use event::*;
 pub use ids::*;
 pub use limits::*;
@@ -33,7 +33,7 @@ pub use lock::*;
 pub use lock_command::*;
 pub use namespace::*;
 pub use query::*;
-pub use refusal::*;
+pub use response::*;
 pub use rules::*;
 pub use session::*;
 pub use usage::*;

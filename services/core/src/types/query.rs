@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{AccountId, AuditPlace, BelievedHold, Claim, FencingToken, NamespaceRef, Owner, Path, Revision, WaitId};
+use super::{AccountId, AuditCursor, Claim, FencingToken, NamespaceRef, Owner, Path, ReportedHold, Revision, WaitId};
 
 /// What is asked without a log entry. Answered from the last applied entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,7 +29,7 @@ pub enum Query {
         /// Whose.
         account: AccountId,
     },
-    /// Answers `AccountChanges`. Refused: `ChangesForgotten`.
+    /// Answers `AccountChanges`. Refused: `ChangesCompacted`.
     AccountChanges {
         /// Changes after this revision.
         after: Revision,
@@ -131,22 +131,22 @@ pub enum Query {
     },
     /// What a session lost of what its client believes to hold. Changes nothing. Answers `Reconciled`, in which nothing
     /// ended. Refused: `SessionNotFound`.
-    Believed {
+    ReconcileHolds {
         /// Where.
         namespace: NamespaceRef,
         /// Which.
         session_id: String,
         /// The holds that the client believes it has.
-        held: Vec<BelievedHold>,
+        held: Vec<ReportedHold>,
     },
     /// A waiting request as it stands now. Answers `Acquired` with `Enqueued`. Refused: `NotWaiting`.
-    Standing {
+    WaitStatus {
         /// Where.
         namespace: NamespaceRef,
         /// Which.
         wait: WaitId,
     },
-    /// Answers `KeyUse`, of those keys that were used, in order of key id. Refused: `AccountNotFound`.
+    /// Answers `KeyUsageReporter`, of those keys that were used, in order of key id. Refused: `AccountNotFound`.
     KeyUse {
         /// Whose.
         account: AccountId,
@@ -156,7 +156,7 @@ pub enum Query {
         /// Whose; absent for all.
         account: Option<AccountId>,
         /// Records before this one; absent for the latest.
-        before: Option<AuditPlace>,
+        before: Option<AuditCursor>,
         /// At most so many.
         limit: u32,
     },

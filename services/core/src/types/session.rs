@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Claim, FencingToken, HolderView, Metadata, NamespaceRef, NotGranted, Owner, Path};
+use super::{Claim, FencingToken, HolderView, Metadata, NamespaceRef, Owner, Path, Refused};
 
 /// Names a session within its shard for good: the revision of its first opening.
 pub type SessionNumber = u64;
@@ -38,7 +38,7 @@ pub struct SessionView {
 
 /// Asks a leader for what it has to tell of a session from now on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Follow {
+pub struct SubscribeSession {
     /// Where.
     pub namespace: NamespaceRef,
     /// Which session.
@@ -68,7 +68,7 @@ pub struct WaitView {
 
 /// A waiting request with what it waits for, as shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct QueuedView {
+pub struct QueuedRequestView {
     /// The request.
     pub wait: WaitView,
     /// The owner's process id, or that of its session.
@@ -76,12 +76,12 @@ pub struct QueuedView {
     /// The leader's wall clock when it began to wait, milliseconds since 1970.
     pub since_ms: u64,
     /// Why it waits: the reason, who is in the way, and its place in the queue.
-    pub not_granted: NotGranted,
+    pub not_granted: Refused,
 }
 
 /// What a leader needs to know of a session to keep it alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionLease {
+pub struct SessionRecord {
     /// Where.
     pub namespace: NamespaceRef,
     /// Which.
@@ -96,7 +96,7 @@ pub struct SessionLease {
 
 /// What a leader needs to know of a waiting request to give its place up when nobody attaches again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WaitLease {
+pub struct WaitRecord {
     /// Where.
     pub namespace: NamespaceRef,
     /// The wait, with all that a cancel needs.

@@ -1,9 +1,9 @@
 //! Accounts and API keys.
 
-use holdfast_core::shard::{Application, ShardCore};
+use holdfast_core::shard::{Application, ShardState};
 use holdfast_core::{
-    Account, AccountChange, AccountId, AccountMessage, AccountStatus, AccountsCommand, Answer, ApiKey, Bounds, Command,
-    Context, Limits, NamespacesCommand, Query, Refusal, Rules, Scopes, shard_key,
+    Account, AccountChange, AccountId, AccountMessage, AccountStatus, AccountsCommand, ApiKey, Bounds, Command,
+    CommandError, EntryContext, Limits, NamespacesCommand, Query, Response, Rules, Scopes, shard_key,
 };
 
 use crate::support::{at, request_id};
@@ -54,26 +54,26 @@ fn update(id: u64) -> AccountsCommand {
     }
 }
 
-fn core() -> ShardCore {
-    ShardCore::new(Application::Accounts, "accounts_00")
+fn core() -> ShardState {
+    ShardState::new(Application::Accounts, "accounts_00")
 }
 
-fn run(core: &mut ShardCore, command: &Command) -> Result<Answer, Refusal> {
+fn run(core: &mut ShardState, command: &Command) -> Result<Response, CommandError> {
     let context = at(core.clock_ms() + 1);
     core.advance(&context);
     core.apply(&context, command).outcome
 }
 
-fn account(core: &mut ShardCore, command: &Command) -> Account {
+fn account(core: &mut ShardState, command: &Command) -> Account {
     match run(core, command) {
-        Ok(Answer::Account(account)) => account,
+        Ok(Response::Account(account)) => account,
         other => panic!("not an account: {other:?}"),
     }
 }
 
-fn changes(core: &ShardCore, after: u64) -> (Vec<AccountChange>, u64) {
+fn changes(core: &ShardState, after: u64) -> (Vec<AccountChange>, u64) {
     match core.query(0, &Query::AccountChanges { after }).outcome {
-        Ok(Answer::AccountChanges { changes, now }) => (changes, now),
+        Ok(Response::AccountChanges { changes, now }) => (changes, now),
         other => panic!("not changes: {other:?}"),
     }
 }
@@ -86,16 +86,16 @@ fn an_account_is_created_with_its_email_trimmed_and_lower_cased() {
     assert_eq!((made.id, made.status), (AccountId(5), AccountStatus::Active));
     assert_eq!((made.created_at_ms, made.updated_at_ms), (at(1).wall_ms, at(1).wall_ms));
     assert_eq!(made.revision, core.revision());
-    assert_eq!(core.query(0, &Query::Account { id: AccountId(5) }).outcome, Ok(Answer::Account(made)));
+    assert_eq!(core.query(0, &Query::Account { id: AccountId(5) }).outcome, Ok(Response::Account(made)));
 }
 
 #[test]
 fn by_rules_2_an_email_is_kept_as_the_gateway_sends_it() {
     let mut core = core();
-    let context = Context { rules: Rules::TWO, ..at(1) };
+    let context = EntryContext { rules: Rules::TWO, ..at(1) };
     core.advance(&context);
     match core.apply(&context, &create(1, 5, "Ann@Example.com")).outcome {
-        Ok(Answer::Account(made)) => assert_eq!(made.email, "Ann@Example.com"),
+        Ok(Response::Account(made)) => assert_eq!(made.email, "Ann@Example.com"),
         other => panic!("not an account: {other:?}"),
     }
 }
@@ -105,7 +105,7 @@ fn a_taken_email_is_refused_in_any_spelling_and_free_again_after_the_account_is_
     let mut core = core();
     account(&mut core, &create(1, 5, "ann@example.com"));
     let refusal = run(&mut core, &create(2, 6, "ANN@example.com\n"));
-    assert_eq!(refusal, Err(Refusal::EmailTaken("ann@example.com".into())));
+    assert_eq!(refusal, Err(CommandError::EmailTaken("ann@example.com".into())));
     run(&mut core, &delete(5)).unwrap();
     account(&mut core, &create(3, 6, "ann@example.com"));
 }
@@ -114,7 +114,7 @@ fn a_taken_email_is_refused_in_any_spelling_and_free_again_after_the_account_is_
 fn a_taken_id_is_refused_so_that_another_is_drawn() {
     let mut core = core();
     account(&mut core, &create(1, 5, "ann@example.com"));
-    assert_eq!(run(&mut core, &create(2, 5, "bob@example.com")), Err(Refusal::IdTaken));
+    assert_eq!(run(&mut core, &create(2, 5, "bob@example.com")), Err(CommandError::IdTaken));
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_repeated_creation_answers_as_the_first_did_and_never_brings_an_account_back
     assert_eq!(account(&mut core, &create(1, 5, "ann@example.com")), first);
     assert_eq!(
         core.query(0, &Query::Account { id: AccountId(5) }).outcome,
-        Err(Refusal::AccountNotFound(AccountId(5)))
+        Err(CommandError::AccountNotFound(AccountId(5)))
     );
 }
 
@@ -154,7 +154,7 @@ fn an_update_changes_what_is_given_and_leaves_the_rest() {
     };
     assert_eq!(after, expected);
     assert_eq!(account(&mut core, &Command::Accounts(update(5))), expected, "nothing given, nothing changed");
-    assert_eq!(run(&mut core, &Command::Accounts(update(6))), Err(Refusal::AccountNotFound(AccountId(6))));
+    assert_eq!(run(&mut core, &Command::Accounts(update(6))), Err(CommandError::AccountNotFound(AccountId(6))));
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn accounts_are_listed_by_id_page_by_page() {
     }
     let page = |after: Option<u64>, limit| match core.query(0, &Query::Accounts { after: after.map(AccountId), limit })
     {
-        holdfast_core::Reply { outcome: Ok(Answer::Accounts { accounts, more }), .. } => {
+        holdfast_core::Reply { outcome: Ok(Response::Accounts { accounts, more }), .. } => {
             (accounts.iter().map(|account| account.id.0).collect::<Vec<_>>(), more)
         }
         other => panic!("not accounts: {other:?}"),
@@ -184,12 +184,12 @@ fn keys_are_found_by_id_and_listed_in_order_of_creation() {
     }
     let found = core.query(0, &Query::ApiKey { key_id: "aa".into() }).outcome;
     let expected = ApiKey { created_at_ms: at(3).wall_ms, ..key("aa", 5) };
-    assert_eq!(found, Ok(Answer::ApiKey(expected)));
-    let Ok(Answer::ApiKeys(keys)) = core.query(0, &Query::ApiKeys { account: AccountId(5) }).outcome else {
+    assert_eq!(found, Ok(Response::ApiKey(expected)));
+    let Ok(Response::ApiKeys(keys)) = core.query(0, &Query::ApiKeys { account: AccountId(5) }).outcome else {
         panic!("not keys")
     };
     assert_eq!(keys.iter().map(|key| key.key_id.as_str()).collect::<Vec<_>>(), ["zz", "aa", "mm"]);
-    assert_eq!(core.query(0, &Query::ApiKey { key_id: "bb".into() }).outcome, Err(Refusal::ApiKeyNotFound));
+    assert_eq!(core.query(0, &Query::ApiKey { key_id: "bb".into() }).outcome, Err(CommandError::ApiKeyNotFound));
 }
 
 #[test]
@@ -199,11 +199,11 @@ fn a_repeated_key_answers_as_the_first_did_and_a_different_one_of_the_same_id_is
     account(&mut core, &create(2, 6, "bob@example.com"));
     let first = run(&mut core, &create_key("aa", 5));
     assert_eq!(run(&mut core, &create_key("aa", 5)), first);
-    assert_eq!(run(&mut core, &create_key("aa", 6)), Err(Refusal::IdTaken));
+    assert_eq!(run(&mut core, &create_key("aa", 6)), Err(CommandError::IdTaken));
     let other_secret = ApiKey { secret_hash: [8; 32], ..key("aa", 5) };
     let command = Command::Accounts(AccountsCommand::CreateApiKey { key: other_secret });
-    assert_eq!(run(&mut core, &command), Err(Refusal::IdTaken));
-    assert_eq!(run(&mut core, &create_key("bb", 9)), Err(Refusal::AccountNotFound(AccountId(9))));
+    assert_eq!(run(&mut core, &command), Err(CommandError::IdTaken));
+    assert_eq!(run(&mut core, &create_key("bb", 9)), Err(CommandError::AccountNotFound(AccountId(9))));
 }
 
 #[test]
@@ -217,19 +217,19 @@ fn the_latest_use_of_a_key_is_kept_in_snapshots_too_and_is_no_change_to_follow()
     let (_, before) = changes(&core, 0);
     let note = |used: &[(&str, u64)]| {
         let used = used.iter().map(|(id, used_ms)| ((*id).to_owned(), *used_ms)).collect();
-        Command::Accounts(AccountsCommand::NoteKeyUse { used })
+        Command::Accounts(AccountsCommand::RecordKeyUse { used })
     };
-    assert_eq!(run(&mut core, &note(&[("k1", 30), ("k2", 20), ("unknown", 10), ("other", 5)])), Ok(Answer::Done));
-    assert_eq!(run(&mut core, &note(&[("k1", 29), ("k2", 40)])), Ok(Answer::Done));
-    let used = |core: &ShardCore, account| core.query(0, &Query::KeyUse { account: AccountId(account) }).outcome;
-    let of_five = Answer::KeyUse(vec![("k1".to_owned(), 30), ("k2".to_owned(), 40)]);
+    assert_eq!(run(&mut core, &note(&[("k1", 30), ("k2", 20), ("unknown", 10), ("other", 5)])), Ok(Response::Done));
+    assert_eq!(run(&mut core, &note(&[("k1", 29), ("k2", 40)])), Ok(Response::Done));
+    let used = |core: &ShardState, account| core.query(0, &Query::KeyUse { account: AccountId(account) }).outcome;
+    let of_five = Response::KeyUse(vec![("k1".to_owned(), 30), ("k2".to_owned(), 40)]);
     assert_eq!(used(&core, 5), Ok(of_five.clone()));
     assert_eq!(changes(&core, before), (Vec::new(), before));
-    let restored = ShardCore::restore(Application::Accounts, "accounts_00", &core.snapshot()).unwrap();
+    let restored = ShardState::restore(Application::Accounts, "accounts_00", &core.snapshot()).unwrap();
     assert_eq!(used(&restored, 5), Ok(of_five));
     run(&mut core, &delete_key("k1", 5)).unwrap();
-    assert_eq!(used(&core, 5), Ok(Answer::KeyUse(vec![("k2".to_owned(), 40)])));
-    assert_eq!(used(&core, 7), Err(Refusal::AccountNotFound(AccountId(7))));
+    assert_eq!(used(&core, 5), Ok(Response::KeyUse(vec![("k2".to_owned(), 40)])));
+    assert_eq!(used(&core, 7), Err(CommandError::AccountNotFound(AccountId(7))));
 }
 
 #[test]
@@ -238,8 +238,8 @@ fn a_repeated_creation_of_a_deleted_key_does_not_make_it_valid_again() {
     account(&mut core, &create(1, 1, "a@example.com"));
     run(&mut core, &create_key("k", 1)).unwrap();
     run(&mut core, &delete_key("k", 1)).unwrap();
-    assert_eq!(run(&mut core, &create_key("k", 1)), Err(Refusal::ApiKeyNotFound));
-    assert_eq!(core.query(0, &Query::ApiKey { key_id: "k".into() }).outcome, Err(Refusal::ApiKeyNotFound));
+    assert_eq!(run(&mut core, &create_key("k", 1)), Err(CommandError::ApiKeyNotFound));
+    assert_eq!(core.query(0, &Query::ApiKey { key_id: "k".into() }).outcome, Err(CommandError::ApiKeyNotFound));
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn an_account_has_a_limited_number_of_keys() {
     for number in 0..Bounds::of(Rules::ONE).api_keys_per_account {
         run(&mut core, &create_key(&format!("k{number}"), 5)).unwrap();
     }
-    assert!(matches!(run(&mut core, &create_key("more", 5)), Err(Refusal::QuotaExceeded { .. })));
+    assert!(matches!(run(&mut core, &create_key("more", 5)), Err(CommandError::QuotaExceeded { .. })));
     assert!(run(&mut core, &create_key("k0", 5)).is_ok(), "a repeat makes no key");
     run(&mut core, &delete_key("k0", 5)).unwrap();
     run(&mut core, &create_key("more", 5)).unwrap();
@@ -261,10 +261,10 @@ fn another_accounts_key_looks_like_an_unknown_one_when_it_is_deleted() {
     account(&mut core, &create(1, 5, "ann@example.com"));
     account(&mut core, &create(2, 6, "bob@example.com"));
     run(&mut core, &create_key("aa", 5)).unwrap();
-    assert_eq!(run(&mut core, &delete_key("aa", 6)), Err(Refusal::ApiKeyNotFound));
-    assert_eq!(run(&mut core, &delete_key("bb", 5)), Err(Refusal::ApiKeyNotFound));
-    assert_eq!(run(&mut core, &delete_key("aa", 5)), Ok(Answer::Done));
-    assert_eq!(run(&mut core, &delete_key("aa", 5)), Err(Refusal::ApiKeyNotFound));
+    assert_eq!(run(&mut core, &delete_key("aa", 6)), Err(CommandError::ApiKeyNotFound));
+    assert_eq!(run(&mut core, &delete_key("bb", 5)), Err(CommandError::ApiKeyNotFound));
+    assert_eq!(run(&mut core, &delete_key("aa", 5)), Ok(Response::Done));
+    assert_eq!(run(&mut core, &delete_key("aa", 5)), Err(CommandError::ApiKeyNotFound));
 }
 
 #[test]
@@ -276,28 +276,28 @@ fn deleting_an_account_deletes_its_keys_and_tells_who_follows() {
     run(&mut core, &create_key("bb", 5)).unwrap();
     run(&mut core, &create_key("cc", 6)).unwrap();
     let (_, before) = changes(&core, 0);
-    assert_eq!(run(&mut core, &delete(5)), Ok(Answer::Done));
+    assert_eq!(run(&mut core, &delete(5)), Ok(Response::Done));
     let expected =
         [AccountChange::ApiKey("aa".into()), AccountChange::ApiKey("bb".into()), AccountChange::Account(AccountId(5))];
     assert_eq!(changes(&core, before), (expected.to_vec(), core.revision()));
-    assert_eq!(core.query(0, &Query::ApiKey { key_id: "aa".into() }).outcome, Err(Refusal::ApiKeyNotFound));
+    assert_eq!(core.query(0, &Query::ApiKey { key_id: "aa".into() }).outcome, Err(CommandError::ApiKeyNotFound));
     assert!(core.query(0, &Query::ApiKey { key_id: "cc".into() }).outcome.is_ok());
     let keys = core.query(0, &Query::ApiKeys { account: AccountId(5) }).outcome;
-    assert_eq!(keys, Err(Refusal::AccountNotFound(AccountId(5))));
-    assert_eq!(run(&mut core, &delete(5)), Err(Refusal::AccountNotFound(AccountId(5))));
+    assert_eq!(keys, Err(CommandError::AccountNotFound(AccountId(5))));
+    assert_eq!(run(&mut core, &delete(5)), Err(CommandError::AccountNotFound(AccountId(5))));
 }
 
 #[test]
 fn commands_and_queries_of_other_applications_are_refused() {
     let mut core = core();
     let command = crate::support::open(1, crate::support::orders(), Limits::default());
-    assert!(matches!(run(&mut core, &command), Err(Refusal::Malformed(_))));
+    assert!(matches!(run(&mut core, &command), Err(CommandError::Malformed(_))));
     let query = Query::Namespace { account: AccountId(1), name: "a".into() };
-    assert!(matches!(core.query(0, &query).outcome, Err(Refusal::Malformed(_))));
+    assert!(matches!(core.query(0, &query).outcome, Err(CommandError::Malformed(_))));
 }
 
 /// What the account's namespaces shard is told, in order.
-fn told(core: &ShardCore) -> Vec<AccountMessage> {
+fn sent_messages(core: &ShardState) -> Vec<AccountMessage> {
     let messages = core.outbox().messages().values();
     messages
         .map(|outgoing| match &outgoing.command {
@@ -339,5 +339,8 @@ fn namespaces_shards_are_told_of_what_concerns_them_and_the_answers_wait_for_the
         limits: limits.clone(),
     };
     let purge = AccountMessage::Purge { account: AccountId(5) };
-    assert_eq!(told(&core), [open(25, &Limits::default()), open(7, &Limits::default()), open(7, &limits), purge]);
+    assert_eq!(
+        sent_messages(&core),
+        [open(25, &Limits::default()), open(7, &Limits::default()), open(7, &limits), purge]
+    );
 }

@@ -6,17 +6,17 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use holdfast_core::{
-    Acquire, Answer, BelievedHold, Bounds, Claim, Limits, LockInfo, LocksCommand, Mode, Owner, Path, Query, Release,
-    Reset, Rules, ToRelease,
+    Acquire, Bounds, Claim, Limits, LockInfo, LocksCommand, Mode, Owner, Path, Query, Release, ReleaseTarget,
+    ReportedHold, Reset, Response, Rules,
 };
 
 use crate::support::{Shard, open, orders, process, purge};
-use crate::waiting::{asks, at, gone, read, session_waits, waits, write};
+use crate::wait_requests::{at, cancel_command, read, session_wait_request, try_request, wait_request, write};
 
 /// How much of it is measured.
-type Act = Box<dyn Fn(&mut Shard)>;
+type Action = Box<dyn Fn(&mut Shard)>;
 /// Makes a state with so many things, and says what is to be done in it.
-type Make = fn(&mut Shard, usize) -> Act;
+type Setup = fn(&mut Shard, usize) -> Action;
 
 /// What it took.
 #[derive(Clone, Copy, Debug)]
@@ -26,106 +26,110 @@ struct Cost {
     /// Entries of the log, with those that go on with what was begun.
     entries: usize,
     /// Of one entry.
-    most_units: u64,
+    max_units: u64,
     longest: Duration,
 }
 
 const SESSION: &str = "se_1";
 /// The least of so many times is taken.
-const TIMES: usize = 3;
+const RUNS: usize = 3;
 /// No entry takes more: finding out three times who waits for whom, with what is around it.
-const MOST_UNITS: u64 = 40_000;
+const MAX_ENTRY_UNITS: u64 = 40_000;
 
-const ROWS: &[(&str, Make)] = &[
+const ROWS: &[(&str, Setup)] = &[
     ("acquire of a free lock; others are held", |shard, things| {
         holds(shard, "p", things);
-        acquires(asks("q", &[write("new")]))
+        acquire_action(try_request("q", &[write("new")]))
     }),
     ("acquire of 64 free locks", |shard, things| {
         holds(shard, "p", things);
         let claims: Vec<Claim> = (0..64).map(|number| write(&format!("new/{number}"))).collect();
-        acquires(asks("q", &claims))
+        acquire_action(try_request("q", &claims))
     }),
     ("try that readers are in the way of", |shard, things| {
         readers(shard, things);
-        acquires(asks("q", &[write("l")]))
+        acquire_action(try_request("q", &[write("l")]))
     }),
     ("try of everything, under which others hold", |shard, things| {
         holds(shard, "p", things);
-        acquires(asks("q", &[write("")]))
+        acquire_action(try_request("q", &[write("")]))
     }),
     ("try among those who wait and are waited for", |shard, things| {
         tangled(shard, things);
-        acquires(asks("q", &[write("l1")]))
+        acquire_action(try_request("q", &[write("l1")]))
     }),
     ("acquire that joins a queue", |shard, things| {
         queue(shard, things);
-        acquires(waits("q", &[write("l")]))
+        acquire_action(wait_request("q", &[write("l")]))
     }),
     ("acquire that joins those who wait and are waited for", |shard, things| {
         tangled(shard, things);
-        acquires(waits("q", &[write("l1"), write("l2")]))
+        acquire_action(wait_request("q", &[write("l1"), write("l2")]))
     }),
     ("repeat of a request that waits", |shard, things| {
         queue(shard, things);
-        acquires(waits("w7", &[write("l")]))
+        acquire_action(wait_request("w7", &[write("l")]))
     }),
     ("extension by an owner that holds much", |shard, things| {
         holds(shard, "p", things);
-        acquires(asks("p", &[write("h/p/0")]))
+        acquire_action(try_request("p", &[write("h/p/0")]))
     }),
     ("release before one that waits", |shard, things| {
         queue(shard, things);
-        releases(process("holder"), Some("l"))
+        release_action(process("holder"), Some("l"))
     }),
     ("release before a crowd of readers", |shard, things| {
-        crowd(shard, things);
-        releases(process("holder"), Some("l"))
+        queue_of_readers(shard, things);
+        release_action(process("holder"), Some("l"))
     }),
     ("release under those who wait for all", |shard, things| {
-        above(shard, things);
-        releases(process("h3"), Some("l/3"))
+        root_waiters(shard, things);
+        release_action(process("h3"), Some("l/3"))
     }),
     ("release by one who is waited for by many who are too", |shard, things| {
         tangled(shard, things);
-        releases(process("h"), Some("l1"))
+        release_action(process("h"), Some("l1"))
     }),
     ("cancel", |shard, things| {
         queue(shard, things);
-        does(gone(&waits("w7", &[write("l")])))
+        command_action(cancel_command(&wait_request("w7", &[write("l")])))
     }),
     ("release of all", |shard, things| {
         holds(shard, "p", things);
-        releases(process("p"), None)
+        release_action(process("p"), None)
     }),
     ("close of a session", |shard, things| {
         session_with(shard, things);
-        does(LocksCommand::CloseSession { namespace: orders(), session_id: SESSION.into(), message: None })
+        command_action(LocksCommand::CloseSession { namespace: orders(), session_id: SESSION.into(), message: None })
     }),
     ("expiry of all at one instant", |shard, things| {
         holds(shard, "p", things);
-        Box::new(|shard| shard.pass(60_000))
+        Box::new(|shard| shard.advance_by(60_000))
     }),
     ("timeout of all at one instant", |shard, things| {
         queue(shard, things);
-        Box::new(|shard| shard.pass(10_000))
+        Box::new(|shard| shard.advance_by(10_000))
     }),
     ("delete of a lock with many readers", |shard, things| {
         readers(shard, things);
-        does(LocksCommand::Delete { namespace: orders(), path: Path::flat("l") })
+        command_action(LocksCommand::Delete { namespace: orders(), path: Path::flat("l") })
     }),
     ("reset", |shard, things| {
         holds(shard, "p", things);
-        does(LocksCommand::Reset(Reset { namespace: orders(), live_owners: vec![], before_revision: Some(u64::MAX) }))
+        command_action(LocksCommand::Reset(Reset {
+            namespace: orders(),
+            live_owners: vec![],
+            before_revision: Some(u64::MAX),
+        }))
     }),
     ("lock info that lists all", |shard, things| {
         session_with(shard, things);
-        let held = (0..things).map(|number| believed(shard, number)).collect();
-        does(info(held))
+        let held = (0..things).map(|number| reported_hold(shard, number)).collect();
+        command_action(lock_info(held))
     }),
     ("lock info that lists nothing", |shard, things| {
         session_with(shard, things);
-        does(info(vec![]))
+        command_action(lock_info(vec![]))
     }),
     ("open of a session; there are others", |shard, things| {
         for number in 0..things {
@@ -135,56 +139,56 @@ const ROWS: &[(&str, Make)] = &[
     }),
     ("purge of a namespace with holds", |shard, things| {
         holds(shard, "p", things);
-        purges()
+        purge_action()
     }),
     ("purge of a namespace with waits", |shard, things| {
         queue(shard, things);
-        purges()
+        purge_action()
     }),
     ("get of a lock with many readers", |shard, things| {
         readers(shard, things);
-        asks_for(Query::Lock { namespace: orders(), path: Path::flat("l") })
+        query_action(Query::Lock { namespace: orders(), path: Path::flat("l") })
     }),
     ("check", |shard, things| {
         holds(shard, "p", things);
-        asks_for(Query::Check { namespace: orders(), path: at("h/p/1"), fencing_token: 1 })
+        query_action(Query::Check { namespace: orders(), path: at("h/p/1"), fencing_token: 1 })
     }),
     ("keep-alive of a session of many holders", |shard, things| {
         holders_of_session(shard, things);
-        asks_for(Query::KeepAlive { namespace: orders(), session_id: SESSION.into(), epoch: None })
+        query_action(Query::KeepAlive { namespace: orders(), session_id: SESSION.into(), epoch: None })
     }),
     ("page of 100 locks", |shard, things| {
         holds(shard, "p", things);
-        asks_for(Query::Locks { namespace: orders(), prefix: Path::default(), after: None, limit: 100 })
+        query_action(Query::Locks { namespace: orders(), prefix: Path::default(), after: None, limit: 100 })
     }),
     ("page of 100 waits", |shard, things| {
         queue(shard, things);
-        asks_for(Query::Waits { namespace: orders(), after: None, limit: 100 })
+        query_action(Query::Waits { namespace: orders(), after: None, limit: 100 })
     }),
     ("page of 100 sessions", |shard, things| {
         for number in 0..things {
             shard.open_session(&format!("se_x{number}"));
         }
-        asks_for(Query::Sessions { namespace: orders(), after: None, limit: 100 })
+        query_action(Query::Sessions { namespace: orders(), after: None, limit: 100 })
     }),
     ("events of a prefix that nothing matches", |shard, things| {
         holds(shard, "p", things);
         let prefix = Path::flat("nowhere");
-        asks_for(Query::Events { namespace: orders(), from_revision: Some(2), prefix, limit: 100 })
+        query_action(Query::Events { namespace: orders(), from_revision: Some(2), prefix, limit: 100 })
     }),
 ];
 
 fn holds(shard: &mut Shard, owner: &str, things: usize) {
     let claims: Vec<Claim> = (0..things).map(|number| write(&format!("h/{owner}/{number}"))).collect();
     for claims in claims.chunks(64) {
-        shard.granted(asks(owner, claims));
+        shard.granted(try_request(owner, claims));
     }
 }
 
 fn session_with(shard: &mut Shard, things: usize) {
     shard.open_session(SESSION);
     for number in 0..things {
-        shard.granted(session_waits(SESSION, &format!("r{number}"), &[write(&held(number))]));
+        shard.granted(session_wait_request(SESSION, &format!("r{number}"), &[write(&held(number))]));
     }
 }
 
@@ -192,7 +196,10 @@ fn holders_of_session(shard: &mut Shard, things: usize) {
     shard.open_session(SESSION);
     for number in 0..things {
         let owner = Owner::Session { session_id: SESSION.into(), holder: Some(format!("t{number}")) };
-        shard.granted(Acquire { owner, ..session_waits(SESSION, &format!("r{number}"), &[write(&held(number))]) });
+        shard.granted(Acquire {
+            owner,
+            ..session_wait_request(SESSION, &format!("r{number}"), &[write(&held(number))])
+        });
     }
 }
 
@@ -200,75 +207,75 @@ fn held(number: usize) -> String {
     format!("s/{number}")
 }
 
-fn believed(shard: &Shard, number: usize) -> BelievedHold {
+fn reported_hold(shard: &Shard, number: usize) -> ReportedHold {
     let path = at(&held(number));
-    let Ok(Answer::Lock(lock)) = shard.query(&Query::Lock { namespace: orders(), path: path.clone() }) else {
+    let Ok(Response::Lock(lock)) = shard.query(&Query::Lock { namespace: orders(), path: path.clone() }) else {
         panic!("not a lock")
     };
     let fencing_token = lock.write_lock_holder.map_or(0, |holder| holder.fencing_token);
-    BelievedHold { path, mode: Mode::Write, fencing_token }
+    ReportedHold { path, mode: Mode::Write, fencing_token }
 }
 
 fn readers(shard: &mut Shard, things: usize) {
     for number in 0..things {
-        shard.granted(asks(&format!("r{number}"), &[read("l")]));
+        shard.granted(try_request(&format!("r{number}"), &[read("l")]));
     }
 }
 
 fn queue(shard: &mut Shard, things: usize) {
-    shard.granted(asks("holder", &[write("l")]));
+    shard.granted(try_request("holder", &[write("l")]));
     for number in 0..things {
-        shard.enqueued(waits(&format!("w{number}"), &[write("l")]));
+        shard.enqueued(wait_request(&format!("w{number}"), &[write("l")]));
     }
 }
 
-fn crowd(shard: &mut Shard, things: usize) {
-    shard.granted(asks("holder", &[write("l")]));
+fn queue_of_readers(shard: &mut Shard, things: usize) {
+    shard.granted(try_request("holder", &[write("l")]));
     for number in 0..things {
-        shard.enqueued(waits(&format!("w{number}"), &[read("l")]));
+        shard.enqueued(wait_request(&format!("w{number}"), &[read("l")]));
     }
 }
 
-fn above(shard: &mut Shard, things: usize) {
+fn root_waiters(shard: &mut Shard, things: usize) {
     for number in 0..16 {
-        shard.granted(asks(&format!("h{number}"), &[write(&format!("l/{number}"))]));
+        shard.granted(try_request(&format!("h{number}"), &[write(&format!("l/{number}"))]));
     }
     for number in 0..things {
-        shard.enqueued(waits(&format!("w{number}"), &[read("l")]));
+        shard.enqueued(wait_request(&format!("w{number}"), &[read("l")]));
     }
 }
 
 /// Owners with 40 things each: holds that are awaited, and two requests. There are at most 200 of them.
 fn tangled(shard: &mut Shard, things: usize) {
-    shard.granted(asks("h", &[write("l1"), write("l2")]));
+    shard.granted(try_request("h", &[write("l1"), write("l2")]));
     for number in 0..(things / 40).clamp(1, 200) {
         let owner = format!("f{number}");
         holds(shard, &owner, 36);
-        shard.enqueued(waits(&owner, &[write("l1"), write("m1")]));
-        shard.enqueued(waits(&owner, &[write("l2"), write("m2")]));
+        shard.enqueued(wait_request(&owner, &[write("l1"), write("m1")]));
+        shard.enqueued(wait_request(&owner, &[write("l2"), write("m2")]));
     }
 }
 
-fn does(command: LocksCommand) -> Act {
+fn command_action(command: LocksCommand) -> Action {
     Box::new(move |shard| {
         let answer = shard.run(command.clone());
         assert!(answer.is_ok(), "{answer:?}");
     })
 }
 
-fn acquires(request: Acquire) -> Act {
-    does(LocksCommand::Acquire(request))
+fn acquire_action(request: Acquire) -> Action {
+    command_action(LocksCommand::Acquire(request))
 }
 
-fn releases(owner: Owner, path: Option<&str>) -> Act {
+fn release_action(owner: Owner, path: Option<&str>) -> Action {
     let what = match path {
-        Some(path) => ToRelease::Paths { paths: vec![at(path)], fencing_token: None },
-        None => ToRelease::All,
+        Some(path) => ReleaseTarget::Paths { paths: vec![at(path)], fencing_token: None },
+        None => ReleaseTarget::All,
     };
-    does(LocksCommand::Release(Release { namespace: orders(), owner, what, message: None }))
+    command_action(LocksCommand::Release(Release { namespace: orders(), owner, what, message: None }))
 }
 
-fn info(held: Vec<BelievedHold>) -> LocksCommand {
+fn lock_info(held: Vec<ReportedHold>) -> LocksCommand {
     LocksCommand::LockInfo(LockInfo {
         namespace: orders(),
         session_id: SESSION.into(),
@@ -278,11 +285,11 @@ fn info(held: Vec<BelievedHold>) -> LocksCommand {
     })
 }
 
-fn purges() -> Act {
+fn purge_action() -> Action {
     Box::new(|shard| drop(shard.apply(&purge(3, orders()))))
 }
 
-fn asks_for(query: Query) -> Act {
+fn query_action(query: Query) -> Action {
     Box::new(move |shard| {
         let answer = shard.query(&query);
         assert!(answer.is_ok(), "{answer:?}");
@@ -290,24 +297,24 @@ fn asks_for(query: Query) -> Act {
 }
 
 /// The least of several times, each in a state of its own.
-fn cost(make: Make, things: usize) -> Cost {
-    let costs = (0..TIMES).map(|_| cost_once(make, things));
+fn cost(make: Setup, things: usize) -> Cost {
+    let costs = (0..RUNS).map(|_| cost_once(make, things));
     costs.min_by_key(|cost| cost.longest).expect("it is done some times")
 }
 
-fn cost_once(make: Make, things: usize) -> Cost {
-    let mut shard = Shard::within(Bounds::of(Rules::TWO));
+fn cost_once(make: Setup, things: usize) -> Cost {
+    let mut shard = Shard::with_bounds(Bounds::of(Rules::TWO));
     shard.rules = Rules::TWO;
     let limits = Limits { max_waiting_per_lock: 100_000, max_readers_per_lock: 10_000, ..Limits::default() };
     shard.apply(&open(2, orders(), limits));
     let act = make(&mut shard, things);
-    let mut cost = Cost { units: 0, took: Duration::ZERO, entries: 0, most_units: 0, longest: Duration::ZERO };
+    let mut cost = Cost { units: 0, took: Duration::ZERO, entries: 0, max_units: 0, longest: Duration::ZERO };
     let mut first = Some(&act);
     while cost.entries == 0 || shard.core.has_jobs() {
         let (units, began) = (shard.core.units(), Instant::now());
         match first.take() {
             Some(act) => act(&mut shard),
-            None => shard.pass(0),
+            None => shard.advance_by(0),
         }
         let (took, purged) = (began.elapsed(), shard.core.take_purged());
         // What a namespace spent goes with it.
@@ -316,7 +323,7 @@ fn cost_once(make: Make, things: usize) -> Cost {
         cost.units += units;
         cost.took += took;
         cost.entries += 1;
-        (cost.most_units, cost.longest) = (cost.most_units.max(units), cost.longest.max(took));
+        (cost.max_units, cost.longest) = (cost.max_units.max(units), cost.longest.max(took));
     }
     cost
 }
@@ -335,8 +342,8 @@ fn table(rows: &[(&str, usize, Cost)]) -> String {
     for (name, things, cost) in rows {
         let a_unit = cost.took.as_nanos() / u128::from(cost.units.max(1));
         let longest = cost.longest.as_secs_f64() * 1e6;
-        let Cost { units, entries, most_units, .. } = cost;
-        writeln!(text, "| {name} | {things} | {units} | {a_unit} | {entries} | {most_units} | {longest:.0} |")
+        let Cost { units, entries, max_units, .. } = cost;
+        writeln!(text, "| {name} | {things} | {units} | {a_unit} | {entries} | {max_units} | {longest:.0} |")
             .expect("text can be written to");
     }
     text
@@ -351,7 +358,7 @@ fn no_entry_costs_more_than_its_bound_however_much_there_is() {
         for things in sizes {
             let cost = cost(*make, *things);
             println!("{name}, {things}: {cost:?}");
-            assert!(cost.most_units <= MOST_UNITS, "{name}, {things}: {cost:?}");
+            assert!(cost.max_units <= MAX_ENTRY_UNITS, "{name}, {things}: {cost:?}");
             assert!(cost.entries <= things / 256 + 3, "{name}, {things}: {cost:?}");
             rows.push((*name, *things, cost));
         }

@@ -1,13 +1,13 @@
 //! The bytes of commands and snapshots, so that a change of format is noticed: logs and snapshots on disks have them.
 
-use holdfast_core::shard::{Application, ShardCore};
+use holdfast_core::shard::{Application, ShardState};
 use holdfast_core::{
-    AccountsCommand, Acquire, Actor, Audited, BelievedHold, Bounds, Cancel, CancelSeveral, Claim, Command, Incarnation,
-    Limits, LockInfo, LocksCommand, MessageStamp, Mode, NamespacesCommand, OpenSession, Owner, Path, Reattach, Release,
-    Reset, Rules, ToRelease, Wait, codec,
+    AccountsCommand, Acquire, Actor, Audited, Bounds, Cancel, CancelAttempts, Claim, Command, Incarnation, Limits,
+    LockInfo, LocksCommand, MessageSeq, Mode, NamespacesCommand, OpenSession, Owner, Path, Reattach, Release,
+    ReleaseTarget, ReportedHold, Reset, Rules, Wait, codec,
 };
 
-use crate::support::{ACCOUNT, Shard, at, metadata, open, orders, process, purge, request_id, want};
+use crate::support::{ACCOUNT, Shard, at, lock_request, metadata, open, orders, process, purge, request_id};
 use crate::{accounts, namespaces};
 
 fn assert_bytes(command: &Command, hex: &str) {
@@ -43,7 +43,7 @@ fn commands_of_accounts_have_the_bytes_they_always_had() {
     let delete = AccountsCommand::DeleteApiKey { account: ACCOUNT, key_id: "k1".into() };
     assert_bytes(&Command::Accounts(delete), "01000407026b31");
     let used = vec![("k1".to_owned(), 300), ("k2".to_owned(), 1)];
-    assert_bytes(&Command::Accounts(AccountsCommand::NoteKeyUse { used }), "01000502026b31ac02026b3201");
+    assert_bytes(&Command::Accounts(AccountsCommand::RecordKeyUse { used }), "01000502026b31ac02026b3201");
 }
 
 #[test]
@@ -89,15 +89,15 @@ fn commands_of_locks_have_the_bytes_they_always_had() {
         transition_ms: 5,
         metadata: metadata(&[("k", "v")]),
         fencing_token: Some(9),
-        asked_expires_at_ns: Some(-1),
-        ..want("p1", Mode::Write)
+        requested_expires_at_ns: Some(-1),
+        ..lock_request("p1", Mode::Write)
     };
     assert_bytes(
         &Command::Locks(LocksCommand::Acquire(acquire)),
         "01020107066f726465727301000270310201016c0102016101620001e8070501016b0176010901010000000000",
     );
     let paths = vec![Path::flat("l")];
-    let what = ToRelease::Paths { paths, fencing_token: None };
+    let what = ReleaseTarget::Paths { paths, fencing_token: None };
     let release = Release { namespace: orders(), owner: process("p1"), what, message: None };
     assert_bytes(&Command::Locks(LocksCommand::Release(release)), "01020207066f72646572730100027031000101016c0000");
     let delete = LocksCommand::Delete { namespace: orders(), path: Path::flat("l") };
@@ -108,7 +108,7 @@ fn commands_of_locks_have_the_bytes_they_always_had() {
 #[test]
 fn commands_of_waits_and_sessions_have_the_bytes_they_always_had() {
     let bytes = |command: LocksCommand, hex: &str| assert_bytes(&Command::Locks(command), hex);
-    let message = Some(MessageStamp { epoch: 300, seq: 2 });
+    let message = Some(MessageSeq { epoch: 300, seq: 2 });
     let (session_id, l) = ("se_1".to_owned(), vec![Claim { path: Path::flat("l"), mode: Mode::Read }]);
     let acquire = Acquire {
         owner: Owner::Session { session_id: session_id.clone(), holder: Some("h".into()) },
@@ -118,7 +118,7 @@ fn commands_of_waits_and_sessions_have_the_bytes_they_always_had() {
         request_id: Some("r".into()),
         attempt: 1 << 32,
         message,
-        ..want("p1", Mode::Write)
+        ..lock_request("p1", Mode::Write)
     };
     bytes(
         LocksCommand::Acquire(Acquire { wait: Wait::For(300), ..acquire.clone() }),
@@ -128,10 +128,10 @@ fn commands_of_waits_and_sessions_have_the_bytes_they_always_had() {
         LocksCommand::Acquire(acquire),
         "01020107066f726465727301010473655f310101680101016c0100000000000201010172808080801001ac0202",
     );
-    let what = ToRelease::Request { request_id: "r".into() };
+    let what = ReleaseTarget::Request { request_id: "r".into() };
     let release = Release { namespace: orders(), owner: process("p1"), what, message: None };
     bytes(
-        LocksCommand::Release(Release { what: ToRelease::All, message, ..release.clone() }),
+        LocksCommand::Release(Release { what: ReleaseTarget::All, message, ..release.clone() }),
         "01020207066f726465727301000270310201ac0202",
     );
     bytes(LocksCommand::Release(release), "01020207066f7264657273010002703101017200");
@@ -159,8 +159,8 @@ fn commands_of_waits_and_sessions_have_the_bytes_they_always_had() {
         LocksCommand::CloseSession { namespace: orders(), session_id: session_id.clone(), message },
         "01020707066f7264657273010473655f3101ac0202",
     );
-    bytes(LocksCommand::ExpireSessions { ids: vec![1, 300], seen: 301 }, "0102080201ac02ad02");
-    let held = vec![BelievedHold { path: Path::flat("l"), mode: Mode::Write, fencing_token: 300 }];
+    bytes(LocksCommand::ExpireSessions { ids: vec![1, 300], known_revision: 301 }, "0102080201ac02ad02");
+    let held = vec![ReportedHold { path: Path::flat("l"), mode: Mode::Write, fencing_token: 300 }];
     let pending = vec!["r".to_owned()];
     bytes(
         LocksCommand::LockInfo(LockInfo { namespace: orders(), session_id, message, held, pending }),
@@ -168,14 +168,14 @@ fn commands_of_waits_and_sessions_have_the_bytes_they_always_had() {
     );
 }
 
-fn assert_snapshot(core: &ShardCore, hex: &[&str]) {
+fn assert_snapshot(core: &ShardState, hex: &[&str]) {
     let chunks = core.snapshot();
     assert_eq!(chunks.iter().map(hex::encode).collect::<Vec<_>>(), hex);
 }
 
 #[test]
 fn a_snapshot_of_accounts_has_the_bytes_it_always_had() {
-    let mut core = ShardCore::new(Application::Accounts, "accounts_00");
+    let mut core = ShardState::new(Application::Accounts, "accounts_00");
     core.advance(&at(10));
     core.apply(&at(10), &accounts::create(1, 5, "a@b.c"));
     core.apply(&at(10), &accounts::create_key("k1", 5));
@@ -214,13 +214,13 @@ fn a_snapshot_of_namespaces_has_the_bytes_it_always_had() {
 #[test]
 fn a_snapshot_of_locks_has_the_bytes_it_always_had() {
     let mut shard = Shard::new();
-    shard.granted(Acquire { metadata: metadata(&[("k", "v")]), ..want("p1", Mode::Read) });
-    shard.granted(Acquire { transition_ms: 5, ..want("p2", Mode::Read) });
+    shard.granted(Acquire { metadata: metadata(&[("k", "v")]), ..lock_request("p1", Mode::Read) });
+    shard.granted(Acquire { transition_ms: 5, ..lock_request("p2", Mode::Read) });
     shard.open_session("se_1");
     let owner = Owner::Session { session_id: "se_1".into(), holder: Some("h".into()) };
-    let named = Acquire { owner, ttl_ms: None, request_id: Some("r".into()), ..want("p1", Mode::Read) };
+    let named = Acquire { owner, ttl_ms: None, request_id: Some("r".into()), ..lock_request("p1", Mode::Read) };
     shard.granted(named.clone());
-    shard.enqueued(Acquire { wait: Wait::For(10), attempt: 9, ..want("p3", Mode::Write) });
+    shard.enqueued(Acquire { wait: Wait::For(10), attempt: 9, ..lock_request("p3", Mode::Write) });
     let owner = Owner::Session { session_id: "se_1".into(), holder: None };
     shard.enqueued(Acquire { owner, wait: Wait::Unlimited, request_id: Some("s".into()), ..named });
     assert_snapshot(
@@ -243,16 +243,16 @@ fn a_snapshot_of_locks_has_the_bytes_it_always_had() {
 
 #[test]
 fn commands_of_rules_2_have_the_bytes_they_always_had() {
-    let acquire = Acquire { wait: Wait::For(300), attempt: 7, ..want("p1", Mode::Write) };
+    let acquire = Acquire { wait: Wait::For(300), attempt: 7, ..lock_request("p1", Mode::Write) };
     let Acquire { namespace, owner, request_id, claims, .. } = acquire.clone();
     let cancel = Cancel { namespace, owner, request_id, claims, attempt: 7 };
-    let left = vec![3, 300];
+    let abandoned = vec![3, 300];
     assert_bytes(
-        &Command::Locks(LocksCommand::Reattach(Reattach { acquire, left: left.clone() })),
+        &Command::Locks(LocksCommand::Reattach(Reattach { acquire, abandoned: abandoned.clone() })),
         "01020b07066f726465727301000270310101016c0101e8070000000001ac02000007000203ac02",
     );
     assert_bytes(
-        &Command::Locks(LocksCommand::CancelSeveral(CancelSeveral { cancel, left })),
+        &Command::Locks(LocksCommand::CancelAttempts(CancelAttempts { cancel, abandoned })),
         "01020c07066f72646572730100027031000101016c01070203ac02",
     );
 }
@@ -260,14 +260,14 @@ fn commands_of_rules_2_have_the_bytes_they_always_had() {
 #[test]
 fn a_snapshot_of_what_several_calls_count_on_has_the_bytes_it_always_had() {
     // The bounds of rules 2 are no part of this.
-    let mut shard = Shard::within(Bounds::of(Rules::ONE));
+    let mut shard = Shard::with_bounds(Bounds::of(Rules::ONE));
     shard.rules = Rules::TWO;
-    let reads = |attempt| Acquire { attempt, allow_upgrade: true, ..want("p1", Mode::Read) };
+    let reads = |attempt| Acquire { attempt, allow_upgrade: true, ..lock_request("p1", Mode::Read) };
     (1..=2).for_each(|attempt| assert!(shard.granted(reads(attempt)) > 0));
     (3..=4).for_each(|attempt| {
-        assert!(shard.granted(Acquire { attempt, allow_upgrade: true, ..want("p1", Mode::Write) }) > 0);
+        assert!(shard.granted(Acquire { attempt, allow_upgrade: true, ..lock_request("p1", Mode::Write) }) > 0);
     });
-    let waits = |attempt| Acquire { wait: Wait::For(10), attempt, ..want("p2", Mode::Write) };
+    let waits = |attempt| Acquire { wait: Wait::For(10), attempt, ..lock_request("p2", Mode::Write) };
     (5..=9).for_each(|attempt| assert_eq!(shard.enqueued(waits(attempt)).attempt, attempt));
     assert_snapshot(
         &shard.core,
@@ -288,7 +288,7 @@ fn bytes_of_another_version_or_with_something_left_over_are_refused() {
     assert!(codec::decode::<Command>(&[]).is_err());
     assert!(codec::decode::<Command>(&bytes[..2]).is_err());
     bytes.push(0);
-    assert!(matches!(codec::decode::<Command>(&bytes), Err(codec::DecodeError::LeftOver(1))));
+    assert!(matches!(codec::decode::<Command>(&bytes), Err(codec::DecodeError::TrailingBytes(1))));
     bytes[0] = 2;
     assert!(matches!(codec::decode::<Command>(&bytes), Err(codec::DecodeError::Version(2))));
 }

@@ -1,9 +1,9 @@
 //! Limits that came with rules 2: how they travel, and that whatever was written before them stays as it is.
 
-use holdfast_core::shard::{Application, ShardCore};
+use holdfast_core::shard::{Application, ShardState};
 use holdfast_core::{
-    Account, AccountId, AccountMessage, AccountStatus, AccountsCommand, Answer, Command, Context, Limits, LocksCommand,
-    NamespaceMessage, NamespacesCommand, Query, Refusal, Rules, codec,
+    Account, AccountId, AccountMessage, AccountStatus, AccountsCommand, Command, CommandError, EntryContext, Limits,
+    LocksCommand, NamespaceMessage, NamespacesCommand, Query, Response, Rules, codec,
 };
 
 use crate::support::{ACCOUNT, Shard, at, open, orders};
@@ -18,41 +18,43 @@ fn update(limits: Limits) -> Command {
     Command::Accounts(AccountsCommand::Update2 { id, full_name, status, max_number_of_namespaces, limits })
 }
 
-fn run(core: &mut ShardCore, command: &Command) -> Result<Answer, Refusal> {
-    let context = Context { rules: Rules::TWO, ..at(core.clock_ms() + 1) };
+fn run(core: &mut ShardState, command: &Command) -> Result<Response, CommandError> {
+    let context = EntryContext { rules: Rules::TWO, ..at(core.clock_ms() + 1) };
     core.advance(&context);
     core.apply(&context, command).outcome
 }
 
-fn sent(core: &ShardCore) -> Vec<Command> {
+fn sent_commands(core: &ShardState) -> Vec<Command> {
     core.outbox().messages().values().map(|message| message.command.clone()).collect()
 }
 
 /// What an account says of its limits after it went over the wire.
-fn limits_of(core: &ShardCore) -> Limits {
+fn limits_of(core: &ShardState) -> Limits {
     match codec::decode(&codec::encode(&core.query(0, &Query::Account { id: AccountId(5) }).outcome.unwrap())) {
-        Ok(Answer::Account(Account { limits, .. })) => limits,
+        Ok(Response::Account(Account { limits, .. })) => limits,
         other => panic!("not an account: {other:?}"),
     }
 }
 
 #[test]
 fn later_limits_reach_the_locks_and_outlive_snapshots() {
-    let mut core = ShardCore::new(Application::Accounts, "accounts_00");
+    let mut core = ShardState::new(Application::Accounts, "accounts_00");
     run(&mut core, &accounts::create(1, 5, "ann@example.com")).unwrap();
     run(&mut core, &update(limits())).unwrap();
-    core = ShardCore::restore(Application::Accounts, "accounts_00", &core.snapshot()).unwrap();
+    core = ShardState::restore(Application::Accounts, "accounts_00", &core.snapshot()).unwrap();
     assert_eq!(limits_of(&core), limits());
-    let message = sent(&core).pop().unwrap();
+    let message = sent_commands(&core).pop().unwrap();
     let Command::Namespaces(NamespacesCommand::Deliver { message: AccountMessage::Open2 { .. }, .. }) = &message else {
         panic!("not all limits: {message:?}");
     };
 
-    let mut core = ShardCore::new(Application::Namespaces, "namespaces_00");
+    let mut core = ShardState::new(Application::Namespaces, "namespaces_00");
     run(&mut core, &namespaces::open_account(1, 3, limits())).unwrap();
-    core = ShardCore::restore(Application::Namespaces, "namespaces_00", &core.snapshot()).unwrap();
+    core = ShardState::restore(Application::Namespaces, "namespaces_00", &core.snapshot()).unwrap();
     run(&mut core, &namespaces::create(1, "orders")).unwrap();
-    let Some(Command::Locks(LocksCommand::Deliver { message, .. })) = sent(&core).pop() else { panic!("nothing") };
+    let Some(Command::Locks(LocksCommand::Deliver { message, .. })) = sent_commands(&core).pop() else {
+        panic!("nothing")
+    };
     assert!(matches!(&message, NamespaceMessage::Open2 { limits: told, .. } if *told == limits()), "{message:?}");
 
     let shard = Shard::with_limits(limits());
@@ -63,7 +65,7 @@ fn later_limits_reach_the_locks_and_outlive_snapshots() {
 
 #[test]
 fn a_change_that_does_not_name_them_leaves_later_limits_as_they_are() {
-    let mut core = ShardCore::new(Application::Accounts, "accounts_00");
+    let mut core = ShardState::new(Application::Accounts, "accounts_00");
     run(&mut core, &accounts::create(1, 5, "ann@example.com")).unwrap();
     run(&mut core, &update(limits())).unwrap();
     let (id, full_name, max_number_of_namespaces) = (AccountId(5), None, None);
@@ -83,10 +85,10 @@ fn before_rules_2_nothing_with_later_limits_is_known() {
     ];
     for (application, command) in commands {
         assert_eq!(command.min_rules(), Rules::TWO);
-        let mut core = ShardCore::new(application, "s");
+        let mut core = ShardState::new(application, "s");
         let before = core.snapshot();
         let outcome = core.apply(&at(0), &command).outcome;
-        assert!(matches!(outcome, Err(Refusal::Malformed(_))), "{outcome:?}");
+        assert!(matches!(outcome, Err(CommandError::Malformed(_))), "{outcome:?}");
         assert_eq!(core.snapshot(), before);
     }
 }

@@ -1,10 +1,10 @@
 //! Acquiring one lock: grants, extensions, refusals.
 
 use holdfast_core::{
-    Acquire, AcquireOutcome, Answer, Blocker, HolderView, LockState, Mode, Owner, Path, Phase, Reason, Refusal,
+    Acquire, AcquireOutcome, Blocker, CommandError, HolderView, LockState, Mode, Owner, Path, Phase, Reason, Response,
 };
 
-use crate::support::{Shard, WALL_AHEAD_MS, metadata, names, namespace, orders, process, want};
+use crate::support::{Shard, WALL_AHEAD_MS, lock_request, metadata, names, namespace, orders, process};
 
 #[test]
 fn a_writer_gets_an_empty_lock_and_is_shown_with_every_field() {
@@ -12,8 +12,8 @@ fn a_writer_gets_an_empty_lock_and_is_shown_with_every_field() {
     let request = Acquire {
         transition_ms: 50,
         metadata: metadata(&[("host", "a")]),
-        asked_expires_at_ns: Some(123_456_789),
-        ..want("p1", Mode::Write)
+        requested_expires_at_ns: Some(123_456_789),
+        ..lock_request("p1", Mode::Write)
     };
     let acquired = shard.acquire(request);
     let token = acquired.outcome.unwrap();
@@ -24,7 +24,7 @@ fn a_writer_gets_an_empty_lock_and_is_shown_with_every_field() {
         fencing_token: token,
         locked_at_ms: WALL_AHEAD_MS + 1_000,
         deadline_ms: Some(2_000),
-        asked_expires_at_ns: Some(123_456_789),
+        requested_expires_at_ns: Some(123_456_789),
         phase: Phase::Held,
         metadata: metadata(&[("host", "a")]),
     };
@@ -41,7 +41,7 @@ fn a_writer_gets_an_empty_lock_and_is_shown_with_every_field() {
 #[test]
 fn a_reader_gets_an_empty_lock_and_is_the_only_reader() {
     let mut shard = Shard::new();
-    let acquired = shard.acquire(want("p1", Mode::Read));
+    let acquired = shard.acquire(lock_request("p1", Mode::Read));
     assert_eq!(acquired.lock.state, LockState::ReadLocked);
     assert_eq!(acquired.lock.write_lock_holder, None);
     assert_eq!(names(&acquired.lock.read_lock_holders), ["p1"]);
@@ -52,10 +52,10 @@ fn a_reader_gets_an_empty_lock_and_is_the_only_reader() {
 fn the_same_process_extends_its_hold_and_remains_the_only_holder() {
     for mode in [Mode::Read, Mode::Write] {
         let mut shard = Shard::new();
-        let token = shard.granted(Acquire { metadata: metadata(&[("a", "1")]), ..want("p1", mode) });
+        let token = shard.granted(Acquire { metadata: metadata(&[("a", "1")]), ..lock_request("p1", mode) });
         let revision = shard.core.revision();
-        shard.pass(400);
-        let again = shard.acquire(Acquire { metadata: metadata(&[("b", "2")]), ..want("p1", mode) });
+        shard.advance_by(400);
+        let again = shard.acquire(Acquire { metadata: metadata(&[("b", "2")]), ..lock_request("p1", mode) });
         assert_eq!(again.outcome, Ok(token));
         let holder = shard.get("l").write_lock_holder.or(shard.get("l").read_lock_holders.first().cloned()).unwrap();
         assert_eq!(holder.deadline_ms, Some(2_400));
@@ -71,19 +71,19 @@ fn the_same_process_extends_its_hold_and_remains_the_only_holder() {
 #[test]
 fn an_extension_may_make_a_hold_end_sooner() {
     let mut shard = Shard::new();
-    shard.granted(want("p1", Mode::Write));
-    shard.granted(Acquire { ttl_ms: Some(10), ..want("p1", Mode::Write) });
+    shard.granted(lock_request("p1", Mode::Write));
+    shard.granted(Acquire { ttl_ms: Some(10), ..lock_request("p1", Mode::Write) });
     assert_eq!(shard.core.next_deadline_ms(), Some(1_010));
-    shard.pass(10);
+    shard.advance_by(10);
     assert_eq!(shard.get("l").state, LockState::Unlocked);
 }
 
 #[test]
 fn a_second_writer_is_refused_and_shown_the_holder() {
     let mut shard = Shard::new();
-    shard.granted(want("p1", Mode::Write));
+    shard.granted(lock_request("p1", Mode::Write));
     for mode in [Mode::Read, Mode::Write] {
-        let acquired = shard.acquire(want("p2", mode));
+        let acquired = shard.acquire(lock_request("p2", mode));
         let refused = acquired.outcome.unwrap_err();
         let holder = acquired.lock.write_lock_holder.clone().unwrap();
         assert_eq!(refused.reason, Reason::Held);
@@ -97,12 +97,12 @@ fn a_second_writer_is_refused_and_shown_the_holder() {
 fn readers_share_a_lock_in_order_of_arrival_and_keep_writers_out() {
     let mut shard = Shard::new();
     for owner in ["c", "a", "b"] {
-        shard.granted(want(owner, Mode::Read));
-        shard.pass(1);
+        shard.granted(lock_request(owner, Mode::Read));
+        shard.advance_by(1);
     }
-    shard.granted(want("c", Mode::Read));
+    shard.granted(lock_request("c", Mode::Read));
     assert_eq!(names(&shard.get("l").read_lock_holders), ["c", "a", "b"]);
-    let refused = shard.refused(want("w", Mode::Write));
+    let refused = shard.refused(lock_request("w", Mode::Write));
     assert_eq!(refused.reason, Reason::Held);
     assert_eq!(refused.blockers.len(), 3);
 }
@@ -111,9 +111,9 @@ fn readers_share_a_lock_in_order_of_arrival_and_keep_writers_out() {
 fn another_mode_by_the_same_owner_is_refused_as_an_upgrade_even_for_the_sole_reader() {
     for (held, asked) in [(Mode::Read, Mode::Write), (Mode::Write, Mode::Read)] {
         let mut shard = Shard::new();
-        let token = shard.granted(want("p1", held));
+        let token = shard.granted(lock_request("p1", held));
         let before = shard.get("l");
-        let refused = shard.refused(want("p1", asked));
+        let refused = shard.refused(lock_request("p1", asked));
         assert_eq!(refused.reason, Reason::Upgrade);
         assert_eq!(refused.blockers[0].holder.fencing_token, token);
         assert_eq!(shard.get("l"), before);
@@ -123,17 +123,17 @@ fn another_mode_by_the_same_owner_is_refused_as_an_upgrade_even_for_the_sole_rea
 #[test]
 fn a_token_only_extends_and_takes_nothing_when_its_hold_is_gone() {
     let mut shard = Shard::new();
-    let first = shard.granted(want("p1", Mode::Write));
-    let with_token = |token| Acquire { fencing_token: Some(token), ..want("p1", Mode::Write) };
+    let first = shard.granted(lock_request("p1", Mode::Write));
+    let with_token = |token| Acquire { fencing_token: Some(token), ..lock_request("p1", Mode::Write) };
     assert_eq!(shard.granted(with_token(first)), first);
     assert_eq!(shard.refused(with_token(first + 1)).reason, Reason::NotHeld);
     shard.release("p1");
     assert_eq!(shard.refused(with_token(first)).reason, Reason::NotHeld);
     assert_eq!(shard.get("l").state, LockState::Unlocked);
-    let second = shard.granted(want("p1", Mode::Write));
+    let second = shard.granted(lock_request("p1", Mode::Write));
     assert!(second > first);
     assert_eq!(shard.refused(with_token(first)).reason, Reason::NotHeld);
-    let others = Acquire { fencing_token: Some(second), ..want("p2", Mode::Write) };
+    let others = Acquire { fencing_token: Some(second), ..lock_request("p2", Mode::Write) };
     assert_eq!(shard.refused(others).reason, Reason::NotHeld);
 }
 
@@ -142,12 +142,12 @@ fn tokens_rise_across_release_expiry_and_delete() {
     let mut shard = Shard::new();
     let mut last = 0;
     for round in 0..9 {
-        let token = shard.granted(want("p1", Mode::Write));
+        let token = shard.granted(lock_request("p1", Mode::Write));
         assert!(token > last);
         last = token;
         match round % 3 {
             0 => assert!(shard.release("p1").0),
-            1 => shard.pass(1_000),
+            1 => shard.advance_by(1_000),
             _ => shard.delete("l"),
         }
     }
@@ -159,7 +159,7 @@ fn names_with_slashes_and_siblings_do_not_concern_one_another() {
     for segments in [&["a"][..], &["a/b"], &["b", "a"], &[".."]] {
         let claims = vec![holdfast_core::Claim { path: crate::support::path(segments), mode: Mode::Write }];
         let owner = process(&segments.join(","));
-        shard.granted(Acquire { claims, owner, ..want("", Mode::Write) });
+        shard.granted(Acquire { claims, owner, ..lock_request("", Mode::Write) });
     }
     assert_eq!(shard.list(&[], None, 10).0.len(), 4);
 }
@@ -168,9 +168,9 @@ fn names_with_slashes_and_siblings_do_not_concern_one_another() {
 fn any_but_the_open_incarnation_is_not_found() {
     let mut shard = Shard::new();
     for unknown in [namespace("orders", 2), namespace("other", 1)] {
-        let request = Acquire { namespace: unknown, ..want("p1", Mode::Write) };
+        let request = Acquire { namespace: unknown, ..lock_request("p1", Mode::Write) };
         let refusal = shard.try_acquire(request).unwrap_err();
-        assert_eq!(refusal, Refusal::NamespaceNotFound);
+        assert_eq!(refusal, CommandError::NamespaceNotFound);
         assert_eq!(refusal.to_string(), "namespace not found");
     }
 }
@@ -180,12 +180,12 @@ fn what_no_door_lets_through_is_refused_as_malformed() {
     let mut shard = Shard::new();
     let session = Owner::Session { session_id: "se_1".into(), holder: None };
     for request in [
-        Acquire { claims: vec![], ..want("p1", Mode::Write) },
-        Acquire { ttl_ms: None, ..want("p1", Mode::Write) },
-        Acquire { ttl_ms: Some(0), ..want("p1", Mode::Write) },
-        Acquire { owner: session, ..want("p1", Mode::Write) },
+        Acquire { claims: vec![], ..lock_request("p1", Mode::Write) },
+        Acquire { ttl_ms: None, ..lock_request("p1", Mode::Write) },
+        Acquire { ttl_ms: Some(0), ..lock_request("p1", Mode::Write) },
+        Acquire { owner: session, ..lock_request("p1", Mode::Write) },
     ] {
-        assert!(matches!(shard.try_acquire(request), Err(Refusal::Malformed(_))));
+        assert!(matches!(shard.try_acquire(request), Err(CommandError::Malformed(_))));
     }
     assert_eq!(shard.get("l").state, LockState::Unlocked);
 }
@@ -193,10 +193,10 @@ fn what_no_door_lets_through_is_refused_as_malformed() {
 #[test]
 fn times_to_live_beyond_the_end_of_time_do_no_harm() {
     let mut shard = Shard::new();
-    let request = Acquire { ttl_ms: Some(u64::MAX), transition_ms: u64::MAX, ..want("p1", Mode::Write) };
+    let request = Acquire { ttl_ms: Some(u64::MAX), transition_ms: u64::MAX, ..lock_request("p1", Mode::Write) };
     shard.granted(request);
     assert_eq!(shard.core.next_deadline_ms(), Some(u64::MAX));
-    shard.pass(u64::MAX - 1_000);
+    shard.advance_by(u64::MAX - 1_000);
     assert_eq!(shard.get("l").state, LockState::Unlocked);
 }
 
@@ -205,8 +205,8 @@ fn several_claims_are_granted_together_or_not_at_all() {
     let claim = |name: &str, mode| holdfast_core::Claim { path: Path::flat(name), mode };
     let mut shard = Shard::new();
     let claims = vec![claim("b", Mode::Read), claim("a", Mode::Write), claim("b", Mode::Write), claim("b", Mode::Read)];
-    let answer = shard.try_acquire(Acquire { claims, ..want("p1", Mode::Write) }).unwrap();
-    let Answer::Acquired { outcome: AcquireOutcome::Granted { fencing_token: token }, locks } = answer else {
+    let answer = shard.try_acquire(Acquire { claims, ..lock_request("p1", Mode::Write) }).unwrap();
+    let Response::Acquired { outcome: AcquireOutcome::Granted { fencing_token: token }, locks } = answer else {
         panic!("should be granted")
     };
     assert_eq!(locks.iter().map(|lock| &lock.path).collect::<Vec<_>>(), [&Path::flat("a"), &Path::flat("b")]);
@@ -215,12 +215,12 @@ fn several_claims_are_granted_together_or_not_at_all() {
         assert_eq!(lock.write_lock_holder.as_ref().unwrap().fencing_token, token);
     }
     let claims = vec![claim("c", Mode::Write), claim("a", Mode::Read)];
-    let refused = shard.refused(Acquire { claims, ..want("p2", Mode::Write) });
+    let refused = shard.refused(Acquire { claims, ..lock_request("p2", Mode::Write) });
     assert_eq!(refused.reason, Reason::Held);
     assert_eq!(refused.blockers[0].path, Path::flat("a"));
     assert_eq!(shard.get("c").state, LockState::Unlocked);
     let claims = vec![claim("a", Mode::Write), claim("c", Mode::Write)];
-    let newer = shard.granted(Acquire { claims, namespace: orders(), ..want("p1", Mode::Write) });
+    let newer = shard.granted(Acquire { claims, namespace: orders(), ..lock_request("p1", Mode::Write) });
     assert!(newer > token);
     assert_eq!(shard.get("a").write_lock_holder.unwrap().fencing_token, token, "what is held keeps its token");
     assert_eq!(shard.get("c").write_lock_holder.unwrap().fencing_token, newer);

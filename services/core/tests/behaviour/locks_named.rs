@@ -1,11 +1,11 @@
 //! Requests of sessions with an id: each is kept until it is released, so there are only so many.
 
 use holdfast_core::{
-    Acquire, Answer, Claim, Command, Limits, LocksCommand, Mode, OpenSession, Owner, Path, Refusal, Release, Rules,
-    ToRelease,
+    Acquire, Claim, Command, CommandError, Limits, LocksCommand, Mode, OpenSession, Owner, Path, Release,
+    ReleaseTarget, Response, Rules,
 };
 
-use crate::support::{Shard, assert_nothing_is_left, metadata, orders, request_id, want};
+use crate::support::{Shard, assert_nothing_is_left, lock_request, metadata, orders, request_id};
 
 fn session(holder: Option<&str>) -> Owner {
     Owner::Session { session_id: "se_1".into(), holder: holder.map(str::to_owned) }
@@ -26,10 +26,10 @@ fn open_session(shard: &mut Shard) {
 
 fn close(shard: &mut Shard) {
     let close = LocksCommand::CloseSession { namespace: orders(), session_id: "se_1".into(), message: None };
-    assert_eq!(shard.apply(&Command::Locks(close)).outcome, Ok(Answer::Done));
+    assert_eq!(shard.apply(&Command::Locks(close)).outcome, Ok(Response::Done));
 }
 
-fn named(id: &str, locks: u32) -> Acquire {
+fn named_request(id: &str, locks: u32) -> Acquire {
     let claim = |number| Claim { path: Path::flat(format!("l{number}")), mode: Mode::Write };
     let (ttl_ms, request_id) = (None, Some(id.to_owned()));
     Acquire {
@@ -37,7 +37,7 @@ fn named(id: &str, locks: u32) -> Acquire {
         ttl_ms,
         request_id,
         claims: (0..locks).map(claim).collect(),
-        ..want("", Mode::Write)
+        ..lock_request("", Mode::Write)
     }
 }
 
@@ -48,9 +48,9 @@ fn shard(limits: Limits) -> Shard {
     shard
 }
 
-fn refused_at(shard: &mut Shard, request: Acquire, max: u64, what: &str) {
+fn assert_limited_at(shard: &mut Shard, request: Acquire, max: u64, what: &str) {
     match shard.try_acquire(request) {
-        Err(Refusal::QuotaExceeded { what: is, max: at, .. }) => {
+        Err(CommandError::QuotaExceeded { what: is, max: at, .. }) => {
             assert_eq!((at, is.contains(what)), (max, true), "{is}")
         }
         other => panic!("not refused: {other:?}"),
@@ -62,18 +62,18 @@ fn requests_that_only_extend_are_counted() {
     let mut shard = shard(Limits::default());
     let mut refused = 0;
     for number in 0..30_000 {
-        match shard.try_acquire(named(&format!("r{number}"), 64)) {
+        match shard.try_acquire(named_request(&format!("r{number}"), 64)) {
             Ok(_) => assert!(number < 64),
-            Err(Refusal::QuotaExceeded { max: 64, .. }) => refused += 1,
+            Err(CommandError::QuotaExceeded { max: 64, .. }) => refused += 1,
             other => panic!("neither granted nor refused: {other:?}"),
         }
     }
     assert_eq!((refused, shard.core.footprint().requests), (30_000 - 64, 64));
-    assert!(shard.try_acquire(named("r7", 64)).is_ok(), "a repeat is no other request");
-    let what = ToRelease::Request { request_id: "r7".into() };
+    assert!(shard.try_acquire(named_request("r7", 64)).is_ok(), "a repeat is no other request");
+    let what = ReleaseTarget::Request { request_id: "r7".into() };
     let release = Release { namespace: orders(), owner: session(None), what, message: None };
     shard.apply(&Command::Locks(LocksCommand::Release(release))).outcome.unwrap();
-    assert!(shard.try_acquire(named("one more", 64)).is_ok());
+    assert!(shard.try_acquire(named_request("one more", 64)).is_ok());
     close(&mut shard);
     assert_nothing_is_left(&shard.core);
 }
@@ -83,16 +83,16 @@ fn a_session_has_so_many_requests_and_holders() {
     let mut shard = shard(Limits { max_requests_per_session: 3, max_owners_per_session: 2, ..Limits::default() });
     for number in 0..3 {
         let claims = vec![Claim { path: Path::flat(format!("l{number}")), mode: Mode::Write }];
-        assert!(shard.try_acquire(Acquire { claims, ..named(&format!("r{number}"), 1) }).is_ok());
+        assert!(shard.try_acquire(Acquire { claims, ..named_request(&format!("r{number}"), 1) }).is_ok());
     }
-    refused_at(&mut shard, named("r3", 1), 3, "requests of a session");
+    assert_limited_at(&mut shard, named_request("r3", 1), 3, "requests of a session");
     let as_holder = |holder: &str| {
         let claims = vec![Claim { path: Path::flat(holder), mode: Mode::Write }];
-        Acquire { owner: session(Some(holder)), request_id: None, claims, ..named("", 1) }
+        Acquire { owner: session(Some(holder)), request_id: None, claims, ..named_request("", 1) }
     };
     shard.granted(as_holder("h1"));
-    refused_at(&mut shard, as_holder("h2"), 2, "holders of a session");
-    let release = Release { namespace: orders(), owner: session(Some("h1")), what: ToRelease::All, message: None };
+    assert_limited_at(&mut shard, as_holder("h2"), 2, "holders of a session");
+    let release = Release { namespace: orders(), owner: session(Some("h1")), what: ReleaseTarget::All, message: None };
     shard.apply(&Command::Locks(LocksCommand::Release(release))).outcome.unwrap();
     shard.granted(as_holder("h2"));
     close(&mut shard);
@@ -107,16 +107,16 @@ fn as_many_requests_as_rules_1_let_in_end_in_a_moment() {
     let many = 20_000;
     for number in 0..many {
         let transition_ms = 1_000;
-        assert!(shard.try_acquire(Acquire { transition_ms, ..named(&format!("r{number}"), 4) }).is_ok());
+        assert!(shard.try_acquire(Acquire { transition_ms, ..named_request(&format!("r{number}"), 4) }).is_ok());
     }
     shard.rules = Rules::TWO;
-    refused_at(&mut shard, named("one more", 4), 64, "claim one hold");
+    assert_limited_at(&mut shard, named_request("one more", 4), 64, "claim one hold");
     let begun = std::time::Instant::now();
     let expire =
-        LocksCommand::ExpireSessions { ids: vec![shard.core.session_leases().next().unwrap().number], seen: 9 };
+        LocksCommand::ExpireSessions { ids: vec![shard.core.sessions().next().unwrap().number], known_revision: 9 };
     shard.apply(&Command::Locks(expire)).outcome.unwrap();
     assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
     assert_eq!(shard.core.footprint().requests, 0);
-    shard.pass(1_001);
+    shard.advance_by(1_001);
     assert_nothing_is_left(&shard.core);
 }

@@ -1,9 +1,11 @@
 //! Pages end early rather than grow past their bytes, and always have a row.
 
-use holdfast_core::{Acquire, Answer, LocksCommand, MAX_PAGE_BYTES, Metadata, OpenSession, Path, Query, WaitId, codec};
+use holdfast_core::{
+    Acquire, LocksCommand, MAX_PAGE_BYTES, Metadata, OpenSession, Path, Query, Response, WaitId, codec,
+};
 
 use crate::support::{Shard, orders, request_id};
-use crate::waiting::{asks, waits, write};
+use crate::wait_requests::{try_request, wait_request, write};
 
 /// Rows of which three fill a page, and one that is longer than a page.
 const ROWS: [usize; 5] = [400_000, 400_000, 400_000, 1_200_000, 10];
@@ -35,11 +37,11 @@ fn encoded<T: serde::Serialize>(rows: &[T]) -> Vec<Vec<u8>> {
 fn pages_of_locks() {
     let mut shard = Shard::new();
     for (index, bytes) in ROWS.into_iter().enumerate() {
-        shard.granted(Acquire { metadata: metadata(bytes), ..asks("p", &[write(&index.to_string())]) });
+        shard.granted(Acquire { metadata: metadata(bytes), ..try_request("p", &[write(&index.to_string())]) });
     }
     let sizes = pages(|after: Option<Path>| {
         let query = Query::Locks { namespace: orders(), prefix: Path::default(), after, limit: 100 };
-        let Ok(Answer::Locks { locks, more }) = shard.query(&query) else { panic!("not locks") };
+        let Ok(Response::Locks { locks, more }) = shard.query(&query) else { panic!("not locks") };
         (encoded(&locks), more, locks.last().map(|lock| lock.path.clone()))
     });
     assert_eq!(sizes, [2, 1, 1, 1]);
@@ -62,7 +64,7 @@ fn pages_of_sessions() {
     }
     let sizes = pages(|after: Option<String>| {
         let query = Query::Sessions { namespace: orders(), after, limit: 100 };
-        let Ok(Answer::Sessions { sessions, more }) = shard.query(&query) else { panic!("not sessions") };
+        let Ok(Response::Sessions { sessions, more }) = shard.query(&query) else { panic!("not sessions") };
         (encoded(&sessions), more, sessions.last().map(|session| session.session_id.clone()))
     });
     assert_eq!(sizes, [2, 1, 1, 1]);
@@ -76,12 +78,12 @@ fn long(index: usize, bytes: usize) -> holdfast_core::Claim {
 #[test]
 fn pages_of_waiting_requests() {
     let mut shard = Shard::new();
-    shard.granted(asks("h", &[write("")]));
+    shard.granted(try_request("h", &[write("")]));
     for (index, bytes) in ROWS.into_iter().enumerate() {
-        shard.enqueued(waits(&format!("p{index}"), &[long(index, bytes)]));
+        shard.enqueued(wait_request(&format!("p{index}"), &[long(index, bytes)]));
     }
     let sizes = pages(|after: Option<WaitId>| {
-        let Ok(Answer::Waits { waits, more }) = shard.query(&Query::Waits { namespace: orders(), after, limit: 100 })
+        let Ok(Response::Waits { waits, more }) = shard.query(&Query::Waits { namespace: orders(), after, limit: 100 })
         else {
             panic!("not waits")
         };
@@ -94,12 +96,12 @@ fn pages_of_waiting_requests() {
 fn pages_of_events() {
     let mut shard = Shard::new();
     for (index, bytes) in ROWS.into_iter().enumerate() {
-        shard.granted(asks("p", &[long(index, bytes)]));
+        shard.granted(try_request("p", &[long(index, bytes)]));
     }
     let sizes = pages(|from: Option<u64>| {
         let (namespace, prefix) = (orders(), Path::default());
         let query = Query::Events { namespace, from_revision: Some(from.unwrap_or(1)), prefix, limit: 100 };
-        let Ok(Answer::Events { events, next_revision, more }) = shard.query(&query) else { panic!("not events") };
+        let Ok(Response::Events { events, next_revision, more }) = shard.query(&query) else { panic!("not events") };
         (encoded(&events), more, Some(next_revision))
     });
     // One question looks at less than a page of other rows may have.

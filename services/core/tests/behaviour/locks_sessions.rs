@@ -1,31 +1,31 @@
 //! Sessions: epochs, messages out of order, what is left of them, and what a client knows after a resume.
 
 use holdfast_core::{
-    Acquire, Answer, BelievedHold, Effect, Limits, LockInfo, LocksCommand, MessageStamp, Mode, Owner, Path, Phase,
-    Query, Reason, Refusal, Release, RevokedReason, SessionEnd, ToRelease, Wait,
+    Acquire, CommandError, Effect, Limits, LockInfo, LocksCommand, MessageSeq, Mode, Owner, Path, Phase, Query, Reason,
+    Release, ReleaseTarget, ReportedHold, Response, RevokedReason, SessionEnd, Wait,
 };
 
 use crate::support::{Shard, assert_nothing_is_left, orders};
-use crate::waiting::{asks, at, of_session, read, session_waits, write};
+use crate::wait_requests::{at, read, session_owner, session_wait_request, try_request, write};
 
-fn message(epoch: u64, seq: u64) -> Option<MessageStamp> {
-    Some(MessageStamp { epoch, seq })
+fn message(epoch: u64, seq: u64) -> Option<MessageSeq> {
+    Some(MessageSeq { epoch, seq })
 }
 
-fn named(name: &str) -> ToRelease {
-    ToRelease::Request { request_id: name.into() }
+fn release_by_name(name: &str) -> ReleaseTarget {
+    ReleaseTarget::Request { request_id: name.into() }
 }
 
-fn believes(path: &str, mode: Mode, fencing_token: u64) -> BelievedHold {
-    BelievedHold { path: at(path), mode, fencing_token }
+fn reported_hold(path: &str, mode: Mode, fencing_token: u64) -> ReportedHold {
+    ReportedHold { path: at(path), mode, fencing_token }
 }
 
-fn expire(shard: &mut Shard, number: u64) -> Answer {
-    let seen = shard.core.revision();
-    shard.run(LocksCommand::ExpireSessions { ids: vec![number], seen }).unwrap()
+fn expire(shard: &mut Shard, number: u64) -> Response {
+    let known_revision = shard.core.revision();
+    shard.run(LocksCommand::ExpireSessions { ids: vec![number], known_revision }).unwrap()
 }
 
-fn lock_info(shard: &mut Shard, held: &[BelievedHold], pending: &[&str]) -> Answer {
+fn lock_info(shard: &mut Shard, held: &[ReportedHold], pending: &[&str]) -> Response {
     let info = LockInfo {
         namespace: orders(),
         session_id: "se_1".into(),
@@ -42,18 +42,22 @@ fn messages_of_an_earlier_epoch_are_refused_and_those_with_a_lower_number_ignore
     let first = shard.open_session("se_1").epoch;
     let lock = |epoch, seq, name: &str| Acquire {
         message: message(epoch, seq),
-        ..session_waits("se_1", name, &[write(name)])
+        ..session_wait_request("se_1", name, &[write(name)])
     };
     shard.granted(lock(first, 5, "a"));
-    assert_eq!(shard.try_acquire(lock(first, 4, "b")), Ok(Answer::Ignored));
+    assert_eq!(shard.try_acquire(lock(first, 4, "b")), Ok(Response::Ignored));
     assert_eq!(shard.holders("b"), [""; 0]);
     shard.granted(lock(first, 5, "a"));
     let second = shard.open_session_as("se_1", true, 2).unwrap().epoch;
     assert!(second > first);
-    let superseded = Err(Refusal::Superseded { epoch: second });
+    let superseded = Err(CommandError::Superseded { epoch: second });
     assert_eq!(shard.try_acquire(lock(first, 6, "b")), superseded);
-    let release =
-        Release { namespace: orders(), owner: of_session("se_1"), what: named("a"), message: message(first, 7) };
+    let release = Release {
+        namespace: orders(),
+        owner: session_owner("se_1"),
+        what: release_by_name("a"),
+        message: message(first, 7),
+    };
     assert_eq!(shard.run(LocksCommand::Release(release.clone())), superseded);
     let close =
         LocksCommand::CloseSession { namespace: orders(), session_id: "se_1".into(), message: message(first, 8) };
@@ -61,8 +65,8 @@ fn messages_of_an_earlier_epoch_are_refused_and_those_with_a_lower_number_ignore
     assert_eq!(shard.holders("a"), ["se_1"]);
     shard.granted(lock(second, 1, "b"));
     let old = Release { message: message(second, 1), ..release };
-    assert_eq!(shard.run(LocksCommand::Release(old)), Ok(Answer::Ignored));
-    assert!(matches!(shard.try_acquire(lock(second + 1, 2, "c")), Err(Refusal::Malformed(_))));
+    assert_eq!(shard.run(LocksCommand::Release(old)), Ok(Response::Ignored));
+    assert!(matches!(shard.try_acquire(lock(second + 1, 2, "c")), Err(CommandError::Malformed(_))));
 }
 
 #[test]
@@ -71,7 +75,7 @@ fn a_repeated_opening_supersedes_nobody_and_a_second_one_is_told_to_the_first() 
     let first = shard.open_session("se_1");
     assert_eq!(shard.open_session_as("se_1", false, 1), Ok(first.clone()));
     assert!(!shard.core.take_effects().iter().any(|effect| matches!(effect, Effect::SessionOpened { .. })));
-    assert_eq!(shard.open_session_as("se_1", false, 2), Err(Refusal::IdTaken));
+    assert_eq!(shard.open_session_as("se_1", false, 2), Err(CommandError::IdTaken));
     let second = shard.open_session_as("se_1", true, 3).unwrap();
     assert_eq!(second.number, first.number);
     let opened = Effect::SessionOpened {
@@ -82,7 +86,7 @@ fn a_repeated_opening_supersedes_nobody_and_a_second_one_is_told_to_the_first() 
         ttl_ms: 10_000,
     };
     assert_eq!(shard.core.take_effects(), [opened]);
-    assert_eq!(shard.open_session_as("se_2", true, 4), Err(Refusal::SessionNotFound("se_2".into())));
+    assert_eq!(shard.open_session_as("se_2", true, 4), Err(CommandError::SessionNotFound("se_2".into())));
 }
 
 #[test]
@@ -91,22 +95,22 @@ fn a_sign_of_life_is_answered_with_the_session_unless_its_connection_was_superse
     let first = shard.open_session("se_1");
     let alive = |id: &str, epoch| Query::KeepAlive { namespace: orders(), session_id: id.into(), epoch };
     assert_eq!((first.ttl_ms, first.remaining_ms), (10_000, 10_000));
-    assert_eq!(shard.query(&alive("se_1", Some(first.epoch))), Ok(Answer::Session(first.clone())));
+    assert_eq!(shard.query(&alive("se_1", Some(first.epoch))), Ok(Response::Session(first.clone())));
     let second = shard.open_session_as("se_1", true, 2).unwrap();
-    assert_eq!(shard.query(&alive("se_1", Some(first.epoch))), Err(Refusal::Superseded { epoch: second.epoch }));
-    assert_eq!(shard.query(&alive("se_1", None)), Ok(Answer::Session(second)));
-    assert_eq!(shard.query(&alive("se_2", None)), Err(Refusal::SessionNotFound("se_2".into())));
+    assert_eq!(shard.query(&alive("se_1", Some(first.epoch))), Err(CommandError::Superseded { epoch: second.epoch }));
+    assert_eq!(shard.query(&alive("se_1", None)), Ok(Response::Session(second)));
+    assert_eq!(shard.query(&alive("se_2", None)), Err(CommandError::SessionNotFound("se_2".into())));
 }
 
 #[test]
 fn a_session_that_was_resumed_since_the_leader_looked_is_not_expired() {
     let mut shard = Shard::new();
     let number = shard.open_session("se_1").number;
-    let seen = shard.core.revision();
+    let known_revision = shard.core.revision();
     shard.open_session_as("se_1", true, 2).unwrap();
-    let late = shard.run(LocksCommand::ExpireSessions { ids: vec![number, 99], seen });
-    assert_eq!(late, Ok(Answer::SessionsExpired { ended: vec![] }));
-    assert_eq!(expire(&mut shard, number), Answer::SessionsExpired { ended: vec![number] });
+    let late = shard.run(LocksCommand::ExpireSessions { ids: vec![number, 99], known_revision });
+    assert_eq!(late, Ok(Response::SessionsExpired { ended: vec![] }));
+    assert_eq!(expire(&mut shard, number), Response::SessionsExpired { ended: vec![number] });
 }
 
 #[test]
@@ -114,9 +118,9 @@ fn an_expired_session_leaves_holds_in_transition_and_a_closed_one_nothing() {
     for expires in [true, false] {
         let mut shard = Shard::new();
         let number = shard.open_session("se_1").number;
-        let slow = Acquire { transition_ms: 50, ..session_waits("se_1", "1", &[write("slow")]) };
+        let slow = Acquire { transition_ms: 50, ..session_wait_request("se_1", "1", &[write("slow")]) };
         let token = shard.granted(slow);
-        shard.granted(session_waits("se_1", "2", &[write("fast")]));
+        shard.granted(session_wait_request("se_1", "2", &[write("fast")]));
         if expires {
             expire(&mut shard, number);
         } else {
@@ -128,19 +132,19 @@ fn an_expired_session_leaves_holds_in_transition_and_a_closed_one_nothing() {
         assert!(effects.iter().any(|effect| matches!(effect, Effect::SessionEnded { reason, .. } if *reason == ended)));
         let revoked = effects.iter().filter(|effect| matches!(effect, Effect::Revoked { .. })).count();
         assert_eq!(revoked, if expires { 2 } else { 0 });
-        shard.granted(asks("p", &[write("fast")]));
+        shard.granted(try_request("p", &[write("fast")]));
         if expires {
             assert_eq!(
                 shard.get("slow").write_lock_holder.map(|it| (it.phase, it.fencing_token)),
                 Some((Phase::Transition, token))
             );
-            assert_eq!(shard.refused(asks("p", &[write("slow")])).reason, Reason::Transition);
+            assert_eq!(shard.refused(try_request("p", &[write("slow")])).reason, Reason::Transition);
             shard.open_session_as("se_1", false, 2).unwrap();
-            let namesake = Acquire { wait: Wait::No, ..session_waits("se_1", "1", &[write("slow")]) };
+            let namesake = Acquire { wait: Wait::No, ..session_wait_request("se_1", "1", &[write("slow")]) };
             assert_eq!(shard.refused(namesake).reason, Reason::Transition);
-            shard.pass(50);
+            shard.advance_by(50);
         }
-        shard.granted(asks("p", &[write("slow")]));
+        shard.granted(try_request("p", &[write("slow")]));
     }
 }
 
@@ -148,11 +152,11 @@ fn an_expired_session_leaves_holds_in_transition_and_a_closed_one_nothing() {
 fn a_hold_ends_with_the_last_request_that_claims_it() {
     let mut shard = Shard::new();
     shard.open_session("se_1");
-    let token = shard.granted(session_waits("se_1", "1", &[write("a"), read("b")]));
-    assert_eq!(shard.granted(session_waits("se_1", "2", &[write("a")])), token, "it has it");
-    shard.releases(of_session("se_1"), named("1"));
+    let token = shard.granted(session_wait_request("se_1", "1", &[write("a"), read("b")]));
+    assert_eq!(shard.granted(session_wait_request("se_1", "2", &[write("a")])), token, "it has it");
+    shard.try_release(session_owner("se_1"), release_by_name("1"));
     assert_eq!((shard.holders("a"), shard.holders("b")), (vec!["se_1".to_owned()], vec![]));
-    shard.releases(of_session("se_1"), named("2"));
+    shard.try_release(session_owner("se_1"), release_by_name("2"));
     assert_eq!(shard.holders("a"), [""; 0]);
 }
 
@@ -160,22 +164,22 @@ fn a_hold_ends_with_the_last_request_that_claims_it() {
 fn a_request_id_is_one_request_as_long_as_it_is_not_released() {
     let mut shard = Shard::new();
     shard.open_session("se_1");
-    let token = shard.granted(session_waits("se_1", "1", &[write("a")]));
-    assert_eq!(shard.granted(session_waits("se_1", "1", &[write("a")])), token);
-    let taken = Err(Refusal::RequestIdTaken("1".into()));
-    assert_eq!(shard.try_acquire(session_waits("se_1", "1", &[read("a")])), taken);
-    assert_eq!(shard.try_acquire(session_waits("se_1", "1", &[write("b")])), taken);
+    let token = shard.granted(session_wait_request("se_1", "1", &[write("a")]));
+    assert_eq!(shard.granted(session_wait_request("se_1", "1", &[write("a")])), token);
+    let taken = Err(CommandError::RequestIdTaken("1".into()));
+    assert_eq!(shard.try_acquire(session_wait_request("se_1", "1", &[read("a")])), taken);
+    assert_eq!(shard.try_acquire(session_wait_request("se_1", "1", &[write("b")])), taken);
     let owner = Owner::Session { session_id: "se_1".into(), holder: Some("thread".into()) };
-    assert_eq!(shard.try_acquire(Acquire { owner, ..session_waits("se_1", "1", &[write("a")]) }), taken);
-    shard.releases(of_session("se_1"), named("1"));
-    shard.granted(session_waits("se_1", "1", &[write("b")]));
+    assert_eq!(shard.try_acquire(Acquire { owner, ..session_wait_request("se_1", "1", &[write("a")]) }), taken);
+    shard.try_release(session_owner("se_1"), release_by_name("1"));
+    shard.granted(session_wait_request("se_1", "1", &[write("b")]));
 }
 
 #[test]
 fn a_repeat_after_the_owner_changed_the_mode_is_told_what_is_held_now() {
     let mut shard = Shard::new();
     shard.open_session("se_1");
-    let ask = |name: &str, claim| Acquire { allow_upgrade: true, ..session_waits("se_1", name, &[claim]) };
+    let ask = |name: &str, claim| Acquire { allow_upgrade: true, ..session_wait_request("se_1", name, &[claim]) };
     let first = shard.granted(ask("reads", read("a")));
     let second = shard.granted(ask("writes", write("a")));
     assert!(second > first);
@@ -189,15 +193,15 @@ fn a_repeat_after_the_owner_changed_the_mode_is_told_what_is_held_now() {
 #[test]
 fn requests_and_messages_of_unknown_sessions_are_refused() {
     let mut shard = Shard::new();
-    let unknown = Refusal::SessionNotFound("se_9".into());
-    assert_eq!(shard.try_acquire(session_waits("se_9", "1", &[write("a")])), Err(unknown.clone()));
-    let (owner, what) = (of_session("se_9"), ToRelease::All);
+    let unknown = CommandError::SessionNotFound("se_9".into());
+    assert_eq!(shard.try_acquire(session_wait_request("se_9", "1", &[write("a")])), Err(unknown.clone()));
+    let (owner, what) = (session_owner("se_9"), ReleaseTarget::All);
     let release = LocksCommand::Release(Release { namespace: orders(), owner, what, message: None });
     assert_eq!(shard.run(release), Err(unknown.clone()));
     let close = LocksCommand::CloseSession { namespace: orders(), session_id: "se_9".into(), message: None };
     assert_eq!(shard.run(close), Err(unknown.clone()));
     let session_id = "se_9".to_owned();
-    assert_eq!(shard.query(&Query::Believed { namespace: orders(), session_id, held: vec![] }), Err(unknown));
+    assert_eq!(shard.query(&Query::ReconcileHolds { namespace: orders(), session_id, held: vec![] }), Err(unknown));
     assert_nothing_is_left(&shard.core);
 }
 
@@ -206,50 +210,53 @@ fn one_session_does_not_release_what_another_holds_and_threads_of_one_exclude_on
     let mut shard = Shard::new();
     shard.open_session("se_1");
     shard.open_session("se_2");
-    shard.granted(session_waits("se_1", "1", &[write("a")]));
-    assert!(!shard.releases(of_session("se_2"), named("1")));
+    shard.granted(session_wait_request("se_1", "1", &[write("a")]));
+    assert!(!shard.try_release(session_owner("se_2"), release_by_name("1")));
     let paths = vec![at("a")];
-    assert!(!shard.releases(of_session("se_2"), ToRelease::Paths { paths, fencing_token: None }));
+    assert!(!shard.try_release(session_owner("se_2"), ReleaseTarget::Paths { paths, fencing_token: None }));
     let thread = Owner::Session { session_id: "se_1".into(), holder: Some("t".into()) };
-    let second = Acquire { owner: thread, ..session_waits("se_1", "2", &[write("a")]) };
+    let second = Acquire { owner: thread, ..session_wait_request("se_1", "2", &[write("a")]) };
     shard.queued(second, Reason::Held);
-    assert!(shard.releases(of_session("se_1"), ToRelease::All), "of all its threads");
-    assert_eq!((shard.holders("a"), shard.in_queue()), (vec![], vec![]));
+    assert!(shard.try_release(session_owner("se_1"), ReleaseTarget::All), "of all its threads");
+    assert_eq!((shard.holders("a"), shard.waiting_owners()), (vec![], vec![]));
 }
 
 #[test]
 fn what_a_resumed_client_does_not_list_ends_and_what_is_pending_stays() {
     let mut shard = Shard::new();
     shard.open_session("se_1");
-    let kept = shard.granted(session_waits("se_1", "1", &[write("kept")]));
-    shard.granted(session_waits("se_1", "2", &[write("unlisted")]));
-    shard.granted(session_waits("se_1", "3", &[write("answer lost")]));
-    shard.granted(asks("p", &[write("held")]));
-    shard.queued(session_waits("se_1", "4", &[write("held")]), Reason::Held);
-    shard.queued(session_waits("se_1", "5", &[read("held")]), Reason::Held);
-    let answer = lock_info(&mut shard, &[believes("kept", Mode::Write, kept)], &["3", "4"]);
-    assert_eq!(answer, Answer::Reconciled { lost: vec![], ended_holds: 1, ended_waits: 1 });
-    assert_eq!(shard.settled(), [("se_1".into(), Err(Reason::Ended))]);
+    let kept = shard.granted(session_wait_request("se_1", "1", &[write("kept")]));
+    shard.granted(session_wait_request("se_1", "2", &[write("unlisted")]));
+    shard.granted(session_wait_request("se_1", "3", &[write("answer lost")]));
+    shard.granted(try_request("p", &[write("held")]));
+    shard.queued(session_wait_request("se_1", "4", &[write("held")]), Reason::Held);
+    shard.queued(session_wait_request("se_1", "5", &[read("held")]), Reason::Held);
+    let answer = lock_info(&mut shard, &[reported_hold("kept", Mode::Write, kept)], &["3", "4"]);
+    assert_eq!(answer, Response::Reconciled { lost: vec![], ended_holds: 1, ended_waits: 1 });
+    assert_eq!(shard.resolved_waits(), [("se_1".into(), Err(Reason::Ended))]);
     let held = ["kept", "unlisted", "answer lost"].map(|path| shard.holders(path).len());
-    assert_eq!((held, shard.in_queue().len()), ([1, 0, 1], 1));
+    assert_eq!((held, shard.waiting_owners().len()), ([1, 0, 1], 1));
 }
 
 #[test]
 fn a_client_is_told_of_what_it_believes_to_hold_and_does_not() {
     let mut shard = Shard::new();
     shard.open_session("se_1");
-    let (a, b) = (session_waits("se_1", "1", &[write("a")]), session_waits("se_1", "2", &[read("b")]));
+    let (a, b) = (session_wait_request("se_1", "1", &[write("a")]), session_wait_request("se_1", "2", &[read("b")]));
     let (a, b) = (shard.granted(a), shard.granted(b));
     shard.delete("a");
     let deleted = shard.core.take_effects();
     let is_it = |effect: &Effect| matches!(effect, Effect::Revoked { reason: RevokedReason::Deleted, path, .. } if *path == Path::flat("a"));
     assert!(deleted.iter().any(is_it));
-    let other = shard.granted(asks("p", &[write("a")]));
-    let held = vec![believes("a", Mode::Write, a), believes("b", Mode::Read, b), believes("c", Mode::Write, 1)];
-    let query = Query::Believed { namespace: orders(), session_id: "se_1".into(), held: held.clone() };
+    let other = shard.granted(try_request("p", &[write("a")]));
+    let held =
+        vec![reported_hold("a", Mode::Write, a), reported_hold("b", Mode::Read, b), reported_hold("c", Mode::Write, 1)];
+    let query = Query::ReconcileHolds { namespace: orders(), session_id: "se_1".into(), held: held.clone() };
     let asked = shard.query(&query).unwrap();
     assert_eq!(lock_info(&mut shard, &held, &[]), asked);
-    let Answer::Reconciled { lost, ended_holds: 0, ended_waits: 0 } = asked else { panic!("nothing ends: {asked:?}") };
+    let Response::Reconciled { lost, ended_holds: 0, ended_waits: 0 } = asked else {
+        panic!("nothing ends: {asked:?}")
+    };
     let told: Vec<_> = lost.iter().map(|hold| (&hold.path, hold.fencing_token)).collect();
     assert_eq!(told, [(&at("a"), a), (&at("c"), 1)]);
     let owners: Vec<_> = lost.iter().map(|hold| hold.current_owner.as_ref().map(|it| it.fencing_token)).collect();
@@ -261,7 +268,7 @@ fn a_client_is_told_of_what_it_believes_to_hold_and_does_not() {
 fn a_full_namespace_refuses_one_more_session() {
     let mut shard = Shard::with_limits(Limits { max_sessions_per_namespace: 1, ..Limits::default() });
     shard.open_session("se_1");
-    assert!(matches!(shard.open_session_as("se_2", false, 1), Err(Refusal::QuotaExceeded { max: 1, .. })));
+    assert!(matches!(shard.open_session_as("se_2", false, 1), Err(CommandError::QuotaExceeded { max: 1, .. })));
     shard.open_session_as("se_1", true, 2).unwrap();
 }
 
@@ -271,26 +278,26 @@ fn commands_in_order_are_each_as_if_they_came_alone() {
     let epoch = shard.open_session("se_1").epoch;
     let lock = |seq, name: &str| {
         let stamp = message(epoch, seq);
-        LocksCommand::Acquire(Acquire { message: stamp, ..session_waits("se_1", name, &[write(name)]) })
+        LocksCommand::Acquire(Acquire { message: stamp, ..session_wait_request("se_1", name, &[write(name)]) })
     };
     let release = |seq, name: &str| {
-        let (owner, what) = (of_session("se_1"), named(name));
+        let (owner, what) = (session_owner("se_1"), release_by_name(name));
         LocksCommand::Release(Release { namespace: orders(), owner, what, message: message(epoch, seq) })
     };
-    let list = LocksCommand::InOrder(vec![lock(1, "a"), release(2, "a"), lock(3, "b"), lock(2, "late")]);
+    let list = LocksCommand::Batch(vec![lock(1, "a"), release(2, "a"), lock(3, "b"), lock(2, "late")]);
     let before = shard.core.revision();
-    let Ok(Answer::InOrder(answers)) = shard.run(list.clone()) else { panic!("a list is answered by a list") };
-    assert!(matches!(&answers[0], Ok(Answer::Acquired { .. })));
-    assert!(matches!(&answers[1], Ok(Answer::Released { released: true, .. })));
-    assert!(matches!(&answers[2], Ok(Answer::Acquired { .. })));
-    assert_eq!(answers[3], Ok(Answer::Ignored));
+    let Ok(Response::Batch(answers)) = shard.run(list.clone()) else { panic!("a list is answered by a list") };
+    assert!(matches!(&answers[0], Ok(Response::Acquired { .. })));
+    assert!(matches!(&answers[1], Ok(Response::Released { released: true, .. })));
+    assert!(matches!(&answers[2], Ok(Response::Acquired { .. })));
+    assert_eq!(answers[3], Ok(Response::Ignored));
     assert_eq!(shard.core.revision(), before + 3);
     assert_eq!((shard.holders("a").len(), shard.holders("b").len(), shard.holders("late").len()), (0, 1, 0));
     // A copy of it changes nothing.
-    let Ok(Answer::InOrder(copies)) = shard.run(list.clone()) else { panic!("a list is answered by a list") };
-    assert_eq!((&copies[0], &copies[1]), (&Ok(Answer::Ignored), &Ok(Answer::Ignored)));
+    let Ok(Response::Batch(copies)) = shard.run(list.clone()) else { panic!("a list is answered by a list") };
+    assert_eq!((&copies[0], &copies[1]), (&Ok(Response::Ignored), &Ok(Response::Ignored)));
     assert_eq!(shard.core.revision(), before + 3);
-    let nested = shard.run(LocksCommand::InOrder(vec![lock(9, "c"), list]));
-    assert!(matches!(nested, Err(Refusal::Malformed(_))));
+    let nested = shard.run(LocksCommand::Batch(vec![lock(9, "c"), list]));
+    assert!(matches!(nested, Err(CommandError::Malformed(_))));
     assert!(shard.holders("c").is_empty());
 }

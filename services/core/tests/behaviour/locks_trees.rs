@@ -1,18 +1,18 @@
 //! Locks in trees: who excludes whom, for every pair of places.
 
-use holdfast_core::{Claim, Mode, Reason, ToRelease};
+use holdfast_core::{Claim, Mode, Reason, ReleaseTarget};
 
 use crate::support::{Shard, assert_nothing_is_left, process};
-use crate::waiting::{asks, at, read, waits, write};
+use crate::wait_requests::{at, read, try_request, wait_request, write};
 
 /// The root, a parent, the path itself, a child of it, and a sibling.
-const PLACES: [&str; 5] = ["", "a", "a/b", "a/b/c", "a/d"];
+const PATHS: [&str; 5] = ["", "a", "a/b", "a/b/c", "a/d"];
 
 /// A row for each place held, a letter for each place wanted: Held, Ancestor, Descendant, or nothing in the way.
-const IN_THE_WAY: [&str; 5] = ["HAAAA", "DHAAA", "DDHA-", "DDDH-", "DD--H"];
+const EXPECTED_REASONS: [&str; 5] = ["HAAAA", "DHAAA", "DDHA-", "DDDH-", "DD--H"];
 
 fn reason(held: usize, wanted: usize) -> Option<Reason> {
-    match IN_THE_WAY[held].as_bytes()[wanted] {
+    match EXPECTED_REASONS[held].as_bytes()[wanted] {
         b'H' => Some(Reason::Held),
         b'A' => Some(Reason::Ancestor),
         b'D' => Some(Reason::Descendant),
@@ -27,7 +27,7 @@ fn pairs() -> impl Iterator<Item = (usize, usize, Claim, Claim)> {
     places.flat_map(move |(held, wanted)| {
         let claims = modes.into_iter().flat_map(move |one| modes.into_iter().map(move |other| (one, other)));
         claims.map(move |(one, other)| {
-            let claim = |place: usize, mode| Claim { path: at(PLACES[place]), mode };
+            let claim = |place: usize, mode| Claim { path: at(PATHS[place]), mode };
             (held, wanted, claim(held, one), claim(wanted, other))
         })
     })
@@ -37,21 +37,21 @@ fn pairs() -> impl Iterator<Item = (usize, usize, Claim, Claim)> {
 fn another_owner_is_kept_out_by_what_is_above_at_or_below_unless_both_read() {
     for (held, wanted, holds, wants) in pairs() {
         let mut shard = Shard::new();
-        shard.granted(asks("holder", std::slice::from_ref(&holds)));
+        shard.granted(try_request("holder", std::slice::from_ref(&holds)));
         let both_read = holds.mode == Mode::Read && wants.mode == Mode::Read;
         match reason(held, wanted).filter(|_| !both_read) {
-            None => drop(shard.granted(asks("other", std::slice::from_ref(&wants)))),
+            None => drop(shard.granted(try_request("other", std::slice::from_ref(&wants)))),
             Some(reason) => {
-                let why = shard.refused(asks("other", std::slice::from_ref(&wants)));
+                let why = shard.refused(try_request("other", std::slice::from_ref(&wants)));
                 assert_eq!(why.reason, reason, "{holds:?} is held, {wants:?} is wanted");
                 assert_eq!((why.blockers.len(), &why.blockers[0].path), (1, &holds.path));
-                shard.queued(waits("other", std::slice::from_ref(&wants)), reason);
-                shard.lets_go("holder", &[PLACES[held]]);
-                assert_eq!(shard.let_in(), ["other"], "{wants:?} waits for {holds:?}");
+                shard.queued(wait_request("other", std::slice::from_ref(&wants)), reason);
+                shard.release_paths("holder", &[PATHS[held]]);
+                assert_eq!(shard.granted_owners(), ["other"], "{wants:?} waits for {holds:?}");
             }
         }
         for owner in ["holder", "other"] {
-            shard.releases(process(owner), ToRelease::All);
+            shard.try_release(process(owner), ReleaseTarget::All);
         }
         assert_nothing_is_left(&shard.core);
     }
@@ -61,13 +61,13 @@ fn another_owner_is_kept_out_by_what_is_above_at_or_below_unless_both_read() {
 fn an_owner_never_excludes_itself() {
     for (held, wanted, holds, wants) in pairs() {
         let mut shard = Shard::new();
-        shard.granted(asks("holder", std::slice::from_ref(&holds)));
+        shard.granted(try_request("holder", std::slice::from_ref(&holds)));
         if held == wanted && holds.mode != wants.mode {
-            assert_eq!(shard.refused(asks("holder", std::slice::from_ref(&wants))).reason, Reason::Upgrade);
+            assert_eq!(shard.refused(try_request("holder", std::slice::from_ref(&wants))).reason, Reason::Upgrade);
         } else {
-            shard.granted(asks("holder", std::slice::from_ref(&wants)));
+            shard.granted(try_request("holder", std::slice::from_ref(&wants)));
         }
-        assert!(shard.releases(process("holder"), ToRelease::All));
+        assert!(shard.try_release(process("holder"), ReleaseTarget::All));
         assert_nothing_is_left(&shard.core);
     }
 }
@@ -75,20 +75,20 @@ fn an_owner_never_excludes_itself() {
 #[test]
 fn a_path_that_only_begins_alike_is_no_descendant() {
     let mut shard = Shard::new();
-    shard.granted(asks("p1", &[write("user")]));
-    shard.granted(asks("p2", &[write("user2")]));
-    shard.granted(asks("p3", &[write("us/er")]));
-    assert_eq!(shard.refused(asks("p4", &[read("user/2")])).reason, Reason::Ancestor);
+    shard.granted(try_request("p1", &[write("user")]));
+    shard.granted(try_request("p2", &[write("user2")]));
+    shard.granted(try_request("p3", &[write("us/er")]));
+    assert_eq!(shard.refused(try_request("p4", &[read("user/2")])).reason, Reason::Ancestor);
 }
 
 #[test]
 fn sixteen_segments_are_locked_and_one_more_is_refused() {
     let mut shard = Shard::new();
     let deep = vec!["s"; 16].join("/");
-    shard.granted(asks("p1", &[write(&deep)]));
-    assert_eq!(shard.refused(asks("p2", &[read("s/s")])).reason, Reason::Descendant);
+    shard.granted(try_request("p1", &[write(&deep)]));
+    assert_eq!(shard.refused(try_request("p2", &[read("s/s")])).reason, Reason::Descendant);
     let deeper = vec!["t"; 17].join("/");
-    for request in [asks("p2", &[write(&deeper)]), waits("p2", &[write(&deeper), write("s")])] {
+    for request in [try_request("p2", &[write(&deeper)]), wait_request("p2", &[write(&deeper), write("s")])] {
         let refusal = shard.try_acquire(request).unwrap_err();
         assert_eq!(refusal.to_string(), "the number of segments in a path is limited to 16; use a shorter path");
     }

@@ -1,14 +1,14 @@
 //! A replica that takes a snapshot somewhere on the way ends with the same state and the same bytes as one that applied
 //! everything.
 
-use holdfast_core::shard::{Application, ShardCore};
+use holdfast_core::shard::{Application, ShardState};
 use holdfast_core::{
     AccountId, AccountMessage, AccountStatus, AccountsCommand, Acquire, Actor, Audited, Bounds, Claim, Command, Limits,
-    LocksCommand, Mode, NamespacesCommand, Path, Release, ToRelease,
+    LocksCommand, Mode, NamespacesCommand, Path, Release, ReleaseTarget,
 };
 use proptest::prelude::*;
 
-use crate::support::{self, at, metadata, process, want};
+use crate::support::{self, at, lock_request, metadata, process};
 use crate::{accounts, namespaces};
 
 fn locks_command() -> impl Strategy<Value = Command> {
@@ -25,8 +25,8 @@ fn locks_command() -> impl Strategy<Value = Command> {
                 ttl_ms: Some(ttl_ms),
                 transition_ms,
                 metadata: if noted { metadata(&[("k", "v")]) } else { metadata(&[]) },
-                asked_expires_at_ns: noted.then_some(42),
-                ..want(&owner.to_string(), Mode::Read)
+                requested_expires_at_ns: noted.then_some(42),
+                ..lock_request(&owner.to_string(), Mode::Read)
             }))
         },
     );
@@ -34,7 +34,7 @@ fn locks_command() -> impl Strategy<Value = Command> {
         Command::Locks(LocksCommand::Release(Release {
             namespace: support::orders(),
             owner: process(&owner.to_string()),
-            what: ToRelease::Paths { paths: vec![Path::flat(path.to_string())], fencing_token: None },
+            what: ReleaseTarget::Paths { paths: vec![Path::flat(path.to_string())], fencing_token: None },
             message: None,
         }))
     });
@@ -84,7 +84,7 @@ fn accounts_command() -> impl Strategy<Value = Command> {
         }),
         1 => (1_u64..5).prop_map(move |id| Command::Accounts(suspend(id))),
         1 => (0_u8..6, 0_u64..100).prop_map(|(key, used_ms)| {
-            Command::Accounts(AccountsCommand::NoteKeyUse { used: vec![(key.to_string(), used_ms)] })
+            Command::Accounts(AccountsCommand::RecordKeyUse { used: vec![(key.to_string(), used_ms)] })
         }),
         1 => proptest::collection::vec(0_u64..20, 0..4).prop_map(|numbers| Command::OutboxConfirm { numbers }),
     ]
@@ -92,15 +92,19 @@ fn accounts_command() -> impl Strategy<Value = Command> {
 
 /// A shard that applies everything, one that is restored after every so many entries, and one that is restored with
 /// other numbers, answer, tell and keep the same.
-fn check(application: Application, entries: &[(u64, Command)], (every, is_tiny): Way) -> Result<(), TestCaseError> {
+fn check(
+    application: Application,
+    entries: &[(u64, Command)],
+    (every, is_tiny): RestorePlan,
+) -> Result<(), TestCaseError> {
     let (id, bounds) = ("shard_00", is_tiny.then(Bounds::tiny));
     let begin = || match &bounds {
-        None => ShardCore::new(application, id),
-        Some(bounds) => ShardCore::with_bounds(application, id, bounds.clone()),
+        None => ShardState::new(application, id),
+        Some(bounds) => ShardState::with_bounds(application, id, bounds.clone()),
     };
     let restore = |chunks: &[Vec<u8>]| match &bounds {
-        None => ShardCore::restore(application, id, chunks),
-        Some(bounds) => ShardCore::restore_with_bounds(application, id, chunks, bounds.clone()),
+        None => ShardState::restore(application, id, chunks),
+        Some(bounds) => ShardState::restore_with_bounds(application, id, chunks, bounds.clone()),
     };
     let (mut whole, mut twins, mut now_ms) = (begin(), [begin(), begin()], 0);
     for (number, (passed, command)) in entries.iter().enumerate() {
@@ -128,9 +132,9 @@ fn check(application: Application, entries: &[(u64, Command)], (every, is_tiny):
 }
 
 /// After how many entries the twins are restored, and whether within tiny bounds.
-type Way = (usize, bool);
+type RestorePlan = (usize, bool);
 
-fn way() -> impl Strategy<Value = Way> {
+fn way() -> impl Strategy<Value = RestorePlan> {
     (1_usize..20, any::<bool>())
 }
 
@@ -171,7 +175,7 @@ proptest! {
     fn damaged_bytes_are_refused_or_make_a_whole_state(
         entries in entries(locks_command()), at_byte in any::<prop::sample::Index>(), bit in 0_u8..8,
     ) {
-        let mut core = ShardCore::new(Application::Locks, "shard_00");
+        let mut core = ShardState::new(Application::Locks, "shard_00");
         for (number, (_, command)) in entries.iter().enumerate() {
             core.advance(&at(number as u64));
             core.apply(&at(number as u64), command);
@@ -179,7 +183,7 @@ proptest! {
         let mut chunks = core.snapshot();
         let index = at_byte.index(chunks[0].len());
         chunks[0][index] ^= 1 << bit;
-        if let Ok(mut restored) = ShardCore::restore(Application::Locks, "shard_00", &chunks) {
+        if let Ok(mut restored) = ShardState::restore(Application::Locks, "shard_00", &chunks) {
             restored.advance(&at(u64::MAX / 2));
             restored.snapshot();
         }
@@ -188,11 +192,11 @@ proptest! {
 
 #[test]
 fn a_snapshot_of_another_shard_is_refused() {
-    let chunks = ShardCore::new(Application::Locks, "locks_00").snapshot();
-    assert!(ShardCore::restore(Application::Locks, "locks_01", &chunks).is_err());
-    assert!(ShardCore::restore(Application::Namespaces, "locks_00", &chunks).is_err());
-    assert!(ShardCore::restore(Application::Locks, "locks_00", &chunks[1..]).is_err());
-    assert!(ShardCore::restore(Application::Locks, "locks_00", &chunks).is_ok());
+    let chunks = ShardState::new(Application::Locks, "locks_00").snapshot();
+    assert!(ShardState::restore(Application::Locks, "locks_01", &chunks).is_err());
+    assert!(ShardState::restore(Application::Namespaces, "locks_00", &chunks).is_err());
+    assert!(ShardState::restore(Application::Locks, "locks_00", &chunks[1..]).is_err());
+    assert!(ShardState::restore(Application::Locks, "locks_00", &chunks).is_ok());
 }
 
 #[test]
@@ -200,19 +204,19 @@ fn a_large_state_is_cut_into_chunks_of_bounded_length() {
     let mut shard = support::Shard::new();
     for number in 0..20_000 {
         let claims = vec![Claim { path: Path::flat(format!("lock {number:040}")), mode: Mode::Write }];
-        shard.granted(Acquire { claims, ..want("p1", Mode::Write) });
+        shard.granted(Acquire { claims, ..lock_request("p1", Mode::Write) });
     }
     let chunks = shard.core.snapshot();
     assert!(chunks.len() > 2);
     assert!(chunks.iter().all(|chunk| chunk.len() <= 1 << 20));
-    assert_eq!(ShardCore::restore(Application::Locks, "locks_00", &chunks).unwrap(), shard.core);
+    assert_eq!(ShardState::restore(Application::Locks, "locks_00", &chunks).unwrap(), shard.core);
 }
 
 #[test]
 fn a_message_of_an_account_is_part_of_the_snapshot() {
-    let mut core = ShardCore::new(Application::Accounts, "accounts_00");
+    let mut core = ShardState::new(Application::Accounts, "accounts_00");
     core.apply(&at(1), &accounts::create(1, 5, "ann@example.com"));
-    let restored = ShardCore::restore(Application::Accounts, "accounts_00", &core.snapshot()).unwrap();
+    let restored = ShardState::restore(Application::Accounts, "accounts_00", &core.snapshot()).unwrap();
     let (_, message) = restored.outbox().messages().first_key_value().expect("it is pending");
     let Command::Namespaces(NamespacesCommand::Deliver { message, .. }) = &message.command else { panic!("not that") };
     assert!(matches!(message, AccountMessage::Open { account: AccountId(5), .. }));

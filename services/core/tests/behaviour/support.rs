@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_core::shard::{Application, ShardCore};
+use holdfast_core::shard::{Application, ShardState};
 use holdfast_core::{
-    AccountId, Acquire, AcquireOutcome, Answer, Bounds, Claim, Command, Context, FencingToken, HolderView, Incarnation,
-    Limits, LockView, LocksCommand, Metadata, Mode, NamespaceMessage, NamespaceRef, NotGranted, Owner, Path, Query,
-    Refusal, Release, Reply, RequestId, Rules, ToRelease, Wait,
+    AccountId, Acquire, AcquireOutcome, Bounds, Claim, Command, CommandError, EntryContext, FencingToken, HolderView,
+    Incarnation, Limits, LockView, LocksCommand, Metadata, Mode, NamespaceMessage, NamespaceRef, Owner, Path, Query,
+    Refused, Release, ReleaseTarget, Reply, RequestId, Response, Rules, Wait,
 };
 
 /// The wall clock is this much ahead of the shard clock.
 pub(crate) const WALL_AHEAD_MS: u64 = 1_700_000_000_000;
 pub(crate) const ACCOUNT: AccountId = AccountId(7);
 
-pub(crate) fn at(now_ms: u64) -> Context {
-    Context { now_ms, wall_ms: WALL_AHEAD_MS.saturating_add(now_ms), rules: Rules::ONE }
+pub(crate) fn at(now_ms: u64) -> EntryContext {
+    EntryContext { now_ms, wall_ms: WALL_AHEAD_MS.saturating_add(now_ms), rules: Rules::ONE }
 }
 
 pub(crate) fn request_id(number: u64) -> RequestId {
@@ -44,7 +44,7 @@ pub(crate) fn purge(number: u64, namespace: NamespaceRef) -> Command {
 }
 
 /// A request for the lock `l` in `orders` for a second; fields are changed where a test says otherwise.
-pub(crate) fn want(owner: &str, mode: Mode) -> Acquire {
+pub(crate) fn lock_request(owner: &str, mode: Mode) -> Acquire {
     Acquire {
         namespace: orders(),
         owner: process(owner),
@@ -53,7 +53,7 @@ pub(crate) fn want(owner: &str, mode: Mode) -> Acquire {
         transition_ms: 0,
         metadata: Metadata::new(),
         fencing_token: None,
-        asked_expires_at_ns: None,
+        requested_expires_at_ns: None,
         wait: Wait::No,
         allow_upgrade: false,
         request_id: None,
@@ -69,13 +69,13 @@ pub(crate) fn metadata(pairs: &[(&str, &str)]) -> Metadata {
 /// The answer to an acquire of one path.
 #[derive(Debug)]
 pub(crate) struct Acquired {
-    pub(crate) outcome: Result<FencingToken, NotGranted>,
+    pub(crate) outcome: Result<FencingToken, Refused>,
     pub(crate) lock: LockView,
 }
 
 /// A locks shard whose clock stands where the test puts it.
 pub(crate) struct Shard {
-    pub(crate) core: ShardCore,
+    pub(crate) core: ShardState,
     /// When they are not those of the rules.
     bounds: Option<Bounds>,
     now_ms: u64,
@@ -92,26 +92,26 @@ impl Shard {
     pub(crate) fn restored(&self) -> Self {
         let (chunks, id) = (self.core.snapshot(), "locks_00");
         let core = match &self.bounds {
-            None => ShardCore::restore(Application::Locks, id, &chunks),
-            Some(bounds) => ShardCore::restore_with_bounds(Application::Locks, id, &chunks, bounds.clone()),
+            None => ShardState::restore(Application::Locks, id, &chunks),
+            Some(bounds) => ShardState::restore_with_bounds(Application::Locks, id, &chunks, bounds.clone()),
         };
         Self { core: core.unwrap(), bounds: self.bounds.clone(), now_ms: self.now_ms, rules: self.rules }
     }
 
     pub(crate) fn with_limits(limits: Limits) -> Self {
-        Self::begin(ShardCore::new(Application::Locks, "locks_00"), None, limits)
+        Self::from_core(ShardState::new(Application::Locks, "locks_00"), None, limits)
     }
 
     /// Within bounds that need not be those of the rules.
-    pub(crate) fn within(bounds: Bounds) -> Self {
-        let core = ShardCore::with_bounds(Application::Locks, "locks_00", bounds.clone());
-        Self::begin(core, Some(bounds), Limits::default())
+    pub(crate) fn with_bounds(bounds: Bounds) -> Self {
+        let core = ShardState::with_bounds(Application::Locks, "locks_00", bounds.clone());
+        Self::from_core(core, Some(bounds), Limits::default())
     }
 
-    fn begin(core: ShardCore, bounds: Option<Bounds>, limits: Limits) -> Self {
+    fn from_core(core: ShardState, bounds: Option<Bounds>, limits: Limits) -> Self {
         let command = open(1, orders(), limits);
         let mut shard = Self { core, bounds, now_ms: 1_000, rules: command.min_rules() };
-        assert_eq!(shard.apply(&command).outcome, Ok(Answer::Done));
+        assert_eq!(shard.apply(&command).outcome, Ok(Response::Done));
         shard
     }
 
@@ -129,16 +129,16 @@ impl Shard {
     }
 
     /// Time passes, and the leader proposes what is due.
-    pub(crate) fn pass(&mut self, ms: u64) {
+    pub(crate) fn advance_by(&mut self, ms: u64) {
         self.now_ms += ms;
         self.core.advance(&self.context());
     }
 
-    fn context(&self) -> Context {
-        Context { rules: self.rules, ..at(self.now_ms) }
+    fn context(&self) -> EntryContext {
+        EntryContext { rules: self.rules, ..at(self.now_ms) }
     }
 
-    pub(crate) fn try_acquire(&mut self, request: Acquire) -> Result<Answer, Refusal> {
+    pub(crate) fn try_acquire(&mut self, request: Acquire) -> Result<Response, CommandError> {
         self.apply(&Command::Locks(LocksCommand::Acquire(request))).outcome
     }
 
@@ -155,15 +155,15 @@ impl Shard {
         self.acquire(request).outcome.expect("should be granted")
     }
 
-    pub(crate) fn refused(&mut self, request: Acquire) -> NotGranted {
+    pub(crate) fn refused(&mut self, request: Acquire) -> Refused {
         self.acquire(request).outcome.expect_err("should not be granted")
     }
 
     pub(crate) fn release_with(&mut self, owner: &str, fencing_token: Option<FencingToken>) -> (bool, LockView) {
-        let what = ToRelease::Paths { paths: vec![Path::flat("l")], fencing_token };
+        let what = ReleaseTarget::Paths { paths: vec![Path::flat("l")], fencing_token };
         let release = Release { namespace: orders(), owner: process(owner), what, message: None };
         match self.apply(&Command::Locks(LocksCommand::Release(release))).outcome {
-            Ok(Answer::Released { released, mut locks }) => (released, locks.remove(0)),
+            Ok(Response::Released { released, mut locks }) => (released, locks.remove(0)),
             other => panic!("not an answer to a release: {other:?}"),
         }
     }
@@ -174,23 +174,23 @@ impl Shard {
 
     pub(crate) fn delete(&mut self, name: &str) {
         let command = LocksCommand::Delete { namespace: orders(), path: Path::flat(name) };
-        assert_eq!(self.apply(&Command::Locks(command)).outcome, Ok(Answer::Done));
+        assert_eq!(self.apply(&Command::Locks(command)).outcome, Ok(Response::Done));
     }
 
-    pub(crate) fn query(&self, query: &Query) -> Result<Answer, Refusal> {
+    pub(crate) fn query(&self, query: &Query) -> Result<Response, CommandError> {
         self.core.query(self.now_ms, query).outcome
     }
 
     pub(crate) fn get(&self, name: &str) -> LockView {
         match self.query(&Query::Lock { namespace: orders(), path: Path::flat(name) }) {
-            Ok(Answer::Lock(lock)) => lock,
+            Ok(Response::Lock(lock)) => lock,
             other => panic!("not a lock: {other:?}"),
         }
     }
 
     pub(crate) fn is_current(&self, fencing_token: FencingToken) -> bool {
         match self.query(&Query::Check { namespace: orders(), path: Path::flat("l"), fencing_token }) {
-            Ok(Answer::Checked { current, .. }) => current,
+            Ok(Response::Checked { current, .. }) => current,
             other => panic!("not a check: {other:?}"),
         }
     }
@@ -198,15 +198,15 @@ impl Shard {
     pub(crate) fn list(&self, prefix: &[&str], after: Option<&[&str]>, limit: u32) -> (Vec<LockView>, bool) {
         let (prefix, after) = (path(prefix), after.map(path));
         match self.query(&Query::Locks { namespace: orders(), prefix, after, limit }) {
-            Ok(Answer::Locks { locks, more }) => (locks, more),
+            Ok(Response::Locks { locks, more }) => (locks, more),
             other => panic!("not a page of locks: {other:?}"),
         }
     }
 }
 
-fn acquired(outcome: Result<Answer, Refusal>) -> Acquired {
+fn acquired(outcome: Result<Response, CommandError>) -> Acquired {
     match outcome {
-        Ok(Answer::Acquired { outcome, mut locks }) => {
+        Ok(Response::Acquired { outcome, mut locks }) => {
             let outcome = match outcome {
                 AcquireOutcome::Granted { fencing_token } => Ok(fencing_token),
                 AcquireOutcome::Refused(not_granted) => Err(*not_granted),
@@ -227,7 +227,7 @@ pub(crate) fn names(holders: &[HolderView]) -> Vec<&str> {
 }
 
 /// What is left when everything ended, besides the namespace and its events.
-pub(crate) fn assert_nothing_is_left(core: &ShardCore) {
+pub(crate) fn assert_nothing_is_left(core: &ShardState) {
     core.verify();
     assert_eq!(core.footprint(), Default::default());
     assert_eq!(core.next_deadline_ms(), None);

@@ -1,23 +1,23 @@
 //! What accounts use is counted by what they do, and survives snapshots and the end of namespaces.
 
-use holdfast_core::shard::{Application, ShardCore};
-use holdfast_core::{Acquire, Answer, Mode, NamespaceUsage, Query, UsageTotals, Wait};
+use holdfast_core::shard::{Application, ShardState};
+use holdfast_core::{Acquire, Mode, NamespaceUsage, Query, Response, UsageTotals, Wait};
 
-use crate::support::{ACCOUNT, Shard, orders, purge, want};
+use crate::support::{ACCOUNT, Shard, lock_request, orders, purge};
 
-fn usage(core: &ShardCore) -> (Vec<NamespaceUsage>, UsageTotals) {
+fn usage(core: &ShardState) -> (Vec<NamespaceUsage>, UsageTotals) {
     match core.query(0, &Query::AccountUsage { account: ACCOUNT }).outcome {
-        Ok(Answer::AccountUsage { namespaces, ended }) => (namespaces, ended),
+        Ok(Response::AccountUsage { namespaces, ended }) => (namespaces, ended),
         other => panic!("not what an account uses: {other:?}"),
     }
 }
 
 fn busy_shard() -> Shard {
     let mut shard = Shard::new();
-    shard.granted(want("p1", Mode::Read));
-    shard.granted(want("p2", Mode::Read));
-    shard.granted(want("p2", Mode::Read));
-    shard.enqueued(Acquire { wait: Wait::For(500), attempt: 9, ..want("p3", Mode::Write) });
+    shard.granted(lock_request("p1", Mode::Read));
+    shard.granted(lock_request("p2", Mode::Read));
+    shard.granted(lock_request("p2", Mode::Read));
+    shard.enqueued(Acquire { wait: Wait::For(500), attempt: 9, ..lock_request("p3", Mode::Write) });
     shard.release("p1");
     shard.open_session("se_1");
     shard
@@ -50,7 +50,7 @@ fn operations_grants_waits_and_peaks_are_counted() {
     let (namespaces, _) = usage(&shard.core);
     assert_eq!((namespaces[0].holds, namespaces[0].waiting), (1, 0), "the one who waited has it");
     assert_eq!(namespaces[0].totals, UsageTotals { operations: 7, grants: 3, ..totals });
-    let restored = ShardCore::restore(Application::Locks, "locks_00", &shard.core.snapshot()).unwrap();
+    let restored = ShardState::restore(Application::Locks, "locks_00", &shard.core.snapshot()).unwrap();
     assert_eq!(usage(&restored), usage(&shard.core));
 }
 
@@ -58,8 +58,8 @@ fn operations_grants_waits_and_peaks_are_counted() {
 fn what_was_done_in_a_namespace_is_known_after_its_end() {
     let mut shard = busy_shard();
     let before = usage(&shard.core).0[0].totals;
-    assert_eq!(shard.apply(&purge(2, orders())).outcome, Ok(Answer::Done));
+    assert_eq!(shard.apply(&purge(2, orders())).outcome, Ok(Response::Done));
     assert_eq!(usage(&shard.core), (vec![], before));
-    let restored = ShardCore::restore(Application::Locks, "locks_00", &shard.core.snapshot()).unwrap();
+    let restored = ShardState::restore(Application::Locks, "locks_00", &shard.core.snapshot()).unwrap();
     assert_eq!(usage(&restored), (vec![], before));
 }

@@ -5,7 +5,7 @@ use holdfast_core::{Command, codec};
 use stats_alloc::Region;
 
 use crate::shard::Shard;
-use crate::{ALLOCATOR, alone};
+use crate::{ALLOCATOR, exclusive};
 
 const PAIRS: usize = 10_000;
 
@@ -15,13 +15,13 @@ fn allocations_of_a_pair(shard: &mut Shard) -> [f64; 3] {
     let mut counts = [0; 3];
     for number in 0..PAIRS {
         let (name, owner) = (format!("mine-{number:06}"), format!("worker-{number:06}"));
-        for command in [Shard::acquisition(&owner, &[&name]), Shard::giving_back(&owner, &[&name])] {
+        for command in [Shard::acquire_command(&owner, &[&name]), Shard::release_command(&owner, &[&name])] {
             let bytes = codec::encode(&Command::Locks(command));
             let region = Region::new(ALLOCATOR);
             let count = || region.change().allocations + region.change().reallocations;
             let Ok(Command::Locks(command)) = codec::decode(&bytes) else { panic!("it is not what was written") };
             let read = count();
-            let reply = shard.reply_to(&Command::Locks(command));
+            let reply = shard.reply(&Command::Locks(command));
             let done = count();
             let answer = codec::encode(&reply);
             let written = count();
@@ -36,7 +36,7 @@ fn allocations_of_a_pair(shard: &mut Shard) -> [f64; 3] {
 
 #[test]
 fn a_pair_asks_for_memory_a_few_times() {
-    let _alone = alone();
+    let _alone = exclusive();
     let mut shard = Shard::new();
     (0..20_000).for_each(|index| shard.hold(&format!("process-{index:06}"), &[&format!("lock-{index:06}")]));
     let [read, done, written] = allocations_of_a_pair(&mut shard);

@@ -4,24 +4,24 @@
 use std::sync::Mutex;
 
 use holdfast_core::{
-    Acquire, Answer, LocksCommand, Metadata, Mode, NamespaceMessage, Owner, Query, Reset, StateBytes, Wait,
+    Acquire, LocksCommand, Metadata, Mode, NamespaceMessage, Owner, Query, Reset, Response, StateBytes, Wait,
 };
 use stats_alloc::Region;
 
 use crate::shard::{Shard, namespace};
-use crate::{ALLOCATOR, alone};
+use crate::{ALLOCATOR, exclusive};
 
 fn charged(shard: &Shard) -> StateBytes {
     let mut all = StateBytes::default();
     match shard.core.query(0, &Query::AccountState { account: namespace().account }).outcome {
-        Ok(Answer::AccountState(namespaces)) => namespaces.iter().for_each(|(_, bytes)| all.add(bytes)),
+        Ok(Response::AccountState(namespaces)) => namespaces.iter().for_each(|(_, bytes)| all.add(bytes)),
         other => panic!("not what is charged: {other:?}"),
     }
     all
 }
 
 /// What is charged with too little or too much.
-static WRONG: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static MISCHARGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Adds many things, and ends them.
 fn check(what: &str, number: u64, mut shard: Shard, mut add: impl FnMut(&mut Shard, u64)) {
@@ -33,7 +33,7 @@ fn check(what: &str, number: u64, mut shard: Shard, mut add: impl FnMut(&mut Sha
     let charge = (charged(&shard).total() - before) as i64;
     println!("{what}: {} charged and {} allocated each", charge / number as i64, allocated / number as i64);
     if allocated > charge || charge > 3 * allocated {
-        WRONG.lock().unwrap().push(what.to_owned());
+        MISCHARGED.lock().unwrap().push(what.to_owned());
     }
     let reset = Reset { namespace: namespace(), live_owners: vec![], before_revision: None };
     shard.apply(LocksCommand::Reset(reset));
@@ -54,12 +54,12 @@ fn pairs(number: usize, bytes: usize) -> Metadata {
 fn with_metadata(shard: &mut Shard, index: u64, metadata: Metadata) {
     let owner = Owner::Process(format!("process-{index:06}"));
     let name = format!("lock-{index:06}");
-    shard.ask(Acquire { metadata, ..Shard::request(owner, &[&name], Mode::Write) });
+    shard.send_acquire(Acquire { metadata, ..Shard::request(owner, &[&name], Mode::Write) });
 }
 
 #[test]
 fn no_more_is_allocated_than_charged_and_no_less_than_a_third() {
-    let _alone = alone();
+    let _alone = exclusive();
     let quiet = || Shard::with_event_bytes(0);
     check("holds", 30_000, quiet(), |shard, index| {
         shard.hold(&format!("process-{index:06}"), &[&format!("lock-{index:06}")])
@@ -91,5 +91,5 @@ fn no_more_is_allocated_than_charged_and_no_less_than_a_third() {
         shard.hold(&format!("process-{index:06}"), &["lock"]);
         shard.release(&format!("process-{index:06}"), &["lock"]);
     });
-    assert_eq!(*WRONG.lock().unwrap(), [""; 0]);
+    assert_eq!(*MISCHARGED.lock().unwrap(), [""; 0]);
 }

@@ -2,23 +2,23 @@
 
 use std::time::{Duration, Instant};
 
-use holdfast_core::{Answer, BelievedHold, Bounds, LockInfo, LocksCommand, Mode, Path, Query};
+use holdfast_core::{Bounds, LockInfo, LocksCommand, Mode, Path, Query, ReportedHold, Response};
 
-use crate::alone;
+use crate::exclusive;
 use crate::shard::{Shard, bounds, namespace};
 
 /// A session that holds so many paths.
-fn with_holds(holds: u64) -> Shard {
-    with_holds_within(bounds(), holds)
+fn session_with_holds(holds: u64) -> Shard {
+    session_with_holds_within(bounds(), holds)
 }
 
 /// As before there were slices.
 fn bounds_without_slices() -> Bounds {
-    Bounds { ends_in_slice: usize::MAX, grants_in_slice: usize::MAX, ..bounds() }
+    Bounds { ends_per_slice: usize::MAX, grants_per_slice: usize::MAX, ..bounds() }
 }
 
-fn with_holds_within(bounds: Bounds, holds: u64) -> Shard {
-    let mut shard = Shard::within(bounds);
+fn session_with_holds_within(bounds: Bounds, holds: u64) -> Shard {
+    let mut shard = Shard::with_bounds(bounds);
     shard.open_session("se_1");
     for number in 0..holds {
         shard.hold_for("se_1", "thread", &format!("lock{number}"));
@@ -27,7 +27,7 @@ fn with_holds_within(bounds: Bounds, holds: u64) -> Shard {
 }
 
 /// Closes the session, and goes on until nothing is left: the longest step, and how many.
-fn end(mut shard: Shard) -> (Duration, u32) {
+fn close_session(mut shard: Shard) -> (Duration, u32) {
     let (mut longest, mut steps) = (Duration::ZERO, 0);
     let mut step = |shard: &mut Shard, work: &dyn Fn(&mut Shard)| {
         let start = Instant::now();
@@ -48,20 +48,20 @@ fn end(mut shard: Shard) -> (Duration, u32) {
 /// The steps of a large end are as long as those of a small one.
 #[test]
 fn the_longest_step_of_the_end_of_a_session_does_not_grow_with_what_it_holds() {
-    let _alone = alone();
-    let (_, few) = end(with_holds(5_120));
-    let (_, many) = end(with_holds(51_200));
+    let _alone = exclusive();
+    let (_, few) = close_session(session_with_holds(5_120));
+    let (_, many) = close_session(session_with_holds(51_200));
     assert_eq!((few, many), (12, 102), "512 ends in each, then the end itself");
 }
 
 #[test]
 #[ignore = "it takes minutes, and its figures depend on the machine"]
 fn the_end_of_a_session_with_very_many_holds() {
-    let _alone = alone();
+    let _alone = exclusive();
     for holds in [200_000, 1_000_000] {
-        let (longest, steps) = end(with_holds(holds));
+        let (longest, steps) = close_session(session_with_holds(holds));
         println!("{holds} holds end in {steps} steps; the longest takes {longest:?}");
-        let (at_once, steps) = end(with_holds_within(bounds_without_slices(), holds));
+        let (at_once, steps) = close_session(session_with_holds_within(bounds_without_slices(), holds));
         assert_eq!(steps, 1);
         println!("at once it takes {at_once:?}");
     }
@@ -69,18 +69,19 @@ fn the_end_of_a_session_with_very_many_holds() {
 
 /// The shortest time of some in which a resumed session is told that it has all that its client believes to hold; each
 /// of its holds is of a holder of its own.
-fn reconciles(holds: u64) -> Duration {
+fn time_reconcile(holds: u64) -> Duration {
     let mut shard = Shard::new();
     shard.open_session("se_1");
     let mut held = Vec::new();
     for number in 0..holds {
         shard.hold_for("se_1", &format!("thread{number}"), &format!("lock{number}"));
         let (path, fencing_token) = (Path::flat(format!("lock{number}")), shard.core.revision());
-        held.push(BelievedHold { path, mode: Mode::Write, fencing_token });
+        held.push(ReportedHold { path, mode: Mode::Write, fencing_token });
     }
-    let none = Answer::Reconciled { lost: vec![], ended_holds: 0, ended_waits: 0 };
+    let none = Response::Reconciled { lost: vec![], ended_holds: 0, ended_waits: 0 };
     let (namespace, session_id) = (namespace(), "se_1".to_owned());
-    let believed = Query::Believed { namespace: namespace.clone(), session_id: session_id.clone(), held: held.clone() };
+    let believed =
+        Query::ReconcileHolds { namespace: namespace.clone(), session_id: session_id.clone(), held: held.clone() };
     let info = LocksCommand::LockInfo(LockInfo { namespace, session_id, message: None, held, pending: vec![] });
     let times = (0..3).map(|_| {
         let start = Instant::now();
@@ -95,8 +96,8 @@ fn reconciles(holds: u64) -> Duration {
 #[test]
 #[ignore = "prints figures"]
 fn what_a_session_holds_is_compared() {
-    let _alone = alone();
+    let _alone = exclusive();
     for holds in [500, 8_000] {
-        println!("{holds} holds are compared in {:?}", reconciles(holds));
+        println!("{holds} holds are compared in {:?}", time_reconcile(holds));
     }
 }

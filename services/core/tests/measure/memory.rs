@@ -4,7 +4,7 @@ use holdfast_core::Wait;
 use stats_alloc::Region;
 
 use crate::shard::Shard;
-use crate::{ALLOCATOR, alone};
+use crate::{ALLOCATOR, exclusive};
 
 /// Bytes for each of many things that are added one by one; the first ones, and the history with them, do not count.
 fn bytes_each(what: &str, number: u64, mut add: impl FnMut(&mut Shard, u64)) -> i64 {
@@ -25,7 +25,7 @@ fn shuffled(index: u64) -> u64 {
 
 #[test]
 fn a_simple_hold_takes_at_most_300_bytes() {
-    let _alone = alone();
+    let _alone = exclusive();
     let in_order = bytes_each("holds in order of name", 100_000, |shard, index| {
         shard.hold(&format!("process-{index:06}"), &[&format!("lock-{index:06}")]);
     });
@@ -39,7 +39,7 @@ fn a_simple_hold_takes_at_most_300_bytes() {
 #[test]
 #[ignore = "prints figures"]
 fn what_other_things_take() {
-    let _alone = alone();
+    let _alone = exclusive();
     bytes_each("holds of one owner", 100_000, |shard, index| {
         shard.hold("process", &[&format!("lock-{index:06}")]);
     });

@@ -1,14 +1,14 @@
 //! A locks shard with one namespace, and short ways to say commands.
 
-use holdfast_core::shard::{Application, ShardCore};
+use holdfast_core::shard::{Application, ShardState};
 use holdfast_core::{
-    AccountId, Acquire, AcquireOutcome, Answer, Bounds, Claim, Command, Context, Incarnation, Limits, LocksCommand,
-    Metadata, Mode, NamespaceMessage, NamespaceRef, OpenSession, Owner, Path, Release, Reply, RequestId, Rules,
-    ToRelease, Wait,
+    AccountId, Acquire, AcquireOutcome, Bounds, Claim, Command, EntryContext, Incarnation, Limits, LocksCommand,
+    Metadata, Mode, NamespaceMessage, NamespaceRef, OpenSession, Owner, Path, Release, ReleaseTarget, Reply, RequestId,
+    Response, Rules, Wait,
 };
 
 pub(crate) struct Shard {
-    pub(crate) core: ShardCore,
+    pub(crate) core: ShardState,
     now_ms: u64,
 }
 
@@ -20,7 +20,7 @@ fn path(segments: &[&str]) -> Path {
     Path(segments.iter().map(|segment| (*segment).to_owned()).collect())
 }
 
-pub(crate) const LONG: Wait = Wait::For(600_000);
+pub(crate) const LONG_WAIT: Wait = Wait::For(600_000);
 
 /// A path of segments between slashes; the empty text is the root.
 pub(crate) fn at(text: &str) -> Path {
@@ -41,10 +41,10 @@ pub(crate) fn bounds() -> Bounds {
 
 impl Shard {
     pub(crate) fn new() -> Self {
-        Self::within(bounds())
+        Self::with_bounds(bounds())
     }
 
-    pub(crate) fn within(bounds: Bounds) -> Self {
+    pub(crate) fn with_bounds(bounds: Bounds) -> Self {
         Self::begin(bounds, Limits::default().max_event_bytes)
     }
 
@@ -53,7 +53,7 @@ impl Shard {
     }
 
     fn begin(bounds: Bounds, max_event_bytes: u64) -> Self {
-        let mut shard = Self { core: ShardCore::with_bounds(Application::Locks, "locks_00", bounds), now_ms: 1_000 };
+        let mut shard = Self { core: ShardState::with_bounds(Application::Locks, "locks_00", bounds), now_ms: 1_000 };
         let limits = Limits {
             max_waiting_per_namespace: 1_000_000,
             max_waiting_per_lock: 1_000_000,
@@ -71,13 +71,13 @@ impl Shard {
     }
 
     /// What is restored from a snapshot of this one.
-    pub(crate) fn restored(&self, chunks: &[Vec<u8>]) -> ShardCore {
-        ShardCore::restore_with_bounds(Application::Locks, "locks_00", chunks, bounds()).expect("it was just taken")
+    pub(crate) fn restored(&self, chunks: &[Vec<u8>]) -> ShardState {
+        ShardState::restore_with_bounds(Application::Locks, "locks_00", chunks, bounds()).expect("it was just taken")
     }
 
     pub(crate) fn advance(&mut self, ms: u64) {
         self.now_ms += ms;
-        self.core.advance(&Context { now_ms: self.now_ms, wall_ms: self.now_ms, rules: Rules::HIGHEST });
+        self.core.advance(&EntryContext { now_ms: self.now_ms, wall_ms: self.now_ms, rules: Rules::HIGHEST });
     }
 
     /// Goes on until nothing is left to go on with.
@@ -87,22 +87,22 @@ impl Shard {
         }
     }
 
-    pub(crate) fn apply(&mut self, command: LocksCommand) -> Answer {
-        self.reply_to(&Command::Locks(command)).outcome.expect("it is not refused")
+    pub(crate) fn apply(&mut self, command: LocksCommand) -> Response {
+        self.reply(&Command::Locks(command)).outcome.expect("it is not refused")
     }
 
-    pub(crate) fn reply_to(&mut self, command: &Command) -> Reply {
-        let context = Context { now_ms: self.now_ms, wall_ms: self.now_ms, rules: Rules::HIGHEST };
+    pub(crate) fn reply(&mut self, command: &Command) -> Reply {
+        let context = EntryContext { now_ms: self.now_ms, wall_ms: self.now_ms, rules: Rules::HIGHEST };
         self.core.advance(&context);
         self.core.apply(&context, command)
     }
 
-    pub(crate) fn acquisition(owner: &str, segments: &[&str]) -> LocksCommand {
+    pub(crate) fn acquire_command(owner: &str, segments: &[&str]) -> LocksCommand {
         LocksCommand::Acquire(Self::request(Owner::Process(owner.to_owned()), segments, Mode::Write))
     }
 
-    pub(crate) fn giving_back(owner: &str, segments: &[&str]) -> LocksCommand {
-        let what = ToRelease::Paths { paths: vec![path(segments)], fencing_token: None };
+    pub(crate) fn release_command(owner: &str, segments: &[&str]) -> LocksCommand {
+        let what = ReleaseTarget::Paths { paths: vec![path(segments)], fencing_token: None };
         let owner = Owner::Process(owner.to_owned());
         LocksCommand::Release(Release { namespace: namespace(), owner, what, message: None })
     }
@@ -116,7 +116,7 @@ impl Shard {
             transition_ms: 0,
             metadata: Metadata::new(),
             fencing_token: None,
-            asked_expires_at_ns: None,
+            requested_expires_at_ns: None,
             wait: Wait::No,
             allow_upgrade: false,
             request_id: None,
@@ -125,30 +125,30 @@ impl Shard {
         }
     }
 
-    pub(crate) fn ask(&mut self, request: Acquire) -> AcquireOutcome {
+    pub(crate) fn send_acquire(&mut self, request: Acquire) -> AcquireOutcome {
         match self.apply(LocksCommand::Acquire(request)) {
-            Answer::Acquired { outcome, .. } => outcome,
+            Response::Acquired { outcome, .. } => outcome,
             other => panic!("not an answer to an acquire: {other:?}"),
         }
     }
 
-    pub(crate) fn claims(&mut self, owner: &str, claims: Vec<Claim>, wait: Wait) -> AcquireOutcome {
+    pub(crate) fn acquire_claims(&mut self, owner: &str, claims: Vec<Claim>, wait: Wait) -> AcquireOutcome {
         let owner = Owner::Process(owner.to_owned());
-        self.ask(Acquire { claims, wait, ..Self::request(owner, &[], Mode::Write) })
+        self.send_acquire(Acquire { claims, wait, ..Self::request(owner, &[], Mode::Write) })
     }
 
     pub(crate) fn granted(&mut self, owner: &str, claims: Vec<Claim>) {
-        assert!(self.claims(owner, claims, Wait::No).fencing_token().is_some());
+        assert!(self.acquire_claims(owner, claims, Wait::No).fencing_token().is_some());
     }
 
     pub(crate) fn acquire(&mut self, owner: &str, segments: &[&str], wait: Wait) -> AcquireOutcome {
         let owner = Owner::Process(owner.to_owned());
-        self.ask(Acquire { wait, ..Self::request(owner, segments, Mode::Write) })
+        self.send_acquire(Acquire { wait, ..Self::request(owner, segments, Mode::Write) })
     }
 
     pub(crate) fn read(&mut self, owner: &str, segments: &[&str], wait: Wait) -> AcquireOutcome {
         let owner = Owner::Process(owner.to_owned());
-        self.ask(Acquire { wait, ..Self::request(owner, segments, Mode::Read) })
+        self.send_acquire(Acquire { wait, ..Self::request(owner, segments, Mode::Read) })
     }
 
     pub(crate) fn hold(&mut self, owner: &str, segments: &[&str]) {
@@ -157,7 +157,7 @@ impl Shard {
     }
 
     pub(crate) fn release(&mut self, owner: &str, segments: &[&str]) {
-        self.apply(Self::giving_back(owner, segments));
+        self.apply(Self::release_command(owner, segments));
     }
 
     pub(crate) fn open_session(&mut self, session_id: &str) {
@@ -175,17 +175,17 @@ impl Shard {
     pub(crate) fn lock(&mut self, session_id: &str, request_id: &str, name: &str) -> AcquireOutcome {
         let owner = Owner::Session { session_id: session_id.to_owned(), holder: None };
         let request = Self::request(owner, &[name], Mode::Write);
-        self.ask(Acquire { request_id: Some(request_id.to_owned()), wait: Wait::Unlimited, ..request })
+        self.send_acquire(Acquire { request_id: Some(request_id.to_owned()), wait: Wait::Unlimited, ..request })
     }
 
     /// Takes a path for one of the holders of a session.
     pub(crate) fn hold_for(&mut self, session_id: &str, holder: &str, name: &str) {
         let owner = Owner::Session { session_id: session_id.to_owned(), holder: Some(holder.to_owned()) };
-        assert!(self.ask(Self::request(owner, &[name], Mode::Write)).fencing_token().is_some());
+        assert!(self.send_acquire(Self::request(owner, &[name], Mode::Write)).fencing_token().is_some());
     }
 
     pub(crate) fn expire(&mut self, ids: Vec<u64>) {
-        let seen = self.core.revision();
-        self.apply(LocksCommand::ExpireSessions { ids, seen });
+        let known_revision = self.core.revision();
+        self.apply(LocksCommand::ExpireSessions { ids, known_revision });
     }
 }

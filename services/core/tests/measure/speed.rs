@@ -3,48 +3,48 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use holdfast_core::{Answer, Mode, Query};
+use holdfast_core::{Mode, Query, Response};
 
-use crate::alone;
-use crate::shard::{LONG, Shard, namespace};
+use crate::exclusive;
+use crate::shard::{LONG_WAIT, Shard, namespace};
 
 /// A lock with so many that wait for it, the holder first.
-fn crowd(waiting: u64, mode: Mode) -> Shard {
+fn lock_with_waiters(waiting: u64, mode: Mode) -> Shard {
     let mut shard = Shard::new();
     shard.hold("p0", &["lock"]);
     for index in 1..=waiting {
         let owner = format!("p{index}");
         let outcome = match mode {
-            Mode::Write => shard.acquire(&owner, &["lock"], LONG),
-            Mode::Read => shard.read(&owner, &["lock"], LONG),
+            Mode::Write => shard.acquire(&owner, &["lock"], LONG_WAIT),
+            Mode::Read => shard.read(&owner, &["lock"], LONG_WAIT),
         };
         assert!(outcome.fencing_token().is_none());
     }
     shard
 }
 
-/// As `crowd`, of owners that each hold something that another one waits for.
-fn awaited_crowd(waiting: u64) -> Shard {
+/// As `lock_with_waiters`, of owners that each hold something that another one waits for.
+fn lock_with_awaited_waiters(waiting: u64) -> Shard {
     let mut shard = Shard::new();
     shard.hold("p0", &["lock"]);
     for index in 1..=waiting {
         let (owner, own) = (format!("p{index}"), format!("own{index}"));
         shard.hold(&owner, &[&own]);
-        shard.acquire(&format!("behind{index}"), &[&own], LONG);
-        shard.acquire(&owner, &["lock"], LONG);
+        shard.acquire(&format!("behind{index}"), &[&own], LONG_WAIT);
+        shard.acquire(&owner, &["lock"], LONG_WAIT);
     }
     shard
 }
 
 /// Hands a lock on from one to the next, turn after turn; each goes to the end of the queue again.
-fn hand_on(shard: &mut Shard, waiting: u64, turns: Range<u64>) -> (Duration, f64) {
+fn hand_off(shard: &mut Shard, waiting: u64, turns: Range<u64>) -> (Duration, f64) {
     let examined = shard.core.requests_examined();
     let start = Instant::now();
     let times = turns.end - turns.start;
     for turn in turns {
         let owner = format!("p{}", turn % (waiting + 1));
         shard.release(&owner, &["lock"]);
-        shard.acquire(&owner, &["lock"], LONG);
+        shard.acquire(&owner, &["lock"], LONG_WAIT);
     }
     let each = start.elapsed() / u32::try_from(times).expect("few enough");
     (each, (shard.core.requests_examined() - examined) as f64 / times as f64)
@@ -52,16 +52,17 @@ fn hand_on(shard: &mut Shard, waiting: u64, turns: Range<u64>) -> (Duration, f64
 
 #[test]
 fn the_requests_looked_at_for_a_hand_off_do_not_grow_with_those_that_wait() {
-    let _alone = alone();
-    let looked_at = [10, 100, 10_000].map(|waiting| hand_on(&mut crowd(waiting, Mode::Write), waiting, 0..50).1);
+    let _alone = exclusive();
+    let looked_at =
+        [10, 100, 10_000].map(|waiting| hand_off(&mut lock_with_waiters(waiting, Mode::Write), waiting, 0..50).1);
     assert_eq!(looked_at, [3.0; 3], "the next, the one after it, and the one that comes again");
 }
 
 #[test]
 fn nor_with_those_that_wait_for_the_ones_that_wait() {
-    let _alone = alone();
+    let _alone = exclusive();
     for waiting in [10, 1_000] {
-        let mut shard = awaited_crowd(waiting);
+        let mut shard = lock_with_awaited_waiters(waiting);
         let before = shard.core.requests_examined();
         (0..waiting / 2).for_each(|index| shard.release(&format!("p{index}"), &["lock"]));
         let looked_at = shard.core.requests_examined() - before;
@@ -76,7 +77,7 @@ fn shortest_keep_alive(shard: &Shard, session_id: &str, holds: u64) -> Duration 
         let start = Instant::now();
         let reply = shard.core.query(0, &query);
         let took = start.elapsed();
-        let Ok(Answer::Session(session)) = reply.outcome else { panic!("not a session: {reply:?}") };
+        let Ok(Response::Session(session)) = reply.outcome else { panic!("not a session: {reply:?}") };
         assert_eq!((session.holds, session.waiting), (holds, 0));
         took
     });
@@ -85,7 +86,7 @@ fn shortest_keep_alive(shard: &Shard, session_id: &str, holds: u64) -> Duration 
 
 #[test]
 fn a_sign_of_life_takes_no_longer_for_many_holders() {
-    let _alone = alone();
+    let _alone = exclusive();
     let mut shard = Shard::new();
     for (session_id, holders) in [("few", 1), ("many", 50_000)] {
         shard.open_session(session_id);
@@ -103,15 +104,15 @@ fn a_sign_of_life_takes_no_longer_for_many_holders() {
 #[test]
 #[ignore = "prints figures"]
 fn a_hand_off_with_100_000_waiting_against_one_with_10() {
-    let _alone = alone();
-    let mut few = crowd(10, Mode::Write);
+    let _alone = exclusive();
+    let mut few = lock_with_waiters(10, Mode::Write);
     let start = Instant::now();
-    let mut many = crowd(100_000, Mode::Write);
+    let mut many = lock_with_waiters(100_000, Mode::Write);
     println!("to enqueue 100,000: {:?}", start.elapsed());
     for round in 0..3 {
         let turns = round * 50_000..(round + 1) * 50_000;
-        let (with_few, looked_few) = hand_on(&mut few, 10, turns.clone());
-        let (with_many, looked_many) = hand_on(&mut many, 100_000, turns.clone());
+        let (with_few, looked_few) = hand_off(&mut few, 10, turns.clone());
+        let (with_many, looked_many) = hand_off(&mut many, 100_000, turns.clone());
         assert_eq!(looked_few, looked_many);
         let ratio = with_many.as_secs_f64() / with_few.as_secs_f64();
         println!(
@@ -123,10 +124,10 @@ fn a_hand_off_with_100_000_waiting_against_one_with_10() {
 #[test]
 #[ignore = "prints figures"]
 fn a_hand_off_among_owners_that_others_wait_for() {
-    let _alone = alone();
+    let _alone = exclusive();
     for waiting in [10, 10_000] {
         let start = Instant::now();
-        let mut shard = awaited_crowd(waiting);
+        let mut shard = lock_with_awaited_waiters(waiting);
         println!("to enqueue {waiting} owners that others wait for: {:?}", start.elapsed());
         let start = Instant::now();
         let examined = shard.core.requests_examined();
@@ -141,7 +142,7 @@ fn a_hand_off_among_owners_that_others_wait_for() {
 #[test]
 #[ignore = "prints figures"]
 fn pairs_of_acquire_and_release() {
-    let _alone = alone();
+    let _alone = exclusive();
     for held in [0, 1_000_000] {
         let mut shard = Shard::new();
         for index in 0..held {
@@ -172,7 +173,7 @@ fn pairs_of_acquire_and_release() {
 #[test]
 #[ignore = "prints figures"]
 fn the_end_of_100_000_at_once() {
-    let _alone = alone();
+    let _alone = exclusive();
     let mut shard = Shard::new();
     (0..100_000).for_each(|index| shard.hold(&format!("process-{index:06}"), &[&format!("lock-{index:06}")]));
     let start = Instant::now();
@@ -185,20 +186,20 @@ fn the_end_of_100_000_at_once() {
         shard.open_session(&session_id);
         shard.lock(&session_id, "r", &format!("lock-{index:06}"));
     }
-    let ids = shard.core.session_leases().map(|lease| lease.number).collect();
+    let ids = shard.core.sessions().map(|lease| lease.number).collect();
     let start = Instant::now();
     shard.expire(ids);
     shard.finish();
     println!("100,000 sessions with a hold expire: {:?}", start.elapsed());
     let start = Instant::now();
     println!("their {} effects: {:?}", shard.core.take_effects().len(), start.elapsed());
-    let mut shard = crowd(1_000, Mode::Read);
+    let mut shard = lock_with_waiters(1_000, Mode::Read);
     let start = Instant::now();
     shard.release("p0", &["lock"]);
     println!("1,000 readers are let in: {:?}", start.elapsed());
     let start = Instant::now();
     println!("their {} effects: {:?}", shard.core.take_effects().len(), start.elapsed());
-    let mut shard = crowd(100_000, Mode::Write);
+    let mut shard = lock_with_waiters(100_000, Mode::Write);
     let start = Instant::now();
     shard.advance(600_000);
     shard.finish();
@@ -208,18 +209,18 @@ fn the_end_of_100_000_at_once() {
 #[test]
 #[ignore = "prints figures"]
 fn asking_for_a_lock_while_100_000_wait_for_another_that_is_held() {
-    let _alone = alone();
-    let mut shard = crowd(100_000, Mode::Write);
+    let _alone = exclusive();
+    let mut shard = lock_with_waiters(100_000, Mode::Write);
     shard.hold("other", &["second"]);
     let start = Instant::now();
-    shard.acquire("p0", &["second"], LONG);
+    shard.acquire("p0", &["second"], LONG_WAIT);
     println!("a hot holder waits for somebody who waits for nothing: {:?}", start.elapsed());
     shard.hold("p99999x", &["third"]);
     let start = Instant::now();
-    shard.acquire("p99999", &["third"], LONG);
+    shard.acquire("p99999", &["third"], LONG_WAIT);
     println!("the last in the queue waits for another: {:?}", start.elapsed());
-    shard.acquire("p99999x", &["lock"], LONG);
+    shard.acquire("p99999x", &["lock"], LONG_WAIT);
     let start = Instant::now();
-    let outcome = shard.acquire("p0", &["third"], LONG);
+    let outcome = shard.acquire("p0", &["third"], LONG_WAIT);
     println!("a hot holder is refused a deadlock: {:?}, {:?}", start.elapsed(), outcome.fencing_token());
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_core::{Acquire, Claim, Metadata, OpenSession, Owner, Path, Refusal, Rules, StateBytes, codec};
+use holdfast_core::{Acquire, Claim, CommandError, Metadata, OpenSession, Owner, Path, Rules, StateBytes, codec};
 
-use crate::quota::quota;
-use crate::state::{Hold, Model, Who};
+use crate::quota::quota_error;
+use crate::state::{Hold, Model, OwnerKey};
 
 /// As encoded, without the version of the encoding.
 fn metadata(metadata: &Metadata) -> u64 {
@@ -59,8 +59,8 @@ impl Model {
 
     pub(crate) fn state_bytes(&self) -> StateBytes {
         let holding = self.holds.iter().map(|hold| &hold.who);
-        let owners: BTreeSet<&Who> = holding.chain(self.waits.iter().map(|wait| &wait.who)).collect();
-        let ends = |number| self.ending.iter().any(|ending| ending.number == number);
+        let owners: BTreeSet<&OwnerKey> = holding.chain(self.waits.iter().map(|wait| &wait.who)).collect();
+        let ends = |number| self.ending_sessions.iter().any(|ending| ending.number == number);
         let open = self.sessions.iter().filter(|session| session.is_open || ends(session.number));
         StateBytes {
             namespace: 8_192 + 3 * self.namespace.name.len() as u64,
@@ -84,50 +84,55 @@ impl Model {
         }
     }
 
-    pub(crate) fn has_room(&self, more: u64) -> bool {
+    pub(crate) fn has_capacity(&self, more: u64) -> bool {
         more == 0 || self.rules == Rules::ONE || self.state_bytes().total() + more <= self.limits.max_state_bytes
     }
 
     /// Events give way to what is more than may be.
-    fn give_way(&mut self, most: u64) {
+    fn evict_events(&mut self, most: u64) {
         let total = self.state_bytes().total();
         let excess = (total + most).saturating_sub(self.limits.max_state_bytes);
         if self.rules >= Rules::TWO && excess > 0 {
-            let kept = self.bounds.events_kept_bytes.min(self.event_bytes());
-            self.forget_events(self.event_bytes().saturating_sub(excess).max(kept));
+            let kept = self.bounds.min_event_bytes.min(self.event_bytes());
+            self.shrink_events_to(self.event_bytes().saturating_sub(excess).max(kept));
         }
     }
 
-    pub(crate) fn settle(&mut self) {
-        self.give_way(0);
+    pub(crate) fn enforce_byte_limits(&mut self) {
+        self.evict_events(0);
     }
 
-    pub(crate) fn make_room_for(&mut self, request: &Acquire) {
+    pub(crate) fn evict_events_for(&mut self, request: &Acquire) {
         let by_id = request.request_id.as_deref();
         let segments = request.claims.iter().flat_map(|claim| &claim.path.0);
         let paths: u64 = segments.map(|segment| 144 + segment.len() as u64 + 576).sum();
         let holds = 152 * request.claims.len() as u64;
         let named = by_id.map_or(0, |id| granted(id, request.claims.len()));
         let most = paths + 2 * 576 + holds + named + waiting(by_id, &request.claims, &request.metadata);
-        self.give_way(most + 112 + names(&request.owner));
+        self.evict_events(most + 112 + names(&request.owner));
     }
 
-    pub(crate) fn make_room_to_open(&mut self, open: &OpenSession) {
-        self.give_way(session(open));
+    pub(crate) fn evict_events_to_open(&mut self, open: &OpenSession) {
+        self.evict_events(session(open));
     }
 
-    pub(crate) fn check_room_to_open(&self, open: &OpenSession) -> Result<(), Refusal> {
-        if self.has_room(session(open)) { Ok(()) } else { Err(quota("state")) }
+    pub(crate) fn check_capacity_to_open(&self, open: &OpenSession) -> Result<(), CommandError> {
+        if self.has_capacity(session(open)) { Ok(()) } else { Err(quota_error("state")) }
     }
 
     /// Whether a request that can be granted keeps the metadata of the holds that it extends.
-    pub(crate) fn check_room_to_hold(&self, request: &Acquire, who: &Who, claims: &[Claim]) -> Result<bool, Refusal> {
+    pub(crate) fn check_capacity_to_hold(
+        &self,
+        request: &Acquire,
+        who: &OwnerKey,
+        claims: &[Claim],
+    ) -> Result<bool, CommandError> {
         let mut after = self.clone();
         let is_session = who.number != 0;
         let mut is_new = false;
         let deadline_ms = request.ttl_ms;
         for claim in claims {
-            match after.own_mut(who, &claim.path) {
+            match after.hold_of_mut(who, &claim.path) {
                 Some(own) => (own.deadline_ms, own.terms.metadata) = (deadline_ms, request.metadata.clone()),
                 None => {
                     is_new = true;
@@ -141,8 +146,8 @@ impl Model {
                         deadline_ms,
                         terms: Self::terms(request),
                         direct: true,
-                        callers: crate::callers::Callers::of(0),
-                        reader: None,
+                        attempts: crate::attempts::Attempts::of(0),
+                        reader_attempts: None,
                     });
                 }
             }
@@ -152,16 +157,16 @@ impl Model {
         let holds = (now.holds + now.metadata).saturating_sub(before.holds + before.metadata);
         let by_id = request.request_id.as_deref().filter(|_| is_session);
         if !is_new && by_id.is_none() {
-            return Ok(!self.has_room(holds));
+            return Ok(!self.has_capacity(holds));
         }
         let rest = (now.paths + now.owners) - (before.paths + before.owners);
         let more = holds + rest + by_id.map_or(0, |id| granted(id, claims.len()));
-        if self.has_room(more) { Ok(false) } else { Err(quota("state")) }
+        if self.has_capacity(more) { Ok(false) } else { Err(quota_error("state")) }
     }
 
     /// With the request in the queue as it would be.
-    pub(crate) fn check_room_in_queue(&self, before: &Self) -> Result<(), Refusal> {
+    pub(crate) fn check_capacity_to_wait(&self, before: &Self) -> Result<(), CommandError> {
         let more = self.state_bytes().total() - before.state_bytes().total();
-        if before.has_room(more) { Ok(()) } else { Err(quota("state")) }
+        if before.has_capacity(more) { Ok(()) } else { Err(quota_error("state")) }
     }
 }

@@ -1,16 +1,16 @@
 //! Everything that can be seen of the engine and of the model is equal.
 
 use holdfast_core::{
-    Acquire, AcquireOutcome, Answer, BelievedHold, Claim, CycleStep, Enqueued, Event, Path, Query, Reason, Refusal,
-    WaitId,
+    Acquire, AcquireOutcome, Claim, CommandError, CycleStep, Enqueued, Event, Path, Query, Reason, ReportedHold,
+    Response, WaitId,
 };
 
-use crate::random::{self, Dice, namespace};
-use crate::state::{Hold, Model, Who, conflict, related};
+use crate::random::{self, SeededRng, namespace};
+use crate::state::{Hold, Model, OwnerKey, conflict, related};
 use crate::{Run, graph};
 
 impl Run {
-    fn query(&self, query: &Query) -> Answer {
+    fn query(&self, query: &Query) -> Response {
         self.core.query(self.now_ms, query).outcome.expect("the namespace is open")
     }
 
@@ -27,21 +27,21 @@ impl Run {
             assert!(!model.holds[..index].iter().any(excludes), "two owners hold what excludes one another");
         }
         let charged = Query::AccountState { account: namespace.account };
-        let Answer::AccountState(charged) = self.query(&charged) else { panic!("not what is charged") };
+        let Response::AccountState(charged) = self.query(&charged) else { panic!("not what is charged") };
         assert_eq!(charged, [(namespace.name.clone(), model.state_bytes())]);
-        let graph = model.waits_for_holds();
+        let graph = model.hold_edges();
         assert!(graph.iter().all(|(one, _)| !graph::reaches(&graph, one, one)), "a deadlock went unnoticed");
         for path in random::paths() {
             let query = Query::Lock { namespace: namespace.clone(), path: path.clone() };
-            assert_eq!(self.query(&query), Answer::Lock(model.view(&path, usize::MAX)));
+            assert_eq!(self.query(&query), Response::Lock(model.view(&path, usize::MAX)));
             for hold in model.holds.iter().filter(|hold| hold.path == path) {
                 let (namespace, path) = (namespace.clone(), path.clone());
                 let query = Query::Check { namespace, path: path.clone(), fencing_token: hold.token };
-                let Answer::Checked { current, .. } = self.query(&query) else { panic!("not a check") };
+                let Response::Checked { current, .. } = self.query(&query) else { panic!("not a check") };
                 assert_eq!(current, model.is_current(&path, hold.token));
             }
         }
-        let Answer::Waits { waits, .. } =
+        let Response::Waits { waits, .. } =
             self.query(&Query::Waits { namespace: namespace.clone(), after: None, limit: 1_000 })
         else {
             panic!("not waits")
@@ -52,44 +52,44 @@ impl Run {
         for wait in &waits {
             let same = model.waits.iter().find(|other| WaitId(other.id) == wait.wait).expect("just compared");
             assert_eq!((&wait.owner, &wait.claims, wait.upgrade), (&same.who.owner, &same.claims, same.upgrade));
-            assert_eq!((wait.attempt, wait.ends_at_ms), (same.callers.highest(), same.ends_at_ms));
+            assert_eq!((wait.attempt, wait.ends_at_ms), (same.attempts.highest(), same.ends_at_ms));
             assert_eq!(wait.request_id, same.request_id);
         }
         let open = model.sessions.iter().filter(|session| session.is_open);
         let mut expected: Vec<_> = open.map(|session| model.session_view(session)).collect();
         expected.sort_by(|one, other| one.session_id.cmp(&other.session_id));
         let sessions = self.query(&Query::Sessions { namespace, after: None, limit: 1_000 });
-        assert_eq!(sessions, Answer::Sessions { sessions: expected, more: false });
+        assert_eq!(sessions, Response::Sessions { sessions: expected, more: false });
     }
 
     /// What can be asked for in many ways, asked in one of them.
-    pub(crate) fn compare_queries(&self, dice: &mut Dice) {
+    pub(crate) fn compare_queries(&self, dice: &mut SeededRng) {
         let (model, namespace) = (&self.model, namespace());
         for (index, wait) in model.waits.iter().enumerate() {
-            let query = Query::Standing { namespace: namespace.clone(), wait: WaitId(wait.id) };
-            let not_granted = model.standing(index);
-            let enqueued = Enqueued { wait: WaitId(wait.id), attempt: wait.callers.highest(), not_granted };
+            let query = Query::WaitStatus { namespace: namespace.clone(), wait: WaitId(wait.id) };
+            let not_granted = model.queue_status(index);
+            let enqueued = Enqueued { wait: WaitId(wait.id), attempt: wait.attempts.highest(), not_granted };
             let outcome = AcquireOutcome::Enqueued(Box::new(enqueued));
             let mut paths: Vec<&Path> = wait.claims.iter().map(|claim| &claim.path).collect();
             paths.sort();
-            let locks = paths.into_iter().map(|path| model.view_of_some(path)).collect();
-            assert_eq!(self.query(&query), Answer::Acquired { outcome, locks });
+            let locks = paths.into_iter().map(|path| model.bounded_view(path)).collect();
+            assert_eq!(self.query(&query), Response::Acquired { outcome, locks });
         }
-        let nobody = Query::Standing { namespace: namespace.clone(), wait: WaitId(model.revision + 1) };
-        assert_eq!(self.core.query(self.now_ms, &nobody).outcome, Err(Refusal::NotWaiting));
+        let nobody = Query::WaitStatus { namespace: namespace.clone(), wait: WaitId(model.revision + 1) };
+        assert_eq!(self.core.query(self.now_ms, &nobody).outcome, Err(CommandError::NotWaiting));
         let open = model.sessions.iter().filter(|session| session.is_open).count();
         let (holds, waiting, sessions) = (model.holds.len() as u64, model.waits.len() as u64, open as u64);
         assert_eq!(
             self.query(&Query::Usage { namespace: namespace.clone() }),
-            Answer::Usage { holds, waiting, sessions }
+            Response::Usage { holds, waiting, sessions }
         );
-        assert_eq!((self.core.session_leases().count(), self.core.wait_leases().count()), (open, model.waits.len()));
+        assert_eq!((self.core.sessions().count(), self.core.waits().count()), (open, model.waits.len()));
         self.compare_pages(dice);
         self.compare_sessions(dice);
     }
 
     /// Pages of held locks and of waiting requests.
-    fn compare_pages(&self, dice: &mut Dice) {
+    fn compare_pages(&self, dice: &mut SeededRng) {
         let (model, namespace) = (&self.model, namespace());
         let (prefix, limit) = (dice.pick(&random::paths()), 1 + dice.below(4) as usize);
         let after = dice.one_in(2).then(|| dice.pick(&random::paths()));
@@ -99,56 +99,56 @@ impl Run {
         held.sort();
         held.dedup();
         let (more, shown) = (held.len() > limit, held.iter().take(limit));
-        let locks = shown.map(|path| model.view_of_some(path)).collect();
+        let locks = shown.map(|path| model.bounded_view(path)).collect();
         let query = Query::Locks { namespace: namespace.clone(), prefix, after, limit: limit as u32 };
-        assert_eq!(self.query(&query), Answer::Locks { locks, more });
+        assert_eq!(self.query(&query), Response::Locks { locks, more });
         let after = dice.below(model.revision + 1);
         let mut ids: Vec<u64> = model.waits.iter().map(|wait| wait.id).filter(|id| *id > after).collect();
         ids.sort_unstable();
         let query = Query::Waits { namespace, after: Some(WaitId(after)), limit: limit as u32 };
-        let Answer::Waits { waits, more } = self.query(&query) else { panic!("not waits") };
+        let Response::Waits { waits, more } = self.query(&query) else { panic!("not waits") };
         assert_eq!(more, ids.len() > limit);
         ids.truncate(limit);
         assert_eq!(waits.iter().map(|wait| wait.wait.0).collect::<Vec<_>>(), ids);
     }
 
     /// Signs of life, and what a session believes to hold.
-    fn compare_sessions(&self, dice: &mut Dice) {
+    fn compare_sessions(&self, dice: &mut SeededRng) {
         let model = &self.model;
         for id in ["se_0", "se_1", "se_2"] {
             let (namespace, session_id) = (namespace(), id.to_owned());
             let session = model.session(id);
             let epoch = dice.one_in(2).then(|| session.map_or(1, |session| session.epoch - dice.below(2)));
             let expected = match (session, epoch) {
-                (None, _) => Err(Refusal::SessionNotFound(session_id.clone())),
+                (None, _) => Err(CommandError::SessionNotFound(session_id.clone())),
                 (Some(session), Some(epoch)) if epoch < session.epoch => {
-                    Err(Refusal::Superseded { epoch: session.epoch })
+                    Err(CommandError::Superseded { epoch: session.epoch })
                 }
-                (Some(session), _) => Ok(Answer::Session(model.session_view(session))),
+                (Some(session), _) => Ok(Response::Session(model.session_view(session))),
             };
             let query = Query::KeepAlive { namespace: namespace.clone(), session_id: session_id.clone(), epoch };
             assert_eq!(self.core.query(self.now_ms, &query).outcome, expected);
             let mut held = vec![];
             for hold in &model.holds {
                 let fencing_token = hold.token - u64::from(dice.one_in(4));
-                held.push(BelievedHold { path: hold.path.clone(), mode: hold.mode, fencing_token });
+                held.push(ReportedHold { path: hold.path.clone(), mode: hold.mode, fencing_token });
             }
             let expected = match session {
-                None => Err(Refusal::SessionNotFound(session_id.clone())),
+                None => Err(CommandError::SessionNotFound(session_id.clone())),
                 Some(session) => {
-                    let lost = model.lost(session.number, &held);
-                    Ok(Answer::Reconciled { lost, ended_holds: 0, ended_waits: 0 })
+                    let lost = model.lost_holds(session.number, &held);
+                    Ok(Response::Reconciled { lost, ended_holds: 0, ended_waits: 0 })
                 }
             };
-            let query = Query::Believed { namespace, session_id, held };
+            let query = Query::ReconcileHolds { namespace, session_id, held };
             assert_eq!(self.core.query(self.now_ms, &query).outcome, expected);
         }
     }
 
     /// All events, and those of a prefix from some revision on, page by page.
-    pub(crate) fn compare_events(&self, dice: &mut Dice) {
+    pub(crate) fn compare_events(&self, dice: &mut SeededRng) {
         let (all, prefix) = (&self.model.events, dice.pick(&random::paths()));
-        let (gone, events) = all.split_at(self.model.forgotten);
+        let (gone, events) = all.split_at(self.model.compacted_events);
         let oldest = gone.last().map_or(0, |event| event.revision + 1);
         assert_eq!(self.events(oldest, &Path::default(), 1_000), *events);
         if oldest > 0 {
@@ -156,7 +156,7 @@ impl Run {
             let (namespace, prefix) = (namespace(), prefix.clone());
             let query = Query::Events { namespace, from_revision, prefix, limit: 1 };
             let answer = self.core.query(self.now_ms, &query).outcome;
-            assert_eq!(answer, Err(Refusal::RevisionCompacted { oldest }));
+            assert_eq!(answer, Err(CommandError::RevisionCompacted { oldest }));
         }
         let from = oldest + dice.below(self.model.revision + 2 - oldest);
         let concerns = |event: &&Event| {
@@ -174,7 +174,9 @@ impl Run {
         loop {
             let (namespace, prefix) = (namespace(), prefix.clone());
             let query = Query::Events { namespace, from_revision: Some(from), prefix, limit };
-            let Answer::Events { events: page, next_revision, more } = self.query(&query) else { panic!("not events") };
+            let Response::Events { events: page, next_revision, more } = self.query(&query) else {
+                panic!("not events")
+            };
             events.extend(page);
             from = next_revision;
             if !more {
@@ -192,10 +194,10 @@ pub(crate) fn check_cycle(before: &Model, request: &Acquire, outcome: &mut Acqui
     if cycle.is_empty() {
         return;
     }
-    let asking = before.who(&request.owner);
+    let asking = before.owner_key(&request.owner);
     let mut at = asking.clone();
     for (index, step) in cycle.iter().enumerate() {
-        let to = before.who(&step.owner);
+        let to = before.owner_key(&step.owner);
         let wanted: Vec<Claim> = if index == 0 {
             request.claims.clone()
         } else {
@@ -214,8 +216,8 @@ pub(crate) fn check_cycle(before: &Model, request: &Acquire, outcome: &mut Acqui
         at = to;
     }
     // One that is cut does not come back.
-    assert!(at == asking || cycle.len() == before.bounds.cycle_shown);
-    let mut owners: Vec<Who> = cycle.iter().map(|step| before.who(&step.owner)).collect();
+    assert!(at == asking || cycle.len() == before.bounds.max_cycle_in_reply);
+    let mut owners: Vec<OwnerKey> = cycle.iter().map(|step| before.owner_key(&step.owner)).collect();
     owners.sort();
     owners.dedup();
     assert_eq!(owners.len(), cycle.len(), "nobody comes twice");

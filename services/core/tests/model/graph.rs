@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use holdfast_core::{Blocker, Claim, Mode, Path, Phase, Reason};
 
-use crate::state::{Hold, Model, Wait, Who};
+use crate::state::{Hold, Model, OwnerKey, Wait};
 
 /// Pairs of owners: the first waits for the second.
-pub(crate) type Graph = BTreeSet<(Who, Who)>;
+pub(crate) type Graph = BTreeSet<(OwnerKey, OwnerKey)>;
 
-pub(crate) fn reaches(graph: &Graph, from: &Who, to: &Who) -> bool {
+pub(crate) fn reaches(graph: &Graph, from: &OwnerKey, to: &OwnerKey) -> bool {
     let mut seen = BTreeSet::new();
     let mut open = vec![from];
     while let Some(at) = open.pop() {
@@ -26,17 +26,17 @@ pub(crate) fn reaches(graph: &Graph, from: &Who, to: &Who) -> bool {
 }
 
 /// A request as it is judged: one that waits, or one that comes now.
-pub(crate) struct Asked<'a> {
-    pub(crate) who: &'a Who,
+pub(crate) struct Evaluation<'a> {
+    pub(crate) who: &'a OwnerKey,
     pub(crate) claims: &'a [Claim],
-    pub(crate) place: (bool, u64),
+    pub(crate) position: (bool, u64),
 }
 
 impl Model {
     /// Everybody waits for the holds in their way; and for the earlier requests in their way, unless these wait for
     /// them, which is decided in order of the queue.
     pub(crate) fn graph(&self) -> Graph {
-        let mut graph = self.waits_for_holds();
+        let mut graph = self.hold_edges();
         for (index, wait) in self.waits.iter().enumerate() {
             for before in &self.waits[..index] {
                 let in_the_way = wait.claims.iter().any(|claim| before.conflicts(&wait.who, claim));
@@ -48,7 +48,7 @@ impl Model {
         graph
     }
 
-    pub(crate) fn waits_for_holds(&self) -> Graph {
+    pub(crate) fn hold_edges(&self) -> Graph {
         let mut graph = Graph::new();
         for wait in &self.waits {
             for claim in &wait.claims {
@@ -59,13 +59,13 @@ impl Model {
         graph
     }
 
-    pub(crate) fn is_covered(&self, who: &Who, claim: &Claim) -> bool {
+    pub(crate) fn is_covered(&self, who: &OwnerKey, claim: &Claim) -> bool {
         let covers = |hold: &&Hold| hold.path.is_prefix_of(&claim.path) && hold.mode >= claim.mode;
         self.holds.iter().filter(|hold| hold.who == *who).any(|hold| covers(&hold))
     }
 
     /// The holds in the way of a claim, in the order in which they are shown: at the path, above it, under it.
-    pub(crate) fn holds_in_the_way(&self, who: &Who, claim: &Claim) -> Vec<&Hold> {
+    pub(crate) fn blocking_holds(&self, who: &OwnerKey, claim: &Claim) -> Vec<&Hold> {
         let mut holds: Vec<&Hold> = self.holds.iter().filter(|hold| hold.conflicts(who, claim)).collect();
         let nearness = |path: &Path| match path.0.len().cmp(&claim.path.0.len()) {
             std::cmp::Ordering::Equal => 0,
@@ -78,34 +78,38 @@ impl Model {
 
     /// The earlier requests in the way of a claim that it may not overtake, in order of the queue; or, when nothing at
     /// all is in the way, those behind it that have to go first.
-    pub(crate) fn waits_in_the_way(&self, asked: &Asked<'_>, claim: &Claim, graph: &Graph) -> Vec<&Wait> {
-        let is_upgrade = self.own(asked.who, &claim.path).is_some_and(|own| own.mode != claim.mode);
+    pub(crate) fn blocking_waits(&self, asked: &Evaluation<'_>, claim: &Claim, graph: &Graph) -> Vec<&Wait> {
+        let is_upgrade = self.hold_of(asked.who, &claim.path).is_some_and(|own| own.mode != claim.mode);
         if self.is_covered(asked.who, claim) && !is_upgrade {
             return vec![];
         }
         let conflicting = self.waits.iter().filter(|wait| wait.conflicts(asked.who, claim));
-        let before = conflicting.filter(|wait| wait.place() < asked.place && !is_upgrade);
+        let before = conflicting.filter(|wait| wait.queue_position() < asked.position && !is_upgrade);
         // Who holds too much to wait overtakes nobody.
         let waits = self.waits.iter().any(|wait| wait.who == *asked.who);
-        let overtakes = waits || self.holds_of(asked.who) as u64 <= self.max_holds_of_waiting_owner();
+        let overtakes = waits || self.hold_count(asked.who) as u64 <= self.max_holds_of_waiting_owner();
         before.filter(|wait| !overtakes || !reaches(graph, &wait.who, asked.who)).collect()
     }
 
-    pub(crate) fn waits_to_yield_to(&self, asked: &Asked<'_>, claim: &Claim, graph: &Graph) -> Vec<&Wait> {
-        let own = self.own(asked.who, &claim.path);
+    pub(crate) fn must_yield_to(&self, asked: &Evaluation<'_>, claim: &Claim, graph: &Graph) -> Vec<&Wait> {
+        let own = self.hold_of(asked.who, &claim.path);
         let is_upgrade = own.is_some_and(|own| own.mode == Mode::Read && claim.mode == Mode::Write);
         if own.is_some_and(|own| own.mode == Mode::Write) || (self.is_covered(asked.who, claim) && !is_upgrade) {
             return vec![];
         }
         let conflicting = self.waits.iter().filter(|wait| wait.conflicts(asked.who, claim));
-        let behind = conflicting.filter(|wait| wait.place() > asked.place);
+        let behind = conflicting.filter(|wait| wait.queue_position() > asked.position);
         behind.filter(|wait| reaches(graph, asked.who, &wait.who)).collect()
     }
 
     /// The first claim that fails, why, and by whom.
-    pub(crate) fn fails(&self, asked: &Asked<'_>, graph: &Graph) -> Option<(usize, Reason, Vec<Blocker>)> {
+    pub(crate) fn current_failure(
+        &self,
+        asked: &Evaluation<'_>,
+        graph: &Graph,
+    ) -> Option<(usize, Reason, Vec<Blocker>)> {
         for (index, claim) in asked.claims.iter().enumerate() {
-            let own = self.own(asked.who, &claim.path);
+            let own = self.hold_of(asked.who, &claim.path);
             if own.is_some_and(|own| self.is_over(own)) {
                 return Some((index, Reason::NotHeld, vec![]));
             }
@@ -113,30 +117,34 @@ impl Model {
             if own == Some(claim.mode) || own == Some(Mode::Write) {
                 continue;
             }
-            let holds = self.holds_in_the_way(asked.who, claim);
+            let holds = self.blocking_holds(asked.who, claim);
             if let Some(first) = holds.first() {
                 let reason = match first.path.0.len().cmp(&claim.path.0.len()) {
-                    _ if holds.iter().all(|hold| self.seems_over(hold, claim)) => Reason::Transition,
+                    _ if holds.iter().all(|hold| self.appears_in_transition(hold, claim)) => Reason::Transition,
                     std::cmp::Ordering::Equal => Reason::Held,
                     std::cmp::Ordering::Less => Reason::Ancestor,
                     std::cmp::Ordering::Greater => Reason::Descendant,
                 };
                 let blocker =
-                    |hold: &&Hold| Blocker { path: hold.path.clone(), waiting: false, holder: self.holder(hold) };
-                return Some((index, reason, holds.iter().take(self.bounds.blockers_shown).map(blocker).collect()));
+                    |hold: &&Hold| Blocker { path: hold.path.clone(), waiting: false, holder: self.holder_view(hold) };
+                return Some((
+                    index,
+                    reason,
+                    holds.iter().take(self.bounds.max_blockers_in_reply).map(blocker).collect(),
+                ));
             }
-            let waits = self.waits_in_the_way(asked, claim, graph);
+            let waits = self.blocking_waits(asked, claim, graph);
             if !waits.is_empty() {
                 let blockers = waits
                     .iter()
-                    .take(self.bounds.blockers_shown)
+                    .take(self.bounds.max_blockers_in_reply)
                     .map(|wait| self.waiting_blocker(wait, claim))
                     .collect();
                 return Some((index, Reason::Queued, blockers));
             }
         }
         for (index, claim) in asked.claims.iter().enumerate() {
-            if let Some(first) = self.waits_to_yield_to(asked, claim, graph).first() {
+            if let Some(first) = self.must_yield_to(asked, claim, graph).first() {
                 return Some((index, Reason::Queued, vec![self.waiting_blocker(first, claim)]));
             }
         }
@@ -145,7 +153,7 @@ impl Model {
 
     /// Whether nobody acts on a hold any more, as whoever claims that sees it: what is under a path is only counted, so
     /// that one whose time is over still counts there until it has ended.
-    fn seems_over(&self, hold: &Hold, claim: &Claim) -> bool {
+    fn appears_in_transition(&self, hold: &Hold, claim: &Claim) -> bool {
         let phase = if hold.path.0.len() > claim.path.0.len() { hold.phase } else { self.phase_of(hold).0 };
         phase == Phase::Transition
     }
@@ -155,16 +163,16 @@ impl Model {
         let graph = self.graph();
         (0..self.waits.len()).find(|index| {
             let wait = &self.waits[*index];
-            let asked = Asked { who: &wait.who, claims: &wait.claims, place: wait.place() };
-            self.fails(&asked, &graph).is_none()
+            let asked = Evaluation { who: &wait.who, claims: &wait.claims, position: wait.queue_position() };
+            self.current_failure(&asked, &graph).is_none()
         })
     }
 }
 
 impl Model {
     /// The holds, the queue and who waits for whom, in few words: for whoever looks into a failure.
-    pub(crate) fn sketch(&self) -> String {
-        let name = |who: &Who| match &who.owner {
+    pub(crate) fn describe(&self) -> String {
+        let name = |who: &OwnerKey| match &who.owner {
             holdfast_core::Owner::Process(process_id) => process_id.clone(),
             holdfast_core::Owner::Session { session_id, holder } => format!("{session_id}/{holder:?}"),
         };
@@ -175,7 +183,7 @@ impl Model {
         }
         for wait in &self.waits {
             let claims: Vec<String> = wait.claims.iter().map(claim).collect();
-            lines.push(format!("{} waits at {:?} for {}", name(&wait.who), wait.place(), claims.join(", ")));
+            lines.push(format!("{} waits at {:?} for {}", name(&wait.who), wait.queue_position(), claims.join(", ")));
         }
         let graph = self.graph();
         lines.extend(graph.iter().map(|(one, other)| format!("{} -> {}", name(one), name(other))));

@@ -4,59 +4,59 @@
 //! start; a failure prints the seed of the run that failed.
 
 mod acquire;
-mod callers;
+mod attempts;
 mod charge;
 mod commands;
 mod compare;
 mod graph;
 mod ledger;
-mod planted;
+mod mutations;
 mod quota;
 mod random;
+mod restored_replicas;
 mod run;
 mod sessions;
 mod state;
 mod sweeps;
-mod twins;
 
-use holdfast_core::shard::ShardCore;
+use holdfast_core::shard::ShardState;
 use holdfast_core::{
-    Answer, Bounds, CancelSeveral, Command, Context, Effect, JobState, LocksCommand, NamespaceMessage, Reattach,
-    Refusal, Rules,
+    Bounds, CancelAttempts, Command, CommandError, Effect, EntryContext, JobState, LocksCommand, NamespaceMessage,
+    Reattach, Response, Rules,
 };
 
 use compare::check_cycle;
-use random::{Dice, Style, namespace};
+use random::{SeededRng, Workload, namespace};
+use restored_replicas::RestoredReplicas;
 use state::Model;
-use twins::Twins;
 
 const WALL_AHEAD_MS: u64 = 1_700_000_000_000;
 const STEPS_IN_A_RUN: u64 = 150;
 
-fn context(now_ms: u64, rules: Rules) -> Context {
-    Context { now_ms, wall_ms: WALL_AHEAD_MS + now_ms, rules }
+fn context(now_ms: u64, rules: Rules) -> EntryContext {
+    EntryContext { now_ms, wall_ms: WALL_AHEAD_MS + now_ms, rules }
 }
 
 /// A shard, its twins, the model beside it, and all that was done to them.
 struct Run {
-    core: ShardCore,
-    twins: Twins,
+    core: ShardState,
+    twins: RestoredReplicas,
     model: Model,
-    log: Vec<(Context, Vec<Command>)>,
+    log: Vec<(EntryContext, Vec<Command>)>,
     now_ms: u64,
     rules: Rules,
 }
 
 impl Run {
-    fn new(dice: &mut Dice, own_bounds: Option<Bounds>) -> Self {
+    fn new(dice: &mut SeededRng, own_bounds: Option<Bounds>) -> Self {
         let rules = dice.pick(&[Rules::ONE, Rules::TWO, Rules::TWO]);
         let limits = random::limits(dice, rules);
         let message = NamespaceMessage::open(namespace(), limits.clone());
         let open = Command::Locks(LocksCommand::Deliver { source: "namespaces_00".into(), number: 1, message });
         let context = context(1_000, rules);
         let bounds = own_bounds.clone().unwrap_or(Bounds::of(rules));
-        let mut twins = Twins::new(own_bounds, dice);
-        let mut core = twins.begin();
+        let mut twins = RestoredReplicas::new(own_bounds, dice);
+        let mut core = twins.new_shard();
         core.advance(&context);
         twins.advance(&context);
         let reply = core.apply(&context, &open);
@@ -75,9 +75,9 @@ impl Run {
         self.twins.advance(&context);
         let before = self.model.clone();
         self.model.advance(&context);
-        self.model.settle();
+        self.model.enforce_byte_limits();
         let passed = (self.core.revision(), self.core.next_deadline_ms());
-        assert_eq!(passed, (self.model.revision, self.model.next_deadline()), "after\n{}", before.sketch());
+        assert_eq!(passed, (self.model.revision, self.model.next_deadline()), "after\n{}", before.describe());
         self.log.push((context, vec![]));
         for _ in 0..commands {
             let command = next(&self.model);
@@ -89,73 +89,73 @@ impl Run {
         self.twins.end_entry(&self.core, &effects);
         assert_eq!(sorted(effects), expected, "effects");
         for (began, done) in std::mem::take(&mut self.model.finished) {
-            assert_eq!(self.core.job(began), done, "what began at {began}");
+            assert_eq!(self.core.job_state(began), done, "what began at {began}");
         }
         for sweep in &self.model.sweeps {
-            assert_eq!(self.core.job(sweep.began), JobState::Running);
+            assert_eq!(self.core.job_state(sweep.began), JobState::Running);
         }
         self.compare();
     }
 
-    fn command(&mut self, context: &Context, command: &Command) {
+    fn command(&mut self, context: &EntryContext, command: &Command) {
         let before = self.model.clone();
         let expected = self.expected(command);
-        self.model.settle();
+        self.model.enforce_byte_limits();
         let reply = self.core.apply(context, command);
         self.twins.apply(context, command, &reply);
         assert_eq!(reply.clock_ms, self.core.clock_ms());
         assert_eq!(reply.awaits, self.model.awaits.filter(|_| expected.is_ok()), "what {command:?} awaits");
         let mut got = reply.outcome;
-        if let (Ok(Answer::Acquired { outcome, .. }), Command::Locks(command)) = (&mut got, command)
+        if let (Ok(Response::Acquired { outcome, .. }), Command::Locks(command)) = (&mut got, command)
             && let Some((request, _)) = command.as_acquire()
         {
             check_cycle(&before, request, outcome);
         }
         match (&got, &expected) {
-            (Err(Refusal::QuotaExceeded { .. }), Err(Refusal::QuotaExceeded { .. }))
-            | (Err(Refusal::Malformed(_)), Err(Refusal::Malformed(_)))
-            | (Err(Refusal::Busy(_)), Err(Refusal::Busy(_))) => {}
-            _ => assert_eq!(got, expected, "answer to {command:?}\nafter\n{}", before.sketch()),
+            (Err(CommandError::QuotaExceeded { .. }), Err(CommandError::QuotaExceeded { .. }))
+            | (Err(CommandError::Malformed(_)), Err(CommandError::Malformed(_)))
+            | (Err(CommandError::Busy(_)), Err(CommandError::Busy(_))) => {}
+            _ => assert_eq!(got, expected, "answer to {command:?}\nafter\n{}", before.describe()),
         }
     }
 
-    fn expected(&mut self, command: &Command) -> Result<Answer, Refusal> {
+    fn expected(&mut self, command: &Command) -> Result<Response, CommandError> {
         let Command::Locks(command) = command else { unreachable!("only commands of locks") };
         let model = &mut self.model;
         model.begin_slice();
         model.awaits = None;
         if model.rules < command.min_rules() {
-            return Err(Refusal::Malformed(String::new()));
+            return Err(CommandError::Malformed(String::new()));
         }
         match command {
             LocksCommand::Acquire(request) => {
-                model.make_room_for(request);
+                model.evict_events_for(request);
                 model.acquire(request, &[])
             }
-            LocksCommand::Reattach(Reattach { acquire, left }) => {
-                model.make_room_for(acquire);
-                model.acquire(acquire, left)
+            LocksCommand::Reattach(Reattach { acquire, abandoned }) => {
+                model.evict_events_for(acquire);
+                model.acquire(acquire, abandoned)
             }
             LocksCommand::Release(request) => model.release(request),
             LocksCommand::Delete { path, .. } => model.delete(path),
             LocksCommand::Cancel(cancel) => Ok(model.cancel(cancel, &[])),
-            LocksCommand::CancelSeveral(CancelSeveral { cancel, left }) => Ok(model.cancel(cancel, left)),
+            LocksCommand::CancelAttempts(CancelAttempts { cancel, abandoned }) => Ok(model.cancel(cancel, abandoned)),
             LocksCommand::Reset(reset) => model.reset(reset),
             LocksCommand::OpenSession(open) => {
-                model.make_room_to_open(open);
+                model.evict_events_to_open(open);
                 model.open(open)
             }
             LocksCommand::CloseSession { session_id, message, .. } => model.close(session_id, *message),
-            LocksCommand::ExpireSessions { ids, seen } => Ok(model.expire(ids, *seen)),
+            LocksCommand::ExpireSessions { ids, known_revision } => Ok(model.expire(ids, *known_revision)),
             LocksCommand::LockInfo(info) => model.lock_info(info),
             LocksCommand::Deliver { .. } => unreachable!("the namespace stays open"),
-            LocksCommand::InOrder(_) => unreachable!("a list does what its commands do one by one"),
+            LocksCommand::Batch(_) => unreachable!("a list does what its commands do one by one"),
         }
     }
 
     /// A replica that applies everything again, and takes no effects, comes to the same bytes.
     fn replay(&self) {
-        let mut core = self.twins.begin();
+        let mut core = self.twins.new_shard();
         for (context, commands) in &self.log {
             core.advance(context);
             for command in commands {
@@ -166,7 +166,7 @@ impl Run {
     }
 
     /// A snapshot with a damaged byte is refused, or makes a state that is whole.
-    fn restore_damaged(&self, dice: &mut Dice) {
+    fn restore_damaged(&self, dice: &mut SeededRng) {
         let mut chunks = self.core.snapshot();
         let chunk = &mut chunks[0];
         let at = dice.below(chunk.len() as u64) as usize;
@@ -225,9 +225,9 @@ fn sorted(mut effects: Vec<Effect>) -> Vec<Effect> {
 
 /// One run; in half of them each bound is met again and again, unless there are other bounds given.
 fn run(seed: u64, bounds: Option<Bounds>) {
-    planted::plant_as_told();
-    let dice = &mut Dice::new(seed);
-    let style = Style::new(dice);
+    mutations::enable_mutation_from_env();
+    let dice = &mut SeededRng::new(seed);
+    let style = Workload::new(dice);
     let is_tiny = dice.one_in(2);
     let mut run = Run::new(dice, bounds.or(is_tiny.then(Bounds::tiny)));
     for _ in 0..STEPS_IN_A_RUN {
@@ -255,14 +255,14 @@ fn run(seed: u64, bounds: Option<Bounds>) {
     run.replay();
 }
 
-fn setting(name: &str, otherwise: u64) -> u64 {
+fn env_setting(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().map_or(otherwise, |value| value.parse().expect("a number"))
 }
 
 #[test]
 fn the_engine_does_what_the_naive_model_does() {
-    let steps = setting("HOLDFAST_MODEL_STEPS", if cfg!(debug_assertions) { 30_000 } else { 300_000 });
-    let first = setting("HOLDFAST_MODEL_SEED", 1);
+    let steps = env_setting("HOLDFAST_MODEL_STEPS", if cfg!(debug_assertions) { 30_000 } else { 300_000 });
+    let first = env_setting("HOLDFAST_MODEL_SEED", 1);
     let runs = steps.div_ceil(STEPS_IN_A_RUN);
     for seed in first..first + runs {
         if seed % 500 == 0 {

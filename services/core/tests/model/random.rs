@@ -1,22 +1,22 @@
 //! Random commands about few paths and few owners, so that they meet.
 
 use holdfast_core::{
-    AccountId, Acquire, BelievedHold, Cancel, CancelSeveral, Claim, Command, Incarnation, Limits, LockInfo,
-    LocksCommand, MessageStamp, Metadata, Mode, NamespaceRef, OpenSession, Owner, Path, Reattach, Release, RequestId,
-    Reset, Rules, ToRelease, Wait,
+    AccountId, Acquire, Cancel, CancelAttempts, Claim, Command, Incarnation, Limits, LockInfo, LocksCommand,
+    MessageSeq, Metadata, Mode, NamespaceRef, OpenSession, Owner, Path, Reattach, Release, ReleaseTarget, ReportedHold,
+    RequestId, Reset, Rules, Wait,
 };
 
 use crate::state::Model;
 
 /// A generator of numbers that a seed reproduces.
-pub(crate) struct Dice(u64);
+pub(crate) struct SeededRng(u64);
 
-impl Dice {
+impl SeededRng {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    fn roll(&mut self) -> u64 {
+    fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -25,7 +25,7 @@ impl Dice {
     }
 
     pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.roll() % end
+        self.next_u64() % end
     }
 
     pub(crate) fn one_in(&mut self, times: u64) -> bool {
@@ -47,7 +47,7 @@ pub(crate) fn paths() -> Vec<Path> {
     all.iter().map(|segments| Path(segments.iter().map(|segment| (*segment).to_owned()).collect())).collect()
 }
 
-pub(crate) fn limits(dice: &mut Dice, rules: Rules) -> Limits {
+pub(crate) fn limits(dice: &mut SeededRng, rules: Rules) -> Limits {
     let first = first_limits(dice);
     if rules < Rules::TWO || dice.one_in(3) {
         return first;
@@ -65,7 +65,7 @@ pub(crate) fn limits(dice: &mut Dice, rules: Rules) -> Limits {
     }
 }
 
-fn first_limits(dice: &mut Dice) -> Limits {
+fn first_limits(dice: &mut SeededRng) -> Limits {
     if !dice.one_in(4) {
         return Limits::default();
     }
@@ -82,30 +82,30 @@ fn first_limits(dice: &mut Dice) -> Limits {
 }
 
 /// What a run is like: how many take part in it, and how they wait.
-pub(crate) struct Style {
+pub(crate) struct Workload {
     processes: u64,
     sessions: u64,
     writes: u64,
     transitions: bool,
     flat: bool,
-    patience: u64,
+    max_wait_ms: u64,
     attempts: u64,
 }
 
-impl Style {
-    pub(crate) fn new(dice: &mut Dice) -> Self {
+impl Workload {
+    pub(crate) fn new(dice: &mut SeededRng) -> Self {
         Self {
             processes: 1 + dice.below(6),
             sessions: dice.below(4),
             writes: 1 + dice.below(4),
             transitions: dice.one_in(3),
             flat: dice.one_in(4),
-            patience: dice.pick(&[5, 40, 400]),
+            max_wait_ms: dice.pick(&[5, 40, 400]),
             attempts: dice.pick(&[4, 9]),
         }
     }
 
-    fn path(&self, dice: &mut Dice) -> Path {
+    fn path(&self, dice: &mut SeededRng) -> Path {
         let paths = paths();
         match self.flat {
             true => dice.pick(&paths[5..]),
@@ -114,11 +114,11 @@ impl Style {
         }
     }
 
-    fn mode(&self, dice: &mut Dice) -> Mode {
+    fn mode(&self, dice: &mut SeededRng) -> Mode {
         if dice.below(4) < self.writes { Mode::Write } else { Mode::Read }
     }
 
-    fn owner(&self, dice: &mut Dice) -> Owner {
+    fn owner(&self, dice: &mut SeededRng) -> Owner {
         if dice.below(self.processes + 2 * self.sessions) < self.processes {
             return Owner::Process(format!("p{}", dice.below(self.processes)));
         }
@@ -126,35 +126,35 @@ impl Style {
         Owner::Session { session_id, holder: dice.one_in(2).then(|| format!("h{}", dice.below(2))) }
     }
 
-    fn session(&self, dice: &mut Dice) -> String {
+    fn session(&self, dice: &mut SeededRng) -> String {
         format!("se_{}", dice.below(self.sessions.max(1)))
     }
 
-    fn claims(&self, dice: &mut Dice) -> Vec<Claim> {
+    fn claims(&self, dice: &mut SeededRng) -> Vec<Claim> {
         let count = dice.pick(&[1, 1, 1, 2, 2, 3]);
         (0..count).map(|_| Claim { path: self.path(dice), mode: self.mode(dice) }).collect()
     }
 
-    fn metadata(&self, dice: &mut Dice) -> Metadata {
+    fn metadata(&self, dice: &mut SeededRng) -> Metadata {
         let note = dice.one_in(4).then(|| ("note".to_owned(), dice.below(3).to_string()));
         note.into_iter().collect()
     }
 
-    fn message(&self, dice: &mut Dice, model: &Model, owner: &Owner) -> Option<MessageStamp> {
+    fn message(&self, dice: &mut SeededRng, model: &Model, owner: &Owner) -> Option<MessageSeq> {
         let Owner::Session { session_id, .. } = owner else { return None };
         let session = model.session(session_id).filter(|_| dice.one_in(2))?;
         let epoch = if dice.one_in(15) { session.epoch - 1 } else { session.epoch };
         let seq = if dice.one_in(12) { session.seq } else { session.seq + 1 + dice.below(2) };
-        Some(MessageStamp { epoch, seq })
+        Some(MessageSeq { epoch, seq })
     }
 
-    fn acquire(&self, dice: &mut Dice, model: &Model) -> Acquire {
+    fn acquire(&self, dice: &mut SeededRng, model: &Model) -> Acquire {
         let owner = self.owner(dice);
         let is_session = matches!(owner, Owner::Session { .. });
         let wait = match dice.below(5) {
             0 => Wait::No,
             1 if is_session => Wait::Unlimited,
-            _ => Wait::For(1 + dice.below(self.patience)),
+            _ => Wait::For(1 + dice.below(self.max_wait_ms)),
         };
         let mut claims = self.claims(dice);
         // Often a repeat, or something about what is held already.
@@ -180,7 +180,7 @@ impl Style {
             transition_ms: if self.transitions { dice.below(20) } else { 0 },
             metadata: self.metadata(dice),
             fencing_token,
-            asked_expires_at_ns: dice.one_in(9).then_some(-5),
+            requested_expires_at_ns: dice.one_in(9).then_some(-5),
             allow_upgrade: (claims.len() == 1 && dice.one_in(2)) || dice.one_in(50),
             claims,
             request_id: dice.one_in(3).then(|| format!("r{}", dice.below(4))),
@@ -189,24 +189,24 @@ impl Style {
         }
     }
 
-    fn release(&self, dice: &mut Dice, model: &Model) -> Release {
+    fn release(&self, dice: &mut SeededRng, model: &Model) -> Release {
         let owner = self.owner(dice);
         let own: Vec<Path> =
             model.holds.iter().filter(|hold| hold.who.owner == owner).map(|hold| hold.path.clone()).collect();
         let what = match dice.below(8) {
-            0 => ToRelease::All,
-            1 | 2 => ToRelease::Request { request_id: format!("r{}", dice.below(4)) },
+            0 => ReleaseTarget::All,
+            1 | 2 => ReleaseTarget::Request { request_id: format!("r{}", dice.below(4)) },
             _ => {
                 let some = (0..dice.below(3)).map(|_| self.path(dice)).collect();
                 let paths = if own.is_empty() || dice.one_in(3) { some } else { vec![dice.pick(&own)] };
                 let fencing_token = dice.one_in(5).then(|| model.revision.saturating_sub(dice.below(6)));
-                ToRelease::Paths { paths, fencing_token }
+                ReleaseTarget::Paths { paths, fencing_token }
             }
         };
         Release { namespace: namespace(), message: self.message(dice, model, &owner), owner, what }
     }
 
-    fn cancel(&self, dice: &mut Dice, model: &Model) -> Cancel {
+    fn cancel(&self, dice: &mut SeededRng, model: &Model) -> Cancel {
         let mut cancel = Cancel {
             namespace: namespace(),
             owner: self.owner(dice),
@@ -223,23 +223,23 @@ impl Style {
             cancel.owner = hold.who.owner;
             cancel.request_id = None;
             cancel.claims.push(Claim { path: hold.path, mode: hold.mode });
-            if !hold.callers.attempts.is_empty() {
-                cancel.attempt = dice.pick(&hold.callers.attempts);
+            if !hold.attempts.tracked.is_empty() {
+                cancel.attempt = dice.pick(&hold.attempts.tracked);
             }
         }
         cancel
     }
 
     /// Few, so that calls meet, and more than are told apart.
-    fn attempt(&self, dice: &mut Dice) -> u64 {
+    fn attempt(&self, dice: &mut SeededRng) -> u64 {
         dice.below(self.attempts)
     }
 
-    fn left(&self, dice: &mut Dice) -> Vec<u64> {
+    fn abandoned_attempts(&self, dice: &mut SeededRng) -> Vec<u64> {
         (0..dice.below(4)).map(|_| self.attempt(dice)).collect()
     }
 
-    fn open(&self, dice: &mut Dice, model: &Model) -> OpenSession {
+    fn open(&self, dice: &mut SeededRng, model: &Model) -> OpenSession {
         let session_id = self.session(dice);
         let resume = model.session(&session_id).is_some() != dice.one_in(8);
         OpenSession {
@@ -253,40 +253,44 @@ impl Style {
         }
     }
 
-    fn lock_info(&self, dice: &mut Dice, model: &Model) -> LockInfo {
+    fn lock_info(&self, dice: &mut SeededRng, model: &Model) -> LockInfo {
         let session_id = self.session(dice);
         let its = |owner: &Owner| matches!(owner, Owner::Session { session_id: id, .. } if *id == session_id);
         let held = model.holds.iter().filter(|hold| its(&hold.who.owner) && !dice.one_in(4));
-        let mut held: Vec<BelievedHold> = held
-            .map(|hold| BelievedHold { path: hold.path.clone(), mode: hold.mode, fencing_token: hold.token })
+        let mut held: Vec<ReportedHold> = held
+            .map(|hold| ReportedHold { path: hold.path.clone(), mode: hold.mode, fencing_token: hold.token })
             .collect();
         if dice.one_in(3) {
             let fencing_token = model.revision.saturating_sub(dice.below(6));
-            held.push(BelievedHold { path: self.path(dice), mode: self.mode(dice), fencing_token });
+            held.push(ReportedHold { path: self.path(dice), mode: self.mode(dice), fencing_token });
         }
         let pending = (0..4).filter(|_| dice.one_in(2)).map(|number| format!("r{number}")).collect();
         let owner = Owner::Session { session_id: session_id.clone(), holder: None };
         LockInfo { namespace: namespace(), session_id, message: self.message(dice, model, &owner), held, pending }
     }
 
-    fn reset(&self, dice: &mut Dice, model: &Model) -> Reset {
+    fn reset(&self, dice: &mut SeededRng, model: &Model) -> Reset {
         let live = ["p0", "p1", "p2", "p3", "se_0", "se_1", "se_2"];
         let live_owners = live.iter().filter(|_| dice.one_in(2)).map(|name| (*name).to_owned()).collect();
         let before_revision = dice.one_in(2).then(|| model.revision.saturating_sub(dice.below(20)));
         Reset { namespace: namespace(), live_owners, before_revision }
     }
 
-    pub(crate) fn command(&self, dice: &mut Dice, model: &Model) -> Command {
+    pub(crate) fn command(&self, dice: &mut SeededRng, model: &Model) -> Command {
         let roll = dice.below(100);
         Command::Locks(match roll {
             0..50 => LocksCommand::Acquire(self.acquire(dice, model)),
-            50..55 => LocksCommand::Reattach(Reattach { acquire: self.acquire(dice, model), left: self.left(dice) }),
+            50..55 => LocksCommand::Reattach(Reattach {
+                acquire: self.acquire(dice, model),
+                abandoned: self.abandoned_attempts(dice),
+            }),
             55..75 => LocksCommand::Release(self.release(dice, model)),
             75..79 => LocksCommand::Delete { namespace: namespace(), path: self.path(dice) },
             79..84 => LocksCommand::Cancel(self.cancel(dice, model)),
-            84..86 => {
-                LocksCommand::CancelSeveral(CancelSeveral { cancel: self.cancel(dice, model), left: self.left(dice) })
-            }
+            84..86 => LocksCommand::CancelAttempts(CancelAttempts {
+                cancel: self.cancel(dice, model),
+                abandoned: self.abandoned_attempts(dice),
+            }),
             86..87 => LocksCommand::Reset(self.reset(dice, model)),
             87..94 => LocksCommand::OpenSession(self.open(dice, model)),
             94..95 => {
@@ -298,7 +302,7 @@ impl Style {
             95..97 => {
                 let open = model.sessions.iter().filter(|_| dice.one_in(3)).map(|session| session.number);
                 let ids = open.collect();
-                LocksCommand::ExpireSessions { ids, seen: model.revision.saturating_sub(dice.below(12)) }
+                LocksCommand::ExpireSessions { ids, known_revision: model.revision.saturating_sub(dice.below(12)) }
             }
             _ => LocksCommand::LockInfo(self.lock_info(dice, model)),
         })

@@ -1,31 +1,33 @@
 //! Grants, ends, and the passing of time, in the model.
 
-use holdfast_core::{AcquireOutcome, Claim, Context, EventKind, Mode, Phase, Reason, RevokedReason, Rules, SessionEnd};
+use holdfast_core::{
+    AcquireOutcome, Claim, EntryContext, EventKind, Mode, Phase, Reason, RevokedReason, Rules, SessionEnd,
+};
 
-use crate::callers::Callers;
-use crate::state::{Ending, Granted, Hold, Model, Terms, Who, not_granted};
+use crate::attempts::Attempts;
+use crate::state::{EndingSession, Granted, Hold, Model, OwnerKey, Terms, not_granted};
 
 /// Who a grant is for.
-pub(crate) struct Call<'a> {
-    pub(crate) callers: &'a Callers,
-    pub(crate) left: &'a [u64],
+pub(crate) struct GrantContext<'a> {
+    pub(crate) attempts: &'a Attempts,
+    pub(crate) abandoned: &'a [u64],
     pub(crate) request_id: Option<&'a str>,
     /// Whether there is room for its metadata.
-    pub(crate) has_room: bool,
+    pub(crate) metadata_fits: bool,
 }
 
 impl Model {
     /// Always the first in the queue that can be granted, until nobody can or the slice is used up. Who is left is granted
     /// by the next entry.
-    pub(crate) fn run(&mut self) {
-        let may_grant = if self.behind || self.is_frozen() { 0 } else { self.grants_left };
+    pub(crate) fn run_grant_loop(&mut self) {
+        let may_grant = if self.has_pending_grants || self.is_frozen() { 0 } else { self.grants_left };
         self.grants_left -= may_grant;
-        self.grants_left += self.grant_some(may_grant);
-        self.behind = self.first_grantable().is_some();
+        self.grants_left += self.grant_up_to(may_grant);
+        self.has_pending_grants = self.first_grantable().is_some();
     }
 
     /// How many grants are left.
-    fn grant_some(&mut self, mut left: usize) -> usize {
+    fn grant_up_to(&mut self, mut left: usize) -> usize {
         while left > 0
             && let Some(index) = self.first_grantable()
         {
@@ -34,67 +36,72 @@ impl Model {
             if let Some(sweep) = swept_with {
                 self.sweeps[sweep].ended_waits += 1;
             }
-            if self.ending_of(&self.waits[index].who).is_some() || swept_with.is_some() {
+            if self.ending_session_of(&self.waits[index].who).is_some() || swept_with.is_some() {
                 self.end_wait(index, Reason::Ended);
                 continue;
             }
-            if self.waits[index].ends_at_ms.is_some_and(|at_ms| at_ms <= self.shown_ms) {
+            if self.waits[index].ends_at_ms.is_some_and(|at_ms| at_ms <= self.visible_clock_ms) {
                 self.end_wait(index, Reason::TimedOut);
                 continue;
             }
             let wait = self.waits.remove(index);
-            let call =
-                Call { callers: &wait.callers, left: &[], request_id: wait.request_id.as_deref(), has_room: true };
+            let call = GrantContext {
+                attempts: &wait.attempts,
+                abandoned: &[],
+                request_id: wait.request_id.as_deref(),
+                metadata_fits: true,
+            };
             let fencing_token = self.grant(&wait.who, &wait.claims, &wait.terms, call);
-            self.settled(&wait, AcquireOutcome::Granted { fencing_token });
+            self.wait_resolved(&wait, AcquireOutcome::Granted { fencing_token });
         }
         left
     }
 
     pub(crate) fn begin_slice(&mut self) {
-        self.grants_left = self.bounds.grants_in_slice;
-        self.ends_left = self.bounds.ends_in_slice;
+        self.grants_left = self.bounds.grants_per_slice;
+        self.ends_left = self.bounds.ends_per_slice;
     }
 
-    pub(crate) fn grant(&mut self, who: &Who, claims: &[Claim], terms: &Terms, call: Call<'_>) -> u64 {
+    pub(crate) fn grant(&mut self, who: &OwnerKey, claims: &[Claim], terms: &Terms, call: GrantContext<'_>) -> u64 {
         let deadline_ms = terms.ttl_ms.map(|ttl_ms| self.clock_ms + ttl_ms);
         let named = call.request_id.filter(|_| who.number != 0);
         let rules = self.rules;
         // What was granted by name is given back by that.
-        let named_stays = named.is_some() || call.callers.stays;
-        let callers = if named_stays { Callers::of(0) } else { call.callers.clone() };
-        let is_new = |model: &Self, claim: &Claim| model.own(who, &claim.path).map(|own| own.mode) < Some(claim.mode);
+        let named_stays = named.is_some() || call.attempts.is_permanent;
+        let callers = if named_stays { Attempts::of(0) } else { call.attempts.clone() };
+        let is_new =
+            |model: &Self, claim: &Claim| model.hold_of(who, &claim.path).map(|own| own.mode) < Some(claim.mode);
         let new: Vec<Claim> = claims.iter().filter(|claim| is_new(self, claim)).cloned().collect();
         let token = if new.is_empty() { 0 } else { self.next_revision() };
         let mut found = vec![];
         for claim in claims {
             let wall_ms = self.wall_ms;
-            if let Some(own) = self.own_mut(who, &claim.path) {
+            if let Some(own) = self.hold_of_mut(who, &claim.path) {
                 found.push(own.token);
                 let (phase, terms) = (Phase::Held, terms.clone());
                 if own.mode < claim.mode {
-                    let mut before = std::mem::replace(&mut own.callers, callers.clone());
+                    let mut before = std::mem::replace(&mut own.attempts, callers.clone());
                     let nobody = match rules {
-                        Rules::ONE => !before.stays && own.reader.is_none(),
-                        _ => before.leave(0, call.left, rules),
+                        Rules::ONE => !before.is_permanent && own.reader_attempts.is_none(),
+                        _ => before.detach(0, call.abandoned, rules),
                     };
-                    let before = if rules == Rules::ONE { Callers::of(0) } else { before };
-                    own.reader = (!callers.stays && !nobody).then_some(before);
+                    let before = if rules == Rules::ONE { Attempts::of(0) } else { before };
+                    own.reader_attempts = (!callers.is_permanent && !nobody).then_some(before);
                     (own.mode, own.token, own.locked_at_ms) = (claim.mode, token, wall_ms);
                 } else {
-                    own.callers.join_hold(&callers, call.left, rules);
-                    own.reader = own.reader.take().filter(|_| !own.callers.stays);
+                    own.attempts.attach_to_hold(&callers, call.abandoned, rules);
+                    own.reader_attempts = own.reader_attempts.take().filter(|_| !own.attempts.is_permanent);
                 }
                 let metadata = std::mem::take(&mut own.terms.metadata);
                 (own.phase, own.terms, own.deadline_ms) = (phase, terms, deadline_ms);
-                if !call.has_room {
+                if !call.metadata_fits {
                     own.terms.metadata = metadata;
                 }
                 own.direct |= named.is_none();
                 if own.mode > claim.mode {
-                    self.weaken(who, &claim.clone());
+                    self.downgrade(who, &claim.clone());
                 } else if new.contains(claim) {
-                    self.changed(&claim.path);
+                    self.record_change(&claim.path);
                 }
                 continue;
             }
@@ -108,10 +115,10 @@ impl Model {
                 deadline_ms,
                 terms: terms.clone(),
                 direct: named.is_none(),
-                callers: callers.clone(),
-                reader: None,
+                attempts: callers.clone(),
+                reader_attempts: None,
             });
-            self.changed(&claim.path);
+            self.record_change(&claim.path);
         }
         if !new.is_empty() {
             self.event(EventKind::Acquired, who, Some(token), new.clone());
@@ -120,32 +127,32 @@ impl Model {
         if let Some(id) = named {
             let live = claims.iter().map(|claim| claim.path.clone()).collect();
             let (id, who, claims) = (id.to_owned(), who.clone(), claims.to_vec());
-            self.granted.push(Granted { id, who, claims, token, callers: call.callers.clone(), live });
+            self.granted.push(Granted { id, who, claims, token, attempts: call.attempts.clone(), live });
         }
-        self.end_contradicted();
+        self.end_contradicted_waits();
         token
     }
 
-    pub(crate) fn weaken(&mut self, who: &Who, claim: &Claim) {
+    pub(crate) fn downgrade(&mut self, who: &OwnerKey, claim: &Claim) {
         self.next_revision();
         let rules = self.rules;
-        let own = self.own_mut(who, &claim.path).expect("it is there");
+        let own = self.hold_of_mut(who, &claim.path).expect("it is there");
         own.mode = Mode::Read;
-        match own.reader.take() {
-            _ if rules == Rules::ONE => own.callers = Callers::of(0),
-            Some(readers) => own.callers.join_hold(&readers, &[], rules),
+        match own.reader_attempts.take() {
+            _ if rules == Rules::ONE => own.attempts = Attempts::of(0),
+            Some(readers) => own.attempts.attach_to_hold(&readers, &[], rules),
             None => {}
         }
         let token = own.token;
-        self.changed(&claim.path);
+        self.record_change(&claim.path);
         self.event(EventKind::Acquired, who, Some(token), vec![Claim { mode: Mode::Read, ..claim.clone() }]);
-        self.end_contradicted();
+        self.end_contradicted_waits();
     }
 
     /// Requests that what their owners hold now makes impossible.
-    fn end_contradicted(&mut self) {
+    fn end_contradicted_waits(&mut self) {
         while let Some(index) = self.waits.iter().position(|wait| {
-            wait.claims.iter().any(|claim| match self.own(&wait.who, &claim.path) {
+            wait.claims.iter().any(|claim| match self.hold_of(&wait.who, &claim.path) {
                 None => wait.upgrade,
                 Some(own) => own.mode != claim.mode && !wait.upgrade,
             })
@@ -156,10 +163,10 @@ impl Model {
 
     pub(crate) fn end_wait(&mut self, index: usize, reason: Reason) {
         let wait = self.waits.remove(index);
-        self.settled(&wait, AcquireOutcome::Refused(Box::new(not_granted(reason, vec![]))));
+        self.wait_resolved(&wait, AcquireOutcome::Refused(Box::new(not_granted(reason, vec![]))));
     }
 
-    pub(crate) fn end_waits(&mut self, goes: impl Fn(&Who) -> bool) -> u64 {
+    pub(crate) fn end_waits(&mut self, goes: impl Fn(&OwnerKey) -> bool) -> u64 {
         let mut ended = 0;
         while let Some(index) = self.waits.iter().position(|wait| goes(&wait.who)) {
             self.end_wait(index, Reason::Ended);
@@ -179,18 +186,18 @@ impl Model {
                 _ => {}
             }
         }
-        self.changed(&hold.path);
+        self.record_change(&hold.path);
         let claim = Claim { path: hold.path.clone(), mode: hold.mode };
         self.event(kind, &hold.who, Some(hold.token), vec![claim]);
         for granted in self.granted.iter_mut().filter(|granted| granted.who == hold.who) {
             granted.live.retain(|path| *path != hold.path);
         }
         self.granted.retain(|granted| !granted.live.is_empty());
-        self.end_contradicted();
+        self.end_contradicted_waits();
     }
 
     /// All holds of those owners, in order of path, then of grant.
-    pub(crate) fn end_holds(&mut self, goes: impl Fn(&Who) -> bool, kind: EventKind) -> u64 {
+    pub(crate) fn end_holds(&mut self, goes: impl Fn(&OwnerKey) -> bool, kind: EventKind) -> u64 {
         let mut ended = 0;
         while let Some(index) = self.first_hold(&goes) {
             self.end_hold(index, kind);
@@ -199,7 +206,7 @@ impl Model {
         ended
     }
 
-    fn first_hold(&self, goes: impl Fn(&Who) -> bool) -> Option<usize> {
+    fn first_hold(&self, goes: impl Fn(&OwnerKey) -> bool) -> Option<usize> {
         let going = (0..self.holds.len()).filter(|index| goes(&self.holds[*index].who));
         going.min_by_key(|index| (self.holds[*index].path.clone(), self.holds[*index].token))
     }
@@ -218,11 +225,11 @@ impl Model {
 
     pub(crate) fn end_session(&mut self, id: &str, why: SessionEnd) {
         let session = self.session(id).expect("it is open").clone();
-        let is_its = |who: &Who| who.number == session.number;
+        let is_its = |who: &OwnerKey| who.number == session.number;
         let holds = self.holds.iter().filter(|hold| is_its(&hold.who)).count();
         let things = holds + self.waits.iter().filter(|wait| is_its(&wait.who)).count();
         if why != SessionEnd::Reset {
-            let Some(left) = self.ends_left.checked_sub(things) else { return self.begin_to_end(&session, why) };
+            let Some(left) = self.ends_left.checked_sub(things) else { return self.begin_session_end(&session, why) };
             self.ends_left = left;
         }
         self.end_waits(is_its);
@@ -241,37 +248,37 @@ impl Model {
         self.granted.retain(|granted| granted.who.number != session.number);
         self.next_revision();
         let owner = holdfast_core::Owner::Session { session_id: id.to_owned(), holder: None };
-        self.event(EventKind::SessionEnded, &Who { owner, number: session.number }, None, vec![]);
+        self.event(EventKind::SessionEnded, &OwnerKey { owner, number: session.number }, None, vec![]);
         self.session_mut(id).expect("it is open").is_open = false;
         self.session_ended(&session, why);
     }
 
     /// The session is gone, whatever it still has.
-    fn begin_to_end(&mut self, session: &crate::state::Session, why: SessionEnd) {
+    fn begin_session_end(&mut self, session: &crate::state::Session, reason: SessionEnd) {
         self.next_revision();
         self.session_mut(&session.id).expect("it is open").is_open = false;
-        self.session_ended(session, why);
+        self.session_ended(session, reason);
         let (number, id, since_ms) = (session.number, session.id.clone(), self.clock_ms);
-        self.ending.push(Ending { number, id, why, since_ms });
-        self.ending.sort_by_key(|ending| ending.number);
+        self.ending_sessions.push(EndingSession { number, id, reason, since_ms });
+        self.ending_sessions.sort_by_key(|ending| ending.number);
     }
 
     /// A slice of what was begun and is not finished.
-    fn go_on(&mut self) {
-        self.behind = false;
-        self.run();
-        while self.ends_left > 0 && (!self.behind || self.is_frozen()) {
-            match self.ending.first().cloned() {
-                Some(ending) => self.end_more_of(&ending),
+    fn run_jobs(&mut self) {
+        self.has_pending_grants = false;
+        self.run_grant_loop();
+        while self.ends_left > 0 && (!self.has_pending_grants || self.is_frozen()) {
+            match self.ending_sessions.first().cloned() {
+                Some(ending) => self.continue_session_end(&ending),
                 None if self.sweeps.is_empty() => return,
                 None => self.sweep(),
             }
-            self.run();
+            self.run_grant_loop();
         }
     }
 
     /// First waits in order of the queue, then holds in order of path; when something is left of the slice, all has ended.
-    fn end_more_of(&mut self, ending: &Ending) {
+    fn continue_session_end(&mut self, ending: &EndingSession) {
         while self.ends_left > 0
             && let Some(index) = self.waits.iter().position(|wait| wait.who.number == ending.number)
         {
@@ -291,7 +298,7 @@ impl Model {
                 granted.live.retain(|other| *other != path);
             }
             self.granted.retain(|granted| !granted.live.is_empty());
-            match ending.why {
+            match ending.reason {
                 SessionEnd::Expired => self.end_phase(index, ending.since_ms),
                 _ => self.end_hold(index, EventKind::Released),
             }
@@ -299,27 +306,27 @@ impl Model {
         if self.ends_left > 0 {
             self.next_revision();
             let owner = holdfast_core::Owner::Session { session_id: ending.id.clone(), holder: None };
-            self.event(EventKind::SessionEnded, &Who { owner, number: ending.number }, None, vec![]);
-            self.ending.remove(0);
+            self.event(EventKind::SessionEnded, &OwnerKey { owner, number: ending.number }, None, vec![]);
+            self.ending_sessions.remove(0);
         }
     }
 
     /// Moves the clock, goes on with what was left, and ends what is due: a slice of each.
-    pub(crate) fn advance(&mut self, context: &Context) {
+    pub(crate) fn advance(&mut self, context: &EntryContext) {
         self.clock_ms = self.clock_ms.max(context.now_ms);
         (self.wall_ms, self.rules) = (context.wall_ms, context.rules);
         self.effects.clear();
         self.begin_slice();
-        self.go_on();
+        self.run_jobs();
         self.begin_slice();
-        self.end_what_is_due();
-        self.shown_ms = self.clock_ms;
+        self.expire_due();
+        self.visible_clock_ms = self.clock_ms;
     }
 
     /// Ends what is due in order of time, holds before waits, and grants after each.
-    fn end_what_is_due(&mut self) {
+    fn expire_due(&mut self) {
         let mut left = self.ends_left;
-        while left > 0 && !self.behind {
+        while left > 0 && !self.has_pending_grants {
             let due = |at_ms: &u64| *at_ms <= self.clock_ms;
             let hold = self.holds.iter().filter_map(|hold| Some((hold.deadline_ms.filter(due)?, hold.token))).min();
             let wait = self.waits.iter().filter_map(|wait| Some((wait.ends_at_ms.filter(due)?, wait.id))).min();
@@ -329,7 +336,7 @@ impl Model {
                 (None, Some((_, id))) => left -= self.time_out(id),
                 (Some((at_ms, token)), _) => left -= self.end_phases(at_ms, token, left),
             }
-            self.run();
+            self.run_grant_loop();
         }
     }
 
@@ -359,7 +366,7 @@ impl Model {
 
     /// Whether there is something to go on with.
     pub(crate) fn has_jobs(&self) -> bool {
-        let has_more = self.behind || !self.ending.is_empty() || !self.sweeps.is_empty();
+        let has_more = self.has_pending_grants || !self.ending_sessions.is_empty() || !self.sweeps.is_empty();
         has_more || self.first_deadline().is_some_and(|at_ms| at_ms <= self.clock_ms)
     }
 

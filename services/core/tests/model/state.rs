@@ -2,16 +2,16 @@
 
 use holdfast_core::{
     AcquireOutcome, Blocker, Bounds, Claim, Effect, Event, EventKind, HolderView, JobState, Limits, LockState,
-    LockView, Metadata, Mode, NamespaceRef, NotGranted, Owner, Path, Phase, Reason, RequestId, RevokedReason, Rules,
+    LockView, Metadata, Mode, NamespaceRef, Owner, Path, Phase, Reason, Refused, RequestId, RevokedReason, Rules,
     SessionEnd, WaitId, codec,
 };
 
-use crate::callers::Callers;
+use crate::attempts::Attempts;
 use crate::sweeps::Sweep;
 
 /// An owner; `number` tells a session from an ended one of the same id. 0 for a process.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Who {
+pub(crate) struct OwnerKey {
     pub(crate) owner: Owner,
     pub(crate) number: u64,
 }
@@ -27,7 +27,7 @@ pub(crate) struct Terms {
 #[derive(Clone, Debug)]
 pub(crate) struct Hold {
     pub(crate) path: Path,
-    pub(crate) who: Who,
+    pub(crate) who: OwnerKey,
     pub(crate) mode: Mode,
     pub(crate) phase: Phase,
     pub(crate) token: u64,
@@ -37,20 +37,20 @@ pub(crate) struct Hold {
     /// Claimed by a call without a request id.
     pub(crate) direct: bool,
     /// Who counts on it.
-    pub(crate) callers: Callers,
+    pub(crate) attempts: Attempts,
     /// Those made a writer of a reader, on which these count.
-    pub(crate) reader: Option<Callers>,
+    pub(crate) reader_attempts: Option<Attempts>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Wait {
     pub(crate) id: u64,
     pub(crate) upgrade: bool,
-    pub(crate) who: Who,
+    pub(crate) who: OwnerKey,
     pub(crate) claims: Vec<Claim>,
     pub(crate) terms: Terms,
     pub(crate) request_id: Option<String>,
-    pub(crate) callers: Callers,
+    pub(crate) attempts: Attempts,
     pub(crate) ends_at_ms: Option<u64>,
     pub(crate) since_ms: u64,
 }
@@ -71,10 +71,10 @@ pub(crate) struct Session {
 
 /// A session that has ended and had more than a slice ends.
 #[derive(Clone, Debug)]
-pub(crate) struct Ending {
+pub(crate) struct EndingSession {
     pub(crate) number: u64,
     pub(crate) id: String,
-    pub(crate) why: SessionEnd,
+    pub(crate) reason: SessionEnd,
     pub(crate) since_ms: u64,
 }
 
@@ -82,10 +82,10 @@ pub(crate) struct Ending {
 #[derive(Clone, Debug)]
 pub(crate) struct Granted {
     pub(crate) id: String,
-    pub(crate) who: Who,
+    pub(crate) who: OwnerKey,
     pub(crate) claims: Vec<Claim>,
     pub(crate) token: u64,
-    pub(crate) callers: Callers,
+    pub(crate) attempts: Attempts,
     pub(crate) live: Vec<Path>,
 }
 
@@ -101,13 +101,13 @@ pub(crate) struct Model {
     pub(crate) wall_ms: u64,
     pub(crate) revision: u64,
     /// The clock up to which what is due counts as over.
-    pub(crate) shown_ms: u64,
+    pub(crate) visible_clock_ms: u64,
     /// Grants that are left of the slice.
     pub(crate) grants_left: usize,
     /// Holds and waits that may still end.
     pub(crate) ends_left: usize,
     /// Sessions that have ended and not all that they have, in order of opening.
-    pub(crate) ending: Vec<Ending>,
+    pub(crate) ending_sessions: Vec<EndingSession>,
     /// Long ends that were asked for, in order.
     pub(crate) sweeps: Vec<Sweep>,
     /// When those began that are done, and what they came to.
@@ -115,7 +115,7 @@ pub(crate) struct Model {
     /// What the answer at hand has to wait for.
     pub(crate) awaits: Option<u64>,
     /// Somebody who could be granted is left for the next entry.
-    pub(crate) behind: bool,
+    pub(crate) has_pending_grants: bool,
     /// In order of arrival.
     pub(crate) holds: Vec<Hold>,
     /// In order of the queue.
@@ -127,7 +127,7 @@ pub(crate) struct Model {
     pub(crate) changes: Vec<(Path, u64)>,
     pub(crate) events: Vec<Event>,
     /// How many of them are forgotten.
-    pub(crate) forgotten: usize,
+    pub(crate) compacted_events: usize,
     /// Of the present entry; the locks in them are filled in at its end.
     pub(crate) effects: Vec<Effect>,
 }
@@ -140,23 +140,23 @@ pub(crate) fn conflict(one: (&Path, Mode), other: (&Path, Mode)) -> bool {
     related(one.0, other.0) && (one.1 == Mode::Write || other.1 == Mode::Write)
 }
 
-pub(crate) fn not_granted(reason: Reason, blockers: Vec<Blocker>) -> NotGranted {
-    NotGranted { reason, blockers, queue_position: None, cycle: vec![] }
+pub(crate) fn not_granted(reason: Reason, blockers: Vec<Blocker>) -> Refused {
+    Refused { reason, blockers, queue_position: None, cycle: vec![] }
 }
 
 impl Hold {
-    pub(crate) fn conflicts(&self, who: &Who, claim: &Claim) -> bool {
+    pub(crate) fn conflicts(&self, who: &OwnerKey, claim: &Claim) -> bool {
         self.who != *who && conflict((&self.path, self.mode), (&claim.path, claim.mode))
     }
 }
 
 impl Wait {
-    pub(crate) fn conflicts(&self, who: &Who, claim: &Claim) -> bool {
+    pub(crate) fn conflicts(&self, who: &OwnerKey, claim: &Claim) -> bool {
         self.who != *who && self.claims.iter().any(|own| conflict((&own.path, own.mode), (&claim.path, claim.mode)))
     }
 
     /// Upgrades first, then in order of arrival.
-    pub(crate) fn place(&self) -> (bool, u64) {
+    pub(crate) fn queue_position(&self) -> (bool, u64) {
         (!self.upgrade, self.id)
     }
 }
@@ -171,21 +171,21 @@ impl Model {
             clock_ms: 0,
             wall_ms: 0,
             revision: 0,
-            shown_ms: 0,
+            visible_clock_ms: 0,
             grants_left: 0,
             ends_left: 0,
-            ending: vec![],
+            ending_sessions: vec![],
             sweeps: vec![],
             finished: vec![],
             awaits: None,
-            behind: false,
+            has_pending_grants: false,
             holds: vec![],
             waits: vec![],
             sessions: vec![],
             granted: vec![],
             changes: vec![],
             events: vec![],
-            forgotten: 0,
+            compacted_events: 0,
             effects: vec![],
         }
     }
@@ -203,15 +203,15 @@ impl Model {
         self.sessions.iter_mut().find(|session| session.is_open && session.id == id)
     }
 
-    pub(crate) fn who(&self, owner: &Owner) -> Who {
+    pub(crate) fn owner_key(&self, owner: &Owner) -> OwnerKey {
         let number = match owner {
             Owner::Process(_) => 0,
             Owner::Session { session_id, .. } => self.session(session_id).map_or(u64::MAX, |session| session.number),
         };
-        Who { owner: owner.clone(), number }
+        OwnerKey { owner: owner.clone(), number }
     }
 
-    pub(crate) fn process_id(&self, who: &Who) -> String {
+    pub(crate) fn process_id(&self, who: &OwnerKey) -> String {
         match &who.owner {
             Owner::Process(process_id) => process_id.clone(),
             Owner::Session { .. } => {
@@ -221,20 +221,20 @@ impl Model {
         }
     }
 
-    pub(crate) fn own(&self, who: &Who, path: &Path) -> Option<&Hold> {
+    pub(crate) fn hold_of(&self, who: &OwnerKey, path: &Path) -> Option<&Hold> {
         self.holds.iter().find(|hold| hold.who == *who && hold.path == *path)
     }
 
-    pub(crate) fn own_mut(&mut self, who: &Who, path: &Path) -> Option<&mut Hold> {
+    pub(crate) fn hold_of_mut(&mut self, who: &OwnerKey, path: &Path) -> Option<&mut Hold> {
         self.holds.iter_mut().find(|hold| hold.who == *who && hold.path == *path)
     }
 
-    pub(crate) fn changed(&mut self, path: &Path) {
+    pub(crate) fn record_change(&mut self, path: &Path) {
         self.changes.retain(|(other, _)| other != path);
         self.changes.push((path.clone(), self.revision));
     }
 
-    pub(crate) fn event(&mut self, kind: EventKind, who: &Who, token: Option<u64>, claims: Vec<Claim>) {
+    pub(crate) fn event(&mut self, kind: EventKind, who: &OwnerKey, token: Option<u64>, claims: Vec<Claim>) {
         let event = Event {
             revision: self.revision,
             at_ms: self.wall_ms,
@@ -245,41 +245,42 @@ impl Model {
             claims,
         };
         self.events.push(event);
-        self.forgotten = self.forgotten.max(self.events.len().saturating_sub(self.bounds.remembered_events));
+        self.compacted_events =
+            self.compacted_events.max(self.events.len().saturating_sub(self.bounds.retained_events));
         if self.rules >= Rules::TWO {
-            self.forget_events(self.limits.max_event_bytes);
+            self.shrink_events_to(self.limits.max_event_bytes);
         }
     }
 
     /// What the events are charged with that are not forgotten.
     pub(crate) fn event_bytes(&self) -> u64 {
-        self.events[self.forgotten..].iter().map(|event| 24 + codec::encode(event).len() as u64).sum()
+        self.events[self.compacted_events..].iter().map(|event| 24 + codec::encode(event).len() as u64).sum()
     }
 
-    pub(crate) fn forget_events(&mut self, max: u64) {
+    pub(crate) fn shrink_events_to(&mut self, max: u64) {
         while self.event_bytes() > max {
-            self.forgotten += 1;
+            self.compacted_events += 1;
         }
     }
 
-    pub(crate) fn settled(&mut self, wait: &Wait, outcome: AcquireOutcome) {
+    pub(crate) fn wait_resolved(&mut self, wait: &Wait, outcome: AcquireOutcome) {
         let mut paths: Vec<Path> = wait.claims.iter().map(|claim| claim.path.clone()).collect();
         paths.sort();
-        self.effects.push(Effect::Settled {
+        self.effects.push(Effect::WaitResolved {
             namespace: self.namespace.clone(),
             wait: WaitId(wait.id),
-            attempt: wait.callers.highest(),
+            attempt: wait.attempts.highest(),
             owner: wait.who.owner.clone(),
             request_id: wait.request_id.clone(),
             claims: wait.claims.clone(),
             outcome,
-            locks: paths.iter().map(|path| self.view_of_some(path)).collect(),
+            locks: paths.iter().map(|path| self.bounded_view(path)).collect(),
         });
     }
 
     pub(crate) fn revoked(&mut self, hold: &Hold, reason: RevokedReason) {
         if let Owner::Session { session_id, .. } = &hold.who.owner
-            && self.ending_of(&hold.who).is_none()
+            && self.ending_session_of(&hold.who).is_none()
         {
             self.effects.push(Effect::Revoked {
                 namespace: self.namespace.clone(),
@@ -306,11 +307,12 @@ impl Model {
         let mut effects = std::mem::take(&mut self.effects);
         for effect in &mut effects {
             match effect {
-                Effect::Settled { locks, .. } => {
-                    locks.iter_mut().for_each(|lock| *lock = self.view_of_some(&lock.path));
+                Effect::WaitResolved { locks, .. } => {
+                    locks.iter_mut().for_each(|lock| *lock = self.bounded_view(&lock.path));
                 }
                 Effect::Revoked { path, current_owner, .. } => {
-                    *current_owner = self.holds.iter().find(|hold| hold.path == *path).map(|hold| self.holder(hold));
+                    *current_owner =
+                        self.holds.iter().find(|hold| hold.path == *path).map(|hold| self.holder_view(hold));
                 }
                 _ => {}
             }
@@ -324,28 +326,28 @@ impl Model {
 
     /// Its phase, and when that ends. What is over is so at once, though its end may come later.
     pub(crate) fn phase_of(&self, hold: &Hold) -> (Phase, Option<u64>) {
-        if let Some(ending) = self.ending_of(&hold.who).filter(|_| hold.phase == Phase::Held) {
-            let transition_ms = if ending.why == SessionEnd::Expired { hold.terms.transition_ms } else { 0 };
+        if let Some(ending) = self.ending_session_of(&hold.who).filter(|_| hold.phase == Phase::Held) {
+            let transition_ms = if ending.reason == SessionEnd::Expired { hold.terms.transition_ms } else { 0 };
             return (Phase::Transition, Some(ending.since_ms + transition_ms));
         }
         if let Some(since_ms) = self.swept_since_ms(hold).filter(|_| hold.phase == Phase::Held) {
             return (Phase::Transition, Some(since_ms));
         }
-        match hold.deadline_ms.filter(|at_ms| hold.phase == Phase::Held && *at_ms <= self.shown_ms) {
+        match hold.deadline_ms.filter(|at_ms| hold.phase == Phase::Held && *at_ms <= self.visible_clock_ms) {
             Some(at_ms) => (Phase::Transition, Some(at_ms + hold.terms.transition_ms)),
             None => (hold.phase, hold.deadline_ms),
         }
     }
 
-    pub(crate) fn ending_of(&self, who: &Who) -> Option<&Ending> {
-        self.ending.iter().find(|ending| ending.number == who.number)
+    pub(crate) fn ending_session_of(&self, who: &OwnerKey) -> Option<&EndingSession> {
+        self.ending_sessions.iter().find(|ending| ending.number == who.number)
     }
 
     pub(crate) fn is_over(&self, hold: &Hold) -> bool {
-        self.phase_of(hold).1.is_some_and(|at_ms| at_ms <= self.shown_ms)
+        self.phase_of(hold).1.is_some_and(|at_ms| at_ms <= self.visible_clock_ms)
     }
 
-    pub(crate) fn holder(&self, hold: &Hold) -> HolderView {
+    pub(crate) fn holder_view(&self, hold: &Hold) -> HolderView {
         HolderView {
             owner: hold.who.owner.clone(),
             process_id: self.process_id(&hold.who),
@@ -353,7 +355,7 @@ impl Model {
             fencing_token: hold.token,
             locked_at_ms: hold.locked_at_ms,
             deadline_ms: self.phase_of(hold).1,
-            asked_expires_at_ns: hold.terms.asked_expires_at_ns,
+            requested_expires_at_ns: hold.terms.asked_expires_at_ns,
             phase: self.phase_of(hold).0,
             metadata: hold.terms.metadata.clone(),
         }
@@ -369,20 +371,20 @@ impl Model {
             fencing_token: 0,
             locked_at_ms: wait.since_ms,
             deadline_ms: wait.ends_at_ms,
-            asked_expires_at_ns: wait.terms.asked_expires_at_ns,
+            requested_expires_at_ns: wait.terms.asked_expires_at_ns,
             phase: Phase::Held,
             metadata: wait.terms.metadata.clone(),
         };
         Blocker { path: own.path.clone(), waiting: true, holder }
     }
 
-    pub(crate) fn view_of_some(&self, path: &Path) -> LockView {
-        self.view(path, self.bounds.readers_shown)
+    pub(crate) fn bounded_view(&self, path: &Path) -> LockView {
+        self.view(path, self.bounds.max_readers_in_reply)
     }
 
     pub(crate) fn view(&self, path: &Path, max_readers: usize) -> LockView {
         let here: Vec<&Hold> = self.holds.iter().filter(|hold| hold.path == *path).collect();
-        let of = |mode| here.iter().filter(move |hold| hold.mode == mode).map(|hold| self.holder(hold));
+        let of = |mode| here.iter().filter(move |hold| hold.mode == mode).map(|hold| self.holder_view(hold));
         let change = self.changes.iter().find(|(other, _)| other == path).filter(|_| !here.is_empty());
         let waiting = self.waits.iter().filter(|wait| wait.claims.iter().any(|claim| claim.path == *path));
         LockView {

@@ -3,19 +3,19 @@
 use std::collections::BTreeSet;
 
 use holdfast_core::{
-    Acquire, BelievedHold, EventKind, JobState, LockInfo, Owner, Path, Reason, Refusal, Reset, SessionEnd,
+    Acquire, CommandError, EventKind, JobState, LockInfo, Owner, Path, Reason, ReportedHold, Reset, SessionEnd,
 };
 
-use crate::acquire::Found;
-use crate::state::{Hold, Model, Wait as Waiting, Who};
+use crate::acquire::NamedRequest;
+use crate::state::{Hold, Model, OwnerKey, Wait as Waiting};
 
 /// What goes.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
-    Owner(Who),
+    Owner(OwnerKey),
     Session(u64),
     Path(Path),
-    Dead(Reset, BTreeSet<String>),
+    Reset(Reset, BTreeSet<String>),
     Unlisted(u64, LockInfo),
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Sweep {
     ended_holds: u64,
     pub(crate) ended_waits: u64,
     /// Whether it is known which processes go.
-    has_old: bool,
+    old_processes_known: bool,
 }
 
 impl Target {
@@ -38,7 +38,7 @@ impl Target {
             (Self::Owner(one), Self::Owner(other)) => one == other,
             (Self::Session(one), Self::Session(other)) => one == other,
             (Self::Path(one), Self::Path(other)) => one == other,
-            (Self::Dead(one, _), Self::Dead(other, _)) => {
+            (Self::Reset(one, _), Self::Reset(other, _)) => {
                 let live = |reset: &Reset| reset.live_owners.iter().cloned().collect::<BTreeSet<String>>();
                 live(one) == live(other) && one.before_revision == other.before_revision
             }
@@ -53,31 +53,31 @@ impl Target {
         }
     }
 
-    pub(crate) fn covers(&self, who: &Who) -> bool {
+    pub(crate) fn covers(&self, who: &OwnerKey) -> bool {
         match (self, &who.owner) {
             (Self::Owner(owner), _) => owner == who,
             (Self::Session(number) | Self::Unlisted(number, _), _) => who.number == *number,
             (Self::Path(_), _) => false,
-            (Self::Dead(reset, old), Owner::Process(id)) => !reset.live_owners.contains(id) && old.contains(id),
-            (Self::Dead(..), Owner::Session { session_id, .. }) => self.covers_session(session_id, who.number),
+            (Self::Reset(reset, old), Owner::Process(id)) => !reset.live_owners.contains(id) && old.contains(id),
+            (Self::Reset(..), Owner::Session { session_id, .. }) => self.covers_session(session_id, who.number),
         }
     }
 
     fn covers_session(&self, id: &str, number: u64) -> bool {
-        let Self::Dead(reset, _) = self else { return false };
+        let Self::Reset(reset, _) = self else { return false };
         let is_live = reset.live_owners.iter().any(|live| live == id);
         !is_live && reset.before_revision.is_none_or(|before| number < before)
     }
 }
 
 impl Model {
-    pub(crate) fn begin_sweep(&mut self, target: Target) -> Result<(), Refusal> {
+    pub(crate) fn begin_sweep(&mut self, target: Target) -> Result<(), CommandError> {
         if self.await_sweep(&target) && !self.awaits.is_some_and(|began| self.has_newer(&target, began)) {
             return Ok(());
         }
         self.awaits = None;
-        if self.sweeps.len() >= 16 || (matches!(target, Target::Dead(..)) && self.is_frozen()) {
-            return Err(Refusal::Busy(String::new()));
+        if self.sweeps.len() >= 16 || (matches!(target, Target::Reset(..)) && self.is_frozen()) {
+            return Err(CommandError::Busy(String::new()));
         }
         let (began, since_ms) = (self.next_revision(), self.clock_ms);
         self.sweeps.push(Sweep {
@@ -87,7 +87,7 @@ impl Model {
             after: None,
             ended_holds: 0,
             ended_waits: 0,
-            has_old: false,
+            old_processes_known: false,
         });
         self.awaits = Some(began);
         Ok(())
@@ -97,7 +97,7 @@ impl Model {
     fn has_newer(&self, target: &Target, began: u64) -> bool {
         match target {
             Target::Path(path) => self.holds.iter().any(|hold| hold.path == *path && hold.token > began),
-            Target::Dead(..) => {
+            Target::Reset(..) => {
                 let mut open = self.sessions.iter().filter(|session| session.is_open && session.number > began);
                 open.any(|session| target.covers_session(&session.id, session.number))
             }
@@ -106,7 +106,7 @@ impl Model {
     }
 
     /// What goes when a namespace is reset. Of processes those that have something that is old enough.
-    pub(crate) fn dead(&self, reset: &Reset) -> Target {
+    pub(crate) fn reset_target(&self, reset: &Reset) -> Target {
         let is_old = |number: u64| reset.before_revision.is_none_or(|before| number < before);
         let holds = self.holds.iter().filter(|hold| is_old(hold.token)).map(|hold| &hold.who);
         let waits = self.waits.iter().filter(|wait| is_old(wait.id)).map(|wait| &wait.who);
@@ -114,7 +114,7 @@ impl Model {
             Owner::Process(id) => Some(id.clone()),
             Owner::Session { .. } => None,
         });
-        Target::Dead(reset.clone(), old.collect())
+        Target::Reset(reset.clone(), old.collect())
     }
 
     /// What the target covers: holds, waits, sessions.
@@ -123,20 +123,20 @@ impl Model {
         let gone = open.filter(|session| target.covers_session(&session.id, session.number));
         let mut sessions: Vec<String> = gone.map(|session| session.id.clone()).collect();
         sessions.sort();
-        let holds = self.holds.iter().filter(|hold| self.goes(target, hold)).count();
-        (holds, self.waits.iter().filter(|wait| self.leaves(target, wait)).count(), sessions)
+        let holds = self.holds.iter().filter(|hold| self.covers_hold(target, hold)).count();
+        (holds, self.waits.iter().filter(|wait| self.covers_wait(target, wait)).count(), sessions)
     }
 
     pub(crate) fn is_frozen(&self) -> bool {
-        self.sweeps.iter().any(|sweep| matches!(sweep.target, Target::Dead(..)))
+        self.sweeps.iter().any(|sweep| matches!(sweep.target, Target::Reset(..)))
     }
 
-    fn goes(&self, target: &Target, hold: &Hold) -> bool {
+    fn covers_hold(&self, target: &Target, hold: &Hold) -> bool {
         match target {
             Target::Path(path) => hold.path == *path,
             Target::Unlisted(_, info) => {
                 let is_it =
-                    |it: &BelievedHold| (&it.path, it.mode, it.fencing_token) == (&hold.path, hold.mode, hold.token);
+                    |it: &ReportedHold| (&it.path, it.mode, it.fencing_token) == (&hold.path, hold.mode, hold.token);
                 let is_pending = self.granted.iter().any(|granted| {
                     granted.who == hold.who && granted.live.contains(&hold.path) && info.pending.contains(&granted.id)
                 });
@@ -146,7 +146,7 @@ impl Model {
         }
     }
 
-    fn leaves(&self, target: &Target, wait: &Waiting) -> bool {
+    fn covers_wait(&self, target: &Target, wait: &Waiting) -> bool {
         let is_pending = |info: &LockInfo| wait.request_id.as_ref().is_some_and(|id| info.pending.contains(id));
         target.covers(&wait.who) && !matches!(target, Target::Unlisted(_, info) if is_pending(info))
     }
@@ -158,35 +158,35 @@ impl Model {
 
     /// The first of what goes on that it leaves with.
     pub(crate) fn swept_with(&self, wait: &Waiting) -> Option<usize> {
-        self.sweeps.iter().position(|sweep| wait.id < sweep.began && self.leaves(&sweep.target, wait))
+        self.sweeps.iter().position(|sweep| wait.id < sweep.began && self.covers_wait(&sweep.target, wait))
     }
 
     /// Since when a hold is over in principle.
     pub(crate) fn swept_since_ms(&self, hold: &Hold) -> Option<u64> {
         let is_mark = |target: &Target| matches!(target, Target::Owner(_) | Target::Session(_) | Target::Path(_));
         let mut marks = self.sweeps.iter().filter(|sweep| hold.token < sweep.began && is_mark(&sweep.target));
-        marks.find(|sweep| self.goes(&sweep.target, hold)).map(|sweep| sweep.since_ms)
+        marks.find(|sweep| self.covers_hold(&sweep.target, hold)).map(|sweep| sweep.since_ms)
     }
 
     /// Whether a new request has to come again.
-    pub(crate) fn is_in_the_way_of_a_sweep(&self, request: &Acquire, who: &Who) -> bool {
+    pub(crate) fn conflicts_with_sweep(&self, request: &Acquire, who: &OwnerKey) -> bool {
         self.sweeps.iter().any(|sweep| match &sweep.target {
             Target::Owner(owner) => owner.owner == request.owner,
             Target::Session(number) | Target::Unlisted(number, _) => who.number == *number,
             Target::Path(path) => request.claims.iter().any(|claim| claim.path == *path),
-            Target::Dead(..) => false,
+            Target::Reset(..) => false,
         })
     }
 
     /// Whether a repeat has to come again: its place in the queue, or what it got, is to go.
-    pub(crate) fn is_found_swept(&self, found: &Found) -> bool {
+    pub(crate) fn is_request_swept(&self, found: &NamedRequest) -> bool {
         match found {
-            Found::Waiting(index) => self.is_swept(&self.waits[*index]),
-            Found::Granted(index) => {
+            NamedRequest::Waiting(index) => self.is_swept(&self.waits[*index]),
+            NamedRequest::Granted(index) => {
                 let granted = &self.granted[*index];
                 let is_its = |hold: &&Hold| hold.who == granted.who && granted.live.contains(&hold.path);
                 let goes = |hold: &Hold| {
-                    self.sweeps.iter().any(|sweep| hold.token < sweep.began && self.goes(&sweep.target, hold))
+                    self.sweeps.iter().any(|sweep| hold.token < sweep.began && self.covers_hold(&sweep.target, hold))
                 };
                 self.holds.iter().filter(is_its).any(goes)
             }
@@ -203,14 +203,14 @@ impl Model {
     /// slice, all has ended.
     pub(crate) fn sweep(&mut self) {
         let mut sweep = self.sweeps.remove(0);
-        if let Target::Dead(reset, _) = &sweep.target
-            && !std::mem::replace(&mut sweep.has_old, true)
+        if let Target::Reset(reset, _) = &sweep.target
+            && !std::mem::replace(&mut sweep.old_processes_known, true)
         {
-            sweep.target = self.dead(reset);
+            sweep.target = self.reset_target(reset);
         }
         while self.ends_left > 0
             && let Some(index) =
-                self.waits.iter().position(|wait| wait.id < sweep.began && self.leaves(&sweep.target, wait))
+                self.waits.iter().position(|wait| wait.id < sweep.began && self.covers_wait(&sweep.target, wait))
         {
             self.ends_left -= 1;
             sweep.ended_waits += 1;
@@ -226,7 +226,7 @@ impl Model {
         }
         if self.ends_left > 0 {
             let (ended_holds, ended_waits) = (sweep.ended_holds, sweep.ended_waits);
-            self.behind &= !matches!(sweep.target, Target::Dead(..));
+            self.has_pending_grants &= !matches!(sweep.target, Target::Reset(..));
             self.finished.push((sweep.began, JobState::Done { ended_holds, ended_waits }));
         } else {
             self.sweeps.insert(0, sweep);
@@ -238,7 +238,7 @@ impl Model {
             Target::Unlisted(number, _) => {
                 let holds = self.holds.iter().filter(|hold| hold.who.number == *number).count();
                 self.sessions.iter().any(|session| session.is_open && session.number == *number)
-                    && holds <= self.bounds.ends_in_slice.saturating_mul(2)
+                    && holds <= self.bounds.ends_per_slice.saturating_mul(2)
             }
             // Whether these go does not change.
             _ => true,
@@ -248,7 +248,7 @@ impl Model {
             Some((path, false)) if !has_few => hold.path >= *path,
             _ => true,
         };
-        let goes = |hold: &&Hold| hold.token < sweep.began && self.goes(&sweep.target, hold);
+        let goes = |hold: &&Hold| hold.token < sweep.began && self.covers_hold(&sweep.target, hold);
         let mut holds: Vec<Hold> = self.holds.iter().filter(goes).filter(is_next).cloned().collect();
         match sweep.target {
             // In order of arrival.
@@ -264,7 +264,7 @@ impl Model {
         }
         let kind = match sweep.target {
             Target::Path(_) => EventKind::Deleted,
-            Target::Dead(..) => EventKind::Reset,
+            Target::Reset(..) => EventKind::Reset,
             _ => EventKind::Released,
         };
         for gone in holds {

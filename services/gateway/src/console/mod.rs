@@ -23,7 +23,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
                       trusted-types 'none'";
 /// Kept by browsers, and asked about before each use: a new release is seen at once.
-const KEPT: &str = "no-cache";
+const CACHE_DIRECTIVE: &str = "no-cache";
 
 macro_rules! files {
     ($($name:literal)+) => {
@@ -52,20 +52,20 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
 /// The routes of the console. It is for everybody: what it shows needs a key.
 pub(crate) fn routes() -> Router {
     Router::new()
-        .route("/console", get(|headers: HeaderMap| async move { answer(PAGE, &headers) }))
+        .route("/console", get(|headers: HeaderMap| async move { serve_file(PAGE, &headers) }))
         .route("/console/", get(|| async { Redirect::permanent("/console") }))
         .route(
             "/console/{file}",
-            get(|Path(file): Path<String>, headers: HeaderMap| async move { answer(&file, &headers) }),
+            get(|Path(file): Path<String>, headers: HeaderMap| async move { serve_file(&file, &headers) }),
         )
 }
 
-fn answer(name: &str, headers: &HeaderMap) -> Response {
+fn serve_file(name: &str, headers: &HeaderMap) -> Response {
     let Some((name, text)) = FILES.iter().find(|(known, _)| *known == name) else {
         return Problem::from(ApiError::new(Code::NotFound, "no such file of the console")).into_response();
     };
     let common = [
-        (CACHE_CONTROL, KEPT),
+        (CACHE_CONTROL, CACHE_DIRECTIVE),
         (ETAG, VERSION.as_str()),
         (CONTENT_SECURITY_POLICY, POLICY),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -75,10 +75,10 @@ fn answer(name: &str, headers: &HeaderMap) -> Response {
     if headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == VERSION.as_bytes()) {
         return (StatusCode::NOT_MODIFIED, common).into_response();
     }
-    (common, [(CONTENT_TYPE, kind(name))], *text).into_response()
+    (common, [(CONTENT_TYPE, content_type(name))], *text).into_response()
 }
 
-fn kind(name: &str) -> &'static str {
+fn content_type(name: &str) -> &'static str {
     match name.rsplit('.').next() {
         Some("html") => "text/html; charset=utf-8",
         Some("css") => "text/css; charset=utf-8",

@@ -55,7 +55,7 @@ fn no_file_asks_anybody_else_or_takes_text_for_markup() {
 #[tokio::test]
 async fn the_page_says_what_it_may_and_is_kept_until_the_next_release() {
     let page = get("/console", None).await;
-    assert_eq!((page.status(), &page.headers()[CONTENT_TYPE]), (StatusCode::OK, &kind(PAGE).parse().unwrap()));
+    assert_eq!((page.status(), &page.headers()[CONTENT_TYPE]), (StatusCode::OK, &content_type(PAGE).parse().unwrap()));
     let policy = page.headers()[CONTENT_SECURITY_POLICY].to_str().unwrap().to_owned();
     assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
     let version = page.headers()[ETAG].to_str().unwrap().to_owned();

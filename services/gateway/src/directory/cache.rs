@@ -10,7 +10,7 @@ use tokio::sync::OnceCell;
 
 /// How long "there is no such thing" is remembered: long enough to spare the shard a flood of wrong keys, short enough
 /// that nobody waits for a thing that was just made.
-const NEGATIVE_LIFE: Duration = Duration::from_millis(500);
+const NEGATIVE_TTL: Duration = Duration::from_millis(500);
 /// How many of those are remembered.
 const NEGATIVE_CAPACITY: u64 = 10_000;
 
@@ -19,14 +19,14 @@ type Lookup<V, E> = Arc<OnceCell<Result<Option<V>, E>>>;
 
 /// What is known of things by their keys. Entries being looked up are in it too, so that forgetting a key also
 /// discards the outcome of a look-up that began before.
-pub(super) struct LookupCache<K, V, E> {
+pub(super) struct SingleFlightCache<K, V, E> {
     name: &'static str,
     found: Cache<K, Lookup<V, E>>,
     /// Absent when "no such thing" is not remembered.
     missing: Option<Cache<K, ()>>,
 }
 
-impl<K, V, E> LookupCache<K, V, E>
+impl<K, V, E> SingleFlightCache<K, V, E>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
@@ -34,11 +34,11 @@ where
 {
     pub(super) fn new(name: &'static str, capacity: u64, remembers_missing: bool) -> Self {
         let missing = remembers_missing
-            .then(|| Cache::builder().max_capacity(NEGATIVE_CAPACITY).time_to_live(NEGATIVE_LIFE).build());
+            .then(|| Cache::builder().max_capacity(NEGATIVE_CAPACITY).time_to_live(NEGATIVE_TTL).build());
         Self { name, found: Cache::builder().max_capacity(capacity).build(), missing }
     }
 
-    /// The value from memory, or from `look_up`, which runs once for all who wait. They share its failure too: were each
+    /// The value from memory, or from `find_wait`, which runs once for all who wait. They share its failure too: were each
     /// to try after the other, the last would wait for as many time limits as there are callers. "No such thing" they
     /// share only where it is remembered: the thing may have been made since that look-up began, and before the call.
     pub(super) async fn get<F>(&self, key: &K, look_up: impl Fn() -> F) -> Result<Option<V>, E>
@@ -49,16 +49,16 @@ where
             self.count("missing");
             return Ok(None);
         }
-        let (outcome, is_own) = self.find(key, &look_up).await;
+        let (outcome, is_own) = self.get_or_fetch(key, &look_up).await;
         if is_own || self.missing.is_some() || !matches!(outcome, Ok(None)) {
             return outcome;
         }
         // Whatever look-up this one joins, it began after the other had ended, and so after the call.
-        self.find(key, &look_up).await.0
+        self.get_or_fetch(key, &look_up).await.0
     }
 
     /// What memory or a look-up says, and whether the look-up was begun for this call.
-    async fn find<F>(&self, key: &K, look_up: impl Fn() -> F) -> (Result<Option<V>, E>, bool)
+    async fn get_or_fetch<F>(&self, key: &K, look_up: impl Fn() -> F) -> (Result<Option<V>, E>, bool)
     where
         F: Future<Output = Result<Option<V>, E>>,
     {
@@ -94,14 +94,14 @@ where
         (outcome, is_own)
     }
 
-    pub(super) fn forget(&self, key: &K) {
+    pub(super) fn invalidate(&self, key: &K) {
         self.found.invalidate(key);
         if let Some(missing) = &self.missing {
             missing.invalidate(key);
         }
     }
 
-    pub(super) fn clear(&self) {
+    pub(super) fn invalidate_all(&self) {
         self.found.invalidate_all();
         if let Some(missing) = &self.missing {
             missing.invalidate_all();
@@ -123,7 +123,7 @@ mod tests {
 
     #[tokio::test]
     async fn concurrent_misses_are_looked_up_once() {
-        let cache = Arc::new(LookupCache::<u64, u64, Infallible>::new("test", 10, true));
+        let cache = Arc::new(SingleFlightCache::<u64, u64, Infallible>::new("test", 10, true));
         let lookups = Arc::new(AtomicUsize::new(0));
         let gate = Arc::new(tokio::sync::Semaphore::new(0));
         let mut waiting = Vec::new();
@@ -150,18 +150,18 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_missing_is_remembered_until_it_is_forgotten() {
-        let cache = LookupCache::<u64, u64, Infallible>::new("test", 10, true);
+        let cache = SingleFlightCache::<u64, u64, Infallible>::new("test", 10, true);
         assert_eq!(cache.get(&1, || async { Ok::<_, Infallible>(None) }).await.unwrap(), None);
         assert_eq!(cache.get(&1, || async { Ok::<_, Infallible>(Some(1)) }).await.unwrap(), None);
-        cache.forget(&1);
+        cache.invalidate(&1);
         assert_eq!(cache.get(&1, || async { Ok::<_, Infallible>(Some(1)) }).await.unwrap(), Some(1));
     }
 
     #[tokio::test]
     async fn a_lookup_that_began_before_its_key_was_forgotten_is_not_kept() {
-        let cache = LookupCache::<u64, u64, Infallible>::new("test", 10, false);
+        let cache = SingleFlightCache::<u64, u64, Infallible>::new("test", 10, false);
         let stale = cache.get(&1, || async {
-            cache.forget(&1);
+            cache.invalidate(&1);
             Ok::<_, Infallible>(Some(1))
         });
         assert_eq!(stale.await.unwrap(), Some(1));
@@ -170,9 +170,9 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_forgotten_during_its_lookup_is_not_remembered_as_missing() {
-        let cache = LookupCache::<u64, u64, Infallible>::new("test", 10, true);
+        let cache = SingleFlightCache::<u64, u64, Infallible>::new("test", 10, true);
         let before = cache.get(&1, || async {
-            cache.forget(&1);
+            cache.invalidate(&1);
             Ok::<_, Infallible>(None)
         });
         assert_eq!(before.await.unwrap(), None);
@@ -181,7 +181,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_joins_a_lookup_that_finds_nothing_looks_afresh() {
-        let cache = LookupCache::<u64, u64, Infallible>::new("test", 10, false);
+        let cache = SingleFlightCache::<u64, u64, Infallible>::new("test", 10, false);
         let lookups = AtomicUsize::new(0);
         // It is made while the first look-up, which does not see it, is under way.
         let look_up = || async {
@@ -196,14 +196,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_failed_lookup_is_tried_again_by_the_next_caller() {
-        let cache = LookupCache::<u64, u64, &str>::new("test", 10, true);
+        let cache = SingleFlightCache::<u64, u64, &str>::new("test", 10, true);
         assert_eq!(cache.get(&1, || async { Err("down") }).await, Err("down"));
         assert_eq!(cache.get(&1, || async { Ok::<_, &str>(Some(3)) }).await, Ok(Some(3)));
     }
 
     #[tokio::test]
     async fn all_who_wait_for_a_lookup_share_its_failure() {
-        let cache = LookupCache::<u64, u64, &str>::new("test", 10, true);
+        let cache = SingleFlightCache::<u64, u64, &str>::new("test", 10, true);
         let lookups = AtomicUsize::new(0);
         let look_up = || async {
             lookups.fetch_add(1, Ordering::SeqCst);

@@ -4,13 +4,13 @@
 //! until there is one, and when it did not answer for 30 s nothing is served from memory any more. Namespaces are kept
 //! as long as their locks shard accepts the incarnation.
 
+mod account_feed;
 mod accounts;
-mod bells;
 mod cache;
-mod follower;
-mod key_use;
+mod change_notifier;
+mod key_usage;
 mod namespaces;
-mod rates;
+mod rate_limit;
 mod revocations;
 
 use std::sync::Arc;
@@ -19,34 +19,34 @@ use holdfast_core::{Account, AccountId, ApiKey, Incarnation};
 use tokio::time::Instant;
 
 use crate::error::ApiResult;
+use account_feed::AccountFeed;
 use accounts::Accounts;
-pub(crate) use bells::Bell;
-use follower::Follower;
+pub(crate) use change_notifier::ChangeListener;
 use holdfast_routing::Router;
-use holdfast_supervise::{Owner, TaskSet};
-use key_use::KeyUse;
+use holdfast_supervise::{TaskOwner, TaskSet};
+use key_usage::KeyUsageReporter;
 use namespaces::Namespaces;
 
-pub use follower::{MAX_SILENCE, POLL_INTERVAL};
-pub use rates::RateLimits;
+pub use account_feed::{MAX_STALENESS, POLL_INTERVAL};
+pub use rate_limit::RateLimits;
 
 /// The caches, and the tasks that follow the accounts shard and tell it which keys were used.
 pub struct Directory {
     tasks: TaskSet,
     accounts: Arc<Accounts>,
     namespaces: Namespaces,
-    follower: Follower,
-    key_use: KeyUse,
+    account_feed: AccountFeed,
+    key_usage: KeyUsageReporter,
 }
 
 impl Directory {
     /// Begins to follow the accounts shard. Needs a tokio runtime.
     pub fn start(router: Router) -> Self {
         let accounts = Arc::new(Accounts::new(router.clone()));
-        let tasks = TaskSet::new(Owner::process());
-        let follower = Follower::start(&tasks, router.clone(), accounts.clone());
-        let key_use = KeyUse::start(&tasks, router.clone());
-        Self { tasks, accounts, namespaces: Namespaces::new(router), follower, key_use }
+        let tasks = TaskSet::new(TaskOwner::process());
+        let account_feed = AccountFeed::start(&tasks, router.clone(), accounts.clone());
+        let key_usage = KeyUsageReporter::start(&tasks, router.clone());
+        Self { tasks, accounts, namespaces: Namespaces::new(router), account_feed, key_usage }
     }
 
     /// The account, if there is one.
@@ -54,7 +54,7 @@ impl Directory {
     /// # Errors
     /// `UNAVAILABLE` when it cannot be known.
     pub async fn account(&self, id: AccountId, deadline: Instant) -> ApiResult<Option<Arc<Account>>> {
-        self.follower.require_contact()?;
+        self.account_feed.require_fresh()?;
         self.accounts.account(id, deadline).await
     }
 
@@ -63,7 +63,7 @@ impl Directory {
     /// # Errors
     /// `UNAVAILABLE` when it cannot be known.
     pub async fn api_key(&self, key_id: &str, deadline: Instant) -> ApiResult<Option<Arc<ApiKey>>> {
-        self.follower.require_contact()?;
+        self.account_feed.require_fresh()?;
         self.accounts.api_key(key_id, deadline).await
     }
 
@@ -72,27 +72,27 @@ impl Directory {
     ///
     /// # Errors
     /// `UNAVAILABLE` when it cannot be known.
-    pub async fn is_token_good(&self, key_id: &str, issued_at_ms: u64, deadline: Instant) -> ApiResult<bool> {
-        self.follower.require_contact()?;
-        if !self.accounts.is_doubtful(key_id, issued_at_ms) {
+    pub async fn is_token_valid(&self, key_id: &str, issued_at_ms: u64, deadline: Instant) -> ApiResult<bool> {
+        self.account_feed.require_fresh()?;
+        if !self.accounts.needs_lookup(key_id, issued_at_ms) {
             return Ok(true);
         }
         Ok(self.accounts.api_key(key_id, deadline).await?.is_some())
     }
 
     /// The key was used just now.
-    pub fn note_key_use(&self, key_id: &str) {
-        self.key_use.note(key_id);
+    pub fn record_key_use(&self, key_id: &str) {
+        self.key_usage.record(key_id);
     }
 
     /// Rings when the account changes.
-    pub(crate) fn account_bell(&self, id: AccountId) -> Bell<AccountId> {
-        self.accounts.account_bell(id)
+    pub(crate) fn subscribe_account(&self, id: AccountId) -> ChangeListener<AccountId> {
+        self.accounts.subscribe_account(id)
     }
 
     /// Rings when the key changes.
-    pub(crate) fn key_bell(&self, key_id: &str) -> Bell<String> {
-        self.accounts.key_bell(key_id)
+    pub(crate) fn subscribe_key(&self, key_id: &str) -> ChangeListener<String> {
+        self.accounts.subscribe_key(key_id)
     }
 
     /// The incarnation of a namespace, as far as is known here; its locks shard has the last word.
@@ -104,31 +104,31 @@ impl Directory {
     }
 
     /// The account was changed by a call of this gateway.
-    pub fn forget_account(&self, id: AccountId) {
-        self.accounts.forget_account(id);
+    pub fn invalidate_account(&self, id: AccountId) {
+        self.accounts.invalidate_account(id);
     }
 
     /// The key was made or revoked by a call of this gateway.
-    pub fn forget_api_key(&self, key_id: &str) {
-        self.accounts.forget_api_key(key_id);
+    pub fn invalidate_api_key(&self, key_id: &str) {
+        self.accounts.invalidate_api_key(key_id);
     }
 
     /// The namespace was deleted, or its locks shard does not know the incarnation.
-    pub fn forget_namespace(&self, account: AccountId, name: &str) {
-        self.namespaces.forget(account, name);
+    pub fn invalidate_namespace(&self, account: AccountId, name: &str) {
+        self.namespaces.invalidate(account, name);
     }
 
     /// Whether the accounts shard answered lately, and its changes are followed.
     ///
     /// # Errors
     /// Why not, for people.
-    pub fn fresh(&self) -> Result<(), String> {
-        self.tasks.trouble().map_or(Ok(()), Err)?;
-        self.follower.fresh()
+    pub fn check_fresh(&self) -> Result<(), String> {
+        self.tasks.unhealthy_reason().map_or(Ok(()), Err)?;
+        self.account_feed.check_fresh()
     }
 
     /// Stops following.
     pub async fn shutdown(&self) {
-        self.tasks.ended().await;
+        self.tasks.shutdown().await;
     }
 }

@@ -3,21 +3,21 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use holdfast_auth::MAX_TOKEN_LIFE;
+use holdfast_auth::MAX_TOKEN_LIFETIME;
 use parking_lot::Mutex;
 
 /// Changed keys in memory; with more of them within the life of a token, keys are looked up instead.
-const CHANGED_KEYS: usize = 100_000;
+const MAX_CHANGED_KEYS: usize = 100_000;
 /// A gateway that was out of touch may have signed for a revoked key for 30 s more, and its wall clock and this one may
 /// differ by a minute.
-const SLACK: Duration = Duration::from_secs(90);
+const CLOCK_SLACK: Duration = Duration::from_secs(90);
 
 /// What was heard. Instants are wall clock in milliseconds since 1970.
 #[derive(Default)]
-pub(super) struct Revocations(Mutex<Heard>);
+pub(super) struct Revocations(Mutex<ChangeLog>);
 
 #[derive(Default)]
-struct Heard {
+struct ChangeLog {
     /// Every change after this is known here; absent before the accounts shard first answered.
     since_ms: Option<u64>,
     /// When it was heard of each.
@@ -26,34 +26,34 @@ struct Heard {
 
 impl Revocations {
     /// Whether the key of a token that was made then has to be looked up: it may have been revoked.
-    pub(super) fn is_doubtful(&self, key_id: &str, issued_at_ms: u64) -> bool {
+    pub(super) fn needs_lookup(&self, key_id: &str, issued_at_ms: u64) -> bool {
         let heard = self.0.lock();
-        let knows_all = heard.since_ms.is_some_and(|since_ms| issued_at_ms > since_ms.saturating_add(ms(SLACK)));
+        let knows_all = heard.since_ms.is_some_and(|since_ms| issued_at_ms > since_ms.saturating_add(ms(CLOCK_SLACK)));
         !knows_all || heard.changed.contains_key(key_id)
     }
 
     /// A key was made or revoked.
-    pub(super) fn heard(&self, key_id: &str, now_ms: u64) {
+    pub(super) fn record(&self, key_id: &str, now_ms: u64) {
         let mut heard = self.0.lock();
-        if heard.changed.len() >= CHANGED_KEYS {
+        if heard.changed.len() >= MAX_CHANGED_KEYS {
             // Tokens that were made before then have expired.
-            let oldest_ms = now_ms.saturating_sub(ms(MAX_TOKEN_LIFE + SLACK));
+            let oldest_ms = now_ms.saturating_sub(ms(MAX_TOKEN_LIFETIME + CLOCK_SLACK));
             heard.changed.retain(|_, heard_ms| *heard_ms >= oldest_ms);
         }
-        if heard.changed.len() >= CHANGED_KEYS {
-            *heard = Heard { since_ms: Some(now_ms), changed: HashMap::new() };
+        if heard.changed.len() >= MAX_CHANGED_KEYS {
+            *heard = ChangeLog { since_ms: Some(now_ms), changed: HashMap::new() };
         }
         heard.changed.insert(key_id.to_owned(), now_ms);
     }
 
     /// The accounts shard answers, and from now on every change is heard of.
-    pub(super) fn listens(&self, now_ms: u64) {
+    pub(super) fn start_tracking(&self, now_ms: u64) {
         self.0.lock().since_ms.get_or_insert(now_ms);
     }
 
     /// Changes were missed.
-    pub(super) fn missed_some(&self, now_ms: u64) {
-        *self.0.lock() = Heard { since_ms: Some(now_ms), changed: HashMap::new() };
+    pub(super) fn reset(&self, now_ms: u64) {
+        *self.0.lock() = ChangeLog { since_ms: Some(now_ms), changed: HashMap::new() };
     }
 }
 
@@ -70,32 +70,32 @@ mod tests {
     #[test]
     fn only_tokens_from_after_the_beginning_and_of_keys_that_stayed_need_no_looking_up() {
         let revocations = Revocations::default();
-        assert!(revocations.is_doubtful("a", START + 120_000), "nothing was heard yet");
-        revocations.listens(START);
-        revocations.listens(START + 500);
-        assert!(revocations.is_doubtful("a", START - 1));
-        assert!(revocations.is_doubtful("a", START + 90_000), "the other gateway's clock may be ahead");
-        assert!(!revocations.is_doubtful("a", START + 90_001));
-        revocations.heard("b", START + 95_000);
-        assert!(revocations.is_doubtful("b", START + 100_000) && !revocations.is_doubtful("a", START + 100_000));
-        revocations.missed_some(START + 200_000);
-        assert!(revocations.is_doubtful("a", START + 100_000));
-        assert!(!revocations.is_doubtful("b", START + 290_001));
+        assert!(revocations.needs_lookup("a", START + 120_000), "nothing was heard yet");
+        revocations.start_tracking(START);
+        revocations.start_tracking(START + 500);
+        assert!(revocations.needs_lookup("a", START - 1));
+        assert!(revocations.needs_lookup("a", START + 90_000), "the other gateway's clock may be ahead");
+        assert!(!revocations.needs_lookup("a", START + 90_001));
+        revocations.record("b", START + 95_000);
+        assert!(revocations.needs_lookup("b", START + 100_000) && !revocations.needs_lookup("a", START + 100_000));
+        revocations.reset(START + 200_000);
+        assert!(revocations.needs_lookup("a", START + 100_000));
+        assert!(!revocations.needs_lookup("b", START + 290_001));
     }
 
     #[test]
     fn more_changes_than_are_kept_put_all_tokens_in_doubt_unless_they_are_old() {
         let revocations = Revocations::default();
-        revocations.listens(START);
+        revocations.start_tracking(START);
         let later = START + 10_000_000;
-        for key in 0..CHANGED_KEYS {
-            revocations.heard(&key.to_string(), START + 100_000);
+        for key in 0..MAX_CHANGED_KEYS {
+            revocations.record(&key.to_string(), START + 100_000);
         }
-        revocations.heard("new", later);
-        assert!(revocations.is_doubtful("new", later) && !revocations.is_doubtful("0", later));
-        for key in 0..CHANGED_KEYS {
-            revocations.heard(&key.to_string(), later);
+        revocations.record("new", later);
+        assert!(revocations.needs_lookup("new", later) && !revocations.needs_lookup("0", later));
+        for key in 0..MAX_CHANGED_KEYS {
+            revocations.record(&key.to_string(), later);
         }
-        assert!(revocations.is_doubtful("never", later), "from here on it is listened anew");
+        assert!(revocations.needs_lookup("never", later), "from here on it is listened anew");
     }
 }

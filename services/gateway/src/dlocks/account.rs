@@ -9,7 +9,7 @@ const ACCOUNT_ID: &str = "account-id";
 /// The account named in the metadata; absent when the API key says whose call it is.
 ///
 /// `trusted` says whether accounts may be named at all. An API key goes before a name: it proves something.
-pub(super) fn named(metadata: &MetadataMap, trusted: bool, has_key: bool) -> ApiResult<Option<String>> {
+pub(super) fn from_metadata(metadata: &MetadataMap, trusted: bool, has_key: bool) -> ApiResult<Option<String>> {
     let mut values = metadata.get_all(ACCOUNT_ID).iter();
     let first = values.next();
     if has_key || (!trusted && first.is_none()) {
@@ -49,31 +49,31 @@ mod tests {
 
     #[test]
     fn the_account_is_sixteen_hex_digits_given_once() {
-        let id = named(&metadata(&["9FFF3bf7d1f9561d"]), true, false).unwrap();
+        let id = from_metadata(&metadata(&["9FFF3bf7d1f9561d"]), true, false).unwrap();
         assert_eq!(id.as_deref(), Some("9fff3bf7d1f9561d"));
         for bad in [&["9fff3bf7d1f9561"][..], &["17376851231650125672"], &["xfff3bf7d1f9561d"], &[""]] {
-            let error = named(&metadata(bad), true, false).unwrap_err();
+            let error = from_metadata(&metadata(bad), true, false).unwrap_err();
             assert_eq!(error.code, Code::InvalidArgument, "{bad:?}");
         }
-        let twice = named(&metadata(&["9fff3bf7d1f9561d", "9fff3bf7d1f9561d"]), true, false).unwrap_err();
+        let twice = from_metadata(&metadata(&["9fff3bf7d1f9561d", "9fff3bf7d1f9561d"]), true, false).unwrap_err();
         assert_eq!(twice.code, Code::InvalidArgument);
     }
 
     #[test]
     fn a_missing_account_is_unauthenticated() {
-        assert_eq!(named(&metadata(&[]), true, false).unwrap_err().code, Code::Unauthenticated);
+        assert_eq!(from_metadata(&metadata(&[]), true, false).unwrap_err().code, Code::Unauthenticated);
     }
 
     #[test]
     fn an_account_cannot_be_named_where_callers_are_not_trusted() {
-        let error = named(&metadata(&["9fff3bf7d1f9561d"]), false, false).unwrap_err();
+        let error = from_metadata(&metadata(&["9fff3bf7d1f9561d"]), false, false).unwrap_err();
         assert_eq!(error.code, Code::Unauthenticated);
-        assert_eq!(named(&metadata(&[]), false, false).unwrap(), None);
+        assert_eq!(from_metadata(&metadata(&[]), false, false).unwrap(), None);
     }
 
     #[test]
     fn an_api_key_goes_before_a_name() {
-        assert_eq!(named(&metadata(&["9fff3bf7d1f9561d"]), true, true).unwrap(), None);
-        assert_eq!(named(&metadata(&["9fff3bf7d1f9561d"]), false, true).unwrap(), None);
+        assert_eq!(from_metadata(&metadata(&["9fff3bf7d1f9561d"]), true, true).unwrap(), None);
+        assert_eq!(from_metadata(&metadata(&["9fff3bf7d1f9561d"]), false, true).unwrap(), None);
     }
 }

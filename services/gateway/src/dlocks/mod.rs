@@ -4,7 +4,7 @@
 //! `account-id` instead: whoever reaches the port is then trusted with every account.
 
 mod account;
-mod show;
+mod convert;
 
 use holdfast_core::Mode;
 use holdfast_proto::dlocks as d;
@@ -13,8 +13,8 @@ use tonic::{Request, Response, Status};
 use crate::error::ApiResult;
 use crate::grpc::{head, status};
 use crate::service::{
-    AcquireLock, CallContext, Caller, CreateNamespace, LockName, NamespaceView, OwnerFields, PageRequest, ReleaseLock,
-    Service, Terms,
+    AcquireLock, AuthContext, CallContext, CreateNamespace, LockName, NamespaceView, OwnerFields, PageRequest,
+    ReleaseLock, Service, Terms,
 };
 
 pub(crate) use d::locks_service_api_server::LocksServiceApiServer;
@@ -24,38 +24,38 @@ const PAGE_SIZE: u32 = 1_000;
 
 /// The door of one service.
 #[derive(Clone)]
-pub(crate) struct DlocksDoor {
+pub(crate) struct DlocksService {
     service: Service,
     account_metadata: bool,
 }
 
-type Answer<T> = Result<Response<T>, Status>;
+type RpcResult<T> = Result<Response<T>, Status>;
 
-impl DlocksDoor {
+impl DlocksService {
     /// With `account_metadata`, callers without an API key are known by the metadata `account-id`.
     pub(crate) fn new(service: Service, account_metadata: bool) -> Self {
         Self { service, account_metadata }
     }
 
-    async fn check<T>(&self, request: Request<T>) -> Result<(Caller, CallContext, T), Status> {
+    async fn check<T>(&self, request: Request<T>) -> Result<(AuthContext, CallContext, T), Status> {
         let (caller, context) = self.identify(&request).await.map_err(status)?;
         Ok((caller, context, request.into_inner()))
     }
 
-    async fn identify<T>(&self, request: &Request<T>) -> ApiResult<(Caller, CallContext)> {
+    async fn identify<T>(&self, request: &Request<T>) -> ApiResult<(AuthContext, CallContext)> {
         let head = head(request);
         let context = head.context()?;
         let bearer = head.bearer()?;
-        let named = account::named(request.metadata(), self.account_metadata, bearer.is_some())?;
+        let named = account::from_metadata(request.metadata(), self.account_metadata, bearer.is_some())?;
         let caller = match named {
-            Some(account) => self.service.trust_account(&account, &context).await?,
+            Some(account) => self.service.authenticate_trusted(&account, &context).await?,
             None => self.service.authenticate(bearer, &context).await?,
         };
         Ok((caller, context))
     }
 
     /// All namespaces: their number is limited per account.
-    async fn every_namespace(&self, caller: &Caller, context: &CallContext) -> ApiResult<Vec<NamespaceView>> {
+    async fn all_namespaces(&self, caller: &AuthContext, context: &CallContext) -> ApiResult<Vec<NamespaceView>> {
         let mut namespaces = Vec::new();
         let mut page = PageRequest { page_size: Some(PAGE_SIZE), page_token: None };
         loop {
@@ -70,57 +70,60 @@ impl DlocksDoor {
 }
 
 #[tonic::async_trait]
-impl d::locks_service_api_server::LocksServiceApi for DlocksDoor {
+impl d::locks_service_api_server::LocksServiceApi for DlocksService {
     async fn create_namespace(
         &self,
         request: Request<d::CreateNamespaceRequest>,
-    ) -> Answer<d::CreateNamespaceResponse> {
+    ) -> RpcResult<d::CreateNamespaceResponse> {
         let (caller, context, message) = self.check(request).await?;
         let request = CreateNamespace { name: message.name, description: Some(message.description) };
         let created = self.service.create_namespace(&caller, &context, request).await.map_err(status)?;
-        Ok(Response::new(d::CreateNamespaceResponse { namespace: Some(show::namespace(created)) }))
+        Ok(Response::new(d::CreateNamespaceResponse { namespace: Some(convert::namespace(created)) }))
     }
 
-    async fn list_namespaces(&self, request: Request<d::ListNamespacesRequest>) -> Answer<d::ListNamespacesResponse> {
+    async fn list_namespaces(
+        &self,
+        request: Request<d::ListNamespacesRequest>,
+    ) -> RpcResult<d::ListNamespacesResponse> {
         let (caller, context, _) = self.check(request).await?;
-        let found = self.every_namespace(&caller, &context).await.map_err(status)?;
-        let namespaces = found.into_iter().map(show::namespace).collect();
+        let found = self.all_namespaces(&caller, &context).await.map_err(status)?;
+        let namespaces = found.into_iter().map(convert::namespace).collect();
         Ok(Response::new(d::ListNamespacesResponse { namespaces }))
     }
 
-    async fn get_namespace(&self, request: Request<d::GetNamespaceRequest>) -> Answer<d::GetNamespaceResponse> {
+    async fn get_namespace(&self, request: Request<d::GetNamespaceRequest>) -> RpcResult<d::GetNamespaceResponse> {
         let (caller, context, message) = self.check(request).await?;
         let found = self.service.get_namespace(&caller, &context, &message.namespace_name).await.map_err(status)?;
-        Ok(Response::new(d::GetNamespaceResponse { namespace: Some(show::namespace(found)) }))
+        Ok(Response::new(d::GetNamespaceResponse { namespace: Some(convert::namespace(found)) }))
     }
 
     async fn update_namespace(
         &self,
         request: Request<d::UpdateNamespaceRequest>,
-    ) -> Answer<d::UpdateNamespaceResponse> {
+    ) -> RpcResult<d::UpdateNamespaceResponse> {
         let (caller, context, message) = self.check(request).await?;
         let d::UpdateNamespaceRequest { namespace_name, description } = message;
         let updated = self.service.update_namespace(&caller, &context, &namespace_name, Some(description)).await;
-        Ok(Response::new(d::UpdateNamespaceResponse { namespace: Some(show::namespace(updated.map_err(status)?)) }))
+        Ok(Response::new(d::UpdateNamespaceResponse { namespace: Some(convert::namespace(updated.map_err(status)?)) }))
     }
 
     async fn delete_namespace(
         &self,
         request: Request<d::DeleteNamespaceRequest>,
-    ) -> Answer<d::DeleteNamespaceResponse> {
+    ) -> RpcResult<d::DeleteNamespaceResponse> {
         let (caller, context, message) = self.check(request).await?;
         self.service.delete_namespace(&caller, &context, &message.namespace_name, None).await.map_err(status)?;
         Ok(Response::new(d::DeleteNamespaceResponse {}))
     }
 
-    async fn acquire_lock(&self, request: Request<d::AcquireLockRequest>) -> Answer<d::AcquireLockResponse> {
+    async fn acquire_lock(&self, request: Request<d::AcquireLockRequest>) -> RpcResult<d::AcquireLockResponse> {
         let (caller, context, message) = self.check(request).await?;
         let answer = self.service.acquire_lock(&caller, &context, acquire(message)).await.map_err(status)?;
-        let lock = Some(show::lock(answer.lock));
+        let lock = Some(convert::lock(answer.lock));
         Ok(Response::new(d::AcquireLockResponse { lock, success: answer.success }))
     }
 
-    async fn release_lock(&self, request: Request<d::ReleaseLockRequest>) -> Answer<d::ReleaseLockResponse> {
+    async fn release_lock(&self, request: Request<d::ReleaseLockRequest>) -> RpcResult<d::ReleaseLockResponse> {
         let (caller, context, message) = self.check(request).await?;
         let request = ReleaseLock {
             namespace: message.namespace_name,
@@ -129,17 +132,17 @@ impl d::locks_service_api_server::LocksServiceApi for DlocksDoor {
             fencing_token: None,
         };
         let answer = self.service.release_lock(&caller, &context, request).await.map_err(status)?;
-        Ok(Response::new(d::ReleaseLockResponse { lock: Some(show::lock(answer.lock)) }))
+        Ok(Response::new(d::ReleaseLockResponse { lock: Some(convert::lock(answer.lock)) }))
     }
 
-    async fn get_lock(&self, request: Request<d::GetLockRequest>) -> Answer<d::GetLockResponse> {
+    async fn get_lock(&self, request: Request<d::GetLockRequest>) -> RpcResult<d::GetLockResponse> {
         let (caller, context, message) = self.check(request).await?;
         let (namespace, name) = (&message.namespace_name, &LockName::Flat(message.lock_name));
         let lock = self.service.get_lock(&caller, &context, namespace, name).await.map_err(status)?;
-        Ok(Response::new(d::GetLockResponse { lock: Some(show::lock(lock)) }))
+        Ok(Response::new(d::GetLockResponse { lock: Some(convert::lock(lock)) }))
     }
 
-    async fn delete_lock(&self, request: Request<d::DeleteLockRequest>) -> Answer<d::DeleteLockResponse> {
+    async fn delete_lock(&self, request: Request<d::DeleteLockRequest>) -> RpcResult<d::DeleteLockResponse> {
         let (caller, context, message) = self.check(request).await?;
         let (namespace, name) = (&message.namespace_name, &LockName::Flat(message.lock_name));
         self.service.delete_lock(&caller, &context, namespace, name).await.map_err(status)?;

@@ -3,23 +3,23 @@
 //! A watcher asks the shard for one page after another, and the shard keeps the question until there is something to
 //! tell. Nothing is gathered for a reader who does not read: the next page is asked for when the last one was taken.
 
-mod pages;
-mod places;
-mod questions;
+mod cursor;
+mod event_poller;
 mod stream;
 mod view;
+mod watcher_limiter;
 
 use holdfast_core::{Revision, Scopes};
 
 use crate::error::ApiResult;
-use crate::service::{CallContext, Caller, Service, Standing};
+use crate::service::{AccessWatch, AuthContext, CallContext, Service};
 use crate::validate;
 
-use pages::Pages;
-pub(crate) use places::Places;
-pub(crate) use questions::Questions;
+use cursor::EventCursor;
+pub(crate) use event_poller::EventPoller;
 pub use stream::EventStream;
 pub use view::{ClaimInfo, EventInfo};
+pub(crate) use watcher_limiter::WatcherLimiter;
 
 /// Watchers of one account at one gateway.
 pub const MAX_WATCHERS: usize = 1_000;
@@ -52,7 +52,7 @@ impl Service {
     /// many watchers here, besides those of every call.
     pub async fn watch_events(
         &self,
-        caller: &Caller,
+        caller: &AuthContext,
         context: &CallContext,
         request: WatchEvents,
     ) -> ApiResult<EventStream> {
@@ -60,10 +60,11 @@ impl Service {
         tenant.check_namespace("namespace", &request.namespace)?;
         let prefix = validate::prefix(&request.prefix, tenant.limits())?;
         self.inner.rates.admit(tenant.account)?;
-        let place = self.inner.watchers.take(tenant.account.id)?;
-        let standing = Standing::new(self.clone(), caller.clone());
+        let place = self.inner.watchers.acquire(tenant.account.id)?;
+        let standing = AccessWatch::new(self.clone(), caller.clone());
         let from = request.from_revision;
-        let pages = Pages::open(self.clone(), tenant.account.id, &request.namespace, prefix, from, context).await?;
-        Ok(EventStream::start(pages.start(), pages, standing.refused(), place, self.stopping()))
+        let pages =
+            EventCursor::open(self.clone(), tenant.account.id, &request.namespace, prefix, from, context).await?;
+        Ok(EventStream::start(pages.start(), pages, standing.wait_revoked(), place, self.stopping()))
     }
 }

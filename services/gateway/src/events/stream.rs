@@ -2,21 +2,21 @@
 
 use std::time::Duration;
 
-use holdfast_supervise::brief;
+use holdfast_supervise::spawn_temporary;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::EventPage;
-use super::places::Place;
+use super::watcher_limiter::WatcherPermit;
 use crate::error::{ApiError, ApiResult, Code};
 
 /// How long a reader may take for a page before it is cut off.
-const TAKE_WITHIN: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Where pages come from.
-pub(super) trait Source: Send {
+pub(super) trait PageSource: Send {
     /// The next one, after all that were fetched before.
     fn next(&mut self) -> impl Future<Output = ApiResult<EventPage>> + Send;
 }
@@ -26,7 +26,7 @@ pub(super) trait Source: Send {
 pub struct EventStream {
     next_revision: u64,
     /// Whether a page was asked for that has not come yet.
-    asked: bool,
+    is_requested: bool,
     demand: mpsc::Sender<()>,
     pages: mpsc::Receiver<EventPage>,
     /// Ends with the reason why the stream does.
@@ -37,24 +37,24 @@ impl EventStream {
     /// Begins to fetch when the first page is asked for.
     pub(super) fn start(
         next_revision: u64,
-        pages: impl Source + 'static,
+        pages: impl PageSource + 'static,
         refused: impl Future<Output = ApiError> + Send + 'static,
-        place: Place,
+        place: WatcherPermit,
         stopping: CancellationToken,
     ) -> Self {
         let (demand, demanded) = mpsc::channel(1);
         let (delivery, delivered) = mpsc::channel(1);
-        let task = brief("watcher", async move {
+        let task = spawn_temporary("watcher", async move {
             let reason = tokio::select! {
-                () = stopping.cancelled() => gone("this gateway stops"),
-                () = delivery.closed() => gone("the reader is gone"),
+                () = stopping.cancelled() => resumable_end("this gateway stops"),
+                () = delivery.closed() => resumable_end("the reader is gone"),
                 reason = refused => reason,
                 reason = deliver(pages, demanded, &delivery) => reason,
             };
             drop(place);
             reason
         });
-        Self { next_revision, asked: false, demand, pages: delivered, task }
+        Self { next_revision, is_requested: false, demand, pages: delivered, task }
     }
 
     /// From where a reader has to go on that has taken every page so far.
@@ -67,13 +67,13 @@ impl EventStream {
     /// # Errors
     /// Why the stream has ended; it must not be asked again then.
     pub async fn next(&mut self) -> ApiResult<EventPage> {
-        if !self.asked {
+        if !self.is_requested {
             // When the task has ended there is nobody to ask, and no page will come.
-            self.asked = self.demand.send(()).await.is_ok();
+            self.is_requested = self.demand.send(()).await.is_ok();
         }
         match self.pages.recv().await {
             Some(page) => {
-                self.asked = false;
+                self.is_requested = false;
                 self.next_revision = page.next_revision;
                 Ok(page)
             }
@@ -90,20 +90,20 @@ impl EventStream {
 
 /// Fetches a page whenever the reader comes for one.
 async fn deliver(
-    mut pages: impl Source,
+    mut pages: impl PageSource,
     mut demanded: mpsc::Receiver<()>,
     delivery: &mpsc::Sender<EventPage>,
 ) -> ApiError {
     loop {
-        match timeout(TAKE_WITHIN, demanded.recv()).await {
-            Err(_) => return gone("the reader did not take its events within 30 s"),
-            Ok(None) => return gone("the reader is gone"),
+        match timeout(READ_TIMEOUT, demanded.recv()).await {
+            Err(_) => return resumable_end("the reader did not take its events within 30 s"),
+            Ok(None) => return resumable_end("the reader is gone"),
             Ok(Some(())) => {}
         }
         match pages.next().await {
             Ok(page) => {
                 if delivery.send(page).await.is_err() {
-                    return gone("the reader is gone");
+                    return resumable_end("the reader is gone");
                 }
             }
             Err(error) => return error,
@@ -112,7 +112,7 @@ async fn deliver(
 }
 
 /// An end after which the reader may go on where it was.
-fn gone(reason: &str) -> ApiError {
+fn resumable_end(reason: &str) -> ApiError {
     ApiError::new(Code::Unavailable, format!("{reason}; watch again from after the last event to miss nothing"))
 }
 
@@ -124,20 +124,20 @@ mod tests {
     use holdfast_core::AccountId;
 
     use super::*;
-    use crate::events::Places;
+    use crate::events::WatcherLimiter;
 
     /// Pages without end, each of no events; counts what was fetched.
     struct Endless(tokio::sync::watch::Sender<u64>);
 
-    impl Source for Endless {
+    impl PageSource for Endless {
         async fn next(&mut self) -> ApiResult<EventPage> {
             self.0.send_modify(|fetched| *fetched += 1);
             Ok(EventPage { events: Vec::new(), next_revision: *self.0.borrow() })
         }
     }
 
-    fn place() -> Place {
-        Places::default().take(AccountId(1)).unwrap()
+    fn permit() -> WatcherPermit {
+        WatcherLimiter::default().acquire(AccountId(1)).unwrap()
     }
 
     /// Why it ends, after whatever it still brings.
@@ -152,14 +152,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_reader_that_does_not_come_back_is_cut_off_and_no_page_is_fetched_for_it() {
         let (fetched, mut seen) = tokio::sync::watch::channel(0);
-        let mut stream = EventStream::start(1, Endless(fetched), pending(), place(), CancellationToken::new());
+        let mut stream = EventStream::start(1, Endless(fetched), pending(), permit(), CancellationToken::new());
         for page in 1..=3 {
             assert_eq!(stream.next().await.unwrap().next_revision, page);
         }
         let before = tokio::time::Instant::now();
         // The task lets go of its source when it ends.
         while seen.changed().await.is_ok() {}
-        assert_eq!((before.elapsed(), *seen.borrow()), (TAKE_WITHIN, 3));
+        assert_eq!((before.elapsed(), *seen.borrow()), (READ_TIMEOUT, 3));
         let reason = stream.next().await.unwrap_err();
         assert_eq!(reason.code, Code::Unavailable);
         assert!(reason.detail.starts_with("the reader did not take its events"), "{reason}");
@@ -169,7 +169,7 @@ mod tests {
     #[tokio::test]
     async fn a_question_that_is_given_up_loses_no_page() {
         let (fetched, _seen) = tokio::sync::watch::channel(0);
-        let mut stream = EventStream::start(1, Endless(fetched), pending(), place(), CancellationToken::new());
+        let mut stream = EventStream::start(1, Endless(fetched), pending(), permit(), CancellationToken::new());
         for page in 1..=100 {
             assert!(stream.next().now_or_never().is_none(), "it was asked for this moment");
             assert_eq!(stream.next().await.unwrap().next_revision, page);
@@ -180,11 +180,11 @@ mod tests {
     async fn a_stream_ends_with_the_reason_when_its_credential_is_refused_or_the_process_stops() {
         let (fetched, _seen) = tokio::sync::watch::channel(0);
         let refused = std::future::ready(ApiError::denied("the account is suspended"));
-        let mut stream = EventStream::start(1, Endless(fetched), refused, place(), CancellationToken::new());
+        let mut stream = EventStream::start(1, Endless(fetched), refused, permit(), CancellationToken::new());
         assert_eq!(end_of(&mut stream).await.code, Code::PermissionDenied);
         let (fetched, _seen) = tokio::sync::watch::channel(0);
         let stopping = CancellationToken::new();
-        let mut stream = EventStream::start(1, Endless(fetched), pending(), place(), stopping.clone());
+        let mut stream = EventStream::start(1, Endless(fetched), pending(), permit(), stopping.clone());
         stream.next().await.unwrap();
         stopping.cancel();
         let reason = end_of(&mut stream).await;

@@ -1,6 +1,6 @@
 use super::*;
 
-fn named(name: Option<&str>, path: &[&str], whole: bool) -> Result<LockName, String> {
+fn parse_name(name: Option<&str>, path: &[&str], whole: bool) -> Result<LockName, String> {
     let path = path.iter().map(|&segment| segment.to_owned()).collect();
     lock_name((name.map(str::to_owned), path, whole)).map_err(|error| error.ids[0].1.clone())
 }
@@ -11,13 +11,13 @@ fn segments(path: &[&str]) -> LockName {
 
 #[test]
 fn a_lock_is_named_in_exactly_one_way() {
-    assert_eq!(named(Some("a/b"), &[], false).unwrap(), LockName::from("a/b"));
-    assert_eq!(named(None, &["a", "b"], false).unwrap(), segments(&["a", "b"]));
-    assert_eq!(named(None, &[], true).unwrap(), segments(&[]));
-    assert_eq!(named(Some("a"), &["a"], false).unwrap_err(), "path");
-    assert_eq!(named(None, &[], false).unwrap_err(), "name");
-    assert_eq!(named(Some("a"), &[], true).unwrap_err(), "whole_namespace");
-    assert_eq!(named(None, &["a"], true).unwrap_err(), "whole_namespace");
+    assert_eq!(parse_name(Some("a/b"), &[], false).unwrap(), LockName::from("a/b"));
+    assert_eq!(parse_name(None, &["a", "b"], false).unwrap(), segments(&["a", "b"]));
+    assert_eq!(parse_name(None, &[], true).unwrap(), segments(&[]));
+    assert_eq!(parse_name(Some("a"), &["a"], false).unwrap_err(), "path");
+    assert_eq!(parse_name(None, &[], false).unwrap_err(), "name");
+    assert_eq!(parse_name(Some("a"), &[], true).unwrap_err(), "whole_namespace");
+    assert_eq!(parse_name(None, &["a"], true).unwrap_err(), "whole_namespace");
 }
 
 #[test]

@@ -7,18 +7,18 @@ use tonic::{Request, Status};
 use super::status;
 use crate::error::ApiResult;
 use crate::head::Head;
-use crate::server::Stay;
-use crate::service::{CallContext, Caller, Service};
+use crate::server::ActivityGuard;
+use crate::service::{AuthContext, CallContext, Service};
 
 /// A call by a caller whose credential was checked, and what it asks.
 #[derive(Debug)]
-pub(crate) struct Call<T> {
-    pub(crate) caller: Caller,
+pub(crate) struct AuthenticatedCall<T> {
+    pub(crate) caller: AuthContext,
     pub(crate) context: CallContext,
     pub(crate) message: T,
 }
 
-impl<T> Call<T> {
+impl<T> AuthenticatedCall<T> {
     /// Checks the credential in the metadata.
     pub(crate) async fn check(service: &Service, request: Request<T>) -> Result<Self, Status> {
         let (context, caller) = identify(service, &request).await.map_err(status)?;
@@ -26,12 +26,12 @@ impl<T> Call<T> {
     }
 }
 
-async fn identify<T>(service: &Service, request: &Request<T>) -> ApiResult<(CallContext, Caller)> {
+async fn identify<T>(service: &Service, request: &Request<T>) -> ApiResult<(CallContext, AuthContext)> {
     let head = head(request);
     let context = head.context()?;
     let caller = service.authenticate(head.bearer()?, &context).await?;
-    if let Some(stay) = request.extensions().get::<Stay>() {
-        stay.is_used_by(caller.principal().account().map(|principal| principal.account));
+    if let Some(stay) = request.extensions().get::<ActivityGuard>() {
+        stay.set_owner(caller.principal().account().map(|principal| principal.account));
     }
     Ok((context, caller))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use holdfast_proto::{DLOCKS_DESCRIPTORS, V1_DESCRIPTORS};
+use holdfast_proto::{DLOCKS_FILE_DESCRIPTOR_SET, V1_FILE_DESCRIPTOR_SET};
 use prost::Message;
 use prost_types::FileDescriptorSet;
 
@@ -15,9 +15,9 @@ pub(crate) struct Methods(Arc<BTreeSet<String>>);
 
 impl Methods {
     /// Those of the public API, the compatible doors and health.
-    pub(crate) fn read() -> Result<Self, DescriptorsError> {
+    pub(crate) fn from_descriptors() -> Result<Self, DescriptorsError> {
         let mut paths = BTreeSet::new();
-        for encoded in [V1_DESCRIPTORS, DLOCKS_DESCRIPTORS, tonic_health::pb::FILE_DESCRIPTOR_SET] {
+        for encoded in [V1_FILE_DESCRIPTOR_SET, DLOCKS_FILE_DESCRIPTOR_SET, tonic_health::pb::FILE_DESCRIPTOR_SET] {
             let set = FileDescriptorSet::decode(encoded).map_err(DescriptorsError::new)?;
             for file in &set.file {
                 for service in &file.service {
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn only_methods_that_exist_become_labels() {
-        let methods = Methods::read().unwrap();
+        let methods = Methods::from_descriptors().unwrap();
         for path in [
             "/holdfast.v1.AccountsService/CreateApiKey",
             "/holdfast.v1.NamespacesService/ListNamespaces",

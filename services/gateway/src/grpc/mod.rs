@@ -1,15 +1,15 @@
 //! The gRPC door: the same operations over the same service, with server reflection and the health service.
 
 mod accounts;
-mod ask_locks;
 mod call;
+mod convert;
+mod instrument;
+mod lock_requests;
 mod locks;
 mod methods;
 mod namespaces;
-mod observe;
 mod session_messages;
 mod sessions;
-mod show;
 mod status;
 mod watch;
 
@@ -19,23 +19,23 @@ use holdfast_proto::v1::accounts_service_server::AccountsServiceServer;
 use holdfast_proto::v1::locks_service_server::LocksServiceServer;
 use holdfast_proto::v1::namespaces_service_server::NamespacesServiceServer;
 use holdfast_proto::v1::sessions_service_server::SessionsServiceServer;
-use holdfast_proto::{DLOCKS_DESCRIPTORS, V1_DESCRIPTORS};
+use holdfast_proto::{DLOCKS_FILE_DESCRIPTOR_SET, V1_FILE_DESCRIPTOR_SET};
 use tonic::service::Routes;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::dlocks::{DlocksDoor, LocksServiceApiServer};
+use crate::dlocks::{DlocksService, LocksServiceApiServer};
 use crate::rest::MAX_BODY_BYTES;
 use crate::service::Service;
 use crate::session::MAX_LOCK_INFO_BYTES;
 
-pub(crate) use call::{Call, head};
+pub(crate) use call::{AuthenticatedCall, head};
 pub(crate) use methods::Methods;
 pub(crate) use status::status;
 
 /// The operations of one service over gRPC.
 #[derive(Clone)]
-pub(crate) struct GrpcDoor {
+pub(crate) struct GrpcServices {
     service: Service,
 }
 
@@ -53,10 +53,10 @@ impl DescriptorsError {
 /// Every gRPC service of the gateway: the public API, the compatible doors, health and reflection.
 pub(crate) fn routes(
     service: &Service,
-    dlocks: DlocksDoor,
+    dlocks: DlocksService,
     health: HealthServer<impl Health>,
 ) -> Result<Router, DescriptorsError> {
-    let door = GrpcDoor { service: service.clone() };
+    let door = GrpcServices { service: service.clone() };
     let routes = Routes::default()
         .add_service(AccountsServiceServer::new(door.clone()).max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(NamespacesServiceServer::new(door.clone()).max_decoding_message_size(MAX_BODY_BYTES))
@@ -66,20 +66,20 @@ pub(crate) fn routes(
         .add_service(health.max_decoding_message_size(MAX_BODY_BYTES))
         .add_service(reflection().build_v1().map_err(DescriptorsError::new)?)
         .add_service(reflection().build_v1alpha().map_err(DescriptorsError::new)?);
-    Ok(finish(routes, Methods::read()?))
+    Ok(with_middleware(routes, Methods::from_descriptors()?))
 }
 
-fn finish(routes: Routes, methods: Methods) -> Router {
+fn with_middleware(routes: Routes, methods: Methods) -> Router {
     routes
         .into_axum_router()
-        .layer(CatchPanicLayer::custom(status::after_panic))
-        .layer(from_fn(status::explain))
-        .layer(from_fn_with_state(methods, observe::observe))
+        .layer(CatchPanicLayer::custom(status::handle_panic))
+        .layer(from_fn(status::map_library_status))
+        .layer(from_fn_with_state(methods, instrument::instrument))
 }
 
 fn reflection<'a>() -> tonic_reflection::server::Builder<'a> {
     tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(V1_DESCRIPTORS)
-        .register_encoded_file_descriptor_set(DLOCKS_DESCRIPTORS)
+        .register_encoded_file_descriptor_set(V1_FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(DLOCKS_FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
 }

@@ -3,48 +3,51 @@
 use holdfast_proto::v1;
 use tonic::{Request, Response, Status};
 
-use super::{Call, GrpcDoor, show, status};
+use super::{AuthenticatedCall, GrpcServices, convert, status};
 use crate::service::CreateNamespace;
 
-type Answer<T> = Result<Response<T>, Status>;
+type RpcResult<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
-impl v1::namespaces_service_server::NamespacesService for GrpcDoor {
-    async fn create_namespace(&self, request: Request<v1::CreateNamespaceRequest>) -> Answer<v1::Namespace> {
-        let Call { caller, context, message } = Call::check(&self.service, request).await?;
+impl v1::namespaces_service_server::NamespacesService for GrpcServices {
+    async fn create_namespace(&self, request: Request<v1::CreateNamespaceRequest>) -> RpcResult<v1::Namespace> {
+        let AuthenticatedCall { caller, context, message } = AuthenticatedCall::check(&self.service, request).await?;
         let request = CreateNamespace { name: message.name, description: Some(message.description) };
         let namespace = self.service.create_namespace(&caller, &context, request).await.map_err(status)?;
-        Ok(Response::new(show::namespace(namespace)))
+        Ok(Response::new(convert::namespace(namespace)))
     }
 
-    async fn list_namespaces(&self, request: Request<v1::ListNamespacesRequest>) -> Answer<v1::ListNamespacesResponse> {
-        let Call { caller, context, message } = Call::check(&self.service, request).await?;
-        let page = show::page(message.page_size, message.page_token);
+    async fn list_namespaces(
+        &self,
+        request: Request<v1::ListNamespacesRequest>,
+    ) -> RpcResult<v1::ListNamespacesResponse> {
+        let AuthenticatedCall { caller, context, message } = AuthenticatedCall::check(&self.service, request).await?;
+        let page = convert::page_request(message.page_size, message.page_token);
         let page = self.service.list_namespaces(&caller, &context, page).await.map_err(status)?;
         Ok(Response::new(v1::ListNamespacesResponse {
-            namespaces: page.items.into_iter().map(show::namespace).collect(),
+            namespaces: page.items.into_iter().map(convert::namespace).collect(),
             next_page_token: page.next_page_token.unwrap_or_default(),
         }))
     }
 
-    async fn get_namespace(&self, request: Request<v1::GetNamespaceRequest>) -> Answer<v1::Namespace> {
-        let Call { caller, context, message } = Call::check(&self.service, request).await?;
+    async fn get_namespace(&self, request: Request<v1::GetNamespaceRequest>) -> RpcResult<v1::Namespace> {
+        let AuthenticatedCall { caller, context, message } = AuthenticatedCall::check(&self.service, request).await?;
         let namespace = self.service.get_namespace(&caller, &context, &message.name).await.map_err(status)?;
-        Ok(Response::new(show::namespace(namespace)))
+        Ok(Response::new(convert::namespace(namespace)))
     }
 
-    async fn update_namespace(&self, request: Request<v1::UpdateNamespaceRequest>) -> Answer<v1::Namespace> {
-        let Call { caller, context, message } = Call::check(&self.service, request).await?;
+    async fn update_namespace(&self, request: Request<v1::UpdateNamespaceRequest>) -> RpcResult<v1::Namespace> {
+        let AuthenticatedCall { caller, context, message } = AuthenticatedCall::check(&self.service, request).await?;
         let v1::UpdateNamespaceRequest { name, description } = message;
         let updated = self.service.update_namespace(&caller, &context, &name, description).await;
-        Ok(Response::new(show::namespace(updated.map_err(status)?)))
+        Ok(Response::new(convert::namespace(updated.map_err(status)?)))
     }
 
     async fn delete_namespace(
         &self,
         request: Request<v1::DeleteNamespaceRequest>,
-    ) -> Answer<v1::DeleteNamespaceResponse> {
-        let Call { caller, context, message } = Call::check(&self.service, request).await?;
+    ) -> RpcResult<v1::DeleteNamespaceResponse> {
+        let AuthenticatedCall { caller, context, message } = AuthenticatedCall::check(&self.service, request).await?;
         let id = (!message.id.is_empty()).then_some(message.id.as_str());
         self.service.delete_namespace(&caller, &context, &message.name, id).await.map_err(status)?;
         Ok(Response::new(v1::DeleteNamespaceResponse {}))

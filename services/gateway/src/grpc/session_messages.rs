@@ -1,21 +1,21 @@
 //! Messages of the session protocol as protocol buffers.
 
-use holdfast_core::{BelievedHold, Mode, Path, RevokedReason, SessionEnd};
+use holdfast_core::{Mode, Path, ReportedHold, RevokedReason, SessionEnd};
 use holdfast_proto::v1;
 use holdfast_proto::v1::client_message::{self as client, Message as Said};
 use holdfast_proto::v1::server_message::{self as server, Message as Says};
 
-use super::show;
+use super::convert;
 use crate::error::{ApiError, ApiResult};
 use crate::service::Resource;
 use crate::session;
-use crate::session::{ClientMessage, ClientSays, EndReason, RefusedFor, ServerMessage};
+use crate::session::{ClientMessage, ClientPayload, EndReason, RefusalCause, ServerMessage};
 
 /// A message of a client.
-pub(super) fn read(message: v1::ClientMessage) -> ApiResult<ClientMessage> {
-    let said = match message.message {
+pub(super) fn decode(message: v1::ClientMessage) -> ApiResult<ClientMessage> {
+    let payload = match message.message {
         None => return Err(ApiError::invalid("message", "message: is missing, or of a kind that is not known")),
-        Some(Said::Open(open)) => ClientSays::Open(session::Open {
+        Some(Said::Open(open)) => ClientPayload::Open(session::Open {
             namespace: open.namespace,
             session_id: open.session_id,
             process_id: open.process_id,
@@ -25,19 +25,19 @@ pub(super) fn read(message: v1::ClientMessage) -> ApiResult<ClientMessage> {
         Some(Said::LockInfo(info)) => {
             let held = info.held.into_iter().map(held).collect::<ApiResult<_>>()?;
             let pending = info.pending.into_iter().map(pending).collect::<ApiResult<_>>()?;
-            ClientSays::LockInfo(session::LockInfo { held, pending })
+            ClientPayload::LockInfo(session::LockInfo { held, pending })
         }
-        Some(Said::Lock(message)) => ClientSays::Lock(lock(message)?),
-        Some(Said::Release(message)) => ClientSays::Release(release(message)),
-        Some(Said::ReleaseAll(_)) => ClientSays::ReleaseAll,
-        Some(Said::Keepalive(_)) => ClientSays::KeepAlive,
-        Some(Said::Close(_)) => ClientSays::Close,
+        Some(Said::Lock(message)) => ClientPayload::Lock(lock(message)?),
+        Some(Said::Release(message)) => ClientPayload::Release(release(message)),
+        Some(Said::ReleaseAll(_)) => ClientPayload::ReleaseAll,
+        Some(Said::Keepalive(_)) => ClientPayload::KeepAlive,
+        Some(Said::Close(_)) => ClientPayload::Close,
     };
-    Ok(ClientMessage { seq: message.seq, said })
+    Ok(ClientMessage { seq: message.seq, payload })
 }
 
-fn held(held: client::Held) -> ApiResult<BelievedHold> {
-    Ok(BelievedHold { path: Path(held.path), mode: mode(held.mode)?, fencing_token: held.fencing_token })
+fn held(held: client::Held) -> ApiResult<ReportedHold> {
+    Ok(ReportedHold { path: Path(held.path), mode: mode(held.mode)?, fencing_token: held.fencing_token })
 }
 
 fn pending(pending: client::Pending) -> ApiResult<session::Pending> {
@@ -73,15 +73,15 @@ fn mode(mode: i32) -> ApiResult<Mode> {
 }
 
 /// A message of the service.
-pub(super) fn write(message: ServerMessage) -> v1::ServerMessage {
+pub(super) fn encode(message: ServerMessage) -> v1::ServerMessage {
     let message = match message {
         ServerMessage::Opened { session_id, epoch, ttl_ms, resumed } => {
             Says::Opened(server::Opened { session_id, epoch, ttl_ms, resumed })
         }
         ServerMessage::Revoked { path, reason, current_owner } => Says::Revoked(server::Revoked {
             path,
-            reason: revoked(reason).into(),
-            current_owner: current_owner.map(show::holder),
+            reason: revoked_reason(reason).into(),
+            current_owner: current_owner.map(convert::holder),
         }),
         ServerMessage::Acquired { request_id, fencing_token } => Says::State(server::State {
             request_id: Some(request_id),
@@ -93,7 +93,7 @@ pub(super) fn write(message: ServerMessage) -> v1::ServerMessage {
             request_id: Some(request_id),
             state: server::state::Value::Enqueued.into(),
             queue_position,
-            blockers: blockers.into_iter().map(show::blocker).collect(),
+            blockers: blockers.into_iter().map(convert::blocker).collect(),
             ..Default::default()
         }),
         ServerMessage::Ready { request_id } => {
@@ -102,8 +102,8 @@ pub(super) fn write(message: ServerMessage) -> v1::ServerMessage {
         }
         ServerMessage::Refused { request_id, why } => {
             let why = match why {
-                RefusedFor::Reason(reason) => server::refused::Why::Reason(show::refusal(reason)),
-                RefusedFor::Fault(error) => {
+                RefusalCause::Reason(reason) => server::refused::Why::Reason(convert::refusal(reason)),
+                RefusalCause::Fault(error) => {
                     server::refused::Why::Fault(server::Fault { code: error.code.name().into(), detail: error.detail })
                 }
             };
@@ -111,7 +111,7 @@ pub(super) fn write(message: ServerMessage) -> v1::ServerMessage {
         }
         ServerMessage::KeptAlive { remaining_ms } => Says::KeptAlive(server::KeptAlive { remaining_ms }),
         ServerMessage::SessionEnded { reason } => {
-            Says::SessionEnded(server::SessionEnded { reason: ended(reason).into() })
+            Says::SessionEnded(server::SessionEnded { reason: ended_reason(reason).into() })
         }
         ServerMessage::Error { error, request_id } => {
             Says::Error(server::Error { code: error.code.name().into(), detail: error.detail, request_id })
@@ -120,7 +120,7 @@ pub(super) fn write(message: ServerMessage) -> v1::ServerMessage {
     v1::ServerMessage { message: Some(message) }
 }
 
-fn revoked(reason: RevokedReason) -> server::revoked::Reason {
+fn revoked_reason(reason: RevokedReason) -> server::revoked::Reason {
     match reason {
         RevokedReason::Expired => server::revoked::Reason::Expired,
         RevokedReason::Deleted => server::revoked::Reason::Deleted,
@@ -129,7 +129,7 @@ fn revoked(reason: RevokedReason) -> server::revoked::Reason {
     }
 }
 
-fn ended(reason: EndReason) -> server::session_ended::Reason {
+fn ended_reason(reason: EndReason) -> server::session_ended::Reason {
     use server::session_ended::Reason;
     match reason {
         EndReason::Superseded => Reason::Superseded,
@@ -145,18 +145,18 @@ mod tests {
     use super::*;
     use crate::error::Code;
 
-    fn said(message: Said) -> ApiResult<ClientSays> {
-        read(v1::ClientMessage { seq: 3, message: Some(message) }).map(|message| message.said)
+    fn decoded(message: Said) -> ApiResult<ClientPayload> {
+        decode(v1::ClientMessage { seq: 3, message: Some(message) }).map(|message| message.payload)
     }
 
     #[test]
     fn names_of_reasons_are_the_same_as_in_json() {
         for reason in [SessionEnd::Closed, SessionEnd::Expired, SessionEnd::Reset, SessionEnd::NamespaceDeleted] {
-            assert_eq!(ended(EndReason::Ended(reason)).as_str_name(), reason.name());
+            assert_eq!(ended_reason(EndReason::Ended(reason)).as_str_name(), reason.name());
         }
-        assert_eq!(ended(EndReason::Superseded).as_str_name(), EndReason::Superseded.name());
+        assert_eq!(ended_reason(EndReason::Superseded).as_str_name(), EndReason::Superseded.name());
         for reason in [RevokedReason::Expired, RevokedReason::Deleted, RevokedReason::Reset, RevokedReason::Duplicate] {
-            assert_eq!(revoked(reason).as_str_name(), reason.name());
+            assert_eq!(revoked_reason(reason).as_str_name(), reason.name());
         }
     }
 
@@ -164,18 +164,18 @@ mod tests {
     fn a_lock_that_does_not_say_how_is_for_writing() {
         let resources = vec![v1::Resource { path: vec!["x".into()], ..Default::default() }];
         let lock = client::Lock { request_id: "a".into(), resources, ..Default::default() };
-        let ClientSays::Lock(lock) = said(Said::Lock(lock)).unwrap() else { panic!("not a lock") };
+        let ClientPayload::Lock(lock) = decoded(Said::Lock(lock)).unwrap() else { panic!("not a lock") };
         assert_eq!(lock.resources, [Resource { path: vec!["x".into()], mode: Mode::Write }]);
         assert!(!lock.only_try);
     }
 
     #[test]
     fn what_is_not_known_is_refused() {
-        let nothing = read(v1::ClientMessage { seq: 1, message: None }).unwrap_err();
+        let nothing = decode(v1::ClientMessage { seq: 1, message: None }).unwrap_err();
         assert_eq!(nothing.code, Code::InvalidArgument);
         let held = vec![client::Held { path: vec!["x".into()], mode: 9, fencing_token: 1 }];
-        assert!(said(Said::LockInfo(client::LockInfo { held, pending: Vec::new() })).is_err());
+        assert!(decoded(Said::LockInfo(client::LockInfo { held, pending: Vec::new() })).is_err());
         let pending = vec![client::Pending { message: None }];
-        assert!(said(Said::LockInfo(client::LockInfo { held: Vec::new(), pending })).is_err());
+        assert!(decoded(Said::LockInfo(client::LockInfo { held: Vec::new(), pending })).is_err());
     }
 }

@@ -4,50 +4,52 @@ use std::pin::Pin;
 
 use futures::{Stream, stream};
 use holdfast_proto::v1;
-use holdfast_supervise::brief;
+use holdfast_supervise::spawn_temporary;
 use prost::Message;
 use tonic::{Code as Grpc, Request, Response, Status, Streaming};
 
-use super::session_messages::{read, write};
-use super::{Call, GrpcDoor, show, status};
+use super::session_messages::{decode, encode};
+use super::{AuthenticatedCall, GrpcServices, convert, status};
 use crate::error::{ApiError, ApiResult, Code};
 use crate::service::{CreateSession, SessionInfo};
-use crate::session::{ClientMessage, Ending, FromSession, Rules, ToSession, Told, check_size};
+use crate::session::{
+    ClientMessage, CloseReason, ConnectionOptions, Outbound, SessionReceiver, SessionSender, check_size,
+};
 
-type Answer<T> = Result<Response<T>, Status>;
+type RpcResult<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
-impl v1::sessions_service_server::SessionsService for GrpcDoor {
-    async fn create_session(&self, request: Request<v1::CreateSessionRequest>) -> Answer<v1::Session> {
-        let Call { caller, context, message } = Call::check(&self.service, request).await?;
+impl v1::sessions_service_server::SessionsService for GrpcServices {
+    async fn create_session(&self, request: Request<v1::CreateSessionRequest>) -> RpcResult<v1::Session> {
+        let AuthenticatedCall { caller, context, message } = AuthenticatedCall::check(&self.service, request).await?;
         let v1::CreateSessionRequest { namespace, process_id, ttl_ms, metadata } = message;
         let request = CreateSession { namespace, process_id, ttl_ms, metadata: metadata.into_iter().collect() };
         let session = self.service.create_session(&caller, &context, request).await.map_err(status)?;
         Ok(Response::new(session_message(session)))
     }
 
-    async fn keep_alive(&self, request: Request<v1::KeepAliveRequest>) -> Answer<v1::KeepAliveResponse> {
-        let Call { caller, context, message } = Call::check(&self.service, request).await?;
+    async fn keep_alive(&self, request: Request<v1::KeepAliveRequest>) -> RpcResult<v1::KeepAliveResponse> {
+        let AuthenticatedCall { caller, context, message } = AuthenticatedCall::check(&self.service, request).await?;
         let kept = self.service.keep_session_alive(&caller, &context, &message.namespace, &message.session_id).await;
         Ok(Response::new(v1::KeepAliveResponse { remaining_ms: kept.map_err(status)? }))
     }
 
-    async fn get_session(&self, request: Request<v1::GetSessionRequest>) -> Answer<v1::Session> {
-        let Call { caller, context, message } = Call::check(&self.service, request).await?;
+    async fn get_session(&self, request: Request<v1::GetSessionRequest>) -> RpcResult<v1::Session> {
+        let AuthenticatedCall { caller, context, message } = AuthenticatedCall::check(&self.service, request).await?;
         let session = self.service.get_session(&caller, &context, &message.namespace, &message.session_id).await;
         Ok(Response::new(session_message(session.map_err(status)?)))
     }
 
-    async fn delete_session(&self, request: Request<v1::DeleteSessionRequest>) -> Answer<v1::DeleteSessionResponse> {
-        let Call { caller, context, message } = Call::check(&self.service, request).await?;
+    async fn delete_session(&self, request: Request<v1::DeleteSessionRequest>) -> RpcResult<v1::DeleteSessionResponse> {
+        let AuthenticatedCall { caller, context, message } = AuthenticatedCall::check(&self.service, request).await?;
         let ended = self.service.delete_session(&caller, &context, &message.namespace, &message.session_id).await;
         ended.map_err(status)?;
         Ok(Response::new(v1::DeleteSessionResponse {}))
     }
 
-    async fn list_sessions(&self, request: Request<v1::ListSessionsRequest>) -> Answer<v1::ListSessionsResponse> {
-        let Call { caller, context, message } = Call::check(&self.service, request).await?;
-        let page = show::page(message.page_size, message.page_token);
+    async fn list_sessions(&self, request: Request<v1::ListSessionsRequest>) -> RpcResult<v1::ListSessionsResponse> {
+        let AuthenticatedCall { caller, context, message } = AuthenticatedCall::check(&self.service, request).await?;
+        let page = convert::page_request(message.page_size, message.page_token);
         let page = self.service.list_sessions(&caller, &context, &message.namespace, page).await.map_err(status)?;
         Ok(Response::new(v1::ListSessionsResponse {
             sessions: page.items.into_iter().map(session_message).collect(),
@@ -57,11 +59,12 @@ impl v1::sessions_service_server::SessionsService for GrpcDoor {
 
     type ConnectStream = Pin<Box<dyn Stream<Item = Result<v1::ServerMessage, Status>> + Send>>;
 
-    async fn connect(&self, request: Request<Streaming<v1::ClientMessage>>) -> Answer<Self::ConnectStream> {
-        let Call { caller, message: messages, .. } = Call::check(&self.service, request).await?;
-        let (to, from) = self.service.connect(caller, Rules::default());
-        brief("session reader", read_all(messages, to));
-        Ok(Response::new(Box::pin(stream::unfold(Some(from), step))))
+    async fn connect(&self, request: Request<Streaming<v1::ClientMessage>>) -> RpcResult<Self::ConnectStream> {
+        let AuthenticatedCall { caller, message: messages, .. } =
+            AuthenticatedCall::check(&self.service, request).await?;
+        let (to, from) = self.service.connect(caller, ConnectionOptions::default());
+        spawn_temporary("session reader", read_loop(messages, to));
+        Ok(Response::new(Box::pin(stream::unfold(Some(from), next_message))))
     }
 }
 
@@ -72,23 +75,23 @@ fn session_message(session: SessionInfo) -> v1::Session {
         ttl_ms: session.ttl_ms,
         remaining_ms: session.remaining_ms,
         metadata: session.metadata.into_iter().collect(),
-        opened_at: Some(show::instant(session.opened_at)),
+        opened_at: Some(convert::instant(session.opened_at)),
         holds: session.holds,
         waiting: session.waiting,
     }
 }
 
 /// Reads until the client goes away or the session's side ends.
-async fn read_all(mut messages: Streaming<v1::ClientMessage>, to: ToSession) {
+async fn read_loop(mut messages: Streaming<v1::ClientMessage>, to: SessionSender) {
     loop {
         let message = tokio::select! {
-            () = to.over() => return,
+            () = to.closed() => return,
             message = messages.message() => message,
         };
         let read = match message {
-            Ok(Some(message)) => read_one(message),
+            Ok(Some(message)) => decode_one(message),
             Ok(None) => return,
-            Err(error) if is_the_clients_fault(&error) => {
+            Err(error) if is_client_error(&error) => {
                 Err(ApiError::new(Code::InvalidArgument, format!("the message cannot be read: {}", error.message())))
             }
             Err(_) => return,
@@ -101,31 +104,33 @@ async fn read_all(mut messages: Streaming<v1::ClientMessage>, to: ToSession) {
             }
             Err(error) => {
                 // Nothing after it counts; that the session's side ends is not missed either way.
-                let _ = to.malformed(error).await;
-                to.over().await;
+                let _ = to.send_malformed(error).await;
+                to.closed().await;
                 return;
             }
         }
     }
 }
 
-fn read_one(message: v1::ClientMessage) -> ApiResult<ClientMessage> {
+fn decode_one(message: v1::ClientMessage) -> ApiResult<ClientMessage> {
     let bytes = message.encoded_len();
-    let message = read(message)?;
-    check_size(bytes, &message.said)?;
+    let message = decode(message)?;
+    check_size(bytes, &message.payload)?;
     Ok(message)
 }
 
 /// What the gRPC library says of messages that are too large or not well-formed; everything else is a broken stream.
-fn is_the_clients_fault(error: &Status) -> bool {
+fn is_client_error(error: &Status) -> bool {
     matches!(error.code(), Grpc::OutOfRange) || error.message().contains("failed to decode Protobuf message")
 }
 
-async fn step(from: Option<FromSession>) -> Option<(Result<v1::ServerMessage, Status>, Option<FromSession>)> {
+async fn next_message(
+    from: Option<SessionReceiver>,
+) -> Option<(Result<v1::ServerMessage, Status>, Option<SessionReceiver>)> {
     let mut from = from?;
     match from.next().await {
-        Told::Message(message) => Some((Ok(write(message)), Some(from))),
-        Told::End(Ending::Done) => None,
-        Told::End(Ending::Malformed(error) | Ending::Failed(error)) => Some((Err(status(error)), None)),
+        Outbound::Message(message) => Some((Ok(encode(message)), Some(from))),
+        Outbound::End(CloseReason::Done) => None,
+        Outbound::End(CloseReason::Malformed(error) | CloseReason::Failed(error)) => Some((Err(status(error)), None)),
     }
 }

@@ -21,9 +21,9 @@ fn instants_that_are_none_are_refused() {
 
 #[test]
 fn zero_and_empty_ask_for_the_first_page_of_the_usual_size() {
-    let first = page(0, String::new());
+    let first = page_request(0, String::new());
     assert_eq!((first.page_size, first.page_token), (None, None));
-    let next = page(5, "t".to_owned());
+    let next = page_request(5, "t".to_owned());
     assert_eq!((next.page_size, next.page_token.as_deref()), (Some(5), Some("t")));
 }
 

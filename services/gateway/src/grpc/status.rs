@@ -27,21 +27,21 @@ pub(crate) fn status(error: ApiError) -> Status {
 }
 
 /// The answer in place of one that a panic cut off. What the panic said is logged where it happened and stays here.
-pub(super) fn after_panic(_panic: Box<dyn Any + Send + 'static>) -> HttpResponse<axum::body::Body> {
+pub(super) fn handle_panic(_panic: Box<dyn Any + Send + 'static>) -> HttpResponse<axum::body::Body> {
     status(ApiError::internal("a fault of the service; the request id names it in the log")).into_http()
 }
 
 /// Gives the statuses that the gRPC library makes by itself for bad messages the codes of the contract: a message that
 /// is too large or not well-formed is the caller's fault, and must not look like a fault of the service.
-pub(super) async fn explain(request: Request, next: Next) -> Response {
+pub(super) async fn map_library_status(request: Request, next: Next) -> Response {
     let response = next.run(request).await;
-    match Status::from_header_map(response.headers()).and_then(|made| of_contract(&made)) {
+    match Status::from_header_map(response.headers()).and_then(|made| to_api_error(&made)) {
         Some(error) => status(error).into_http(),
         None => response,
     }
 }
 
-fn of_contract(made: &Status) -> Option<ApiError> {
+fn to_api_error(made: &Status) -> Option<ApiError> {
     if !made.details().is_empty() {
         return None;
     }
@@ -84,10 +84,10 @@ mod tests {
     #[test]
     fn a_message_that_cannot_be_read_is_the_callers_fault() {
         let made = Status::internal("failed to decode Protobuf message: invalid string value");
-        assert_eq!(of_contract(&made).unwrap().code, Code::InvalidArgument);
+        assert_eq!(to_api_error(&made).unwrap().code, Code::InvalidArgument);
         let made = Status::out_of_range("Error, decoded message length too large: found 70000 bytes");
-        assert_eq!(of_contract(&made).unwrap().code, Code::PayloadTooLarge);
-        assert_eq!(of_contract(&Status::unimplemented("")), None);
-        assert_eq!(of_contract(&status(ApiError::internal("failed to decode Protobuf message"))), None);
+        assert_eq!(to_api_error(&made).unwrap().code, Code::PayloadTooLarge);
+        assert_eq!(to_api_error(&Status::unimplemented("")), None);
+        assert_eq!(to_api_error(&status(ApiError::internal("failed to decode Protobuf message"))), None);
     }
 }

@@ -8,7 +8,7 @@ use holdfast_core::{EventKind, Mode};
 use holdfast_proto::v1;
 use tonic::{Request, Response, Status};
 
-use super::{Call, show, status};
+use super::{AuthenticatedCall, convert, status};
 use crate::events::{EventInfo, EventStream, WatchEvents};
 use crate::service::Service;
 
@@ -19,20 +19,20 @@ pub(super) async fn watch(
     service: &Service,
     request: Request<v1::WatchRequest>,
 ) -> Result<Response<WatchStream>, Status> {
-    let Call { caller, context, message } = Call::check(service, request).await?;
+    let AuthenticatedCall { caller, context, message } = AuthenticatedCall::check(service, request).await?;
     let v1::WatchRequest { namespace, prefix, from_revision } = message;
     let request = WatchEvents { namespace, prefix, from_revision };
     let events = service.watch_events(&caller, &context, request).await.map_err(status)?;
-    Ok(Response::new(Box::pin(stream::unfold(Some(Feed::new(events)), step))))
+    Ok(Response::new(Box::pin(stream::unfold(Some(EventFeed::new(events)), next_event))))
 }
 
 /// A stream on its way to the wire.
-struct Feed {
+struct EventFeed {
     events: EventStream,
     page: IntoIter<EventInfo>,
 }
 
-impl Feed {
+impl EventFeed {
     fn new(events: EventStream) -> Self {
         Self { events, page: Vec::new().into_iter() }
     }
@@ -47,7 +47,7 @@ impl Feed {
     }
 }
 
-async fn step(feed: Option<Feed>) -> Option<(Result<v1::Event, Status>, Option<Feed>)> {
+async fn next_event(feed: Option<EventFeed>) -> Option<(Result<v1::Event, Status>, Option<EventFeed>)> {
     let mut feed = feed?;
     match feed.next().await {
         Ok(event) => Some((Ok(event), Some(feed))),
@@ -60,7 +60,7 @@ fn event_message(event: EventInfo) -> v1::Event {
     v1::Event {
         revision: event.revision,
         r#type: kind(event.kind).into(),
-        at: Some(show::instant(event.at)),
+        at: Some(convert::instant(event.at)),
         process_id: event.process_id,
         session_id: event.session_id,
         holder: event.holder,

@@ -3,11 +3,11 @@
 use std::str::FromStr;
 
 use holdfast_cluster::Application;
-use holdfast_core::{Account, AccountId, Answer, MAX_PAGE_SIZE, Query};
+use holdfast_core::{Account, AccountId, MAX_PAGE_SIZE, Query, Response};
 
-use super::Door;
+use super::LocktopusServer;
 use crate::error::{ApiError, ApiResult, Code};
-use crate::service::{CallContext, Caller};
+use crate::service::{AuthContext, CallContext};
 
 /// The account that a first start makes.
 const DEMO_EMAIL: &str = "demo@example.com";
@@ -44,7 +44,7 @@ impl FromStr for LocktopusAccount {
     }
 }
 
-impl Door {
+impl LocktopusServer {
     /// The account's id.
     pub(super) async fn account_id(&self, context: &CallContext) -> ApiResult<AccountId> {
         let look_up = || async {
@@ -53,13 +53,13 @@ impl Door {
                 LocktopusAccount::Demo => self.find_demo(context).await,
             }
         };
-        self.known.get_or_try_init(look_up).await.copied()
+        self.cached_account_id.get_or_try_init(look_up).await.copied()
     }
 
     /// A caller who may do with locks and namespaces what the account may.
-    pub(super) async fn caller(&self, context: &CallContext) -> ApiResult<Caller> {
+    pub(super) async fn authenticate(&self, context: &CallContext) -> ApiResult<AuthContext> {
         let id = self.account_id(context).await?;
-        self.service.trust_account(&id.to_string(), context).await
+        self.service.authenticate_trusted(&id.to_string(), context).await
     }
 
     async fn find_demo(&self, context: &CallContext) -> ApiResult<AccountId> {
@@ -68,7 +68,7 @@ impl Door {
             let query = Query::Accounts { after, limit: MAX_PAGE_SIZE };
             let router = &self.service.inner.router;
             let reply = router.query(Application::Accounts, 0, &query, context.deadline).await?;
-            let Ok(Answer::Accounts { accounts, more }) = reply.outcome else {
+            let Ok(Response::Accounts { accounts, more }) = reply.outcome else {
                 return Err(ApiError::internal("the accounts cannot be listed"));
             };
             let is_demo = |account: &&Account| account.email == DEMO_EMAIL;

@@ -8,28 +8,28 @@ use holdfast_core::{AccountId, Metadata};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use uuid::Uuid;
 
-use super::leaving::Leaving;
-use super::message::{Request, State, read, told};
+use super::cleanup::SessionCleanup;
+use super::message::{LockState, Request, decode, encode};
 use crate::error::{ApiError, Code};
 use crate::service::{CallContext, Service};
 use crate::session::{
-    ClientMessage, ClientSays, Ending, FromSession, Lock, Open, RefusedFor, Release, Rules, ServerMessage, ToSession,
-    Told,
+    ClientMessage, ClientPayload, CloseReason, ConnectionOptions, Lock, Open, Outbound, RefusalCause, Release,
+    ServerMessage, SessionReceiver, SessionSender,
 };
 
 /// What a client did that it may not.
 const BAD_INPUT: u16 = 3000;
 /// The service cannot go on with the connection.
-const FAILED: u16 = 1011;
+const INTERNAL_ERROR: u16 = 1011;
 const NORMAL: u16 = 1000;
 /// How long the session of an open connection lives without a sign of life, in milliseconds, however soon it is to be
 /// given up afterwards: longer than a failover takes.
-const LEAST_TTL_MS: u64 = 10_000;
+const MIN_TTL_MS: u64 = 10_000;
 /// A peer that is silent is asked whether it is still there, and taken for gone when it does not say so.
-const PING_EVERY: Duration = Duration::from_secs(15);
-const SILENT_FOR: Duration = Duration::from_secs(45);
+const PING_INTERVAL: Duration = Duration::from_secs(15);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
 /// How long a client may take for one message.
-const TAKE_WITHIN: Duration = Duration::from_secs(10);
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A client that is connected.
 pub(super) struct Connection {
@@ -41,16 +41,16 @@ pub(super) struct Connection {
 }
 
 /// Why a connection is over.
-enum Over {
+enum CloseCause {
     /// The client went away.
-    Gone,
+    ClientGone,
     /// It did what it may not, which it is told.
     BadInput(String),
     /// The service cannot go on, which the client is told.
     Failed(String),
 }
 
-impl From<ApiError> for Over {
+impl From<ApiError> for CloseCause {
     fn from(error: ApiError) -> Self {
         match error.code {
             Code::InvalidArgument => Self::BadInput(error.detail),
@@ -62,34 +62,38 @@ impl From<ApiError> for Over {
 impl Connection {
     pub(super) async fn run(self, mut socket: WebSocket) {
         let process_id = format!("locktopus {}", self.peer);
-        let caller = match self.service.trust_account(&self.account.to_string(), &CallContext::new("locktopus")).await {
-            Ok(caller) => caller,
-            Err(error) => return end(socket, Over::from(error)).await,
-        };
-        let (to_session, from_session) = self.service.connect(caller, Rules { any_ttl: true, keep_alive: true });
-        let mut client = Client { to_session, from_session, seq: 0, state: State::Ready, asked: None, pending: None };
-        let over = match client.open(&self.namespace, &process_id, self.abandon_ms.max(LEAST_TTL_MS)).await {
+        let caller =
+            match self.service.authenticate_trusted(&self.account.to_string(), &CallContext::new("locktopus")).await {
+                Ok(caller) => caller,
+                Err(error) => return close_socket(socket, CloseCause::from(error)).await,
+            };
+        let (to_session, from_session) =
+            self.service.connect(caller, ConnectionOptions { allow_any_ttl: true, keep_alive: true });
+        let mut client =
+            SessionClient { to_session, from_session, seq: 0, state: LockState::Ready, in_flight: None, queued: None };
+        let over = match client.open(&self.namespace, &process_id, self.abandon_ms.max(MIN_TTL_MS)).await {
             Ok(session_id) => {
-                let over = client.converse(&mut socket).await;
-                let leaving = Leaving { connection: &self, process_id, session_id };
+                let over = client.run(&mut socket).await;
+                let leaving = SessionCleanup { connection: &self, process_id, session_id };
                 // What was asked for may be granted any moment: it counts as wanted.
-                let wants = client.state != State::Ready || matches!(client.asked, Some(Asked::Lock(_)));
-                let released = matches!(client.asked, Some(Asked::Release(_)));
-                tokio::join!(end(socket, over), leaving.leave(client, wants && !released));
+                let wants =
+                    client.state != LockState::Ready || matches!(client.in_flight, Some(PendingRequest::Lock(_)));
+                let released = matches!(client.in_flight, Some(PendingRequest::Release(_)));
+                tokio::join!(close_socket(socket, over), leaving.run(client, wants && !released));
                 return;
             }
             Err(over) => over,
         };
-        end(socket, over).await;
+        close_socket(socket, over).await;
     }
 }
 
 /// Says the last word and closes.
-async fn end(mut socket: WebSocket, over: Over) {
+async fn close_socket(mut socket: WebSocket, over: CloseCause) {
     let (text, code) = match over {
-        Over::Gone => (None, NORMAL),
-        Over::BadInput(text) => (Some(text), BAD_INPUT),
-        Over::Failed(text) => (Some(text), FAILED),
+        CloseCause::ClientGone => (None, NORMAL),
+        CloseCause::BadInput(text) => (Some(text), BAD_INPUT),
+        CloseCause::Failed(text) => (Some(text), INTERNAL_ERROR),
     };
     let closing = async {
         if let Some(text) = text {
@@ -102,30 +106,30 @@ async fn end(mut socket: WebSocket, over: Over) {
         Ok::<(), axum::Error>(())
     };
     // Whoever is gone need not be told.
-    let _ = timeout(TAKE_WITHIN, closing).await;
+    let _ = timeout(SEND_TIMEOUT, closing).await;
 }
 
 /// What the shard was asked and has not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum PendingRequest {
     Lock(u64),
     Release(u64),
 }
 
 /// The state of a conversation.
-pub(super) struct Client {
-    to_session: ToSession,
-    from_session: FromSession,
+pub(super) struct SessionClient {
+    to_session: SessionSender,
+    from_session: SessionReceiver,
     seq: u64,
-    state: State,
-    asked: Option<Asked>,
+    state: LockState,
+    in_flight: Option<PendingRequest>,
     /// A message that came while the shard was being asked.
-    pending: Option<Request>,
+    queued: Option<Request>,
 }
 
-impl Client {
+impl SessionClient {
     /// Opens the session; its id.
-    async fn open(&mut self, namespace: &str, process_id: &str, ttl_ms: u64) -> Result<String, Over> {
+    async fn open(&mut self, namespace: &str, process_id: &str, ttl_ms: u64) -> Result<String, CloseCause> {
         let open = Open {
             namespace: namespace.to_owned(),
             session_id: None,
@@ -133,51 +137,51 @@ impl Client {
             ttl_ms,
             metadata: Metadata::new(),
         };
-        self.say(ClientSays::Open(open)).await;
+        self.send(ClientPayload::Open(open)).await;
         match self.from_session.next().await {
-            Told::Message(ServerMessage::Opened { session_id, .. }) => Ok(session_id),
-            Told::Message(ServerMessage::Error { error, .. }) => Err(error.into()),
-            Told::Message(_) => Err(Over::Failed("the session could not be opened".to_owned())),
-            Told::End(ending) => Err(ended(ending)),
+            Outbound::Message(ServerMessage::Opened { session_id, .. }) => Ok(session_id),
+            Outbound::Message(ServerMessage::Error { error, .. }) => Err(error.into()),
+            Outbound::Message(_) => Err(CloseCause::Failed("the session could not be opened".to_owned())),
+            Outbound::End(ending) => Err(close_cause(ending)),
         }
     }
 
     /// A session that is over takes nothing, and says so by itself.
-    pub(super) async fn say(&mut self, said: ClientSays) {
+    pub(super) async fn send(&mut self, payload: ClientPayload) {
         self.seq += 1;
-        let _ = self.to_session.send(ClientMessage { seq: self.seq, said }).await;
+        let _ = self.to_session.send(ClientMessage { seq: self.seq, payload }).await;
     }
 
     /// Waits until the session has said its last word.
-    pub(super) async fn until_ended(&mut self) {
-        while let Told::Message(_) = self.from_session.next().await {}
+    pub(super) async fn wait_closed(&mut self) {
+        while let Outbound::Message(_) = self.from_session.next().await {}
     }
 
-    async fn converse(&mut self, socket: &mut WebSocket) -> Over {
+    async fn run(&mut self, socket: &mut WebSocket) -> CloseCause {
         let mut lock_id = 0;
         let mut heard = Instant::now();
-        let mut pings = interval(PING_EVERY);
+        let mut pings = interval(PING_INTERVAL);
         pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            if self.asked.is_none()
-                && let Some(request) = self.pending.take()
-                && let Err(over) = self.act(request, &mut lock_id).await
+            if self.in_flight.is_none()
+                && let Some(request) = self.queued.take()
+                && let Err(over) = self.on_request(request, &mut lock_id).await
             {
                 return over;
             }
             let done = tokio::select! {
-                frame = socket.recv(), if self.pending.is_none() => {
+                frame = socket.recv(), if self.queued.is_none() => {
                     heard = Instant::now();
-                    self.hear(frame)
+                    self.on_frame(frame)
                 }
-                said = self.from_session.next() => match self.learn(said, lock_id) {
+                said = self.from_session.next() => match self.on_session_message(said, lock_id) {
                     Ok(Some(text)) => send(socket, Message::text(text)).await,
                     Ok(None) => Ok(()),
                     Err(over) => Err(over),
                 },
                 _ = pings.tick() => {
-                    if heard.elapsed() >= SILENT_FOR && self.pending.is_none() {
-                        return Over::Gone;
+                    if heard.elapsed() >= IDLE_TIMEOUT && self.queued.is_none() {
+                        return CloseCause::ClientGone;
                     }
                     send(socket, Message::Ping(Default::default())).await
                 }
@@ -189,118 +193,118 @@ impl Client {
     }
 
     /// Takes in what the client sent.
-    fn hear(&mut self, frame: Option<Result<Message, axum::Error>>) -> Result<(), Over> {
+    fn on_frame(&mut self, frame: Option<Result<Message, axum::Error>>) -> Result<(), CloseCause> {
         match frame {
-            None | Some(Ok(Message::Close(_))) => Err(Over::Gone),
+            None | Some(Ok(Message::Close(_))) => Err(CloseCause::ClientGone),
             Some(Ok(Message::Ping(_) | Message::Pong(_))) => Ok(()),
             Some(Ok(Message::Text(text))) => {
-                self.pending = Some(read(&text).map_err(Over::BadInput)?);
+                self.queued = Some(decode(&text).map_err(CloseCause::BadInput)?);
                 Ok(())
             }
             Some(Ok(Message::Binary(bytes))) => {
                 let text =
-                    std::str::from_utf8(&bytes).map_err(|_| Over::BadInput("not a message: not UTF-8".into()))?;
-                self.pending = Some(read(text).map_err(Over::BadInput)?);
+                    std::str::from_utf8(&bytes).map_err(|_| CloseCause::BadInput("not a message: not UTF-8".into()))?;
+                self.queued = Some(decode(text).map_err(CloseCause::BadInput)?);
                 Ok(())
             }
-            Some(Err(error)) => Err(broken(&error)),
+            Some(Err(error)) => Err(receive_error(&error)),
         }
     }
 
     /// Does what the client asks, if it is the time for it.
-    async fn act(&mut self, request: Request, lock_id: &mut u64) -> Result<(), Over> {
+    async fn on_request(&mut self, request: Request, lock_id: &mut u64) -> Result<(), CloseCause> {
         match (request, self.state) {
-            (Request::Lock(resources), State::Ready) => {
-                *lock_id = new_id();
-                self.asked = Some(Asked::Lock(*lock_id));
+            (Request::Lock(resources), LockState::Ready) => {
+                *lock_id = new_lock_id();
+                self.in_flight = Some(PendingRequest::Lock(*lock_id));
                 let request_id = lock_id.to_string();
                 let (holder, transition_ms, allow_upgrade, only_try) = (None, 0, false, false);
                 let lock = Lock { request_id, resources, holder, transition_ms, allow_upgrade, only_try };
-                self.say(ClientSays::Lock(lock)).await;
+                self.send(ClientPayload::Lock(lock)).await;
                 Ok(())
             }
-            (Request::Release, State::Enqueued | State::Acquired) => {
-                self.asked = Some(Asked::Release(*lock_id));
-                self.say(ClientSays::Release(Release { request_id: lock_id.to_string() })).await;
+            (Request::Release, LockState::Enqueued | LockState::Acquired) => {
+                self.in_flight = Some(PendingRequest::Release(*lock_id));
+                self.send(ClientPayload::Release(Release { request_id: lock_id.to_string() })).await;
                 Ok(())
             }
-            (Request::Lock(_), state) => Err(out_of_turn("lock", state)),
-            (Request::Release, state) => Err(out_of_turn("release", state)),
+            (Request::Lock(_), state) => Err(unexpected_request("lock", state)),
+            (Request::Release, state) => Err(unexpected_request("release", state)),
         }
     }
 
     /// Takes in what the session says; a text for the client, if it is to hear of it.
-    fn learn(&mut self, said: Told, lock_id: u64) -> Result<Option<String>, Over> {
+    fn on_session_message(&mut self, said: Outbound, lock_id: u64) -> Result<Option<String>, CloseCause> {
         let message = match said {
-            Told::Message(message) => message,
-            Told::End(ending) => return Err(ended(ending)),
+            Outbound::Message(message) => message,
+            Outbound::End(ending) => return Err(close_cause(ending)),
         };
         match message {
             // A grant that a release overtakes needs no telling.
-            ServerMessage::Acquired { .. } if matches!(self.asked, Some(Asked::Release(_))) => Ok(None),
-            ServerMessage::Acquired { .. } if self.state != State::Acquired => {
-                (self.asked, self.state) = (None, State::Acquired);
-                Ok(Some(told(lock_id, "lock", self.state)))
+            ServerMessage::Acquired { .. } if matches!(self.in_flight, Some(PendingRequest::Release(_))) => Ok(None),
+            ServerMessage::Acquired { .. } if self.state != LockState::Acquired => {
+                (self.in_flight, self.state) = (None, LockState::Acquired);
+                Ok(Some(encode(lock_id, "lock", self.state)))
             }
-            ServerMessage::Enqueued { .. } if self.state == State::Ready => {
-                (self.asked, self.state) = (None, State::Enqueued);
-                Ok(Some(told(lock_id, "lock", self.state)))
+            ServerMessage::Enqueued { .. } if self.state == LockState::Ready => {
+                (self.in_flight, self.state) = (None, LockState::Enqueued);
+                Ok(Some(encode(lock_id, "lock", self.state)))
             }
             ServerMessage::Ready { .. } => {
-                (self.asked, self.state) = (None, State::Ready);
-                Ok(Some(told(lock_id, "release", self.state)))
+                (self.in_flight, self.state) = (None, LockState::Ready);
+                Ok(Some(encode(lock_id, "release", self.state)))
             }
             ServerMessage::Acquired { .. }
             | ServerMessage::Enqueued { .. }
             | ServerMessage::KeptAlive { .. }
             | ServerMessage::Opened { .. } => Ok(None),
-            ServerMessage::Refused { why: RefusedFor::Fault(error), .. } | ServerMessage::Error { error, .. } => {
+            ServerMessage::Refused { why: RefusalCause::Fault(error), .. } | ServerMessage::Error { error, .. } => {
                 Err(error.into())
             }
-            ServerMessage::Refused { why: RefusedFor::Reason(reason), .. } => {
-                Err(Over::Failed(format!("the lock was refused: {}", reason.code.name())))
+            ServerMessage::Refused { why: RefusalCause::Reason(reason), .. } => {
+                Err(CloseCause::Failed(format!("the lock was refused: {}", reason.code.name())))
             }
             ServerMessage::Revoked { reason, path, .. } => {
-                Err(Over::Failed(format!("the lock of {path:?} was lost: {}", reason.name())))
+                Err(CloseCause::Failed(format!("the lock of {path:?} was lost: {}", reason.name())))
             }
             ServerMessage::SessionEnded { reason } => {
-                Err(Over::Failed(format!("the lock was lost: the session ended ({})", reason.name())))
+                Err(CloseCause::Failed(format!("the lock was lost: the session ended ({})", reason.name())))
             }
         }
     }
 }
 
-async fn send(socket: &mut WebSocket, message: Message) -> Result<(), Over> {
-    match timeout(TAKE_WITHIN, socket.send(message)).await {
+async fn send(socket: &mut WebSocket, message: Message) -> Result<(), CloseCause> {
+    match timeout(SEND_TIMEOUT, socket.send(message)).await {
         Ok(Ok(())) => Ok(()),
-        _ => Err(Over::Gone),
+        _ => Err(CloseCause::ClientGone),
     }
 }
 
 /// Without an error of the system it is the client that sent what is no message, or too much.
-fn broken(error: &axum::Error) -> Over {
+fn receive_error(error: &axum::Error) -> CloseCause {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
         if error.is::<std::io::Error>() {
-            return Over::Gone;
+            return CloseCause::ClientGone;
         }
         cause = error.source();
     }
-    Over::BadInput(format!("not a message: {error}"))
+    CloseCause::BadInput(format!("not a message: {error}"))
 }
 
-fn out_of_turn(action: &str, state: State) -> Over {
-    Over::BadInput(format!("the action {action} is not possible in the state {}", state.name()))
+fn unexpected_request(action: &str, state: LockState) -> CloseCause {
+    CloseCause::BadInput(format!("the action {action} is not possible in the state {}", state.name()))
 }
 
-fn ended(ending: Ending) -> Over {
+fn close_cause(ending: CloseReason) -> CloseCause {
     match ending {
-        Ending::Done => Over::Failed("the session ended".to_owned()),
-        Ending::Malformed(error) | Ending::Failed(error) => error.into(),
+        CloseReason::Done => CloseCause::Failed("the session ended".to_owned()),
+        CloseReason::Malformed(error) | CloseReason::Failed(error) => error.into(),
     }
 }
 
 /// Ids are random and of 53 bits, so that programs that take them for numbers keep them whole.
-fn new_id() -> u64 {
+fn new_lock_id() -> u64 {
     Uuid::new_v4().as_u64_pair().1 & ((1 << 53) - 1)
 }

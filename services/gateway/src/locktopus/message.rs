@@ -15,13 +15,13 @@ pub(super) enum Request {
 
 /// Where the one lock of a connection stands, as its client was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum LockState {
     Ready,
     Enqueued,
     Acquired,
 }
 
-impl State {
+impl LockState {
     /// As clients know it.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -52,7 +52,7 @@ struct FrameResource {
 ///
 /// # Errors
 /// What is wrong with it, for the client.
-pub(super) fn read(text: &str) -> Result<Request, String> {
+pub(super) fn decode(text: &str) -> Result<Request, String> {
     let frame: Frame = serde_json::from_str(text).map_err(|error| format!("not a message: {error}"))?;
     match frame.action.as_str() {
         "release" => Ok(Request::Release),
@@ -78,7 +78,7 @@ fn resource(resource: FrameResource) -> Result<Resource, String> {
 }
 
 /// What a client is told: the lock's id, which action it is about, and the state of the lock now.
-pub(super) fn told(id: u64, action: &str, state: State) -> String {
+pub(super) fn encode(id: u64, action: &str, state: LockState) -> String {
     json!({"id": id.to_string(), "action": action, "state": state.name()}).to_string()
 }
 
@@ -97,8 +97,8 @@ mod tests {
             resource(Mode::Read, &[]),
             resource(Mode::Write, &["c"]),
         ];
-        assert_eq!(read(text), Ok(Request::Lock(expected)));
-        assert_eq!(read(r#"{"action":"release"}"#), Ok(Request::Release));
+        assert_eq!(decode(text), Ok(Request::Lock(expected)));
+        assert_eq!(decode(r#"{"action":"release"}"#), Ok(Request::Release));
     }
 
     #[test]
@@ -112,14 +112,14 @@ mod tests {
             (r#"{"action":"lock","resources":[{"type":"x","path":["a"]}]}"#, "unknown type"),
             (r#"{"action":"lock","resources":[{"type":"r","path":"a"}]}"#, "not a message"),
         ] {
-            let error = read(text).unwrap_err();
+            let error = decode(text).unwrap_err();
             assert!(error.starts_with(reason), "{text}: {error}");
         }
     }
 
     #[test]
     fn ids_are_told_as_decimal_texts() {
-        let told: serde_json::Value = serde_json::from_str(&told(7, "lock", State::Enqueued)).unwrap();
+        let told: serde_json::Value = serde_json::from_str(&encode(7, "lock", LockState::Enqueued)).unwrap();
         assert_eq!(told, json!({"id": "7", "action": "lock", "state": "enqueued"}));
     }
 }

@@ -8,8 +8,8 @@
 //! Web pages reach it too, through the browser of somebody who may; only those are let in that the process was told.
 
 mod account;
+mod cleanup;
 mod connection;
-mod leaving;
 mod message;
 mod origin;
 mod routes;
@@ -22,7 +22,7 @@ use holdfast_tls::ServerTls;
 use tokio::net::TcpListener;
 use tokio::sync::OnceCell;
 
-use self::origin::Origins;
+use self::origin::AllowedOrigins;
 use crate::server::serve_routes;
 use crate::service::Service;
 
@@ -40,16 +40,16 @@ pub struct LocktopusOptions {
 
 /// Reads a message of a client, for tests that feed it damaged ones. Whether it is one.
 pub fn read_message(bytes: &[u8]) -> bool {
-    std::str::from_utf8(bytes).is_ok_and(|text| message::read(text).is_ok())
+    std::str::from_utf8(bytes).is_ok_and(|text| message::decode(text).is_ok())
 }
 
 /// The account's operations, as this door needs them. A cheap clone.
 #[derive(Clone)]
-struct Door {
+struct LocktopusServer {
     service: Service,
     account: LocktopusAccount,
     /// The account's id once it is known.
-    known: Arc<OnceCell<AccountId>>,
+    cached_account_id: Arc<OnceCell<AccountId>>,
 }
 
 /// Serves Locktopus clients on a listener of their own, encrypted when there is a certificate, until `shutdown` ends, then lets go of the connections, whose
@@ -61,7 +61,8 @@ pub async fn serve_locktopus(
     options: LocktopusOptions,
     shutdown: impl Future<Output = ()>,
 ) {
-    let door = Door { service: service.clone(), account: options.account, known: Arc::default() };
-    let origins = Origins { listed: options.origins, is_encrypted: tls.is_some() };
+    let door =
+        LocktopusServer { service: service.clone(), account: options.account, cached_account_id: Arc::default() };
+    let origins = AllowedOrigins { allowed: options.origins, is_encrypted: tls.is_some() };
     serve_routes(listener, tls, routes::routes(door, origins), &service, shutdown).await;
 }

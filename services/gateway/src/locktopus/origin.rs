@@ -15,7 +15,7 @@ use axum::http::{HeaderMap, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::routes::Refused;
+use super::routes::ErrorResponse;
 use crate::error::{ApiError, ApiResult, Code};
 
 /// Where web pages come from, as browsers write it: `https://console.example` or `http://127.0.0.1:3000`.
@@ -38,7 +38,7 @@ struct Host {
 }
 
 impl Host {
-    fn of(authority: &Authority, scheme: &str) -> Option<Self> {
+    fn from_authority(authority: &Authority, scheme: &str) -> Option<Self> {
         // What comes before an `@` is no part of a host, and whoever sends it wants it to look like one.
         if authority.as_str().contains('@') || authority.host().is_empty() {
             return None;
@@ -53,7 +53,7 @@ impl Host {
     }
 
     /// No name server has a say in where it leads.
-    fn is_fixed(&self) -> bool {
+    fn is_dns_independent(&self) -> bool {
         let address = self.name.trim_start_matches('[').trim_end_matches(']');
         address.parse::<IpAddr>().is_ok() || self.name == "localhost" || self.name.ends_with(".localhost")
     }
@@ -65,7 +65,7 @@ impl FromStr for LocktopusOrigin {
     fn from_str(text: &str) -> Result<Self, MalformedLocktopusOrigin> {
         let uri: Uri = text.parse().map_err(|_| MalformedLocktopusOrigin)?;
         let scheme = uri.scheme_str().ok_or(MalformedLocktopusOrigin)?.to_ascii_lowercase();
-        let host = uri.authority().and_then(|authority| Host::of(authority, &scheme));
+        let host = uri.authority().and_then(|authority| Host::from_authority(authority, &scheme));
         let has_more = uri.path_and_query().is_some_and(|rest| rest.as_str() != "/");
         match host {
             Some(host) if !has_more => Ok(Self { scheme, host }),
@@ -76,19 +76,19 @@ impl FromStr for LocktopusOrigin {
 
 /// Whose pages one listener lets in.
 #[derive(Clone, Debug)]
-pub(super) struct Origins {
+pub(super) struct AllowedOrigins {
     /// Besides its own.
-    pub(super) listed: Vec<LocktopusOrigin>,
+    pub(super) allowed: Vec<LocktopusOrigin>,
     pub(super) is_encrypted: bool,
 }
 
-impl Origins {
+impl AllowedOrigins {
     /// # Errors
     /// `PERMISSION_DENIED`, with what to do about it.
     fn check(&self, uri: &Uri, headers: &HeaderMap, peer: SocketAddr) -> ApiResult<()> {
         let scheme = if self.is_encrypted { "https" } else { "http" };
         let host = self.host(uri, headers, scheme);
-        let vouched = host.filter(|host| self.vouches_for(host));
+        let vouched = host.filter(|host| self.is_trusted_host(host));
         // A page elsewhere that was given this address is seen through by its name. From other machines clients come by
         // whatever name the port has there.
         if vouched.is_none() && !self.is_encrypted && peer.ip().to_canonical().is_loopback() {
@@ -100,7 +100,7 @@ impl Origins {
         let Some(origin) = origins.next() else { return Ok(()) };
         let origin: Option<LocktopusOrigin> = origin.to_str().ok().and_then(|origin| origin.parse().ok());
         let may_come = |origin: &LocktopusOrigin| {
-            self.listed.contains(origin) || (origin.scheme == scheme && Some(&origin.host) == vouched.as_ref())
+            self.allowed.contains(origin) || (origin.scheme == scheme && Some(&origin.host) == vouched.as_ref())
         };
         match origin {
             Some(origin) if origins.next().is_none() && may_come(&origin) => Ok(()),
@@ -118,12 +118,14 @@ impl Origins {
             (None, _) => None,
             (Some(_), Some(_)) => return None,
         };
-        Host::of(uri.authority().or(of_header.as_ref())?, scheme)
+        Host::from_authority(uri.authority().or(of_header.as_ref())?, scheme)
     }
 
     /// Whether a page of that host is one of this listener or of a listed origin, wherever its name leads.
-    fn vouches_for(&self, host: &Host) -> bool {
-        self.is_encrypted || host.is_fixed() || self.listed.iter().any(|origin| origin.host.name == host.name)
+    fn is_trusted_host(&self, host: &Host) -> bool {
+        self.is_encrypted
+            || host.is_dns_independent()
+            || self.allowed.iter().any(|origin| origin.host.name == host.name)
     }
 }
 
@@ -132,7 +134,11 @@ fn denied(detail: &str) -> ApiError {
 }
 
 /// Refuses what comes from a page that may not come, whichever address of the port it is for.
-pub(super) async fn guard(State(origins): State<std::sync::Arc<Origins>>, request: Request, next: Next) -> Response {
+pub(super) async fn check_origin(
+    State(origins): State<std::sync::Arc<AllowedOrigins>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
     let checked = match peer {
         Some(peer) => origins.check(request.uri(), request.headers(), peer),
@@ -140,7 +146,7 @@ pub(super) async fn guard(State(origins): State<std::sync::Arc<Origins>>, reques
     };
     match checked {
         Ok(()) => next.run(request).await,
-        Err(error) => Refused::from(error).into_response(),
+        Err(error) => ErrorResponse::from(error).into_response(),
     }
 }
 
@@ -151,12 +157,12 @@ mod tests {
     const HERE: &str = "127.0.0.1:5000";
     const ELSEWHERE: &str = "192.0.2.7:5000";
 
-    fn origins(listed: &[&str], is_encrypted: bool) -> Origins {
-        Origins { listed: listed.iter().map(|origin| origin.parse().unwrap()).collect(), is_encrypted }
+    fn origins(listed: &[&str], is_encrypted: bool) -> AllowedOrigins {
+        AllowedOrigins { allowed: listed.iter().map(|origin| origin.parse().unwrap()).collect(), is_encrypted }
     }
 
     /// Whether a request of a peer with this host and these origins is let in.
-    fn lets_in(origins: &Origins, peer: &str, host: &str, from: &[&str]) -> bool {
+    fn is_allowed(origins: &AllowedOrigins, peer: &str, host: &str, from: &[&str]) -> bool {
         let mut headers = HeaderMap::new();
         headers.insert(HOST, host.parse().unwrap());
         for origin in from {
@@ -173,14 +179,17 @@ mod tests {
     fn pages_of_the_listener_itself_and_clients_that_are_no_browsers_are_let_in() {
         let none = origins(&[], false);
         for host in ["127.0.0.1:9009", "[::1]:9009", "localhost:9009", "LOCALHOST:9009", "locks.localhost"] {
-            assert!(lets_in(&none, HERE, host, &[]), "{host}");
-            assert!(lets_in(&none, HERE, host, &[&format!("http://{host}")]), "{host}");
+            assert!(is_allowed(&none, HERE, host, &[]), "{host}");
+            assert!(is_allowed(&none, HERE, host, &[&format!("http://{host}")]), "{host}");
         }
-        assert!(lets_in(&none, HERE, "127.0.0.1:80", &["http://127.0.0.1"]), "80 is the usual port");
-        assert!(lets_in(&none, ELSEWHERE, "192.0.2.1:9009", &["http://192.0.2.1:9009"]));
-        assert!(lets_in(&none, ELSEWHERE, "locks.example:9009", &[]), "no browser, by a name");
+        assert!(is_allowed(&none, HERE, "127.0.0.1:80", &["http://127.0.0.1"]), "80 is the usual port");
+        assert!(is_allowed(&none, ELSEWHERE, "192.0.2.1:9009", &["http://192.0.2.1:9009"]));
+        assert!(is_allowed(&none, ELSEWHERE, "locks.example:9009", &[]), "no browser, by a name");
         let encrypted = origins(&[], true);
-        assert!(lets_in(&encrypted, HERE, "locks.example:9009", &["https://locks.example:9009"]), "by the certificate");
+        assert!(
+            is_allowed(&encrypted, HERE, "locks.example:9009", &["https://locks.example:9009"]),
+            "by the certificate"
+        );
     }
 
     #[test]
@@ -200,11 +209,11 @@ mod tests {
         ];
         for origin in foreign {
             for peer in [HERE, ELSEWHERE] {
-                assert!(!lets_in(&none, peer, "127.0.0.1:9009", &[origin]), "{origin} {peer}");
+                assert!(!is_allowed(&none, peer, "127.0.0.1:9009", &[origin]), "{origin} {peer}");
             }
         }
         let own = "http://127.0.0.1:9009";
-        assert!(!lets_in(&none, HERE, "127.0.0.1:9009", &[own, "http://evil.example"]), "one of two is own");
+        assert!(!is_allowed(&none, HERE, "127.0.0.1:9009", &[own, "http://evil.example"]), "one of two is own");
     }
 
     #[test]
@@ -212,10 +221,10 @@ mod tests {
         let none = origins(&[], false);
         for host in ["evil.example:9009", "evil-localhost:9009", "127.0.0.1.evil.example:9009", "x@127.0.0.1:9009"] {
             for from in [&[][..], &[&*format!("http://{host}")]] {
-                assert!(!lets_in(&none, HERE, host, from), "{host} {from:?}");
-                assert!(!lets_in(&none, "[::ffff:127.0.0.1]:5000", host, from), "{host} {from:?}");
+                assert!(!is_allowed(&none, HERE, host, from), "{host} {from:?}");
+                assert!(!is_allowed(&none, "[::ffff:127.0.0.1]:5000", host, from), "{host} {from:?}");
             }
-            assert!(!lets_in(&none, ELSEWHERE, host, &[&format!("http://{host}")]), "{host}");
+            assert!(!is_allowed(&none, ELSEWHERE, host, &[&format!("http://{host}")]), "{host}");
         }
         let nothing = none.check(&Uri::from_static("/"), &HeaderMap::new(), HERE.parse().unwrap());
         assert!(nothing.is_err(), "a browser always names the host");
@@ -224,12 +233,12 @@ mod tests {
     #[test]
     fn listed_pages_are_let_in_and_their_host_may_be_a_name_of_this_machine() {
         let listed = origins(&["https://console.example", "http://Front.example:3000/"], false);
-        assert!(lets_in(&listed, HERE, "127.0.0.1:9009", &["https://console.example"]));
-        assert!(lets_in(&listed, ELSEWHERE, "locks.example:9009", &["http://front.example:3000"]));
-        assert!(!lets_in(&listed, HERE, "127.0.0.1:9009", &["http://console.example"]), "another scheme");
+        assert!(is_allowed(&listed, HERE, "127.0.0.1:9009", &["https://console.example"]));
+        assert!(is_allowed(&listed, ELSEWHERE, "locks.example:9009", &["http://front.example:3000"]));
+        assert!(!is_allowed(&listed, HERE, "127.0.0.1:9009", &["http://console.example"]), "another scheme");
         // Behind a proxy that passes the host on.
-        assert!(lets_in(&listed, HERE, "console.example", &["https://console.example"]));
-        assert!(lets_in(&listed, HERE, "console.example", &[]));
+        assert!(is_allowed(&listed, HERE, "console.example", &["https://console.example"]));
+        assert!(is_allowed(&listed, HERE, "console.example", &[]));
     }
 
     #[test]

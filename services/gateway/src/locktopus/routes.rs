@@ -13,43 +13,43 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Json, Router};
-use holdfast_core::{Answer, MAX_PAGE_SIZE, Query as Question, Scopes};
+use holdfast_core::{MAX_PAGE_SIZE, Query as Question, Response as CoreAnswer, Scopes};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use super::Door;
+use super::LocktopusServer;
 use super::connection::Connection;
-use super::origin::{self, Origins};
+use super::origin::{self, AllowedOrigins};
 use crate::error::{ApiError, ApiResult, Code};
 use crate::rest::MAX_BODY_BYTES;
-use crate::server::Stay;
-use crate::service::ask::{Ask, is_not_opened, unexpected};
-use crate::service::{CallContext, Caller, CreateNamespace, PageRequest};
+use crate::server::ActivityGuard;
+use crate::service::shard_call::{ShardRequest, is_not_opened, unexpected};
+use crate::service::{AuthContext, CallContext, CreateNamespace, PageRequest};
 
 /// How long the locks of a lost connection stay when its client does not say, in milliseconds.
 const DEFAULT_ABANDON_TIMEOUT_MS: u64 = 60_000;
 
 /// How soon to look again for a namespace that another client is just making.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(20);
+const RETRY_DELAY: Duration = Duration::from_millis(20);
 
 type Parameters = Result<Query<Vec<(String, String)>>, QueryRejection>;
 
-pub(super) fn routes(door: Door, origins: Origins) -> Router {
-    let routes = Router::new().route("/", get(status)).route("/v1", get(connect)).route("/stats_v1", get(stats));
-    routes.with_state(door).layer(from_fn_with_state(Arc::new(origins), origin::guard))
+pub(super) fn routes(door: LocktopusServer, origins: AllowedOrigins) -> Router {
+    let routes = Router::new().route("/", get(index)).route("/v1", get(connect)).route("/stats_v1", get(stats));
+    routes.with_state(door).layer(from_fn_with_state(Arc::new(origins), origin::check_origin))
 }
 
 /// An error as Locktopus shows it: a status and a text.
-pub(super) struct Refused(ApiError);
+pub(super) struct ErrorResponse(ApiError);
 
-impl From<ApiError> for Refused {
+impl From<ApiError> for ErrorResponse {
     fn from(error: ApiError) -> Self {
         Self(error)
     }
 }
 
-impl IntoResponse for Refused {
+impl IntoResponse for ErrorResponse {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.0.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         (status, self.0.detail).into_response()
@@ -61,9 +61,9 @@ fn context() -> CallContext {
 }
 
 /// What is here, for people.
-async fn status(State(door): State<Door>) -> Result<String, Refused> {
+async fn index(State(door): State<LocktopusServer>) -> Result<String, ErrorResponse> {
     let context = context();
-    let caller = door.caller(&context).await?;
+    let caller = door.authenticate(&context).await?;
     let page = PageRequest { page_size: Some(MAX_PAGE_SIZE), page_token: None };
     let page = door.service.list_namespaces(&caller, &context, page).await?;
     let mut text = format!(
@@ -81,33 +81,33 @@ async fn status(State(door): State<Door>) -> Result<String, Refused> {
 }
 
 /// The figures of a namespace that is there.
-async fn stats(State(door): State<Door>, parameters: Parameters) -> Result<Response, Refused> {
-    let name = namespace(&read(parameters)?)?;
+async fn stats(State(door): State<LocktopusServer>, parameters: Parameters) -> Result<Response, ErrorResponse> {
+    let name = namespace(&parse_parameters(parameters)?)?;
     let context = context();
-    let caller = door.caller(&context).await?;
+    let caller = door.authenticate(&context).await?;
     let (holds, waiting, sessions) = usage(&door, &caller, &context, &name).await?;
     Ok(Json(json!({"GroupsPending": waiting, "LocksAcquired": holds, "Sessions": sessions})).into_response())
 }
 
 /// Takes a client in. What can be refused is refused before the protocol changes.
 async fn connect(
-    State(door): State<Door>,
+    State(door): State<LocktopusServer>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    Extension(stay): Extension<Stay>,
+    Extension(stay): Extension<ActivityGuard>,
     parameters: Parameters,
     upgrade: WebSocketUpgrade,
-) -> Result<Response, Refused> {
-    let parameters = read(parameters)?;
+) -> Result<Response, ErrorResponse> {
+    let parameters = parse_parameters(parameters)?;
     let (namespace, abandon_ms) = (namespace(&parameters)?, abandon_timeout_ms(&parameters)?);
     let context = context();
-    let caller = door.caller(&context).await?;
+    let caller = door.authenticate(&context).await?;
     let tenant = caller.require(Scopes::LOCKS_WRITE)?;
     let longest = tenant.limits().max_session_ttl_ms;
     if abandon_ms > longest {
         let detail = format!("URL parameter 'abandon-timeout-ms' is {abandon_ms}, and at most {longest} here");
         return Err(ApiError::invalid("abandon-timeout-ms", detail).into());
     }
-    make_sure_of(&door, &caller, &context, &namespace).await?;
+    ensure_namespace(&door, &caller, &context, &namespace).await?;
     let account = door.account_id(&context).await?;
     let connection = Connection { service: door.service.clone(), account, namespace, abandon_ms, peer };
     let upgrade = upgrade.max_message_size(MAX_BODY_BYTES).max_frame_size(MAX_BODY_BYTES);
@@ -119,7 +119,12 @@ async fn connect(
 }
 
 /// A namespace is made when it is first used. One that another client is just making is waited for.
-async fn make_sure_of(door: &Door, caller: &Caller, context: &CallContext, name: &str) -> ApiResult<()> {
+async fn ensure_namespace(
+    door: &LocktopusServer,
+    caller: &AuthContext,
+    context: &CallContext,
+    name: &str,
+) -> ApiResult<()> {
     loop {
         let is_in_time = Instant::now() < context.deadline;
         match usage(door, caller, context, name).await {
@@ -131,40 +136,45 @@ async fn make_sure_of(door: &Door, caller: &Caller, context: &CallContext, name:
                     made => return made.map(drop),
                 }
             }
-            Err(error) if is_not_opened(&error) && is_in_time => sleep(LOOK_AGAIN_AFTER).await,
+            Err(error) if is_not_opened(&error) && is_in_time => sleep(RETRY_DELAY).await,
             looked => return looked.map(drop),
         }
     }
 }
 
 /// Holds, waiting requests and sessions of a namespace.
-async fn usage(door: &Door, caller: &Caller, context: &CallContext, name: &str) -> ApiResult<(u64, u64, u64)> {
+async fn usage(
+    door: &LocktopusServer,
+    caller: &AuthContext,
+    context: &CallContext,
+    name: &str,
+) -> ApiResult<(u64, u64, u64)> {
     let tenant = caller.require(Scopes::LOCKS_READ)?;
     tenant.check_namespace("namespace", name)?;
-    let make = |namespace| Ask::from(Question::Usage { namespace });
-    match door.service.ask_locks(tenant, name, context, make).await?.outcome? {
-        Answer::Usage { holds, waiting, sessions } => Ok((holds, waiting, sessions)),
+    let make = |namespace| ShardRequest::from(Question::Usage { namespace });
+    match door.service.call_locks(tenant, name, context, make).await?.outcome? {
+        CoreAnswer::Usage { holds, waiting, sessions } => Ok((holds, waiting, sessions)),
         other => Err(unexpected(&other)),
     }
 }
 
-fn read(parameters: Parameters) -> ApiResult<Vec<(String, String)>> {
+fn parse_parameters(parameters: Parameters) -> ApiResult<Vec<(String, String)>> {
     let Query(parameters) = parameters.map_err(|error| ApiError::new(Code::InvalidArgument, error.body_text()))?;
     Ok(parameters)
 }
 
 /// The first of that name counts, and others that are not known are skipped.
-fn first<'a>(parameters: &'a [(String, String)], name: &str) -> Option<&'a str> {
+fn first_value<'a>(parameters: &'a [(String, String)], name: &str) -> Option<&'a str> {
     parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
 }
 
 fn namespace(parameters: &[(String, String)]) -> ApiResult<String> {
-    let name = first(parameters, "namespace").filter(|name| !name.is_empty());
+    let name = first_value(parameters, "namespace").filter(|name| !name.is_empty());
     name.map(str::to_owned).ok_or_else(|| ApiError::invalid("namespace", "URL parameter 'namespace' is needed"))
 }
 
 fn abandon_timeout_ms(parameters: &[(String, String)]) -> ApiResult<u64> {
-    let Some(text) = first(parameters, "abandon-timeout-ms") else { return Ok(DEFAULT_ABANDON_TIMEOUT_MS) };
+    let Some(text) = first_value(parameters, "abandon-timeout-ms") else { return Ok(DEFAULT_ABANDON_TIMEOUT_MS) };
     text.parse().map_err(|_| {
         let detail = "URL parameter 'abandon-timeout-ms' must be a number of milliseconds, 0 or more";
         ApiError::invalid("abandon-timeout-ms", detail)

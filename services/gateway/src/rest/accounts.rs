@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::Problem;
-use super::body::{Body, Object};
-use super::call::Call;
-use super::names::Names;
-use super::openapi::{Called, OfAccount, Problems, Reads, Unique};
+use super::body::{Body, StrictObject};
+use super::call::AuthenticatedCall;
+use super::openapi::{AccountErrors, BodyErrors, CommonErrors, ConflictErrors, Problems};
+use super::path_params::PathParams;
 use super::query::Query;
 use crate::error::{ApiError, ApiResult};
 use crate::service::{AccountView, CreateAccount, LimitsPatch, PageRequest, Service, UpdateAccount, parse_status};
@@ -32,7 +32,7 @@ pub(super) struct UpdateBody {
     status: Option<String>,
     max_number_of_namespaces: Option<u32>,
     #[schema(value_type = Option<LimitsPatch>)]
-    limits: Option<Object<LimitsPatch>>,
+    limits: Option<StrictObject<LimitsPatch>>,
 }
 
 impl UpdateBody {
@@ -59,10 +59,10 @@ pub(super) struct Accounts {
 #[utoipa::path(post, path = "/v1/accounts", tag = "Accounts", operation_id = "create_account",
     security(("operator" = [])),
     request_body(content = CreateBody, example = json!({"email": "jo@example.com", "full_name": "Jo Doe"})),
-    responses((status = 201, description = "The account.", body = AccountView), Problems<(Called, Reads, Unique)>))]
+    responses((status = 201, description = "The account.", body = AccountView), Problems<(CommonErrors, BodyErrors, ConflictErrors)>))]
 pub(super) async fn create(
     State(service): State<Service>,
-    call: Call,
+    call: AuthenticatedCall,
     Query(()): Query<()>,
     Body(body): Body<CreateBody>,
 ) -> Result<(StatusCode, Json<AccountView>), Problem> {
@@ -75,10 +75,10 @@ pub(super) async fn create(
 /// List accounts, in order of id
 #[utoipa::path(get, path = "/v1/accounts", tag = "Accounts", operation_id = "list_accounts",
     security(("operator" = [])), params(PageRequest),
-    responses((status = 200, description = "A page.", body = Accounts), Problems<(Called,)>))]
+    responses((status = 200, description = "A page.", body = Accounts), Problems<(CommonErrors,)>))]
 pub(super) async fn list(
     State(service): State<Service>,
-    call: Call,
+    call: AuthenticatedCall,
     Query(page): Query<PageRequest>,
 ) -> Result<Json<Accounts>, Problem> {
     let page = service.list_accounts(&call.caller, &call.context, page).await?;
@@ -88,11 +88,11 @@ pub(super) async fn list(
 /// Look at an account
 #[utoipa::path(get, path = "/v1/accounts/{account}", tag = "Accounts", operation_id = "get_account",
     security(("operator" = [])),
-    responses((status = 200, description = "The account.", body = AccountView), Problems<(Called, OfAccount)>))]
+    responses((status = 200, description = "The account.", body = AccountView), Problems<(CommonErrors, AccountErrors)>))]
 pub(super) async fn get(
     State(service): State<Service>,
-    call: Call,
-    Names(id): Names<String>,
+    call: AuthenticatedCall,
+    PathParams(id): PathParams<String>,
     Query(()): Query<()>,
 ) -> Result<Json<AccountView>, Problem> {
     Ok(Json(service.get_account(&call.caller, &call.context, &id).await?))
@@ -102,11 +102,11 @@ pub(super) async fn get(
 #[utoipa::path(patch, path = "/v1/accounts/{account}", tag = "Accounts", operation_id = "update_account",
     security(("operator" = [])),
     request_body(content = UpdateBody, example = json!({"full_name": "Jo Doe"})),
-    responses((status = 200, description = "The account.", body = AccountView), Problems<(Called, Reads, OfAccount)>))]
+    responses((status = 200, description = "The account.", body = AccountView), Problems<(CommonErrors, BodyErrors, AccountErrors)>))]
 pub(super) async fn update(
     State(service): State<Service>,
-    call: Call,
-    Names(id): Names<String>,
+    call: AuthenticatedCall,
+    PathParams(id): PathParams<String>,
     Query(()): Query<()>,
     Body(body): Body<UpdateBody>,
 ) -> Result<Json<AccountView>, Problem> {
@@ -117,11 +117,11 @@ pub(super) async fn update(
 /// End an account with its namespaces, keys and locks
 #[utoipa::path(delete, path = "/v1/accounts/{account}", tag = "Accounts", operation_id = "delete_account",
     security(("operator" = [])),
-    responses((status = 204, description = "Done."), Problems<(Called, OfAccount)>))]
+    responses((status = 204, description = "Done."), Problems<(CommonErrors, AccountErrors)>))]
 pub(super) async fn delete(
     State(service): State<Service>,
-    call: Call,
-    Names(id): Names<String>,
+    call: AuthenticatedCall,
+    PathParams(id): PathParams<String>,
     Query(()): Query<()>,
 ) -> Result<StatusCode, Problem> {
     service.delete_account(&call.caller, &call.context, &id).await?;

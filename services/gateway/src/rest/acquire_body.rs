@@ -4,7 +4,7 @@ use holdfast_core::Mode;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::body::{Instant, Object, Pairs};
+use super::body::{Rfc3339, StrictObject, StringMap};
 use crate::error::{ApiError, ApiResult};
 use crate::service::{ModeName, OwnerFields, Resource, Terms, parse_mode};
 
@@ -21,12 +21,12 @@ macro_rules! acquire_body {
             holder: Option<String>,
             ttl_ms: Option<u64>,
             #[schema(value_type = Option<String>, format = DateTime)]
-            expires_at: Option<Instant>,
+            expires_at: Option<Rfc3339>,
             wait_ms: Option<u64>,
             poll_ms: Option<u64>,
             transition_ms: Option<u64>,
             #[schema(value_type = Option<std::collections::BTreeMap<String, String>>)]
-            metadata: Option<Pairs>,
+            metadata: Option<StringMap>,
             allow_upgrade: Option<bool>,
             fencing_token: Option<u64>,
             signed: Option<bool>,
@@ -69,7 +69,7 @@ acquire_body! {
     #[schema(as = AcquireLocks)]
     AcquireSetBody {
         #[schema(value_type = Vec<ResourceBody>)]
-        resources: Vec<Object<ResourceBody>>,
+        resources: Vec<StrictObject<ResourceBody>>,
         request_id: Option<String>,
     }
 }
@@ -84,8 +84,8 @@ pub(super) struct ResourceBody {
 }
 
 /// The resources of a set, in order.
-pub(super) fn resources(bodies: Vec<Object<ResourceBody>>) -> ApiResult<Vec<Resource>> {
-    let resource = |(index, body): (usize, Object<ResourceBody>)| {
+pub(super) fn resources(bodies: Vec<StrictObject<ResourceBody>>) -> ApiResult<Vec<Resource>> {
+    let resource = |(index, body): (usize, StrictObject<ResourceBody>)| {
         let mode = mode(&format!("resources[{index}].mode"), body.0.mode.as_deref())?;
         Ok(Resource { path: body.0.path, mode })
     };

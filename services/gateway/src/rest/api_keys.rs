@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::Problem;
-use super::body::{Body, Instant};
-use super::call::Call;
-use super::names::Names;
-use super::openapi::{Called, Counted, Limited, OfAccount, OfKey, Problems, Reads};
+use super::body::{Body, Rfc3339};
+use super::call::AuthenticatedCall;
+use super::openapi::{AccountErrors, BodyErrors, CommonErrors, KeyErrors, Problems, QuotaErrors, RateErrors};
+use super::path_params::PathParams;
 use super::query::Query;
 use crate::service::{ApiKeyView, CreateApiKey, CreatedApiKey, Service};
 
@@ -22,7 +22,7 @@ pub(super) struct CreateBody {
     scopes: Option<Vec<String>>,
     namespaces: Option<Vec<String>>,
     #[schema(value_type = Option<String>, format = DateTime)]
-    expires_at: Option<Instant>,
+    expires_at: Option<Rfc3339>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -36,32 +36,32 @@ type Created = Result<(StatusCode, Json<CreatedApiKey>), Problem>;
 #[utoipa::path(post, path = "/v1/accounts/{account}/api-keys", tag = "API keys", operation_id = "create_api_key_for",
     security(("operator" = [])),
     request_body(content = CreateBody, example = json!({"description": "for the nightly job", "scopes": ["locks:read"]})),
-    responses((status = 201, description = "The key; its secret is shown here and never again.", body = CreatedApiKey), Problems<(Called, Reads, OfAccount, Limited)>))]
+    responses((status = 201, description = "The key; its secret is shown here and never again.", body = CreatedApiKey), Problems<(CommonErrors, BodyErrors, AccountErrors, QuotaErrors)>))]
 pub(super) async fn create_for(
     State(service): State<Service>,
-    call: Call,
-    Names(account): Names<String>,
+    call: AuthenticatedCall,
+    PathParams(account): PathParams<String>,
     Query(()): Query<()>,
     Body(body): Body<CreateBody>,
 ) -> Created {
-    make(&service, &call, Some(&account), body).await
+    create_key(&service, &call, Some(&account), body).await
 }
 
 /// Make an API key of the own account
 #[utoipa::path(post, path = "/v1/api-keys", tag = "API keys", operation_id = "create_api_key",
     security(("key" = ["account:admin"])),
     request_body(content = CreateBody, example = json!({"description": "for the nightly job", "scopes": ["locks:read"]})),
-    responses((status = 201, description = "The key; its secret is shown here and never again.", body = CreatedApiKey), Problems<(Called, Reads, Counted, OfAccount, Limited)>))]
+    responses((status = 201, description = "The key; its secret is shown here and never again.", body = CreatedApiKey), Problems<(CommonErrors, BodyErrors, RateErrors, AccountErrors, QuotaErrors)>))]
 pub(super) async fn create(
     State(service): State<Service>,
-    call: Call,
+    call: AuthenticatedCall,
     Query(()): Query<()>,
     Body(body): Body<CreateBody>,
 ) -> Created {
-    make(&service, &call, None, body).await
+    create_key(&service, &call, None, body).await
 }
 
-async fn make(service: &Service, call: &Call, account: Option<&str>, body: CreateBody) -> Created {
+async fn create_key(service: &Service, call: &AuthenticatedCall, account: Option<&str>, body: CreateBody) -> Created {
     let request = CreateApiKey {
         description: body.description,
         scopes: body.scopes,
@@ -75,11 +75,11 @@ async fn make(service: &Service, call: &Call, account: Option<&str>, body: Creat
 /// List the API keys of an account
 #[utoipa::path(get, path = "/v1/accounts/{account}/api-keys", tag = "API keys", operation_id = "list_api_keys_for",
     security(("operator" = [])),
-    responses((status = 200, description = "All keys, in order of creation.", body = ApiKeys), Problems<(Called, OfAccount)>))]
+    responses((status = 200, description = "All keys, in order of creation.", body = ApiKeys), Problems<(CommonErrors, AccountErrors)>))]
 pub(super) async fn list_for(
     State(service): State<Service>,
-    call: Call,
-    Names(account): Names<String>,
+    call: AuthenticatedCall,
+    PathParams(account): PathParams<String>,
     Query(()): Query<()>,
 ) -> Result<Json<ApiKeys>, Problem> {
     let api_keys = service.list_api_keys(&call.caller, &call.context, Some(&account)).await?;
@@ -89,10 +89,10 @@ pub(super) async fn list_for(
 /// List the API keys of the own account
 #[utoipa::path(get, path = "/v1/api-keys", tag = "API keys", operation_id = "list_api_keys",
     security(("key" = ["account:admin"])),
-    responses((status = 200, description = "All keys, in order of creation.", body = ApiKeys), Problems<(Called, Counted, OfAccount)>))]
+    responses((status = 200, description = "All keys, in order of creation.", body = ApiKeys), Problems<(CommonErrors, RateErrors, AccountErrors)>))]
 pub(super) async fn list(
     State(service): State<Service>,
-    call: Call,
+    call: AuthenticatedCall,
     Query(()): Query<()>,
 ) -> Result<Json<ApiKeys>, Problem> {
     let api_keys = service.list_api_keys(&call.caller, &call.context, None).await?;
@@ -102,11 +102,11 @@ pub(super) async fn list(
 /// Revoke an API key of an account
 #[utoipa::path(delete, path = "/v1/accounts/{account}/api-keys/{key_id}", tag = "API keys", operation_id = "delete_api_key_for",
     security(("operator" = [])),
-    responses((status = 204, description = "Done."), Problems<(Called, OfKey)>))]
+    responses((status = 204, description = "Done."), Problems<(CommonErrors, KeyErrors)>))]
 pub(super) async fn delete_for(
     State(service): State<Service>,
-    call: Call,
-    Names((account, key_id)): Names<(String, String)>,
+    call: AuthenticatedCall,
+    PathParams((account, key_id)): PathParams<(String, String)>,
     Query(()): Query<()>,
 ) -> Result<StatusCode, Problem> {
     service.delete_api_key(&call.caller, &call.context, Some(&account), &key_id).await?;
@@ -116,11 +116,11 @@ pub(super) async fn delete_for(
 /// Revoke an API key of the own account
 #[utoipa::path(delete, path = "/v1/api-keys/{key_id}", tag = "API keys", operation_id = "delete_api_key",
     security(("key" = ["account:admin"])),
-    responses((status = 204, description = "Done."), Problems<(Called, Counted, OfKey)>))]
+    responses((status = 204, description = "Done."), Problems<(CommonErrors, RateErrors, KeyErrors)>))]
 pub(super) async fn delete(
     State(service): State<Service>,
-    call: Call,
-    Names(key_id): Names<String>,
+    call: AuthenticatedCall,
+    PathParams(key_id): PathParams<String>,
     Query(()): Query<()>,
 ) -> Result<StatusCode, Problem> {
     service.delete_api_key(&call.caller, &call.context, None, &key_id).await?;

@@ -25,7 +25,7 @@ use crate::service::parse_instant;
 /// The largest body that is read, in bytes.
 pub(crate) const MAX_BODY_BYTES: usize = 64 * 1_024;
 /// How long a body may take, so that nobody keeps a connection busy with one that comes byte by byte.
-const BODY_WITHIN: Duration = Duration::from_secs(10);
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How much of a body that is too large is thrown away, in bytes: a caller that is still sending when the connection
 /// is closed may never see why.
 const MAX_DISCARDED_BYTES: usize = 1_024 * 1_024;
@@ -40,24 +40,24 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
         let bytes = read(&parts.headers, body).await?;
-        check_type(&parts.headers, &bytes)?;
+        check_content_type(&parts.headers, &bytes)?;
         parse(&bytes).map(Self).map_err(Problem::from)
     }
 }
 
 async fn read(headers: &HeaderMap, mut body: Incoming) -> ApiResult<Bytes> {
-    let is_announced_too_large = announced_length(headers).is_some_and(|length| length > MAX_BODY_BYTES as u64);
+    let is_announced_too_large = content_length(headers).is_some_and(|length| length > MAX_BODY_BYTES as u64);
     if !is_announced_too_large {
         let broken = |why: String| Err(ApiError::new(Code::InvalidArgument, format!("the body broke off: {why}")));
-        match timeout(BODY_WITHIN, Limited::new(&mut body, MAX_BODY_BYTES).collect()).await {
+        match timeout(BODY_TIMEOUT, Limited::new(&mut body, MAX_BODY_BYTES).collect()).await {
             Ok(Ok(collected)) => return Ok(collected.to_bytes()),
             Ok(Err(error)) if error.is::<LengthLimitError>() => {}
             Ok(Err(error)) => return broken(error.to_string()),
-            Err(_) => return broken(format!("it was not there within {} s", BODY_WITHIN.as_secs())),
+            Err(_) => return broken(format!("it was not there within {} s", BODY_TIMEOUT.as_secs())),
         }
     }
     // Who goes on sending for longer does not see why.
-    let _ = timeout(BODY_WITHIN, discard(body)).await;
+    let _ = timeout(BODY_TIMEOUT, discard(body)).await;
     Err(ApiError::new(Code::PayloadTooLarge, format!("the body is larger than {MAX_BODY_BYTES} bytes")))
 }
 
@@ -69,12 +69,12 @@ async fn discard(mut body: Incoming) {
     }
 }
 
-fn announced_length(headers: &HeaderMap) -> Option<u64> {
+fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 /// A body needs a JSON type; a call without a body needs none.
-fn check_type(headers: &HeaderMap, body: &Bytes) -> ApiResult<()> {
+fn check_content_type(headers: &HeaderMap, body: &Bytes) -> ApiResult<()> {
     let given = headers.get(CONTENT_TYPE).map(|value| value.to_str().unwrap_or_default());
     let media_type = given.map(|text| text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase());
     match media_type.as_deref() {
@@ -89,13 +89,13 @@ pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> ApiResult<T> {
     // A call all of whose fields are optional may come without a body.
     let text = if body.is_empty() { b"{}" } else { body };
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let value = serde_path_to_error::deserialize::<_, Object<T>>(&mut deserializer).map_err(refused)?;
+    let value = serde_path_to_error::deserialize::<_, StrictObject<T>>(&mut deserializer).map_err(parse_error)?;
     let trailing = |error| ApiError::new(Code::InvalidArgument, format!("the body is not one JSON object: {error}"));
     deserializer.end().map_err(trailing)?;
     Ok(value.0)
 }
 
-fn refused(error: serde_path_to_error::Error<serde_json::Error>) -> ApiError {
+fn parse_error(error: serde_path_to_error::Error<serde_json::Error>) -> ApiError {
     let path = error.path().to_string();
     let cause = error.into_inner();
     if cause.classify() != Category::Data {
@@ -119,12 +119,12 @@ fn refused(error: serde_path_to_error::Error<serde_json::Error>) -> ApiError {
 
 /// Reads only a JSON object: derived structs would take an array too, field by field in order.
 #[derive(Debug)]
-pub(super) struct Object<T>(pub(super) T);
+pub(super) struct StrictObject<T>(pub(super) T);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for StrictObject<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Members<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Members<T> {
+        struct MemberVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for MemberVisitor<T> {
             type Value = T;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a JSON object")
@@ -133,23 +133,23 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
                 T::deserialize(MapAccessDeserializer::new(map))
             }
         }
-        deserializer.deserialize_map(Members(PhantomData)).map(Self)
+        deserializer.deserialize_map(MemberVisitor(PhantomData)).map(Self)
     }
 }
 
 /// String pairs, each key once.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Pairs(pub(super) BTreeMap<String, String>);
+pub(super) struct StringMap(pub(super) BTreeMap<String, String>);
 
-impl<'de> Deserialize<'de> for Pairs {
+impl<'de> Deserialize<'de> for StringMap {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entries;
-        impl<'de> Visitor<'de> for Entries {
-            type Value = Pairs;
+        struct MapVisitor;
+        impl<'de> Visitor<'de> for MapVisitor {
+            type Value = StringMap;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object of string pairs")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<StringMap, A::Error> {
                 let mut pairs = BTreeMap::new();
                 while let Some(key) = map.next_key::<String>()? {
                     let value = map.next_value()?;
@@ -157,18 +157,18 @@ impl<'de> Deserialize<'de> for Pairs {
                         return Err(A::Error::custom(format_args!("duplicate key {key:?}")));
                     }
                 }
-                Ok(Pairs(pairs))
+                Ok(StringMap(pairs))
             }
         }
-        deserializer.deserialize_map(Entries)
+        deserializer.deserialize_map(MapVisitor)
     }
 }
 
 /// An instant in RFC 3339.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Instant(pub(super) OffsetDateTime);
+pub(super) struct Rfc3339(pub(super) OffsetDateTime);
 
-impl<'de> Deserialize<'de> for Instant {
+impl<'de> Deserialize<'de> for Rfc3339 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let expected = || D::Error::custom("must be an RFC 3339 instant such as 2030-01-31T12:00:00.000Z");

@@ -8,12 +8,12 @@ use crate::service::LimitsPatch;
 struct Sample {
     name: String,
     ttl_ms: Option<u64>,
-    metadata: Option<Pairs>,
-    limits: Option<Object<LimitsPatch>>,
-    expires_at: Option<Instant>,
+    metadata: Option<StringMap>,
+    limits: Option<StrictObject<LimitsPatch>>,
+    expires_at: Option<Rfc3339>,
 }
 
-fn refused(body: &str) -> ApiError {
+fn parse_error_of(body: &str) -> ApiError {
     let error = parse::<Sample>(body.as_bytes()).unwrap_err();
     assert_eq!(error.code, Code::InvalidArgument, "{body}");
     error
@@ -53,7 +53,7 @@ fn what_is_wrong_with_a_field_names_the_field() {
         (r#"{"name":"n","expires_at":1893456000}"#, "expires_at"),
         (r#"{"name":"n","expires_at":"2030-01-01 01:00:00"}"#, "expires_at"),
     ] {
-        let error = refused(body);
+        let error = parse_error_of(body);
         assert_eq!(error.ids, [("field", field.to_owned())], "{body}: {}", error.detail);
         assert!(error.detail.starts_with(&format!("{field}: ")), "{body}: {}", error.detail);
     }
@@ -72,7 +72,7 @@ fn what_is_not_one_json_object_is_refused() {
         "{\"name\":\"n\"}x",
         "{\"name\":\"\u{1}\"}",
     ] {
-        let error = refused(body);
+        let error = parse_error_of(body);
         assert!(error.detail.contains("body"), "{body}: {}", error.detail);
     }
     assert_eq!(parse::<Sample>(b"{\"name\":\"\xff\"}").unwrap_err().code, Code::InvalidArgument);
@@ -85,7 +85,7 @@ fn the_type_of_a_body_must_be_json() {
         if let Some(text) = content_type {
             headers.insert(CONTENT_TYPE, text.parse().unwrap());
         }
-        check_type(&headers, &Bytes::from(body)).map_err(|error| error.code)
+        check_content_type(&headers, &Bytes::from(body)).map_err(|error| error.code)
     };
     for good in ["application/json", "Application/JSON; charset=utf-8", "application/merge-patch+json"] {
         assert_eq!(check(Some(good), "{}"), Ok(()));

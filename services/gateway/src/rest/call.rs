@@ -5,17 +5,17 @@ use axum::http::request::Parts;
 
 use super::Problem;
 use crate::head::Head;
-use crate::server::Stay;
-use crate::service::{CallContext, Caller, Service};
+use crate::server::ActivityGuard;
+use crate::service::{AuthContext, CallContext, Service};
 
 /// A call by a caller whose credential was checked.
 #[derive(Debug)]
-pub(super) struct Call {
-    pub(super) caller: Caller,
+pub(super) struct AuthenticatedCall {
+    pub(super) caller: AuthContext,
     pub(super) context: CallContext,
 }
 
-impl FromRequestParts<Service> for Call {
+impl FromRequestParts<Service> for AuthenticatedCall {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
@@ -29,8 +29,8 @@ impl FromRequestParts<Service> for Call {
         };
         let context = head.context()?;
         let caller = service.authenticate(head.bearer()?, &context).await?;
-        if let Some(stay) = parts.extensions.get::<Stay>() {
-            stay.is_used_by(caller.principal().account().map(|principal| principal.account));
+        if let Some(stay) = parts.extensions.get::<ActivityGuard>() {
+            stay.set_owner(caller.principal().account().map(|principal| principal.account));
         }
         Ok(Self { caller, context })
     }

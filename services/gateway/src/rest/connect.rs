@@ -17,25 +17,26 @@ use futures::{SinkExt, StreamExt};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use super::Problem;
-use super::names::Names;
-use super::openapi::{Called, Counted, InNamespace, Problems};
+use super::openapi::{CommonErrors, NamespaceErrors, Problems, RateErrors};
+use super::path_params::PathParams;
 use super::query::Query;
-use super::session_messages::{read, write};
+use super::session_messages::{decode, encode};
 use crate::error::{ApiError, ApiResult, Code};
 use crate::head::Head;
-use crate::server::Stay;
-use crate::service::{CallContext, Caller, Service};
+use crate::server::ActivityGuard;
+use crate::service::{AuthContext, CallContext, Service};
 use crate::session::{
-    ClientMessage, Ending, FromSession, MAX_LOCK_INFO_BYTES, READ_WITHIN, Rules, ToSession, Told, check_size,
+    ClientMessage, CloseReason, ConnectionOptions, MAX_LOCK_INFO_BYTES, Outbound, SEND_TIMEOUT, SessionReceiver,
+    SessionSender, check_size,
 };
 
 /// The subprotocol of clients that cannot set headers: the next one that they name is the credential.
-const BEARER: &str = "bearer";
+const BEARER_PROTOCOL: &str = "bearer";
 /// How often a client is asked whether it is still there, and how long it may be silent.
-const PING_EVERY: Duration = Duration::from_secs(15);
-const SILENT_FOR: Duration = Duration::from_secs(45);
+const PING_INTERVAL: Duration = Duration::from_secs(15);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
 /// How long a client may take to close its side.
-const CLOSE_WITHIN: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Frames larger than a message may be are read so far, to be refused in words; larger ones break the connection.
 const MAX_FRAME_BYTES: usize = 2 * MAX_LOCK_INFO_BYTES;
 
@@ -44,19 +45,19 @@ const NORMAL: u16 = 1_000;
 /// The process stops, or the client was too slow: it may come back.
 const GOING_AWAY: u16 = 1_001;
 /// The credential is not good any more, or nothing was opened.
-const POLICY: u16 = 1_008;
+const POLICY_VIOLATION: u16 = 1_008;
 /// A fault of the service.
-const FAULT: u16 = 1_011;
+const INTERNAL_ERROR: u16 = 1_011;
 /// The client broke the protocol.
 const MALFORMED: u16 = 3_000;
 
 /// A caller whose credential was checked, wherever it stood.
-pub(super) struct Connecting {
-    caller: Caller,
+pub(super) struct UpgradeRequest {
+    caller: AuthContext,
     context: CallContext,
 }
 
-impl FromRequestParts<Service> for Connecting {
+impl FromRequestParts<Service> for UpgradeRequest {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
@@ -67,8 +68,8 @@ impl FromRequestParts<Service> for Connecting {
             None => bearer_protocol(&parts.headers),
         };
         let caller = service.authenticate(bearer.as_deref(), &context).await?;
-        if let Some(stay) = parts.extensions.get::<Stay>() {
-            stay.is_used_by(caller.principal().account().map(|principal| principal.account));
+        if let Some(stay) = parts.extensions.get::<ActivityGuard>() {
+            stay.set_owner(caller.principal().account().map(|principal| principal.account));
         }
         Ok(Self { caller, context })
     }
@@ -81,43 +82,44 @@ fn bearer_protocol(headers: &HeaderMap) -> Option<String> {
     }
     let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
     let mut protocols = values.flat_map(|value| value.split(',')).map(str::trim);
-    protocols.find(|protocol| *protocol == BEARER)?;
+    protocols.find(|protocol| *protocol == BEARER_PROTOCOL)?;
     protocols.next().map(str::to_owned)
 }
 
 /// Connect a session over WebSocket
 #[utoipa::path(get, path = "/v1/namespaces/{namespace}/connect", tag = "Sessions", operation_id = "connect",
     security(("key" = ["locks:write"])),
-    responses((status = 101, description = "From here on the session protocol is spoken, a JSON message a frame."), Problems<(Called, Counted, InNamespace)>))]
+    responses((status = 101, description = "From here on the session protocol is spoken, a JSON message a frame."), Problems<(CommonErrors, RateErrors, NamespaceErrors)>))]
 pub(super) async fn connect(
     State(service): State<Service>,
-    connecting: Connecting,
-    Names(namespace): Names<String>,
+    connecting: UpgradeRequest,
+    PathParams(namespace): PathParams<String>,
     Query(()): Query<()>,
-    stay: Option<Extension<Stay>>,
+    stay: Option<Extension<ActivityGuard>>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Problem> {
-    let Connecting { caller, context } = connecting;
-    service.may_connect(&caller, &context, &namespace).await?;
-    let upgrade = upgrade.map_err(|rejection| not_upgraded(&rejection))?;
-    let upgrade = upgrade.protocols([BEARER]).max_message_size(MAX_FRAME_BYTES).max_frame_size(MAX_FRAME_BYTES);
+    let UpgradeRequest { caller, context } = connecting;
+    service.check_may_connect(&caller, &context, &namespace).await?;
+    let upgrade = upgrade.map_err(|rejection| upgrade_error(&rejection))?;
+    let upgrade =
+        upgrade.protocols([BEARER_PROTOCOL]).max_message_size(MAX_FRAME_BYTES).max_frame_size(MAX_FRAME_BYTES);
     Ok(upgrade.on_upgrade(move |socket| async move {
-        let (to, from) = service.connect(caller, Rules::default());
-        carry(socket, to, from, &namespace).await;
+        let (to, from) = service.connect(caller, ConnectionOptions::default());
+        relay(socket, to, from, &namespace).await;
         // The process counts the connection, and waits for it when it stops, until here.
         drop(stay);
     }))
 }
 
-fn not_upgraded(rejection: &WebSocketUpgradeRejection) -> ApiError {
+fn upgrade_error(rejection: &WebSocketUpgradeRejection) -> ApiError {
     ApiError::new(Code::InvalidArgument, format!("the call is no WebSocket handshake: {}", rejection.body_text()))
 }
 
 /// Carries messages both ways until the session's side ends.
-async fn carry(socket: WebSocket, to: ToSession, from: FromSession, namespace: &str) {
+async fn relay(socket: WebSocket, to: SessionSender, from: SessionReceiver, namespace: &str) {
     let (sink, stream) = socket.split();
-    let mut reading = pin!(read_all(stream, to, namespace));
-    let mut writing = pin!(write_all(sink, from));
+    let mut reading = pin!(read_loop(stream, to, namespace));
+    let mut writing = pin!(write_loop(sink, from));
     tokio::select! {
         () = &mut writing => {}
         () = async { reading.as_mut().await; pending::<()>().await } => {}
@@ -125,11 +127,11 @@ async fn carry(socket: WebSocket, to: ToSession, from: FromSession, namespace: &
 }
 
 /// Reads until the client goes away.
-async fn read_all(mut stream: SplitStream<WebSocket>, to: ToSession, namespace: &str) {
+async fn read_loop(mut stream: SplitStream<WebSocket>, to: SessionSender, namespace: &str) {
     let mut is_over = false;
-    while let Ok(Some(frame)) = timeout(SILENT_FOR, stream.next()).await {
+    while let Ok(Some(frame)) = timeout(IDLE_TIMEOUT, stream.next()).await {
         let message = match frame {
-            Ok(Message::Text(text)) => read_text(text.as_str(), namespace),
+            Ok(Message::Text(text)) => decode_text(text.as_str(), namespace),
             Ok(Message::Binary(_)) => Err(ApiError::new(Code::InvalidArgument, "messages are text frames")),
             Ok(Message::Ping(_) | Message::Pong(_) | Message::Close(_)) => continue,
             Err(error) => Err(ApiError::new(Code::InvalidArgument, format!("the frame cannot be read: {error}"))),
@@ -142,57 +144,57 @@ async fn read_all(mut stream: SplitStream<WebSocket>, to: ToSession, namespace: 
             Ok(message) => to.send(message).await.is_err(),
             Err(error) => {
                 // Nothing after it counts.
-                let _ = to.malformed(error).await;
+                let _ = to.send_malformed(error).await;
                 true
             }
         };
     }
 }
 
-fn read_text(text: &str, namespace: &str) -> ApiResult<ClientMessage> {
+fn decode_text(text: &str, namespace: &str) -> ApiResult<ClientMessage> {
     if text.len() > MAX_LOCK_INFO_BYTES {
         let detail = format!("the message has {} bytes, of at most {MAX_LOCK_INFO_BYTES}", text.len());
         return Err(ApiError::new(Code::PayloadTooLarge, detail));
     }
-    let message = read(text, namespace)?;
-    check_size(text.len(), &message.said)?;
+    let message = decode(text, namespace)?;
+    check_size(text.len(), &message.payload)?;
     Ok(message)
 }
 
 /// Writes until the session's side ends or the client does not take what is written.
-async fn write_all(mut sink: SplitSink<WebSocket, Message>, mut from: FromSession) {
-    let mut pings = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
+async fn write_loop(mut sink: SplitSink<WebSocket, Message>, mut from: SessionReceiver) {
+    let mut pings = interval_at(Instant::now() + PING_INTERVAL, PING_INTERVAL);
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let ending = loop {
         let message = tokio::select! {
             told = from.next() => match told {
-                Told::Message(message) => Message::Text(write(message).into()),
-                Told::End(ending) => break ending,
+                Outbound::Message(message) => Message::Text(encode(message).into()),
+                Outbound::End(ending) => break ending,
             },
             _ = pings.tick() => Message::Ping(bytes::Bytes::new()),
         };
-        match timeout(READ_WITHIN, sink.send(message)).await {
+        match timeout(SEND_TIMEOUT, sink.send(message)).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return,
-            Err(_) => break Ending::Failed(crate::session::too_slow()),
+            Err(_) => break CloseReason::Failed(crate::session::slow_client_error()),
         }
     };
     let close = Message::Close(Some(close_frame(&ending)));
-    if matches!(timeout(CLOSE_WITHIN, sink.send(close)).await, Ok(Ok(()))) {
+    if matches!(timeout(CLOSE_TIMEOUT, sink.send(close)).await, Ok(Ok(()))) {
         // The client closes its side; what it still sends is thrown away.
-        let _ = timeout(CLOSE_WITHIN, sink.close()).await;
+        let _ = timeout(CLOSE_TIMEOUT, sink.close()).await;
     }
 }
 
-fn close_frame(ending: &Ending) -> CloseFrame {
+fn close_frame(ending: &CloseReason) -> CloseFrame {
     let (code, reason) = match ending {
-        Ending::Done => (NORMAL, "DONE"),
-        Ending::Malformed(error) => (MALFORMED, error.code.name()),
-        Ending::Failed(error) => {
+        CloseReason::Done => (NORMAL, "DONE"),
+        CloseReason::Malformed(error) => (MALFORMED, error.code.name()),
+        CloseReason::Failed(error) => {
             let code = match error.code {
                 Code::Unavailable => GOING_AWAY,
-                Code::Internal => FAULT,
-                _ => POLICY,
+                Code::Internal => INTERNAL_ERROR,
+                _ => POLICY_VIOLATION,
             };
             (code, error.code.name())
         }
@@ -226,10 +228,10 @@ mod tests {
     #[test]
     fn a_broken_protocol_is_closed_with_3000_and_a_stop_with_going_away() {
         let error = |code| ApiError::new(code, "why");
-        assert_eq!(close_frame(&Ending::Done).code, 1_000);
-        assert_eq!(close_frame(&Ending::Malformed(error(Code::PayloadTooLarge))).code, 3_000);
-        let stops = close_frame(&Ending::Failed(error(Code::Unavailable)));
+        assert_eq!(close_frame(&CloseReason::Done).code, 1_000);
+        assert_eq!(close_frame(&CloseReason::Malformed(error(Code::PayloadTooLarge))).code, 3_000);
+        let stops = close_frame(&CloseReason::Failed(error(Code::Unavailable)));
         assert_eq!((stops.code, stops.reason.as_str()), (1_001, "UNAVAILABLE"));
-        assert_eq!(close_frame(&Ending::Failed(error(Code::Unauthenticated))).code, 1_008);
+        assert_eq!(close_frame(&CloseReason::Failed(error(Code::Unauthenticated))).code, 1_008);
     }
 }

@@ -14,20 +14,20 @@ use holdfast_core::Revision;
 use tokio::time::{Instant, timeout_at};
 
 use super::Problem;
-use super::call::Call;
-use super::names::Names;
-use super::openapi::{Called, Counted, InNamespace, OfHistory, Problems};
+use super::call::AuthenticatedCall;
+use super::openapi::{CommonErrors, HistoryErrors, NamespaceErrors, Problems, RateErrors};
+use super::path_params::PathParams;
 use super::query::{FromQuery, Parameters, Query};
 use crate::error::{ApiError, ApiResult};
 use crate::events::{EventInfo, EventStream, WatchEvents};
 use crate::service::Service;
 
 /// How often a reader hears of a stream in which nothing happens, so that nobody on the way takes it for dead.
-const COMMENT_EVERY: Duration = Duration::from_secs(15);
+const COMMENT_INTERVAL: Duration = Duration::from_secs(15);
 /// What a reader sends that goes on: the `id` of the last event that it has.
 const LAST_EVENT_ID: &str = "last-event-id";
 /// Revisions stay below this.
-const REVISIONS: Revision = 1 << 53;
+const REVISION_LIMIT: Revision = 1 << 53;
 
 #[derive(Debug)]
 pub(super) struct WatchQuery {
@@ -51,19 +51,19 @@ impl FromQuery for WatchQuery {
         ("from_revision" = Option<u64>, Query, description = "Begin there, inclusive; from now when absent."),
         ("Last-Event-ID" = Option<u64>, Header, description = "Go on after this one.")),
     responses((status = 200, description = "Events without end: `id` is the revision, `event` the type, `data` an Event.",
-        body = EventInfo, content_type = "text/event-stream"), Problems<(Called, Counted, InNamespace, OfHistory)>))]
+        body = EventInfo, content_type = "text/event-stream"), Problems<(CommonErrors, RateErrors, NamespaceErrors, HistoryErrors)>))]
 pub(super) async fn watch(
     State(service): State<Service>,
-    call: Call,
+    call: AuthenticatedCall,
     headers: HeaderMap,
-    Names(namespace): Names<String>,
+    PathParams(namespace): PathParams<String>,
     Query(query): Query<WatchQuery>,
 ) -> Result<impl IntoResponse, Problem> {
     // A browser that lost its connection asks for the same address again, and says what it has: that counts.
     let from_revision = after_last_event(&headers)?.or(query.from_revision);
     let request = WatchEvents { namespace, prefix: query.prefix, from_revision };
     let events = service.watch_events(&call.caller, &call.context, request).await?;
-    let stream = Sse::new(stream::unfold(Feed::new(events), Feed::step));
+    let stream = Sse::new(stream::unfold(EventFeed::new(events), EventFeed::step));
     Ok(([(CACHE_CONTROL, "no-store")], stream))
 }
 
@@ -74,19 +74,19 @@ fn after_last_event(headers: &HeaderMap) -> ApiResult<Option<Revision>> {
 }
 
 fn revision(field: &'static str, text: &str) -> ApiResult<Revision> {
-    let number = text.parse().ok().filter(|number| *number < REVISIONS);
+    let number = text.parse().ok().filter(|number| *number < REVISION_LIMIT);
     number.ok_or_else(|| ApiError::invalid(field, format!("{field}: must be a revision, a number below 2^53")))
 }
 
 /// A stream on its way to the wire.
-struct Feed {
+struct EventFeed {
     events: EventStream,
     page: IntoIter<EventInfo>,
     comment_at: Instant,
     ended: bool,
 }
 
-impl Feed {
+impl EventFeed {
     /// The first comment goes out at once: it says that the stream is open, and from where.
     fn new(events: EventStream) -> Self {
         Self { events, page: Vec::new().into_iter(), comment_at: Instant::now(), ended: false }
@@ -97,14 +97,14 @@ impl Feed {
             return None;
         }
         let shown = self.next().await;
-        self.comment_at = Instant::now() + COMMENT_EVERY;
+        self.comment_at = Instant::now() + COMMENT_INTERVAL;
         Some((Ok(shown), self))
     }
 
     async fn next(&mut self) -> Event {
         loop {
             if let Some(event) = self.page.next() {
-                return show(&event);
+                return to_sse_event(&event);
             }
             match timeout_at(self.comment_at, self.events.next()).await {
                 Err(_) => return self.comment(),
@@ -124,7 +124,7 @@ impl Feed {
     }
 }
 
-fn show(event: &EventInfo) -> Event {
+fn to_sse_event(event: &EventInfo) -> Event {
     let data = serde_json::to_string(event).expect("an event has only texts and numbers, and keys that are texts");
     Event::default().id(event.revision.to_string()).event(event.kind.name()).data(data)
 }

@@ -8,11 +8,11 @@ use utoipa::ToSchema;
 
 use super::Problem;
 use super::acquire_body::{AcquireSetBody, resources};
-use super::body::{Body, Object};
-use super::call::Call;
+use super::body::{Body, StrictObject};
+use super::call::AuthenticatedCall;
 use super::locks::OneLock;
-use super::names::Names;
-use super::openapi::{Called, Counted, InNamespace, Limited, OfSession, Problems, Reads};
+use super::openapi::{BodyErrors, CommonErrors, NamespaceErrors, Problems, QuotaErrors, RateErrors, SessionErrors};
+use super::path_params::PathParams;
 use super::query::Query;
 use crate::service::{
     AcquireLocks, AcquireLocksAnswer, CheckAnswer, LockName, OwnerFields, ReleaseLocks, ReleaseLocksAnswer,
@@ -27,7 +27,7 @@ pub(super) struct ReleaseSetBody {
     session_id: Option<String>,
     holder: Option<String>,
     #[schema(value_type = Option<Vec<PathBody>>)]
-    resources: Option<Vec<Object<PathBody>>>,
+    resources: Option<Vec<StrictObject<PathBody>>>,
     all: Option<bool>,
 }
 
@@ -58,11 +58,11 @@ pub(super) struct ResetBody {
 #[utoipa::path(post, path = "/v1/namespaces/{namespace}/lock-sets/acquire", tag = "Sets", operation_id = "acquire_locks",
     security(("key" = ["locks:write"])),
     request_body(content = AcquireSetBody, example = json!({"process_id": "alice", "ttl_ms": 60000, "resources": [{"path": ["a", "b"], "mode": "READ"}]})),
-    responses((status = 200, description = "Whether all was granted, and the locks as they now are.", body = AcquireLocksAnswer), Problems<(Called, Reads, Counted, InNamespace, OfSession, Limited)>))]
+    responses((status = 200, description = "Whether all was granted, and the locks as they now are.", body = AcquireLocksAnswer), Problems<(CommonErrors, BodyErrors, RateErrors, NamespaceErrors, SessionErrors, QuotaErrors)>))]
 pub(super) async fn acquire(
     State(service): State<Service>,
-    call: Call,
-    Names(namespace): Names<String>,
+    call: AuthenticatedCall,
+    PathParams(namespace): PathParams<String>,
     Query(()): Query<()>,
     Body(mut body): Body<AcquireSetBody>,
 ) -> Result<Json<AcquireLocksAnswer>, Problem> {
@@ -77,11 +77,11 @@ pub(super) async fn acquire(
 #[utoipa::path(post, path = "/v1/namespaces/{namespace}/lock-sets/release", tag = "Sets", operation_id = "release_locks",
     security(("key" = ["locks:write"])),
     request_body(content = ReleaseSetBody, example = json!({"process_id": "alice", "all": true})),
-    responses((status = 200, description = "Whether something ended, and the locks as they now are.", body = ReleaseLocksAnswer), Problems<(Called, Reads, InNamespace, OfSession)>))]
+    responses((status = 200, description = "Whether something ended, and the locks as they now are.", body = ReleaseLocksAnswer), Problems<(CommonErrors, BodyErrors, NamespaceErrors, SessionErrors)>))]
 pub(super) async fn release(
     State(service): State<Service>,
-    call: Call,
-    Names(namespace): Names<String>,
+    call: AuthenticatedCall,
+    PathParams(namespace): PathParams<String>,
     Query(()): Query<()>,
     Body(body): Body<ReleaseSetBody>,
 ) -> Result<Json<ReleaseLocksAnswer>, Problem> {
@@ -95,11 +95,11 @@ pub(super) async fn release(
 #[utoipa::path(post, path = "/v1/namespaces/{namespace}/lock-sets/get", tag = "Sets", operation_id = "get_lock_at",
     security(("key" = ["locks:read"])),
     request_body(content = PathBody, example = json!({"path": ["a", "b"]})),
-    responses((status = 200, description = "The lock, with all its readers.", body = OneLock), Problems<(Called, Reads, Counted, InNamespace)>))]
+    responses((status = 200, description = "The lock, with all its readers.", body = OneLock), Problems<(CommonErrors, BodyErrors, RateErrors, NamespaceErrors)>))]
 pub(super) async fn get(
     State(service): State<Service>,
-    call: Call,
-    Names(namespace): Names<String>,
+    call: AuthenticatedCall,
+    PathParams(namespace): PathParams<String>,
     Query(()): Query<()>,
     Body(body): Body<PathBody>,
 ) -> Result<Json<OneLock>, Problem> {
@@ -111,11 +111,11 @@ pub(super) async fn get(
 #[utoipa::path(post, path = "/v1/namespaces/{namespace}/lock-sets/delete", tag = "Sets", operation_id = "delete_lock_at",
     security(("key" = ["locks:force"])),
     request_body(content = PathBody, example = json!({"path": ["a", "b"]})),
-    responses((status = 204, description = "Done."), Problems<(Called, Reads, Counted, InNamespace)>))]
+    responses((status = 204, description = "Done."), Problems<(CommonErrors, BodyErrors, RateErrors, NamespaceErrors)>))]
 pub(super) async fn delete(
     State(service): State<Service>,
-    call: Call,
-    Names(namespace): Names<String>,
+    call: AuthenticatedCall,
+    PathParams(namespace): PathParams<String>,
     Query(()): Query<()>,
     Body(body): Body<PathBody>,
 ) -> Result<StatusCode, Problem> {
@@ -127,11 +127,11 @@ pub(super) async fn delete(
 #[utoipa::path(post, path = "/v1/namespaces/{namespace}/lock-sets/check", tag = "Sets", operation_id = "check_lock_at",
     security(("key" = ["locks:read"])),
     request_body(content = CheckPathBody, example = json!({"path": ["a", "b"], "fencing_token": 57})),
-    responses((status = 200, description = "Whether the hold of that token is held.", body = CheckAnswer), Problems<(Called, Reads, Counted, InNamespace)>))]
+    responses((status = 200, description = "Whether the hold of that token is held.", body = CheckAnswer), Problems<(CommonErrors, BodyErrors, RateErrors, NamespaceErrors)>))]
 pub(super) async fn check(
     State(service): State<Service>,
-    call: Call,
-    Names(namespace): Names<String>,
+    call: AuthenticatedCall,
+    PathParams(namespace): PathParams<String>,
     Query(()): Query<()>,
     Body(body): Body<CheckPathBody>,
 ) -> Result<Json<CheckAnswer>, Problem> {
@@ -143,11 +143,11 @@ pub(super) async fn check(
 #[utoipa::path(post, path = "/v1/namespaces/{namespace}/reset", tag = "Sets", operation_id = "reset_namespace",
     security(("key" = ["locks:force"])),
     request_body(content = ResetBody, example = json!({"live_owners": ["alice"]})),
-    responses((status = 200, description = "What ended.", body = ResetAnswer), Problems<(Called, Reads, Counted, InNamespace)>))]
+    responses((status = 200, description = "What ended.", body = ResetAnswer), Problems<(CommonErrors, BodyErrors, RateErrors, NamespaceErrors)>))]
 pub(super) async fn reset(
     State(service): State<Service>,
-    call: Call,
-    Names(namespace): Names<String>,
+    call: AuthenticatedCall,
+    PathParams(namespace): PathParams<String>,
     Query(()): Query<()>,
     Body(body): Body<ResetBody>,
 ) -> Result<Json<ResetAnswer>, Problem> {

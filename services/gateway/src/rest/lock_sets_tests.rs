@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::tests::{Door, Got};
+use super::tests::{TestApi, TestResponse};
 use crate::error::Code;
 
-async fn post(door: &Door, call: &str, body: Value) -> Got {
+async fn post(door: &TestApi, call: &str, body: Value) -> TestResponse {
     door.call(&format!("POST /v1/namespaces/ns/{call}"), Some(body)).await
 }
 
 /// A set of one owner for a minute, each resource like `READ a/b`.
-fn set(process_id: &str, resources: &[&str]) -> Value {
+fn set_request(process_id: &str, resources: &[&str]) -> Value {
     let resource = |text: &&str| {
         let (mode, path) = text.split_once(' ').unwrap();
         json!({"path": segments(path), "mode": mode})
@@ -23,14 +23,14 @@ fn segments(path: &str) -> Vec<&str> {
     path.split('/').filter(|segment| !segment.is_empty()).collect()
 }
 
-async fn take(door: &Door, process_id: &str, resources: &[&str]) -> u64 {
-    let got = post(door, "lock-sets/acquire", set(process_id, resources)).await;
+async fn acquire_granted(door: &TestApi, process_id: &str, resources: &[&str]) -> u64 {
+    let got = post(door, "lock-sets/acquire", set_request(process_id, resources)).await;
     assert_eq!(got.body["success"], true, "{}", got.body);
     got.body["fencing_token"].as_u64().unwrap()
 }
 
-async fn reason(door: &Door, process_id: &str, resources: &[&str]) -> String {
-    let got = post(door, "lock-sets/acquire", set(process_id, resources)).await;
+async fn refusal_reason(door: &TestApi, process_id: &str, resources: &[&str]) -> String {
+    let got = post(door, "lock-sets/acquire", set_request(process_id, resources)).await;
     assert_eq!((got.status.as_u16(), &got.body["success"]), (200, &json!(false)), "{}", got.body);
     assert!(got.body.get("fencing_token").is_none());
     got.body["reason"]["code"].as_str().unwrap().to_owned()
@@ -38,9 +38,9 @@ async fn reason(door: &Door, process_id: &str, resources: &[&str]) -> String {
 
 #[tokio::test]
 async fn a_set_is_granted_as_a_whole_and_shown_in_order_of_path() {
-    let door = Door::open().await;
-    let token = take(&door, "p", &["WRITE b", "READ a", "READ b"]).await;
-    let got = post(&door, "lock-sets/acquire", set("q", &["READ c", "READ a", "READ b"])).await;
+    let door = TestApi::start().await;
+    let token = acquire_granted(&door, "p", &["WRITE b", "READ a", "READ b"]).await;
+    let got = post(&door, "lock-sets/acquire", set_request("q", &["READ c", "READ a", "READ b"])).await;
     assert_eq!((&got.body["success"], &got.body["reason"]["code"]), (&json!(false), &json!("HELD")), "{}", got.body);
     let shown: Vec<_> =
         got.body["locks"].as_array().unwrap().iter().map(|lock| (&lock["name"], &lock["state"])).collect();
@@ -50,7 +50,7 @@ async fn a_set_is_granted_as_a_whole_and_shown_in_order_of_path() {
     assert!(got.body.get("lock").is_none());
 
     // What is held already keeps its token; the token of the answer is that of what is new.
-    let more = take(&door, "p", &["WRITE b", "WRITE d"]).await;
+    let more = acquire_granted(&door, "p", &["WRITE b", "WRITE d"]).await;
     assert!(more > token);
     let check = async |path: &str, token: u64| {
         post(&door, "lock-sets/check", json!({"path": segments(path), "fencing_token": token})).await.body["current"]
@@ -61,21 +61,21 @@ async fn a_set_is_granted_as_a_whole_and_shown_in_order_of_path() {
     let body = json!({"process_id": "p", "resources": [{"path": ["b"]}, {"path": ["none"]}]});
     let got = post(&door, "lock-sets/release", body).await;
     assert_eq!((&got.body["released"], got.body["locks"].as_array().unwrap().len()), (&json!(true), 2), "{}", got.body);
-    take(&door, "q", &["READ c", "READ a", "READ b"]).await;
+    acquire_granted(&door, "q", &["READ c", "READ a", "READ b"]).await;
     let got = post(&door, "lock-sets/release", json!({"process_id": "p", "all": true})).await;
     assert_eq!(got.body["released"], true);
-    take(&door, "r", &["WRITE d"]).await;
+    acquire_granted(&door, "r", &["WRITE d"]).await;
 }
 
 #[tokio::test]
 async fn a_path_excludes_what_is_above_and_below_it() {
-    let door = Door::open().await;
-    take(&door, "p", &["WRITE user"]).await;
-    assert_eq!(reason(&door, "q", &["READ user/it/ann"]).await, "ANCESTOR");
-    assert_eq!(reason(&door, "q", &["READ "]).await, "DESCENDANT");
-    assert_eq!(reason(&door, "q", &["READ free", "READ user"]).await, "HELD");
-    let own = take(&door, "p", &["WRITE user/it"]).await;
-    take(&door, "q", &["WRITE users", "READ free"]).await;
+    let door = TestApi::start().await;
+    acquire_granted(&door, "p", &["WRITE user"]).await;
+    assert_eq!(refusal_reason(&door, "q", &["READ user/it/ann"]).await, "ANCESTOR");
+    assert_eq!(refusal_reason(&door, "q", &["READ "]).await, "DESCENDANT");
+    assert_eq!(refusal_reason(&door, "q", &["READ free", "READ user"]).await, "HELD");
+    let own = acquire_granted(&door, "p", &["WRITE user/it"]).await;
+    acquire_granted(&door, "q", &["WRITE users", "READ free"]).await;
     let got = post(&door, "lock-sets/get", json!({"path": ["user", "it"]})).await;
     assert_eq!(got.body["lock"]["write_lock_holder"]["fencing_token"], own);
     assert_eq!((&got.body["lock"]["name"], &got.body["lock"]["path"]), (&Value::Null, &json!(["user", "it"])));
@@ -86,23 +86,23 @@ async fn a_path_excludes_what_is_above_and_below_it() {
 
 #[tokio::test]
 async fn the_whole_namespace_is_a_lock_like_any_other() {
-    let door = Door::open().await;
-    let token = take(&door, "p", &["WRITE "]).await;
-    assert_eq!(reason(&door, "q", &["READ x"]).await, "ANCESTOR");
+    let door = TestApi::start().await;
+    let token = acquire_granted(&door, "p", &["WRITE "]).await;
+    assert_eq!(refusal_reason(&door, "q", &["READ x"]).await, "ANCESTOR");
     let got = post(&door, "lock-sets/get", json!({"path": []})).await;
     assert_eq!((&got.body["lock"]["state"], &got.body["lock"]["path"]), (&json!("WRITE_LOCKED"), &json!([])));
     let got = post(&door, "lock-sets/check", json!({"path": [], "fencing_token": token})).await;
     assert_eq!((&got.body["current"], &got.body["lock"]["name"]), (&json!(true), &Value::Null));
     let got = post(&door, "lock-sets/delete", json!({"path": []})).await;
     assert_eq!((got.status.as_u16(), got.body), (204, Value::Null));
-    take(&door, "q", &["READ x"]).await;
+    acquire_granted(&door, "q", &["READ x"]).await;
 }
 
 #[tokio::test]
 async fn a_request_id_belongs_to_one_set() {
-    let door = Door::open().await;
-    take(&door, "p", &["WRITE a"]).await;
-    let mut first = set("q", &["WRITE a"]);
+    let door = TestApi::start().await;
+    acquire_granted(&door, "p", &["WRITE a"]).await;
+    let mut first = set_request("q", &["WRITE a"]);
     first["request_id"] = json!("r");
     first["wait_ms"] = json!(60_000);
     first["poll_ms"] = json!(1);
@@ -111,7 +111,7 @@ async fn a_request_id_belongs_to_one_set() {
     let mut other = first.clone();
     other["resources"] = json!([{"path": ["b"]}]);
     let line = "POST /v1/namespaces/ns/lock-sets/acquire";
-    let got = door.refused(line, Some(other), Code::InvalidArgument).await;
+    let got = door.expect_error(line, Some(other), Code::InvalidArgument).await;
     assert_eq!(got.body["field"], "request_id");
     let got = post(&door, "lock-sets/release", json!({"process_id": "q", "all": true})).await;
     assert_eq!(got.body["released"], true, "a wait ends like a hold");
@@ -119,10 +119,10 @@ async fn a_request_id_belongs_to_one_set() {
 
 #[tokio::test]
 async fn a_reset_ends_what_owners_have_that_are_not_listed() {
-    let door = Door::open().await;
-    let old = take(&door, "p", &["WRITE a"]).await;
-    take(&door, "q", &["WRITE b", "READ c"]).await;
-    let young = take(&door, "r", &["WRITE d"]).await;
+    let door = TestApi::start().await;
+    let old = acquire_granted(&door, "p", &["WRITE a"]).await;
+    acquire_granted(&door, "q", &["WRITE b", "READ c"]).await;
+    let young = acquire_granted(&door, "r", &["WRITE d"]).await;
     let got = post(&door, "reset", json!({"live_owners": ["q"], "before_revision": young})).await;
     assert_eq!(got.body, json!({"removed_holds": 1, "removed_waiters": 0}));
     let check = async |path: &str, token: u64| {
@@ -137,7 +137,7 @@ async fn a_reset_ends_what_owners_have_that_are_not_listed() {
 
 #[tokio::test]
 async fn a_session_holds_as_long_as_it_lives_and_its_holders_exclude_each_other() {
-    let door = Door::open().await;
+    let door = TestApi::start().await;
     let made = post(&door, "sessions", json!({"process_id": "p", "ttl_ms": 60_000})).await;
     let session = made.body["session_id"].as_str().unwrap().to_owned();
     let ask = |holder: &str| json!({"session_id": session, "holder": holder, "resources": [{"path": ["a"]}]});
@@ -154,7 +154,7 @@ async fn a_session_holds_as_long_as_it_lives_and_its_holders_exclude_each_other(
     let mut timed = ask("first");
     timed["ttl_ms"] = json!(1_000);
     let line = "POST /v1/namespaces/ns/lock-sets/acquire";
-    assert_eq!(door.refused(line, Some(timed), Code::InvalidArgument).await.body["field"], "ttl_ms");
+    assert_eq!(door.expect_error(line, Some(timed), Code::InvalidArgument).await.body["field"], "ttl_ms");
     let got = post(&door, "lock-sets/release", json!({"session_id": session, "all": true})).await;
     assert_eq!((&got.body["released"], &got.body["locks"][0]["state"]), (&json!(true), &json!("UNLOCKED")));
 }

@@ -9,9 +9,9 @@ use utoipa::ToSchema;
 use super::Problem;
 use super::acquire_body::{AcquireBody, mode};
 use super::body::Body;
-use super::call::Call;
-use super::names::Names;
-use super::openapi::{Called, Counted, InNamespace, Limited, OfSession, Problems, Reads};
+use super::call::AuthenticatedCall;
+use super::openapi::{BodyErrors, CommonErrors, NamespaceErrors, Problems, QuotaErrors, RateErrors, SessionErrors};
+use super::path_params::PathParams;
 use super::query::{FromQuery, Parameters, Query};
 use crate::error::ApiResult;
 use crate::service::{
@@ -63,11 +63,11 @@ impl FromQuery for ListQuery {
 #[utoipa::path(post, path = "/v1/namespaces/{namespace}/locks/{name}/acquire", tag = "Locks", operation_id = "acquire_lock",
     security(("key" = ["locks:write"])),
     request_body(content = AcquireBody, example = json!({"process_id": "alice", "ttl_ms": 60000})),
-    responses((status = 200, description = "Whether it was granted, and the lock as it now is.", body = AcquireAnswer), Problems<(Called, Reads, Counted, InNamespace, OfSession, Limited)>))]
+    responses((status = 200, description = "Whether it was granted, and the lock as it now is.", body = AcquireAnswer), Problems<(CommonErrors, BodyErrors, RateErrors, NamespaceErrors, SessionErrors, QuotaErrors)>))]
 pub(super) async fn acquire(
     State(service): State<Service>,
-    call: Call,
-    Names((namespace, name)): Names<(String, String)>,
+    call: AuthenticatedCall,
+    PathParams((namespace, name)): PathParams<(String, String)>,
     Query(()): Query<()>,
     Body(body): Body<AcquireBody>,
 ) -> Result<Json<AcquireAnswer>, Problem> {
@@ -81,11 +81,11 @@ pub(super) async fn acquire(
 #[utoipa::path(post, path = "/v1/namespaces/{namespace}/locks/{name}/release", tag = "Locks", operation_id = "release_lock",
     security(("key" = ["locks:write"])),
     request_body(content = ReleaseBody, example = json!({"process_id": "alice"})),
-    responses((status = 200, description = "Whether a hold ended, and the lock as it now is.", body = ReleaseAnswer), Problems<(Called, Reads, InNamespace, OfSession)>))]
+    responses((status = 200, description = "Whether a hold ended, and the lock as it now is.", body = ReleaseAnswer), Problems<(CommonErrors, BodyErrors, NamespaceErrors, SessionErrors)>))]
 pub(super) async fn release(
     State(service): State<Service>,
-    call: Call,
-    Names((namespace, name)): Names<(String, String)>,
+    call: AuthenticatedCall,
+    PathParams((namespace, name)): PathParams<(String, String)>,
     Query(()): Query<()>,
     Body(body): Body<ReleaseBody>,
 ) -> Result<Json<ReleaseAnswer>, Problem> {
@@ -97,11 +97,11 @@ pub(super) async fn release(
 /// Look at a lock
 #[utoipa::path(get, path = "/v1/namespaces/{namespace}/locks/{name}", tag = "Locks", operation_id = "get_lock",
     security(("key" = ["locks:read"])),
-    responses((status = 200, description = "The lock, with all its readers.", body = OneLock), Problems<(Called, Counted, InNamespace)>))]
+    responses((status = 200, description = "The lock, with all its readers.", body = OneLock), Problems<(CommonErrors, RateErrors, NamespaceErrors)>))]
 pub(super) async fn get(
     State(service): State<Service>,
-    call: Call,
-    Names((namespace, name)): Names<(String, String)>,
+    call: AuthenticatedCall,
+    PathParams((namespace, name)): PathParams<(String, String)>,
     Query(()): Query<()>,
 ) -> Result<Json<OneLock>, Problem> {
     let lock = service.get_lock(&call.caller, &call.context, &namespace, &LockName::Flat(name)).await?;
@@ -111,11 +111,11 @@ pub(super) async fn get(
 /// Force a lock open: end all its holds
 #[utoipa::path(delete, path = "/v1/namespaces/{namespace}/locks/{name}", tag = "Locks", operation_id = "delete_lock",
     security(("key" = ["locks:force"])),
-    responses((status = 204, description = "Done."), Problems<(Called, Counted, InNamespace)>))]
+    responses((status = 204, description = "Done."), Problems<(CommonErrors, RateErrors, NamespaceErrors)>))]
 pub(super) async fn delete(
     State(service): State<Service>,
-    call: Call,
-    Names((namespace, name)): Names<(String, String)>,
+    call: AuthenticatedCall,
+    PathParams((namespace, name)): PathParams<(String, String)>,
     Query(()): Query<()>,
 ) -> Result<StatusCode, Problem> {
     service.delete_lock(&call.caller, &call.context, &namespace, &LockName::Flat(name)).await?;
@@ -126,11 +126,11 @@ pub(super) async fn delete(
 #[utoipa::path(post, path = "/v1/namespaces/{namespace}/locks/{name}/check", tag = "Locks", operation_id = "check_lock",
     security(("key" = ["locks:read"])),
     request_body(content = CheckBody, example = json!({"fencing_token": 57})),
-    responses((status = 200, description = "Whether the hold of that token is held.", body = CheckAnswer), Problems<(Called, Reads, Counted, InNamespace)>))]
+    responses((status = 200, description = "Whether the hold of that token is held.", body = CheckAnswer), Problems<(CommonErrors, BodyErrors, RateErrors, NamespaceErrors)>))]
 pub(super) async fn check(
     State(service): State<Service>,
-    call: Call,
-    Names((namespace, name)): Names<(String, String)>,
+    call: AuthenticatedCall,
+    PathParams((namespace, name)): PathParams<(String, String)>,
     Query(()): Query<()>,
     Body(body): Body<CheckBody>,
 ) -> Result<Json<CheckAnswer>, Problem> {
@@ -141,11 +141,11 @@ pub(super) async fn check(
 /// List held locks, in order of path
 #[utoipa::path(get, path = "/v1/namespaces/{namespace}/locks", tag = "Locks", operation_id = "list_locks",
     security(("key" = ["locks:read"])), params(("prefix" = Option<Vec<String>>, Query, description = "A path, its segments in order, one in each."), PageRequest),
-    responses((status = 200, description = "A page.", body = Locks), Problems<(Called, Counted, InNamespace)>))]
+    responses((status = 200, description = "A page.", body = Locks), Problems<(CommonErrors, RateErrors, NamespaceErrors)>))]
 pub(super) async fn list(
     State(service): State<Service>,
-    call: Call,
-    Names(namespace): Names<String>,
+    call: AuthenticatedCall,
+    PathParams(namespace): PathParams<String>,
     Query(query): Query<ListQuery>,
 ) -> Result<Json<Locks>, Problem> {
     let request = ListLocks { namespace, prefix: query.prefix, page: query.page };

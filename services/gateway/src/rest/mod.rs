@@ -5,24 +5,24 @@
 
 mod accounts;
 mod acquire_body;
-mod answer;
 mod api_keys;
 mod body;
 mod call;
 mod connect;
 mod events;
-mod insight;
+pub(crate) mod fuzz_support;
+mod instrument;
 mod lock_sets;
 mod locks;
-mod names;
 mod namespaces;
-mod observe;
 mod openapi;
+mod path_params;
+mod problem;
 mod query;
-pub(crate) mod reading;
 mod session_messages;
 mod sessions;
 mod tokens;
+mod usage_audit;
 mod waits;
 
 use axum::Router;
@@ -39,25 +39,25 @@ use crate::error::{ApiError, Code};
 use crate::health::{self, Probes};
 use crate::service::Service;
 
-pub(crate) use answer::{Problem, after_panic};
 pub(crate) use body::MAX_BODY_BYTES;
-pub(crate) use openapi::{Answered, Local, Probe, Problems};
+pub(crate) use openapi::{BaseErrors, LocalErrors, ProbeErrors, Problems};
+pub(crate) use problem::{Problem, handle_panic};
 
-const MAX_SHOWN_PATH: usize = 200;
+const MAX_ECHOED_PATH_CHARS: usize = 200;
 
 /// Every REST route of the service and of the process.
 pub(crate) fn routes(service: Service, probes: Probes) -> Router {
-    let (routes, _) = of_service().with_state(service).merge(health::routes().with_state(probes)).split_for_parts();
+    let (routes, _) = service_routes().with_state(service).merge(health::routes().with_state(probes)).split_for_parts();
     routes.merge(console::routes())
 }
 
 /// The same routes, described.
-fn described() -> OpenApiRouter<Service> {
+fn openapi_routes() -> OpenApiRouter<Service> {
     // What the probes say is no matter here: only the description is taken.
-    of_service().merge(health::routes().with_state(Probes::none()))
+    service_routes().merge(health::routes().with_state(Probes::none()))
 }
 
-fn of_service() -> OpenApiRouter<Service> {
+fn service_routes() -> OpenApiRouter<Service> {
     OpenApiRouter::new()
         .routes(routes!(accounts::create, accounts::list))
         .routes(routes!(accounts::get, accounts::update, accounts::delete))
@@ -86,20 +86,20 @@ fn of_service() -> OpenApiRouter<Service> {
         .routes(routes!(sessions::keep_alive))
         .routes(routes!(connect::connect))
         .routes(routes!(waits::list))
-        .routes(routes!(insight::usage))
-        .routes(routes!(insight::audit))
-        .routes(routes!(insight::cluster))
+        .routes(routes!(usage_audit::usage))
+        .routes(routes!(usage_audit::audit))
+        .routes(routes!(usage_audit::cluster))
         .merge(openapi::routes())
 }
 
 /// Adds what every answer has, whatever its route: problems for unknown routes, wrong methods and panics, the request
 /// id, the deadline, and the figures.
-pub(crate) fn finish(routes: Router) -> Router {
+pub(crate) fn with_middleware(routes: Router) -> Router {
     routes
         .fallback(unknown_route)
-        .method_not_allowed_fallback(wrong_method)
-        .layer(CatchPanicLayer::custom(after_panic))
-        .layer(from_fn(observe::observe))
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(CatchPanicLayer::custom(handle_panic))
+        .layer(from_fn(instrument::instrument))
 }
 
 async fn unknown_route(request: Request) -> Problem {
@@ -109,12 +109,12 @@ async fn unknown_route(request: Request) -> Problem {
         let detail = "path: has an empty segment; a name has 1 to 128 bytes";
         return Problem::from(ApiError::new(Code::InvalidArgument, detail).with("field", "path"));
     }
-    let shown: String = path.chars().take(MAX_SHOWN_PATH).collect();
+    let shown: String = path.chars().take(MAX_ECHOED_PATH_CHARS).collect();
     Problem::from(ApiError::new(Code::NotFound, format!("no such route: {} {shown}", request.method())))
 }
 
 /// The router adds `Allow` to the answer.
-async fn wrong_method(method: Method) -> Response {
+async fn method_not_allowed(method: Method) -> Response {
     if method == Method::OPTIONS {
         return StatusCode::NO_CONTENT.into_response();
     }
@@ -125,7 +125,7 @@ async fn wrong_method(method: Method) -> Response {
 #[cfg(test)]
 mod lock_sets_tests;
 #[cfg(test)]
-mod lock_values_tests;
+mod lock_validation_tests;
 #[cfg(test)]
 #[path = "rest_tests.rs"]
 mod tests;

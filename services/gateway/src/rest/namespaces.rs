@@ -8,9 +8,11 @@ use utoipa::ToSchema;
 
 use super::Problem;
 use super::body::Body;
-use super::call::Call;
-use super::names::Names;
-use super::openapi::{Called, Counted, InNamespace, Limited, OfAccount, Problems, Reads, Unique};
+use super::call::AuthenticatedCall;
+use super::openapi::{
+    AccountErrors, BodyErrors, CommonErrors, ConflictErrors, NamespaceErrors, Problems, QuotaErrors, RateErrors,
+};
+use super::path_params::PathParams;
 use super::query::{FromQuery, Parameters, Query};
 use crate::error::ApiResult;
 use crate::service::{CreateNamespace, NamespaceView, PageRequest, Service};
@@ -52,10 +54,10 @@ impl FromQuery for DeleteQuery {
 #[utoipa::path(post, path = "/v1/namespaces", tag = "Namespaces", operation_id = "create_namespace",
     security(("key" = ["namespaces:admin"])),
     request_body(content = CreateBody, example = json!({"name": "orders"})),
-    responses((status = 201, description = "The namespace.", body = NamespaceView), Problems<(Called, Reads, Counted, OfAccount, Unique, Limited)>))]
+    responses((status = 201, description = "The namespace.", body = NamespaceView), Problems<(CommonErrors, BodyErrors, RateErrors, AccountErrors, ConflictErrors, QuotaErrors)>))]
 pub(super) async fn create(
     State(service): State<Service>,
-    call: Call,
+    call: AuthenticatedCall,
     Query(()): Query<()>,
     Body(body): Body<CreateBody>,
 ) -> Result<(StatusCode, Json<NamespaceView>), Problem> {
@@ -67,10 +69,10 @@ pub(super) async fn create(
 /// List namespaces, in order of name
 #[utoipa::path(get, path = "/v1/namespaces", tag = "Namespaces", operation_id = "list_namespaces",
     security(("key" = ["locks:read"]), ("key" = ["namespaces:admin"])), params(PageRequest),
-    responses((status = 200, description = "A page.", body = Namespaces), Problems<(Called, Counted, OfAccount)>))]
+    responses((status = 200, description = "A page.", body = Namespaces), Problems<(CommonErrors, RateErrors, AccountErrors)>))]
 pub(super) async fn list(
     State(service): State<Service>,
-    call: Call,
+    call: AuthenticatedCall,
     Query(page): Query<PageRequest>,
 ) -> Result<Json<Namespaces>, Problem> {
     let page = service.list_namespaces(&call.caller, &call.context, page).await?;
@@ -80,11 +82,11 @@ pub(super) async fn list(
 /// Look at a namespace
 #[utoipa::path(get, path = "/v1/namespaces/{namespace}", tag = "Namespaces", operation_id = "get_namespace",
     security(("key" = ["locks:read"]), ("key" = ["namespaces:admin"])),
-    responses((status = 200, description = "The namespace.", body = NamespaceView), Problems<(Called, Counted, InNamespace)>))]
+    responses((status = 200, description = "The namespace.", body = NamespaceView), Problems<(CommonErrors, RateErrors, NamespaceErrors)>))]
 pub(super) async fn get(
     State(service): State<Service>,
-    call: Call,
-    Names(name): Names<String>,
+    call: AuthenticatedCall,
+    PathParams(name): PathParams<String>,
     Query(()): Query<()>,
 ) -> Result<Json<NamespaceView>, Problem> {
     Ok(Json(service.get_namespace(&call.caller, &call.context, &name).await?))
@@ -94,11 +96,11 @@ pub(super) async fn get(
 #[utoipa::path(patch, path = "/v1/namespaces/{namespace}", tag = "Namespaces", operation_id = "update_namespace",
     security(("key" = ["namespaces:admin"])),
     request_body(content = UpdateBody, example = json!({"description": "locks of the order system"})),
-    responses((status = 200, description = "The namespace.", body = NamespaceView), Problems<(Called, Reads, Counted, InNamespace, Limited)>))]
+    responses((status = 200, description = "The namespace.", body = NamespaceView), Problems<(CommonErrors, BodyErrors, RateErrors, NamespaceErrors, QuotaErrors)>))]
 pub(super) async fn update(
     State(service): State<Service>,
-    call: Call,
-    Names(name): Names<String>,
+    call: AuthenticatedCall,
+    PathParams(name): PathParams<String>,
     Query(()): Query<()>,
     Body(body): Body<UpdateBody>,
 ) -> Result<Json<NamespaceView>, Problem> {
@@ -108,11 +110,11 @@ pub(super) async fn update(
 /// Delete a namespace and end everything in it
 #[utoipa::path(delete, path = "/v1/namespaces/{namespace}", tag = "Namespaces", operation_id = "delete_namespace",
     security(("key" = ["namespaces:admin"])), params(("id" = Option<String>, Query, description = "Only this incarnation.")),
-    responses((status = 204, description = "Done."), Problems<(Called, Counted, InNamespace)>))]
+    responses((status = 204, description = "Done."), Problems<(CommonErrors, RateErrors, NamespaceErrors)>))]
 pub(super) async fn delete(
     State(service): State<Service>,
-    call: Call,
-    Names(name): Names<String>,
+    call: AuthenticatedCall,
+    PathParams(name): PathParams<String>,
     Query(query): Query<DeleteQuery>,
 ) -> Result<StatusCode, Problem> {
     service.delete_namespace(&call.caller, &call.context, &name, query.id.as_deref()).await?;

@@ -34,7 +34,7 @@ fn read<T: FromQuery>(query: &str) -> ApiResult<T> {
     let value = T::from_query(&mut parameters)?;
     match parameters.0.first() {
         None => Ok(value),
-        Some((name, _)) => Err(refuse(name, "unknown query parameter")),
+        Some((name, _)) => Err(invalid_parameter(name, "unknown query parameter")),
     }
 }
 
@@ -43,8 +43,8 @@ impl Parameters {
         let pairs = query.split('&').filter(|pair| !pair.is_empty());
         let decoded = pairs.map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let name = decode(name).ok_or_else(|| refuse("query", "a parameter's name is not UTF-8"))?;
-            let value = decode(value).ok_or_else(|| refuse(&name, "is not UTF-8 once percent-decoded"))?;
+            let name = decode(name).ok_or_else(|| invalid_parameter("query", "a parameter's name is not UTF-8"))?;
+            let value = decode(value).ok_or_else(|| invalid_parameter(&name, "is not UTF-8 once percent-decoded"))?;
             Ok((name, value))
         });
         decoded.collect::<ApiResult<Vec<_>>>().map(Self)
@@ -59,7 +59,7 @@ impl Parameters {
     pub(super) fn one(&mut self, name: &str) -> ApiResult<Option<String>> {
         let mut values = self.all(name);
         if values.len() > 1 {
-            return Err(refuse(name, "given more than once"));
+            return Err(invalid_parameter(name, "given more than once"));
         }
         Ok(values.pop())
     }
@@ -73,9 +73,9 @@ impl FromQuery for () {
 
 impl FromQuery for PageRequest {
     fn from_query(parameters: &mut Parameters) -> ApiResult<Self> {
-        let size = parameters
-            .one("page_size")?
-            .map(|text| text.parse::<u32>().map_err(|_| refuse("page_size", "must be a number from 1 to 1000")));
+        let size = parameters.one("page_size")?.map(|text| {
+            text.parse::<u32>().map_err(|_| invalid_parameter("page_size", "must be a number from 1 to 1000"))
+        });
         Ok(Self { page_size: size.transpose()?, page_token: parameters.one("page_token")? })
     }
 }
@@ -86,7 +86,7 @@ fn decode(text: &str) -> Option<String> {
     percent_decode(spaced.as_bytes()).decode_utf8().ok().map(Into::into)
 }
 
-fn refuse(name: &str, why: &str) -> ApiError {
+fn invalid_parameter(name: &str, why: &str) -> ApiError {
     ApiError::new(Code::InvalidArgument, format!("{name}: {why}")).with("field", name)
 }
 

@@ -8,22 +8,22 @@ use tower::ServiceExt;
 
 use super::*;
 use crate::health::Probes;
-use crate::test_cluster::{Tenant, TestCluster};
+use crate::test_cluster::{TestCluster, TestTenant};
 
 #[derive(Clone)]
-pub(super) struct Door {
+pub(super) struct TestApi {
     router: Router,
     cluster: Arc<TestCluster>,
-    tenant: Tenant,
+    tenant: TestTenant,
 }
 
-pub(super) struct Got {
+pub(super) struct TestResponse {
     pub(super) status: StatusCode,
     headers: HeaderMap,
     pub(super) body: Value,
 }
 
-impl Got {
+impl TestResponse {
     pub(super) fn code(&self) -> &str {
         self.body["code"].as_str().unwrap_or_default()
     }
@@ -33,7 +33,7 @@ impl Got {
     }
 }
 
-async fn send(router: &Router, request: Request<Body>) -> Got {
+async fn send(router: &Router, request: Request<Body>) -> TestResponse {
     let response = router.clone().oneshot(request).await.unwrap();
     let (parts, body) = response.into_parts();
     let bytes = to_bytes(body, 1 << 20).await.unwrap();
@@ -46,34 +46,34 @@ async fn send(router: &Router, request: Request<Body>) -> Got {
         assert_eq!(body["status"], parts.status.as_u16());
     }
     assert!(parts.headers.contains_key("holdfast-request-id"));
-    Got { status: parts.status, headers: parts.headers, body }
+    TestResponse { status: parts.status, headers: parts.headers, body }
 }
 
-impl Door {
-    pub(super) async fn open() -> Self {
+impl TestApi {
+    pub(super) async fn start() -> Self {
         let cluster = Arc::new(TestCluster::start().await);
         let tenant = cluster.tenant("door@example.com").await;
-        let door = Self { router: finish(routes(cluster.service.clone(), Probes::none())), cluster, tenant };
+        let door = Self { router: with_middleware(routes(cluster.service.clone(), Probes::none())), cluster, tenant };
         let made = door.call("POST /v1/namespaces", Some(json!({"name": "ns"}))).await;
         assert_eq!(made.status, 201, "{}", made.body);
         door
     }
 
     /// A call of the tenant.
-    pub(super) async fn call(&self, line: &str, body: Option<Value>) -> Got {
+    pub(super) async fn call(&self, line: &str, body: Option<Value>) -> TestResponse {
         self.call_as(&self.tenant.api_key, line, body).await
     }
 
-    async fn call_as(&self, bearer: &str, line: &str, body: Option<Value>) -> Got {
+    async fn call_as(&self, bearer: &str, line: &str, body: Option<Value>) -> TestResponse {
         self.call_with(bearer, &[], line, body).await
     }
 
     /// A call of the tenant that waits for its answer only so long.
-    pub(super) async fn call_within(&self, timeout_ms: &str, line: &str, body: Option<Value>) -> Got {
+    pub(super) async fn call_within(&self, timeout_ms: &str, line: &str, body: Option<Value>) -> TestResponse {
         self.call_with(&self.tenant.api_key, &[("holdfast-timeout-ms", timeout_ms)], line, body).await
     }
 
-    async fn call_with(&self, bearer: &str, headers: &[(&str, &str)], line: &str, body: Option<Value>) -> Got {
+    async fn call_with(&self, bearer: &str, headers: &[(&str, &str)], line: &str, body: Option<Value>) -> TestResponse {
         let (method, path) = line.split_once(' ').unwrap();
         let bearer = format!("Bearer {bearer}");
         let mut request = Request::builder().method(method).uri(path).header("authorization", bearer);
@@ -87,20 +87,20 @@ impl Door {
         send(&self.router, request.unwrap()).await
     }
 
-    pub(super) async fn refused(&self, line: &str, body: Option<Value>, code: Code) -> Got {
+    pub(super) async fn expect_error(&self, line: &str, body: Option<Value>, code: Code) -> TestResponse {
         let got = self.call(line, body).await;
         assert_eq!((got.code(), got.status.as_u16()), (code.name(), code.http_status()), "{line}: {}", got.body);
         got
     }
 }
 
-fn taken_by(process_id: &str) -> Option<Value> {
+fn acquire_body(process_id: &str) -> Option<Value> {
     Some(json!({"process_id": process_id, "ttl_ms": 60_000}))
 }
 
 #[tokio::test]
 async fn a_name_in_a_path_is_one_segment_whatever_it_contains() {
-    let door = Door::open().await;
+    let door = TestApi::start().await;
     for (path, name) in [
         ("a%2Fb", "a/b"),
         ("..", ".."),
@@ -111,7 +111,7 @@ async fn a_name_in_a_path_is_one_segment_whatever_it_contains() {
         ("acquire", "acquire"),
         ("%252F", "%2F"),
     ] {
-        let got = door.call(&format!("POST /v1/namespaces/ns/locks/{path}/acquire"), taken_by("p")).await;
+        let got = door.call(&format!("POST /v1/namespaces/ns/locks/{path}/acquire"), acquire_body("p")).await;
         assert_eq!(got.body["lock"]["name"], name, "{}", got.body);
         let got = door.call(&format!("GET /v1/namespaces/ns/locks/{path}"), None).await;
         assert_eq!(got.body["lock"]["state"], "WRITE_LOCKED", "{}", got.body);
@@ -121,22 +121,22 @@ async fn a_name_in_a_path_is_one_segment_whatever_it_contains() {
 
 #[tokio::test]
 async fn a_name_that_is_no_name_is_refused() {
-    let door = Door::open().await;
+    let door = TestApi::start().await;
     let too_long = "x".repeat(129);
     for bad in ["%ff", "%00", "", too_long.as_str()] {
-        door.refused(&format!("GET /v1/namespaces/ns/locks/{bad}"), None, Code::InvalidArgument).await;
+        door.expect_error(&format!("GET /v1/namespaces/ns/locks/{bad}"), None, Code::InvalidArgument).await;
         let line = format!("POST /v1/namespaces/ns/locks/{bad}/acquire");
-        door.refused(&line, taken_by("p"), Code::InvalidArgument).await;
-        door.refused(&format!("GET /v1/namespaces/{bad}/locks/l"), None, Code::InvalidArgument).await;
+        door.expect_error(&line, acquire_body("p"), Code::InvalidArgument).await;
+        door.expect_error(&format!("GET /v1/namespaces/{bad}/locks/l"), None, Code::InvalidArgument).await;
     }
 }
 
 #[tokio::test]
 async fn a_lock_is_taken_refused_checked_listed_released_and_deleted() {
-    let door = Door::open().await;
+    let door = TestApi::start().await;
     let lock = "/v1/namespaces/ns/locks/l";
     let body = json!({"process_id": "p", "expires_at": "2099-01-01T00:00:00Z", "metadata": {"k": "v"}});
-    door.refused(&format!("POST {lock}/acquire"), Some(body), Code::InvalidArgument).await;
+    door.expect_error(&format!("POST {lock}/acquire"), Some(body), Code::InvalidArgument).await;
     let body = json!({"process_id": "p", "ttl_ms": 60_000, "metadata": {"k": "v"}, "wait_ms": 0, "poll_ms": 5});
     let got = door.call(&format!("POST {lock}/acquire"), Some(body)).await;
     assert_eq!((got.status.as_u16(), &got.body["success"]), (200, &json!(true)), "{}", got.body);
@@ -148,7 +148,7 @@ async fn a_lock_is_taken_refused_checked_listed_released_and_deleted() {
         assert!(text.len() == 24 && text.ends_with('Z') && &text[19..20] == ".", "{text}");
     }
 
-    let got = door.call(&format!("POST {lock}/acquire"), taken_by("q")).await;
+    let got = door.call(&format!("POST {lock}/acquire"), acquire_body("q")).await;
     assert_eq!((got.status.as_u16(), &got.body["success"]), (200, &json!(false)));
     assert_eq!(got.body["reason"]["code"], "HELD");
     assert_eq!(got.body["reason"]["blockers"][0]["process_id"], "p");
@@ -169,7 +169,7 @@ async fn a_lock_is_taken_refused_checked_listed_released_and_deleted() {
 
 #[tokio::test]
 async fn the_operator_makes_reads_changes_and_deletes_accounts_and_keys() {
-    let door = Door::open().await;
+    let door = TestApi::start().await;
     let operator = &door.cluster.operator;
     let body = json!({"email": "New@Example.com ", "full_name": "New"});
     let got = door.call_as(operator, "POST /v1/accounts", Some(body.clone())).await;
@@ -196,36 +196,37 @@ async fn the_operator_makes_reads_changes_and_deletes_accounts_and_keys() {
     assert_eq!(door.call_as(operator, &format!("DELETE {key}"), None).await.code(), "API_KEY_NOT_FOUND");
     assert_eq!(door.call_as(operator, &format!("DELETE {account}"), None).await.status, 204);
     assert_eq!(door.call_as(operator, &format!("GET {account}"), None).await.code(), "ACCOUNT_NOT_FOUND");
-    door.refused("GET /v1/accounts", None, Code::PermissionDenied).await;
+    door.expect_error("GET /v1/accounts", None, Code::PermissionDenied).await;
 }
 
 #[tokio::test]
 async fn a_tenant_makes_its_own_keys_and_namespaces() {
-    let door = Door::open().await;
+    let door = TestApi::start().await;
     let body = json!({"description": "reader", "scopes": ["locks:read"], "namespaces": ["ns"]});
     let got = door.call("POST /v1/api-keys", Some(body)).await;
     assert_eq!((got.status.as_u16(), &got.body["scopes"]), (201, &json!(["locks:read"])), "{}", got.body);
     let reader = got.body["api_key"].as_str().unwrap().to_owned();
-    let got = door.call_as(&reader, "POST /v1/namespaces/ns/locks/l/acquire", taken_by("p")).await;
+    let got = door.call_as(&reader, "POST /v1/namespaces/ns/locks/l/acquire", acquire_body("p")).await;
     assert_eq!(got.code(), "PERMISSION_DENIED");
     assert_eq!(door.call_as(&reader, "GET /v1/namespaces/ns/locks/l", None).await.status, 200);
 
     let got = door.call("PATCH /v1/namespaces/ns", Some(json!({"description": "mine"}))).await;
     assert_eq!(got.body["description"], "mine");
     let first = got.body["id"].as_str().unwrap().to_owned();
-    door.refused("POST /v1/namespaces", Some(json!({"name": "ns"})), Code::AlreadyExists).await;
+    door.expect_error("POST /v1/namespaces", Some(json!({"name": "ns"})), Code::AlreadyExists).await;
     assert_eq!(door.call("POST /v1/namespaces", Some(json!({"name": "second"}))).await.status, 201);
-    door.refused("POST /v1/namespaces", Some(json!({"name": "third"})), Code::QuotaExceeded).await;
+    door.expect_error("POST /v1/namespaces", Some(json!({"name": "third"})), Code::QuotaExceeded).await;
     let line = "DELETE /v1/namespaces/ns?id=0000000000000000";
-    door.refused(line, None, Code::NamespaceNotFound).await;
+    door.expect_error(line, None, Code::NamespaceNotFound).await;
     assert_eq!(door.call(&format!("DELETE /v1/namespaces/ns?id={first}"), None).await.status, 204);
-    let got = door.refused("POST /v1/namespaces/ns/locks/l/acquire", taken_by("p"), Code::NamespaceNotFound).await;
+    let got =
+        door.expect_error("POST /v1/namespaces/ns/locks/l/acquire", acquire_body("p"), Code::NamespaceNotFound).await;
     assert_eq!(got.body["detail"], "namespace not found");
 }
 
 #[tokio::test]
 async fn nobody_is_let_in_without_a_credential() {
-    let door = Door::open().await;
+    let door = TestApi::start().await;
     for bearer in ["", "nonsense", "hf_abc_def", "hfop_00"] {
         let got = door.call_as(bearer, "GET /v1/namespaces", None).await;
         assert_eq!((got.code(), got.header("www-authenticate")), ("UNAUTHENTICATED", "Bearer realm=\"holdfast\""));
@@ -236,7 +237,7 @@ async fn nobody_is_let_in_without_a_credential() {
 
 #[tokio::test]
 async fn unknown_routes_and_wrong_methods_are_problems() {
-    let door = Door::open().await;
+    let door = TestApi::start().await;
     for line in [
         "GET /",
         "GET /v1",
@@ -245,13 +246,13 @@ async fn unknown_routes_and_wrong_methods_are_problems() {
         "POST /v1/namespaces/ns/lock-sets",
         "POST /v1/namespaces/ns/lock-sets/list",
     ] {
-        door.refused(line, None, Code::NotFound).await;
+        door.expect_error(line, None, Code::NotFound).await;
     }
-    let got = door.refused("PUT /v1/namespaces/ns", None, Code::MethodNotAllowed).await;
+    let got = door.expect_error("PUT /v1/namespaces/ns", None, Code::MethodNotAllowed).await;
     let mut allowed: Vec<&str> = got.header("allow").split(',').collect();
     allowed.sort_unstable();
     assert_eq!(allowed, ["DELETE", "GET", "HEAD", "PATCH"]);
-    door.refused("GET /v1/namespaces/ns/locks/l/acquire", None, Code::MethodNotAllowed).await;
+    door.expect_error("GET /v1/namespaces/ns/locks/l/acquire", None, Code::MethodNotAllowed).await;
     let got = door.call("OPTIONS /v1/namespaces/ns/locks/l/acquire", None).await;
     assert_eq!((got.status.as_u16(), got.header("allow")), (204, "POST"));
     assert_eq!(got.header("access-control-allow-origin"), "");
@@ -261,7 +262,7 @@ async fn unknown_routes_and_wrong_methods_are_problems() {
 
 #[tokio::test]
 async fn bodies_that_are_too_large_or_not_json_are_refused() {
-    let door = Door::open().await;
+    let door = TestApi::start().await;
     let send_raw = async |content_type: &str, body: Body| {
         let authorization = format!("Bearer {}", door.tenant.api_key);
         let request = Request::post("/v1/namespaces")
@@ -276,13 +277,13 @@ async fn bodies_that_are_too_large_or_not_json_are_refused() {
     assert_eq!(send_raw("application/json", Body::from_stream(chunks)).await.code(), "PAYLOAD_TOO_LARGE");
     assert_eq!(send_raw("text/plain", Body::from("{}")).await.code(), "UNSUPPORTED_MEDIA_TYPE");
     assert_eq!(send_raw("application/json", Body::from("{")).await.code(), "INVALID_ARGUMENT");
-    let got = door.refused("GET /v1/namespaces?page_sise=1", None, Code::InvalidArgument).await;
+    let got = door.expect_error("GET /v1/namespaces?page_sise=1", None, Code::InvalidArgument).await;
     assert_eq!(got.body["field"], "page_sise");
 }
 
 #[tokio::test]
 async fn an_answer_carries_the_callers_request_id() {
-    let door = Door::open().await;
+    let door = TestApi::start().await;
     let request = Request::builder().uri("/v1/none").header("holdfast-request-id", "order-7").body(Body::empty());
     assert_eq!(send(&door.router, request.unwrap()).await.header("holdfast-request-id"), "order-7");
     let request = Request::builder().uri("/v1/none").header("holdfast-request-id", "no spaces").body(Body::empty());
@@ -291,7 +292,7 @@ async fn an_answer_carries_the_callers_request_id() {
 
 #[tokio::test]
 async fn a_repeated_creation_with_the_same_idempotency_key_answers_as_the_first_did() {
-    let door = Door::open().await;
+    let door = TestApi::start().await;
     let create = async || {
         let request = Request::post("/v1/namespaces")
             .header("authorization", format!("Bearer {}", door.tenant.api_key))
@@ -310,7 +311,7 @@ async fn a_panic_is_an_internal_error_that_tells_nothing() {
     async fn fault() {
         panic!("secret");
     }
-    let router = finish(Router::new().route("/fault", get(fault)));
+    let router = with_middleware(Router::new().route("/fault", get(fault)));
     let got = send(&router, Request::get("/fault").body(Body::empty()).unwrap()).await;
     assert_eq!(got.code(), "INTERNAL");
     assert!(!got.body.to_string().contains("secret"));
@@ -318,7 +319,7 @@ async fn a_panic_is_an_internal_error_that_tells_nothing() {
 
 #[tokio::test]
 async fn a_call_that_does_not_end_is_answered_when_its_deadline_is_over() {
-    let hang = finish(Router::new().route("/hang", get(std::future::pending::<()>)));
+    let hang = with_middleware(Router::new().route("/hang", get(std::future::pending::<()>)));
     let request = Request::get("/hang").header("holdfast-timeout-ms", "1").body(Body::empty()).unwrap();
     assert_eq!(send(&hang, request).await.code(), "DEADLINE_EXCEEDED");
 }

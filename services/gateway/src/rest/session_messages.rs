@@ -1,24 +1,24 @@
 //! Messages of the session protocol as JSON: one object with the name of the message in `type`.
 
-use holdfast_core::{BelievedHold, Mode, Path};
+use holdfast_core::{Mode, Path, ReportedHold};
 use serde::{Deserialize, Serialize};
 
-use super::body::{Pairs, parse};
+use super::body::{StringMap, parse};
 use crate::error::{ApiError, ApiResult};
 use crate::service::{BlockerInfo, Holder, ReasonInfo, Resource, parse_mode};
 use crate::session;
-use crate::session::{ClientMessage, ClientSays, RefusedFor, ServerMessage};
+use crate::session::{ClientMessage, ClientPayload, RefusalCause, ServerMessage};
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Said {
+enum ClientJson {
     Open(Open),
     LockInfo(LockInfo),
     Lock(Lock),
     Release(Release),
-    ReleaseAll(Bare),
-    Keepalive(Bare),
-    Close(Bare),
+    ReleaseAll(Empty),
+    Keepalive(Empty),
+    Close(Empty),
 }
 
 #[derive(Deserialize)]
@@ -28,7 +28,7 @@ struct Open {
     session_id: Option<String>,
     process_id: String,
     ttl_ms: u64,
-    metadata: Option<Pairs>,
+    metadata: Option<StringMap>,
 }
 
 #[derive(Deserialize)]
@@ -60,7 +60,7 @@ struct Lock {
     /// Of a pending message that of the connection where it was said: it does not count here.
     seq: Option<u64>,
     request_id: String,
-    resources: Vec<Claimed>,
+    resources: Vec<ClaimJson>,
     holder: Option<String>,
     transition_ms: Option<u64>,
     allow_upgrade: Option<bool>,
@@ -70,7 +70,7 @@ struct Lock {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Claimed {
+struct ClaimJson {
     path: Vec<String>,
     mode: Option<String>,
 }
@@ -84,37 +84,37 @@ struct Release {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Bare {
+struct Empty {
     seq: u64,
 }
 
 /// A message of a client on the connection to that namespace.
-pub(super) fn read(text: &str, namespace: &str) -> ApiResult<ClientMessage> {
-    let parsed = parse::<Said>(text.as_bytes()).map_err(|mut error| {
+pub(super) fn decode(text: &str, namespace: &str) -> ApiResult<ClientMessage> {
+    let parsed = parse::<ClientJson>(text.as_bytes()).map_err(|mut error| {
         error.detail = error.detail.replacen("the body", "the message", 1);
         error
     });
-    let (seq, said) = match parsed? {
-        Said::Open(open) => {
+    let (seq, payload) = match parsed? {
+        ClientJson::Open(open) => {
             let Open { seq, session_id, process_id, ttl_ms, metadata } = open;
             let (namespace, metadata) = (namespace.to_owned(), metadata.unwrap_or_default().0);
-            (seq, ClientSays::Open(session::Open { namespace, session_id, process_id, ttl_ms, metadata }))
+            (seq, ClientPayload::Open(session::Open { namespace, session_id, process_id, ttl_ms, metadata }))
         }
-        Said::LockInfo(info) => {
+        ClientJson::LockInfo(info) => {
             let held = info.held.into_iter().map(Held::read).collect::<ApiResult<_>>()?;
             let pending = info.pending.into_iter().map(Pending::read).collect::<ApiResult<_>>()?;
-            (info.seq, ClientSays::LockInfo(session::LockInfo { held, pending }))
+            (info.seq, ClientPayload::LockInfo(session::LockInfo { held, pending }))
         }
-        Said::Lock(lock) => (numbered(lock.seq)?, ClientSays::Lock(lock.read()?)),
-        Said::Release(release) => (numbered(release.seq)?, ClientSays::Release(release.read())),
-        Said::ReleaseAll(Bare { seq }) => (seq, ClientSays::ReleaseAll),
-        Said::Keepalive(Bare { seq }) => (seq, ClientSays::KeepAlive),
-        Said::Close(Bare { seq }) => (seq, ClientSays::Close),
+        ClientJson::Lock(lock) => (require_seq(lock.seq)?, ClientPayload::Lock(lock.read()?)),
+        ClientJson::Release(release) => (require_seq(release.seq)?, ClientPayload::Release(release.read())),
+        ClientJson::ReleaseAll(Empty { seq }) => (seq, ClientPayload::ReleaseAll),
+        ClientJson::Keepalive(Empty { seq }) => (seq, ClientPayload::KeepAlive),
+        ClientJson::Close(Empty { seq }) => (seq, ClientPayload::Close),
     };
-    Ok(ClientMessage { seq, said })
+    Ok(ClientMessage { seq, payload })
 }
 
-fn numbered(seq: Option<u64>) -> ApiResult<u64> {
+fn require_seq(seq: Option<u64>) -> ApiResult<u64> {
     seq.ok_or_else(|| ApiError::invalid("seq", "seq: missing field `seq`"))
 }
 
@@ -124,8 +124,8 @@ fn mode(name: Option<String>) -> ApiResult<Mode> {
 }
 
 impl Held {
-    fn read(self) -> ApiResult<BelievedHold> {
-        Ok(BelievedHold { path: Path(self.path), mode: mode(self.mode)?, fencing_token: self.fencing_token })
+    fn read(self) -> ApiResult<ReportedHold> {
+        Ok(ReportedHold { path: Path(self.path), mode: mode(self.mode)?, fencing_token: self.fencing_token })
     }
 }
 
@@ -140,7 +140,7 @@ impl Pending {
 
 impl Lock {
     fn read(self) -> ApiResult<session::Lock> {
-        let resource = |claimed: Claimed| Ok(Resource { path: claimed.path, mode: mode(claimed.mode)? });
+        let resource = |claimed: ClaimJson| Ok(Resource { path: claimed.path, mode: mode(claimed.mode)? });
         Ok(session::Lock {
             request_id: self.request_id,
             resources: self.resources.into_iter().map(resource).collect::<ApiResult<_>>()?,
@@ -160,7 +160,7 @@ impl Release {
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Says {
+enum ServerJson {
     Opened {
         session_id: String,
         epoch: u64,
@@ -217,7 +217,7 @@ impl State {
     }
 }
 
-impl From<ServerMessage> for Says {
+impl From<ServerMessage> for ServerJson {
     fn from(message: ServerMessage) -> Self {
         match message {
             ServerMessage::Opened { session_id, epoch, ttl_ms, resumed } => {
@@ -237,8 +237,10 @@ impl From<ServerMessage> for Says {
             ServerMessage::Ready { request_id } => Self::State(State::new(request_id, "READY")),
             ServerMessage::Refused { request_id, why } => {
                 let reason = match why {
-                    RefusedFor::Reason(reason) => RefusedReason::Locks(reason),
-                    RefusedFor::Fault(error) => RefusedReason::Fault { code: error.code.name(), detail: error.detail },
+                    RefusalCause::Reason(reason) => RefusedReason::Locks(reason),
+                    RefusalCause::Fault(error) => {
+                        RefusedReason::Fault { code: error.code.name(), detail: error.detail }
+                    }
                 };
                 Self::Refused { request_id, reason }
             }
@@ -252,8 +254,9 @@ impl From<ServerMessage> for Says {
 }
 
 /// A message of the service.
-pub(super) fn write(message: ServerMessage) -> String {
-    serde_json::to_string(&Says::from(message)).expect("a message has only texts and numbers, and keys that are texts")
+pub(super) fn encode(message: ServerMessage) -> String {
+    serde_json::to_string(&ServerJson::from(message))
+        .expect("a message has only texts and numbers, and keys that are texts")
 }
 
 #[cfg(test)]

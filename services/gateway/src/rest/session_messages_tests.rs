@@ -5,43 +5,46 @@ use super::*;
 use crate::error::Code;
 use crate::session::EndReason;
 
-fn said(message: Value) -> ClientMessage {
-    read(&message.to_string(), "ns").unwrap()
+fn decoded(message: Value) -> ClientMessage {
+    decode(&message.to_string(), "ns").unwrap()
 }
 
-fn shown(message: ServerMessage) -> Value {
-    serde_json::from_str(&write(message)).unwrap()
+fn encoded(message: ServerMessage) -> Value {
+    serde_json::from_str(&encode(message)).unwrap()
 }
 
 #[test]
 fn a_client_says_all_that_the_protocol_knows() {
     let open = json!({"type": "open", "seq": 1, "process_id": "p", "ttl_ms": 5_000, "metadata": {"a": "b"}});
-    let ClientSays::Open(open) = said(open).said else { panic!("not an open") };
+    let ClientPayload::Open(open) = decoded(open).payload else { panic!("not an open") };
     assert_eq!((open.namespace.as_str(), open.ttl_ms, open.session_id), ("ns", 5_000, None));
     assert_eq!(open.metadata["a"], "b");
     let lock = json!({"type": "lock", "seq": 3, "request_id": "a", "resources": [{"path": ["x"], "mode": "READ"}, {"path": []}],
         "holder": "h", "transition_ms": 7, "allow_upgrade": false, "try": true});
-    let ClientMessage { seq: 3, said: ClientSays::Lock(lock) } = said(lock) else { panic!("not a lock") };
+    let ClientMessage { seq: 3, payload: ClientPayload::Lock(lock) } = decoded(lock) else { panic!("not a lock") };
     assert_eq!((lock.request_id.as_str(), lock.holder.as_deref(), lock.transition_ms), ("a", Some("h"), 7));
     assert!(lock.only_try && !lock.allow_upgrade);
     let modes: Vec<Mode> = lock.resources.iter().map(|resource| resource.mode).collect();
     assert_eq!(modes, [Mode::Read, Mode::Write]);
     let release = session::Release { request_id: "a".into() };
-    let bare = |name: &str| said(json!({"type": name, "seq": 4})).said;
-    assert_eq!(said(json!({"type": "release", "seq": 4, "request_id": "a"})).said, ClientSays::Release(release));
-    assert_eq!(bare("release_all"), ClientSays::ReleaseAll);
-    assert_eq!(bare("keepalive"), ClientSays::KeepAlive);
-    assert_eq!(bare("close"), ClientSays::Close);
+    let bare = |name: &str| decoded(json!({"type": name, "seq": 4})).payload;
+    assert_eq!(
+        decoded(json!({"type": "release", "seq": 4, "request_id": "a"})).payload,
+        ClientPayload::Release(release)
+    );
+    assert_eq!(bare("release_all"), ClientPayload::ReleaseAll);
+    assert_eq!(bare("keepalive"), ClientPayload::KeepAlive);
+    assert_eq!(bare("close"), ClientPayload::Close);
 }
 
 #[test]
 fn pending_messages_come_with_or_without_their_old_numbers() {
-    let info = said(json!({"type": "lock_info", "seq": 2,
+    let info = decoded(json!({"type": "lock_info", "seq": 2,
         "held": [{"path": ["x"], "mode": "WRITE", "fencing_token": 57}],
         "pending": [{"type": "lock", "seq": 900, "request_id": "a", "resources": [{"path": ["y"]}]},
                     {"type": "release", "request_id": "b"}]}));
-    let ClientMessage { seq: 2, said: ClientSays::LockInfo(info) } = info else { panic!("not a lock info") };
-    assert_eq!(info.held, [BelievedHold { path: Path::flat("x"), mode: Mode::Write, fencing_token: 57 }]);
+    let ClientMessage { seq: 2, payload: ClientPayload::LockInfo(info) } = info else { panic!("not a lock info") };
+    assert_eq!(info.held, [ReportedHold { path: Path::flat("x"), mode: Mode::Write, fencing_token: 57 }]);
     assert_eq!(info.pending.len(), 2);
 }
 
@@ -66,7 +69,7 @@ fn what_is_no_message_is_refused() {
         r#"{"type": "lock", "seq": 1, "request_id": "a", "resources": [{"path": "x"}]}"#,
         r#"{"type": "lock", "seq": 1, "request_id": "a", "resources": [{"path": ["x"], "ttl_ms": 1}]}"#,
     ] {
-        let error = read(text, "ns").expect_err(text);
+        let error = decode(text, "ns").expect_err(text);
         assert_eq!(error.code, Code::InvalidArgument, "{text}");
     }
 }
@@ -75,33 +78,39 @@ fn what_is_no_message_is_refused() {
 fn each_message_of_the_service_has_the_fields_of_the_contract_and_no_others() {
     let opened = ServerMessage::Opened { session_id: "se_1".into(), epoch: 4, ttl_ms: 5_000, resumed: false };
     assert_eq!(
-        shown(opened),
+        encoded(opened),
         json!({"type": "opened", "session_id": "se_1", "epoch": 4, "ttl_ms": 5_000, "resumed": false})
     );
     let acquired = ServerMessage::Acquired { request_id: "a".into(), fencing_token: 57 };
-    assert_eq!(shown(acquired), json!({"type": "state", "request_id": "a", "state": "ACQUIRED", "fencing_token": 57}));
+    assert_eq!(
+        encoded(acquired),
+        json!({"type": "state", "request_id": "a", "state": "ACQUIRED", "fencing_token": 57})
+    );
     let enqueued = ServerMessage::Enqueued { request_id: "a".into(), queue_position: Some(0), blockers: Vec::new() };
     assert_eq!(
-        shown(enqueued),
+        encoded(enqueued),
         json!({"type": "state", "request_id": "a", "state": "ENQUEUED", "queue_position": 0, "blockers": []})
     );
     let ready = ServerMessage::Ready { request_id: Some("a".into()) };
-    assert_eq!(shown(ready), json!({"type": "state", "request_id": "a", "state": "READY"}));
-    let why = RefusedFor::Fault(ApiError::new(Code::QuotaExceeded, "too many"));
+    assert_eq!(encoded(ready), json!({"type": "state", "request_id": "a", "state": "READY"}));
+    let why = RefusalCause::Fault(ApiError::new(Code::QuotaExceeded, "too many"));
     let refused = ServerMessage::Refused { request_id: "a".into(), why };
     assert_eq!(
-        shown(refused),
+        encoded(refused),
         json!({"type": "refused", "request_id": "a", "reason": {"code": "QUOTA_EXCEEDED", "detail": "too many"}})
     );
     let revoked =
         ServerMessage::Revoked { path: vec!["x".into()], reason: RevokedReason::Duplicate, current_owner: None };
-    assert_eq!(shown(revoked), json!({"type": "revoked", "path": ["x"], "reason": "DUPLICATE", "current_owner": null}));
+    assert_eq!(
+        encoded(revoked),
+        json!({"type": "revoked", "path": ["x"], "reason": "DUPLICATE", "current_owner": null})
+    );
     let kept = ServerMessage::KeptAlive { remaining_ms: 9 };
-    assert_eq!(shown(kept), json!({"type": "kept_alive", "remaining_ms": 9}));
+    assert_eq!(encoded(kept), json!({"type": "kept_alive", "remaining_ms": 9}));
     for (reason, name) in [(EndReason::Superseded, "SUPERSEDED"), (EndReason::Ended(SessionEnd::Expired), "EXPIRED")] {
         let ended = ServerMessage::SessionEnded { reason };
-        assert_eq!(shown(ended), json!({"type": "session_ended", "reason": name}));
+        assert_eq!(encoded(ended), json!({"type": "session_ended", "reason": name}));
     }
     let error = ServerMessage::Error { error: ApiError::invalid("seq", "seq: missing"), request_id: None };
-    assert_eq!(shown(error), json!({"type": "error", "code": "INVALID_ARGUMENT", "detail": "seq: missing"}));
+    assert_eq!(encoded(error), json!({"type": "error", "code": "INVALID_ARGUMENT", "detail": "seq: missing"}));
 }

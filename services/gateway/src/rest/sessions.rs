@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::Problem;
-use super::body::{Body, Pairs};
-use super::call::Call;
-use super::names::Names;
-use super::openapi::{Called, Counted, InNamespace, Limited, OfSession, Problems, Reads};
+use super::body::{Body, StringMap};
+use super::call::AuthenticatedCall;
+use super::openapi::{BodyErrors, CommonErrors, NamespaceErrors, Problems, QuotaErrors, RateErrors, SessionErrors};
+use super::path_params::PathParams;
 use super::query::Query;
 use crate::service::{CreateSession, PageRequest, Service, SessionInfo};
 
@@ -21,7 +21,7 @@ pub(super) struct CreateBody {
     process_id: String,
     ttl_ms: u64,
     #[schema(value_type = Option<std::collections::BTreeMap<String, String>>)]
-    metadata: Option<Pairs>,
+    metadata: Option<StringMap>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -48,11 +48,11 @@ pub(super) struct Sessions {
 #[utoipa::path(post, path = "/v1/namespaces/{namespace}/sessions", tag = "Sessions", operation_id = "create_session",
     security(("key" = ["locks:write"])),
     request_body(content = CreateBody, example = json!({"process_id": "alice", "ttl_ms": 10000})),
-    responses((status = 201, description = "The session.", body = Created), Problems<(Called, Reads, Counted, InNamespace, Limited)>))]
+    responses((status = 201, description = "The session.", body = Created), Problems<(CommonErrors, BodyErrors, RateErrors, NamespaceErrors, QuotaErrors)>))]
 pub(super) async fn create(
     State(service): State<Service>,
-    call: Call,
-    Names(namespace): Names<String>,
+    call: AuthenticatedCall,
+    PathParams(namespace): PathParams<String>,
     Query(()): Query<()>,
     Body(body): Body<CreateBody>,
 ) -> Result<(StatusCode, Json<Created>), Problem> {
@@ -66,11 +66,11 @@ pub(super) async fn create(
 /// Give a sign of life
 #[utoipa::path(post, path = "/v1/namespaces/{namespace}/sessions/{session}/keepalive", tag = "Sessions", operation_id = "keep_session_alive",
     security(("key" = ["locks:write"])),
-    responses((status = 200, description = "How long it lives without another.", body = KeptAlive), Problems<(Called, InNamespace, OfSession)>))]
+    responses((status = 200, description = "How long it lives without another.", body = KeptAlive), Problems<(CommonErrors, NamespaceErrors, SessionErrors)>))]
 pub(super) async fn keep_alive(
     State(service): State<Service>,
-    call: Call,
-    Names((namespace, session_id)): Names<(String, String)>,
+    call: AuthenticatedCall,
+    PathParams((namespace, session_id)): PathParams<(String, String)>,
     Query(()): Query<()>,
 ) -> Result<Json<KeptAlive>, Problem> {
     let remaining_ms = service.keep_session_alive(&call.caller, &call.context, &namespace, &session_id).await?;
@@ -80,11 +80,11 @@ pub(super) async fn keep_alive(
 /// Look at a session
 #[utoipa::path(get, path = "/v1/namespaces/{namespace}/sessions/{session}", tag = "Sessions", operation_id = "get_session",
     security(("key" = ["locks:read"])),
-    responses((status = 200, description = "The session.", body = SessionInfo), Problems<(Called, Counted, InNamespace, OfSession)>))]
+    responses((status = 200, description = "The session.", body = SessionInfo), Problems<(CommonErrors, RateErrors, NamespaceErrors, SessionErrors)>))]
 pub(super) async fn get(
     State(service): State<Service>,
-    call: Call,
-    Names((namespace, session_id)): Names<(String, String)>,
+    call: AuthenticatedCall,
+    PathParams((namespace, session_id)): PathParams<(String, String)>,
     Query(()): Query<()>,
 ) -> Result<Json<SessionInfo>, Problem> {
     Ok(Json(service.get_session(&call.caller, &call.context, &namespace, &session_id).await?))
@@ -93,11 +93,11 @@ pub(super) async fn get(
 /// End a session with all that it holds and waits for
 #[utoipa::path(delete, path = "/v1/namespaces/{namespace}/sessions/{session}", tag = "Sessions", operation_id = "delete_session",
     security(("key" = ["locks:write"])),
-    responses((status = 204, description = "Done."), Problems<(Called, InNamespace, OfSession)>))]
+    responses((status = 204, description = "Done."), Problems<(CommonErrors, NamespaceErrors, SessionErrors)>))]
 pub(super) async fn delete(
     State(service): State<Service>,
-    call: Call,
-    Names((namespace, session_id)): Names<(String, String)>,
+    call: AuthenticatedCall,
+    PathParams((namespace, session_id)): PathParams<(String, String)>,
     Query(()): Query<()>,
 ) -> Result<StatusCode, Problem> {
     service.delete_session(&call.caller, &call.context, &namespace, &session_id).await?;
@@ -107,11 +107,11 @@ pub(super) async fn delete(
 /// List sessions, in order of id
 #[utoipa::path(get, path = "/v1/namespaces/{namespace}/sessions", tag = "Sessions", operation_id = "list_sessions",
     security(("key" = ["locks:read"])), params(PageRequest),
-    responses((status = 200, description = "A page.", body = Sessions), Problems<(Called, Counted, InNamespace)>))]
+    responses((status = 200, description = "A page.", body = Sessions), Problems<(CommonErrors, RateErrors, NamespaceErrors)>))]
 pub(super) async fn list(
     State(service): State<Service>,
-    call: Call,
-    Names(namespace): Names<String>,
+    call: AuthenticatedCall,
+    PathParams(namespace): PathParams<String>,
     Query(page): Query<PageRequest>,
 ) -> Result<Json<Sessions>, Problem> {
     let page = service.list_sessions(&call.caller, &call.context, &namespace, page).await?;

@@ -9,13 +9,13 @@ use utoipa::ToSchema;
 
 use super::Problem;
 use super::body::Body;
-use super::call::Call;
-use super::openapi::{Answered, Called, Counted, Problems, Reads};
+use super::call::AuthenticatedCall;
+use super::openapi::{BaseErrors, BodyErrors, CommonErrors, Problems, RateErrors};
 use super::query::Query;
 use crate::service::{CreateToken, CreatedToken, Service};
 
 /// Anybody may keep the public keys for so long: the next one is among them long before it is used.
-const KEEP: &str = "public, max-age=300";
+const JWKS_CACHE_DIRECTIVE: &str = "public, max-age=300";
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -36,10 +36,10 @@ pub(super) struct CreateBody {
 #[utoipa::path(post, path = "/v1/tokens", tag = "Tokens", operation_id = "create_token",
     security(("key" = [])),
     request_body(content = CreateBody, example = json!({"scopes": ["locks:read"], "ttl_ms": 60_000})),
-    responses((status = 200, description = "The token.", body = CreatedToken), Problems<(Called, Reads, Counted)>))]
+    responses((status = 200, description = "The token.", body = CreatedToken), Problems<(CommonErrors, BodyErrors, RateErrors)>))]
 pub(super) async fn create(
     State(service): State<Service>,
-    call: Call,
+    call: AuthenticatedCall,
     Query(()): Query<()>,
     Body(body): Body<CreateBody>,
 ) -> Result<Json<CreatedToken>, Problem> {
@@ -53,10 +53,10 @@ pub(super) async fn create(
 /// a new one is here for as long before it is used as an old one stays after.
 #[utoipa::path(get, path = "/.well-known/jwks.json", tag = "Description", operation_id = "public_keys", security(()),
     responses((status = 200, description = "The keys of now, before and next.", body = serde_json::Value),
-        Problems<(Answered,)>))]
+        Problems<(BaseErrors,)>))]
 pub(super) async fn public_keys(
     State(service): State<Service>,
     Query(()): Query<()>,
 ) -> Result<impl IntoResponse, Problem> {
-    Ok(([(CACHE_CONTROL, KEEP)], Json(service.public_keys()?)))
+    Ok(([(CACHE_CONTROL, JWKS_CACHE_DIRECTIVE)], Json(service.public_keys()?)))
 }

@@ -5,53 +5,53 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use super::tests::{Door, Got};
+use super::tests::{TestApi, TestResponse};
 use crate::error::Code;
 
-const LOOK_EVERY: Duration = Duration::from_millis(5);
-const SOON: Duration = Duration::from_secs(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+const MAX_WAIT: Duration = Duration::from_secs(20);
 
 fn path(lock: &str, verb: &str) -> String {
     format!("POST /v1/namespaces/ns/locks/{lock}/{verb}")
 }
 
-fn write_of(process_id: &str) -> Value {
+fn write_request(process_id: &str) -> Value {
     json!({"process_id": process_id, "ttl_ms": 60_000})
 }
 
-fn waiting(process_id: &str, wait_ms: u64) -> Value {
+fn waiting_request(process_id: &str, wait_ms: u64) -> Value {
     json!({"process_id": process_id, "ttl_ms": 60_000, "wait_ms": wait_ms})
 }
 
-async fn acquire(door: &Door, lock: &str, body: Value) -> Got {
+async fn acquire(door: &TestApi, lock: &str, body: Value) -> TestResponse {
     let got = door.call(&path(lock, "acquire"), Some(body)).await;
     assert_eq!(got.status, 200, "{}", got.body);
     got
 }
 
-async fn take(door: &Door, lock: &str, process_id: &str) -> u64 {
-    let got = acquire(door, lock, write_of(process_id)).await;
+async fn acquire_granted(door: &TestApi, lock: &str, process_id: &str) -> u64 {
+    let got = acquire(door, lock, write_request(process_id)).await;
     assert_eq!(got.body["success"], true, "{}", got.body);
     got.body["fencing_token"].as_u64().unwrap()
 }
 
-async fn release(door: &Door, lock: &str, process_id: &str) {
+async fn release(door: &TestApi, lock: &str, process_id: &str) {
     let got = door.call(&path(lock, "release"), Some(json!({"process_id": process_id}))).await;
     assert_eq!(got.body["released"], true, "{}", got.body);
 }
 
 /// Waits until so many requests wait for a lock.
-async fn wait_for_queue(door: &Door, lock: &str, waiting: u64) {
+async fn wait_for_queue(door: &TestApi, lock: &str, waiting: u64) {
     let looking = async {
         while door.call(&format!("GET /v1/namespaces/ns/locks/{lock}"), None).await.body["lock"]["waiting"] != waiting {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(SOON, looking).await.expect("the queue gets there in good time");
+    tokio::time::timeout(MAX_WAIT, looking).await.expect("the queue gets there in good time");
 }
 
 /// A call that is under way once it stands in the queue.
-async fn queued(door: &Door, lock: &str, body: Value, waiting: u64) -> JoinHandle<Got> {
+async fn spawn_queued(door: &TestApi, lock: &str, body: Value, waiting: u64) -> JoinHandle<TestResponse> {
     let (caller, name) = (door.clone(), lock.to_owned());
     let call = tokio::spawn(async move { acquire(&caller, &name, body).await });
     wait_for_queue(door, lock, waiting).await;
@@ -60,10 +60,10 @@ async fn queued(door: &Door, lock: &str, body: Value, waiting: u64) -> JoinHandl
 
 #[tokio::test]
 async fn a_waiting_call_is_answered_when_the_lock_is_released() {
-    let door = Door::open().await;
-    let first = take(&door, "l", "p").await;
-    let second = queued(&door, "l", waiting("q", 60_000), 1).await;
-    let third = queued(&door, "l", waiting("r", 60_000), 2).await;
+    let door = TestApi::start().await;
+    let first = acquire_granted(&door, "l", "p").await;
+    let second = spawn_queued(&door, "l", waiting_request("q", 60_000), 1).await;
+    let third = spawn_queued(&door, "l", waiting_request("r", 60_000), 2).await;
     release(&door, "l", "p").await;
     let got = second.await.unwrap();
     assert_eq!((&got.body["success"], &got.body["lock"]["waiting"]), (&json!(true), &json!(1)), "{}", got.body);
@@ -75,9 +75,9 @@ async fn a_waiting_call_is_answered_when_the_lock_is_released() {
 
 #[tokio::test]
 async fn a_wait_that_ends_first_is_told_as_such() {
-    let door = Door::open().await;
-    take(&door, "l", "p").await;
-    let got = acquire(&door, "l", waiting("q", 30)).await;
+    let door = TestApi::start().await;
+    acquire_granted(&door, "l", "p").await;
+    let got = acquire(&door, "l", waiting_request("q", 30)).await;
     assert_eq!((&got.body["success"], &got.body["reason"]["code"]), (&json!(false), &json!("TIMED_OUT")));
     assert_eq!(got.body["lock"]["waiting"], 0);
     assert!(got.body["reason"].get("cycle").is_none() && got.body.get("fencing_token").is_none());
@@ -85,19 +85,19 @@ async fn a_wait_that_ends_first_is_told_as_such() {
 
 #[tokio::test]
 async fn a_poll_that_ends_keeps_the_place_for_the_next_call() {
-    let door = Door::open().await;
-    take(&door, "l", "p").await;
-    let mut poll = waiting("q", 60_000);
+    let door = TestApi::start().await;
+    acquire_granted(&door, "l", "p").await;
+    let mut poll = waiting_request("q", 60_000);
     poll["poll_ms"] = json!(20);
     let got = acquire(&door, "l", poll.clone()).await;
     let reason = &got.body["reason"];
     assert_eq!((&reason["code"], &reason["queue_position"]), (&json!("QUEUED"), &json!(0)), "{}", got.body);
     assert_eq!((&reason["blockers"][0]["process_id"], &reason["blockers"][0]["waiting"]), (&json!("p"), &json!(false)));
-    let later = queued(&door, "l", waiting("r", 60_000), 2).await;
+    let later = spawn_queued(&door, "l", waiting_request("r", 60_000), 2).await;
     let got = acquire(&door, "l", poll.clone()).await;
     assert_eq!((&got.body["reason"]["code"], &got.body["reason"]["queue_position"]), (&json!("QUEUED"), &json!(0)));
     // A repeat that does not wait keeps the place as well.
-    let got = acquire(&door, "l", write_of("q")).await;
+    let got = acquire(&door, "l", write_request("q")).await;
     assert_eq!(got.body["reason"]["code"], "QUEUED");
     release(&door, "l", "p").await;
     let got = acquire(&door, "l", poll).await;
@@ -107,31 +107,31 @@ async fn a_poll_that_ends_keeps_the_place_for_the_next_call() {
 
 #[tokio::test]
 async fn a_caller_that_goes_away_leaves_the_queue() {
-    let door = Door::open().await;
-    take(&door, "l", "p").await;
-    let gone = queued(&door, "l", waiting("q", 60_000), 1).await;
+    let door = TestApi::start().await;
+    acquire_granted(&door, "l", "p").await;
+    let gone = spawn_queued(&door, "l", waiting_request("q", 60_000), 1).await;
     gone.abort();
     wait_for_queue(&door, "l", 0).await;
     release(&door, "l", "p").await;
-    take(&door, "l", "r").await;
+    acquire_granted(&door, "l", "r").await;
 }
 
 #[tokio::test]
 async fn a_deadline_of_the_callers_own_ends_a_wait_and_its_place() {
-    let door = Door::open().await;
-    take(&door, "l", "p").await;
-    let got = door.call_within("100", &path("l", "acquire"), Some(waiting("q", 60_000))).await;
+    let door = TestApi::start().await;
+    acquire_granted(&door, "l", "p").await;
+    let got = door.call_within("100", &path("l", "acquire"), Some(waiting_request("q", 60_000))).await;
     assert_eq!(got.code(), "DEADLINE_EXCEEDED", "{}", got.body);
     wait_for_queue(&door, "l", 0).await;
 }
 
 #[tokio::test]
 async fn whoever_would_wait_for_itself_is_told_the_cycle() {
-    let door = Door::open().await;
-    take(&door, "a", "p").await;
-    take(&door, "b", "q").await;
-    let other = queued(&door, "b", waiting("p", 60_000), 1).await;
-    let got = acquire(&door, "a", waiting("q", 60_000)).await;
+    let door = TestApi::start().await;
+    acquire_granted(&door, "a", "p").await;
+    acquire_granted(&door, "b", "q").await;
+    let other = spawn_queued(&door, "b", waiting_request("p", 60_000), 1).await;
+    let got = acquire(&door, "a", waiting_request("q", 60_000)).await;
     let reason = &got.body["reason"];
     assert_eq!(reason["code"], "DEADLOCK", "{}", got.body);
     let step = |who: &str, lock: &str| json!({"process_id": who, "session_id": null, "holder": null, "path": [lock], "waiting": false});
@@ -143,7 +143,7 @@ async fn whoever_would_wait_for_itself_is_told_the_cycle() {
 
 #[tokio::test]
 async fn a_sole_reader_that_may_becomes_the_writer_and_back() {
-    let door = Door::open().await;
+    let door = TestApi::start().await;
     let ask = |process_id: &str, mode: &str, wait_ms: u64| json!({"process_id": process_id, "ttl_ms": 60_000, "mode": mode, "allow_upgrade": true, "wait_ms": wait_ms});
     let read = acquire(&door, "l", ask("p", "READ", 0)).await.body["fencing_token"].as_u64().unwrap();
     let mut body = ask("p", "WRITE", 0);
@@ -156,7 +156,7 @@ async fn a_sole_reader_that_may_becomes_the_writer_and_back() {
     assert_eq!(weaker.body["fencing_token"], upgraded.body["fencing_token"]);
 
     acquire(&door, "l", ask("q", "READ", 0)).await;
-    let first = queued(&door, "l", ask("p", "WRITE", 60_000), 1).await;
+    let first = spawn_queued(&door, "l", ask("p", "WRITE", 60_000), 1).await;
     // Both wait for the other to stop reading: the second could never go on.
     let second = acquire(&door, "l", ask("q", "WRITE", 60_000)).await;
     assert_eq!(second.body["reason"]["code"], "UPGRADE");
@@ -166,10 +166,10 @@ async fn a_sole_reader_that_may_becomes_the_writer_and_back() {
 
 #[tokio::test]
 async fn a_wait_counts_once_and_against_the_limit_of_waits() {
-    let door = Door::open().await;
-    take(&door, "l", "p").await;
-    let too_long = waiting("q", 600_001);
-    let got = door.refused(&path("l", "acquire"), Some(too_long), Code::InvalidArgument).await;
+    let door = TestApi::start().await;
+    acquire_granted(&door, "l", "p").await;
+    let too_long = waiting_request("q", 600_001);
+    let got = door.expect_error(&path("l", "acquire"), Some(too_long), Code::InvalidArgument).await;
     assert_eq!(got.body["field"], "wait_ms");
     wait_for_queue(&door, "l", 0).await;
 }

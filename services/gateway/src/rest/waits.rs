@@ -6,9 +6,9 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::Problem;
-use super::call::Call;
-use super::names::Names;
-use super::openapi::{Called, Counted, InNamespace, Problems};
+use super::call::AuthenticatedCall;
+use super::openapi::{CommonErrors, NamespaceErrors, Problems, RateErrors};
+use super::path_params::PathParams;
 use super::query::Query;
 use crate::service::{PageRequest, Service, WaitInfo};
 
@@ -21,11 +21,11 @@ pub(super) struct Waits {
 /// List requests that wait, and for whom, in the order in which they began to; at most 100 in a page
 #[utoipa::path(get, path = "/v1/namespaces/{namespace}/waits", tag = "Locks", operation_id = "list_waits",
     security(("key" = ["locks:read"])), params(PageRequest),
-    responses((status = 200, description = "A page.", body = Waits), Problems<(Called, Counted, InNamespace)>))]
+    responses((status = 200, description = "A page.", body = Waits), Problems<(CommonErrors, RateErrors, NamespaceErrors)>))]
 pub(super) async fn list(
     State(service): State<Service>,
-    call: Call,
-    Names(namespace): Names<String>,
+    call: AuthenticatedCall,
+    PathParams(namespace): PathParams<String>,
     Query(page): Query<PageRequest>,
 ) -> Result<Json<Waits>, Problem> {
     let page = service.list_waits(&call.caller, &call.context, &namespace, page).await?;

@@ -1,17 +1,17 @@
 //! Accounts, by the operator.
 
 use holdfast_core::{
-    Account, AccountId, AccountsCommand, Answer, Command, DEFAULT_MAX_NAMESPACES, Limits, Query, Refusal,
+    Account, AccountId, AccountsCommand, Command, CommandError, DEFAULT_MAX_NAMESPACES, Limits, Query, Response,
 };
 
-use super::ask::{check_repeat, expect_answer, random_bytes};
-use super::{AccountView, CallContext, Caller, CreateAccount, Page, PageRequest, Service, UpdateAccount};
+use super::shard_call::{check_repeat, expect_answer, random_bytes};
+use super::{AccountView, AuthContext, CallContext, CreateAccount, Page, PageRequest, Service, UpdateAccount};
 use crate::error::{ApiError, ApiResult};
 use crate::{page_token, validate};
 
-const LIST: &str = "accounts";
+const PAGE_TOKEN_LIST: &str = "accounts";
 /// How often an id is drawn again that turned out to be in use. Of 2^64 ids even one repetition is a wonder.
-const DRAWS: usize = 3;
+const MAX_ID_ATTEMPTS: usize = 3;
 
 impl Service {
     /// Makes an account.
@@ -20,7 +20,7 @@ impl Service {
     /// `ALREADY_EXISTS` for an e-mail in use, besides those of every call.
     pub async fn create_account(
         &self,
-        caller: &Caller,
+        caller: &AuthContext,
         context: &CallContext,
         request: CreateAccount,
     ) -> ApiResult<AccountView> {
@@ -28,7 +28,7 @@ impl Service {
         let email = validate::email(&request.email)?;
         validate::full_name(&request.full_name)?;
         let request_id = self.request_id("operator", "create account", context)?;
-        for _ in 0..DRAWS {
+        for _ in 0..MAX_ID_ATTEMPTS {
             let command = AccountsCommand::Create {
                 request_id,
                 id: AccountId(u64::from_be_bytes(random_bytes()?)),
@@ -37,24 +37,24 @@ impl Service {
                 max_number_of_namespaces: request.max_number_of_namespaces.unwrap_or(DEFAULT_MAX_NAMESPACES),
                 limits: Limits::default(),
             };
-            let routed = self.ask_accounts(caller.audited(context, Command::Accounts(command)), context).await?;
+            let routed = self.call_accounts(caller.audited(context, Command::Accounts(command)), context).await?;
             match routed.reply.outcome {
-                Err(Refusal::IdTaken) => {}
+                Err(CommandError::IdTaken) => {}
                 outcome => {
-                    let account = expect_answer!(outcome?, Answer::Account(account) => account)?;
+                    let account = expect_answer!(outcome?, Response::Account(account) => account)?;
                     check_repeat(account.email == email)?;
                     return Ok(account.into());
                 }
             }
         }
-        Err(ApiError::from(Refusal::IdTaken))
+        Err(ApiError::from(CommandError::IdTaken))
     }
 
     /// One account.
     ///
     /// # Errors
     /// `ACCOUNT_NOT_FOUND`, besides those of every call.
-    pub async fn get_account(&self, caller: &Caller, context: &CallContext, id: &str) -> ApiResult<AccountView> {
+    pub async fn get_account(&self, caller: &AuthContext, context: &CallContext, id: &str) -> ApiResult<AccountView> {
         caller.require_operator()?;
         let id = validate::account_id("account_id", id)?;
         self.read_account(id, context).await.map(Into::into)
@@ -66,18 +66,18 @@ impl Service {
     /// Those of every call.
     pub async fn list_accounts(
         &self,
-        caller: &Caller,
+        caller: &AuthContext,
         context: &CallContext,
         page: PageRequest,
     ) -> ApiResult<Page<AccountView>> {
         caller.require_operator()?;
         let limit = validate::page_size(page.page_size)?;
-        let after = page_token::decode(LIST, page.page_token.as_deref())?;
-        let routed = self.ask_accounts(Query::Accounts { after, limit }, context).await?;
+        let after = page_token::decode(PAGE_TOKEN_LIST, page.page_token.as_deref())?;
+        let routed = self.call_accounts(Query::Accounts { after, limit }, context).await?;
         let (accounts, more) =
-            expect_answer!(routed.reply.outcome?, Answer::Accounts { accounts, more } => (accounts, more))?;
+            expect_answer!(routed.reply.outcome?, Response::Accounts { accounts, more } => (accounts, more))?;
         let last = accounts.last().map(|account| account.id);
-        let next_page_token = last.filter(|_| more).map(|last| page_token::encode(LIST, &last));
+        let next_page_token = last.filter(|_| more).map(|last| page_token::encode(PAGE_TOKEN_LIST, &last));
         Ok(Page { items: accounts.into_iter().map(Into::into).collect(), next_page_token })
     }
 
@@ -88,7 +88,7 @@ impl Service {
     /// `ACCOUNT_NOT_FOUND`, besides those of every call.
     pub async fn update_account(
         &self,
-        caller: &Caller,
+        caller: &AuthContext,
         context: &CallContext,
         id: &str,
         request: UpdateAccount,
@@ -114,30 +114,30 @@ impl Service {
                 }
             }
         };
-        let routed = self.ask_accounts(caller.audited(context, Command::Accounts(command)), context).await?;
-        self.inner.directory.forget_account(id);
-        expect_answer!(routed.reply.outcome?, Answer::Account(account) => account.into())
+        let routed = self.call_accounts(caller.audited(context, Command::Accounts(command)), context).await?;
+        self.inner.directory.invalidate_account(id);
+        expect_answer!(routed.reply.outcome?, Response::Account(account) => account.into())
     }
 
     /// Ends an account with its namespaces, keys and locks.
     ///
     /// # Errors
     /// `ACCOUNT_NOT_FOUND`, besides those of every call.
-    pub async fn delete_account(&self, caller: &Caller, context: &CallContext, id: &str) -> ApiResult<()> {
+    pub async fn delete_account(&self, caller: &AuthContext, context: &CallContext, id: &str) -> ApiResult<()> {
         caller.require_operator()?;
         let id = validate::account_id("account_id", id)?;
         // Ids are never used again, so an account that is gone after an attempt of this call was there before it.
         let command = caller.audited(context, Command::Accounts(AccountsCommand::Delete { id }));
-        let routed = self.ask_accounts(command, context).await?;
-        self.inner.directory.forget_account(id);
+        let routed = self.call_accounts(command, context).await?;
+        self.inner.directory.invalidate_account(id);
         match routed.reply.outcome {
-            Err(Refusal::AccountNotFound(_)) if routed.maybe_done_before => Ok(()),
-            outcome => expect_answer!(outcome?, Answer::Done => ()),
+            Err(CommandError::AccountNotFound(_)) if routed.maybe_done_before => Ok(()),
+            outcome => expect_answer!(outcome?, Response::Done => ()),
         }
     }
 
     pub(super) async fn read_account(&self, id: AccountId, context: &CallContext) -> ApiResult<Account> {
-        let routed = self.ask_accounts(Query::Account { id }, context).await?;
-        expect_answer!(routed.reply.outcome?, Answer::Account(account) => account)
+        let routed = self.call_accounts(Query::Account { id }, context).await?;
+        expect_answer!(routed.reply.outcome?, Response::Account(account) => account)
     }
 }

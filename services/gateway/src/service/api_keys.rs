@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 
 use holdfast_auth::ApiKeySecret;
-use holdfast_core::{AccountId, AccountsCommand, Answer, ApiKey, Command, Limits, Query, Refusal, Scopes};
+use holdfast_core::{AccountId, AccountsCommand, ApiKey, Command, CommandError, Limits, Query, Response, Scopes};
 
-use super::ask::{check_repeat, expect_answer};
 use super::instant::wall_now;
-use super::{ApiKeyView, CallContext, Caller, CreateApiKey, CreatedApiKey, Service, Timestamp};
+use super::shard_call::{check_repeat, expect_answer};
+use super::{ApiKeyView, AuthContext, CallContext, CreateApiKey, CreatedApiKey, Service, Timestamp};
 use crate::error::{ApiError, ApiResult};
 use crate::validate;
 
-const DRAWS: usize = 3;
+const MAX_ID_ATTEMPTS: usize = 3;
 
 impl Service {
     /// Makes a key: of `account` by the operator, of the caller's own account when it is absent.
@@ -21,23 +21,23 @@ impl Service {
     /// `QUOTA_EXCEEDED`, besides those of every call.
     pub async fn create_api_key(
         &self,
-        caller: &Caller,
+        caller: &AuthContext,
         context: &CallContext,
         account: Option<&str>,
         request: CreateApiKey,
     ) -> ApiResult<CreatedApiKey> {
         let account = self.account_of_keys(caller, account)?;
-        let template = new_key(caller, account, request)?;
-        for _ in 0..DRAWS {
-            let secret = self.draw_key(caller, account, context)?;
+        let template = key_template(caller, account, request)?;
+        for _ in 0..MAX_ID_ATTEMPTS {
+            let secret = self.generate_key(caller, account, context)?;
             let key = ApiKey { key_id: secret.key_id().to_owned(), secret_hash: secret.hash(), ..template.clone() };
             let command = Command::Accounts(AccountsCommand::CreateApiKey { key });
-            let routed = self.ask_accounts(caller.audited(context, command), context).await?;
+            let routed = self.call_accounts(caller.audited(context, command), context).await?;
             match routed.reply.outcome {
-                Err(Refusal::IdTaken) if context.idempotency_key.is_none() => {}
+                Err(CommandError::IdTaken) if context.idempotency_key.is_none() => {}
                 outcome => {
-                    let key = expect_answer!(outcome?, Answer::ApiKey(key) => key)?;
-                    self.inner.directory.forget_api_key(&key.key_id);
+                    let key = expect_answer!(outcome?, Response::ApiKey(key) => key)?;
+                    self.inner.directory.invalidate_api_key(&key.key_id);
                     let as_asked = ApiKey {
                         key_id: key.key_id.clone(),
                         secret_hash: key.secret_hash,
@@ -49,7 +49,7 @@ impl Service {
                 }
             }
         }
-        Err(ApiError::from(Refusal::IdTaken))
+        Err(ApiError::from(CommandError::IdTaken))
     }
 
     /// The keys of an account, in order of creation, without their secrets.
@@ -58,15 +58,15 @@ impl Service {
     /// `ACCOUNT_NOT_FOUND`, besides those of every call.
     pub async fn list_api_keys(
         &self,
-        caller: &Caller,
+        caller: &AuthContext,
         context: &CallContext,
         account: Option<&str>,
     ) -> ApiResult<Vec<ApiKeyView>> {
         let account = self.account_of_keys(caller, account)?;
-        let routed = self.ask_accounts(Query::ApiKeys { account }, context).await?;
-        let keys = expect_answer!(routed.reply.outcome?, Answer::ApiKeys(keys) => keys)?;
-        let routed = self.ask_accounts(Query::KeyUse { account }, context).await?;
-        let used = expect_answer!(routed.reply.outcome?, Answer::KeyUse(used) => used)?;
+        let routed = self.call_accounts(Query::ApiKeys { account }, context).await?;
+        let keys = expect_answer!(routed.reply.outcome?, Response::ApiKeys(keys) => keys)?;
+        let routed = self.call_accounts(Query::KeyUse { account }, context).await?;
+        let used = expect_answer!(routed.reply.outcome?, Response::KeyUse(used) => used)?;
         let used: HashMap<String, u64> = used.into_iter().collect();
         let shown = keys.into_iter().map(|key| {
             let last_used_at = used.get(&key.key_id).copied().map(Timestamp);
@@ -81,7 +81,7 @@ impl Service {
     /// `API_KEY_NOT_FOUND`, also for another account's key, besides those of every call.
     pub async fn delete_api_key(
         &self,
-        caller: &Caller,
+        caller: &AuthContext,
         context: &CallContext,
         account: Option<&str>,
         key_id: &str,
@@ -89,19 +89,19 @@ impl Service {
         let account = self.account_of_keys(caller, account)?;
         validate::name("key_id", key_id)?;
         let command = AccountsCommand::DeleteApiKey { account, key_id: key_id.to_owned() };
-        let routed = self.ask_accounts(caller.audited(context, Command::Accounts(command)), context).await?;
+        let routed = self.call_accounts(caller.audited(context, Command::Accounts(command)), context).await?;
         match routed.reply.outcome {
             // An earlier attempt of this very call may have been the one that deleted it.
-            Err(Refusal::ApiKeyNotFound) if routed.maybe_done_before => {}
+            Err(CommandError::ApiKeyNotFound) if routed.maybe_done_before => {}
             Err(refusal) => return Err(ApiError::from(refusal).with("key_id", key_id)),
-            Ok(answer) => expect_answer!(answer, Answer::Done => ())?,
+            Ok(answer) => expect_answer!(answer, Response::Done => ())?,
         }
-        self.inner.directory.forget_api_key(key_id);
+        self.inner.directory.invalidate_api_key(key_id);
         Ok(())
     }
 
     /// Whose keys the call is about.
-    fn account_of_keys(&self, caller: &Caller, account: Option<&str>) -> ApiResult<AccountId> {
+    fn account_of_keys(&self, caller: &AuthContext, account: Option<&str>) -> ApiResult<AccountId> {
         if let Some(account) = account {
             caller.require_operator()?;
             return validate::account_id("account_id", account);
@@ -111,7 +111,7 @@ impl Service {
         Ok(tenant.account.id)
     }
 
-    fn draw_key(&self, caller: &Caller, account: AccountId, context: &CallContext) -> ApiResult<ApiKeySecret> {
+    fn generate_key(&self, caller: &AuthContext, account: AccountId, context: &CallContext) -> ApiResult<ApiKeySecret> {
         let Some(key) = &context.idempotency_key else {
             return ApiKeySecret::generate().map_err(|error| {
                 tracing::error!(%error, "no API key can be drawn");
@@ -126,14 +126,14 @@ impl Service {
 }
 
 /// The key that was asked for, without id and secret.
-fn new_key(caller: &Caller, account: AccountId, request: CreateApiKey) -> ApiResult<ApiKey> {
+fn key_template(caller: &AuthContext, account: AccountId, request: CreateApiKey) -> ApiResult<ApiKey> {
     let principal = caller.principal();
     let own = principal.account();
     let description = request.description.unwrap_or_default();
     validate::description(&description, &Limits::default())?;
     let scopes = match request.scopes {
         None => principal.default_scopes(),
-        Some(names) => scopes_of(&names)?,
+        Some(names) => parse_scopes(&names)?,
     };
     let own_namespaces = own.and_then(|own| own.namespaces.as_deref().map(<[String]>::to_vec));
     let namespaces = match request.namespaces {
@@ -164,7 +164,7 @@ fn new_key(caller: &Caller, account: AccountId, request: CreateApiKey) -> ApiRes
     })
 }
 
-pub(super) fn scopes_of(names: &[String]) -> ApiResult<Scopes> {
+pub(super) fn parse_scopes(names: &[String]) -> ApiResult<Scopes> {
     let mut scopes = Scopes::NONE;
     for name in names {
         let scope = Scopes::from_name(name).ok_or_else(|| {

@@ -3,13 +3,13 @@
 use futures::future::try_join_all;
 use holdfast_cluster::Application;
 use holdfast_core::{
-    AccountId, Actor, Answer, AuditAction, AuditPlace, AuditRecord, Audited, Command, Query, Scopes, shard_key,
+    AccountId, Actor, AuditAction, AuditCursor, AuditRecord, Audited, Command, Query, Response, Scopes, shard_key,
 };
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
-use super::ask::expect_answer;
-use super::{ActionName, CallContext, Caller, Page, PageRequest, Service, Timestamp};
+use super::shard_call::expect_answer;
+use super::{ActionName, AuthContext, CallContext, Page, PageRequest, Service, Timestamp};
 use crate::error::{ApiError, ApiResult};
 use crate::{page_token, validate};
 
@@ -76,7 +76,7 @@ fn action_as_name<S: Serializer>(action: &AuditAction, serializer: S) -> Result<
     serializer.serialize_str(action.name())
 }
 
-impl Caller {
+impl AuthContext {
     /// The command, with who gives it, for the audit log.
     pub(super) fn audited(&self, context: &CallContext, command: Command) -> Command {
         let actor = match self.principal().account() {
@@ -89,7 +89,7 @@ impl Caller {
 }
 
 /// A shard that may have records: its application and a key of it.
-type Source = (Application, u32);
+type AuditSource = (Application, u32);
 
 /// The last record of a page. Records are in order of time, then of shard, then of number.
 type Cursor = (u64, u32, u64);
@@ -102,7 +102,7 @@ impl Service {
     /// `PERMISSION_DENIED` for another account's, besides those of every call.
     pub async fn list_audit(
         &self,
-        caller: &Caller,
+        caller: &AuthContext,
         context: &CallContext,
         request: ListAudit,
     ) -> ApiResult<Page<AuditEntry>> {
@@ -111,10 +111,10 @@ impl Service {
         let limit = validate::page_size(request.page.page_size)?;
         let list = format!("audit {}", account.map_or_else(|| "all".to_owned(), |account| account.to_string()));
         let cursor: Option<Cursor> = page_token::decode(&list, request.page.page_token.as_deref())?;
-        let sources = self.sources(account);
+        let sources = self.audit_sources(account);
         let pages = sources.iter().zip(0..).map(|(source, ordinal)| {
-            let query = Query::Audit { account, before: before(cursor, ordinal), limit };
-            self.page_of_audit(*source, ordinal, query, context)
+            let query = Query::Audit { account, before: shard_cursor(cursor, ordinal), limit };
+            self.audit_page(*source, ordinal, query, context)
         });
         let pages: Vec<(Vec<(Cursor, AuditRecord)>, bool)> = try_join_all(pages).await?;
         let mut more = pages.iter().any(|(_, more)| *more);
@@ -133,7 +133,7 @@ impl Service {
         Ok(Page { items: shown.map(AuditEntry::from).collect(), next_page_token })
     }
 
-    fn account_of_audit(&self, caller: &Caller, asked: Option<AccountId>) -> ApiResult<Option<AccountId>> {
+    fn account_of_audit(&self, caller: &AuthContext, asked: Option<AccountId>) -> ApiResult<Option<AccountId>> {
         if caller.principal().is_operator() {
             return Ok(asked);
         }
@@ -147,38 +147,38 @@ impl Service {
     }
 
     /// Every shard that may have records of the account, always in the same order.
-    fn sources(&self, account: Option<AccountId>) -> Vec<Source> {
+    fn audit_sources(&self, account: Option<AccountId>) -> Vec<AuditSource> {
         let router = &self.inner.router;
-        let all = |application| router.keys_of_shards(application).into_iter().map(move |key| (application, key));
-        let namespaces: Vec<Source> = match account {
+        let all = |application| router.shard_keys(application).into_iter().map(move |key| (application, key));
+        let namespaces: Vec<AuditSource> = match account {
             None => all(Application::Namespaces).collect(),
             Some(account) => vec![(Application::Namespaces, shard_key::namespaces(account))],
         };
         all(Application::Accounts).chain(namespaces).chain(all(Application::Locks)).collect()
     }
 
-    async fn page_of_audit(
+    async fn audit_page(
         &self,
-        (application, key): Source,
+        (application, key): AuditSource,
         ordinal: u32,
         query: Query,
         context: &CallContext,
     ) -> ApiResult<(Vec<(Cursor, AuditRecord)>, bool)> {
         let reply = self.inner.router.query(application, key, &query, context.deadline).await?;
         let (records, more) =
-            expect_answer!(reply.outcome?, Answer::AuditRecords { records, more } => (records, more))?;
+            expect_answer!(reply.outcome?, Response::AuditRecords { records, more } => (records, more))?;
         let placed = records.into_iter().map(|record| ((record.at_ms, ordinal, record.number), record));
         Ok((placed.collect(), more))
     }
 }
 
 /// Where the page of one shard begins, so that all together go on after the cursor.
-fn before(cursor: Option<Cursor>, ordinal: u32) -> Option<AuditPlace> {
+fn shard_cursor(cursor: Option<Cursor>, ordinal: u32) -> Option<AuditCursor> {
     let (at_ms, of, number) = cursor?;
     Some(match ordinal.cmp(&of) {
-        std::cmp::Ordering::Less => AuditPlace { at_ms: at_ms.saturating_add(1), number: 0 },
-        std::cmp::Ordering::Equal => AuditPlace { at_ms, number },
-        std::cmp::Ordering::Greater => AuditPlace { at_ms, number: 0 },
+        std::cmp::Ordering::Less => AuditCursor { at_ms: at_ms.saturating_add(1), number: 0 },
+        std::cmp::Ordering::Equal => AuditCursor { at_ms, number },
+        std::cmp::Ordering::Greater => AuditCursor { at_ms, number: 0 },
     })
 }
 
@@ -190,8 +190,8 @@ mod tests {
     fn pages_of_all_shards_go_on_after_the_same_record() {
         let cursor = (50, 3, 7);
         let comes_after = |place: Cursor| {
-            let before = before(Some(cursor), place.1).unwrap();
-            AuditPlace { at_ms: place.0, number: place.2 } < before
+            let before = shard_cursor(Some(cursor), place.1).unwrap();
+            AuditCursor { at_ms: place.0, number: place.2 } < before
         };
         for at_ms in 49..=51 {
             for ordinal in 2..=4 {

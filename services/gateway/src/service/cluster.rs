@@ -7,7 +7,7 @@ use holdfast_proto::internal::{Poison, ReplicaStatus, StatusAnswer};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{CallContext, Caller, Service};
+use super::{AuthContext, CallContext, Service};
 use crate::error::ApiResult;
 
 /// Nodes and shards.
@@ -120,10 +120,10 @@ impl Service {
     ///
     /// # Errors
     /// Those of every call. Nodes that do not answer are part of the answer.
-    pub async fn cluster(&self, caller: &Caller, context: &CallContext) -> ApiResult<ClusterInfo> {
+    pub async fn cluster(&self, caller: &AuthContext, context: &CallContext) -> ApiResult<ClusterInfo> {
         caller.require_operator()?;
         let router = &self.inner.router;
-        let looks = router.look_at_nodes(context.deadline).await;
+        let looks = router.node_statuses(context.deadline).await;
         let said = looks.iter().filter_map(|(_, said)| said.as_ref().ok());
         let replicas: HashMap<u64, &ReplicaStatus> =
             said.flat_map(|said| &said.replicas).map(|replica| (replica.replica, replica)).collect();

@@ -19,19 +19,19 @@ pub struct CallContext {
     /// `Idempotency-Key`: a creation of the same account with the same key answers as the first did.
     pub idempotency_key: Option<String>,
     /// For calls without a deadline of their own, which are given more time when they wait.
-    pub(crate) patience: Option<Patience>,
+    pub(crate) deadline_extension: Option<DeadlineExtension>,
 }
 
 /// How much longer a door waits for an operation than the deadline said at first. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Patience(Arc<AtomicU64>);
+pub(crate) struct DeadlineExtension(Arc<AtomicU64>);
 
-impl Patience {
+impl DeadlineExtension {
     fn extend(&self, by: Duration) {
         self.0.fetch_add(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    pub(crate) fn so_far(&self) -> Duration {
+    pub(crate) fn total(&self) -> Duration {
         Duration::from_millis(self.0.load(Ordering::Relaxed))
     }
 }
@@ -43,7 +43,7 @@ impl CallContext {
             request_id: request_id.into(),
             deadline: Instant::now() + DEFAULT_DEADLINE,
             idempotency_key: None,
-            patience: Some(Patience::default()),
+            deadline_extension: Some(DeadlineExtension::default()),
         }
     }
 
@@ -51,15 +51,15 @@ impl CallContext {
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.deadline = Instant::now() + timeout;
-        self.patience = None;
+        self.deadline_extension = None;
         self
     }
 
     /// The same call as one that waits for so long: without a deadline of its own it has that much more time.
     #[must_use]
-    pub(crate) fn waiting(&self, wait: Duration) -> Self {
+    pub(crate) fn with_wait(&self, wait: Duration) -> Self {
         let mut longer = self.clone();
-        if let Some(patience) = &self.patience {
+        if let Some(patience) = &self.deadline_extension {
             patience.extend(wait);
             longer.deadline += wait;
         }

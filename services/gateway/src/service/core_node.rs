@@ -7,21 +7,21 @@ use std::time::Duration;
 
 use holdfast_auth::{ClusterSecret, OperatorToken};
 use holdfast_cluster::{ClusterConfig, ShardMap};
-use holdfast_core::shard::{Application, ShardCore};
-use holdfast_core::{Command, Context, Query, Reply, Rules, codec};
+use holdfast_core::shard::{Application, ShardState};
+use holdfast_core::{Command, EntryContext, Query, Reply, Rules, codec};
 use holdfast_proto::internal::{Call, answer, call};
 use parking_lot::Mutex;
 
-use super::{CallContext, Caller, CreateAccount, CreateApiKey, Service};
+use super::{AuthContext, CallContext, CreateAccount, CreateApiKey, Service};
 use crate::{Gateway, GatewayOptions};
-use holdfast_routing::fake_node::{Act, FakeNode, config_of, not_leader};
+use holdfast_routing::fake_node::{Action, FakeNode, config_of, not_leader};
 
 const TERM: u64 = 1;
 /// The wall clock of every entry.
 pub(super) const WALL_MS: u64 = 1_700_000_000_000;
 
 /// A gateway on one node, and its operator.
-pub(super) struct World {
+pub(super) struct TestGateway {
     pub(super) service: Service,
     pub(super) node: FakeNode,
     pub(super) operator_token: OperatorToken,
@@ -31,7 +31,7 @@ pub(super) struct World {
     clock_ms: Arc<AtomicU64>,
 }
 
-impl World {
+impl TestGateway {
     pub(super) async fn start() -> Self {
         let secret = ClusterSecret::generate().unwrap();
         let operator_token = OperatorToken::generate().unwrap();
@@ -51,21 +51,21 @@ impl World {
     }
 
     /// Moves the shards' clocks; what is due ends with the next command.
-    pub(super) fn pass(&self, ms: u64) {
+    pub(super) fn advance_clock(&self, ms: u64) {
         self.clock_ms.fetch_add(ms, Ordering::SeqCst);
         self.shards.lock().advance_all();
     }
 
     /// From now on every answer about locks comes so much later than it was made, and the shards' clocks go on
     /// meanwhile.
-    pub(super) fn answer_late(&self, by: Duration) {
+    pub(super) fn delay_lock_answers(&self, by: Duration) {
         let (running, clock_ms) = (self.shards.clone(), self.clock_ms.clone());
         let by_ms = u64::try_from(by.as_millis()).unwrap();
         self.node.on_call(move |call| {
             let mut shards = running.lock();
             let act = shards.serve(call);
             if shards.map.replica(call.replica).unwrap().application == holdfast_cluster::Application::Locks {
-                wait_as_a_slow_node_does(by);
+                wait_artificial_delay(by);
                 clock_ms.fetch_add(by_ms, Ordering::SeqCst);
             }
             act
@@ -73,28 +73,28 @@ impl World {
     }
 
     /// From now on the outboxes of shards keep what is in them, or are emptied again.
-    pub(super) fn keep_outboxes(&self, are_kept: bool) {
+    pub(super) fn set_outboxes_paused(&self, are_kept: bool) {
         let mut shards = self.shards.lock();
-        shards.keeps_outboxes = are_kept;
+        shards.outboxes_paused = are_kept;
         shards.deliver_all();
     }
 
     /// From now on no question is answered; commands are.
-    pub(super) fn answer_no_questions(&self) {
+    pub(super) fn drop_queries(&self) {
         let running = self.shards.clone();
         self.node.on_call(move |call| match call.body {
-            Some(call::Body::Query(_)) => Act::Silent,
+            Some(call::Body::Query(_)) => Action::Silent,
             _ => running.lock().serve(call),
         });
     }
 
     /// Counts the questions about events from now on.
-    pub(super) fn count_event_questions(&self) -> Arc<AtomicU64> {
-        self.count_questions(|query| matches!(query, Query::Events { .. }))
+    pub(super) fn count_event_queries(&self) -> Arc<AtomicU64> {
+        self.count_queries(|query| matches!(query, Query::Events { .. }))
     }
 
     /// Counts the questions of some kinds from now on.
-    pub(super) fn count_questions(&self, counts: impl Fn(&Query) -> bool + Send + Sync + 'static) -> Arc<AtomicU64> {
+    pub(super) fn count_queries(&self, counts: impl Fn(&Query) -> bool + Send + Sync + 'static) -> Arc<AtomicU64> {
         let (running, count) = (self.shards.clone(), Arc::<AtomicU64>::default());
         let counting = count.clone();
         self.node.on_call(move |call| {
@@ -108,7 +108,7 @@ impl World {
         count
     }
 
-    pub(super) async fn operator(&self) -> Caller {
+    pub(super) async fn operator(&self) -> AuthContext {
         self.service.authenticate(Some(self.operator_token.reveal().expose()), &context()).await.unwrap()
     }
 
@@ -119,14 +119,14 @@ impl World {
     }
 
     /// A caller with a new key, made by the operator.
-    pub(super) async fn caller(&self, account: &str, request: CreateApiKey) -> Caller {
+    pub(super) async fn caller(&self, account: &str, request: CreateApiKey) -> AuthContext {
         let operator = self.operator().await;
         let made = self.service.create_api_key(&operator, &context(), Some(account), request).await.unwrap();
         self.service.authenticate(Some(&made.api_key), &context()).await.unwrap()
     }
 
     /// A tenant that may do everything.
-    pub(super) async fn tenant(&self, email: &str) -> Caller {
+    pub(super) async fn tenant(&self, email: &str) -> AuthContext {
         let account = self.account(email).await;
         self.caller(&account, CreateApiKey::default()).await
     }
@@ -142,23 +142,23 @@ pub(super) fn context() -> CallContext {
 
 struct Shards {
     map: ShardMap,
-    cores: HashMap<String, ShardCore>,
+    states: HashMap<String, ShardState>,
     clock_ms: Arc<AtomicU64>,
-    keeps_outboxes: bool,
+    outboxes_paused: bool,
 }
 
 impl Shards {
     fn new(map: ShardMap, clock_ms: Arc<AtomicU64>) -> Self {
-        let mut cores = HashMap::new();
+        let mut states = HashMap::new();
         for application in Application::ALL {
-            for shard in map.shards(known(application)) {
-                cores.insert(shard.id.clone(), ShardCore::new(application, &shard.id));
+            for shard in map.shards(to_cluster_application(application)) {
+                states.insert(shard.id.clone(), ShardState::new(application, &shard.id));
             }
         }
-        Self { map, cores, clock_ms, keeps_outboxes: false }
+        Self { map, states, clock_ms, outboxes_paused: false }
     }
 
-    fn serve(&mut self, call: &Call) -> Act {
+    fn serve(&mut self, call: &Call) -> Action {
         let shard = self.map.replica(call.replica).unwrap().shard.id.clone();
         let reply = match call.body.as_ref().unwrap() {
             call::Body::Command(_) if call.term != TERM => return not_leader(call.replica, TERM),
@@ -169,30 +169,32 @@ impl Shards {
             }
             call::Body::Query(bytes) => {
                 let now_ms = self.clock_ms.load(Ordering::SeqCst);
-                self.cores[&shard].query(now_ms, &codec::decode::<Query>(bytes).unwrap())
+                self.states[&shard].query(now_ms, &codec::decode::<Query>(bytes).unwrap())
             }
             call::Body::Follow(_) => panic!("sessions are not followed in these tests"),
         };
-        Act::Answer(answer::Outcome::Reply(codec::encode(&reply).into()))
+        Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()))
     }
 
     fn apply(&mut self, shard: &str, command: &Command) -> Reply {
-        let context = Context { now_ms: self.clock_ms.load(Ordering::SeqCst), wall_ms: WALL_MS, rules: Rules::HIGHEST };
-        let core = self.cores.get_mut(shard).unwrap();
+        let context =
+            EntryContext { now_ms: self.clock_ms.load(Ordering::SeqCst), wall_ms: WALL_MS, rules: Rules::HIGHEST };
+        let core = self.states.get_mut(shard).unwrap();
         core.advance(&context);
         core.apply(&context, command)
     }
 
     fn advance_all(&mut self) {
-        let context = Context { now_ms: self.clock_ms.load(Ordering::SeqCst), wall_ms: WALL_MS, rules: Rules::HIGHEST };
-        self.cores.values_mut().for_each(|core| core.advance(&context));
+        let context =
+            EntryContext { now_ms: self.clock_ms.load(Ordering::SeqCst), wall_ms: WALL_MS, rules: Rules::HIGHEST };
+        self.states.values_mut().for_each(|core| core.advance(&context));
     }
 
     /// Empties the outboxes, as the nodes of leaders do.
     fn deliver_all(&mut self) {
-        while !self.keeps_outboxes {
+        while !self.outboxes_paused {
             let mut pending = Vec::new();
-            for (shard, core) in &self.cores {
+            for (shard, core) in &self.states {
                 for (number, message) in core.outbox().messages() {
                     pending.push((shard.clone(), *number, message.clone()));
                 }
@@ -201,7 +203,8 @@ impl Shards {
                 return;
             }
             for (source, number, message) in pending {
-                let shard = self.map.shard_for(known(message.application), message.shard_key).id.clone();
+                let shard =
+                    self.map.shard_for(to_cluster_application(message.application), message.shard_key).id.clone();
                 self.apply(&shard, &message.command).outcome.unwrap();
                 self.apply(&source, &Command::OutboxConfirm { numbers: vec![number] });
             }
@@ -210,11 +213,11 @@ impl Shards {
 }
 
 /// The same application as the cluster config names it.
-fn known(application: Application) -> holdfast_cluster::Application {
+fn to_cluster_application(application: Application) -> holdfast_cluster::Application {
     application.name().parse().unwrap()
 }
 
 /// The delay itself is what is tried.
-fn wait_as_a_slow_node_does(by: Duration) {
+fn wait_artificial_delay(by: Duration) {
     std::thread::sleep(by);
 }

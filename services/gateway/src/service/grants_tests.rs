@@ -7,8 +7,8 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use holdfast_core::Mode;
 use serde_json::Value;
 
-use super::core_node::{World, context};
-use super::tests::{acquire, with_demo};
+use super::core_node::{TestGateway, context};
+use super::tests::{acquire, demo_tenant};
 use super::*;
 use crate::error::Code;
 
@@ -25,11 +25,11 @@ fn exp_ms(grant: Option<&String>) -> u64 {
 }
 
 /// A tenant whose answers come late, at a gateway that knows who leads.
-async fn late() -> (World, Caller) {
-    let world = World::start().await;
-    let tenant = with_demo(&world).await;
+async fn slow_gateway() -> (TestGateway, AuthContext) {
+    let world = TestGateway::start().await;
+    let tenant = demo_tenant(&world).await;
     world.service.acquire_lock(&tenant, &context(), acquire("first", "p", Mode::Write)).await.unwrap();
-    world.answer_late(LATE);
+    world.delay_lock_answers(LATE);
     (world, tenant)
 }
 
@@ -40,7 +40,7 @@ fn signed(fencing_token: Option<u64>) -> AcquireLock {
 
 #[tokio::test]
 async fn an_answer_that_comes_late_makes_nothing_end_later() {
-    let (world, tenant) = late().await;
+    let (world, tenant) = slow_gateway().await;
     let mut token = None;
     // Taken first, then extended.
     for _ in 0..2 {
@@ -59,7 +59,7 @@ async fn an_answer_that_comes_late_makes_nothing_end_later() {
 
 #[tokio::test]
 async fn the_grant_of_a_session_ends_with_what_is_left_of_it_and_after_a_minute_at_most() {
-    let (world, tenant) = late().await;
+    let (world, tenant) = slow_gateway().await;
     for (number, ttl_ms) in [5_000, 600_000].into_iter().enumerate() {
         let request = CreateSession { namespace: "demo".into(), process_id: "p".into(), ttl_ms, metadata: [].into() };
         let session = world.service.create_session(&tenant, &context(), request).await.unwrap();
@@ -76,7 +76,7 @@ async fn the_grant_of_a_session_ends_with_what_is_left_of_it_and_after_a_minute_
 
 #[tokio::test]
 async fn what_was_waited_for_is_looked_at_before_it_is_signed() {
-    let (world, tenant) = late().await;
+    let (world, tenant) = slow_gateway().await;
     let mut request = signed(None);
     request.terms.wait_ms = 10_000;
     let answer = world.service.acquire_lock(&tenant, &context(), request).await.unwrap();
@@ -87,10 +87,10 @@ async fn what_was_waited_for_is_looked_at_before_it_is_signed() {
 
 #[tokio::test]
 async fn a_grant_that_cannot_be_signed_is_not_said_to_be_none() {
-    let world = World::start().await;
-    let tenant = with_demo(&world).await;
+    let world = TestGateway::start().await;
+    let tenant = demo_tenant(&world).await;
     world.service.acquire_lock(&tenant, &context(), acquire("first", "p", Mode::Write)).await.unwrap();
-    world.answer_no_questions();
+    world.drop_queries();
     let mut request = signed(None);
     request.terms.wait_ms = 100;
     let short = context().with_timeout(Duration::from_millis(400));

@@ -64,7 +64,7 @@ pub struct Holder {
     pub metadata: Metadata,
     /// The instant that a dlocks client asked for (Unix nanoseconds), so that it reads back what it wrote.
     #[serde(skip)]
-    pub asked_expires_at_ns: Option<i64>,
+    pub requested_expires_at_ns: Option<i64>,
 }
 
 /// Somebody in the way.

@@ -1,30 +1,30 @@
 //! The operations of the service, the same for every door: check the caller, check the request, ask the shard, show
 //! the answer.
 
+mod access_watch;
 mod accounts;
 mod acquire;
 mod api_keys;
-pub(crate) mod ask;
 mod audit;
-pub(crate) mod caller;
+pub(crate) mod auth;
 mod cluster;
 mod context;
+mod enum_names;
 mod grants;
 mod instant;
 mod lock_requests;
 mod lock_view;
 mod locks;
-mod named;
 mod namespaces;
 mod release;
 mod requests;
 mod reset;
 mod sessions;
-pub(crate) mod show;
-mod standing;
+pub(crate) mod shard_call;
 mod tokens;
 mod usage;
 mod view;
+pub(crate) mod view_builder;
 mod waits;
 
 use std::fmt;
@@ -32,27 +32,27 @@ use std::sync::Arc;
 
 use holdfast_auth::{ClusterSecret, OperatorVerifier};
 
+use crate::admission::FairQueue;
 use crate::directory::{Directory, RateLimits};
-use crate::events::{Places, Questions};
-use crate::turns::Turns;
+use crate::events::{EventPoller, WatcherLimiter};
 use holdfast_routing::Router;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use access_watch::{AccessWatch, is_final};
 pub use audit::{AuditEntry, ListAudit};
-pub use caller::Caller;
-pub(crate) use caller::Tenant;
+pub use auth::AuthContext;
+pub(crate) use auth::TenantContext;
 pub use cluster::{ClusterInfo, NodeInfo, ReplicaInfo, ShardInfo};
-pub(crate) use context::Patience;
+pub(crate) use context::DeadlineExtension;
 pub use context::{CallContext, DEFAULT_DEADLINE};
+pub use enum_names::*;
 pub use instant::{Timestamp, parse_instant};
 pub use lock_requests::*;
 pub use lock_view::*;
-pub use named::*;
 pub use requests::*;
 pub(crate) use sessions::session_ttl_ms;
 pub use sessions::{CreateSession, SessionInfo};
-pub(crate) use standing::{Standing, is_definite};
-pub(crate) use tokens::Tokens;
+pub(crate) use tokens::TokenIssuer;
 pub use tokens::{CreateToken, CreatedToken};
 pub use usage::{NamespaceFigures, NamespaceUsageInfo, StateBytesInfo, UsageInfo, UsageTotalsInfo};
 pub use view::*;
@@ -75,12 +75,12 @@ pub(crate) struct Inner {
     pub(crate) router: Router,
     pub(crate) directory: Directory,
     pub(crate) rates: RateLimits,
-    pub(crate) turns: Arc<Turns>,
+    pub(crate) admission: Arc<FairQueue>,
     pub(crate) operator: OperatorVerifier,
-    pub(crate) tokens: Tokens,
+    pub(crate) tokens: TokenIssuer,
     pub(crate) cluster_secret: ClusterSecret,
-    pub(crate) watchers: Places,
-    pub(crate) questions: Questions,
+    pub(crate) watchers: WatcherLimiter,
+    pub(crate) event_poller: EventPoller,
     /// Cancelled when the process begins to stop: streams end then, calls go on.
     pub(crate) stopping: CancellationToken,
 }
@@ -95,7 +95,7 @@ impl Service {
     /// # Errors
     /// Why not, for people.
     pub fn ready(&self) -> Result<(), String> {
-        self.inner.directory.fresh()
+        self.inner.directory.check_fresh()
     }
 
     /// Cancelled when the process begins to stop. Whatever has no end of its own ends then.
@@ -123,7 +123,7 @@ mod grants_tests;
 #[cfg(test)]
 mod namespaces_tests;
 #[cfg(test)]
-mod rates_tests;
+mod rate_limit_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -1,15 +1,15 @@
 //! Namespaces of the caller's account.
 
-use holdfast_core::{Answer, Command, Namespace, NamespacesCommand, Query, Refusal, Scopes};
+use holdfast_core::{Command, CommandError, Namespace, NamespacesCommand, Query, Response, Scopes};
 
-use super::ask::{check_repeat, expect_answer};
-use super::caller::Tenant;
-use super::{CallContext, Caller, CreateNamespace, NamespaceView, Page, PageRequest, Service};
+use super::auth::TenantContext;
+use super::shard_call::{check_repeat, expect_answer};
+use super::{AuthContext, CallContext, CreateNamespace, NamespaceView, Page, PageRequest, Service};
 use crate::error::{ApiError, ApiResult};
 use crate::{page_token, validate};
 
 /// Scopes of which one is enough to see namespaces.
-const READERS: [Scopes; 2] = [Scopes::LOCKS_READ, Scopes::NAMESPACES_ADMIN];
+const READ_SCOPES: [Scopes; 2] = [Scopes::LOCKS_READ, Scopes::NAMESPACES_ADMIN];
 
 impl Service {
     /// Makes a namespace; answers when its locks can be taken.
@@ -18,7 +18,7 @@ impl Service {
     /// `ALREADY_EXISTS`, `QUOTA_EXCEEDED`, besides those of every call.
     pub async fn create_namespace(
         &self,
-        caller: &Caller,
+        caller: &AuthContext,
         context: &CallContext,
         request: CreateNamespace,
     ) -> ApiResult<NamespaceView> {
@@ -35,8 +35,8 @@ impl Service {
             description,
         };
         let command = caller.audited(context, Command::Namespaces(command));
-        let routed = self.ask_namespaces(account, command, context).await?;
-        let namespace = expect_answer!(routed.reply.outcome?, Answer::Namespace(namespace) => namespace)?;
+        let routed = self.call_namespaces(account, command, context).await?;
+        let namespace = expect_answer!(routed.reply.outcome?, Response::Namespace(namespace) => namespace)?;
         check_repeat(namespace.name == request.name)?;
         Ok(namespace.into())
     }
@@ -45,8 +45,13 @@ impl Service {
     ///
     /// # Errors
     /// `NAMESPACE_NOT_FOUND`, besides those of every call.
-    pub async fn get_namespace(&self, caller: &Caller, context: &CallContext, name: &str) -> ApiResult<NamespaceView> {
-        let tenant = caller.require_any(&READERS)?;
+    pub async fn get_namespace(
+        &self,
+        caller: &AuthContext,
+        context: &CallContext,
+        name: &str,
+    ) -> ApiResult<NamespaceView> {
+        let tenant = caller.require_any(&READ_SCOPES)?;
         tenant.check_namespace("namespace", name)?;
         self.inner.rates.admit(tenant.account)?;
         self.read_namespace(tenant, name, context).await.map(Into::into)
@@ -58,11 +63,11 @@ impl Service {
     /// Those of every call.
     pub async fn list_namespaces(
         &self,
-        caller: &Caller,
+        caller: &AuthContext,
         context: &CallContext,
         page: PageRequest,
     ) -> ApiResult<Page<NamespaceView>> {
-        let tenant = caller.require_any(&READERS)?;
+        let tenant = caller.require_any(&READ_SCOPES)?;
         let limit = validate::page_size(page.page_size)?;
         let account = tenant.account.id;
         let list = format!("namespaces of {account}");
@@ -72,8 +77,8 @@ impl Service {
             Some(allowed) => self.list_allowed(tenant, allowed, after, limit, context).await?,
             None => {
                 let query = Query::Namespaces { account, after, limit };
-                let routed = self.ask_namespaces(account, query, context).await?;
-                expect_answer!(routed.reply.outcome?, Answer::Namespaces { namespaces, more } => (namespaces, more))?
+                let routed = self.call_namespaces(account, query, context).await?;
+                expect_answer!(routed.reply.outcome?, Response::Namespaces { namespaces, more } => (namespaces, more))?
             }
         };
         let last = namespaces.last().map(|namespace| &namespace.name);
@@ -87,7 +92,7 @@ impl Service {
     /// `NAMESPACE_NOT_FOUND`, besides those of every call.
     pub async fn update_namespace(
         &self,
-        caller: &Caller,
+        caller: &AuthContext,
         context: &CallContext,
         name: &str,
         description: Option<String>,
@@ -101,9 +106,9 @@ impl Service {
         let account = tenant.account.id;
         let command = NamespacesCommand::Update { account, name: name.to_owned(), description };
         let command = caller.audited(context, Command::Namespaces(command));
-        let routed = self.ask_namespaces(account, command, context).await?;
-        let outcome = routed.reply.outcome.map_err(|refusal| about(refusal, name));
-        expect_answer!(outcome?, Answer::Namespace(namespace) => namespace.into())
+        let routed = self.call_namespaces(account, command, context).await?;
+        let outcome = routed.reply.outcome.map_err(|refusal| namespace_error(refusal, name));
+        expect_answer!(outcome?, Response::Namespace(namespace) => namespace.into())
     }
 
     /// Ends a namespace, its holds and waits; answers when they are gone. With `id` only that incarnation.
@@ -112,7 +117,7 @@ impl Service {
     /// `NAMESPACE_NOT_FOUND`, also when another incarnation is there, besides those of every call.
     pub async fn delete_namespace(
         &self,
-        caller: &Caller,
+        caller: &AuthContext,
         context: &CallContext,
         name: &str,
         id: Option<&str>,
@@ -129,28 +134,33 @@ impl Service {
         };
         let command = NamespacesCommand::Delete { account, name: name.to_owned(), incarnation: Some(incarnation) };
         let command = caller.audited(context, Command::Namespaces(command));
-        let routed = self.ask_namespaces(account, command, context).await?;
-        self.inner.directory.forget_namespace(account, name);
+        let routed = self.call_namespaces(account, command, context).await?;
+        self.inner.directory.invalidate_namespace(account, name);
         match routed.reply.outcome {
             // An earlier attempt of this very call may have been the one that deleted it.
-            Err(Refusal::NamespaceNotFound) if routed.maybe_done_before => Ok(()),
-            Err(refusal) => Err(about(refusal, name)),
-            Ok(answer) => expect_answer!(answer, Answer::Done => ()),
+            Err(CommandError::NamespaceNotFound) if routed.maybe_done_before => Ok(()),
+            Err(refusal) => Err(namespace_error(refusal, name)),
+            Ok(answer) => expect_answer!(answer, Response::Done => ()),
         }
     }
 
-    async fn read_namespace(&self, tenant: Tenant<'_>, name: &str, context: &CallContext) -> ApiResult<Namespace> {
+    async fn read_namespace(
+        &self,
+        tenant: TenantContext<'_>,
+        name: &str,
+        context: &CallContext,
+    ) -> ApiResult<Namespace> {
         let account = tenant.account.id;
         let query = Query::Namespace { account, name: name.to_owned() };
-        let routed = self.ask_namespaces(account, query, context).await?;
-        let outcome = routed.reply.outcome.map_err(|refusal| about(refusal, name));
-        expect_answer!(outcome?, Answer::Namespace(namespace) => namespace)
+        let routed = self.call_namespaces(account, query, context).await?;
+        let outcome = routed.reply.outcome.map_err(|refusal| namespace_error(refusal, name));
+        expect_answer!(outcome?, Response::Namespace(namespace) => namespace)
     }
 
     /// A page of the namespaces that a key is for; the key's list is short and in order.
     async fn list_allowed(
         &self,
-        tenant: Tenant<'_>,
+        tenant: TenantContext<'_>,
         allowed: &[String],
         after: Option<String>,
         limit: u32,
@@ -172,9 +182,9 @@ impl Service {
 }
 
 /// A refusal about one namespace. An account that its namespaces shard does not know (yet, or any more) has none.
-fn about(refusal: Refusal, name: &str) -> ApiError {
+fn namespace_error(refusal: CommandError, name: &str) -> ApiError {
     match refusal {
-        Refusal::NamespaceNotFound => ApiError::namespace_not_found(name),
+        CommandError::NamespaceNotFound => ApiError::namespace_not_found(name),
         other => ApiError::from(other),
     }
 }

@@ -1,12 +1,14 @@
 //! Releasing: one lock, a set, or everything of an owner. Never limited in rate.
 
-use holdfast_core::{Answer, Command, LocksCommand, Owner, Release, Scopes, ToRelease};
+use holdfast_core::{Command, LocksCommand, Owner, Release, ReleaseTarget, Response, Scopes};
 
-use super::acquire::one;
-use super::ask::{Ask, expect_answer};
-use super::caller::Tenant;
-use super::show::Shown;
-use super::{CallContext, Caller, ReleaseAnswer, ReleaseLock, ReleaseLocks, ReleaseLocksAnswer, Service, Timestamp};
+use super::acquire::single_lock;
+use super::auth::TenantContext;
+use super::shard_call::{ShardRequest, expect_answer};
+use super::view_builder::ViewBuilder;
+use super::{
+    AuthContext, CallContext, ReleaseAnswer, ReleaseLock, ReleaseLocks, ReleaseLocksAnswer, Service, Timestamp,
+};
 use crate::error::{ApiError, ApiResult};
 use crate::validate;
 
@@ -17,17 +19,17 @@ impl Service {
     /// `NAMESPACE_NOT_FOUND`, besides those of every call.
     pub async fn release_lock(
         &self,
-        caller: &Caller,
+        caller: &AuthContext,
         context: &CallContext,
         request: ReleaseLock,
     ) -> ApiResult<ReleaseAnswer> {
         let tenant = caller.require(Scopes::LOCKS_WRITE)?;
-        let path = validate::known_lock(&request.lock, tenant.limits())?;
+        let path = validate::existing_lock(&request.lock, tenant.limits())?;
         let owner = validate::owner(&request.owner)?;
-        let what = ToRelease::Paths { paths: vec![path], fencing_token: request.fencing_token };
+        let what = ReleaseTarget::Paths { paths: vec![path], fencing_token: request.fencing_token };
         let ReleaseLocksAnswer { released, locks } =
             self.release(tenant, context, &request.namespace, owner, what).await?;
-        Ok(ReleaseAnswer { released, lock: one(locks)? })
+        Ok(ReleaseAnswer { released, lock: single_lock(locks)? })
     }
 
     /// Releases several paths, or everything that an owner holds and waits for.
@@ -36,7 +38,7 @@ impl Service {
     /// `NAMESPACE_NOT_FOUND`, besides those of every call.
     pub async fn release_locks(
         &self,
-        caller: &Caller,
+        caller: &AuthContext,
         context: &CallContext,
         request: ReleaseLocks,
     ) -> ApiResult<ReleaseLocksAnswer> {
@@ -44,9 +46,9 @@ impl Service {
         let what = match (&request.paths, request.all) {
             (Some(paths), false) => {
                 let paths = validate::paths_to_release(paths, tenant.limits())?;
-                ToRelease::Paths { paths, fencing_token: None }
+                ReleaseTarget::Paths { paths, fencing_token: None }
             }
-            (None, true) => ToRelease::All,
+            (None, true) => ReleaseTarget::All,
             (Some(_), true) => return Err(ApiError::invalid("all", "all: does not go with resources")),
             (None, false) => {
                 return Err(ApiError::invalid("resources", "resources: needed, unless `all` is true"));
@@ -58,22 +60,22 @@ impl Service {
 
     async fn release(
         &self,
-        tenant: Tenant<'_>,
+        tenant: TenantContext<'_>,
         context: &CallContext,
         namespace: &str,
         owner: Owner,
-        what: ToRelease,
+        what: ReleaseTarget,
     ) -> ApiResult<ReleaseLocksAnswer> {
         tenant.check_namespace("namespace", namespace)?;
         let make = |namespace| {
             let release = Release { namespace, owner: owner.clone(), what: what.clone(), message: None };
-            Ask::from(Command::Locks(LocksCommand::Release(release)))
+            ShardRequest::from(Command::Locks(LocksCommand::Release(release)))
         };
         let asked = Timestamp::now();
-        let reply = self.ask_locks(tenant, namespace, context, make).await?;
-        let shown = Shown::new(namespace, reply.clock_ms, asked);
+        let reply = self.call_locks(tenant, namespace, context, make).await?;
+        let shown = ViewBuilder::new(namespace, reply.clock_ms, asked);
         let (released, locks) =
-            expect_answer!(reply.outcome?, Answer::Released { released, locks } => (released, locks))?;
+            expect_answer!(reply.outcome?, Response::Released { released, locks } => (released, locks))?;
         Ok(ReleaseLocksAnswer { released, locks: shown.locks(locks) })
     }
 }

@@ -1,10 +1,10 @@
 //! Resetting a namespace: ending what owners have that are no more.
 
-use holdfast_core::{Answer, Command, LocksCommand, Reset, Scopes};
-use holdfast_routing::Repeat;
+use holdfast_core::{Command, LocksCommand, Reset, Response, Scopes};
+use holdfast_routing::RetryPolicy;
 
-use super::ask::{Ask, expect_answer};
-use super::{CallContext, Caller, ResetAnswer, ResetNamespace, Service};
+use super::shard_call::{ShardRequest, expect_answer};
+use super::{AuthContext, CallContext, ResetAnswer, ResetNamespace, Service};
 use crate::error::ApiResult;
 use crate::validate;
 
@@ -15,7 +15,7 @@ impl Service {
     /// `NAMESPACE_NOT_FOUND`, besides those of every call.
     pub async fn reset_namespace(
         &self,
-        caller: &Caller,
+        caller: &AuthContext,
         context: &CallContext,
         request: ResetNamespace,
     ) -> ApiResult<ResetAnswer> {
@@ -27,12 +27,15 @@ impl Service {
             let (live_owners, before_revision) = (request.live_owners.clone(), request.before_revision);
             let reset = Reset { namespace, live_owners, before_revision };
             // Done twice it could end what was granted in between, as with the deletion of a lock.
-            Ask::Command(caller.audited(context, Command::Locks(LocksCommand::Reset(reset))), Repeat::Never)
+            ShardRequest::Command(
+                caller.audited(context, Command::Locks(LocksCommand::Reset(reset))),
+                RetryPolicy::Never,
+            )
         };
-        let reply = self.ask_locks(tenant, &request.namespace, context, make).await?;
+        let reply = self.call_locks(tenant, &request.namespace, context, make).await?;
         expect_answer!(
             reply.outcome?,
-            Answer::Reset { removed_holds, removed_waiters } => ResetAnswer { removed_holds, removed_waiters }
+            Response::Reset { removed_holds, removed_waiters } => ResetAnswer { removed_holds, removed_waiters }
         )
     }
 }

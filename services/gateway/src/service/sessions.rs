@@ -1,27 +1,27 @@
 //! Sessions: open, keep alive, look at, end.
 
 use holdfast_core::{
-    Answer, Command, Limits, LocksCommand, Metadata, NamespaceRef, OpenSession, Query, Refusal, Reply, Scopes,
+    Command, CommandError, Limits, LocksCommand, Metadata, NamespaceRef, OpenSession, Query, Reply, Response, Scopes,
     SessionView,
 };
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
-use super::ask::{Ask, HasReply, check_repeat, expect_answer, random_bytes};
-use super::caller::Tenant;
-use super::{CallContext, Caller, Page, PageRequest, Service, Timestamp};
+use super::auth::TenantContext;
+use super::shard_call::{AsReply, ShardRequest, check_repeat, expect_answer, random_bytes};
+use super::{AuthContext, CallContext, Page, PageRequest, Service, Timestamp};
 use crate::error::{ApiError, ApiResult};
 use crate::{page_token, validate};
 use holdfast_cluster::Application;
-use holdfast_routing::Routed;
+use holdfast_routing::RoutedReply;
 
 /// 32 letters, so that five bits make one.
-const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+const ID_ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 /// Letters of a session id after its prefix: 130 bits.
-const ID_LETTERS: usize = 26;
+const ID_LENGTH: usize = 26;
 /// How often another id is drawn when one is in use. That it is at all is next to impossible.
-const DRAWS: usize = 3;
+const MAX_ID_ATTEMPTS: usize = 3;
 
 /// A new session, or what changes when one is resumed.
 #[derive(Clone, Debug)]
@@ -75,15 +75,15 @@ impl From<SessionView> for SessionInfo {
 }
 
 /// What a locks shard answered, and where it was asked.
-pub(crate) struct Placed {
+pub(crate) struct SessionLocation {
     /// The shard that owns the namespace.
     pub(crate) key: u32,
     /// The incarnation that was asked about.
     pub(crate) namespace: NamespaceRef,
-    routed: Routed,
+    routed: RoutedReply,
 }
 
-impl HasReply for Placed {
+impl AsReply for SessionLocation {
     fn reply(&self) -> &Reply {
         &self.routed.reply
     }
@@ -104,7 +104,7 @@ impl Service {
     /// `NAMESPACE_NOT_FOUND`, `QUOTA_EXCEEDED`, besides those of every call.
     pub async fn create_session(
         &self,
-        caller: &Caller,
+        caller: &AuthContext,
         context: &CallContext,
         request: CreateSession,
     ) -> ApiResult<SessionInfo> {
@@ -118,7 +118,7 @@ impl Service {
     /// Opens a session, or resumes the one of that id. Its time to live is not checked against the account's limits.
     pub(crate) async fn open_session(
         &self,
-        tenant: Tenant<'_>,
+        tenant: TenantContext<'_>,
         context: &CallContext,
         request: &CreateSession,
         resume: Option<&str>,
@@ -133,15 +133,15 @@ impl Service {
         }
         let maker = tenant.account.id.to_string();
         let opening = self.request_id(&maker, "create session", context)?;
-        for _ in 0..DRAWS {
+        for _ in 0..MAX_ID_ATTEMPTS {
             let session_id = match (resume, &context.idempotency_key) {
                 (Some(session_id), _) => session_id.to_owned(),
                 // The same for every repeat of the call.
                 (None, Some(_)) => session_id(&Sha256::digest(opening.0)),
-                (None, None) => session_id(&random_bytes::<ID_LETTERS>()?),
+                (None, None) => session_id(&random_bytes::<ID_LENGTH>()?),
             };
             let make = |namespace| {
-                Ask::from(Command::Locks(LocksCommand::OpenSession(OpenSession {
+                ShardRequest::from(Command::Locks(LocksCommand::OpenSession(OpenSession {
                     namespace,
                     session_id: session_id.clone(),
                     resume: resume.is_some(),
@@ -151,22 +151,23 @@ impl Service {
                     metadata: request.metadata.clone(),
                 })))
             };
-            let Placed { key, namespace, routed } = self.place(tenant, &request.namespace, context, make).await?;
+            let SessionLocation { key, namespace, routed } =
+                self.call_located(tenant, &request.namespace, context, make).await?;
             match routed.reply.outcome {
                 // The session of that idempotency key, which a connection resumed meanwhile.
-                Err(Refusal::IdTaken) if context.idempotency_key.is_some() => {
+                Err(CommandError::IdTaken) if context.idempotency_key.is_some() => {
                     let session = self.read_session(tenant, context, &request.namespace, &session_id).await?;
                     return Ok(OpenedSession { key, namespace, session, resumed: false });
                 }
-                Err(Refusal::IdTaken) => {}
+                Err(CommandError::IdTaken) => {}
                 outcome => {
-                    let (session, resumed) = expect_answer!(outcome?, Answer::SessionOpened { session, resumed }
+                    let (session, resumed) = expect_answer!(outcome?, Response::SessionOpened { session, resumed }
                         => (session, resumed))?;
                     return Ok(OpenedSession { key, namespace, session, resumed });
                 }
             }
         }
-        Err(ApiError::from(Refusal::IdTaken))
+        Err(ApiError::from(CommandError::IdTaken))
     }
 
     /// A sign of life; how long the session lives from now, in milliseconds.
@@ -175,7 +176,7 @@ impl Service {
     /// `SESSION_NOT_FOUND`, also when it has ended, besides those of every call. Never limited by rate.
     pub async fn keep_session_alive(
         &self,
-        caller: &Caller,
+        caller: &AuthContext,
         context: &CallContext,
         namespace: &str,
         session_id: &str,
@@ -183,10 +184,11 @@ impl Service {
         let tenant = caller.require(Scopes::LOCKS_WRITE)?;
         tenant.check_namespace("namespace", namespace)?;
         validate::session_id(session_id)?;
-        let make =
-            |namespace| Ask::from(Query::KeepAlive { namespace, session_id: session_id.to_owned(), epoch: None });
-        let reply = self.ask_locks(tenant, namespace, context, make).await?;
-        expect_answer!(reply.outcome?, Answer::Session(session) => session.remaining_ms)
+        let make = |namespace| {
+            ShardRequest::from(Query::KeepAlive { namespace, session_id: session_id.to_owned(), epoch: None })
+        };
+        let reply = self.call_locks(tenant, namespace, context, make).await?;
+        expect_answer!(reply.outcome?, Response::Session(session) => session.remaining_ms)
     }
 
     /// One session. Looking at it is no sign of its life.
@@ -195,7 +197,7 @@ impl Service {
     /// `SESSION_NOT_FOUND`, besides those of every call.
     pub async fn get_session(
         &self,
-        caller: &Caller,
+        caller: &AuthContext,
         context: &CallContext,
         namespace: &str,
         session_id: &str,
@@ -213,7 +215,7 @@ impl Service {
     /// `SESSION_NOT_FOUND`, besides those of every call. Never limited by rate, since it releases.
     pub async fn delete_session(
         &self,
-        caller: &Caller,
+        caller: &AuthContext,
         context: &CallContext,
         namespace: &str,
         session_id: &str,
@@ -223,13 +225,13 @@ impl Service {
         validate::session_id(session_id)?;
         let make = |namespace| {
             let session_id = session_id.to_owned();
-            Ask::from(Command::Locks(LocksCommand::CloseSession { namespace, session_id, message: None }))
+            ShardRequest::from(Command::Locks(LocksCommand::CloseSession { namespace, session_id, message: None }))
         };
-        let routed = self.place(tenant, namespace, context, make).await?.routed;
+        let routed = self.call_located(tenant, namespace, context, make).await?.routed;
         match routed.reply.outcome {
             // An earlier attempt of this very call may have been the one that ended it.
-            Err(Refusal::SessionNotFound(_)) if routed.maybe_done_before => Ok(()),
-            outcome => expect_answer!(outcome?, Answer::Done => ()),
+            Err(CommandError::SessionNotFound(_)) if routed.maybe_done_before => Ok(()),
+            outcome => expect_answer!(outcome?, Response::Done => ()),
         }
     }
 
@@ -239,7 +241,7 @@ impl Service {
     /// `NAMESPACE_NOT_FOUND`, besides those of every call.
     pub async fn list_sessions(
         &self,
-        caller: &Caller,
+        caller: &AuthContext,
         context: &CallContext,
         namespace: &str,
         page: PageRequest,
@@ -250,16 +252,22 @@ impl Service {
         let list = format!("sessions of {} {namespace:?}", tenant.account.id);
         let after: Option<String> = page_token::decode(&list, page.page_token.as_deref())?;
         self.inner.rates.admit(tenant.account)?;
-        let make = |namespace| Ask::from(Query::Sessions { namespace, after: after.clone(), limit });
-        let reply = self.ask_locks(tenant, namespace, context, make).await?;
-        let (sessions, more) = expect_answer!(reply.outcome?, Answer::Sessions { sessions, more } => (sessions, more))?;
+        let make = |namespace| ShardRequest::from(Query::Sessions { namespace, after: after.clone(), limit });
+        let reply = self.call_locks(tenant, namespace, context, make).await?;
+        let (sessions, more) =
+            expect_answer!(reply.outcome?, Response::Sessions { sessions, more } => (sessions, more))?;
         let last = sessions.last().map(|session| &session.session_id);
         let next_page_token = last.filter(|_| more).map(|last| page_token::encode(&list, last));
         Ok(Page { items: sessions.into_iter().map(Into::into).collect(), next_page_token })
     }
 
     /// Whether the caller may open a session there: what is certain is said before a connection is made.
-    pub(crate) async fn may_connect(&self, caller: &Caller, context: &CallContext, namespace: &str) -> ApiResult<()> {
+    pub(crate) async fn check_may_connect(
+        &self,
+        caller: &AuthContext,
+        context: &CallContext,
+        namespace: &str,
+    ) -> ApiResult<()> {
         let tenant = caller.require(Scopes::LOCKS_WRITE)?;
         tenant.check_namespace("namespace", namespace)?;
         let found = self.inner.directory.namespace(tenant.account.id, namespace, context.deadline).await?;
@@ -268,33 +276,33 @@ impl Service {
 
     pub(super) async fn read_session(
         &self,
-        tenant: Tenant<'_>,
+        tenant: TenantContext<'_>,
         context: &CallContext,
         namespace: &str,
         session_id: &str,
     ) -> ApiResult<SessionView> {
-        let make = |namespace| Ask::from(Query::Session { namespace, session_id: session_id.to_owned() });
-        let reply = self.ask_locks(tenant, namespace, context, make).await?;
-        expect_answer!(reply.outcome?, Answer::Session(session) => session)
+        let make = |namespace| ShardRequest::from(Query::Session { namespace, session_id: session_id.to_owned() });
+        let reply = self.call_locks(tenant, namespace, context, make).await?;
+        expect_answer!(reply.outcome?, Response::Session(session) => session)
     }
 
     /// Asks the locks shard of a namespace, and tells where that was.
-    async fn place(
+    async fn call_located(
         &self,
-        tenant: Tenant<'_>,
+        tenant: TenantContext<'_>,
         name: &str,
         context: &CallContext,
-        make: impl Fn(NamespaceRef) -> Ask,
-    ) -> ApiResult<Placed> {
+        make: impl Fn(NamespaceRef) -> ShardRequest,
+    ) -> ApiResult<SessionLocation> {
         let account = tenant.account.id;
         let call = |key, namespace: NamespaceRef| {
             let ask = make(namespace.clone());
             async move {
-                let routed = self.ask_in_turn(account, Application::Locks, key, ask, context).await?;
-                Ok(Placed { key, namespace, routed })
+                let routed = self.call_with_permit(account, Application::Locks, key, ask, context).await?;
+                Ok(SessionLocation { key, namespace, routed })
             }
         };
-        self.in_namespace(account, name, context.deadline, call).await
+        self.with_incarnation(account, name, context.deadline, call).await
     }
 }
 
@@ -309,7 +317,7 @@ pub(crate) fn session_ttl_ms(is: u64, limits: &Limits) -> ApiResult<()> {
 
 /// The id that random bytes make.
 fn session_id(bytes: &[u8]) -> String {
-    let letters = bytes.iter().take(ID_LETTERS).map(|byte| char::from(LETTERS[usize::from(byte % 32)]));
+    let letters = bytes.iter().take(ID_LENGTH).map(|byte| char::from(ID_ALPHABET[usize::from(byte % 32)]));
     validate::SESSION_PREFIX.chars().chain(letters).collect()
 }
 
@@ -321,7 +329,7 @@ mod tests {
 
     #[test]
     fn ids_are_valid_have_130_bits_and_differ() {
-        let draw = || session_id(&random_bytes::<ID_LETTERS>().unwrap());
+        let draw = || session_id(&random_bytes::<ID_LENGTH>().unwrap());
         let ids: HashSet<String> = (0..1_000).map(|_| draw()).collect();
         assert_eq!(ids.len(), 1_000);
         for id in &ids {

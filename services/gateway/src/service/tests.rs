@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdfast_core::{AccountStatus, LockState, Mode, Phase, Reason};
 use time::OffsetDateTime;
 
-use super::core_node::{WALL_MS, World, context};
+use super::core_node::{TestGateway, WALL_MS, context};
 use super::*;
 use crate::error::{ApiResult, Code};
 
@@ -56,21 +56,21 @@ fn scoped(scopes: &[&str]) -> CreateApiKey {
     CreateApiKey { scopes: Some(scopes.iter().map(|scope| (*scope).to_owned()).collect()), ..CreateApiKey::default() }
 }
 
-pub(super) async fn with_demo(world: &World) -> Caller {
+pub(super) async fn demo_tenant(world: &TestGateway) -> AuthContext {
     let tenant = world.tenant("demo@example.com").await;
-    make(world, &tenant, "demo").await.unwrap();
+    make_namespace(world, &tenant, "demo").await.unwrap();
     tenant
 }
 
-pub(super) async fn make(world: &World, caller: &Caller, name: &str) -> ApiResult<NamespaceView> {
+pub(super) async fn make_namespace(world: &TestGateway, caller: &AuthContext, name: &str) -> ApiResult<NamespaceView> {
     let request = CreateNamespace { name: name.into(), description: None };
     world.service.create_namespace(caller, &context(), request).await
 }
 
 #[tokio::test]
 async fn a_lock_is_taken_shown_extended_and_released() {
-    let world = World::start().await;
-    let tenant = with_demo(&world).await;
+    let world = TestGateway::start().await;
+    let tenant = demo_tenant(&world).await;
     let service = &world.service;
     let taken = service.acquire_lock(&tenant, &context(), acquire("a/b", "p1", Mode::Write)).await.unwrap();
     assert!(taken.success);
@@ -80,7 +80,7 @@ async fn a_lock_is_taken_shown_extended_and_released() {
     assert_eq!((holder.remaining_ms, holder.locked_at), (Some(60_000), Timestamp(WALL_MS)));
     assert_eq!((taken.lock.name.as_deref(), taken.lock.path.len()), (Some("a/b"), 1));
 
-    world.pass(1_000);
+    world.advance_clock(1_000);
     let seen = service.get_lock(&tenant, &context(), "demo", &"a/b".into()).await.unwrap();
     assert_eq!(seen.write_lock_holder.unwrap().remaining_ms, Some(59_000));
 
@@ -105,22 +105,22 @@ async fn a_lock_is_taken_shown_extended_and_released() {
 
 #[tokio::test]
 async fn a_lock_ends_with_its_instant_and_shows_what_a_dlocks_client_asked() {
-    let world = World::start().await;
-    let tenant = with_demo(&world).await;
+    let world = TestGateway::start().await;
+    let tenant = demo_tenant(&world).await;
     let asked = i64::try_from(OffsetDateTime::now_utc().unix_timestamp_nanos()).unwrap() + 30_000_000_123;
     let terms = Terms { dlocks_expires_at_ns: Some(asked), ..Terms::default() };
     let request = AcquireLock { terms, ..acquire("l", "p1", Mode::Read) };
     let taken = world.service.acquire_lock(&tenant, &context(), request).await.unwrap();
-    assert_eq!(taken.lock.read_lock_holders[0].asked_expires_at_ns, Some(asked));
-    world.pass(30_001);
+    assert_eq!(taken.lock.read_lock_holders[0].requested_expires_at_ns, Some(asked));
+    world.advance_clock(30_001);
     let seen = world.service.get_lock(&tenant, &context(), "demo", &"l".into()).await.unwrap();
     assert_eq!((seen.state, seen.holders_total), (LockState::Unlocked, 0));
 }
 
 #[tokio::test]
 async fn held_locks_are_listed_page_by_page() {
-    let world = World::start().await;
-    let tenant = with_demo(&world).await;
+    let world = TestGateway::start().await;
+    let tenant = demo_tenant(&world).await;
     for name in ["c", "a", "b"] {
         world.service.acquire_lock(&tenant, &context(), acquire(name, "p", Mode::Read)).await.unwrap();
     }
@@ -141,8 +141,8 @@ async fn held_locks_are_listed_page_by_page() {
 
 #[tokio::test]
 async fn a_deleted_lock_is_free_for_others() {
-    let world = World::start().await;
-    let tenant = with_demo(&world).await;
+    let world = TestGateway::start().await;
+    let tenant = demo_tenant(&world).await;
     world.service.acquire_lock(&tenant, &context(), acquire("l", "p1", Mode::Write)).await.unwrap();
     world.service.delete_lock(&tenant, &context(), "demo", &"l".into()).await.unwrap();
     world.service.delete_lock(&tenant, &context(), "demo", &"l".into()).await.unwrap();
@@ -152,8 +152,8 @@ async fn a_deleted_lock_is_free_for_others() {
 
 #[tokio::test]
 async fn another_tenants_namespace_looks_exactly_like_an_unknown_one() {
-    let world = World::start().await;
-    with_demo(&world).await;
+    let world = TestGateway::start().await;
+    demo_tenant(&world).await;
     let other = world.tenant("other@example.com").await;
     let theirs = world.service.get_lock(&other, &context(), "demo", &"l".into()).await.unwrap_err();
     let unknown = world.service.get_lock(&other, &context(), "nowhere", &"l".into()).await.unwrap_err();
@@ -166,10 +166,10 @@ async fn another_tenants_namespace_looks_exactly_like_an_unknown_one() {
 
 #[tokio::test]
 async fn each_call_needs_its_scope() {
-    let world = World::start().await;
+    let world = TestGateway::start().await;
     let account = world.account("a@example.com").await;
     let all = world.caller(&account, CreateApiKey::default()).await;
-    make(&world, &all, "demo").await.unwrap();
+    make_namespace(&world, &all, "demo").await.unwrap();
     let service = &world.service;
     let reader = world.caller(&account, scoped(&["locks:read"])).await;
     let writer = world.caller(&account, scoped(&["locks:write"])).await;
@@ -184,7 +184,7 @@ async fn each_call_needs_its_scope() {
         code(service.reset_namespace(&writer, &context(), reset()).await),
         code(service.acquire_locks(&reader, &context(), acquire_set("p")).await),
         code(service.release_locks(&reader, &context(), release_all("p")).await),
-        code(make(&world, &writer, "other").await),
+        code(make_namespace(&world, &writer, "other").await),
         code(service.list_namespaces(&writer, &context(), PageRequest::default()).await),
         code(service.list_api_keys(&writer, &context(), None).await),
         code(service.get_account(&all, &context(), &account).await),
@@ -197,7 +197,7 @@ async fn each_call_needs_its_scope() {
 
 #[tokio::test]
 async fn a_key_gives_no_more_than_it_has() {
-    let world = World::start().await;
+    let world = TestGateway::start().await;
     let account = world.account("a@example.com").await;
     let narrow = CreateApiKey {
         namespaces: Some(vec!["demo".into(), "more".into()]),
@@ -226,11 +226,11 @@ async fn a_key_gives_no_more_than_it_has() {
 
 #[tokio::test]
 async fn a_key_with_a_list_of_namespaces_is_for_those_only() {
-    let world = World::start().await;
+    let world = TestGateway::start().await;
     let account = world.account("a@example.com").await;
     let all = world.caller(&account, CreateApiKey::default()).await;
     for name in ["a", "b", "c", "d"] {
-        make(&world, &all, name).await.unwrap();
+        make_namespace(&world, &all, name).await.unwrap();
     }
     let listed = CreateApiKey {
         namespaces: Some(["d", "b", "gone", "a"].map(str::to_owned).to_vec()),
@@ -241,7 +241,7 @@ async fn a_key_with_a_list_of_namespaces_is_for_those_only() {
     service.get_lock(&caller, &context(), "b", &"l".into()).await.unwrap();
     assert_eq!(code(service.get_lock(&caller, &context(), "c", &"l".into()).await), Code::PermissionDenied);
     assert_eq!(code(service.get_namespace(&caller, &context(), "c").await), Code::PermissionDenied);
-    assert_eq!(code(make(&world, &caller, "e").await), Code::PermissionDenied);
+    assert_eq!(code(make_namespace(&world, &caller, "e").await), Code::PermissionDenied);
     let mut names = Vec::new();
     let mut page = PageRequest { page_size: Some(2), page_token: None };
     loop {
@@ -257,7 +257,7 @@ async fn a_key_with_a_list_of_namespaces_is_for_those_only() {
 
 #[tokio::test]
 async fn credentials_that_are_not_current_are_refused() {
-    let world = World::start().await;
+    let world = TestGateway::start().await;
     let account = world.account("a@example.com").await;
     let service = &world.service;
     let operator = world.operator().await;
@@ -291,7 +291,7 @@ async fn wait_until(holds: impl AsyncFn() -> bool) {
 
 #[tokio::test]
 async fn another_gateway_learns_of_a_revoked_key_and_a_suspended_account() {
-    let world = World::start().await;
+    let world = TestGateway::start().await;
     let account = world.account("a@example.com").await;
     let other = world.another_gateway();
     let operator = world.operator().await;
@@ -308,12 +308,12 @@ async fn another_gateway_learns_of_a_revoked_key_and_a_suspended_account() {
     assert_eq!(shown.status, AccountStatus::Suspended);
     assert_eq!(code(world.service.authenticate(Some(&keys[1].api_key), &context()).await), Code::PermissionDenied);
     wait_until(async || other.authenticate(Some(&keys[1].api_key), &context()).await.is_err()).await;
-    assert_eq!(code(world.service.trust_account(&account, &context()).await), Code::PermissionDenied);
+    assert_eq!(code(world.service.authenticate_trusted(&account, &context()).await), Code::PermissionDenied);
 }
 
 #[tokio::test]
 async fn creations_with_the_same_idempotency_key_answer_as_the_first_did() {
-    let world = World::start().await;
+    let world = TestGateway::start().await;
     let operator = world.operator().await;
     let service = &world.service;
     let keyed = |key: &str| context().with_idempotency_key(Some(key.to_owned()));
@@ -340,15 +340,15 @@ async fn creations_with_the_same_idempotency_key_answer_as_the_first_did() {
     assert_eq!(code(service.create_namespace(&tenant, &context(), request).await), Code::AlreadyExists);
 }
 
-async fn first_id(world: &World) -> String {
+async fn first_id(world: &TestGateway) -> String {
     let page = world.service.list_accounts(&world.operator().await, &context(), PageRequest::default()).await.unwrap();
     page.items[0].id.clone()
 }
 
 #[tokio::test]
 async fn limits_are_changed_one_by_one_and_count_at_once() {
-    let world = World::start().await;
-    let tenant = with_demo(&world).await;
+    let world = TestGateway::start().await;
+    let tenant = demo_tenant(&world).await;
     let operator = world.operator().await;
     let account = first_id(&world).await;
     let service = &world.service;
@@ -388,27 +388,27 @@ async fn limits_are_changed_one_by_one_and_count_at_once() {
 
 #[tokio::test]
 async fn the_quota_of_namespaces_is_told_with_its_limit() {
-    let world = World::start().await;
+    let world = TestGateway::start().await;
     let operator = world.operator().await;
     let request =
         CreateAccount { email: "a@example.com".into(), full_name: "A".into(), max_number_of_namespaces: Some(1) };
     let account = world.service.create_account(&operator, &context(), request).await.unwrap();
     let tenant = world.caller(&account.id, CreateApiKey::default()).await;
-    make(&world, &tenant, "one").await.unwrap();
-    let error = make(&world, &tenant, "two").await.unwrap_err();
+    make_namespace(&world, &tenant, "one").await.unwrap();
+    let error = make_namespace(&world, &tenant, "two").await.unwrap_err();
     assert_eq!(error.code, Code::QuotaExceeded);
     assert!(error.ids.contains(&("max", "1".to_owned())), "{error:?}");
 }
 
 #[tokio::test]
 async fn deleting_an_account_ends_its_keys_and_namespaces() {
-    let world = World::start().await;
+    let world = TestGateway::start().await;
     let account = world.account("a@example.com").await;
     let operator = world.operator().await;
     let key = world.service.create_api_key(&operator, &context(), Some(&account), CreateApiKey::default()).await;
     let key = key.unwrap();
     let tenant = world.service.authenticate(Some(&key.api_key), &context()).await.unwrap();
-    make(&world, &tenant, "demo").await.unwrap();
+    make_namespace(&world, &tenant, "demo").await.unwrap();
     world.service.delete_account(&operator, &context(), &account).await.unwrap();
     assert_eq!(code(world.service.authenticate(Some(&key.api_key), &context()).await), Code::Unauthenticated);
     assert_eq!(code(world.service.get_account(&operator, &context(), &account).await), Code::AccountNotFound);
@@ -418,7 +418,7 @@ async fn deleting_an_account_ends_its_keys_and_namespaces() {
 
 #[tokio::test]
 async fn a_gateway_is_ready_once_it_follows_the_accounts_shard() {
-    let world = World::start().await;
+    let world = TestGateway::start().await;
     wait_until(async || world.service.ready().is_ok()).await;
     assert!(!world.node.connections.lock().is_empty());
     world.service.shutdown().await;

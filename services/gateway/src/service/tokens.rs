@@ -2,30 +2,32 @@
 
 use std::time::Duration;
 
-use holdfast_auth::{AccountPrincipal, MAX_TOKEN_BYTES, MAX_TOKEN_LIFE, Principal, Proof, Secret, SigningKeys};
+use holdfast_auth::{
+    AccountPrincipal, CredentialKind, MAX_TOKEN_BYTES, MAX_TOKEN_LIFETIME, Principal, Secret, SigningKeys,
+};
 use moka::sync::Cache;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
-use super::api_keys::scopes_of;
-use super::caller::refused_token;
-use super::{Caller, Service, Timestamp};
+use super::api_keys::parse_scopes;
+use super::auth::invalid_token;
+use super::{AuthContext, Service, Timestamp};
 use crate::error::{ApiError, ApiResult};
 use crate::validate;
 
 /// A token's life when the caller does not say.
-const DEFAULT_LIFE: Duration = Duration::from_secs(15 * 60);
-const MIN_LIFE: Duration = Duration::from_secs(1);
+const DEFAULT_TTL: Duration = Duration::from_secs(15 * 60);
+const MIN_TTL: Duration = Duration::from_secs(1);
 /// How long the outcome of checking a signature is remembered; the token's own end counts before that.
-const REMEMBERED_FOR: Duration = Duration::from_secs(5 * 60);
+const CACHE_TTL: Duration = Duration::from_secs(5 * 60);
 /// Bytes that remembered tokens may take.
-const REMEMBERED_BYTES: u64 = 32 * 1_024 * 1_024;
+const MAX_CACHE_BYTES: u64 = 32 * 1_024 * 1_024;
 /// What a remembered token takes besides the names in it.
-const BYTES_EACH: usize = 300;
+const ENTRY_BYTES: usize = 300;
 
 /// Checks tokens; a signature is checked once and remembered for a while, by the hash of the whole token.
-pub(crate) struct Tokens {
+pub(crate) struct TokenIssuer {
     pub(super) keys: SigningKeys,
     verified: Cache<[u8; 32], AccountPrincipal>,
 }
@@ -50,13 +52,13 @@ pub struct CreatedToken {
     pub expires_at: Timestamp,
 }
 
-impl Tokens {
+impl TokenIssuer {
     pub(crate) fn new(keys: SigningKeys) -> Self {
         let weight = |_: &[u8; 32], principal: &AccountPrincipal| {
             let names: usize = principal.namespaces.iter().flat_map(|names| names.iter()).map(String::len).sum();
-            u32::try_from(BYTES_EACH + names).unwrap_or(u32::MAX)
+            u32::try_from(ENTRY_BYTES + names).unwrap_or(u32::MAX)
         };
-        let verified = Cache::builder().max_capacity(REMEMBERED_BYTES).weigher(weight).time_to_live(REMEMBERED_FOR);
+        let verified = Cache::builder().max_capacity(MAX_CACHE_BYTES).weigher(weight).time_to_live(CACHE_TTL);
         Self { keys, verified: verified.build() }
     }
 
@@ -67,11 +69,11 @@ impl Tokens {
         if let Some(principal) = self.verified.get(&hash) {
             // Its signature was good and stays so until it ends.
             let is_alive = principal.expires_at_ms.is_some_and(|expires_at_ms| now_ms < expires_at_ms);
-            return if is_alive { Ok(principal) } else { Err(refused_token()) };
+            return if is_alive { Ok(principal) } else { Err(invalid_token()) };
         }
         let principal = self.keys.verify_token(token.expose(), now_ms).map_err(|error| {
             tracing::debug!(%error, "a token is refused");
-            refused_token()
+            invalid_token()
         })?;
         self.verified.insert(hash, principal.clone());
         Ok(principal)
@@ -84,15 +86,15 @@ impl Service {
     /// # Errors
     /// `PERMISSION_DENIED` for more scopes or namespaces than the key's, and for callers that came without the key,
     /// besides those of every call.
-    pub fn create_token(&self, caller: &Caller, request: CreateToken) -> ApiResult<CreatedToken> {
+    pub fn create_token(&self, caller: &AuthContext, request: CreateToken) -> ApiResult<CreatedToken> {
         let tenant = caller.tenant()?;
-        if tenant.principal.proof != Proof::Key {
+        if tenant.principal.credential_kind != CredentialKind::Key {
             return Err(ApiError::denied("a token is got for an API key; send the key itself"));
         }
         self.inner.rates.admit(tenant.account)?;
-        let (min, max) = (MIN_LIFE.as_millis(), MAX_TOKEN_LIFE.as_millis());
-        let life = request.ttl_ms.map_or(DEFAULT_LIFE, Duration::from_millis);
-        if !(MIN_LIFE..=MAX_TOKEN_LIFE).contains(&life) {
+        let (min, max) = (MIN_TTL.as_millis(), MAX_TOKEN_LIFETIME.as_millis());
+        let life = request.ttl_ms.map_or(DEFAULT_TTL, Duration::from_millis);
+        if !(MIN_TTL..=MAX_TOKEN_LIFETIME).contains(&life) {
             return Err(ApiError::invalid(
                 "ttl_ms",
                 format!("ttl_ms: must be {min} to {max}, is {}", life.as_millis()),
@@ -100,7 +102,7 @@ impl Service {
         }
         let mut allowed = tenant.principal.clone();
         if let Some(names) = request.scopes {
-            allowed.scopes = scopes_of(&names)?;
+            allowed.scopes = parse_scopes(&names)?;
         }
         if let Some(names) = request.namespaces {
             allowed.namespaces = Some(validate::namespaces_of_key(names)?.into());
@@ -110,7 +112,7 @@ impl Service {
             return Err(ApiError::denied("a token may have no more scopes and namespaces than the key it is got for"));
         }
         let (token, expires_at_ms) =
-            self.inner.tokens.keys.issue_token(&allowed, life, Timestamp::now().0).map_err(unsigned)?;
+            self.inner.tokens.keys.issue_token(&allowed, life, Timestamp::now().0).map_err(signing_error)?;
         if token.expose().len() > MAX_TOKEN_BYTES {
             let detail = "namespaces: they make the token too long; name fewer of them";
             return Err(ApiError::invalid("namespaces", detail));
@@ -123,12 +125,12 @@ impl Service {
     /// # Errors
     /// `INTERNAL` when no key can be made.
     pub fn public_keys(&self) -> ApiResult<impl Serialize + use<>> {
-        self.inner.tokens.keys.jwks(Timestamp::now().0).map_err(unsigned)
+        self.inner.tokens.keys.jwks(Timestamp::now().0).map_err(signing_error)
     }
 }
 
 /// Nothing of it is the caller's doing.
-pub(super) fn unsigned(error: holdfast_auth::UnsignedError) -> ApiError {
+pub(super) fn signing_error(error: holdfast_auth::SigningError) -> ApiError {
     tracing::error!(%error, "a text cannot be signed");
     ApiError::internal("nothing can be signed")
 }

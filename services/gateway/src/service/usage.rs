@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use futures::future::try_join_all;
 use futures::try_join;
 use holdfast_cluster::Application;
-use holdfast_core::{Account, Answer, Limits, NamespaceUsage, Query, Scopes, StateBytes, UsageTotals};
+use holdfast_core::{Account, Limits, NamespaceUsage, Query, Response, Scopes, StateBytes, UsageTotals};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::ask::expect_answer;
-use super::{CallContext, Caller, LimitsSchema, Service};
+use super::shard_call::expect_answer;
+use super::{AuthContext, CallContext, LimitsSchema, Service};
 use crate::error::{ApiError, ApiResult};
 use crate::validate;
 
 /// Scopes of which one is enough to see what the account uses.
-const READERS: [Scopes; 3] = [Scopes::LOCKS_READ, Scopes::NAMESPACES_ADMIN, Scopes::ACCOUNT_ADMIN];
+const READ_SCOPES: [Scopes; 3] = [Scopes::LOCKS_READ, Scopes::NAMESPACES_ADMIN, Scopes::ACCOUNT_ADMIN];
 
 /// What an account uses, and what it may.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -147,14 +147,19 @@ impl Service {
     ///
     /// # Errors
     /// `PERMISSION_DENIED` for another account's, `ACCOUNT_NOT_FOUND`, besides those of every call.
-    pub async fn usage(&self, caller: &Caller, context: &CallContext, account: Option<&str>) -> ApiResult<UsageInfo> {
+    pub async fn usage(
+        &self,
+        caller: &AuthContext,
+        context: &CallContext,
+        account: Option<&str>,
+    ) -> ApiResult<UsageInfo> {
         let asked = account.map(|id| validate::account_id("account", id)).transpose()?;
         if caller.principal().is_operator() {
             let needed = || ApiError::invalid("account", "account: the operator has to say whose usage it is about");
             let account = self.read_account(asked.ok_or_else(needed)?, context).await?;
             return self.usage_of(&account, |_| true, true, context).await;
         }
-        let tenant = caller.require_any(&READERS)?;
+        let tenant = caller.require_any(&READ_SCOPES)?;
         if asked.is_some_and(|asked| asked != tenant.account.id) {
             return Err(ApiError::denied("only the operator sees what other accounts use"));
         }
@@ -172,12 +177,12 @@ impl Service {
     ) -> ApiResult<UsageInfo> {
         let router = &self.inner.router;
         let (query, state) = (Query::AccountUsage { account: account.id }, Query::AccountState { account: account.id });
-        let asking = router.keys_of_shards(Application::Locks).into_iter().map(async |key| {
+        let asking = router.shard_keys(Application::Locks).into_iter().map(async |key| {
             let asked = |query| router.query(Application::Locks, key, query, context.deadline);
             let (reply, state) = try_join!(asked(&query), asked(&state))?;
             let (namespaces, ended) =
-                expect_answer!(reply.outcome?, Answer::AccountUsage { namespaces, ended } => (namespaces, ended))?;
-            let state = expect_answer!(state.outcome?, Answer::AccountState(state) => state)?;
+                expect_answer!(reply.outcome?, Response::AccountUsage { namespaces, ended } => (namespaces, ended))?;
+            let state = expect_answer!(state.outcome?, Response::AccountState(state) => state)?;
             Ok::<_, ApiError>((namespaces, ended, state))
         });
         let (mut namespaces, mut deleted, mut all) = (Vec::new(), UsageTotals::default(), UsageTotals::default());

@@ -1,17 +1,17 @@
 //! Requests that wait, and for whom.
 
-use holdfast_core::{Answer, Mode, Query, QueuedView, Scopes, WaitId};
+use holdfast_core::{Mode, Query, QueuedRequestView, Response, Scopes, WaitId};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::ask::{Ask, expect_answer};
-use super::show::{Shown, session_of};
-use super::{CallContext, Caller, ModeName, Page, PageRequest, ReasonInfo, Service, Timestamp, mode_name};
+use super::shard_call::{ShardRequest, expect_answer};
+use super::view_builder::{ViewBuilder, session_of};
+use super::{AuthContext, CallContext, ModeName, Page, PageRequest, ReasonInfo, Service, Timestamp, mode_name};
 use crate::error::ApiResult;
 use crate::{page_token, validate};
 
 /// Each is judged anew for the answer, by the shard that also grants locks: so a page is short.
-const MAX_WAITS_SHOWN: u32 = 100;
+const MAX_PAGE_WAITS: u32 = 100;
 
 /// A request in the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -57,32 +57,32 @@ impl Service {
     /// `NAMESPACE_NOT_FOUND`, besides those of every call.
     pub async fn list_waits(
         &self,
-        caller: &Caller,
+        caller: &AuthContext,
         context: &CallContext,
         namespace: &str,
         page: PageRequest,
     ) -> ApiResult<Page<WaitInfo>> {
         let tenant = caller.require(Scopes::LOCKS_READ)?;
         tenant.check_namespace("namespace", namespace)?;
-        let limit = validate::page_size(page.page_size)?.min(MAX_WAITS_SHOWN);
+        let limit = validate::page_size(page.page_size)?.min(MAX_PAGE_WAITS);
         let list = format!("waits of {} {namespace:?}", tenant.account.id);
         let after: Option<WaitId> = page_token::decode(&list, page.page_token.as_deref())?;
         self.inner.rates.admit(tenant.account)?;
-        let make = |namespace| Ask::from(Query::Queue { namespace, after, limit });
+        let make = |namespace| ShardRequest::from(Query::Queue { namespace, after, limit });
         let asked = Timestamp::now();
-        let reply = self.ask_locks(tenant, namespace, context, make).await?;
-        let shown = Shown::new(namespace, reply.clock_ms, asked);
-        let (waits, more) = expect_answer!(reply.outcome?, Answer::Queue { waits, more } => (waits, more))?;
+        let reply = self.call_locks(tenant, namespace, context, make).await?;
+        let shown = ViewBuilder::new(namespace, reply.clock_ms, asked);
+        let (waits, more) = expect_answer!(reply.outcome?, Response::Queue { waits, more } => (waits, more))?;
         let last = waits.last().map(|queued| queued.wait.wait);
         let next_page_token = last.filter(|_| more).map(|last| page_token::encode(&list, &last));
-        Ok(Page { items: waits.into_iter().map(|queued| wait(&shown, queued)).collect(), next_page_token })
+        Ok(Page { items: waits.into_iter().map(|queued| wait_info(&shown, queued)).collect(), next_page_token })
     }
 }
 
-fn wait(shown: &Shown<'_>, queued: QueuedView) -> WaitInfo {
-    let QueuedView { wait, process_id, since_ms, not_granted } = queued;
+fn wait_info(shown: &ViewBuilder<'_>, queued: QueuedRequestView) -> WaitInfo {
+    let QueuedRequestView { wait, process_id, since_ms, not_granted } = queued;
     let (session_id, holder) = session_of(wait.owner);
-    let (remaining_ms, expires_at) = shown.until(wait.ends_at_ms);
+    let (remaining_ms, expires_at) = shown.time_left(wait.ends_at_ms);
     let resource = |path, mode: Mode| ResourceInfo { path, mode: mode_name(mode) };
     WaitInfo {
         process_id,

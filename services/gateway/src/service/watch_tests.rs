@@ -4,13 +4,13 @@ use std::sync::atomic::Ordering;
 
 use holdfast_core::Mode;
 
-use super::core_node::{World, context};
-use super::tests::{acquire, with_demo};
+use super::core_node::{TestGateway, context};
+use super::tests::{acquire, demo_tenant};
 use super::*;
 use crate::events::{EventStream, WatchEvents};
 
 /// A watcher that has taken everything there is so far.
-async fn watcher(world: &World, tenant: &Caller) -> EventStream {
+async fn watcher(world: &TestGateway, tenant: &AuthContext) -> EventStream {
     let request = WatchEvents { namespace: "demo".into(), ..WatchEvents::default() };
     let mut stream = world.service.watch_events(tenant, &context(), request).await.unwrap();
     assert_eq!(stream.next().await.unwrap().events, [], "it watches from now on");
@@ -19,11 +19,11 @@ async fn watcher(world: &World, tenant: &Caller) -> EventStream {
 
 #[tokio::test]
 async fn watchers_at_the_same_place_ask_once_and_are_told_the_same() {
-    let world = World::start().await;
-    let tenant = with_demo(&world).await;
+    let world = TestGateway::start().await;
+    let tenant = demo_tenant(&world).await;
     let mut watchers = [watcher(&world, &tenant).await, watcher(&world, &tenant).await];
     world.service.acquire_lock(&tenant, &context(), acquire("l", "p", Mode::Write)).await.unwrap();
-    let questions = world.count_event_questions();
+    let questions = world.count_event_queries();
     let mut told = Vec::new();
     for watcher in &mut watchers {
         told.push(watcher.next().await.unwrap());

@@ -17,7 +17,7 @@ fn held_by(session_id: &str, mode: Mode, token: FencingToken) -> HolderView {
         fencing_token: token,
         locked_at_ms: 0,
         deadline_ms: None,
-        asked_expires_at_ns: None,
+        requested_expires_at_ns: None,
         phase: Phase::Held,
         metadata: Metadata::new(),
     }
@@ -38,61 +38,61 @@ fn view(path: &str, holders: Vec<HolderView>, total: u64) -> LockView {
     }
 }
 
-fn believed(ledger: &Ledger) -> Vec<(String, Mode, FencingToken)> {
-    let told = ledger.believed().into_iter();
+fn client_view(ledger: &RequestTable) -> Vec<(String, Mode, FencingToken)> {
+    let told = ledger.client_view().into_iter();
     told.map(|hold| (hold.path.0.join("/"), hold.mode, hold.fencing_token)).collect()
 }
 
 #[test]
 fn claims_that_were_held_before_keep_their_token() {
-    let mut ledger = Ledger::new("se_1");
+    let mut ledger = RequestTable::new("se_1");
     let mine = |token| vec![held_by("se_1", Mode::Write, token)];
     ledger.granted(&lock("a", &["x"], Mode::Write), 5, &[view("x", mine(5), 1)]);
     ledger.granted(&lock("b", &["x", "y"], Mode::Write), 9, &[view("x", mine(5), 1), view("y", mine(9), 1)]);
-    assert_eq!(believed(&ledger), [("x".into(), Mode::Write, 5), ("y".into(), Mode::Write, 9)]);
+    assert_eq!(client_view(&ledger), [("x".into(), Mode::Write, 5), ("y".into(), Mode::Write, 9)]);
 }
 
 #[test]
 fn an_upgrade_takes_the_place_of_the_hold_that_it_changed() {
-    let mut ledger = Ledger::new("se_1");
+    let mut ledger = RequestTable::new("se_1");
     ledger.granted(&lock("a", &["x"], Mode::Read), 5, &[view("x", vec![held_by("se_1", Mode::Read, 5)], 1)]);
     ledger.granted(&lock("b", &["x"], Mode::Write), 7, &[view("x", vec![held_by("se_1", Mode::Write, 7)], 1)]);
-    assert_eq!(believed(&ledger), [("x".into(), Mode::Write, 7)]);
+    assert_eq!(client_view(&ledger), [("x".into(), Mode::Write, 7)]);
 }
 
 #[test]
 fn a_release_ends_what_the_shard_does_not_show_any_more() {
-    let mut ledger = Ledger::new("se_1");
+    let mut ledger = RequestTable::new("se_1");
     let mine = || vec![held_by("se_1", Mode::Write, 5)];
     ledger.granted(&lock("a", &["x"], Mode::Write), 5, &[view("x", mine(), 1)]);
     ledger.granted(&lock("b", &["x"], Mode::Write), 5, &[view("x", mine(), 1)]);
     ledger.released("a", &[view("x", mine(), 1)]);
-    assert_eq!(believed(&ledger).len(), 1, "another request claims it");
+    assert_eq!(client_view(&ledger).len(), 1, "another request claims it");
     ledger.released("b", &[view("x", vec![held_by("se_2", Mode::Write, 6)], 1)]);
-    assert!(believed(&ledger).is_empty());
-    assert_eq!(ledger.standing("b"), None);
+    assert!(client_view(&ledger).is_empty());
+    assert_eq!(ledger.state("b"), None);
 }
 
 #[test]
 fn among_more_readers_than_are_shown_the_requests_of_this_connection_decide() {
-    let mut ledger = Ledger::new("se_1");
+    let mut ledger = RequestTable::new("se_1");
     let crowd = || view("x", vec![held_by("se_2", Mode::Read, 1)], 40);
     ledger.granted(&lock("a", &["x"], Mode::Read), 5, &[crowd()]);
     ledger.granted(&lock("b", &["x"], Mode::Read), 5, &[crowd()]);
-    assert_eq!(believed(&ledger), [("x".into(), Mode::Read, 5)]);
+    assert_eq!(client_view(&ledger), [("x".into(), Mode::Read, 5)]);
     ledger.released("a", &[crowd()]);
-    assert_eq!(believed(&ledger).len(), 1);
+    assert_eq!(client_view(&ledger).len(), 1);
     let of_another_thread = Lock { holder: Some("t2".to_owned()), ..Lock::clone(&lock("c", &["x"], Mode::Read)) };
     ledger.granted(&Arc::new(of_another_thread), 6, &[crowd()]);
     ledger.released("b", &[crowd()]);
-    assert_eq!(believed(&ledger), [("x".into(), Mode::Read, 6)], "that of the other thread stays");
+    assert_eq!(client_view(&ledger), [("x".into(), Mode::Read, 6)], "that of the other thread stays");
     ledger.released("c", &[crowd()]);
-    assert!(believed(&ledger).is_empty());
+    assert!(client_view(&ledger).is_empty());
 }
 
 #[test]
 fn a_release_whose_answer_was_lost_ends_what_no_other_request_of_the_same_thread_claims() {
-    let mut ledger = Ledger::new("se_1");
+    let mut ledger = RequestTable::new("se_1");
     let of = |request_id: &str, holder: &str, paths: &[&str]| {
         let lock = Lock::clone(&lock(request_id, paths, Mode::Read));
         Arc::new(Lock { holder: Some(holder.to_owned()), ..lock })
@@ -105,69 +105,76 @@ fn a_release_whose_answer_was_lost_ends_what_no_other_request_of_the_same_thread
     ledger.granted(&of("a", "t1", &["x"]), 5, &[view("x", vec![held("t1", 5)], 1)]);
     ledger.granted(&of("b", "t2", &["x"]), 6, &[view("x", both(), 2)]);
     ledger.granted(&of("c", "t1", &["x", "y"]), 7, &[view("x", both(), 2), view("y", vec![held("t1", 7)], 1)]);
-    ledger.released_unseen("a");
-    assert_eq!(believed(&ledger).len(), 3, "another request of the thread claims it");
-    ledger.released_unseen("c");
-    assert_eq!(believed(&ledger), [("x".into(), Mode::Read, 6)]);
-    ledger.released_unseen("b");
-    assert!(believed(&ledger).is_empty() && ledger.standing("b").is_none());
+    ledger.released_without_views("a");
+    assert_eq!(client_view(&ledger).len(), 3, "another request of the thread claims it");
+    ledger.released_without_views("c");
+    assert_eq!(client_view(&ledger), [("x".into(), Mode::Read, 6)]);
+    ledger.released_without_views("b");
+    assert!(client_view(&ledger).is_empty() && ledger.state("b").is_none());
 }
 
 #[test]
 fn a_request_whose_hold_was_lost_has_no_part_in_what_its_thread_holds_there_later() {
-    let mut ledger = Ledger::new("se_1");
+    let mut ledger = RequestTable::new("se_1");
     let mine = |token| vec![held_by("se_1", Mode::Write, token)];
     ledger.granted(&lock("a", &["x", "y"], Mode::Write), 5, &[view("x", mine(5), 1), view("y", mine(5), 1)]);
-    assert!(ledger.lost(&Path::flat("x"), 5));
+    assert!(ledger.remove_hold(&Path::flat("x"), 5));
     ledger.granted(&lock("b", &["x"], Mode::Write), 9, &[view("x", mine(9), 1)]);
-    ledger.released_unseen("b");
-    assert_eq!(believed(&ledger), [("y".into(), Mode::Write, 5)]);
-    ledger.released_unseen("a");
-    assert!(believed(&ledger).is_empty());
+    ledger.released_without_views("b");
+    assert_eq!(client_view(&ledger), [("y".into(), Mode::Write, 5)]);
+    ledger.released_without_views("a");
+    assert!(client_view(&ledger).is_empty());
 }
 
 #[test]
 fn what_was_listed_after_a_resume_outlasts_a_later_request_for_it_whose_release_was_not_seen() {
-    let mut ledger = Ledger::new("se_1");
-    ledger.remember(BelievedHold { path: Path::flat("x"), mode: Mode::Write, fencing_token: 3 });
+    let mut ledger = RequestTable::new("se_1");
+    ledger.add_reported(ReportedHold { path: Path::flat("x"), mode: Mode::Write, fencing_token: 3 });
     let request = lock("a", &["x"], Mode::Write);
     ledger.granted(&request, 3, &[view("x", vec![held_by("se_1", Mode::Write, 3)], 1)]);
-    ledger.released_unseen("a");
-    assert_eq!(believed(&ledger), [("x".into(), Mode::Write, 3)], "a request of the earlier connection has it still");
+    ledger.released_without_views("a");
+    assert_eq!(
+        client_view(&ledger),
+        [("x".into(), Mode::Write, 3)],
+        "a request of the earlier connection has it still"
+    );
     ledger.released("old", &[view("x", Vec::new(), 0)]);
-    assert!(believed(&ledger).is_empty());
+    assert!(client_view(&ledger).is_empty());
 }
 
 #[test]
 fn a_release_does_not_end_what_another_thread_lost() {
-    let mut ledger = Ledger::new("se_1");
+    let mut ledger = RequestTable::new("se_1");
     let of_another_thread = Lock { holder: Some("t2".to_owned()), ..Lock::clone(&lock("b", &["x"], Mode::Write)) };
     ledger.granted(&lock("a", &["x"], Mode::Write), 5, &[view("x", vec![held_by("se_1", Mode::Write, 5)], 1)]);
     ledger.granted(&Arc::new(of_another_thread), 9, &[]);
     ledger.released("b", &[view("x", Vec::new(), 0)]);
-    assert_eq!(believed(&ledger), [("x".into(), Mode::Write, 5)], "the next leader is asked about it");
+    assert_eq!(client_view(&ledger), [("x".into(), Mode::Write, 5)], "the next leader is asked about it");
 }
 
 #[test]
 fn what_was_listed_after_a_resume_is_believed_until_it_is_lost_or_released() {
-    let mut ledger = Ledger::new("se_1");
+    let mut ledger = RequestTable::new("se_1");
     for (path, token) in [("x", 3), ("y", 4)] {
-        ledger.remember(BelievedHold { path: Path::flat(path), mode: Mode::Write, fencing_token: token });
+        ledger.add_reported(ReportedHold { path: Path::flat(path), mode: Mode::Write, fencing_token: token });
     }
-    assert!(ledger.lost(&Path::flat("x"), 3) && !ledger.lost(&Path::flat("x"), 3));
+    assert!(ledger.remove_hold(&Path::flat("x"), 3) && !ledger.remove_hold(&Path::flat("x"), 3));
     // A request of an earlier connection, whose name is not known here.
     ledger.released("old", &[view("y", Vec::new(), 0)]);
-    assert!(believed(&ledger).is_empty());
+    assert!(client_view(&ledger).is_empty());
 }
 
 #[test]
 fn a_request_that_waits_is_asked_about_again_until_it_is_granted() {
-    let mut ledger = Ledger::new("se_1");
+    let mut ledger = RequestTable::new("se_1");
     let request = lock("a", &["x"], Mode::Write);
     ledger.enqueued(&request, WaitId(4));
-    assert_eq!((ledger.standing("a"), ledger.all_waiting()), (Some(Standing::Waits(WaitId(4))), vec!["a".to_owned()]));
+    assert_eq!(
+        (ledger.state("a"), ledger.waiting_request_ids()),
+        (Some(RequestState::Waiting(WaitId(4))), vec!["a".to_owned()])
+    );
     ledger.granted(&request, 5, &[view("x", vec![held_by("se_1", Mode::Write, 5)], 1)]);
-    assert_eq!((ledger.waiting("a"), ledger.standing("a")), (None, Some(Standing::Holds)));
-    assert_eq!(ledger.released_all(), ["a"]);
-    assert!(believed(&ledger).is_empty());
+    assert_eq!((ledger.waiting("a"), ledger.state("a")), (None, Some(RequestState::Granted)));
+    assert_eq!(ledger.clear(), ["a"]);
+    assert!(client_view(&ledger).is_empty());
 }

@@ -1,6 +1,6 @@
 //! What is said on the connection of a session, whatever carries it.
 
-use holdfast_core::{BelievedHold, Metadata, RevokedReason, SessionEnd};
+use holdfast_core::{Metadata, ReportedHold, RevokedReason, SessionEnd};
 
 use crate::error::ApiError;
 use crate::service::{BlockerInfo, Holder, ReasonInfo, Resource};
@@ -10,12 +10,12 @@ use crate::service::{BlockerInfo, Holder, ReasonInfo, Resource};
 pub(crate) struct ClientMessage {
     /// Rises with each message of the connection; one that does not raise it is ignored.
     pub(crate) seq: u64,
-    pub(crate) said: ClientSays,
+    pub(crate) payload: ClientPayload,
 }
 
 /// What a client says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ClientSays {
+pub(crate) enum ClientPayload {
     Open(Open),
     LockInfo(LockInfo),
     Lock(Lock),
@@ -40,7 +40,7 @@ pub(crate) struct Open {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LockInfo {
     /// The holds that it believes it has.
-    pub(crate) held: Vec<BelievedHold>,
+    pub(crate) held: Vec<ReportedHold>,
     /// Its messages without an answer.
     pub(crate) pending: Vec<Pending>,
 }
@@ -87,7 +87,7 @@ pub(crate) enum ServerMessage {
     /// The request is released. No request is named when everything was released by a client that had named none.
     Ready { request_id: Option<String> },
     /// The request has nothing and does not wait.
-    Refused { request_id: String, why: RefusedFor },
+    Refused { request_id: String, why: RefusalCause },
     /// The session lives for so many milliseconds unless it is heard of.
     KeptAlive { remaining_ms: u64 },
     /// The session ended, or is another connection's. Nothing comes after it.
@@ -98,7 +98,7 @@ pub(crate) enum ServerMessage {
 
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum RefusedFor {
+pub(crate) enum RefusalCause {
     /// By what others hold, or by how its wait ended.
     Reason(ReasonInfo),
     /// By a limit or for its content. Nothing was done.

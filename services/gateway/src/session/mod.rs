@@ -1,7 +1,7 @@
 //! The connection of a session, whatever carries it: messages of the client go in, messages of the service come out.
 //!
-//! A door starts one with `Service::connect`, gives it what the client says through [`ToSession`] and passes on
-//! what [`FromSession`] brings, until that says how the connection ended. All rules of the protocol are kept here:
+//! A door starts one with `Service::connect`, gives it what the client says through [`SessionSender`] and passes on
+//! what [`SessionReceiver`] brings, until that says how the connection ended. All rules of the protocol are kept here:
 //!
 //! - Commands of one session go to its shard strictly one after the other; keep-alives go beside them.
 //! - Each command carries a number of this connection's own, which rises within the session's epoch: the shard ignores
@@ -12,21 +12,21 @@
 //! - A connection that ends without `close` leaves the session to its time to live.
 
 mod channel;
-mod checks;
-mod effects;
-mod follow;
-mod jobs;
-mod keeping;
-mod ledger;
-mod live;
+mod commands;
+mod connection;
+mod handle;
+mod handshake;
+mod keep_alive;
 mod message;
-mod opening;
-mod place;
+mod protocol;
 mod replies;
+mod request_table;
+mod subscription;
+mod updates;
 
-pub(crate) use channel::{Ending, FromSession, READ_WITHIN, ToSession, Told, too_slow};
-pub(crate) use checks::{MAX_LOCK_INFO_BYTES, size as check_size};
+pub(crate) use channel::{CloseReason, Outbound, SEND_TIMEOUT, SessionReceiver, SessionSender, slow_client_error};
+pub(crate) use handshake::ConnectionOptions;
 pub(crate) use message::{
-    ClientMessage, ClientSays, EndReason, Lock, LockInfo, Open, Pending, RefusedFor, Release, ServerMessage,
+    ClientMessage, ClientPayload, EndReason, Lock, LockInfo, Open, Pending, RefusalCause, Release, ServerMessage,
 };
-pub(crate) use opening::Rules;
+pub(crate) use protocol::{MAX_LOCK_INFO_BYTES, size as check_size};

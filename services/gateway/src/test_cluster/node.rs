@@ -11,10 +11,10 @@ use futures::{Stream, StreamExt};
 use holdfast_auth::{ClusterSecret, ServiceVerifier};
 use holdfast_cluster::{ClusterConfig, ShardMap};
 use holdfast_core::outbox::OutboxMessage;
-use holdfast_core::shard::{Application, ShardCore};
+use holdfast_core::shard::{Application, ShardState};
 use holdfast_core::{
-    Acquire, AcquireOutcome, Answer as CoreAnswer, Cancel, Command, Context, Effect, LocksCommand, Query, Reply, Rules,
-    WaitId, codec,
+    Acquire, AcquireOutcome, Cancel, Command, Effect, EntryContext, LocksCommand, Query, Reply, Response as CoreAnswer,
+    Rules, WaitId, codec,
 };
 use holdfast_proto::internal::node_service_server::NodeService;
 use holdfast_proto::internal::{
@@ -39,29 +39,29 @@ pub(super) struct TestNode {
 }
 
 struct State {
-    shards: BTreeMap<Application, ShardCore>,
-    waiting: Vec<Waiting>,
+    shards: BTreeMap<Application, ShardState>,
+    deferred: Vec<DeferredAcquire>,
     attempts: u64,
     started: Instant,
 }
 
 /// An acquire whose answer is held back.
-struct Waiting {
-    from: CallOf,
+struct DeferredAcquire {
+    reply_to: ReplyHandle,
     acquire: Acquire,
     wait: WaitId,
-    poll_ends: Instant,
+    poll_deadline: Instant,
 }
 
 /// Whose call it is.
 #[derive(Clone)]
-struct CallOf {
+struct ReplyHandle {
     connection: u64,
     id: u64,
     answers: Answers,
 }
 
-impl CallOf {
+impl ReplyHandle {
     fn answer(&self, outcome: Outcome, attempt: u64) {
         let answer = Answer { id: self.id, outcome: Some(outcome), attempt, rules: Rules::HIGHEST.0.into() };
         // The gateway may be gone.
@@ -75,11 +75,11 @@ impl TestNode {
         let shards = holdfast_cluster::Application::ALL.map(|application| {
             let shard = map.shards(application).next().unwrap();
             let application = Application::from_name(application.name()).unwrap();
-            (application, ShardCore::new(application, &shard.id))
+            (application, ShardState::new(application, &shard.id))
         });
-        let state = State { shards: shards.into(), waiting: Vec::new(), attempts: 0, started: Instant::now() };
+        let state = State { shards: shards.into(), deferred: Vec::new(), attempts: 0, started: Instant::now() };
         let state = Arc::new(Mutex::new(state));
-        tokio::spawn(keep_time(Arc::downgrade(&state)));
+        tokio::spawn(run_clock(Arc::downgrade(&state)));
         Self {
             state,
             map: Arc::new(map),
@@ -88,7 +88,7 @@ impl TestNode {
         }
     }
 
-    fn serve(&self, call: &Call, from: CallOf) {
+    fn serve(&self, call: &Call, from: ReplyHandle) {
         let place = self.map.replica(call.replica).unwrap();
         let application = Application::from_name(place.application.name()).unwrap();
         let mut state = self.state.lock();
@@ -113,7 +113,7 @@ impl TestNode {
     }
 }
 
-async fn keep_time(state: std::sync::Weak<Mutex<State>>) {
+async fn run_clock(state: std::sync::Weak<Mutex<State>>) {
     let mut ticks = tokio::time::interval(TICK);
     while let Some(state) = state.upgrade() {
         state.lock().tick();
@@ -122,10 +122,10 @@ async fn keep_time(state: std::sync::Weak<Mutex<State>>) {
 }
 
 impl State {
-    fn context(&self) -> Context {
+    fn context(&self) -> EntryContext {
         let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap();
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        Context { now_ms, wall_ms: u64::try_from(wall.as_millis()).unwrap(), rules: Rules::HIGHEST }
+        EntryContext { now_ms, wall_ms: u64::try_from(wall.as_millis()).unwrap(), rules: Rules::HIGHEST }
     }
 
     /// Runs a command, and what it makes the shard tell to others, before it answers.
@@ -152,7 +152,7 @@ impl State {
         shard.advance(&context);
         let reply = shard.apply(&context, command);
         let messages = shard.outbox().messages().clone();
-        self.settle();
+        self.resolve_waits();
         (reply, messages)
     }
 
@@ -160,48 +160,49 @@ impl State {
     fn tick(&mut self) {
         let context = self.context();
         self.shards.get_mut(&Application::Locks).unwrap().advance(&context);
-        self.settle();
+        self.resolve_waits();
         let now = Instant::now();
         let shard = &self.shards[&Application::Locks];
-        for over in self.waiting.extract_if(.., |waiting| waiting.poll_ends <= now) {
-            let query = Query::Standing { namespace: over.acquire.namespace.clone(), wait: over.wait };
+        for over in self.deferred.extract_if(.., |waiting| waiting.poll_deadline <= now) {
+            let query = Query::WaitStatus { namespace: over.acquire.namespace.clone(), wait: over.wait };
             let reply = shard.query(shard.clock_ms(), &query);
-            over.from.answer(Outcome::Reply(codec::encode(&reply).into()), over.acquire.attempt);
+            over.reply_to.answer(Outcome::Reply(codec::encode(&reply).into()), over.acquire.attempt);
         }
     }
 
-    fn settle(&mut self) {
+    fn resolve_waits(&mut self) {
         let shard = self.shards.get_mut(&Application::Locks).unwrap();
         let clock_ms = shard.clock_ms();
         for effect in shard.take_effects() {
-            let Effect::Settled { wait, outcome, locks, .. } = effect else { continue };
+            let Effect::WaitResolved { wait, outcome, locks, .. } = effect else { continue };
             let reply = Reply { outcome: Ok(CoreAnswer::Acquired { outcome, locks }), clock_ms, awaits: None };
-            for told in self.waiting.extract_if(.., |waiting| waiting.wait == wait) {
-                told.from.answer(Outcome::Reply(codec::encode(&reply).into()), told.acquire.attempt);
+            for told in self.deferred.extract_if(.., |waiting| waiting.wait == wait) {
+                told.reply_to.answer(Outcome::Reply(codec::encode(&reply).into()), told.acquire.attempt);
             }
         }
     }
 
-    fn acquire(&mut self, acquire: Acquire, hold: Duration, from: CallOf) {
+    fn acquire(&mut self, acquire: Acquire, hold: Duration, reply_to: ReplyHandle) {
         self.attempts += 1;
         let acquire = Acquire { attempt: self.attempts, ..acquire };
         let reply = self.run(Application::Locks, &Command::Locks(LocksCommand::Acquire(acquire.clone())));
         let Ok(CoreAnswer::Acquired { outcome: AcquireOutcome::Enqueued(enqueued), .. }) = &reply.outcome else {
-            return from.answer(Outcome::Reply(codec::encode(&reply).into()), acquire.attempt);
+            return reply_to.answer(Outcome::Reply(codec::encode(&reply).into()), acquire.attempt);
         };
-        from.answer(Outcome::Held(Held {}), 0);
-        let poll_ends = Instant::now() + hold;
-        self.waiting.push(Waiting { from, acquire, wait: enqueued.wait, poll_ends });
+        reply_to.answer(Outcome::Held(Held {}), 0);
+        let poll_deadline = Instant::now() + hold;
+        self.deferred.push(DeferredAcquire { reply_to, acquire, wait: enqueued.wait, poll_deadline });
     }
 
-    fn give_up(&mut self, connection: u64, id: u64) {
-        let is_it = |waiting: &mut Waiting| waiting.from.connection == connection && waiting.from.id == id;
-        let given_up: Vec<Waiting> = self.waiting.extract_if(.., is_it).collect();
-        for Waiting { from, acquire, .. } in given_up {
+    fn cancel(&mut self, connection: u64, id: u64) {
+        let is_it =
+            |waiting: &mut DeferredAcquire| waiting.reply_to.connection == connection && waiting.reply_to.id == id;
+        let given_up: Vec<DeferredAcquire> = self.deferred.extract_if(.., is_it).collect();
+        for DeferredAcquire { reply_to, acquire, .. } in given_up {
             let Acquire { namespace, owner, request_id, claims, attempt, .. } = acquire;
             let cancel = Cancel { namespace, owner, request_id, claims, attempt };
             self.run(Application::Locks, &Command::Locks(LocksCommand::Cancel(cancel)));
-            from.answer(Outcome::NotProposed("the caller gave up".to_owned()), 0);
+            reply_to.answer(Outcome::NotProposed("the caller gave up".to_owned()), 0);
         }
     }
 }
@@ -220,10 +221,10 @@ impl NodeService for TestNode {
             let mut frames = request.into_inner();
             while let Some(Ok(frame)) = frames.next().await {
                 for call in &frame.calls {
-                    node.serve(call, CallOf { connection, id: call.id, answers: answers.clone() });
+                    node.serve(call, ReplyHandle { connection, id: call.id, answers: answers.clone() });
                 }
                 for id in frame.given_up {
-                    node.state.lock().give_up(connection, id);
+                    node.state.lock().cancel(connection, id);
                 }
             }
         });

@@ -11,7 +11,7 @@ use crate::service::{LockName, OwnerFields, Resource, Terms};
 
 /// How long an acquire waits for its grant, and when this one call is answered at the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waiting {
+pub struct WaitOptions {
     /// For the request; at least 1 ms.
     pub wait_ms: u64,
     /// For the call.
@@ -74,8 +74,8 @@ pub fn new_lock(lock: &LockName, limits: &Limits) -> ApiResult<Path> {
 }
 
 /// A lock that may be there already, also when paths were allowed to be deeper then.
-pub fn known_lock(lock: &LockName, limits: &Limits) -> ApiResult<Path> {
-    lock_of_depth(lock, known_depth(limits))
+pub fn existing_lock(lock: &LockName, limits: &Limits) -> ApiResult<Path> {
+    lock_of_depth(lock, existing_depth(limits))
 }
 
 fn lock_of_depth(lock: &LockName, max_depth: u32) -> ApiResult<Path> {
@@ -86,7 +86,7 @@ fn lock_of_depth(lock: &LockName, max_depth: u32) -> ApiResult<Path> {
 }
 
 /// A limit that is lowered must not keep anybody from releasing what was taken before.
-fn known_depth(limits: &Limits) -> u32 {
+fn existing_depth(limits: &Limits) -> u32 {
     limits.max_path_depth.max(Limits::default().max_path_depth)
 }
 
@@ -102,11 +102,11 @@ pub fn claims(resources: &[Resource], limits: &Limits) -> ApiResult<Vec<Claim>> 
 
 /// The limits for what may be there already: one that is lowered must not keep anybody from asking again for what was
 /// taken before.
-pub fn known(limits: &Limits) -> Limits {
+pub fn limits_for_existing(limits: &Limits) -> Limits {
     let usual = Limits::default();
     Limits {
         max_claims_per_request: limits.max_claims_per_request.max(usual.max_claims_per_request),
-        max_path_depth: known_depth(limits),
+        max_path_depth: existing_depth(limits),
         max_transition_ms: limits.max_transition_ms.max(usual.max_transition_ms),
         min_session_ttl_ms: limits.min_session_ttl_ms.min(usual.min_session_ttl_ms),
         max_session_ttl_ms: limits.max_session_ttl_ms.max(usual.max_session_ttl_ms),
@@ -117,7 +117,7 @@ pub fn known(limits: &Limits) -> Limits {
 /// The paths that a release names.
 pub fn paths_to_release(paths: &[Vec<String>], limits: &Limits) -> ApiResult<Vec<Path>> {
     count(paths.len(), limits.max_claims_per_request.max(Limits::default().max_claims_per_request))?;
-    let depth = known_depth(limits);
+    let depth = existing_depth(limits);
     let checked = |(index, segments): (usize, &Vec<String>)| path(&format!("resources[{index}].path"), segments, depth);
     paths.iter().enumerate().map(checked).collect()
 }
@@ -146,7 +146,7 @@ pub fn hold_ms(owner: &Owner, terms: &Terms, limits: &Limits, now: OffsetDateTim
 }
 
 /// How long it waits, if it does.
-pub fn waiting(terms: &Terms, limits: &Limits) -> ApiResult<Option<Waiting>> {
+pub fn wait_options(terms: &Terms, limits: &Limits) -> ApiResult<Option<WaitOptions>> {
     range("wait_ms", terms.wait_ms, 0, limits.max_wait_ms)?;
     if terms.poll_ms == Some(0) {
         return Err(ApiError::invalid("poll_ms", "poll_ms: must be at least 1; leave it out for no bound"));
@@ -158,7 +158,7 @@ pub fn waiting(terms: &Terms, limits: &Limits) -> ApiResult<Option<Waiting>> {
         let detail = "expires_at: does not go with wait_ms, since the grant may be long after the call; give ttl_ms";
         return Err(ApiError::invalid("expires_at", detail));
     }
-    Ok(Some(Waiting { wait_ms: terms.wait_ms, poll: terms.poll_ms.map(Duration::from_millis) }))
+    Ok(Some(WaitOptions { wait_ms: terms.wait_ms, poll: terms.poll_ms.map(Duration::from_millis) }))
 }
 
 /// What does not go with what: changing a mode, and extending the hold of a token, are about one claim.
@@ -183,7 +183,7 @@ pub fn combination(terms: &Terms, claims: usize) -> ApiResult<()> {
 }
 
 /// As the shard takes it.
-pub fn wait_of(waiting: Option<Waiting>) -> Wait {
+pub fn to_wait(waiting: Option<WaitOptions>) -> Wait {
     waiting.map_or(Wait::No, |waiting| Wait::For(waiting.wait_ms))
 }
 

@@ -1,7 +1,7 @@
 use holdfast_core::{MAX_NAME_BYTES, Mode};
 
 use super::*;
-use crate::validate::tests::{NOW, refused};
+use crate::validate::tests::{NOW, assert_invalid};
 
 fn fields(process_id: Option<&str>, session_id: Option<&str>, holder: Option<&str>) -> OwnerFields {
     let text = |given: Option<&str>| given.map(str::to_owned);
@@ -40,7 +40,7 @@ fn owners_that_are_none_are_refused_by_the_field_that_is_wrong() {
         (fields(None, Some("se_1"), Some(&long)), "holder"),
         (fields(None, Some("se_1"), Some("a\0b")), "holder"),
     ] {
-        refused(owner(&given), field);
+        assert_invalid(owner(&given), field);
     }
 }
 
@@ -49,7 +49,7 @@ fn a_path_is_as_deep_as_the_limit_and_may_be_empty() {
     assert_eq!(path("path", &[], 2).unwrap(), Path::default());
     assert_eq!(path("path", &segments(&["a", ".."]), 2).unwrap(), Path(segments(&["a", ".."])));
     for bad in [["a", "b", "c"].as_slice(), &["a", ""], &["a\0"]] {
-        refused(path("path", &segments(bad), 2), "path");
+        assert_invalid(path("path", &segments(bad), 2), "path");
     }
 }
 
@@ -57,11 +57,11 @@ fn a_path_is_as_deep_as_the_limit_and_may_be_empty() {
 fn a_lowered_limit_keeps_nobody_from_what_was_taken_before() {
     let limits = Limits { max_path_depth: 1, max_claims_per_request: 1, ..Limits::default() };
     let deep = LockName::Path(segments(&["a", "b"]));
-    refused(new_lock(&deep, &limits), "path");
-    known_lock(&deep, &limits).unwrap();
+    assert_invalid(new_lock(&deep, &limits), "path");
+    existing_lock(&deep, &limits).unwrap();
     paths_to_release(&[segments(&["a", "b"]), segments(&["c"])], &limits).unwrap();
-    refused(known_lock(&LockName::Path(vec!["s".to_owned(); 17]), &limits), "path");
-    refused(new_lock(&LockName::from(""), &limits), "name");
+    assert_invalid(existing_lock(&LockName::Path(vec!["s".to_owned(); 17]), &limits), "path");
+    assert_invalid(new_lock(&LockName::from(""), &limits), "name");
 }
 
 #[test]
@@ -70,12 +70,12 @@ fn a_set_has_as_many_resources_as_the_limit_allows_and_at_least_one() {
     let resource = |path: &[&str]| Resource { path: segments(path), mode: Mode::Read };
     let two = claims(&[resource(&["a"]), resource(&[])], &limits).unwrap();
     assert_eq!(two[1], Claim { path: Path::default(), mode: Mode::Read });
-    refused(claims(&[], &limits), "resources");
-    refused(claims(&[resource(&["a"]), resource(&["b"]), resource(&["c"])], &limits), "resources");
-    refused(claims(&[resource(&["a"]), resource(&["a", "b", "c"])], &limits), "resources[1].path");
-    refused(claims(&[resource(&[""])], &limits), "resources[0].path");
-    refused(paths_to_release(&[], &limits), "resources");
-    refused(paths_to_release(&[segments(&["a"]), segments(&[""])], &limits), "resources[1].path");
+    assert_invalid(claims(&[], &limits), "resources");
+    assert_invalid(claims(&[resource(&["a"]), resource(&["b"]), resource(&["c"])], &limits), "resources");
+    assert_invalid(claims(&[resource(&["a"]), resource(&["a", "b", "c"])], &limits), "resources[1].path");
+    assert_invalid(claims(&[resource(&[""])], &limits), "resources[0].path");
+    assert_invalid(paths_to_release(&[], &limits), "resources");
+    assert_invalid(paths_to_release(&[segments(&["a"]), segments(&[""])], &limits), "resources[1].path");
 }
 
 #[test]
@@ -87,25 +87,25 @@ fn a_process_says_how_long_it_holds_and_a_session_does_not() {
     assert_eq!(hold_ms(&process, &ttl, &limits, NOW).unwrap(), Some(1_000));
     assert_eq!(hold_ms(&process, &instant, &limits, NOW).unwrap(), Some(1_000));
     assert_eq!(hold_ms(&session(), &Terms::default(), &limits, NOW).unwrap(), None);
-    refused(hold_ms(&process, &Terms::default(), &limits, NOW), "ttl_ms");
-    refused(hold_ms(&session(), &ttl, &limits, NOW), "ttl_ms");
-    refused(hold_ms(&session(), &instant, &limits, NOW), "expires_at");
+    assert_invalid(hold_ms(&process, &Terms::default(), &limits, NOW), "ttl_ms");
+    assert_invalid(hold_ms(&session(), &ttl, &limits, NOW), "ttl_ms");
+    assert_invalid(hold_ms(&session(), &instant, &limits, NOW), "expires_at");
 }
 
 #[test]
 fn a_wait_is_bounded_by_the_limit_and_needs_a_duration_to_hold() {
     let limits = Limits { max_wait_ms: 100, ..Limits::default() };
     let waits = |wait_ms, poll_ms| Terms { wait_ms, poll_ms, ..Terms::default() };
-    assert_eq!(waiting(&waits(0, None), &limits).unwrap(), None);
-    assert_eq!(waiting(&waits(0, Some(5)), &limits).unwrap(), None);
-    let expected = Waiting { wait_ms: 100, poll: Some(Duration::from_millis(5)) };
-    assert_eq!(waiting(&waits(100, Some(5)), &limits).unwrap(), Some(expected));
-    refused(waiting(&waits(101, None), &limits), "wait_ms");
-    refused(waiting(&waits(u64::MAX, None), &limits), "wait_ms");
-    refused(waiting(&waits(1, Some(0)), &limits), "poll_ms");
-    refused(waiting(&waits(0, Some(0)), &limits), "poll_ms");
+    assert_eq!(wait_options(&waits(0, None), &limits).unwrap(), None);
+    assert_eq!(wait_options(&waits(0, Some(5)), &limits).unwrap(), None);
+    let expected = WaitOptions { wait_ms: 100, poll: Some(Duration::from_millis(5)) };
+    assert_eq!(wait_options(&waits(100, Some(5)), &limits).unwrap(), Some(expected));
+    assert_invalid(wait_options(&waits(101, None), &limits), "wait_ms");
+    assert_invalid(wait_options(&waits(u64::MAX, None), &limits), "wait_ms");
+    assert_invalid(wait_options(&waits(1, Some(0)), &limits), "poll_ms");
+    assert_invalid(wait_options(&waits(0, Some(0)), &limits), "poll_ms");
     let until = Terms { expires_at: Some(NOW + time::Duration::seconds(1)), ..waits(1, None) };
-    refused(waiting(&until, &limits), "expires_at");
+    assert_invalid(wait_options(&until, &limits), "expires_at");
 }
 
 #[test]
@@ -115,16 +115,16 @@ fn an_extension_and_a_change_of_mode_are_about_one_claim() {
     combination(&extends, 1).unwrap();
     combination(&upgrades, 1).unwrap();
     combination(&Terms { wait_ms: 5, ..upgrades.clone() }, 1).unwrap();
-    refused(combination(&upgrades, 2), "allow_upgrade");
-    refused(combination(&extends, 2), "fencing_token");
-    refused(combination(&Terms { wait_ms: 5, ..extends.clone() }, 1), "fencing_token");
-    refused(combination(&Terms { allow_upgrade: true, ..extends }, 1), "fencing_token");
+    assert_invalid(combination(&upgrades, 2), "allow_upgrade");
+    assert_invalid(combination(&extends, 2), "fencing_token");
+    assert_invalid(combination(&Terms { wait_ms: 5, ..extends.clone() }, 1), "fencing_token");
+    assert_invalid(combination(&Terms { allow_upgrade: true, ..extends }, 1), "fencing_token");
 }
 
 #[test]
 fn the_owners_that_a_reset_spares_are_names() {
     live_owners(&segments(&["se_1", "p", ".."])).unwrap();
     live_owners(&[]).unwrap();
-    refused(live_owners(&segments(&["p", ""])), "live_owners[1]");
-    refused(request_id(""), "request_id");
+    assert_invalid(live_owners(&segments(&["p", ""])), "live_owners[1]");
+    assert_invalid(request_id(""), "request_id");
 }

@@ -8,62 +8,76 @@ use std::vec;
 
 use bytes::Bytes;
 use holdfast_core::locks::Purged;
-use holdfast_core::shard::ShardCore;
-use holdfast_core::{Command, Context, Rules, codec};
-use holdfast_plant::{Plant, is_planted, panics_at};
-use holdfast_replication::{Applied, MachineFailure, Stamp, Step};
-use holdfast_supervise::catch;
+use holdfast_core::shard::ShardState;
+use holdfast_core::{Command, EntryContext, Rules, codec};
+use holdfast_plant::{Mutation, is_enabled, maybe_panic};
+use holdfast_replication::{Applied, ApplyFailure, ApplyStep, EntryHeader};
+use holdfast_supervise::catch_panic;
 use tokio::time::{Duration, Instant};
 
 use super::{Inner, ShardMachine, signals_of};
-use crate::leader::Table;
-use crate::{failure, planted};
+use crate::leader::LeaderState;
+use crate::{failure, mutations};
 
 /// Commands in a slice.
-pub(super) const SLICE_COMMANDS: usize = 128;
+pub(super) const MAX_SLICE_COMMANDS: usize = 128;
 /// Things that the leader's table is told in a slice, and that are taken out of indexes: more than the commands of one do,
 /// but for the end of a namespace.
-const SLICE_EFFECTS: usize = 1_024;
+const MAX_SLICE_EFFECTS: usize = 1_024;
 /// No further command is begun in a slice that has taken so long.
-const SLICE: Duration = Duration::from_millis(1);
+const MAX_SLICE_TIME: Duration = Duration::from_millis(1);
 
 /// An entry, and how far it was applied.
 pub(super) struct Entry<'a> {
-    stamp: Stamp,
+    stamp: EntryHeader,
     commands: &'a [Bytes],
     /// Those that are left.
-    read: vec::IntoIter<Command>,
+    remaining: vec::IntoIter<Command>,
     /// Whether replies are made.
-    encodes: bool,
+    encode_replies: bool,
     replies: Vec<Bytes>,
     has_advanced: bool,
     /// The one at hand.
-    step: Step,
+    step: ApplyStep,
     /// Whether all is carried out and told.
     is_done: bool,
 }
 
 impl<'a> Entry<'a> {
-    pub(super) fn new(stamp: Stamp, commands: &'a [Bytes], read: Vec<Command>, encodes: bool) -> Self {
-        let replies = Vec::with_capacity(read.len());
-        let read = read.into_iter();
-        Self { stamp, commands, read, encodes, replies, has_advanced: false, step: Step::Due, is_done: false }
+    pub(super) fn new(
+        stamp: EntryHeader,
+        commands: &'a [Bytes],
+        remaining: Vec<Command>,
+        encode_replies: bool,
+    ) -> Self {
+        let replies = Vec::with_capacity(remaining.len());
+        let remaining = remaining.into_iter();
+        Self {
+            stamp,
+            commands,
+            remaining,
+            encode_replies,
+            replies,
+            has_advanced: false,
+            step: ApplyStep::Expiry,
+            is_done: false,
+        }
     }
 }
 
 impl ShardMachine {
     /// Does the next slice.
-    pub(super) fn go_on<'a>(&'a self, mut entry: Entry<'a>) -> Result<Applied<'a>, MachineFailure> {
+    pub(super) fn apply_next_slice<'a>(&'a self, mut entry: Entry<'a>) -> Result<Applied<'a>, ApplyFailure> {
         let mut inner = self.inner.lock();
         let began = Instant::now();
-        let Inner { core, table, .. } = &mut *inner;
-        let Some(core) = core else { return Err(failure::of_nothing()) };
-        match catch(|| self.do_slice(core, table.as_mut(), &mut entry, began)) {
+        let Inner { core, leader_state, .. } = &mut *inner;
+        let Some(core) = core else { return Err(failure::already_failed()) };
+        match catch_panic(|| self.apply_slice(core, leader_state.as_mut(), &mut entry, began)) {
             Ok(()) => {
-                let (signals, purged, recharged) = (signals_of(core), core.take_purged(), core.take_recharged());
+                let (signals, purged, recharged) = (signals_of(core), core.take_purged(), core.take_changed_charges());
                 drop(inner);
-                free(purged);
-                self.memory.tell(&recharged);
+                free_in_background(purged);
+                self.memory.update(&recharged);
                 self.slice_seconds.record(began.elapsed());
                 self.signals.send_if_modified(|current| {
                     let changed = *current != signals;
@@ -73,34 +87,40 @@ impl ShardMachine {
                 if entry.is_done {
                     return Ok(Applied::Done(entry.replies));
                 }
-                Ok(Applied::Part(Box::new(move || self.go_on(entry))))
+                Ok(Applied::Part(Box::new(move || self.apply_next_slice(entry))))
             }
-            Err(_) if is_planted(Plant::PanicInApply) => Ok(Applied::Done(vec![Bytes::new(); entry.commands.len()])),
+            Err(_) if is_enabled(Mutation::PanicInApply) => Ok(Applied::Done(vec![Bytes::new(); entry.commands.len()])),
             Err(panicked) => {
                 self.fail(&mut inner);
-                Err(failure::of_panic(entry.step, entry.commands, panicked))
+                Err(failure::from_panic(entry.step, entry.commands, panicked))
             }
         }
     }
 
-    fn do_slice(&self, core: &mut ShardCore, mut table: Option<&mut Table>, entry: &mut Entry<'_>, began: Instant) {
-        let Stamp { rules, now_ms, wall_ms } = entry.stamp;
-        let context = Context { now_ms, wall_ms, rules: Rules(rules) };
+    fn apply_slice(
+        &self,
+        core: &mut ShardState,
+        mut table: Option<&mut LeaderState>,
+        entry: &mut Entry<'_>,
+        began: Instant,
+    ) {
+        let EntryHeader { rules, now_ms, wall_ms } = entry.stamp;
+        let context = EntryContext { now_ms, wall_ms, rules: Rules(rules) };
         // What comes next is carried out once all is told of what came before.
-        let commands = if core.has_effects() { 0 } else { SLICE_COMMANDS };
+        let commands = if core.has_effects() { 0 } else { MAX_SLICE_COMMANDS };
         let mut has_done_some = false;
         if !entry.has_advanced {
-            panics_at("apply");
+            maybe_panic("apply");
             core.advance(&context);
             (entry.has_advanced, has_done_some) = (true, true);
         }
         for _ in 0..commands {
-            if has_done_some && entry.read.len() > 0 && began.elapsed() >= SLICE {
+            if has_done_some && entry.remaining.len() > 0 && began.elapsed() >= MAX_SLICE_TIME {
                 break;
             }
-            let Some(command) = entry.read.next() else { break };
-            entry.step = Step::Command(u32::try_from(entry.replies.len()).unwrap_or(u32::MAX));
-            let reply = carry_out(core, table.as_deref_mut(), &context, command, entry.encodes);
+            let Some(command) = entry.remaining.next() else { break };
+            entry.step = ApplyStep::Command(u32::try_from(entry.replies.len()).unwrap_or(u32::MAX));
+            let reply = apply_command(core, table.as_deref_mut(), &context, command, entry.encode_replies);
             entry.replies.push(reply);
             has_done_some = true;
         }
@@ -108,47 +128,49 @@ impl ShardMachine {
             // Under the same lock, so that the table is never behind the state by more than it is told next.
             Some(table) => {
                 let clock_ms = core.clock_ms();
-                core.take_some_effects(SLICE_EFFECTS).into_iter().for_each(|effect| table.tell(effect, clock_ms));
+                core.take_effects_up_to(MAX_SLICE_EFFECTS)
+                    .into_iter()
+                    .for_each(|effect| table.on_effect(effect, clock_ms));
             }
             None => core.drop_effects(),
         }
-        entry.is_done = entry.read.len() == 0 && !core.has_effects() && !core.tidy(SLICE_EFFECTS);
+        entry.is_done = entry.remaining.len() == 0 && !core.has_effects() && !core.purge_indexes(MAX_SLICE_EFFECTS);
         if let Some(observer) = self.observer.as_ref().filter(|_| entry.is_done) {
             observer.applied(&self.shard, entry.stamp, entry.commands, &entry.replies, core);
         }
-        if table.is_some_and(Table::wakes_duties) {
-            self.table_changed.notify_waiters();
+        if table.is_some_and(LeaderState::needs_wakeup) {
+            self.leader_state_changed.notify_waiters();
         }
     }
 }
 
 /// Frees what was purged on a thread that has nothing else to do. A task of the runtime would not do: where time is
 /// simulated it stands still while one blocks.
-fn free(purged: Purged) {
-    static FREED: LazyLock<Option<Sender<Purged>>> = LazyLock::new(|| {
+fn free_in_background(purged: Purged) {
+    static PURGE_SENDER: LazyLock<Option<Sender<Purged>>> = LazyLock::new(|| {
         let (sender, purged) = channel::<Purged>();
         let thread = Builder::new().name("purged".into()).spawn(move || purged.into_iter().for_each(drop));
         thread.ok().map(|_| sender)
     });
-    if let (Some(sender), false) = (&*FREED, purged.is_empty()) {
+    if let (Some(sender), false) = (&*PURGE_SENDER, purged.is_empty()) {
         // What can't be sent is freed here.
         drop(sender.send(purged));
     }
 }
 
 /// The reply to one command; empty unless it is to be encoded.
-fn carry_out(
-    core: &mut ShardCore,
-    table: Option<&mut Table>,
-    context: &Context,
+fn apply_command(
+    core: &mut ShardState,
+    table: Option<&mut LeaderState>,
+    context: &EntryContext,
     command: Command,
     encodes: bool,
 ) -> Bytes {
-    panics_at("apply");
-    let command = planted::command(core, command);
-    let reply = if encodes { core.apply(context, &command) } else { core.apply_unseen(context, &command) };
+    maybe_panic("apply");
+    let command = mutations::command(core, command);
+    let reply = if encodes { core.apply(context, &command) } else { core.apply_without_views(context, &command) };
     if let Some(table) = table {
-        table.replied(&command, &reply);
+        table.on_reply(&command, &reply);
     }
     if encodes { codec::encode(&reply).into() } else { Bytes::new() }
 }

@@ -18,80 +18,88 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout};
 
-use super::appends::Appends;
-use super::exchange::Question;
-use super::link::{Link, LinkError};
-use super::{Links, Members, snapshot};
+use super::append_pipeline::AppendPipeline;
+use super::exchange::PeerRequest;
+use super::peer_connection::{PeerConnection, RpcError};
+use super::{MemberLocationsReceiver, PeerConnections, snapshot};
 use crate::leadership::Leadership;
-use crate::lease::Acks;
-use crate::timing::UNSAID_LEASE;
-use crate::types::{AppendEntriesRequest, Snapshot, State, TypeConfig, Vote, decode, encode, encode_append};
+use crate::lease::LeaseTracker;
+use crate::timing::DEFAULT_PEER_LEASE;
+use crate::types::{AppendEntriesRequest, Snapshot, SnapshotData, TypeConfig, Vote, decode, encode, encode_append};
 
 /// Longest wait for the answer to an append. openraft's own figure is the heartbeat's, which a busy disk exceeds.
 const APPEND_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
-type AppendStream<'s> = BoxStream<'s, RpcResult<StreamAppendResult<TypeConfig>>>;
-type AnswerReceiver = oneshot::Receiver<Result<Bytes, LinkError>>;
+type AppendResults<'s> = BoxStream<'s, RpcResult<StreamAppendResult<TypeConfig>>>;
+type ResponseReceiver = oneshot::Receiver<Result<Bytes, RpcError>>;
 
 /// Makes the view of each peer of one replica.
-pub(crate) struct Network {
+pub(crate) struct RaftNetwork {
     replica: u64,
-    members: Members,
-    links: Links,
+    locations: MemberLocationsReceiver,
+    peer_connections: PeerConnections,
     leadership: watch::Receiver<Option<Leadership>>,
-    acks: Arc<Acks>,
+    lease_tracker: Arc<LeaseTracker>,
 }
 
-impl Network {
+impl RaftNetwork {
     pub(crate) fn new(
         replica: u64,
-        members: Members,
-        links: Links,
+        locations: MemberLocationsReceiver,
+        peer_connections: PeerConnections,
         leadership: watch::Receiver<Option<Leadership>>,
-        acks: Arc<Acks>,
+        lease_tracker: Arc<LeaseTracker>,
     ) -> Self {
-        Self { replica, members, links, leadership, acks }
+        Self { replica, locations, peer_connections, leadership, lease_tracker }
     }
 
-    fn peer(&self, target: u64, kind: Kind) -> Peer {
-        let (leadership, acks) = (self.leadership.clone(), Arc::clone(&self.acks));
-        let (members, links) = (self.members.clone(), self.links.clone());
-        Peer { from: self.replica, to: target, append_kind: kind, members, links, leadership, acks }
+    fn client(&self, target: u64, kind: Kind) -> ReplicaClient {
+        let (leadership, lease_tracker) = (self.leadership.clone(), Arc::clone(&self.lease_tracker));
+        let (locations, peer_connections) = (self.locations.clone(), self.peer_connections.clone());
+        ReplicaClient {
+            from: self.replica,
+            to: target,
+            append_kind: kind,
+            locations,
+            peer_connections,
+            leadership,
+            lease_tracker,
+        }
     }
 }
 
-impl RaftNetworkFactory<TypeConfig> for Network {
-    type Network = Peer;
+impl RaftNetworkFactory<TypeConfig> for RaftNetwork {
+    type Network = ReplicaClient;
 
-    async fn new_client(&mut self, target: u64, _node: &()) -> Peer {
-        self.peer(target, Kind::Append)
+    async fn new_client(&mut self, target: u64, _node: &()) -> ReplicaClient {
+        self.client(target, Kind::Append)
     }
 
-    async fn new_heartbeat_client(&mut self, target: u64, _node: &()) -> Peer {
+    async fn new_heartbeat_client(&mut self, target: u64, _node: &()) -> ReplicaClient {
         // Every heartbeat opens an append stream of one request; as single frames they cost no stream.
-        self.peer(target, Kind::Heartbeat)
+        self.client(target, Kind::Heartbeat)
     }
 }
 
 /// A peer replica, over the link that its node shares with all groups.
-pub(crate) struct Peer {
+pub(crate) struct ReplicaClient {
     from: u64,
     to: u64,
     append_kind: Kind,
-    members: Members,
-    links: Links,
+    locations: MemberLocationsReceiver,
+    peer_connections: PeerConnections,
     leadership: watch::Receiver<Option<Leadership>>,
-    acks: Arc<Acks>,
+    lease_tracker: Arc<LeaseTracker>,
 }
 
-impl Peer {
+impl ReplicaClient {
     /// Sends an append or a heartbeat, of so many bytes. A heartbeat carries the clock of the term that it belongs to.
-    pub(crate) fn ask_append(
+    pub(crate) fn send_append(
         &self,
         stream: u64,
         request: &AppendEntriesRequest,
-    ) -> Result<(AnswerReceiver, usize), LinkError> {
+    ) -> Result<(ResponseReceiver, usize), RpcError> {
         let clock_ms = match self.append_kind {
             Kind::Heartbeat => {
                 let leads = self.leadership.borrow().filter(|leads| leads.term == request.vote.leader_id.term);
@@ -101,30 +109,30 @@ impl Peer {
         };
         let body = encode_append(request);
         let bytes = body.len();
-        Ok((self.ask(self.append_kind, stream, clock_ms, body)?, bytes))
+        Ok((self.send(self.append_kind, stream, clock_ms, body)?, bytes))
     }
 
     /// The peer has accepted what the leader of that term sent at that time, and has its log up to that entry.
-    pub(crate) fn acknowledged(&self, term: u64, sent: Instant, matched: Option<u64>) {
+    pub(crate) fn record_ack(&self, term: u64, sent: Instant, matched: Option<u64>) {
         // The lease of the process that is there now. If it is not the one that acknowledged, that one's successor holds
         // back for longer than any lease.
-        let lease = self.link().map_or(UNSAID_LEASE, |link| link.lease());
-        self.acks.record(term, self.to, lease, sent, matched);
+        let lease = self.connection().map_or(DEFAULT_PEER_LEASE, |link| link.lease());
+        self.lease_tracker.record(term, self.to, lease, sent, matched);
     }
 
-    /// Whether the peer has lost an entry: see [`Acks::is_lost`].
+    /// Whether the peer has lost an entry: see [`LeaseTracker::is_lost`].
     pub(crate) fn is_lost(&self, term: u64, index: u64, sent: Instant) -> bool {
-        self.acks.is_lost(term, self.to, index, sent)
+        self.lease_tracker.is_lost(term, self.to, index, sent)
     }
 
     /// The peer's data is older than what it acknowledged: it takes no part any more.
-    pub(crate) fn refuse_rolled_back(&self, index: u64) {
-        if let Ok(link) = self.link() {
-            link.refuse_rolled_back(self.to, index);
+    pub(crate) fn reject_rolled_back(&self, index: u64) {
+        if let Ok(link) = self.connection() {
+            link.reject_rolled_back(self.to, index);
         }
     }
 
-    pub(crate) fn timed_out(&self, timeout: Duration) -> RPCError<TypeConfig> {
+    pub(crate) fn timeout_error(&self, timeout: Duration) -> RPCError<TypeConfig> {
         RPCError::Timeout(Timeout { action: RPCTypes::AppendEntries, id: self.from, target: self.to, timeout })
     }
 
@@ -134,59 +142,59 @@ impl Peer {
     }
 
     /// The way to the node that keeps the replica now.
-    fn link(&self) -> Result<Arc<Link>, LinkError> {
-        let link = self.members.borrow().known.get(&self.to).and_then(|node| self.links.get(node));
-        link.ok_or_else(|| LinkError::NotConnected(self.name()))
+    fn connection(&self) -> Result<Arc<PeerConnection>, RpcError> {
+        let link = self.locations.borrow().known.get(&self.to).and_then(|node| self.peer_connections.get(node));
+        link.ok_or_else(|| RpcError::NotConnected(self.name()))
     }
 
-    fn ask(&self, kind: Kind, stream: u64, clock_ms: u64, body: Bytes) -> Result<AnswerReceiver, LinkError> {
-        Ok(self.link()?.ask(Question { from: self.from, to: self.to, kind, stream, clock_ms, body }))
+    fn send(&self, kind: Kind, stream: u64, clock_ms: u64, body: Bytes) -> Result<ResponseReceiver, RpcError> {
+        Ok(self.connection()?.send(PeerRequest { from: self.from, to: self.to, kind, stream, clock_ms, body }))
     }
 
     async fn call<A: DeserializeOwned>(&self, kind: Kind, question: Bytes, within: Duration) -> RpcResult<A> {
-        let receiver = self.ask(kind, 0, 0, question).map_err(unreachable)?;
+        let receiver = self.send(kind, 0, 0, question).map_err(unreachable)?;
         match timeout(within, receiver).await {
             Ok(Ok(Ok(bytes))) => decode(&bytes).map_err(|error| RPCError::Network(NetworkError::new(&error))),
             Ok(Ok(Err(error))) => Err(unreachable(error)),
-            Ok(Err(_)) => Err(unreachable(LinkError::Broken(self.name()))),
-            Err(_) => Err(self.timed_out(within)),
+            Ok(Err(_)) => Err(unreachable(RpcError::ConnectionLost(self.name()))),
+            Err(_) => Err(self.timeout_error(within)),
         }
     }
 }
 
-pub(crate) fn unreachable(error: LinkError) -> RPCError<TypeConfig> {
+pub(crate) fn unreachable(error: RpcError) -> RPCError<TypeConfig> {
     RPCError::Unreachable(Unreachable::new(&error))
 }
 
 /// Longest wait for the answer to a heartbeat: nearly all that openraft gives it, since one that comes later counts for
 /// no lease, and idle groups of nodes far apart have nothing else.
-fn heartbeat_within(option: &RPCOption) -> Duration {
+fn heartbeat_timeout(option: &RPCOption) -> Duration {
     option.hard_ttl().mul_f64(0.9)
 }
 
-impl RaftNetworkV2<TypeConfig> for Peer {
-    type SnapshotData = State;
+impl RaftNetworkV2<TypeConfig> for ReplicaClient {
+    type SnapshotData = SnapshotData;
 
     async fn append_entries(
         &mut self,
         request: AppendEntriesRequest,
         option: RPCOption,
     ) -> RpcResult<AppendEntriesResponse<TypeConfig>> {
-        self.call(Kind::Heartbeat, encode_append(&request), heartbeat_within(&option)).await
+        self.call(Kind::Heartbeat, encode_append(&request), heartbeat_timeout(&option)).await
     }
 
-    fn stream_append<'s, S>(&'s mut self, input: S, option: RPCOption) -> BoxFuture<'s, RpcResult<AppendStream<'s>>>
+    fn stream_append<'s, S>(&'s mut self, input: S, option: RPCOption) -> BoxFuture<'s, RpcResult<AppendResults<'s>>>
     where
         S: Stream<Item = AppendEntriesRequest> + openraft::OptionalSend + Unpin + 'static,
     {
         Box::pin(async move {
-            let peer: &'s Peer = self;
+            let peer: &'s ReplicaClient = self;
             let within = match peer.append_kind {
-                Kind::Heartbeat => heartbeat_within(&option),
+                Kind::Heartbeat => heartbeat_timeout(&option),
                 _ => APPEND_TIMEOUT.max(option.soft_ttl()),
             };
-            let stream = peer.link().map_err(unreachable)?.new_stream();
-            let appends = Appends::new(peer, input, stream, within);
+            let stream = peer.connection().map_err(unreachable)?.new_stream();
+            let appends = AppendPipeline::new(peer, input, stream, within);
             // The stream ends with its input, and after the first thing that is not a plain success.
             let answers = futures::stream::unfold(Some(appends), |appends| async move {
                 let mut appends = appends?;
@@ -194,7 +202,7 @@ impl RaftNetworkV2<TypeConfig> for Peer {
                 let goes_on = matches!(item, Ok(Ok(_)));
                 Some((item, goes_on.then_some(appends)))
             });
-            let answers: AppendStream<'s> = Box::pin(answers);
+            let answers: AppendResults<'s> = Box::pin(answers);
             Ok(answers)
         })
     }
@@ -222,7 +230,7 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         cancel: impl Future<Output = ReplicationClosed> + openraft::OptionalSend + 'static,
         option: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-        let link = self.link().map_err(|error| StreamingError::Unreachable(Unreachable::new(&error)))?;
+        let link = self.connection().map_err(|error| StreamingError::Unreachable(Unreachable::new(&error)))?;
         let sending = snapshot::send(&link, self.from, self.to, vote, snapshot, option.soft_ttl());
         tokio::select! {
             closed = cancel => Err(closed.into()),

@@ -14,24 +14,24 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, interval};
 use tonic::Streaming;
 
-use super::link::LinkError;
+use super::peer_connection::RpcError;
 use super::send_queue::SendQueue;
-use crate::introductions::Introductions;
+use crate::handshake::PeerRegistry;
 
 /// Messages in one frame.
-const FRAME_MESSAGES: usize = 128;
+const MAX_FRAME_MESSAGES: usize = 128;
 /// Bytes after which a frame is sent. What comes first has to wait for the frame that is on its way.
-const FRAME_BYTES: usize = 256 * 1024;
+const FRAME_TARGET_BYTES: usize = 256 * 1024;
 /// Calls without an answer after which those that nobody waits for are dropped.
-const SWEEP_AT: usize = 1_024;
+const SWEEP_THRESHOLD: usize = 1_024;
 /// A peer that owes answers and says nothing for that long is given up, and the connection with it: TCP itself would
 /// notice only after minutes.
-const SILENCE: Duration = Duration::from_secs(3);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
 /// How often that is looked at.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A question to a replica on the peer node.
-pub(crate) struct Question {
+pub(crate) struct PeerRequest {
     pub(crate) from: u64,
     pub(crate) to: u64,
     pub(crate) kind: Kind,
@@ -40,89 +40,93 @@ pub(crate) struct Question {
     pub(crate) body: Bytes,
 }
 
-pub(crate) type AnswerSender = oneshot::Sender<Result<Bytes, LinkError>>;
+pub(crate) type ResponseSender = oneshot::Sender<Result<Bytes, RpcError>>;
 
 /// A question on its way, with the room that it takes up until it is answered.
-pub(crate) struct Asked {
-    pub(crate) question: Question,
-    pub(crate) answer: AnswerSender,
+pub(crate) struct OutboundRequest {
+    pub(crate) request: PeerRequest,
+    pub(crate) responder: ResponseSender,
     /// Heartbeats, votes and transfers are small, and need none.
-    pub(crate) room: Option<Room>,
+    pub(crate) budget: Option<ByteBudget>,
 }
 
 /// Room for the bytes of one question, given back when it is dropped.
-pub(crate) struct Room {
+pub(crate) struct ByteBudget {
     used: Arc<AtomicUsize>,
     bytes: usize,
 }
 
-impl Room {
+impl ByteBudget {
     /// Takes room for so many bytes; nothing when that would exceed the limit.
-    pub(crate) fn take(used: &Arc<AtomicUsize>, bytes: usize, limit: usize) -> Option<Self> {
+    pub(crate) fn acquire(used: &Arc<AtomicUsize>, bytes: usize, limit: usize) -> Option<Self> {
         let before = used.fetch_add(bytes, Ordering::Relaxed);
         let room = Self { used: Arc::clone(used), bytes };
         (before == 0 || before.saturating_add(bytes) <= limit).then_some(room)
     }
 }
 
-impl Drop for Room {
+impl Drop for ByteBudget {
     fn drop(&mut self) {
         self.used.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
-struct Call {
-    answer: AnswerSender,
+struct InFlightCall {
+    responder: ResponseSender,
     asked: Instant,
-    _room: Option<Room>,
+    _budget: Option<ByteBudget>,
 }
 
 /// Calls that have no answer yet, in the order in which they were asked.
-struct Pending {
-    calls: BTreeMap<u64, Call>,
-    heard: Instant,
+struct InFlightTable {
+    calls: BTreeMap<u64, InFlightCall>,
+    last_received_at: Instant,
     sweep_at: usize,
 }
 
-impl Pending {
-    fn add(&mut self, number: u64, call: Call) {
+impl InFlightTable {
+    fn add(&mut self, number: u64, call: InFlightCall) {
         if self.calls.len() >= self.sweep_at {
-            self.calls.retain(|_, call| !call.answer.is_closed());
+            self.calls.retain(|_, call| !call.responder.is_closed());
             // As many again may come before it is worth another look.
-            self.sweep_at = SWEEP_AT.max(2 * self.calls.len());
+            self.sweep_at = SWEEP_THRESHOLD.max(2 * self.calls.len());
         }
         self.calls.insert(number, call);
     }
 
     fn is_silent(&self) -> bool {
-        let owed = self.calls.first_key_value().is_some_and(|(_, call)| call.asked.elapsed() > SILENCE);
-        owed && self.heard.elapsed() > SILENCE
+        let owed = self.calls.first_key_value().is_some_and(|(_, call)| call.asked.elapsed() > SILENCE_TIMEOUT);
+        owed && self.last_received_at.elapsed() > SILENCE_TIMEOUT
     }
 }
 
 /// Sends questions and hands out answers until either direction ends or the peer falls silent.
 pub(crate) async fn exchange(
     node: &str,
-    own: &Introductions,
+    own: &PeerRegistry,
     is_full: &AtomicBool,
     questions: &SendQueue,
     frames: mpsc::Sender<RaftFrame>,
     mut answers: Streaming<RaftFrame>,
 ) {
-    let pending = Mutex::new(Pending { calls: BTreeMap::new(), heard: Instant::now(), sweep_at: SWEEP_AT });
+    let pending = Mutex::new(InFlightTable {
+        calls: BTreeMap::new(),
+        last_received_at: Instant::now(),
+        sweep_at: SWEEP_THRESHOLD,
+    });
     tokio::select! {
-        () = send_questions(own, questions, &frames, &pending) => {}
-        () = receive_answers(node, is_full, &mut answers, &pending) => {}
-        () = silence(&pending) => tracing::warn!(node, "the peer does not answer; connecting again"),
+        () = send_requests(own, questions, &frames, &pending) => {}
+        () = receive_responses(node, is_full, &mut answers, &pending) => {}
+        () = wait_silent(&pending) => tracing::warn!(node, "the peer does not answer; connecting again"),
     }
     for call in pending.into_inner().calls.into_values() {
         // Whoever asked may have given up.
-        let _ = call.answer.send(Err(LinkError::Broken(node.to_owned())));
+        let _ = call.responder.send(Err(RpcError::ConnectionLost(node.to_owned())));
     }
 }
 
-async fn silence(pending: &Mutex<Pending>) {
-    let mut looks = interval(LOOK);
+async fn wait_silent(pending: &Mutex<InFlightTable>) {
+    let mut looks = interval(POLL_INTERVAL);
     loop {
         looks.tick().await;
         if pending.lock().is_silent() {
@@ -131,32 +135,32 @@ async fn silence(pending: &Mutex<Pending>) {
     }
 }
 
-async fn send_questions(
-    own: &Introductions,
+async fn send_requests(
+    own: &PeerRegistry,
     questions: &SendQueue,
     frames: &mpsc::Sender<RaftFrame>,
-    pending: &Mutex<Pending>,
+    pending: &Mutex<InFlightTable>,
 ) {
     let mut number = 0;
     loop {
-        questions.filled().await;
+        questions.wait_nonempty().await;
         // As in `gather`: what is about to be asked goes along.
         yield_now().await;
         // What goes first is found out when the frame can go.
         let Ok(permit) = frames.reserve().await else { return };
-        let taken = questions.take(FRAME_MESSAGES, FRAME_BYTES);
+        let taken = questions.take_batch(MAX_FRAME_MESSAGES, FRAME_TARGET_BYTES);
         let mut messages = Vec::with_capacity(taken.len());
-        for Asked { question, answer, room } in taken {
+        for OutboundRequest { request, responder, budget } in taken {
             number += 1;
-            pending.lock().add(number, Call { answer, asked: Instant::now(), _room: room });
-            messages.push(message(question, number));
+            pending.lock().add(number, InFlightCall { responder, asked: Instant::now(), _budget: budget });
+            messages.push(message(request, number));
         }
-        let messages = RaftMessages { messages, disk_is_full: !own.has_room() };
+        let messages = RaftMessages { messages, disk_is_full: !own.has_disk_space() };
         permit.send(RaftFrame { body: Some(Body::Messages(messages)) });
     }
 }
 
-fn message(question: Question, call: u64) -> RaftMessage {
+fn message(question: PeerRequest, call: u64) -> RaftMessage {
     RaftMessage {
         from: question.from,
         to: question.to,
@@ -168,24 +172,24 @@ fn message(question: Question, call: u64) -> RaftMessage {
     }
 }
 
-async fn receive_answers(
+async fn receive_responses(
     node: &str,
     is_full: &AtomicBool,
     answers: &mut Streaming<RaftFrame>,
-    pending: &Mutex<Pending>,
+    pending: &Mutex<InFlightTable>,
 ) {
     while let Ok(Some(frame)) = answers.message().await {
-        pending.lock().heard = Instant::now();
+        pending.lock().last_received_at = Instant::now();
         let Some(Body::Messages(messages)) = frame.body else { continue };
         is_full.store(messages.disk_is_full, Ordering::Relaxed);
         for message in messages.messages {
             let Some(call) = pending.lock().calls.remove(&message.call) else { continue };
             let result = match message.kind() {
                 Kind::Answer => Ok(message.body),
-                _ => Err(LinkError::Refused(node.to_owned(), String::from_utf8_lossy(&message.body).into_owned())),
+                _ => Err(RpcError::Rejected(node.to_owned(), String::from_utf8_lossy(&message.body).into_owned())),
             };
             // Whoever asked may have given up.
-            let _ = call.answer.send(result);
+            let _ = call.responder.send(result);
         }
     }
 }

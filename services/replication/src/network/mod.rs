@@ -1,15 +1,15 @@
 //! What replicas say to one another: one ordered stream each way between two nodes, shared by all their groups.
 
-mod answer;
-mod appends;
+mod append_pipeline;
+mod append_stream;
 mod client;
-mod connections;
 mod exchange;
-mod lane;
-mod link;
+mod inbound_connections;
+mod peer_connection;
 mod send_queue;
 mod server;
 mod snapshot;
+mod unary;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use parking_lot::RwLock;
 use tokio::sync::watch;
 use tonic::transport::Channel;
 
-pub(crate) use client::Network;
-pub(crate) use connections::Connections;
-pub(crate) use exchange::Question;
-pub(crate) use link::{Link, LinkOptions};
+pub(crate) use client::RaftNetwork;
+pub(crate) use exchange::PeerRequest;
+pub(crate) use inbound_connections::InboundConnections;
+pub(crate) use peer_connection::{PeerConnection, PeerConnectionOptions};
 pub(crate) use server::PeerService;
 
 /// Largest message between nodes, in bytes: a full append of large commands and some room.
@@ -30,38 +30,38 @@ pub(crate) const MAX_FRAME_BYTES: usize = 16 * 1024 * 1024;
 
 /// One link to every peer node, by node id. Clones share it; nodes come and go with the configuration.
 #[derive(Clone, Default)]
-pub(crate) struct Links(Arc<RwLock<HashMap<String, Arc<Link>>>>);
+pub(crate) struct PeerConnections(Arc<RwLock<HashMap<String, Arc<PeerConnection>>>>);
 
-impl Links {
-    pub(crate) fn get(&self, node: &str) -> Option<Arc<Link>> {
+impl PeerConnections {
+    pub(crate) fn get(&self, node: &str) -> Option<Arc<PeerConnection>> {
         self.0.read().get(node).cloned()
     }
 
     /// The one of before, which ends with its last use, is given back.
-    pub(crate) fn insert(&self, node: &str, link: Arc<Link>) -> Option<Arc<Link>> {
+    pub(crate) fn insert(&self, node: &str, link: Arc<PeerConnection>) -> Option<Arc<PeerConnection>> {
         self.0.write().insert(node.to_owned(), link)
     }
 
     /// Ends all links.
     pub(crate) fn end(&self) {
-        self.0.read().values().for_each(|link| link.tasks().end());
+        self.0.read().values().for_each(|link| link.tasks().cancel());
     }
 
     /// What is wrong with the tasks of the links now.
-    pub(crate) fn trouble(&self) -> Option<String> {
+    pub(crate) fn failing_task(&self) -> Option<String> {
         let links = self.0.read();
-        links.values().find_map(|link| Some(format!("link to {}: {}", link.node(), link.tasks().trouble()?)))
+        links.values().find_map(|link| Some(format!("link to {}: {}", link.node(), link.tasks().unhealthy_reason()?)))
     }
 
     /// Ends the links that are not to stay.
-    pub(crate) fn retain(&self, stays: impl Fn(&str, &Link) -> bool) {
+    pub(crate) fn retain(&self, stays: impl Fn(&str, &PeerConnection) -> bool) {
         self.0.write().retain(|node, link| stays(node, link));
     }
 }
 
 /// Where the replicas of a group are.
 #[derive(Clone, Debug)]
-pub(crate) struct Placement {
+pub(crate) struct MemberLocations {
     /// Those of the present configuration, with their nodes.
     pub(crate) configured: Arc<BTreeMap<u64, String>>,
     /// Those of earlier ones too: they are members until the group has changed, and no id comes back elsewhere.
@@ -69,11 +69,11 @@ pub(crate) struct Placement {
 }
 
 /// Follows where the replicas of a group are.
-pub(crate) type Members = watch::Receiver<Placement>;
+pub(crate) type MemberLocationsReceiver = watch::Receiver<MemberLocations>;
 
 /// Opens a channel to an address (`host:port`). The one place where connections are made, so that a simulator or TLS
 /// can be put in.
-pub type Dialer = Arc<dyn Fn(String) -> BoxFuture<'static, Result<Channel, DialError>> + Send + Sync>;
+pub type DialFn = Arc<dyn Fn(String) -> BoxFuture<'static, Result<Channel, DialError>> + Send + Sync>;
 
 /// A connection could not be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -9,27 +9,27 @@ use holdfast_proto::internal::Kind;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::exchange::Asked;
+use super::exchange::OutboundRequest;
 
 /// Heartbeats, votes and transfers that wait; more fail at once, and openraft tries again.
-const URGENT: usize = 4_096;
+const MAX_QUEUED_URGENT: usize = 4_096;
 /// Appends that wait, of all groups. Each group bounds its own (see `appends`), so this is met by hundreds of busy ones.
-const APPENDS: usize = 4_096;
+const MAX_QUEUED_APPENDS: usize = 4_096;
 
 /// Questions in the order in which they are to be sent.
 #[derive(Default)]
 pub(crate) struct SendQueue {
-    waiting: Mutex<Waiting>,
+    queues: Mutex<Queues>,
     filled: Notify,
 }
 
 #[derive(Default)]
-struct Waiting {
-    urgent: VecDeque<Asked>,
+struct Queues {
+    urgent: VecDeque<OutboundRequest>,
     /// By the replica that sends them; none is empty.
-    appends: HashMap<u64, VecDeque<Asked>>,
+    appends: HashMap<u64, VecDeque<OutboundRequest>>,
     /// Whose append is next.
-    turns: VecDeque<u64>,
+    round_robin: VecDeque<u64>,
     appends_len: usize,
     /// Nobody takes anything any more.
     is_closed: bool,
@@ -37,79 +37,79 @@ struct Waiting {
 
 impl SendQueue {
     /// Adds a question, or gives it back when there are too many, or the queue is closed.
-    pub(crate) fn push(&self, asked: Asked) -> Result<(), Asked> {
-        self.waiting.lock().push(asked)?;
+    pub(crate) fn push(&self, asked: OutboundRequest) -> Result<(), OutboundRequest> {
+        self.queues.lock().push(asked)?;
         self.filled.notify_one();
         Ok(())
     }
 
     /// Drops what waits, and takes nothing any more.
     pub(crate) fn close(&self) {
-        *self.waiting.lock() = Waiting { is_closed: true, ..Waiting::default() };
+        *self.queues.lock() = Queues { is_closed: true, ..Queues::default() };
     }
 
     /// Waits until there is something to send. For one caller at a time.
-    pub(crate) async fn filled(&self) {
-        while self.waiting.lock().is_empty() {
+    pub(crate) async fn wait_nonempty(&self) {
+        while self.queues.lock().is_empty() {
             self.filled.notified().await;
         }
     }
 
     /// Takes what goes into the next frame: so many messages at most, and no more after so many bytes.
-    pub(crate) fn take(&self, messages: usize, bytes: usize) -> Vec<Asked> {
-        let mut waiting = self.waiting.lock();
+    pub(crate) fn take_batch(&self, messages: usize, bytes: usize) -> Vec<OutboundRequest> {
+        let mut waiting = self.queues.lock();
         let mut taken = Vec::new();
         let mut size = 0;
         while taken.len() < messages && size < bytes {
             let Some(asked) = waiting.pop() else { break };
-            size += asked.question.body.len();
+            size += asked.request.body.len();
             taken.push(asked);
         }
         taken
     }
 }
 
-impl Waiting {
+impl Queues {
     fn is_empty(&self) -> bool {
-        self.urgent.is_empty() && self.turns.is_empty()
+        self.urgent.is_empty() && self.round_robin.is_empty()
     }
 
-    fn push(&mut self, asked: Asked) -> Result<(), Asked> {
+    fn push(&mut self, asked: OutboundRequest) -> Result<(), OutboundRequest> {
         if self.is_closed {
             return Err(asked);
         }
-        let group = asked.question.from;
-        if asked.question.kind != Kind::Append {
-            if self.urgent.len() >= URGENT {
+        let group = asked.request.from;
+        if asked.request.kind != Kind::Append {
+            if self.urgent.len() >= MAX_QUEUED_URGENT {
                 return Err(asked);
             }
             self.urgent.push_back(asked);
             return Ok(());
         }
-        if self.appends_len >= APPENDS {
+        if self.appends_len >= MAX_QUEUED_APPENDS {
             return Err(asked);
         }
         self.appends_len += 1;
         let of_group = self.appends.entry(group).or_default();
         if of_group.is_empty() {
-            self.turns.push_back(group);
+            self.round_robin.push_back(group);
         }
         of_group.push_back(asked);
         Ok(())
     }
 
-    fn pop(&mut self) -> Option<Asked> {
+    fn pop(&mut self) -> Option<OutboundRequest> {
         if let Some(urgent) = self.urgent.pop_front() {
             return Some(urgent);
         }
-        let group = self.turns.pop_front()?;
+        let group = self.round_robin.pop_front()?;
         let of_group = self.appends.get_mut(&group)?;
         let asked = of_group.pop_front();
         self.appends_len -= 1;
         if of_group.is_empty() {
             self.appends.remove(&group);
         } else {
-            self.turns.push_back(group);
+            self.round_robin.push_back(group);
         }
         asked
     }
@@ -121,22 +121,22 @@ mod tests {
     use futures::FutureExt;
     use tokio::sync::oneshot;
 
-    use super::super::exchange::Question;
+    use super::super::exchange::PeerRequest;
     use super::*;
 
-    fn asked(from: u64, kind: Kind, bytes: usize) -> Asked {
+    fn request(from: u64, kind: Kind, bytes: usize) -> OutboundRequest {
         let body = Bytes::from(vec![0; bytes]);
-        let question = Question { from, to: 1, kind, stream: 0, clock_ms: 0, body };
-        Asked { question, answer: oneshot::channel().0, room: None }
+        let request = PeerRequest { from, to: 1, kind, stream: 0, clock_ms: 0, body };
+        OutboundRequest { request, responder: oneshot::channel().0, budget: None }
     }
 
     fn put(queue: &SendQueue, from: u64, kind: Kind, bytes: usize) -> bool {
-        queue.push(asked(from, kind, bytes)).is_ok()
+        queue.push(request(from, kind, bytes)).is_ok()
     }
 
     /// Who sends what in the next frame.
     fn frame(queue: &SendQueue, messages: usize, bytes: usize) -> Vec<(u64, Kind)> {
-        queue.take(messages, bytes).into_iter().map(|asked| (asked.question.from, asked.question.kind)).collect()
+        queue.take_batch(messages, bytes).into_iter().map(|asked| (asked.request.from, asked.request.kind)).collect()
     }
 
     #[test]
@@ -162,9 +162,9 @@ mod tests {
             assert!(put(&queue, group, Kind::Append, 10));
         }
         let order: Vec<(u64, usize)> =
-            queue.take(10, 1_000).iter().map(|asked| (asked.question.from, asked.question.body.len())).collect();
+            queue.take_batch(10, 1_000).iter().map(|asked| (asked.request.from, asked.request.body.len())).collect();
         assert_eq!(order, [(7, 1), (8, 10), (9, 10), (7, 2), (7, 3), (7, 4)]);
-        assert!(queue.take(10, 1_000).is_empty() && queue.filled().now_or_never().is_none());
+        assert!(queue.take_batch(10, 1_000).is_empty() && queue.wait_nonempty().now_or_never().is_none());
     }
 
     #[test]
@@ -180,10 +180,10 @@ mod tests {
     async fn what_comes_while_nobody_waits_is_found() {
         let queue = SendQueue::default();
         assert!(put(&queue, 7, Kind::Heartbeat, 1));
-        queue.filled().await;
+        queue.wait_nonempty().await;
         assert_eq!(frame(&queue, 9, 9).len(), 1);
         // Told of what was taken already.
-        assert!(queue.filled().now_or_never().is_none());
+        assert!(queue.wait_nonempty().now_or_never().is_none());
     }
 
     #[test]
@@ -198,8 +198,8 @@ mod tests {
     #[test]
     fn who_waits_in_a_queue_that_closes_is_told() {
         let queue = SendQueue::default();
-        let (answer, mut receiver) = oneshot::channel();
-        assert!(queue.push(Asked { answer, ..asked(1, Kind::Append, 1) }).is_ok());
+        let (responder, mut receiver) = oneshot::channel();
+        assert!(queue.push(OutboundRequest { responder, ..request(1, Kind::Append, 1) }).is_ok());
         queue.close();
         assert_eq!(receiver.try_recv().unwrap_err(), oneshot::error::TryRecvError::Closed);
         assert!(!put(&queue, 1, Kind::Heartbeat, 1));

@@ -8,13 +8,12 @@ use holdfast_proto::internal::{SnapshotAnswer, SnapshotChunk, SnapshotHeader};
 use openraft::errors::{NetworkError, StreamingError, Timeout, Unreachable};
 use openraft::network::RPCTypes;
 use openraft::raft::SnapshotResponse;
-use tokio::time::timeout;
 use tonic::{Status, Streaming};
 
-use super::link::{Link, LinkError};
+use super::peer_connection::{PeerConnection, RpcError};
 use crate::group::DISK_IS_FULL;
-use crate::host::Host;
-use crate::types::{Snapshot, State, TypeConfig, Vote, decode, decode_meta, encode, encode_meta};
+use crate::group_manager::GroupManager;
+use crate::types::{Snapshot, SnapshotData, TypeConfig, Vote, decode, decode_meta, encode, encode_meta};
 
 /// Longest silence between two chunks.
 const CHUNK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -23,17 +22,17 @@ const MAX_SNAPSHOT_BYTES: usize = 4 * 1024 * 1024 * 1024;
 
 /// Sends a snapshot and waits until it is installed.
 pub(crate) async fn send(
-    link: &Arc<Link>,
+    link: &Arc<PeerConnection>,
     from: u64,
     to: u64,
     vote: Vote,
     snapshot: Snapshot,
-    within: Duration,
+    timeout: Duration,
 ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-    let unreachable = |error: LinkError| StreamingError::Unreachable(Unreachable::new(&error));
+    let unreachable = |error: RpcError| StreamingError::Unreachable(Unreachable::new(&error));
     let mut client = link.client().map_err(unreachable)?;
     let header = SnapshotHeader {
-        hello: Some(link.hello().map_err(|error| unreachable(LinkError::Refused("this".into(), error)))?),
+        hello: Some(link.hello().map_err(|error| unreachable(RpcError::Rejected("this".into(), error)))?),
         from,
         to,
         vote: encode(&vote),
@@ -43,43 +42,43 @@ pub(crate) async fn send(
     let rest = snapshot.snapshot.chunks.into_iter().map(|data| SnapshotChunk { header: None, data });
     let chunks = futures::stream::iter(std::iter::once(first).chain(rest));
     tracing::info!(from, to, node = link.node(), "sending a snapshot");
-    match timeout(within, client.install_snapshot(link.request(chunks))).await {
+    match tokio::time::timeout(timeout, client.install_snapshot(link.request(chunks))).await {
         Ok(Ok(answer)) => {
             decode(&answer.into_inner().body).map_err(|error| StreamingError::Network(NetworkError::new(&error)))
         }
-        Ok(Err(status)) => Err(unreachable(LinkError::Refused(link.node().to_owned(), status.message().to_owned()))),
-        Err(_) => Err(StreamingError::Timeout(Timeout {
-            action: RPCTypes::InstallSnapshot,
-            id: from,
-            target: to,
-            timeout: within,
-        })),
+        Ok(Err(status)) => Err(unreachable(RpcError::Rejected(link.node().to_owned(), status.message().to_owned()))),
+        Err(_) => {
+            Err(StreamingError::Timeout(Timeout { action: RPCTypes::InstallSnapshot, id: from, target: to, timeout }))
+        }
     }
 }
 
 /// Takes a snapshot in and installs it.
-pub(crate) async fn receive(host: &Host, mut stream: Streaming<SnapshotChunk>) -> Result<SnapshotAnswer, Status> {
-    let first = next(&mut stream).await?.and_then(|chunk| chunk.header);
+pub(crate) async fn receive(
+    host: &GroupManager,
+    mut stream: Streaming<SnapshotChunk>,
+) -> Result<SnapshotAnswer, Status> {
+    let first = next_chunk(&mut stream).await?.and_then(|chunk| chunk.header);
     let header = first.ok_or_else(|| Status::invalid_argument("the first chunk of a snapshot has no header"))?;
     let theirs =
         header.hello.ok_or_else(|| Status::invalid_argument("the snapshot's sender did not introduce itself"))?;
-    host.introductions().check(&theirs, None).await.map_err(Status::failed_precondition)?;
+    host.peer_registry().check(&theirs, None).await.map_err(Status::failed_precondition)?;
     let group = host
         .group(header.to)
-        .filter(|group| group.places().get(&header.from) == Some(&theirs.node_id))
+        .filter(|group| group.locations().get(&header.from) == Some(&theirs.node_id))
         .ok_or_else(|| Status::not_found(format!("replicas {} and {} share no group here", header.from, header.to)))?;
-    if !group.has_room() {
+    if !group.has_disk_space() {
         return Err(Status::resource_exhausted(DISK_IS_FULL));
     }
     let damaged = |error: crate::error::WireError| Status::data_loss(error.to_string());
-    let _turn = host.snapshot_turn().await;
+    let _turn = host.snapshot_permit().await;
     let vote: Vote = decode(&header.vote).map_err(damaged)?;
     let (meta, state) = decode_meta(&header.meta).map_err(damaged)?;
     // A replica that took it in could not go on: it stays as it is.
     state.check(group.known_rules()).map_err(|error| Status::failed_precondition(error.to_string()))?;
     let mut chunks = Vec::new();
     let mut bytes = 0;
-    while let Some(chunk) = next(&mut stream).await? {
+    while let Some(chunk) = next_chunk(&mut stream).await? {
         bytes += chunk.data.len();
         if bytes > MAX_SNAPSHOT_BYTES {
             return Err(Status::resource_exhausted(format!("a snapshot is limited to {MAX_SNAPSHOT_BYTES} bytes")));
@@ -87,7 +86,7 @@ pub(crate) async fn receive(host: &Host, mut stream: Streaming<SnapshotChunk>) -
         chunks.push(chunk.data);
     }
     tracing::info!(shard = group.shard(), replica = header.to, bytes, "installing a snapshot from a peer");
-    let snapshot = Snapshot { meta, snapshot: State { group: state, chunks } };
+    let snapshot = Snapshot { meta, snapshot: SnapshotData { group: state, chunks } };
     let response = group
         .raft()
         .install_full_snapshot(vote, snapshot)
@@ -96,6 +95,8 @@ pub(crate) async fn receive(host: &Host, mut stream: Streaming<SnapshotChunk>) -
     Ok(SnapshotAnswer { body: encode(&response) })
 }
 
-async fn next(stream: &mut Streaming<SnapshotChunk>) -> Result<Option<SnapshotChunk>, Status> {
-    timeout(CHUNK_TIMEOUT, stream.message()).await.map_err(|_| Status::deadline_exceeded("no chunk for too long"))?
+async fn next_chunk(stream: &mut Streaming<SnapshotChunk>) -> Result<Option<SnapshotChunk>, Status> {
+    tokio::time::timeout(CHUNK_TIMEOUT, stream.message())
+        .await
+        .map_err(|_| Status::deadline_exceeded("no chunk for too long"))?
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::journal::Reply;
 use crate::common::proxy::Mode;
-use crate::common::{Cluster, PATIENCE, Setup, command, eventually, propose_to, replica_id};
-use holdfast_replication::{Group, ProposeError, Reads, Timing};
+use crate::common::{Cluster, MAX_WAIT, Setup, command, eventually, propose_to, replica_id};
+use holdfast_replication::{Group, ProposeError, ReadMode, Timing};
 use tokio::time::{Duration, Instant, sleep, timeout};
 
 /// What an answered load has learnt.
@@ -23,8 +23,8 @@ async fn load(name: usize, groups: Vec<Group>, stop: Arc<AtomicBool>) -> Tally {
     let mut number = 0;
     while !stop.load(Ordering::Acquire) {
         // The handle of a node that was killed shows what it showed last, as nobody is there to change it.
-        let mut alive = groups.iter().filter(|group| group.leadership().has_changed().is_ok());
-        let leader = alive.find_map(|group| group.leadership().borrow().map(|leads| (group, leads.term)));
+        let mut alive = groups.iter().filter(|group| group.subscribe_leadership().has_changed().is_ok());
+        let leader = alive.find_map(|group| group.subscribe_leadership().borrow().map(|leads| (group, leads.term)));
         let Some((group, term)) = leader else {
             sleep(Duration::from_millis(1)).await;
             continue;
@@ -54,7 +54,7 @@ fn assert_kept(tally: &Tally, journal: &[bytes::Bytes]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn when_the_leader_is_killed_another_leads_and_nothing_answered_is_lost() {
-    let mut cluster = Cluster::formed(Setup { rocks: true, ..Setup::default() }).await;
+    let mut cluster = Cluster::bootstrapped(Setup { rocks: true, ..Setup::default() }).await;
     for round in 0..3 {
         let (leader, leads) = cluster.leader().await;
         let stop = Arc::new(AtomicBool::new(false));
@@ -67,7 +67,7 @@ async fn when_the_leader_is_killed_another_leads_and_nothing_answered_is_lost() 
         drop(machine);
         let killed = Instant::now();
         cluster.kill(leader).await;
-        let (next, next_leads) = cluster.leader_but(&[leader]).await;
+        let (next, next_leads) = cluster.leader_except(&[leader]).await;
         println!("round {round}: another replica leads {:?} after the kill", killed.elapsed());
         assert!(next_leads.term > leads.term);
         let grown = cluster.node(next).machine.len();
@@ -92,7 +92,7 @@ async fn when_the_leader_is_killed_another_leads_and_nothing_answered_is_lost() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_clock_goes_on_near_the_old_leaders_after_a_quiet_time_and_never_runs_ahead() {
-    let mut cluster = Cluster::formed(Setup::default()).await;
+    let mut cluster = Cluster::bootstrapped(Setup::default()).await;
     let (mut leader, mut leads) = cluster.leader().await;
     let started = (Instant::now(), leads.clock.now_ms());
     for _ in 0..2 {
@@ -120,11 +120,11 @@ async fn the_clock_goes_on_near_the_old_leaders_after_a_quiet_time_and_never_run
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_was_cut_off_and_leads_again_does_not_cut_leases_short() {
-    let cluster = Cluster::formed(Setup::default()).await;
+    let cluster = Cluster::bootstrapped(Setup::default()).await;
     let (old, _) = cluster.leader().await;
     cluster.propose(&command("first")).await.expect("answered");
     cluster.cut_off(old, Mode::Silent);
-    let (next, leads) = cluster.leader_but(&[old]).await;
+    let (next, leads) = cluster.leader_except(&[old]).await;
     // Granted by the next leader's clock, which stood still for the failover while the old one's ran on.
     let granted = propose_to(cluster.group(next), leads.term, &command("granted")).await.expect("answered").clock_ms;
     let granted_at = Instant::now();
@@ -144,7 +144,7 @@ async fn a_leader_that_was_cut_off_and_leads_again_does_not_cut_leases_short() {
             assert!(now_ms - granted <= real + 5, "a lease would end early");
             return Some(());
         }
-        cluster.group(leader).hand_over(Duration::from_secs(3)).await;
+        cluster.group(leader).transfer_leadership(Duration::from_secs(3)).await;
         None
     })
     .await;
@@ -153,31 +153,31 @@ async fn a_leader_that_was_cut_off_and_leads_again_does_not_cut_leases_short() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_is_cut_off_stops_reading_in_time_and_never_answers_success() {
     for mode in [Mode::Closed, Mode::Silent] {
-        let cluster = Cluster::formed(Setup::default()).await;
+        let cluster = Cluster::bootstrapped(Setup::default()).await;
         let (old, leads) = cluster.leader().await;
         let group = cluster.group(old).clone();
         let soon = || Instant::now() + Duration::from_secs(5);
-        eventually("it may read", || async { group.read_permit(Reads::Lease, soon()).await.ok() }).await;
+        eventually("it may read", || async { group.read_permit(ReadMode::Lease, soon()).await.ok() }).await;
         cluster.cut_off(old, mode);
         let cut = Instant::now();
         let proposing = tokio::spawn({
             let group = group.clone();
-            async move { group.propose(leads.term, command("cut off"), Instant::now() + PATIENCE).await }
+            async move { group.propose(leads.term, command("cut off"), Instant::now() + MAX_WAIT).await }
         });
-        eventually("it reads no more", || async { group.read_permit(Reads::Lease, soon()).await.err() }).await;
+        eventually("it reads no more", || async { group.read_permit(ReadMode::Lease, soon()).await.err() }).await;
         let refused = cut.elapsed();
         println!("{mode:?}: reads are refused {refused:?} after the cut");
         assert!(refused <= Timing::default().usable_lease() + Duration::from_millis(100), "{refused:?}");
-        let quorum = group.read_permit(Reads::Quorum, Instant::now() + Duration::from_secs(2)).await;
+        let quorum = group.read_permit(ReadMode::Quorum, Instant::now() + Duration::from_secs(2)).await;
         assert!(quorum.is_err(), "{quorum:?}");
-        let (next, _) = cluster.leader_but(&[old]).await;
+        let (next, _) = cluster.leader_except(&[old]).await;
         println!("{mode:?}: another replica leads {:?} after the cut", cut.elapsed());
         let reply = propose_at(&cluster, next).await;
         assert_eq!(reply.position, 0, "what the cut-off leader proposed was not committed");
-        let ended = timeout(PATIENCE, proposing).await.expect("it never hangs").expect("it does not panic");
+        let ended = timeout(MAX_WAIT, proposing).await.expect("it never hangs").expect("it does not panic");
         println!("{mode:?}: the pending proposal ended {:?} after the cut with {ended:?}", cut.elapsed());
         assert!(cut.elapsed() < Duration::from_secs(3), "a minority answers within three seconds");
-        let later = group.propose(leads.term, command("later"), Instant::now() + PATIENCE).await;
+        let later = group.propose(leads.term, command("later"), Instant::now() + MAX_WAIT).await;
         assert!(matches!(later, Err(ProposeError::NotLeader(_) | ProposeError::NotProposed(_))), "{later:?}");
         assert!(matches!(ended, Err(ProposeError::Unknown(_) | ProposeError::NotLeader(_))), "{ended:?}");
         cluster.cut_off(old, Mode::Open);
@@ -197,7 +197,7 @@ async fn a_leader_whose_address_refuses_one_follower_goes_on_when_its_own_connec
     // So long a lease that a machine that halts for a second does not end it. A succession overlooks leases.
     let lease = Duration::from_secs(12);
     let timing = Timing { election_min: lease / 2, election_max: lease, ..Timing::default() };
-    let cluster = Cluster::formed(Setup { timing, ..Setup::default() }).await;
+    let cluster = Cluster::bootstrapped(Setup { timing, ..Setup::default() }).await;
     let (leader, leads) = cluster.leader().await;
     cluster.propose(&command("first")).await.expect("answered");
     let follower = (leader + 1) % cluster.setup.nodes;
@@ -214,13 +214,13 @@ async fn a_leader_whose_address_refuses_one_follower_goes_on_when_its_own_connec
 }
 
 async fn propose_at(cluster: &Cluster, index: usize) -> Reply {
-    let term = cluster.group(index).leadership().borrow().expect("it leads").term;
+    let term = cluster.group(index).subscribe_leadership().borrow().expect("it leads").term;
     propose_to(cluster.group(index), term, &command("served by the majority")).await.expect("answered")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handing_over_under_load_moves_leadership_and_leaves_no_proposal_in_doubt() {
-    let cluster = Cluster::formed(Setup::default()).await;
+    let cluster = Cluster::bootstrapped(Setup::default()).await;
     cluster.all_have_led().await;
     let stop = Arc::new(AtomicBool::new(false));
     let groups: Vec<Group> = cluster.running().map(|(_, node)| node.group.clone()).collect();
@@ -233,9 +233,9 @@ async fn handing_over_under_load_moves_leadership_and_leaves_no_proposal_in_doub
         })
         .await;
         let started = Instant::now();
-        assert!(cluster.group(leader).hand_over(Duration::from_secs(5)).await, "round {round}");
+        assert!(cluster.group(leader).transfer_leadership(Duration::from_secs(5)).await, "round {round}");
         let returned = started.elapsed();
-        assert!(cluster.group(leader).read_permit(Reads::Lease, Instant::now()).await.is_err());
+        assert!(cluster.group(leader).read_permit(ReadMode::Lease, Instant::now()).await.is_err());
         let (next, next_leads) = cluster.leader().await;
         println!("round {round}: handed over in {returned:?}, led again after {:?}", started.elapsed());
         assert_ne!(next, leader);
@@ -259,15 +259,15 @@ async fn handing_over_under_load_moves_leadership_and_leaves_no_proposal_in_doub
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hand_over_that_nobody_waits_for_any_more_still_finds_a_successor() {
-    let cluster = Cluster::formed(Setup::default()).await;
+    let cluster = Cluster::bootstrapped(Setup::default()).await;
     cluster.all_have_led().await;
     let (leader, leads) = cluster.leader().await;
     let group = cluster.group(leader);
-    let mut leadership = group.leadership();
+    let mut leadership = group.subscribe_leadership();
     tokio::select! {
         biased;
         _ = leadership.wait_for(Option::is_none) => {}
-        _ = group.hand_over(Duration::from_secs(5)) => {}
+        _ = group.transfer_leadership(Duration::from_secs(5)) => {}
     }
     let (next, next_leads) = cluster.leader().await;
     assert!(next != leader && next_leads.term > leads.term);
@@ -276,16 +276,16 @@ async fn a_hand_over_that_nobody_waits_for_any_more_still_finds_a_successor() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_without_followers_keeps_its_leadership_when_asked_to_hand_over() {
-    let mut cluster = Cluster::formed(Setup { nodes: 1, ..Setup::default() }).await;
+    let mut cluster = Cluster::bootstrapped(Setup { nodes: 1, ..Setup::default() }).await;
     let (leader, leads) = cluster.leader().await;
-    assert!(!cluster.group(leader).hand_over(Duration::from_secs(1)).await);
+    assert!(!cluster.group(leader).transfer_leadership(Duration::from_secs(1)).await);
     propose_to(cluster.group(leader), leads.term, &command("still served")).await.expect("answered");
     cluster.kill(leader).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handing_over_to_one_waits_until_that_one_may_lead() {
-    let cluster = Cluster::formed(Setup::default()).await;
+    let cluster = Cluster::bootstrapped(Setup::default()).await;
     cluster.all_have_led().await;
     let (leader, _) = cluster.leader().await;
     let target = replica_id((leader + 1) % 3);
@@ -299,27 +299,29 @@ async fn handing_over_to_one_waits_until_that_one_may_lead() {
         was_asked.then(|| may_lead.store(true, Ordering::Release))
     });
     let group = cluster.group(leader);
-    let (is_over, ()) = tokio::join!(group.hand_over_among(is_suitable, Duration::from_secs(5)), becoming_suitable);
+    let (is_over, ()) =
+        tokio::join!(group.transfer_leadership_among(is_suitable, Duration::from_secs(5)), becoming_suitable);
     assert!(is_over);
     eventually("that one leads", || async { (group.status().leader == Some(target)).then_some(()) }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handing_over_to_nobody_that_may_lead_ends_in_time_and_changes_nothing() {
-    let cluster = Cluster::formed(Setup::default()).await;
+    let cluster = Cluster::bootstrapped(Setup::default()).await;
     let (leader, leads) = cluster.leader().await;
     let began = Instant::now();
-    assert!(!cluster.group(leader).hand_over_among(|_| false, PATIENCE).await);
-    assert!(began.elapsed() < PATIENCE);
+    assert!(!cluster.group(leader).transfer_leadership_among(|_| false, MAX_WAIT).await);
+    assert!(began.elapsed() < MAX_WAIT);
     propose_to(cluster.group(leader), leads.term, &command("still served")).await.expect("answered");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_groups_share_the_connections_and_all_of_them_survive_a_kill() {
-    let setup = Setup { groups: 16, rocks: true, snapshot_after: 200, keep_entries: 20, ..Setup::default() };
-    let mut cluster = Cluster::formed(setup).await;
+    let setup =
+        Setup { groups: 16, rocks: true, snapshot_interval_entries: 200, retain_entries: 20, ..Setup::default() };
+    let mut cluster = Cluster::bootstrapped(setup).await;
     for (group, _) in &cluster.node(0).more {
-        cluster.node(0).host.form(group).await.expect("the group forms");
+        cluster.node(0).manager.bootstrap(group).await.expect("the group forms");
     }
     for victim in 0..2 {
         let stop = Arc::new(AtomicBool::new(false));
@@ -340,7 +342,8 @@ async fn many_groups_share_the_connections_and_all_of_them_survive_a_kill() {
         let grown = |least: usize| {
             let nodes: Vec<_> = cluster.running().map(|(_, node)| node).collect();
             (0..15).all(|shard| {
-                let leads = |node: &&&crate::common::node::Node| node.more[shard].0.leadership().borrow().is_some();
+                let leads =
+                    |node: &&&crate::common::node::Node| node.more[shard].0.subscribe_leadership().borrow().is_some();
                 nodes.iter().filter(leads).any(|node| node.more[shard].1.len() >= least)
             })
         };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::common::node::{Claims, Disk, Node, Token, dialer};
+use crate::common::node::{Disk, Node, NodeIdentity, Token, dialer};
 use crate::common::{CLUSTER_ID, Cluster, Setup, command, eventually, node_id, propose_to, replica_id};
 use holdfast_proto::internal::raft_frame::Body;
 use holdfast_proto::internal::raft_service_client::RaftServiceClient;
@@ -34,7 +34,7 @@ struct Wire {
 }
 
 /// Introduces itself to a node by hand.
-async fn introduce(address: &str, token: &'static str, first: RaftFrame) -> Result<Wire, Status> {
+async fn handshake(address: &str, token: &'static str, first: RaftFrame) -> Result<Wire, Status> {
     let channel = dialer()(address.to_owned()).await.expect("it listens");
     let (frames, stream) = mpsc::channel(4);
     frames.send(first).await.expect("there is room");
@@ -49,32 +49,39 @@ fn frame(hello: Hello) -> RaftFrame {
     RaftFrame { body: Some(Body::Hello(hello)) }
 }
 
-async fn refused(address: &str, token: &'static str, first: RaftFrame, words: &str) {
-    let error = introduce(address, token, first).await.err().unwrap_or_else(|| panic!("accepted in spite of: {words}"));
+async fn assert_rejected(address: &str, token: &'static str, first: RaftFrame, words: &str) {
+    let error = handshake(address, token, first).await.err().unwrap_or_else(|| panic!("accepted in spite of: {words}"));
     println!("{error}");
     assert!(error.message().contains(words), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn strangers_are_refused_with_a_clear_message_and_change_nothing() {
-    let cluster = Cluster::formed(Setup::default()).await;
+    let cluster = Cluster::bootstrapped(Setup::default()).await;
     cluster.propose(&command("before")).await.expect("answered");
     cluster.all_applied().await;
     let address = cluster.node(0).address.to_string();
     let good = || hello(&node_id(1), CLUSTER_ID, replica_id(1));
-    refused(&address, "another secret", frame(good()), "no service token of this cluster").await;
-    refused(&address, "secret", frame(hello(&node_id(1), "ffff", replica_id(1))), "belongs to cluster ffff").await;
-    refused(&address, "secret", frame(hello("nd_9", CLUSTER_ID, 99)), "nd_9 is not in the cluster config").await;
-    refused(&address, "secret", frame(good()), "another data directory").await;
-    let earlier = Hello { highest_rules: 1, ..good() };
-    refused(&address, "secret", frame(earlier), "knows rules 1 to 1, and shard locks_00 on node nd_1 goes by rules 2")
+    assert_rejected(&address, "another secret", frame(good()), "no service token of this cluster").await;
+    assert_rejected(&address, "secret", frame(hello(&node_id(1), "ffff", replica_id(1))), "belongs to cluster ffff")
         .await;
+    assert_rejected(&address, "secret", frame(hello("nd_9", CLUSTER_ID, 99)), "nd_9 is not in the cluster config")
+        .await;
+    assert_rejected(&address, "secret", frame(good()), "another data directory").await;
+    let earlier = Hello { highest_rules: 1, ..good() };
+    assert_rejected(
+        &address,
+        "secret",
+        frame(earlier),
+        "knows rules 1 to 1, and shard locks_00 on node nd_1 goes by rules 2",
+    )
+    .await;
     let first = Hello { lowest_rules: 0, highest_rules: 0, ..good() };
-    refused(&address, "secret", frame(first), "does not say which rules it knows").await;
-    refused(&address, "secret", RaftFrame { body: None }, "must be a hello").await;
+    assert_rejected(&address, "secret", frame(first), "does not say which rules it knows").await;
+    assert_rejected(&address, "secret", RaftFrame { body: None }, "must be a hello").await;
     let mut nobody = frame(hello("", "", 0));
     nobody.body = Some(Body::Messages(RaftMessages::default()));
-    refused(&address, "secret", nobody, "must be a hello").await;
+    assert_rejected(&address, "secret", nobody, "must be a hello").await;
     cluster.propose(&command("after")).await.expect("answered");
     cluster.all_applied().await;
     assert!(cluster.running().all(|(_, node)| node.machine.commands() == [command("before"), command("after")]));
@@ -86,7 +93,7 @@ async fn messages_of_a_replica_that_does_not_live_on_the_speakers_node_are_refus
     cluster.start(0).await;
     let address = cluster.node(0).address.to_string();
     let mut wire =
-        introduce(&address, "secret", frame(hello(&node_id(1), CLUSTER_ID, replica_id(1)))).await.expect("met");
+        handshake(&address, "secret", frame(hello(&node_id(1), CLUSTER_ID, replica_id(1)))).await.expect("met");
     let message = |from, to, kind: Kind, body: &'static [u8], call| RaftMessage {
         from,
         to,
@@ -127,15 +134,15 @@ async fn a_newer_connection_of_a_peer_ends_the_one_before() {
     cluster.start(0).await;
     let address = cluster.node(0).address.to_string();
     let hello = || frame(hello(&node_id(1), CLUSTER_ID, replica_id(1)));
-    let mut first = introduce(&address, "secret", hello()).await.expect("met");
-    let _second = introduce(&address, "secret", hello()).await.expect("met");
-    let ended = tokio::time::timeout(crate::common::PATIENCE, first.answers.message()).await.expect("it ends");
+    let mut first = handshake(&address, "secret", hello()).await.expect("met");
+    let _second = handshake(&address, "secret", hello()).await.expect("met");
+    let ended = tokio::time::timeout(crate::common::MAX_WAIT, first.answers.message()).await.expect("it ends");
     assert!(!matches!(ended, Ok(Some(_))), "{ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_at_the_address_of_another_gets_no_message() {
-    let mut cluster = Cluster::formed(Setup::default()).await;
+    let mut cluster = Cluster::bootstrapped(Setup::default()).await;
     let (leader, leads) = cluster.leader().await;
     let lost = (leader + 1) % 3;
     let other = (leader + 2) % 3;
@@ -144,7 +151,7 @@ async fn a_node_at_the_address_of_another_gets_no_message() {
     cluster.kill(lost).await;
     // Somebody else listens where the node was: a configuration with two addresses mixed up.
     let disk = Disk::Memory(MemoryDisk::new());
-    let claims = Claims { node: node_id(other), ..Claims::honest(other) };
+    let claims = NodeIdentity { node: node_id(other), ..NodeIdentity::honest(other) };
     let impostor = Node::start_as(claims, &disk, Vec::new(), cluster.group_options(other)).await;
     cluster.redirect(lost, impostor.address);
     for number in 0..50 {
@@ -165,11 +172,11 @@ async fn a_group_is_not_formed_while_one_of_its_nodes_has_never_been_met() {
     let mut cluster = Cluster::prepare(Setup::default()).await;
     cluster.start(0).await;
     cluster.start(1).await;
-    let (host, group) = (cluster.node(0).host.clone(), cluster.group(0).clone());
-    let forming = tokio::spawn(async move { host.form(&group).await });
+    let (host, group) = (cluster.node(0).manager.clone(), cluster.group(0).clone());
+    let forming = tokio::spawn(async move { host.bootstrap(&group).await });
     let met = Arc::new(cluster.node(1).store.clone());
     eventually("the two have met", || async { met.peer_pin(replica_id(0)).expect("readable") }).await;
-    assert!(!cluster.group(0).is_formed().await);
+    assert!(!cluster.group(0).is_bootstrapped().await);
     cluster.start(2).await;
     forming.await.expect("it does not panic").expect("the group forms");
     cluster.propose(&command("first")).await.expect("answered");

@@ -2,12 +2,12 @@
 
 use crate::common::proxy::Mode;
 use crate::common::{Cluster, Setup, command, eventually, propose_to, replica_id};
-use holdfast_replication::{Group, Reads, Timing, testing};
+use holdfast_replication::{Group, ReadMode, Timing, testing};
 use tokio::time::{Duration, Instant};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_to_stand_again_that_comes_late_breaks_no_lease() {
-    let cluster = Cluster::formed(Setup::default()).await;
+    let cluster = Cluster::bootstrapped(Setup::default()).await;
     let (leader, leads) = cluster.leader().await;
     cluster.propose(&command("first")).await.expect("answered");
     cluster.all_applied().await;
@@ -15,7 +15,7 @@ async fn an_order_to_stand_again_that_comes_late_breaks_no_lease() {
     // the replica voted for another one, which leads now.
     let late = (leader + 1) % cluster.setup.nodes;
     assert_eq!(cluster.group(late).status().leader, Some(replica_id(leader)));
-    testing::late_order_to_stand(cluster.group(late)).await;
+    testing::late_election_trigger(cluster.group(late)).await;
     let group = cluster.group(late);
     // What it gets from the leader afterwards, it gets after the order.
     propose_to(cluster.group(leader), leads.term, &command("second")).await.expect("answered in the same term");
@@ -36,22 +36,22 @@ async fn cut_off_leader(cluster: &Cluster) -> (usize, u64) {
 
 /// Until it has voted for that one: openraft refuses while its own figure is fresh.
 async fn vote(group: Group, candidate: u64) {
-    eventually("it votes for another", || async { testing::ask_for_vote(&group, candidate).await.then_some(()) }).await;
+    eventually("it votes for another", || async { testing::request_vote(&group, candidate).await.then_some(()) }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_comes_after_a_vote_for_another_revives_no_lease() {
-    let cluster = Cluster::formed(Setup::default()).await;
+    let cluster = Cluster::bootstrapped(Setup::default()).await;
     let (leader, term) = cut_off_leader(&cluster).await;
     let group = cluster.group(leader).clone();
     // A slow disk: between the vote and the moment at which it is known that this replica leads no more, there is time.
     cluster.disks[leader].memory().set_sync_delay(Duration::from_secs(3));
     let asked = Instant::now();
     let voting = tokio::spawn(vote(group.clone(), replica_id((leader + 1) % 3)));
-    let leads = || group.leadership().borrow().is_some();
+    let leads = || group.subscribe_leadership().borrow().is_some();
     eventually("the vote is being saved", || async {
-        testing::late_answer(&group, term, replica_id((leader + 2) % 3));
-        let read = group.read(Reads::Lease, Instant::now(), |_| ()).await;
+        testing::late_ack(&group, term, replica_id((leader + 2) % 3));
+        let read = group.read(ReadMode::Lease, Instant::now(), |_| ()).await;
         read.is_err().then_some(())
     })
     .await;
@@ -61,13 +61,13 @@ async fn an_answer_that_comes_after_a_vote_for_another_revives_no_lease() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_voted_for_another_reads_no_more_however_late_it_is_known_that_it_leads_no_more() {
-    let cluster = Cluster::formed(Setup::default()).await;
+    let cluster = Cluster::bootstrapped(Setup::default()).await;
     let (leader, term) = cut_off_leader(&cluster).await;
     let group = cluster.group(leader);
     vote(group.clone(), replica_id((leader + 1) % 3)).await;
     // From here on the other one may lead and write.
-    testing::late_answer(group, term, replica_id((leader + 2) % 3));
-    let read = group.read(Reads::Lease, Instant::now(), |_| ()).await;
+    testing::late_ack(group, term, replica_id((leader + 2) % 3));
+    let read = group.read(ReadMode::Lease, Instant::now(), |_| ()).await;
     assert!(read.is_err(), "it read after another could lead");
 }
 
@@ -81,17 +81,17 @@ async fn a_leader_with_a_longer_lease_than_its_voters_keeps_to_theirs() {
     let mut cluster = Cluster::prepare(Setup::default()).await;
     // A release with longer leases has come to one node first.
     cluster.timings[0] = with_lease(Duration::from_secs(20));
-    cluster.form().await;
+    cluster.bootstrap().await;
     cluster.make_lead(0).await;
     let (old, leads) = cluster.leader().await;
     assert_eq!(old, 0);
     let group = cluster.group(0).clone();
     eventually("it reads", || async { group.has_lease(leads.term).then_some(()) }).await;
     cluster.cut_off(0, Mode::Silent);
-    let (_, next) = cluster.leader_but(&[0]).await;
+    let (_, next) = cluster.leader_except(&[0]).await;
     assert!(next.term > leads.term);
     assert!(!group.has_lease(leads.term), "two replicas answer from memory");
-    let read = group.read(Reads::Lease, Instant::now(), |_| ()).await;
+    let read = group.read(ReadMode::Lease, Instant::now(), |_| ()).await;
     assert!(read.is_err(), "it read while another led");
 }
 
@@ -99,7 +99,7 @@ async fn a_leader_with_a_longer_lease_than_its_voters_keeps_to_theirs() {
 async fn a_replica_that_comes_back_with_a_shorter_lease_holds_back_for_the_longer_one_that_it_gave() {
     let long = Duration::from_secs(4);
     let mut cluster = Cluster::prepare(Setup { timing: with_lease(long), ..Setup::default() }).await;
-    cluster.form().await;
+    cluster.bootstrap().await;
     let (leader, leads) = cluster.leader().await;
     cluster.propose(&command("kept")).await.expect("answered");
     cluster.all_applied().await;
@@ -119,7 +119,7 @@ async fn a_replica_that_comes_back_with_a_shorter_lease_holds_back_for_the_longe
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_restarts_holds_back_for_the_longest_lease_that_a_peer_says() {
     let long = Duration::from_secs(4);
-    let mut cluster = Cluster::formed(Setup::default()).await;
+    let mut cluster = Cluster::bootstrapped(Setup::default()).await;
     cluster.propose(&command("kept")).await.expect("answered");
     cluster.all_applied().await;
     cluster.kill(0).await;

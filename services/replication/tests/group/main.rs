@@ -1,17 +1,17 @@
 //! Groups under test: openraft's storage suite, and three hosts in one process over real sockets. One program, since
 //! linking openraft costs more than running most of this.
 
-mod busy;
+mod backpressure;
 mod common;
 
-mod deaths;
+mod bootstrap;
 mod failover;
-mod forming;
+mod fast_failover;
 mod handshake;
 mod leases;
-mod planted;
+mod mutations;
 mod proposing;
-mod replaced;
+mod replica_replacement;
 mod restart;
 mod rules;
 mod snapshot;

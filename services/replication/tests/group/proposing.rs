@@ -1,14 +1,14 @@
 //! Commands: batched, applied in one order everywhere, answered each with its own reply, or definitely not done.
 
 use crate::common::proxy::Mode;
-use crate::common::{Cluster, PATIENCE, Setup, command, eventually, propose_to};
+use crate::common::{Cluster, MAX_WAIT, Setup, command, eventually, propose_to};
 use futures::future::join_all;
-use holdfast_replication::{ProposeError, Reads};
+use holdfast_replication::{ProposeError, ReadMode};
 use tokio::time::{Duration, Instant};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_is_answered_after_it_is_applied_and_followers_apply_the_same() {
-    let cluster = Cluster::formed(Setup { rocks: true, ..Setup::default() }).await;
+    let cluster = Cluster::bootstrapped(Setup { rocks: true, ..Setup::default() }).await;
     let (leader, leads) = cluster.leader().await;
     for number in 0..20_u64 {
         let reply =
@@ -25,7 +25,7 @@ async fn a_command_is_answered_after_it_is_applied_and_followers_apply_the_same(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_commands_share_entries_and_each_gets_its_own_reply() {
-    let cluster = Cluster::formed(Setup::default()).await;
+    let cluster = Cluster::bootstrapped(Setup::default()).await;
     let (leader, leads) = cluster.leader().await;
     let group = cluster.group(leader);
     let before = group.status().last_log_index;
@@ -46,7 +46,7 @@ async fn concurrent_commands_share_entries_and_each_gets_its_own_reply() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_does_not_wait_for_the_one_before_it_and_those_after_it_do() {
-    let cluster = Cluster::formed(Setup::default()).await;
+    let cluster = Cluster::bootstrapped(Setup::default()).await;
     let (leader, leads) = cluster.leader().await;
     cluster.propose(&command("first of the term")).await.expect("answered");
     let group = cluster.group(leader);
@@ -72,7 +72,7 @@ async fn a_command_does_not_wait_for_the_one_before_it_and_those_after_it_do() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_for_another_term_or_a_follower_is_refused_and_not_executed() {
-    let cluster = Cluster::formed(Setup::default()).await;
+    let cluster = Cluster::bootstrapped(Setup::default()).await;
     let (leader, leads) = cluster.leader().await;
     for term in [0, leads.term - 1, leads.term + 1] {
         let refused = propose_to(cluster.group(leader), term, &command("wrong term")).await;
@@ -93,7 +93,7 @@ async fn a_command_for_another_term_or_a_follower_is_refused_and_not_executed() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_too_large_for_the_wire_is_refused_and_harms_nothing() {
-    let cluster = Cluster::formed(Setup::default()).await;
+    let cluster = Cluster::bootstrapped(Setup::default()).await;
     let (leader, leads) = cluster.leader().await;
     let huge = command("x".repeat(2 * 1024 * 1024));
     let refused = propose_to(cluster.group(leader), leads.term, &huge).await;
@@ -108,23 +108,26 @@ async fn a_command_too_large_for_the_wire_is_refused_and_harms_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tick_moves_the_clock_without_a_command() {
-    let cluster = Cluster::formed(Setup::default()).await;
+    let cluster = Cluster::bootstrapped(Setup::default()).await;
     let (leader, leads) = cluster.leader().await;
     let group = cluster.group(leader);
     let before = cluster.propose(&command("before")).await.expect("answered").clock_ms;
     eventually("some time passes", || async { (leads.clock.now_ms() >= before + 50).then_some(()) }).await;
-    group.tick(leads.term, Instant::now() + PATIENCE).await.expect("the tick is written");
-    let machine: &dyn holdfast_replication::Machine = cluster.node(leader).machine.as_ref();
+    group.propose_clock_tick(leads.term, Instant::now() + MAX_WAIT).await.expect("the tick is written");
+    let machine: &dyn holdfast_replication::StateMachine = cluster.node(leader).machine.as_ref();
     assert!(machine.clock_ms() >= before + 50);
-    assert!(matches!(group.tick(leads.term + 1, Instant::now() + PATIENCE).await, Err(ProposeError::NotLeader(_))));
+    assert!(matches!(
+        group.propose_clock_tick(leads.term + 1, Instant::now() + MAX_WAIT).await,
+        Err(ProposeError::NotLeader(_))
+    ));
     assert_eq!(cluster.node(leader).machine.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_the_leader_permits_reads_under_a_lease_or_by_asking_a_quorum() {
-    let cluster = Cluster::formed(Setup::default()).await;
+    let cluster = Cluster::bootstrapped(Setup::default()).await;
     let (leader, leads) = cluster.leader().await;
-    for reads in [Reads::Lease, Reads::Quorum] {
+    for reads in [ReadMode::Lease, ReadMode::Quorum] {
         let deadline = Instant::now() + Duration::from_secs(5);
         let permit =
             eventually("a permit", || async { cluster.group(leader).read_permit(reads, deadline).await.ok() }).await;
@@ -140,17 +143,17 @@ async fn only_the_leader_permits_reads_under_a_lease_or_by_asking_a_quorum() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_of_a_replica_stays_behind_after_a_shutdown() {
     use std::sync::Arc;
-    let mut cluster = Cluster::formed(Setup::default()).await;
+    let mut cluster = Cluster::bootstrapped(Setup::default()).await;
     let (leader, leads) = cluster.leader().await;
     let asked: Vec<_> = (0..50).map(|number| command(format!("{number}"))).collect();
     let group = cluster.group(leader).clone();
     let asking = join_all(asked.iter().map(|command| propose_to(&group, leads.term, command)));
-    let (answers, ()) = tokio::join!(asking, cluster.node(leader).host.shutdown());
+    let (answers, ()) = tokio::join!(asking, cluster.node(leader).manager.shutdown());
     // Each was answered, or told definitely.
     assert_eq!(answers.len(), 50);
     let machine = Arc::downgrade(&cluster.node(leader).machine);
     let tasks = cluster.node(leader).tasks();
-    cluster.nodes[leader].as_mut().expect("it is there").forget_machine();
+    cluster.nodes[leader].as_mut().expect("it is there").release_machine();
     drop(group);
     eventually("the replica's machine is dropped", || async { (machine.strong_count() == 0).then_some(()) }).await;
     eventually("its tasks end, but for the listener's and its connections'", || async {
@@ -158,6 +161,6 @@ async fn nothing_of_a_replica_stays_behind_after_a_shutdown() {
         (alive <= 8).then_some(())
     })
     .await;
-    let again = cluster.group(leader).propose(leads.term, command("late"), Instant::now() + PATIENCE).await;
+    let again = cluster.group(leader).propose(leads.term, command("late"), Instant::now() + MAX_WAIT).await;
     assert!(again.is_err(), "{again:?}");
 }

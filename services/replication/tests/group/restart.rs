@@ -7,7 +7,7 @@ use tokio::time::{Duration, Instant, sleep};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_all_three_restart_a_leader_emerges_in_a_later_term_and_everything_answered_is_there() {
     for rocks in [false, true] {
-        let mut cluster = Cluster::formed(Setup { rocks, ..Setup::default() }).await;
+        let mut cluster = Cluster::bootstrapped(Setup { rocks, ..Setup::default() }).await;
         let mut answered = Vec::new();
         let mut last_term = 0;
         for round in 0..2 {
@@ -43,7 +43,7 @@ async fn after_all_three_restart_a_leader_emerges_in_a_later_term_and_everything
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restarted_replica_neither_votes_nor_stands_for_one_lease() {
     // Both of the two that are left would be needed for a leader, so none emerges while one holds back.
-    let mut cluster = Cluster::formed(Setup::default()).await;
+    let mut cluster = Cluster::bootstrapped(Setup::default()).await;
     let (leader, leads) = cluster.leader().await;
     cluster.propose(&command("kept")).await.expect("answered");
     cluster.all_applied().await;
@@ -71,7 +71,7 @@ async fn a_restarted_replica_neither_votes_nor_stands_for_one_lease() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restarted_follower_goes_on_following_without_disturbing_the_leader() {
-    let mut cluster = Cluster::formed(Setup { rocks: true, ..Setup::default() }).await;
+    let mut cluster = Cluster::bootstrapped(Setup { rocks: true, ..Setup::default() }).await;
     let (leader, leads) = cluster.leader().await;
     let follower = (leader + 1) % 3;
     for round in 0..3 {
@@ -93,7 +93,7 @@ async fn a_restarted_follower_goes_on_following_without_disturbing_the_leader() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_sync_stops_the_replica_and_nothing_is_acknowledged_by_it() {
-    let mut cluster = Cluster::formed(Setup::default()).await;
+    let mut cluster = Cluster::bootstrapped(Setup::default()).await;
     let (leader, leads) = cluster.leader().await;
     cluster.propose(&command("good")).await.expect("answered");
     cluster.all_applied().await;
@@ -108,8 +108,10 @@ async fn a_failed_sync_stops_the_replica_and_nothing_is_acknowledged_by_it() {
     assert!(refused.is_err(), "{refused:?}");
     let why = eventually("the leader stops", || async { cluster.group(leader).failure() }).await;
     println!("{why}");
-    eventually("it no longer leads", || async { cluster.group(leader).leadership().borrow().is_none().then_some(()) })
-        .await;
+    eventually("it no longer leads", || async {
+        cluster.group(leader).subscribe_leadership().borrow().is_none().then_some(())
+    })
+    .await;
     assert!(cluster.node(leader).store.failed().borrow().is_some());
     for index in [leader, follower] {
         cluster.kill(index).await;
@@ -124,7 +126,7 @@ async fn a_failed_sync_stops_the_replica_and_nothing_is_acknowledged_by_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_single_replica_whose_disk_fails_answers_nothing() {
-    let mut cluster = Cluster::formed(Setup { nodes: 1, ..Setup::default() }).await;
+    let mut cluster = Cluster::bootstrapped(Setup { nodes: 1, ..Setup::default() }).await;
     let (leader, leads) = cluster.leader().await;
     cluster.propose(&command("good")).await.expect("answered");
     cluster.disks[leader].memory().fail_next_sync();

@@ -14,14 +14,14 @@ const EARLIER: KnownRules = KnownRules { lowest: 1, highest: 2 };
 const LATEST: KnownRules = KnownRules { lowest: 1, highest: 3 };
 
 /// Three nodes that know those rules, with their group.
-async fn formed_by(rules: [KnownRules; 3]) -> Cluster {
+async fn bootstrapped_with(rules: [KnownRules; 3]) -> Cluster {
     let mut cluster = Cluster::prepare(Setup::default()).await;
     for (index, rules) in rules.into_iter().enumerate() {
         cluster.rules.insert(index, rules);
         cluster.start(index).await;
     }
     let node = cluster.node(0);
-    node.host.form(&node.group).await.expect("the group forms");
+    node.manager.bootstrap(&node.group).await.expect("the group forms");
     cluster
 }
 
@@ -40,19 +40,19 @@ async fn all_go_by(cluster: &Cluster, rules: u16) {
 }
 
 fn allow(cluster: &Cluster, rules: u16) {
-    cluster.running().for_each(|(_, node)| node.host.allow_rules(Some(rules)));
+    cluster.running().for_each(|(_, node)| node.manager.allow_rules(Some(rules)));
 }
 
 /// Until some replica leads that is not of those nodes; the term that it leads in.
 async fn led_by_other_than(cluster: &Cluster, others: &[usize]) -> (usize, u64) {
-    let (leader, leads) = cluster.leader_but(others).await;
+    let (leader, leads) = cluster.leader_except(others).await;
     (leader, leads.term)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_group_begins_with_the_latest_rules_that_all_its_nodes_know() {
     for (last, rules) in [(LATEST, 3), (EARLIER, 2)] {
-        let cluster = formed_by([LATEST, LATEST, last]).await;
+        let cluster = bootstrapped_with([LATEST, LATEST, last]).await;
         cluster.propose(&command("first")).await.expect("answered");
         cluster.all_applied().await;
         all_go_by(&cluster, rules).await;
@@ -64,7 +64,7 @@ async fn a_new_group_begins_with_the_latest_rules_that_all_its_nodes_know() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rules_are_raised_once_the_config_allows_it_and_every_replica_knows_them() {
-    let mut cluster = formed_by([EARLIER; 3]).await;
+    let mut cluster = bootstrapped_with([EARLIER; 3]).await;
     cluster.propose(&command("by rules 2")).await.expect("answered");
     for index in [0, 1] {
         cluster.all_applied().await;
@@ -91,7 +91,7 @@ async fn rules_are_raised_once_the_config_allows_it_and_every_replica_knows_them
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_leave_of_the_config_a_group_stays_with_its_rules() {
-    let mut cluster = formed_by([EARLIER; 3]).await;
+    let mut cluster = bootstrapped_with([EARLIER; 3]).await;
     for index in 0..3 {
         cluster.all_applied().await;
         replace_program(&mut cluster, index, LATEST).await;
@@ -107,7 +107,7 @@ async fn without_leave_of_the_config_a_group_stays_with_its_rules() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_single_replica_goes_to_the_latest_rules_by_itself() {
-    let mut cluster = Cluster::formed(Setup { nodes: 1, ..Setup::default() }).await;
+    let mut cluster = Cluster::bootstrapped(Setup { nodes: 1, ..Setup::default() }).await;
     cluster.propose(&command("by rules 2")).await.expect("answered");
     replace_program(&mut cluster, 0, LATEST).await;
     all_go_by(&cluster, 3).await;
@@ -117,7 +117,7 @@ async fn a_single_replica_goes_to_the_latest_rules_by_itself() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_that_does_not_know_the_rules_stops_at_the_entry_that_raises_them() {
-    let mut cluster = Cluster::formed(Setup { nodes: 1, ..Setup::default() }).await;
+    let mut cluster = Cluster::bootstrapped(Setup { nodes: 1, ..Setup::default() }).await;
     cluster.propose(&command("by rules 2")).await.expect("answered");
     replace_program(&mut cluster, 0, LATEST).await;
     all_go_by(&cluster, 3).await;
@@ -131,7 +131,7 @@ async fn a_program_that_does_not_know_the_rules_stops_at_the_entry_that_raises_t
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_earlier_program_is_kept_out_of_a_group_that_was_raised_and_the_others_go_on() {
-    let mut cluster = formed_by([LATEST; 3]).await;
+    let mut cluster = bootstrapped_with([LATEST; 3]).await;
     cluster.propose(&command("by rules 3")).await.expect("answered");
     cluster.all_applied().await;
     replace_program(&mut cluster, 2, EARLIER).await;
@@ -145,14 +145,14 @@ async fn an_earlier_program_is_kept_out_of_a_group_that_was_raised_and_the_other
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rules_survive_in_a_snapshot() {
-    let setup = Setup { snapshot_after: 20, keep_entries: 2, ..Setup::default() };
+    let setup = Setup { snapshot_interval_entries: 20, retain_entries: 2, ..Setup::default() };
     let mut cluster = Cluster::prepare(setup).await;
     for index in 0..3 {
         cluster.rules.insert(index, LATEST);
         cluster.start(index).await;
     }
     let node = cluster.node(0);
-    node.host.form(&node.group).await.expect("the group forms");
+    node.manager.bootstrap(&node.group).await.expect("the group forms");
     cluster.leader().await;
     cluster.kill(2).await;
     // Until the entry that raised them is in no log any more.
@@ -201,16 +201,16 @@ async fn a_log_of_before_entries_had_blocks_goes_on_by_the_first_rules() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_that_a_replica_can_not_read_stops_it_and_no_other() {
-    let cluster = formed_by([LATEST, LATEST, EARLIER]).await;
+    let cluster = bootstrapped_with([LATEST, LATEST, EARLIER]).await;
     let later = command(format!("{LATER}one"));
     let (mut leader, mut leads) = cluster.leader().await;
     while leader == 2 {
         let last = cluster.group(leader).status().last_log_index;
         let refused = propose_to(cluster.group(leader), leads.term, &later).await;
-        assert!(matches!(refused, Err(ProposeError::NotUnderstood(_))), "{refused:?}");
+        assert!(matches!(refused, Err(ProposeError::UnsupportedCommand(_))), "{refused:?}");
         assert_eq!(cluster.group(leader).status().last_log_index, last, "it was not written");
-        cluster.group(leader).hand_over(Duration::from_secs(3)).await;
-        (leader, leads) = cluster.leader_but(&[2]).await;
+        cluster.group(leader).transfer_leadership(Duration::from_secs(3)).await;
+        (leader, leads) = cluster.leader_except(&[2]).await;
     }
     propose_to(cluster.group(leader), leads.term, &command("before")).await.expect("answered");
     propose_to(cluster.group(leader), leads.term, &later).await.expect("those who know it apply it");

@@ -3,15 +3,15 @@
 use crate::common::{Cluster, Setup, command, eventually, propose_to};
 use bytes::Bytes;
 use futures::future::join_all;
-use holdfast_replication::{LogLimits, Machine};
+use holdfast_replication::{LogLimits, StateMachine};
 use tokio::time::Instant;
 
 fn small() -> Setup {
-    Setup { snapshot_after: 50, keep_entries: 10, ..Setup::default() }
+    Setup { snapshot_interval_entries: 50, retain_entries: 10, ..Setup::default() }
 }
 
 fn snapshot(cluster: &Cluster, index: usize) -> Vec<Bytes> {
-    let machine: &dyn Machine = cluster.node(index).machine.as_ref();
+    let machine: &dyn StateMachine = cluster.node(index).machine.as_ref();
     machine.freeze().expect("it has not failed")()
 }
 
@@ -30,7 +30,7 @@ async fn compact_away(cluster: &Cluster, leader: usize, term: u64, text: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_whose_entries_are_compacted_away_catches_up_and_all_snapshots_are_equal() {
     for rocks in [false, true] {
-        let mut cluster = Cluster::formed(Setup { rocks, ..small() }).await;
+        let mut cluster = Cluster::bootstrapped(Setup { rocks, ..small() }).await;
         let (leader, leads) = cluster.leader().await;
         let follower = (leader + 2) % 3;
         cluster.propose(&command("before")).await.expect("answered");
@@ -67,7 +67,7 @@ async fn a_follower_whose_entries_are_compacted_away_catches_up_and_all_snapshot
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_of_many_chunks_is_transferred_while_the_group_serves() {
-    let mut cluster = Cluster::formed(small()).await;
+    let mut cluster = Cluster::bootstrapped(small()).await;
     let (leader, leads) = cluster.leader().await;
     let follower = (leader + 1) % 3;
     cluster.kill(follower).await;
@@ -85,7 +85,7 @@ async fn a_snapshot_of_many_chunks_is_transferred_while_the_group_serves() {
     while cluster.node(follower).machine.len() < fills.len() {
         propose_to(&group, leads.term, &command("meanwhile")).await.expect("the group serves meanwhile");
         served += 1;
-        assert!(started.elapsed() < crate::common::PATIENCE, "it does not catch up");
+        assert!(started.elapsed() < crate::common::MAX_WAIT, "it does not catch up");
     }
     println!("installed after {:?}; {served} commands were served meanwhile", started.elapsed());
     cluster.all_applied().await;
@@ -96,8 +96,8 @@ async fn a_snapshot_of_many_chunks_is_transferred_while_the_group_serves() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_of_few_large_entries_is_kept_short_too() {
     const COMMAND: usize = 65_000;
-    let log_limits = LogLimits { snapshot_after: 2_000_000, keep: 500_000 };
-    let mut cluster = Cluster::formed(Setup { log_limits, ..Setup::default() }).await;
+    let log_limits = LogLimits { snapshot_interval_bytes: 2_000_000, retain_bytes: 500_000 };
+    let mut cluster = Cluster::bootstrapped(Setup { log_limits, ..Setup::default() }).await;
     let (leader, leads) = cluster.leader().await;
     let follower = (leader + 1) % 3;
     for absent in [None, Some(follower)] {
@@ -131,7 +131,7 @@ async fn a_log_of_few_large_entries_is_kept_short_too() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_whose_disk_fails_during_a_snapshot_stops_and_is_mended_by_a_restart() {
-    let mut cluster = Cluster::formed(small()).await;
+    let mut cluster = Cluster::bootstrapped(small()).await;
     let (leader, leads) = cluster.leader().await;
     let follower = (leader + 1) % 3;
     cluster.kill(follower).await;
@@ -154,7 +154,7 @@ async fn a_follower_whose_disk_fails_during_a_snapshot_stops_and_is_mended_by_a_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_on_demand_is_made_and_survives_a_restart() {
-    let mut cluster = Cluster::formed(Setup { nodes: 1, rocks: true, ..Setup::default() }).await;
+    let mut cluster = Cluster::bootstrapped(Setup { nodes: 1, rocks: true, ..Setup::default() }).await;
     for number in 0..20 {
         cluster.propose(&command(format!("{number}"))).await.expect("answered");
     }

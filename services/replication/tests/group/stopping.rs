@@ -3,43 +3,45 @@
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use holdfast_replication::{Failure, Step, Timing};
+use holdfast_replication::{ApplyStep, Failure, Timing};
 use tokio::time::{Duration, Instant};
 
 use crate::common::journal::POISON;
 use crate::common::{Cluster, Setup, command, eventually, propose_to};
 
 /// Stops the replica of a node and starts it again from its store, with a machine that has no fault.
-async fn start_again(cluster: &mut Cluster, index: usize) {
+async fn restart_group(cluster: &mut Cluster, index: usize) {
     let options = cluster.group_options(index).remove(0);
-    cluster.nodes[index].as_mut().expect("the node runs").start_again(options).await;
+    cluster.nodes[index].as_mut().expect("the node runs").restart_group(options).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_machine_that_fails_stops_its_replica_alone_which_starts_again_in_place() {
-    let mut cluster = Cluster::formed(Setup::default()).await;
+    let mut cluster = Cluster::bootstrapped(Setup::default()).await;
     let (leader, leads) = cluster.leader().await;
     cluster.propose(&command("good")).await.expect("answered");
     cluster.node(leader).machine.is_faulty.store(true, Ordering::Relaxed);
     let broken = propose_to(cluster.group(leader), leads.term, &Bytes::from_static(POISON)).await;
     assert!(broken.is_err(), "{broken:?}");
-    let Failure::Machine(broken) = cluster.group(leader).failed().await else { panic!("another failure") };
+    let Failure::StateMachine(broken) = cluster.group(leader).failed().await else { panic!("another failure") };
     assert_eq!(
         (broken.term, broken.failure.step, broken.failure.message.as_str()),
-        (leads.term, Step::Command(0), "a bug")
+        (leads.term, ApplyStep::Command(0), "a bug")
     );
     assert!(broken.index > 1, "{broken:?}");
-    eventually("it leads no more", || async { cluster.group(leader).leadership().borrow().is_none().then_some(()) })
-        .await;
+    eventually("it leads no more", || async {
+        cluster.group(leader).subscribe_leadership().borrow().is_none().then_some(())
+    })
+    .await;
     let others = [1, 2].map(|step| (leader + step) % 3);
     eventually("another one leads", || async {
-        others.iter().any(|index| cluster.group(*index).leadership().borrow().is_some()).then_some(())
+        others.iter().any(|index| cluster.group(*index).subscribe_leadership().borrow().is_some()).then_some(())
     })
     .await;
     cluster.propose(&command("without it")).await.expect("a majority is there");
 
     let started = Instant::now();
-    start_again(&mut cluster, leader).await;
+    restart_group(&mut cluster, leader).await;
     assert!(!cluster.group(leader).may_vote(), "it may have granted a lease before");
     let may_vote = eventually("it votes", || async { cluster.group(leader).may_vote().then(Instant::now) }).await;
     assert!(may_vote - started >= Timing::default().lease(), "{:?}", may_vote - started);
@@ -51,7 +53,7 @@ async fn a_machine_that_fails_stops_its_replica_alone_which_starts_again_in_plac
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_on_its_way_to_the_disk_belongs_to_the_replica_that_starts_again() {
-    let mut cluster = Cluster::formed(Setup::default()).await;
+    let mut cluster = Cluster::bootstrapped(Setup::default()).await;
     let mut answered = Vec::new();
     for disk in &cluster.disks {
         disk.memory().set_sync_delay(Duration::from_millis(20));
@@ -74,7 +76,7 @@ async fn what_was_on_its_way_to_the_disk_belongs_to_the_replica_that_starts_agai
         let first = command(format!("{round}-2"));
         let has_it = || async { cluster.node(victim).machine.commands().contains(&first).then_some(()) };
         eventually("some are answered", has_it).await;
-        start_again(&mut cluster, victim).await;
+        restart_group(&mut cluster, victim).await;
         answered.extend(proposing.await.expect("it does not panic"));
         cluster.all_applied().await;
     }

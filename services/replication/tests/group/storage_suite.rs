@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use crate::common::node::RULES;
 use bytes::Bytes;
-use holdfast_replication::testing::{Driver, LogStore, TypeConfig};
-use holdfast_replication::{Applied, Frozen, LogLimits, Machine, MachineError, MachineFailure, Replies, Stamp};
+use holdfast_replication::testing::{LogStore, StateMachineAdapter, TypeConfig};
+use holdfast_replication::{
+    Applied, ApplyFailure, EntryHeader, FrozenState, LogLimits, ReplyMode, StateMachine, StateMachineError,
+};
 use holdfast_storage::{Identity, MemoryDisk, NodeStore};
 use openraft::StorageError;
 use openraft::testing::log::{StoreBuilder, Suite};
@@ -17,35 +19,40 @@ struct Journal {
     entries: Mutex<Vec<(u64, Bytes)>>,
 }
 
-impl Machine for Journal {
-    fn check(&self, _: u16, _: &[u8]) -> Result<(), MachineError> {
+impl StateMachine for Journal {
+    fn check(&self, _: u16, _: &[u8]) -> Result<(), StateMachineError> {
         Ok(())
     }
 
-    fn apply<'a>(&'a self, stamp: Stamp, commands: &'a [Bytes], _: Replies) -> Result<Applied<'a>, MachineFailure> {
+    fn apply<'a>(
+        &'a self,
+        stamp: EntryHeader,
+        commands: &'a [Bytes],
+        _: ReplyMode,
+    ) -> Result<Applied<'a>, ApplyFailure> {
         let mut entries = self.entries.lock();
         entries.extend(commands.iter().map(|command| (stamp.now_ms, command.clone())));
         Ok(Applied::Done(commands.to_vec()))
     }
 
-    fn go_by(&self, _: u16) {}
+    fn set_rules(&self, _: u16) {}
 
-    fn lead(&self, _: Option<u64>) {}
+    fn on_leadership_change(&self, _: Option<u64>) {}
 
     fn clock_ms(&self) -> u64 {
         self.entries.lock().iter().map(|(now_ms, _)| *now_ms).max().unwrap_or(0)
     }
 
-    fn freeze(&self) -> Result<Frozen, MachineError> {
+    fn freeze(&self) -> Result<FrozenState, StateMachineError> {
         let entries = self.entries.lock().clone();
         let piece = |(now_ms, command): &(u64, Bytes)| [&now_ms.to_be_bytes()[..], command].concat().into();
         Ok(Box::new(move || entries.iter().map(piece).collect()))
     }
 
-    fn restore(&self, chunks: &[Bytes]) -> Result<(), MachineError> {
+    fn restore(&self, chunks: &[Bytes]) -> Result<(), StateMachineError> {
         let mut restored = Vec::with_capacity(chunks.len());
         for chunk in chunks {
-            let (stamp, command) = chunk.split_first_chunk().ok_or_else(|| MachineError("short chunk".into()))?;
+            let (stamp, command) = chunk.split_first_chunk().ok_or_else(|| StateMachineError("short chunk".into()))?;
             restored.push((u64::from_be_bytes(*stamp), Bytes::copy_from_slice(command)));
         }
         *self.entries.lock() = restored;
@@ -54,7 +61,7 @@ impl Machine for Journal {
 }
 
 /// Where the suite's stores live.
-enum Place {
+enum Engine {
     Rocks,
     Memory,
 }
@@ -65,8 +72,8 @@ enum Guard {
     Disk { _disk: MemoryDisk },
 }
 
-impl StoreBuilder<TypeConfig, LogStore, Driver, Guard> for Place {
-    async fn build(&self) -> Result<(Guard, LogStore, Driver), StorageError<TypeConfig>> {
+impl StoreBuilder<TypeConfig, LogStore, StateMachineAdapter, Guard> for Engine {
+    async fn build(&self) -> Result<(Guard, LogStore, StateMachineAdapter), StorageError<TypeConfig>> {
         let identity = Identity { cluster_id: "suite".into(), node_id: "nd_1".into() };
         let (guard, store) = match self {
             Self::Rocks => {
@@ -82,17 +89,18 @@ impl StoreBuilder<TypeConfig, LogStore, Driver, Guard> for Place {
         };
         let log = LogStore::open(store.replica(1)).expect("an empty log opens");
         let (machine, limits) = (Arc::new(Journal::default()), LogLimits::default());
-        let (driver, _) = Driver::new(machine, store.replica(1), limits, RULES).expect("an empty driver opens");
+        let (driver, _) =
+            StateMachineAdapter::new(machine, store.replica(1), limits, RULES).expect("an empty driver opens");
         Ok((guard, log, driver))
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn passes_the_suite_of_openraft_on_rocksdb() {
-    Suite::test_all(Place::Rocks).await.expect("the suite passes");
+    Suite::test_all(Engine::Rocks).await.expect("the suite passes");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn passes_the_suite_of_openraft_in_memory() {
-    Suite::test_all(Place::Memory).await.expect("the suite passes");
+    Suite::test_all(Engine::Memory).await.expect("the suite passes");
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use super::{Engine, Pair, Visit};
+use super::{Engine, KeyValue, Visitor};
 use crate::StorageError;
 use crate::batch::{Batch, Write};
 
@@ -24,11 +24,11 @@ pub enum CrashPoint {
 /// A disk in memory. Clones are handles to the same disk.
 #[derive(Clone)]
 pub struct MemoryDisk {
-    state: Arc<Mutex<Disk>>,
+    state: Arc<Mutex<DiskState>>,
 }
 
 #[derive(Default)]
-struct Disk {
+struct DiskState {
     data: BTreeMap<Vec<u8>, Bytes>,
     bytes: usize,
     store_id: String,
@@ -56,7 +56,7 @@ impl MemoryDisk {
 
     /// An empty disk whose store id is chosen, for simulations that must be the same in every run.
     pub fn with_store_id(store_id: &str) -> Self {
-        Self { state: Arc::new(Mutex::new(Disk { store_id: store_id.to_owned(), ..Disk::default() })) }
+        Self { state: Arc::new(Mutex::new(DiskState { store_id: store_id.to_owned(), ..DiskState::default() })) }
     }
 
     /// Loses power: whatever is not synced is gone, and the store that uses the disk is detached. Its later writes go
@@ -87,7 +87,7 @@ impl MemoryDisk {
     }
 
     /// Flips one bit of a stored log entry. Answers whether there is such an entry.
-    pub fn damage_entry(&self, replica: u64, index: u64) -> bool {
+    pub fn corrupt_entry(&self, replica: u64, index: u64) -> bool {
         let mut disk = self.state.lock();
         let Some(value) = disk.data.get_mut(&crate::key::of_entry(replica, index)) else { return false };
         let mut damaged = value.to_vec();
@@ -97,7 +97,7 @@ impl MemoryDisk {
     }
 
     /// Removes a stored log entry behind the store's back. Answers whether there was such an entry.
-    pub fn lose_entry(&self, replica: u64, index: u64) -> bool {
+    pub fn remove_entry(&self, replica: u64, index: u64) -> bool {
         self.state.lock().data.remove(&crate::key::of_entry(replica, index)).is_some()
     }
 
@@ -126,7 +126,7 @@ impl MemoryDisk {
     }
 }
 
-impl Disk {
+impl DiskState {
     fn crash(&mut self) {
         self.crashes += 1;
         self.attached = false;
@@ -183,7 +183,7 @@ impl Drop for MemoryEngine {
 }
 
 impl Engine for MemoryEngine {
-    fn place(&self) -> &str {
+    fn location(&self) -> &str {
         &self.place
     }
 
@@ -229,7 +229,7 @@ impl Engine for MemoryEngine {
         Ok(disk.data.get(key).cloned())
     }
 
-    fn scan(&self, from: &[u8], to: &[u8], visit: Visit<'_>) -> Result<(), StorageError> {
+    fn scan(&self, from: &[u8], to: &[u8], visit: Visitor<'_>) -> Result<(), StorageError> {
         if from >= to {
             return Ok(());
         }
@@ -252,7 +252,7 @@ impl Engine for MemoryEngine {
         }
     }
 
-    fn last(&self, from: &[u8], to: &[u8]) -> Result<Option<Pair>, StorageError> {
+    fn last(&self, from: &[u8], to: &[u8]) -> Result<Option<KeyValue>, StorageError> {
         let disk = self.disk.state.lock();
         if disk.crashes != self.crashes {
             return Err(self.crashed());

@@ -12,15 +12,15 @@ use crate::StorageError;
 use crate::batch::Batch;
 
 /// Called with key and value in ascending order; `false` ends the scan.
-pub(crate) type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<bool, StorageError>;
+pub(crate) type Visitor<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<bool, StorageError>;
 
 /// A key and its value as stored, checksum included.
-pub(crate) type Pair = (Vec<u8>, Bytes);
+pub(crate) type KeyValue = (Vec<u8>, Bytes);
 
 /// What RocksDB and its twin have in common.
 pub(crate) trait Engine: Send + Sync {
     /// Name for error messages: the data directory.
-    fn place(&self) -> &str;
+    fn location(&self) -> &str;
     /// Writes the batch, all or nothing, and returns once it is on stable storage.
     fn write_synced(&self, batch: &Batch) -> Result<(), StorageError>;
     /// Bytes that can still be written, where that is limited and known.
@@ -32,12 +32,12 @@ pub(crate) trait Engine: Send + Sync {
     /// The value as stored, checksum included.
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError>;
     /// Visits `from..to`; both bounds are of the same kind.
-    fn scan(&self, from: &[u8], to: &[u8], visit: Visit<'_>) -> Result<(), StorageError>;
+    fn scan(&self, from: &[u8], to: &[u8], visit: Visitor<'_>) -> Result<(), StorageError>;
     /// The last pair of `from..to`; both bounds are of the same kind.
-    fn last(&self, from: &[u8], to: &[u8]) -> Result<Option<Pair>, StorageError>;
+    fn last(&self, from: &[u8], to: &[u8]) -> Result<Option<KeyValue>, StorageError>;
 
     /// The first pair of `from..to`; both bounds are of the same kind.
-    fn first(&self, from: &[u8], to: &[u8]) -> Result<Option<Pair>, StorageError> {
+    fn first(&self, from: &[u8], to: &[u8]) -> Result<Option<KeyValue>, StorageError> {
         let mut first = None;
         self.scan(from, to, &mut |key, value| {
             first = Some((key.to_vec(), Bytes::copy_from_slice(value)));

@@ -6,11 +6,11 @@ use std::time::Instant;
 use bytes::Bytes;
 use rocksdb::{ColumnFamily, DB, DBRawIterator, ErrorKind, Options, ReadOptions, WriteBatch, WriteOptions};
 
-use super::{Engine, Pair, Visit, rocks_options};
+use super::{Engine, KeyValue, Visitor, rocks_options};
 use crate::StorageError;
 use crate::batch::{Batch, Write};
 use crate::directory::Directory;
-use crate::key::{self, Family};
+use crate::key::{self, ColumnFamilyId};
 
 /// An open database. Field order matters: the directory stays locked until RocksDB is closed.
 pub(crate) struct RocksEngine {
@@ -22,28 +22,28 @@ pub(crate) struct RocksEngine {
 impl RocksEngine {
     /// Opens the database in a directory that is already locked and checked.
     pub(crate) fn open(directory: Directory) -> Result<Self, StorageError> {
-        let place = directory.place().to_owned();
+        let place = directory.location().to_owned();
         let path = directory.path().to_owned();
-        let existing = families_on_disk(&path, &place)?;
+        let existing = existing_column_families(&path, &place)?;
         if let Some(existing) = &existing {
-            let known = |name: &str| rocks_options::FAMILIES.iter().any(|(_, known)| *known == name);
+            let known = |name: &str| rocks_options::COLUMN_FAMILIES.iter().any(|(_, known)| *known == name);
             if let Some(unknown) = existing.iter().find(|name| !known(name)) {
                 let found = format!("with column family {unknown:?}");
-                return Err(StorageError::UnknownFormat { place, found, known: crate::recover::FORMAT });
+                return Err(StorageError::UnknownFormat { place, found, known: crate::recovery::FORMAT });
             }
             // Families are created before the directory is marked as ours, so afterwards none may be missing.
-            let missing = rocks_options::FAMILIES.iter().find(|(_, name)| !existing.iter().any(|found| found == name));
+            let missing =
+                rocks_options::COLUMN_FAMILIES.iter().find(|(_, name)| !existing.iter().any(|found| found == name));
             if let (Some((_, name)), true) = (missing, directory.is_marked()) {
                 return Err(StorageError::corrupt(&place, format!("column family {name:?} is missing")));
             }
         }
         let db =
-            DB::open_cf_descriptors(&rocks_options::database(), &path, rocks_options::families()).map_err(|error| {
-                match existing {
-                    Some(_) => damage(&path, &place, "opening RocksDB", &error),
-                    None => refusal(&place, "opening RocksDB", &error),
-                }
-            })?;
+            DB::open_cf_descriptors(&rocks_options::db_options(), &path, rocks_options::column_family_descriptors())
+                .map_err(|error| match existing {
+                    Some(_) => open_error(&path, &place, "opening RocksDB", &error),
+                    None => storage_error(&place, "opening RocksDB", &error),
+                })?;
         Ok(Self { db, place, directory })
     }
 
@@ -51,30 +51,30 @@ impl RocksEngine {
         &self.directory
     }
 
-    fn family(&self, family: Family) -> Result<&ColumnFamily, StorageError> {
-        let name = rocks_options::name_of(family);
+    fn column_family(&self, family: ColumnFamilyId) -> Result<&ColumnFamily, StorageError> {
+        let name = rocks_options::column_family_name(family);
         self.db
             .cf_handle(name)
             .ok_or_else(|| StorageError::corrupt(&self.place, format!("column family {name:?} is missing")))
     }
 
-    fn range(&self, from: &[u8], to: &[u8]) -> Result<DBRawIterator<'_>, StorageError> {
+    fn range_iterator(&self, from: &[u8], to: &[u8]) -> Result<DBRawIterator<'_>, StorageError> {
         let mut options = ReadOptions::default();
         options.set_iterate_lower_bound(from);
         options.set_iterate_upper_bound(to);
         options.set_verify_checksums(true);
         // What is scanned is read once; it need not push anything out of the cache.
         options.fill_cache(false);
-        Ok(self.db.raw_iterator_cf_opt(self.family(Family::of(from))?, options))
+        Ok(self.db.raw_iterator_cf_opt(self.column_family(ColumnFamilyId::of(from))?, options))
     }
 
-    fn status(&self, cursor: &DBRawIterator<'_>) -> Result<(), StorageError> {
-        cursor.status().map_err(|error| refusal(&self.place, "reading", &error))
+    fn check_iterator(&self, cursor: &DBRawIterator<'_>) -> Result<(), StorageError> {
+        cursor.status().map_err(|error| storage_error(&self.place, "reading", &error))
     }
 }
 
 impl Engine for RocksEngine {
-    fn place(&self) -> &str {
+    fn location(&self) -> &str {
         &self.place
     }
 
@@ -82,15 +82,17 @@ impl Engine for RocksEngine {
         let mut write = WriteBatch::with_capacity_bytes(batch.bytes() + batch.writes().len() * 16);
         for change in batch.writes() {
             match change {
-                Write::Put(key, value) => write.put_cf(self.family(Family::of(key))?, key, value),
-                Write::Delete(key) => write.delete_cf(self.family(Family::of(key))?, key),
-                Write::DeleteRange(from, to) => write.delete_range_cf(self.family(Family::of(from))?, from, to),
+                Write::Put(key, value) => write.put_cf(self.column_family(ColumnFamilyId::of(key))?, key, value),
+                Write::Delete(key) => write.delete_cf(self.column_family(ColumnFamilyId::of(key))?, key),
+                Write::DeleteRange(from, to) => {
+                    write.delete_range_cf(self.column_family(ColumnFamilyId::of(from))?, from, to)
+                }
             }
         }
         let mut options = WriteOptions::default();
         options.set_sync(true);
         let started = Instant::now();
-        self.db.write_opt(write, &options).map_err(|error| refusal(&self.place, "a synced write", &error))?;
+        self.db.write_opt(write, &options).map_err(|error| storage_error(&self.place, "a synced write", &error))?;
         metrics::histogram!("holdfast_storage_sync_seconds").record(started.elapsed().as_secs_f64());
         Ok(())
     }
@@ -101,13 +103,13 @@ impl Engine for RocksEngine {
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
-        let value = self.db.get_pinned_cf(self.family(Family::of(key))?, key);
-        let value = value.map_err(|error| refusal_about(&self.place, key, &error))?;
+        let value = self.db.get_pinned_cf(self.column_family(ColumnFamilyId::of(key))?, key);
+        let value = value.map_err(|error| storage_error_at_key(&self.place, key, &error))?;
         Ok(value.map(|value| Bytes::copy_from_slice(&value)))
     }
 
-    fn scan(&self, from: &[u8], to: &[u8], visit: Visit<'_>) -> Result<(), StorageError> {
-        let mut cursor = self.range(from, to)?;
+    fn scan(&self, from: &[u8], to: &[u8], visit: Visitor<'_>) -> Result<(), StorageError> {
+        let mut cursor = self.range_iterator(from, to)?;
         cursor.seek_to_first();
         while let Some((key, value)) = cursor.item() {
             if !visit(key, value)? {
@@ -115,42 +117,44 @@ impl Engine for RocksEngine {
             }
             cursor.next();
         }
-        cursor.status().map_err(|error| refusal_about(&self.place, from, &error))
+        cursor.status().map_err(|error| storage_error_at_key(&self.place, from, &error))
     }
 
-    fn last(&self, from: &[u8], to: &[u8]) -> Result<Option<Pair>, StorageError> {
-        let mut cursor = self.range(from, to)?;
+    fn last(&self, from: &[u8], to: &[u8]) -> Result<Option<KeyValue>, StorageError> {
+        let mut cursor = self.range_iterator(from, to)?;
         cursor.seek_to_last();
         let last = cursor.item().map(|(key, value)| (key.to_vec(), Bytes::copy_from_slice(value)));
-        self.status(&cursor)?;
+        self.check_iterator(&cursor)?;
         Ok(last)
     }
 }
 
 /// The column families of an existing database, or nothing when the directory has none yet.
-fn families_on_disk(path: &Path, place: &str) -> Result<Option<Vec<String>>, StorageError> {
+fn existing_column_families(path: &Path, place: &str) -> Result<Option<Vec<String>>, StorageError> {
     if !path.join("CURRENT").exists() {
         return Ok(None);
     }
     crate::wal::check_directory(path)?;
     DB::list_cf(&Options::default(), path)
         .map(Some)
-        .map_err(|error| damage(path, place, "reading RocksDB's manifest", &error))
+        .map_err(|error| open_error(path, place, "reading RocksDB's manifest", &error))
 }
 
 /// Why an existing database can't be opened. RocksDB does not always say in which file it found the damage, and a
 /// damaged file that names others makes it miss those.
-fn damage(path: &Path, place: &str, action: &'static str, error: &rocksdb::Error) -> StorageError {
+fn open_error(path: &Path, place: &str, action: &'static str, error: &rocksdb::Error) -> StorageError {
     let is_missing = error.as_ref().contains("No such file or directory");
-    match refusal(place, action, error) {
-        StorageError::Io { cause: what, .. } if is_missing => StorageError::corrupt(place, start_files(path, &what)),
-        StorageError::Corrupt { what, .. } => StorageError::corrupt(place, start_files(path, &what)),
+    match storage_error(place, action, error) {
+        StorageError::Io { cause: what, .. } if is_missing => {
+            StorageError::corrupt(place, with_startup_files(path, &what))
+        }
+        StorageError::Corrupt { what, .. } => StorageError::corrupt(place, with_startup_files(path, &what)),
         other => other,
     }
 }
 
 /// What is wrong, with the files that every open begins with where it names no file.
-fn start_files(path: &Path, what: &str) -> String {
+fn with_startup_files(path: &Path, what: &str) -> String {
     if what.contains(".sst") || what.contains(".log") {
         return what.to_owned();
     }
@@ -159,7 +163,7 @@ fn start_files(path: &Path, what: &str) -> String {
     format!("{what} (in CURRENT or in the manifest that it names, {manifest:?})")
 }
 
-fn refusal(place: &str, action: &'static str, error: &rocksdb::Error) -> StorageError {
+fn storage_error(place: &str, action: &'static str, error: &rocksdb::Error) -> StorageError {
     match error.kind() {
         ErrorKind::Corruption => StorageError::corrupt(place, error.to_string()),
         _ if error.as_ref().contains("LOCK") => StorageError::InUse { place: place.to_owned() },
@@ -167,8 +171,8 @@ fn refusal(place: &str, action: &'static str, error: &rocksdb::Error) -> Storage
     }
 }
 
-fn refusal_about(place: &str, key: &[u8], error: &rocksdb::Error) -> StorageError {
-    match refusal(place, "reading", error) {
+fn storage_error_at_key(place: &str, key: &[u8], error: &rocksdb::Error) -> StorageError {
+    match storage_error(place, "reading", error) {
         StorageError::Corrupt { place, what, .. } => {
             StorageError::Corrupt { place, what, replica: key::replica_of(key), index: None }
         }

@@ -2,24 +2,24 @@
 
 use rocksdb::{BlockBasedOptions, Cache, ColumnFamilyDescriptor, DBCompressionType, DBRecoveryMode, LogLevel, Options};
 
-use crate::key::Family;
+use crate::key::ColumnFamilyId;
 use crate::limits;
 
 /// All column families. RocksDB insists on the first name.
-pub(crate) const FAMILIES: [(Family, &str); 3] =
-    [(Family::State, "default"), (Family::Log, "log"), (Family::Snapshot, "snapshot")];
+pub(crate) const COLUMN_FAMILIES: [(ColumnFamilyId, &str); 3] =
+    [(ColumnFamilyId::State, "default"), (ColumnFamilyId::Log, "log"), (ColumnFamilyId::Snapshot, "snapshot")];
 
 /// Name of a column family.
-pub(crate) fn name_of(family: Family) -> &'static str {
+pub(crate) fn column_family_name(family: ColumnFamilyId) -> &'static str {
     match family {
-        Family::State => FAMILIES[0].1,
-        Family::Log => FAMILIES[1].1,
-        Family::Snapshot => FAMILIES[2].1,
+        ColumnFamilyId::State => COLUMN_FAMILIES[0].1,
+        ColumnFamilyId::Log => COLUMN_FAMILIES[1].1,
+        ColumnFamilyId::Snapshot => COLUMN_FAMILIES[2].1,
     }
 }
 
 /// Options of the whole database.
-pub(crate) fn database() -> Options {
+pub(crate) fn db_options() -> Options {
     let mut options = Options::default();
     options.create_if_missing(true);
     options.create_missing_column_families(true);
@@ -35,8 +35,8 @@ pub(crate) fn database() -> Options {
     // fdatasync: the data and the length of the file are on disk, its modification time need not be.
     options.set_use_fsync(false);
     // Bounds what a start has to replay, and with it the time of a start.
-    options.set_max_total_wal_size(limits::WAL_BYTES);
-    options.set_max_open_files(limits::OPEN_FILES);
+    options.set_max_total_wal_size(limits::MAX_WAL_BYTES);
+    options.set_max_open_files(limits::MAX_OPEN_FILES);
     // Few background threads, and no periodic reports: an idle node uses no CPU for its storage.
     options.set_max_background_jobs(2);
     options.set_stats_dump_period_sec(0);
@@ -53,9 +53,9 @@ pub(crate) fn database() -> Options {
 }
 
 /// The column families with their options; they share one block cache.
-pub(crate) fn families() -> Vec<ColumnFamilyDescriptor> {
+pub(crate) fn column_family_descriptors() -> Vec<ColumnFamilyDescriptor> {
     let cache = Cache::new_lru_cache(limits::BLOCK_CACHE_BYTES);
-    FAMILIES
+    COLUMN_FAMILIES
         .iter()
         .map(|(family, name)| {
             let mut options = Options::default();
@@ -63,10 +63,10 @@ pub(crate) fn families() -> Vec<ColumnFamilyDescriptor> {
             // Entries of a busy log are purged soon after they leave memory: to compress them, and to merge their files
             // before that, costs more CPU than it saves disk. The state is a few short values. Snapshots are long and stay.
             options.set_compression_type(match family {
-                Family::Log | Family::State => DBCompressionType::None,
-                Family::Snapshot => DBCompressionType::Lz4,
+                ColumnFamilyId::Log | ColumnFamilyId::State => DBCompressionType::None,
+                ColumnFamilyId::Snapshot => DBCompressionType::Lz4,
             });
-            if *family == Family::Log {
+            if *family == ColumnFamilyId::Log {
                 options.set_level_zero_file_num_compaction_trigger(8);
             }
             let mut table = BlockBasedOptions::default();

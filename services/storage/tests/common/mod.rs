@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use bytes::Bytes;
-use holdfast_storage::{Done, Identity, MemoryDisk, NodeStore, ReplicaStore, StorageError};
+use holdfast_storage::{Completion, Identity, MemoryDisk, NodeStore, ReplicaStore, StorageError};
 use tokio::sync::oneshot;
 
 /// A disk of either kind that can be opened again and again.
@@ -38,7 +38,7 @@ pub(crate) fn owner(cluster: &str, node: &str) -> Identity {
 }
 
 /// Waits for the callback of one operation.
-pub(crate) async fn commit(operation: impl FnOnce(Done)) -> Result<(), StorageError> {
+pub(crate) async fn commit(operation: impl FnOnce(Completion)) -> Result<(), StorageError> {
     let (tell, told) = oneshot::channel();
     operation(Box::new(move |result| tell.send(result).expect("the test waits")));
     told.await.expect("the callback is called")

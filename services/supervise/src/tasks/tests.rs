@@ -5,7 +5,7 @@ use tokio::sync::mpsc;
 use super::*;
 
 fn set() -> TaskSet {
-    TaskSet::new(Owner::replica("locks-1", 7))
+    TaskSet::new(TaskOwner::replica("locks-1", 7))
 }
 
 async fn failure(tasks: &TaskSet) -> TaskFailure {
@@ -16,27 +16,27 @@ async fn failure(tasks: &TaskSet) -> TaskFailure {
 #[tokio::test(start_paused = true)]
 async fn a_panic_of_an_essential_task_is_the_failure_of_the_set_at_once() {
     let tasks = set();
-    assert_eq!(tasks.trouble(), None);
+    assert_eq!(tasks.unhealthy_reason(), None);
     let began = Instant::now();
-    tasks.run("proposer", async { panic!("no luck") });
+    tasks.spawn_essential("proposer", async { panic!("no luck") });
     let failure = failure(&tasks).await;
     assert_eq!(failure.task, "proposer");
     assert!(failure.reason.contains("no luck") && failure.reason.contains("tests.rs"), "{failure}");
     assert_eq!(began.elapsed(), Duration::ZERO);
-    assert_eq!(tasks.trouble(), Some(failure.to_string()));
+    assert_eq!(tasks.unhealthy_reason(), Some(failure.to_string()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn so_is_its_end_but_not_when_the_set_is_ended() {
     let tasks = set();
-    tasks.run("proposer", async {});
+    tasks.spawn_essential("proposer", async {});
     assert_eq!(failure(&tasks).await.reason, "it ended, which it should not");
     let tasks = set();
     let failed = tasks.failed();
-    tasks.run("ends with its owner", async {});
-    tasks.run("waits for ever", std::future::pending());
+    tasks.spawn_essential("ends with its owner", async {});
+    tasks.spawn_essential("waits for ever", std::future::pending());
     tokio::task::yield_now().await;
-    tasks.ended().await;
+    tasks.shutdown().await;
     assert_eq!(*failed.borrow(), None);
 }
 
@@ -44,7 +44,7 @@ async fn so_is_its_end_but_not_when_the_set_is_ended() {
 async fn a_task_that_is_kept_is_started_again_after_ever_longer_pauses() {
     let tasks = set();
     let (starts, mut started) = mpsc::unbounded_channel();
-    tasks.keep("expiry", move || {
+    tasks.spawn_restarting("expiry", move || {
         let starts = starts.clone();
         async move {
             starts.send(Instant::now()).expect("the test listens");
@@ -54,7 +54,7 @@ async fn a_task_that_is_kept_is_started_again_after_ever_longer_pauses() {
     let mut last = started.recv().await.expect("it starts");
     for pause in [1, 2, 4, 8, 16, 32, 60, 60] {
         tokio::task::yield_now().await;
-        assert!(tasks.trouble().expect("it waits").contains("task expiry has failed: panic at "));
+        assert!(tasks.unhealthy_reason().expect("it waits").contains("task expiry has failed: panic at "));
         let now = started.recv().await.expect("it starts again");
         assert_eq!((now - last).as_secs(), pause);
         last = now;
@@ -67,11 +67,11 @@ async fn a_task_that_is_kept_is_started_again_after_ever_longer_pauses() {
 async fn what_ran_for_a_minute_begins_with_the_first_pause() {
     let tasks = set();
     let (starts, mut started) = mpsc::unbounded_channel();
-    tasks.keep("expiry", move || {
+    tasks.spawn_restarting("expiry", move || {
         let starts = starts.clone();
         async move {
             starts.send(Instant::now()).expect("the test listens");
-            sleep(IS_SOUND).await;
+            sleep(BACKOFF_RESET_AFTER).await;
             panic!("again");
         }
     });
@@ -79,7 +79,7 @@ async fn what_ran_for_a_minute_begins_with_the_first_pause() {
     for _ in 0..3 {
         let now = started.recv().await.expect("it starts again");
         assert_eq!((now - last).as_secs(), 61);
-        assert_eq!(tasks.trouble(), None);
+        assert_eq!(tasks.unhealthy_reason(), None);
         last = now;
     }
 }
@@ -89,19 +89,19 @@ async fn a_task_that_may_end_is_started_again_after_a_panic_only() {
     let tasks = set();
     let runs = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&runs);
-    tasks.finish("retire", move || {
+    tasks.spawn_until_done("retire", move || {
         let run = count.fetch_add(1, Ordering::Relaxed);
         async move { assert!(run > 0, "the first time") }
     });
-    sleep(IS_SOUND).await;
-    assert_eq!((runs.load(Ordering::Relaxed), tasks.trouble()), (2, None));
+    sleep(BACKOFF_RESET_AFTER).await;
+    assert_eq!((runs.load(Ordering::Relaxed), tasks.unhealthy_reason()), (2, None));
 }
 
 #[tokio::test]
 async fn a_set_that_is_dropped_takes_its_tasks_along() {
     let (alive, mut gone) = mpsc::channel::<()>(1);
     let tasks = set();
-    tasks.run("waits for ever", async move {
+    tasks.spawn_essential("waits for ever", async move {
         let _alive = alive;
         std::future::pending().await
     });
@@ -114,20 +114,20 @@ async fn a_child_ends_with_its_parent_and_its_trouble_ends_with_it() {
     let tasks = set();
     let duties = tasks.child();
     let (alive, mut gone) = mpsc::channel::<()>(1);
-    duties.keep("expiry", || async { panic!("again") });
-    duties.run("waits for ever", async move {
+    duties.spawn_restarting("expiry", || async { panic!("again") });
+    duties.spawn_essential("waits for ever", async move {
         let _alive = alive;
         std::future::pending().await
     });
     tokio::task::yield_now().await;
-    assert!(tasks.trouble().expect("it waits").contains("expiry"));
-    duties.ended().await;
-    assert_eq!((tasks.trouble(), gone.recv().await), (None, None));
+    assert!(tasks.unhealthy_reason().expect("it waits").contains("expiry"));
+    duties.shutdown().await;
+    assert_eq!((tasks.unhealthy_reason(), gone.recv().await), (None, None));
     let (duties, (alive, mut gone)) = (tasks.child(), mpsc::channel::<()>(1));
-    duties.run("waits for ever", async move {
+    duties.spawn_essential("waits for ever", async move {
         let _alive = alive;
         std::future::pending().await
     });
-    tasks.ended().await;
+    tasks.shutdown().await;
     assert_eq!(gone.try_recv(), Err(mpsc::error::TryRecvError::Disconnected));
 }

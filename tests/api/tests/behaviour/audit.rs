@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Rest, operator, server, tenant};
+use crate::support::{RestClient, create_tenant, operator_client, server};
 
-async fn log(rest: &Rest, query: &str) -> Vec<Value> {
+async fn audit_entries(rest: &RestClient, query: &str) -> Vec<Value> {
     let page = rest.call(&format!("GET /v1/audit{query}")).await.ok();
     page["entries"].as_array().unwrap().clone()
 }
 
 #[tokio::test]
 async fn changes_and_forced_locks_are_told_with_who_did_them_and_in_which_call() {
-    let tenant = tenant(server()).await;
+    let tenant = create_tenant(server()).await;
     let own_key = tenant.rest.key.split('_').nth(1).unwrap();
     let call = async |line: &str, id: &str, body: Option<Value>| {
         let headers = [("holdfast-request-id", id), ("content-type", "application/json")];
@@ -28,10 +28,10 @@ async fn changes_and_forced_locks_are_told_with_who_did_them_and_in_which_call()
     let made = call("POST /v1/api-keys", "call-5", Some(json!({"scopes": ["locks:read"]}))).await;
     let key_id = made["key_id"].as_str().unwrap();
     call(&format!("DELETE /v1/api-keys/{key_id}"), "call-6", None).await;
-    tenant.change(server(), json!({"full_name": "New", "max_number_of_namespaces": 3})).await;
+    tenant.update(server(), json!({"full_name": "New", "max_number_of_namespaces": 3})).await;
     call("DELETE /v1/namespaces/ns", "call-7", None).await;
 
-    let entries = log(&tenant.rest, "").await;
+    let entries = audit_entries(&tenant.rest, "").await;
     let times: Vec<&str> = entries.iter().map(|entry| entry["at"].as_str().unwrap()).collect();
     assert!(times.is_sorted_by(|later, earlier| later >= earlier), "the latest first: {times:?}");
     // What shards note within one millisecond is in no particular order.
@@ -62,14 +62,14 @@ async fn changes_and_forced_locks_are_told_with_who_did_them_and_in_which_call()
 
 #[tokio::test]
 async fn pages_go_back_in_time_over_all_shards() {
-    let tenant = tenant(server()).await;
+    let tenant = create_tenant(server()).await;
     for number in 0..7 {
-        tenant.namespace(&format!("ns-{number}")).await;
+        tenant.create_namespace(&format!("ns-{number}")).await;
         let lock = format!("/v1/namespaces/ns-{number}/locks/l");
         tenant.rest.json(&format!("POST {lock}/acquire"), json!({"process_id": "p", "ttl_ms": 60_000})).await.ok();
         tenant.rest.call(&format!("DELETE {lock}")).await.ok();
     }
-    let whole = log(&tenant.rest, "").await;
+    let whole = audit_entries(&tenant.rest, "").await;
     assert_eq!(whole.len(), 16);
     let (mut paged, mut token) = (Vec::new(), String::new());
     loop {
@@ -85,32 +85,32 @@ async fn pages_go_back_in_time_over_all_shards() {
 
 #[tokio::test]
 async fn an_account_sees_its_own_and_the_operator_all() {
-    let (own, other) = (tenant(server()).await, tenant(server()).await);
+    let (own, other) = (create_tenant(server()).await, create_tenant(server()).await);
     let line = format!("?account={}", own.account);
-    other.rest.call(&format!("GET /v1/audit{line}")).await.refused("PERMISSION_DENIED");
+    other.rest.call(&format!("GET /v1/audit{line}")).await.expect_error("PERMISSION_DENIED");
     let reader = own.rest.json("POST /v1/api-keys", json!({"scopes": ["locks:read"]})).await.ok();
     let reader = own.rest.with_key(reader["api_key"].as_str().unwrap());
-    reader.call("GET /v1/audit").await.refused("PERMISSION_DENIED");
-    assert!(log(&other.rest, "").await.iter().all(|entry| entry["account_id"] == other.account));
-    let operator = operator(server());
-    assert_eq!(log(&operator, &line).await.len(), 3, "two keys and the account");
-    let everybody = log(&operator, "?page_size=1000").await;
+    reader.call("GET /v1/audit").await.expect_error("PERMISSION_DENIED");
+    assert!(audit_entries(&other.rest, "").await.iter().all(|entry| entry["account_id"] == other.account));
+    let operator = operator_client(server());
+    assert_eq!(audit_entries(&operator, &line).await.len(), 3, "two keys and the account");
+    let everybody = audit_entries(&operator, "?page_size=1000").await;
     for account in [&own.account, &other.account] {
         assert!(everybody.iter().any(|entry| entry["account_id"] == *account));
     }
     operator.call(&format!("DELETE /v1/accounts/{}", other.account)).await.ok();
-    let last = &log(&operator, &format!("?account={}", other.account)).await[0];
+    let last = &audit_entries(&operator, &format!("?account={}", other.account)).await[0];
     assert_eq!(last["action"], "ACCOUNT_DELETED", "also of accounts that are gone");
 }
 
 #[tokio::test]
 async fn a_key_for_some_namespaces_sees_nothing_of_others() {
-    let tenant = tenant(server()).await;
+    let tenant = create_tenant(server()).await;
     let key = json!({"namespaces": ["own"], "scopes": ["account:admin"]});
     let made = tenant.rest.json("POST /v1/api-keys", key).await.ok();
     let narrow = tenant.rest.with_key(made["api_key"].as_str().unwrap());
     for name in ["own", "secret"] {
-        tenant.namespace(name).await;
+        tenant.create_namespace(name).await;
     }
     let told = |entries: Vec<Value>| {
         let mut told: Vec<_> = entries.iter().map(|entry| entry["namespace"].as_str().map(str::to_owned)).collect();
@@ -120,6 +120,6 @@ async fn a_key_for_some_namespaces_sees_nothing_of_others() {
     // The account itself and its two keys come first.
     let [own, secret] = ["own", "secret"].map(|name| Some(name.to_owned()));
     let whole = [None, None, None, own, secret];
-    assert_eq!(told(log(&narrow, "").await), whole[..4]);
-    assert_eq!(told(log(&tenant.rest, "").await), whole);
+    assert_eq!(told(audit_entries(&narrow, "").await), whole[..4]);
+    assert_eq!(told(audit_entries(&tenant.rest, "").await), whole);
 }

@@ -3,55 +3,55 @@
 use bytes::Bytes;
 use serde_json::json;
 
-use crate::support::{Rest, World, doors, operator, raw, server, tenant};
+use crate::support::{RestClient, TestEnv, create_tenant, frontends, operator_client, raw, server};
 
 const ACQUIRE: &str = "POST /v1/namespaces/ns/locks/l/acquire";
-const LARGEST: usize = 64 * 1_024;
+const MAX_BODY_BYTES: usize = 64 * 1_024;
 
-async fn world() -> World<doors::rest::Client> {
-    World::open().await
+async fn test_env() -> TestEnv<frontends::rest::Client> {
+    TestEnv::open().await
 }
 
-async fn post(rest: &Rest, line: &str, body: &str) -> crate::support::rest::Answer {
+async fn post(rest: &RestClient, line: &str, body: &str) -> crate::support::rest::Response {
     rest.send(line, &[("content-type", "application/json")], Bytes::copy_from_slice(body.as_bytes())).await
 }
 
 #[tokio::test]
 async fn what_is_not_json_is_refused() {
-    let world = world().await;
+    let world = test_env().await;
     for body in
         ["{", "nonsense", "{\"process_id\":\"p\",}", "{'process_id':'p'}", "{\"process_id\":\"\\ud800\"}", "\u{feff}{}"]
     {
-        let refused = post(&world.rest, ACQUIRE, body).await.refused("INVALID_ARGUMENT");
+        let refused = post(&world.rest, ACQUIRE, body).await.expect_error("INVALID_ARGUMENT");
         assert!(refused["detail"].as_str().unwrap().contains("not JSON"), "{body}: {refused}");
     }
     for body in ["{} {}", "{}x", "{\"process_id\":\"p\",\"ttl_ms\":1000}\0"] {
-        post(&world.rest, ACQUIRE, body).await.refused("INVALID_ARGUMENT");
+        post(&world.rest, ACQUIRE, body).await.expect_error("INVALID_ARGUMENT");
     }
-    assert_eq!(world.held().await, [""; 0]);
+    assert_eq!(world.held_locks().await, [""; 0]);
 }
 
 #[tokio::test]
 async fn json_that_is_no_object_is_refused() {
-    let world = world().await;
+    let world = test_env().await;
     for body in ["[]", "null", "1", "\"text\"", "true", "[\"p\",null,null,\"WRITE\",1000]"] {
-        let refused = post(&world.rest, ACQUIRE, body).await.refused("INVALID_ARGUMENT");
+        let refused = post(&world.rest, ACQUIRE, body).await.expect_error("INVALID_ARGUMENT");
         assert!(refused["detail"].as_str().unwrap().contains("JSON object"), "{body}: {refused}");
     }
-    assert_eq!(world.held().await, [""; 0]);
+    assert_eq!(world.held_locks().await, [""; 0]);
 }
 
 #[tokio::test]
 async fn deep_json_does_no_harm() {
-    let world = world().await;
+    let world = test_env().await;
     let deep = format!("{{\"metadata\":{}{}}}", "[".repeat(30_000), "]".repeat(30_000));
-    post(&world.rest, ACQUIRE, &deep).await.refused("INVALID_ARGUMENT");
+    post(&world.rest, ACQUIRE, &deep).await.expect_error("INVALID_ARGUMENT");
     world.rest.call("GET /v1/namespaces/ns").await.ok();
 }
 
 #[tokio::test]
 async fn bad_utf_8_in_a_body_is_refused() {
-    let world = world().await;
+    let world = test_env().await;
     let bodies = [
         &b"{\"process_id\":\"p\xff\",\"ttl_ms\":1000}"[..],
         b"{\"process_id\":\"p\xc0\xaf\",\"ttl_ms\":1000}",
@@ -61,14 +61,14 @@ async fn bad_utf_8_in_a_body_is_refused() {
     ];
     for body in bodies {
         let headers = [("content-type", "application/json")];
-        world.rest.send(ACQUIRE, &headers, Bytes::copy_from_slice(body)).await.refused("INVALID_ARGUMENT");
+        world.rest.send(ACQUIRE, &headers, Bytes::copy_from_slice(body)).await.expect_error("INVALID_ARGUMENT");
     }
-    assert_eq!(world.held().await, [""; 0]);
+    assert_eq!(world.held_locks().await, [""; 0]);
 }
 
 #[tokio::test]
 async fn unknown_fields_are_refused_by_name_at_every_call() {
-    let world = world().await;
+    let world = test_env().await;
     let account = format!("/v1/accounts/{}", world.tenant.account);
     for (line, body) in [
         (ACQUIRE, json!({"process_id": "p", "ttl_ms": 1_000, "colour": 1})),
@@ -79,36 +79,36 @@ async fn unknown_fields_are_refused_by_name_at_every_call() {
         ("PATCH /v1/namespaces/ns", json!({"description": "d", "colour": null})),
         ("POST /v1/api-keys", json!({"colour": 1})),
     ] {
-        world.rest.json(line, body).await.refused_field("colour");
+        world.rest.json(line, body).await.expect_field_error("colour");
     }
-    let operator = operator(server());
+    let operator = operator_client(server());
     operator
         .json("POST /v1/accounts", json!({"email": "c@example.com", "full_name": "C", "colour": 1}))
         .await
-        .refused_field("colour");
-    operator.json(&format!("PATCH {account}"), json!({"email": "new@example.com"})).await.refused_field("email");
+        .expect_field_error("colour");
+    operator.json(&format!("PATCH {account}"), json!({"email": "new@example.com"})).await.expect_field_error("email");
     let nested = json!({"limits": {"max_tll_ms": 1}});
-    operator.json(&format!("PATCH {account}"), nested).await.refused_field("limits.max_tll_ms");
-    assert_eq!(world.held().await, [""; 0]);
+    operator.json(&format!("PATCH {account}"), nested).await.expect_field_error("limits.max_tll_ms");
+    assert_eq!(world.held_locks().await, [""; 0]);
     assert_eq!(world.rest.call("GET /v1/namespaces").await.ok()["namespaces"][0]["description"], "");
 }
 
 #[tokio::test]
 async fn fields_given_twice_are_refused_by_name() {
-    let world = world().await;
+    let world = test_env().await;
     for (body, field) in [
         (r#"{"process_id":"p","process_id":"q","ttl_ms":1000}"#, "process_id"),
         (r#"{"process_id":"p","ttl_ms":1000,"ttl_ms":1000}"#, "ttl_ms"),
         (r#"{"process_id":"p","ttl_ms":1000,"metadata":{"a":"1","a":"2"}}"#, "metadata"),
     ] {
-        post(&world.rest, ACQUIRE, body).await.refused_field(field);
+        post(&world.rest, ACQUIRE, body).await.expect_field_error(field);
     }
-    assert_eq!(world.held().await, [""; 0]);
+    assert_eq!(world.held_locks().await, [""; 0]);
 }
 
 #[tokio::test]
 async fn wrong_types_and_missing_fields_are_refused_by_name() {
-    let world = world().await;
+    let world = test_env().await;
     for (body, field) in [
         (r#"{"ttl_ms":1000}"#, "process_id"),
         (r#"{"process_id":null,"ttl_ms":1000}"#, "process_id"),
@@ -136,18 +136,18 @@ async fn wrong_types_and_missing_fields_are_refused_by_name() {
         (r#"{"process_id":"p","expires_at":"2099-02-30T00:00:00Z"}"#, "expires_at"),
         ("", "process_id"),
     ] {
-        post(&world.rest, ACQUIRE, body).await.refused_field(field);
+        post(&world.rest, ACQUIRE, body).await.expect_field_error(field);
     }
-    post(&world.rest, "POST /v1/namespaces", "{}").await.refused_field("name");
-    post(&world.rest, "POST /v1/namespaces/ns/locks/l/check", "{}").await.refused_field("fencing_token");
-    post(&operator(server()), "POST /v1/accounts", r#"{"email":"a@b"}"#).await.refused_field("full_name");
-    assert_eq!(world.held().await, [""; 0]);
+    post(&world.rest, "POST /v1/namespaces", "{}").await.expect_field_error("name");
+    post(&world.rest, "POST /v1/namespaces/ns/locks/l/check", "{}").await.expect_field_error("fencing_token");
+    post(&operator_client(server()), "POST /v1/accounts", r#"{"email":"a@b"}"#).await.expect_field_error("full_name");
+    assert_eq!(world.held_locks().await, [""; 0]);
 }
 
 #[tokio::test]
 async fn owners_and_waits_that_make_no_sense_are_refused_by_name() {
-    let world = world().await;
-    let instant = doors::rest::rfc3339(doors::instant_ns(std::time::Duration::from_secs(60)));
+    let world = test_env().await;
+    let instant = frontends::rest::rfc3339(frontends::instant_ns(std::time::Duration::from_secs(60)));
     for (changes, field) in [
         (json!({"session_id": "se_1"}), "session_id"),
         (json!({"process_id": null, "session_id": "p"}), "session_id"),
@@ -165,23 +165,23 @@ async fn owners_and_waits_that_make_no_sense_are_refused_by_name() {
         for (name, value) in changes.as_object().unwrap() {
             body[name] = value.clone();
         }
-        world.rest.json(ACQUIRE, body).await.refused_field(field);
+        world.rest.json(ACQUIRE, body).await.expect_field_error(field);
     }
-    assert_eq!(world.held().await, [""; 0]);
+    assert_eq!(world.held_locks().await, [""; 0]);
     let plain = json!({"process_id": "p", "ttl_ms": 1_000, "wait_ms": 0, "poll_ms": 10, "allow_upgrade": false, "transition_ms": 0});
     assert_eq!(world.rest.json(ACQUIRE, plain).await.ok()["success"], true);
 }
 
 #[tokio::test]
 async fn a_body_of_another_type_is_refused() {
-    let world = world().await;
+    let world = test_env().await;
     let body = || Bytes::from_static(br#"{"process_id":"p","ttl_ms":1000}"#);
     for content_type in ["text/plain", "application/x-www-form-urlencoded", "application/xml", "json", ""] {
         let answer = world.rest.send(ACQUIRE, &[("content-type", content_type)], body()).await;
-        answer.refused("UNSUPPORTED_MEDIA_TYPE");
+        answer.expect_error("UNSUPPORTED_MEDIA_TYPE");
     }
-    world.rest.send(ACQUIRE, &[], body()).await.refused("UNSUPPORTED_MEDIA_TYPE");
-    assert_eq!(world.held().await, [""; 0]);
+    world.rest.send(ACQUIRE, &[], body()).await.expect_error("UNSUPPORTED_MEDIA_TYPE");
+    assert_eq!(world.held_locks().await, [""; 0]);
     for content_type in ["application/json; charset=utf-8", "Application/JSON", "application/merge-patch+json"] {
         world.rest.send(ACQUIRE, &[("content-type", content_type)], body()).await.ok();
     }
@@ -189,14 +189,14 @@ async fn a_body_of_another_type_is_refused() {
 
 #[tokio::test]
 async fn a_body_that_is_too_large_is_refused() {
-    let world = world().await;
+    let world = test_env().await;
     let filled = |size: usize| {
         let frame = r#"{"name":"n","description":""}"#.len();
         format!(r#"{{"name":"n","description":"{}"}}"#, "x".repeat(size - frame))
     };
-    post(&world.rest, "POST /v1/namespaces", &filled(LARGEST + 1)).await.refused("PAYLOAD_TOO_LARGE");
+    post(&world.rest, "POST /v1/namespaces", &filled(MAX_BODY_BYTES + 1)).await.expect_error("PAYLOAD_TOO_LARGE");
     // One of the largest size is read: what is wrong with it is something else.
-    post(&world.rest, "POST /v1/namespaces", &filled(LARGEST)).await.refused_field("description");
+    post(&world.rest, "POST /v1/namespaces", &filled(MAX_BODY_BYTES)).await.expect_field_error("description");
     // A caller that does not say how much it will send is stopped as well.
     let mut request = format!(
         "POST /v1/namespaces HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAuthorization: Bearer {}\r\n\
@@ -213,24 +213,24 @@ async fn a_body_that_is_too_large_is_refused() {
 
 #[tokio::test]
 async fn descriptions_and_metadata_have_at_most_1024_bytes() {
-    let world = world().await;
+    let world = test_env().await;
     let describe = async |bytes: usize| {
         world.rest.json("PATCH /v1/namespaces/ns", json!({"description": "x".repeat(bytes)})).await
     };
     describe(1_024).await.ok();
-    describe(1_025).await.refused_field("description");
+    describe(1_025).await.expect_field_error("description");
     let bring = async |bytes: usize| {
         let body = json!({"process_id": "p", "ttl_ms": 1_000, "metadata": {"key": "x".repeat(bytes - 3)}});
         world.rest.json(ACQUIRE, body).await
     };
-    bring(1_025).await.refused_field("metadata");
-    assert_eq!(world.held().await, [""; 0]);
+    bring(1_025).await.expect_field_error("metadata");
+    assert_eq!(world.held_locks().await, [""; 0]);
     bring(1_024).await.ok();
 }
 
 #[tokio::test]
 async fn bad_accounts_are_refused_by_field() {
-    let operator = operator(server());
+    let operator = operator_client(server());
     let long = format!("{}@example.com", "x".repeat(250));
     for (body, field) in [
         (json!({"email": "", "full_name": "A"}), "email"),
@@ -248,9 +248,9 @@ async fn bad_accounts_are_refused_by_field() {
             "max_number_of_namespaces",
         ),
     ] {
-        operator.json("POST /v1/accounts", body).await.refused_field(field);
+        operator.json("POST /v1/accounts", body).await.expect_field_error(field);
     }
-    let line = format!("PATCH /v1/accounts/{}", tenant(server()).await.account);
+    let line = format!("PATCH /v1/accounts/{}", create_tenant(server()).await.account);
     for (body, field) in [
         (json!({"status": "active"}), "status"),
         (json!({"full_name": ""}), "full_name"),
@@ -259,10 +259,10 @@ async fn bad_accounts_are_refused_by_field() {
         (json!({"limits": {"min_ttl_ms": 10, "max_ttl_ms": 9}}), "limits.min_ttl_ms"),
         (json!({"limits": {"max_metadata_bytes": 1_000_000}}), "limits.max_metadata_bytes"),
     ] {
-        operator.json(&line, body).await.refused_field(field);
+        operator.json(&line, body).await.expect_field_error(field);
     }
     for id in ["xyz", "9FFF3BF7D1F9561D", "0x9fff3bf7d1f9561d", "17376851231650125672", ".."] {
-        operator.call(&format!("GET /v1/accounts/{id}")).await.refused("INVALID_ARGUMENT");
+        operator.call(&format!("GET /v1/accounts/{id}")).await.expect_error("INVALID_ARGUMENT");
     }
-    operator.call("GET /v1/accounts/0000000000000000").await.refused("ACCOUNT_NOT_FOUND");
+    operator.call("GET /v1/accounts/0000000000000000").await.expect_error("ACCOUNT_NOT_FOUND");
 }

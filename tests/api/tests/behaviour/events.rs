@@ -6,35 +6,35 @@ use holdfast_proto::v1::locks_service_client::LocksServiceClient;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use crate::support::doors::Failure;
-use crate::support::doors::grpc::{channel, with_key};
-use crate::support::sse::{self, Event, Events};
-use crate::support::{Rest, operator, server, tenant};
+use crate::support::frontends::Failure;
+use crate::support::frontends::grpc::{channel, with_key};
+use crate::support::sse::{self, Event, EventStream};
+use crate::support::{RestClient, create_tenant, operator_client, server};
 
 /// Events that a namespace remembers.
-const REMEMBERED: usize = 10_000;
+const MAX_RETAINED_EVENTS: usize = 10_000;
 /// Claims in one request.
-const CLAIMS: usize = 64;
+const MAX_CLAIMS: usize = 64;
 
-async fn namespace() -> Rest {
-    let tenant = tenant(server()).await;
-    tenant.namespace("ns").await;
+async fn tenant_with_namespace() -> RestClient {
+    let tenant = create_tenant(server()).await;
+    tenant.create_namespace("ns").await;
     tenant.rest
 }
 
-async fn watch(rest: &Rest, query: &str) -> Events {
+async fn watch(rest: &RestClient, query: &str) -> EventStream {
     sse::open(rest, "ns", query, None).await.unwrap()
 }
 
 /// Takes paths for writing; the fencing token.
-async fn take(rest: &Rest, owner: &str, paths: &[&[&str]]) -> u64 {
+async fn acquire_paths(rest: &RestClient, owner: &str, paths: &[&[&str]]) -> u64 {
     let resources: Vec<Value> = paths.iter().map(|path| json!({"path": path})).collect();
     let body = json!({"process_id": owner, "ttl_ms": 60_000, "resources": resources});
     let answer = rest.json("POST /v1/namespaces/ns/lock-sets/acquire", body).await.ok();
     answer["fencing_token"].as_u64().unwrap_or_else(|| panic!("{answer}"))
 }
 
-async fn release_all(rest: &Rest, owner: &str) {
+async fn release_all(rest: &RestClient, owner: &str) {
     let body = json!({"process_id": owner, "all": true});
     rest.json("POST /v1/namespaces/ns/lock-sets/release", body).await.ok();
 }
@@ -45,9 +45,9 @@ fn kinds(events: &[Event]) -> Vec<&str> {
 
 #[tokio::test]
 async fn an_event_says_what_happened_to_whom_and_at_which_revision() {
-    let rest = namespace().await;
+    let rest = tenant_with_namespace().await;
     let mut events = watch(&rest, "").await;
-    let token = take(&rest, "p", &[&["a"], &["b", "c"]]).await;
+    let token = acquire_paths(&rest, "p", &[&["a"], &["b", "c"]]).await;
     let acquired = events.next().await;
     assert_eq!((acquired.id, acquired.kind.as_str()), (token, "ACQUIRED"), "the token is the revision of the grant");
     let mut data = acquired.data.clone();
@@ -74,7 +74,7 @@ async fn an_event_says_what_happened_to_whom_and_at_which_revision() {
     let id = session["session_id"].as_str().unwrap().to_owned();
     rest.json("POST /v1/namespaces/ns/locks/l/acquire", json!({"session_id": id, "holder": "h"})).await.ok();
     rest.call(&format!("DELETE /v1/namespaces/ns/sessions/{id}")).await.ok();
-    let told = events.take(4).await;
+    let told = events.next_n(4).await;
     assert_eq!(kinds(&told), ["SESSION_OPENED", "ACQUIRED", "RELEASED", "SESSION_ENDED"]);
     assert!(told.iter().all(|event| event.data["session_id"] == id.as_str() && event.data["process_id"] == "s"));
     assert_eq!((&told[1].data["holder"], &told[0].data["claims"]), (&json!("h"), &json!([])));
@@ -83,31 +83,31 @@ async fn an_event_says_what_happened_to_whom_and_at_which_revision() {
 
 #[tokio::test]
 async fn a_watcher_that_comes_back_gets_everything_since_in_order_and_once() {
-    let rest = namespace().await;
+    let rest = tenant_with_namespace().await;
     let mut events = watch(&rest, "").await;
-    let first = take(&rest, "p", &[&["a"]]).await;
+    let first = acquire_paths(&rest, "p", &[&["a"]]).await;
     release_all(&rest, "p").await;
-    let seen = events.take(2).await;
+    let seen = events.next_n(2).await;
     drop(events);
-    let third = take(&rest, "q", &[&["a"]]).await;
+    let third = acquire_paths(&rest, "q", &[&["a"]]).await;
     release_all(&rest, "q").await;
 
     // What the address says counts for the first connection only.
     let mut events = sse::open(&rest, "ns", "?from_revision=1", Some(seen[0].id)).await.unwrap();
-    let again = events.take(3).await;
+    let again = events.next_n(3).await;
     assert_eq!(again[0], seen[1], "it begins after the one named, and is told the same");
     assert_eq!(again[1].id, third);
 
-    let all = watch(&rest, &format!("?from_revision={first}")).await.take(4).await;
+    let all = watch(&rest, &format!("?from_revision={first}")).await.next_n(4).await;
     assert_eq!((&all[..2], &all[1..]), (&seen[..], &again[..]), "a start is inclusive");
     let mut later = watch(&rest, &format!("?from_revision={}", again[2].id + 1)).await;
-    let next = take(&rest, "p", &[&["b"]]).await;
+    let next = acquire_paths(&rest, "p", &[&["b"]]).await;
     assert_eq!(later.next().await.id, next);
 }
 
 #[tokio::test]
 async fn a_prefix_narrows_to_what_is_at_it_below_it_or_above_it() {
-    let rest = namespace().await;
+    let rest = tenant_with_namespace().await;
     let mut events = watch(&rest, "?prefix=a&prefix=b").await;
     let mut expected = Vec::new();
     for (path, is_told) in [
@@ -119,25 +119,25 @@ async fn a_prefix_narrows_to_what_is_at_it_below_it_or_above_it() {
         (vec!["a", "c"], false),
         (vec!["b"], false),
     ] {
-        let token = take(&rest, "p", &[&path]).await;
+        let token = acquire_paths(&rest, "p", &[&path]).await;
         if is_told {
             expected.push(token);
         }
     }
-    expected.push(take(&rest, "p", &[&["x"], &["a", "b"]]).await);
-    let told: Vec<u64> = events.take(4).await.iter().map(|event| event.id).collect();
+    expected.push(acquire_paths(&rest, "p", &[&["x"], &["a", "b"]]).await);
+    let told: Vec<u64> = events.next_n(4).await.iter().map(|event| event.id).collect();
     assert_eq!(told, expected[..4]);
 }
 
 /// Makes at least so many events, and returns the revision of the first one.
-async fn make_events(rest: &Rest, count: usize) -> u64 {
-    let paths: Vec<String> = (0..CLAIMS).map(|path| path.to_string()).collect();
+async fn produce_events(rest: &RestClient, count: usize) -> u64 {
+    let paths: Vec<String> = (0..MAX_CLAIMS).map(|path| path.to_string()).collect();
     let paths: Vec<[&str; 1]> = paths.iter().map(|path| [path.as_str()]).collect();
     let paths: Vec<&[&str]> = paths.iter().map(|path| &path[..]).collect();
     let mut first = None;
     // One for the grant of all, and one for the end of each.
-    for _ in 0..count.div_ceil(CLAIMS + 1) {
-        first.get_or_insert(take(rest, "p", &paths).await);
+    for _ in 0..count.div_ceil(MAX_CLAIMS + 1) {
+        first.get_or_insert(acquire_paths(rest, "p", &paths).await);
         release_all(rest, "p").await;
     }
     first.unwrap()
@@ -145,19 +145,19 @@ async fn make_events(rest: &Rest, count: usize) -> u64 {
 
 #[tokio::test]
 async fn a_start_that_is_forgotten_is_refused_with_the_oldest_left_and_a_reader_that_is_late_harms_nobody() {
-    let rest = namespace().await;
+    let rest = tenant_with_namespace().await;
     let mut slow = watch(&rest, "").await;
     let mut keen = watch(&rest, "").await;
     let reading = tokio::spawn(async move {
         let mut last = 0;
-        for _ in 0..REMEMBERED {
+        for _ in 0..MAX_RETAINED_EVENTS {
             let event = keen.next().await;
             assert!(event.id > last, "{event:?} came after {last}");
             last = event.id;
         }
         last
     });
-    let first = make_events(&rest, REMEMBERED + CLAIMS).await;
+    let first = produce_events(&rest, MAX_RETAINED_EVENTS + MAX_CLAIMS).await;
     reading.await.unwrap();
 
     let query = format!("?from_revision={first}");
@@ -170,7 +170,7 @@ async fn a_start_that_is_forgotten_is_refused_with_the_oldest_left_and_a_reader_
     let mut locks = LocksServiceClient::new(channel(&rest).await);
     let message = v1::WatchRequest { namespace: "ns".into(), prefix: vec![], from_revision: Some(first) };
     let status = locks.watch(with_key(message, &rest.key)).await.unwrap_err();
-    assert_eq!((status.code(), Failure::of(status).code.as_str()), (Code::OutOfRange, "REVISION_COMPACTED"));
+    assert_eq!((status.code(), Failure::from_status(status).code.as_str()), (Code::OutOfRange, "REVISION_COMPACTED"));
 
     // The one who did not read until now is told everything from its beginning, or why not.
     let event = slow.next().await;
@@ -179,26 +179,26 @@ async fn a_start_that_is_forgotten_is_refused_with_the_oldest_left_and_a_reader_
 
 #[tokio::test]
 async fn a_stream_ends_with_the_reason_when_its_namespace_or_its_key_is_gone() {
-    let tenant = tenant(server()).await;
-    tenant.namespace("ns").await;
+    let tenant = create_tenant(server()).await;
+    tenant.create_namespace("ns").await;
     let key = tenant.rest.json("POST /v1/api-keys", json!({"scopes": ["locks:read"]})).await.ok();
     let reader = tenant.rest.with_key(key["api_key"].as_str().unwrap());
     let mut events = watch(&reader, "").await;
     tenant.rest.call(&format!("DELETE /v1/api-keys/{}", key["key_id"].as_str().unwrap())).await.ok();
     let last = events.next().await;
     assert_eq!((last.kind.as_str(), &last.data["code"]), ("error", &json!("UNAUTHENTICATED")), "{last:?}");
-    assert_eq!(events.next_or_end().await, None);
+    assert_eq!(events.try_next().await, None);
 
     let mut events = watch(&tenant.rest, "").await;
     tenant.rest.call("DELETE /v1/namespaces/ns").await.ok();
     let last = events.next().await;
     assert_eq!((last.kind.as_str(), &last.data["code"]), ("error", &json!("NAMESPACE_NOT_FOUND")), "{last:?}");
     assert_eq!(last.data["detail"], "namespace not found");
-    assert_eq!(events.next_or_end().await, None);
+    assert_eq!(events.try_next().await, None);
 
     let refused = sse::open(&tenant.rest, "ns", "", None).await.err().expect("it is gone");
     assert_eq!(refused["code"], "NAMESPACE_NOT_FOUND");
-    let operator = sse::open(&operator(server()), "ns", "", None).await.err().expect("it is no tenant");
+    let operator = sse::open(&operator_client(server()), "ns", "", None).await.err().expect("it is no tenant");
     assert_eq!(operator["code"], "PERMISSION_DENIED");
     let key = tenant.rest.json("POST /v1/api-keys", json!({"scopes": ["locks:write"]})).await.ok();
     let writer = tenant.rest.with_key(key["api_key"].as_str().unwrap());
@@ -207,24 +207,26 @@ async fn a_stream_ends_with_the_reason_when_its_namespace_or_its_key_is_gone() {
 
 #[tokio::test]
 async fn a_start_that_is_no_revision_is_refused_by_name() {
-    let rest = namespace().await;
+    let rest = tenant_with_namespace().await;
     for wrong in ["", "x", "-1", "9007199254740992"] {
-        rest.call(&format!("GET /v1/namespaces/ns/events?from_revision={wrong}")).await.refused_field("from_revision");
+        rest.call(&format!("GET /v1/namespaces/ns/events?from_revision={wrong}"))
+            .await
+            .expect_field_error("from_revision");
     }
-    rest.call("GET /v1/namespaces/ns/events?prefix=").await.refused("INVALID_ARGUMENT");
-    rest.call("GET /v1/namespaces/ns/events?since=1").await.refused_field("since");
+    rest.call("GET /v1/namespaces/ns/events?prefix=").await.expect_error("INVALID_ARGUMENT");
+    rest.call("GET /v1/namespaces/ns/events?since=1").await.expect_field_error("since");
 }
 
 #[tokio::test]
 async fn watchers_over_grpc_are_told_the_same() {
-    let rest = namespace().await;
+    let rest = tenant_with_namespace().await;
     let mut events = watch(&rest, "?prefix=a").await;
     let mut locks = LocksServiceClient::new(channel(&rest).await);
     let message = v1::WatchRequest { namespace: "ns".into(), prefix: vec!["a".into()], from_revision: None };
     let mut stream = locks.watch(with_key(message, &rest.key)).await.unwrap().into_inner();
-    let token = take(&rest, "p", &[&["a", "b"], &["c"]]).await;
+    let token = acquire_paths(&rest, "p", &[&["a", "b"], &["c"]]).await;
     release_all(&rest, "p").await;
-    for shown in events.take(2).await {
+    for shown in events.next_n(2).await {
         let event = stream.message().await.unwrap().expect("the stream goes on");
         assert_eq!((event.revision, event.r#type().as_str_name()), (shown.id, shown.kind.as_str()));
         assert_eq!((event.process_id.as_str(), event.session_id.as_deref()), ("p", None));
@@ -240,13 +242,13 @@ async fn watchers_over_grpc_are_told_the_same() {
 #[tokio::test]
 async fn streams_end_with_the_reason_when_the_process_stops() {
     let mut server = Standalone::start(&scratch(), &[]);
-    let tenant = tenant(&server).await;
-    tenant.namespace("ns").await;
+    let tenant = create_tenant(&server).await;
+    tenant.create_namespace("ns").await;
     let mut events = watch(&tenant.rest, "").await;
-    let input = server.orphan();
+    let input = server.close_stdin();
     drop(input);
     let last = events.next().await;
     assert_eq!((last.kind.as_str(), &last.data["code"]), ("error", &json!("UNAVAILABLE")), "{last:?}");
-    assert_eq!(events.next_or_end().await, None);
-    assert!(server.wait_for_the_end(), "no stream keeps the process");
+    assert_eq!(events.try_next().await, None);
+    assert!(server.wait_for_exit(), "no stream keeps the process");
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::support::doors::instant_ns;
-use crate::support::{Ask, Door, Mode, TokenDoor, World, through};
+use crate::support::frontends::instant_ns;
+use crate::support::{AcquireRequest, FencingLockClient, LockClient, Mode, TestEnv, through};
 
 through! {
-    every_door:
+    every_frontend:
         an_extension_keeps_one_holder_and_when_it_came_and_takes_the_later_end,
         an_extension_may_end_the_hold_sooner,
         one_release_ends_a_hold_however_often_it_was_extended,
@@ -18,11 +18,11 @@ through! {
         an_extension_with_the_token_of_another_takes_nothing;
 }
 
-async fn an_extension_keeps_one_holder_and_when_it_came_and_takes_the_later_end<D: Door>(world: World<D>) {
+async fn an_extension_keeps_one_holder_and_when_it_came_and_takes_the_later_end<D: LockClient>(world: TestEnv<D>) {
     for mode in [Mode::Write, Mode::Read] {
         let lock = format!("{mode:?}");
-        let first = world.door.take(Ask::new(&lock, "p", mode)).await.lock;
-        let second = world.door.take(Ask::new(&lock, "p", mode).ttl_ms(120_000)).await.lock;
+        let first = world.client.expect_granted(AcquireRequest::new(&lock, "p", mode)).await.lock;
+        let second = world.client.expect_granted(AcquireRequest::new(&lock, "p", mode).ttl_ms(120_000)).await.lock;
         let (first, second) = match mode {
             Mode::Write => (first.writer.unwrap(), second.writer.unwrap()),
             Mode::Read => {
@@ -36,68 +36,71 @@ async fn an_extension_keeps_one_holder_and_when_it_came_and_takes_the_later_end<
     }
 }
 
-async fn an_extension_may_end_the_hold_sooner<D: Door>(world: World<D>) {
-    let first = world.door.take(Ask::write("l", "p").ttl_ms(600_000)).await.lock.writer.unwrap();
+async fn an_extension_may_end_the_hold_sooner<D: LockClient>(world: TestEnv<D>) {
+    let first = world.client.expect_granted(AcquireRequest::write("l", "p").ttl_ms(600_000)).await.lock.writer.unwrap();
     let until = instant_ns(Duration::from_secs(30));
-    let second = world.door.take(Ask::write("l", "p").at(until)).await.lock.writer.unwrap();
+    let second =
+        world.client.expect_granted(AcquireRequest::write("l", "p").expires_at(until)).await.lock.writer.unwrap();
     assert!(second.expires_at_ms < first.expires_at_ms - 300_000, "{first:?} {second:?}");
     assert!(second.remaining_ms.is_none_or(|left| left <= 30_000));
     assert_eq!((second.locked_at_ms, second.fencing_token), (first.locked_at_ms, first.fencing_token));
 }
 
-async fn one_release_ends_a_hold_however_often_it_was_extended<D: Door>(world: World<D>) {
+async fn one_release_ends_a_hold_however_often_it_was_extended<D: LockClient>(world: TestEnv<D>) {
     for _ in 0..3 {
-        world.door.take(Ask::write("l", "p")).await;
+        world.client.expect_granted(AcquireRequest::write("l", "p")).await;
     }
-    world.door.release("l", "p").await.unwrap().lock.is_free();
-    world.door.take(Ask::write("l", "q")).await;
+    world.client.release("l", "p").await.unwrap().lock.assert_free();
+    world.client.expect_granted(AcquireRequest::write("l", "q")).await;
 }
 
-async fn an_extension_of_one_reader_leaves_the_other_and_their_order<D: Door>(world: World<D>) {
-    world.door.take(Ask::read("l", "p")).await;
-    let before = world.door.take(Ask::read("l", "q")).await.lock;
-    let after = world.door.take(Ask::read("l", "p").ttl_ms(120_000)).await.lock;
+async fn an_extension_of_one_reader_leaves_the_other_and_their_order<D: LockClient>(world: TestEnv<D>) {
+    world.client.expect_granted(AcquireRequest::read("l", "p")).await;
+    let before = world.client.expect_granted(AcquireRequest::read("l", "q")).await.lock;
+    let after = world.client.expect_granted(AcquireRequest::read("l", "p").ttl_ms(120_000)).await.lock;
     assert_eq!(after.reader_ids(), ["p", "q"]);
     let (q_before, q_after) = (&before.readers[1], &after.readers[1]);
     assert_eq!((q_before.locked_at_ms, q_before.fencing_token), (q_after.locked_at_ms, q_after.fencing_token));
     assert!(q_after.expires_at_ms <= q_before.expires_at_ms + 1_000, "{q_before:?} {q_after:?}");
 }
 
-async fn an_extension_keeps_the_token<D: TokenDoor>(world: World<D>) {
-    let first = world.door.take(Ask::write("l", "p")).await;
-    let second = world.door.take(Ask::write("l", "p")).await;
+async fn an_extension_keeps_the_token<D: FencingLockClient>(world: TestEnv<D>) {
+    let first = world.client.expect_granted(AcquireRequest::write("l", "p")).await;
+    let second = world.client.expect_granted(AcquireRequest::write("l", "p")).await;
     assert_eq!(first.fencing_token, second.fencing_token);
-    assert!(world.door.check("l", first.fencing_token.unwrap()).await.unwrap());
+    assert!(world.client.check("l", first.fencing_token.unwrap()).await.unwrap());
 }
 
-async fn an_extension_with_its_token_is_an_extension<D: TokenDoor>(world: World<D>) {
-    let token = world.door.take(Ask::write("l", "p")).await.fencing_token.unwrap();
-    let extended = world.door.take(Ask::write("l", "p").ttl_ms(120_000).extending(token)).await;
+async fn an_extension_with_its_token_is_an_extension<D: FencingLockClient>(world: TestEnv<D>) {
+    let token = world.client.expect_granted(AcquireRequest::write("l", "p")).await.fencing_token.unwrap();
+    let extended =
+        world.client.expect_granted(AcquireRequest::write("l", "p").ttl_ms(120_000).fencing_token(token)).await;
     assert_eq!(extended.fencing_token, Some(token));
     assert!(extended.lock.writer.unwrap().remaining_ms.unwrap() > 90_000);
 }
 
-async fn an_extension_with_the_token_of_a_hold_that_is_gone_takes_nothing<D: TokenDoor>(world: World<D>) {
-    let token = world.door.take(Ask::write("l", "p")).await.fencing_token.unwrap();
-    world.door.release("l", "p").await.unwrap();
-    let refused = world.door.is_refused(Ask::write("l", "p").extending(token)).await;
+async fn an_extension_with_the_token_of_a_hold_that_is_gone_takes_nothing<D: FencingLockClient>(world: TestEnv<D>) {
+    let token = world.client.expect_granted(AcquireRequest::write("l", "p")).await.fencing_token.unwrap();
+    world.client.release("l", "p").await.unwrap();
+    let refused = world.client.expect_refused(AcquireRequest::write("l", "p").fencing_token(token)).await;
     assert_eq!(refused.reason.as_deref(), Some("NOT_HELD"));
-    refused.lock.is_free();
-    assert_eq!(world.held().await, [""; 0]);
+    refused.lock.assert_free();
+    assert_eq!(world.held_locks().await, [""; 0]);
     // The same owner has it again: the old token still extends nothing.
-    let again = world.door.take(Ask::write("l", "p")).await;
-    let refused = world.door.is_refused(Ask::write("l", "p").ttl_ms(600_000).extending(token)).await;
+    let again = world.client.expect_granted(AcquireRequest::write("l", "p")).await;
+    let refused =
+        world.client.expect_refused(AcquireRequest::write("l", "p").ttl_ms(600_000).fencing_token(token)).await;
     assert_eq!(refused.reason.as_deref(), Some("NOT_HELD"));
     assert!(refused.lock.writer.unwrap().remaining_ms.unwrap() <= 60_000, "the newer hold ends when it did");
     assert_eq!(refused.lock.revision, again.lock.revision);
 }
 
-async fn an_extension_with_the_token_of_another_takes_nothing<D: TokenDoor>(world: World<D>) {
-    let token = world.door.take(Ask::write("l", "p")).await.fencing_token.unwrap();
+async fn an_extension_with_the_token_of_another_takes_nothing<D: FencingLockClient>(world: TestEnv<D>) {
+    let token = world.client.expect_granted(AcquireRequest::write("l", "p")).await.fencing_token.unwrap();
     for lock in ["l", "elsewhere"] {
-        let refused = world.door.is_refused(Ask::write(lock, "q").extending(token)).await;
+        let refused = world.client.expect_refused(AcquireRequest::write(lock, "q").fencing_token(token)).await;
         assert_eq!(refused.reason.as_deref(), Some("NOT_HELD"));
     }
-    assert_eq!(world.held().await, ["l"]);
-    assert_eq!(world.door.get("l").await.unwrap().writer_id(), "p");
+    assert_eq!(world.held_locks().await, ["l"]);
+    assert_eq!(world.client.get("l").await.unwrap().writer_id(), "p");
 }

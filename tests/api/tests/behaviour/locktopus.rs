@@ -15,7 +15,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
-use crate::support::{Rest, SOON, wait_until};
+use crate::support::{CONDITION_TIMEOUT, RestClient, wait_until};
 
 static SERVER: OnceLock<(Standalone, SocketAddr)> = OnceLock::new();
 
@@ -34,9 +34,9 @@ pub(crate) fn locktopus_server() -> &'static (Standalone, SocketAddr) {
 }
 
 /// The account of all Locktopus clients, over REST.
-fn demo() -> Rest {
+fn demo_client() -> RestClient {
     let (server, _) = locktopus_server();
-    Rest::new(server.address(), &server.secret("demo.key"))
+    RestClient::new(server.address(), &server.secret("demo.key"))
 }
 
 /// A client that is connected.
@@ -48,21 +48,21 @@ impl Client {
         Self(connect_async(format!("ws://{address}/v1?{query}")).await.unwrap().0)
     }
 
-    async fn say(&mut self, text: &str) {
+    async fn send(&mut self, text: &str) {
         self.0.send(Message::text(text)).await.unwrap();
     }
 
     async fn lock(&mut self, resources: Value) {
-        self.say(&json!({"action": "lock", "resources": resources}).to_string()).await;
+        self.send(&json!({"action": "lock", "resources": resources}).to_string()).await;
     }
 
     async fn release(&mut self) {
-        self.say(r#"{"action":"release"}"#).await;
+        self.send(r#"{"action":"release"}"#).await;
     }
 
-    async fn hear(&mut self) -> Message {
+    async fn receive(&mut self) -> Message {
         loop {
-            let frame = timeout(SOON, self.0.next()).await.expect("a message in good time");
+            let frame = timeout(CONDITION_TIMEOUT, self.0.next()).await.expect("a message in good time");
             match frame.expect("the connection is open").unwrap() {
                 Message::Ping(_) | Message::Pong(_) => {}
                 message => return message,
@@ -72,10 +72,10 @@ impl Client {
 
     /// The next message, which says that of the lock; the lock's id.
     #[track_caller]
-    fn told(&mut self, action: &str, state: &str) -> impl Future<Output = String> {
+    fn expect_state(&mut self, action: &str, state: &str) -> impl Future<Output = String> {
         let expected = (json!(action), json!(state));
         async move {
-            let Message::Text(text) = self.hear().await else { panic!("not a text") };
+            let Message::Text(text) = self.receive().await else { panic!("not a text") };
             let message: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}"));
             assert_eq!((&message["action"], &message["state"]), (&expected.0, &expected.1), "{message}");
             let id = message["id"].as_str().unwrap();
@@ -85,26 +85,26 @@ impl Client {
     }
 
     /// Says what it may not, and is told so; the text.
-    async fn is_cut_off(&mut self, code: u16) -> String {
-        let Message::Text(text) = self.hear().await else { panic!("the reason comes first") };
+    async fn expect_close(&mut self, code: u16) -> String {
+        let Message::Text(text) = self.receive().await else { panic!("the reason comes first") };
         assert!(serde_json::from_str::<Value>(&text).is_err(), "the reason is for people: {text}");
-        let Message::Close(Some(close)) = self.hear().await else { panic!("then it is closed") };
+        let Message::Close(Some(close)) = self.receive().await else { panic!("then it is closed") };
         assert_eq!(u16::from(close.code), code, "{text}");
         text.to_string()
     }
 
     /// Locks, and waits its turn.
-    async fn takes(&mut self, resources: Value) {
+    async fn lock_and_wait(&mut self, resources: Value) {
         self.lock(resources).await;
-        let first = self.hear().await;
+        let first = self.receive().await;
         if first.to_text().unwrap().contains("enqueued") {
-            self.told("lock", "acquired").await;
+            self.expect_state("lock", "acquired").await;
         }
     }
 
-    async fn acquires(&mut self, resources: Value) -> String {
+    async fn expect_acquired(&mut self, resources: Value) -> String {
         self.lock(resources).await;
-        self.told("lock", "acquired").await
+        self.expect_state("lock", "acquired").await
     }
 }
 
@@ -120,51 +120,51 @@ fn read(path: &[&str]) -> Value {
 async fn a_client_locks_waits_its_turn_and_releases() {
     let mut one = Client::connect("namespace=turns").await;
     let mut other = Client::connect("namespace=turns").await;
-    let id = one.acquires(write(&["x"])).await;
+    let id = one.expect_acquired(write(&["x"])).await;
     other.lock(write(&["x"])).await;
-    let waiting = other.told("lock", "enqueued").await;
+    let waiting = other.expect_state("lock", "enqueued").await;
     one.release().await;
-    assert_eq!(one.told("release", "ready").await, id);
-    assert_eq!(other.told("lock", "acquired").await, waiting, "a lock keeps its id");
+    assert_eq!(one.expect_state("release", "ready").await, id);
+    assert_eq!(other.expect_state("lock", "acquired").await, waiting, "a lock keeps its id");
     // Each lock has its own, and a client may lock as often as it likes.
     one.lock(read(&["x", "y"])).await;
-    let again = one.told("lock", "enqueued").await;
+    let again = one.expect_state("lock", "enqueued").await;
     assert!(again != id && again != waiting);
     other.release().await;
-    other.told("release", "ready").await;
-    one.told("lock", "acquired").await;
+    other.expect_state("release", "ready").await;
+    one.expect_state("lock", "acquired").await;
 }
 
 #[tokio::test]
 async fn several_resources_are_locked_together_and_readers_share_a_tree() {
     let mut one = Client::connect("namespace=tree").await;
     let mut other = Client::connect("namespace=tree").await;
-    one.acquires(json!([{"type": "r", "path": ["a"]}, {"type": "W", "path": ["b", "c"]}])).await;
-    other.acquires(json!([{"type": "READ", "path": ["a", "d"]}, {"type": "w", "path": ["b", "e"]}])).await;
+    one.expect_acquired(json!([{"type": "r", "path": ["a"]}, {"type": "W", "path": ["b", "c"]}])).await;
+    other.expect_acquired(json!([{"type": "READ", "path": ["a", "d"]}, {"type": "w", "path": ["b", "e"]}])).await;
     let mut third = Client::connect("namespace=tree").await;
     third.lock(json!([{"type": "w", "path": ["free"]}, {"type": "r", "path": ["b"]}])).await;
-    third.told("lock", "enqueued").await;
-    let lock = demo().json("POST /v1/namespaces/tree/lock-sets/get", json!({"path": ["free"]})).await.ok();
+    third.expect_state("lock", "enqueued").await;
+    let lock = demo_client().json("POST /v1/namespaces/tree/lock-sets/get", json!({"path": ["free"]})).await.ok();
     assert_eq!(lock["lock"]["state"], "UNLOCKED", "nothing is taken before all of it is");
     one.release().await;
-    one.told("release", "ready").await;
+    one.expect_state("release", "ready").await;
     other.release().await;
-    other.told("release", "ready").await;
-    third.told("lock", "acquired").await;
+    other.expect_state("release", "ready").await;
+    third.expect_state("lock", "acquired").await;
 }
 
 #[tokio::test]
 async fn a_client_that_no_longer_wants_to_wait_leaves_the_queue() {
     let mut one = Client::connect("namespace=leave").await;
     let mut other = Client::connect("namespace=leave").await;
-    one.acquires(write(&["x"])).await;
+    one.expect_acquired(write(&["x"])).await;
     other.lock(write(&["x"])).await;
-    let id = other.told("lock", "enqueued").await;
+    let id = other.expect_state("lock", "enqueued").await;
     other.release().await;
-    assert_eq!(other.told("release", "ready").await, id);
+    assert_eq!(other.expect_state("release", "ready").await, id);
     one.release().await;
-    one.told("release", "ready").await;
-    one.acquires(write(&["x"])).await;
+    one.expect_state("release", "ready").await;
+    one.expect_acquired(write(&["x"])).await;
 }
 
 #[tokio::test]
@@ -178,28 +178,28 @@ async fn bad_input_is_answered_with_a_text_and_the_close_code_3000() {
         r#"{"action":"lock","resources":[{"type":"r","path":[""]}]}"#,
     ] {
         let mut client = Client::connect("namespace=bad").await;
-        client.say(bad).await;
-        client.is_cut_off(3000).await;
+        client.send(bad).await;
+        client.expect_close(3000).await;
     }
     let mut client = Client::connect("namespace=bad&abandon-timeout-ms=0").await;
-    client.acquires(write(&["x"])).await;
+    client.expect_acquired(write(&["x"])).await;
     client.lock(write(&["y"])).await;
-    let text = client.is_cut_off(3000).await;
+    let text = client.expect_close(3000).await;
     assert!(text.contains("lock") && text.contains("acquired"), "{text}");
     // Its time was up at once.
-    Client::connect("namespace=bad").await.takes(write(&["x"])).await;
+    Client::connect("namespace=bad").await.lock_and_wait(write(&["x"])).await;
 }
 
 /// How long the next one waits for the lock of a client that is gone.
-async fn waited_after(namespace: &str, abandon_ms: u64, leave: impl AsyncFnOnce(Client)) -> Duration {
+async fn wait_after_disconnect(namespace: &str, abandon_ms: u64, leave: impl AsyncFnOnce(Client)) -> Duration {
     let mut one = Client::connect(&format!("namespace={namespace}&abandon-timeout-ms={abandon_ms}")).await;
     let mut other = Client::connect(&format!("namespace={namespace}")).await;
-    one.acquires(write(&["x"])).await;
+    one.expect_acquired(write(&["x"])).await;
     other.lock(write(&["x"])).await;
-    other.told("lock", "enqueued").await;
+    other.expect_state("lock", "enqueued").await;
     let left_at = Instant::now();
     leave(one).await;
-    other.told("lock", "acquired").await;
+    other.expect_state("lock", "acquired").await;
     left_at.elapsed()
 }
 
@@ -207,27 +207,27 @@ async fn waited_after(namespace: &str, abandon_ms: u64, leave: impl AsyncFnOnce(
 async fn a_lock_outlives_its_connection_by_the_abandon_timeout_and_no_more() {
     let timeout_ms = 1_000;
     let close = async |mut client: Client| client.0.close(None).await.unwrap();
-    let waited = waited_after("closed", timeout_ms, close).await;
+    let waited = wait_after_disconnect("closed", timeout_ms, close).await;
     assert!(waited >= Duration::from_millis(timeout_ms), "{waited:?}");
     assert!(waited < Duration::from_secs(8), "{waited:?}: sooner than a session would end by itself");
     let break_off = async |client: Client| drop(client);
-    let waited = waited_after("broken", timeout_ms, break_off).await;
+    let waited = wait_after_disconnect("broken", timeout_ms, break_off).await;
     assert!(waited >= Duration::from_millis(timeout_ms) && waited < Duration::from_secs(8), "{waited:?}");
-    let waited = waited_after("at-once", 0, close).await;
+    let waited = wait_after_disconnect("at-once", 0, close).await;
     assert!(waited < Duration::from_secs(5), "{waited:?}");
     let release = async |mut client: Client| {
         client.release().await;
-        client.told("release", "ready").await;
+        client.expect_state("release", "ready").await;
     };
-    let waited = waited_after("released", 60_000, release).await;
+    let waited = wait_after_disconnect("released", 60_000, release).await;
     assert!(waited < Duration::from_secs(5), "{waited:?}: nothing is held any more");
 }
 
 #[tokio::test]
 async fn an_open_connection_keeps_its_lock_for_longer_than_its_abandon_timeout() {
     let mut one = Client::connect("namespace=kept&abandon-timeout-ms=1").await;
-    one.acquires(write(&["x"])).await;
-    let rest = demo();
+    one.expect_acquired(write(&["x"])).await;
+    let rest = demo_client();
     let session = rest.call("GET /v1/namespaces/kept/sessions").await.ok();
     let path = format!("GET /v1/namespaces/kept/sessions/{}", session["sessions"][0]["session_id"].as_str().unwrap());
     // Its life is seen to run down and to begin anew: the gateway gives signs of life for it.
@@ -241,36 +241,36 @@ async fn an_open_connection_keeps_its_lock_for_longer_than_its_abandon_timeout()
     let lock = rest.call("GET /v1/namespaces/kept/locks/x").await.ok();
     assert_eq!(lock["lock"]["state"], "WRITE_LOCKED");
     drop(one);
-    Client::connect("namespace=kept").await.takes(write(&["x"])).await;
+    Client::connect("namespace=kept").await.lock_and_wait(write(&["x"])).await;
 }
 
 #[tokio::test]
 async fn a_client_whose_lock_is_forced_open_is_told_and_cut_off() {
     let mut client = Client::connect("namespace=forced").await;
-    client.acquires(write(&["x"])).await;
-    demo().call("DELETE /v1/namespaces/forced/locks/x").await.ok();
-    let text = client.is_cut_off(1011).await;
+    client.expect_acquired(write(&["x"])).await;
+    demo_client().call("DELETE /v1/namespaces/forced/locks/x").await.ok();
+    let text = client.expect_close(1011).await;
     assert!(text.contains("lost"), "{text}");
 }
 
 /// The status and the text at an address of the door.
-async fn page(path: &str) -> (u16, String) {
+async fn get(path: &str) -> (u16, String) {
     let (_, address) = locktopus_server();
-    let answer = Rest::new(*address, "none").call(&format!("GET {path}")).await;
+    let answer = RestClient::new(*address, "none").call(&format!("GET {path}")).await;
     (answer.status, answer.text)
 }
 
 #[tokio::test]
 async fn a_namespace_is_made_on_first_use_and_shown() {
-    assert_eq!(page("/stats_v1?namespace=figures").await.0, 404);
+    assert_eq!(get("/stats_v1?namespace=figures").await.0, 404);
     let mut client = Client::connect("namespace=figures").await;
-    client.acquires(json!([{"type": "w", "path": ["x"]}, {"type": "r", "path": ["y"]}])).await;
-    let (status, text) = page("/stats_v1?namespace=figures").await;
+    client.expect_acquired(json!([{"type": "w", "path": ["x"]}, {"type": "r", "path": ["y"]}])).await;
+    let (status, text) = get("/stats_v1?namespace=figures").await;
     let figures: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((status, &figures["LocksAcquired"], &figures["GroupsPending"]), (200, &json!(2), &json!(0)), "{text}");
-    let (status, text) = page("/").await;
+    let (status, text) = get("/").await;
     assert!(status == 200 && text.contains("/v1?namespace") && text.contains("figures"), "{text}");
-    assert_eq!(page("/stats_v1").await.0, 400);
+    assert_eq!(get("/stats_v1").await.0, 400);
 }
 
 #[tokio::test]
@@ -286,7 +286,7 @@ async fn a_connection_without_what_it_needs_is_refused_before_it_begins() {
 }
 
 /// The status that a request to connect with these headers is answered with.
-async fn status_with(origin: Option<&str>, host: Option<&str>) -> u16 {
+async fn handshake_status(origin: Option<&str>, host: Option<&str>) -> u16 {
     let (_, address) = locktopus_server();
     let mut request = format!("ws://{address}/v1?namespace=pages").into_client_request().unwrap();
     if let Some(origin) = origin {
@@ -309,18 +309,18 @@ async fn status_with(origin: Option<&str>, host: Option<&str>) -> u16 {
 #[tokio::test]
 async fn a_web_page_is_let_in_when_it_is_of_the_port_itself_or_listed() {
     let (_, address) = locktopus_server();
-    assert_eq!(status_with(None, None).await, 101, "a client that is no browser");
+    assert_eq!(handshake_status(None, None).await, 101, "a client that is no browser");
     for own in [format!("http://{address}"), "https://app.example".to_owned(), "http://localhost:3000".to_owned()] {
-        assert_eq!(status_with(Some(&own), None).await, 101, "{own}");
+        assert_eq!(handshake_status(Some(&own), None).await, 101, "{own}");
     }
     for foreign in ["http://evil.example", "null", "http://app.example", "https://app.example:8443"] {
-        assert_eq!(status_with(Some(foreign), None).await, 403, "{foreign}");
+        assert_eq!(handshake_status(Some(foreign), None).await, 403, "{foreign}");
     }
     // A page that gave its own name this address.
     let (host, origin) =
         (format!("evil.example:{}", address.port()), format!("http://evil.example:{}", address.port()));
-    assert_eq!(status_with(Some(&origin), Some(&host)).await, 403);
-    let rest = Rest::new(*address, "none");
+    assert_eq!(handshake_status(Some(&origin), Some(&host)).await, 403);
+    let rest = RestClient::new(*address, "none");
     for path in ["/", "/stats_v1?namespace=pages"] {
         let answer = rest.send(&format!("GET {path}"), &[("origin", "null")], Bytes::new()).await;
         assert_eq!(answer.status, 403, "{path}: {}", answer.text);

@@ -10,12 +10,12 @@ const PACKAGES: [&str; 2] = ["@locktopus/client@1.1.4", "ws@8.18.0"];
 /// What the client is made to do. It ends with status 0 when everything came out as expected.
 const SCRIPT: &str = include_str!("locktopus_client.cjs");
 
-fn output(program: &str, arguments: &[&str]) -> Option<Output> {
+fn run(program: &str, arguments: &[&str]) -> Option<Output> {
     Command::new(program).args(arguments).output().ok()
 }
 
 /// Where the packages are, installed once into the folder of builds; none when that is not possible.
-fn packages() -> Option<PathBuf> {
+fn install_packages() -> Option<PathBuf> {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("locktopus-client");
     let modules = folder.join("node_modules");
     if !modules.join("@locktopus/client/dist/index.js").is_file() || !modules.join("ws/index.js").is_file() {
@@ -23,7 +23,7 @@ fn packages() -> Option<PathBuf> {
         arguments.push(folder.to_str()?);
         arguments.extend(PACKAGES);
         std::fs::create_dir_all(&folder).ok()?;
-        let installed = output("npm", &arguments).filter(|output| output.status.success());
+        let installed = run("npm", &arguments).filter(|output| output.status.success());
         installed?;
     }
     Some(modules)
@@ -31,11 +31,11 @@ fn packages() -> Option<PathBuf> {
 
 #[test]
 fn the_published_client_runs_unchanged() {
-    if output("node", &["--version"]).is_none_or(|output| !output.status.success()) {
+    if run("node", &["--version"]).is_none_or(|output| !output.status.success()) {
         eprintln!("skipped: there is no Node.js here");
         return;
     }
-    let Some(modules) = packages() else {
+    let Some(modules) = install_packages() else {
         eprintln!("skipped: npm is missing or cannot reach its registry");
         return;
     };

@@ -7,14 +7,14 @@ use bytes::Bytes;
 use holdfast_api_tests::{Standalone, scratch};
 use serde_json::Value;
 
-use crate::support::{Rest, wait_until};
+use crate::support::{RestClient, wait_until};
 
 #[tokio::test]
 async fn gateway_and_node_name_a_call_by_its_request_id_and_no_secret() {
     let flags = ["--log-format", "json", "--log", "holdfast_gateway=debug,holdfast_node=debug"];
     let server = Standalone::start(&scratch(), &flags);
     let key = server.secret("demo.key");
-    let rest = Rest::new(server.address(), &key);
+    let rest = RestClient::new(server.address(), &key);
     let body = Bytes::from_static(br#"{"process_id": "p", "ttl_ms": 60000}"#);
     let headers = [("holdfast-request-id", "find-me"), ("content-type", "application/json")];
     rest.send("POST /v1/namespaces/demo/locks/l/acquire", &headers, body).await.ok();

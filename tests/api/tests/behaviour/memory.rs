@@ -3,21 +3,21 @@
 use holdfast_api_tests::{Standalone, scratch};
 use serde_json::json;
 
-use crate::support::{Rest, Socket, Tenant, lock, tenant};
+use crate::support::{RestClient, SessionSocket, Tenant, create_tenant, lock_message};
 
 const ACQUIRE: &str = "POST /v1/namespaces/ns/locks/{}/acquire";
 
-fn acquire(lock: u32) -> String {
+fn acquire_line(lock: u32) -> String {
     ACQUIRE.replace("{}", &format!("l{lock}"))
 }
 
 /// Takes locks until the node has no room for another one; how many there was room for.
-async fn fill(rest: &Rest) -> u32 {
+async fn fill_memory(rest: &RestClient) -> u32 {
     for lock in 0..10_000 {
-        let answer = rest.json(&acquire(lock), json!({"process_id": "p", "ttl_ms": 60_000})).await;
+        let answer = rest.json(&acquire_line(lock), json!({"process_id": "p", "ttl_ms": 60_000})).await;
         if answer.status != 200 {
             assert_eq!(answer.header("retry-after"), "5");
-            let problem = answer.refused("UNAVAILABLE");
+            let problem = answer.expect_error("UNAVAILABLE");
             assert!(problem["detail"].as_str().unwrap().contains("memory"), "{problem}");
             return lock;
         }
@@ -25,43 +25,43 @@ async fn fill(rest: &Rest) -> u32 {
     panic!("the node takes more than it may");
 }
 
-async fn full() -> (Standalone, Tenant, u32) {
+async fn full_node() -> (Standalone, Tenant, u32) {
     let server = Standalone::start(&scratch(), &["--memory-limit", "256KiB"]);
-    let tenant = tenant(&server).await;
-    tenant.namespace("ns").await;
-    let locks = fill(&tenant.rest).await;
+    let tenant = create_tenant(&server).await;
+    tenant.create_namespace("ns").await;
+    let locks = fill_memory(&tenant.rest).await;
     assert!(locks > 100, "{locks} locks fit");
     (server, tenant, locks)
 }
 
 #[tokio::test]
 async fn what_is_held_is_extended_and_released_when_there_is_no_room_for_more() {
-    let (_server, tenant, locks) = full().await;
+    let (_server, tenant, locks) = full_node().await;
     let rest = &tenant.rest;
-    let taken = rest.json(&acquire(0), json!({"process_id": "p", "ttl_ms": 60_000})).await.ok();
+    let taken = rest.json(&acquire_line(0), json!({"process_id": "p", "ttl_ms": 60_000})).await.ok();
     assert!(taken["fencing_token"].is_u64() || taken["fencing_token"].is_string(), "{taken}");
     let waits = json!({"process_id": "q", "ttl_ms": 60_000, "wait_ms": 1_000});
-    rest.json(&acquire(0), waits).await.refused("UNAVAILABLE");
+    rest.json(&acquire_line(0), waits).await.expect_error("UNAVAILABLE");
     for lock in 0..locks / 2 {
         let release = format!("POST /v1/namespaces/ns/locks/l{lock}/release");
         rest.json(&release, json!({"process_id": "p"})).await.ok();
     }
-    rest.json(&acquire(locks), json!({"process_id": "p", "ttl_ms": 60_000})).await.ok();
+    rest.json(&acquire_line(locks), json!({"process_id": "p", "ttl_ms": 60_000})).await.ok();
 }
 
 #[tokio::test]
 async fn a_session_keeps_what_it_has_when_there_is_no_room_for_more() {
     let server = Standalone::start(&scratch(), &["--memory-limit", "256KiB"]);
-    let tenant = tenant(&server).await;
-    tenant.namespace("ns").await;
-    let mut session = Socket::connect(&tenant.rest).await;
-    session.open(60_000).await;
-    session.take("r", "mine").await;
-    fill(&tenant.rest).await;
-    session.say(lock("more", "more")).await;
-    let refused = session.hear().await;
+    let tenant = create_tenant(&server).await;
+    tenant.create_namespace("ns").await;
+    let mut session = SessionSocket::connect(&tenant.rest).await;
+    session.open_session(60_000).await;
+    session.acquire("r", "mine").await;
+    fill_memory(&tenant.rest).await;
+    session.send(lock_message("more", "more")).await;
+    let refused = session.receive().await;
     assert_eq!((&refused["type"], &refused["request_id"]), (&json!("refused"), &json!("more")), "{refused}");
     assert_eq!(refused["reason"]["code"], "UNAVAILABLE", "{refused}");
-    session.say(json!({"type": "release", "request_id": "r"})).await;
-    session.ready("r").await;
+    session.send(json!({"type": "release", "request_id": "r"})).await;
+    session.expect_ready("r").await;
 }

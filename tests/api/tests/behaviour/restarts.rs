@@ -5,13 +5,15 @@ use std::time::Duration;
 use holdfast_api_tests::{Standalone, scratch};
 use serde_json::json;
 
-use crate::support::{Ask, Door, Rest, State, TokenDoor, World, doors, tenant, wait_until};
+use crate::support::{
+    AcquireRequest, FencingLockClient, LockClient, RestClient, State, TestEnv, create_tenant, frontends, wait_until,
+};
 
-type Client = doors::rest::Client;
+type Client = frontends::rest::Client;
 
 /// The same account's door in the process that was started again.
-async fn door(server: &Standalone, key: &str) -> Client {
-    Client::connect(&Rest::new(server.address(), key)).await
+async fn reconnect(server: &Standalone, key: &str) -> Client {
+    Client::connect(&RestClient::new(server.address(), key)).await
 }
 
 #[tokio::test]
@@ -19,17 +21,17 @@ async fn a_killed_process_keeps_every_lock_that_it_answered_and_tokens_go_on_ris
     let data_dir = scratch();
     let mut last = 0;
     let server = Standalone::start(&data_dir, &[]);
-    let world = World::<Client>::open_in(&server).await;
+    let world = TestEnv::<Client>::open_in(&server).await;
     let key = world.rest.key.clone();
-    world.door.take(Ask::read("shared", "p")).await;
-    world.door.take(Ask::read("shared", "q")).await;
-    let before = world.door.get("shared").await.unwrap();
-    let gone = world.door.take(Ask::write("released", "p")).await.fencing_token.unwrap();
-    world.door.release("released", "p").await.unwrap();
+    world.client.expect_granted(AcquireRequest::read("shared", "p")).await;
+    world.client.expect_granted(AcquireRequest::read("shared", "q")).await;
+    let before = world.client.get("shared").await.unwrap();
+    let gone = world.client.expect_granted(AcquireRequest::write("released", "p")).await.fencing_token.unwrap();
+    world.client.release("released", "p").await.unwrap();
     drop((world, server));
     for round in 0..3 {
         let server = Standalone::start(&data_dir, &[]);
-        let door = door(&server, &key).await;
+        let door = reconnect(&server, &key).await;
         let after = door.get("shared").await.unwrap();
         assert_eq!(
             (after.state, after.reader_ids(), after.revision),
@@ -38,12 +40,13 @@ async fn a_killed_process_keeps_every_lock_that_it_answered_and_tokens_go_on_ris
         for (was, is) in before.readers.iter().zip(&after.readers) {
             assert_eq!((was.fencing_token, was.locked_at_ms), (is.fencing_token, is.locked_at_ms));
         }
-        door.get("released").await.unwrap().is_free();
+        door.get("released").await.unwrap().assert_free();
         assert!(!door.check("released", gone).await.unwrap());
-        let token = door.take(Ask::write("released", &format!("p{round}"))).await.fencing_token.unwrap();
+        let token =
+            door.expect_granted(AcquireRequest::write("released", &format!("p{round}"))).await.fencing_token.unwrap();
         assert!(token > last.max(gone), "{token} after {last}");
         last = token;
-        assert_eq!(door.list(&[], 10, "").await.unwrap().0, ["released", "shared"]);
+        assert_eq!(door.list_locks(&[], 10, "").await.unwrap().0, ["released", "shared"]);
         door.release("released", &format!("p{round}")).await.unwrap();
     }
 }
@@ -52,24 +55,24 @@ async fn a_killed_process_keeps_every_lock_that_it_answered_and_tokens_go_on_ris
 async fn a_hold_whose_time_ran_while_the_process_was_down_ends_after_it() {
     let data_dir = scratch();
     let server = Standalone::start(&data_dir, &[]);
-    let world = World::<Client>::open_in(&server).await;
+    let world = TestEnv::<Client>::open_in(&server).await;
     let key = world.rest.key.clone();
-    world.door.take(Ask::write("l", "p").ttl_ms(2_000)).await;
+    world.client.expect_granted(AcquireRequest::write("l", "p").ttl_ms(2_000)).await;
     drop((world, server));
     let server = Standalone::start(&data_dir, &[]);
-    let door = door(&server, &key).await;
+    let door = reconnect(&server, &key).await;
     // The shard's clock stood still meanwhile: a lease is stretched and never cut short.
     wait_until("the hold ended", async || door.get("l").await.unwrap().writer.is_none()).await;
-    door.take(Ask::write("l", "q")).await;
+    door.expect_granted(AcquireRequest::write("l", "q")).await;
 }
 
 #[tokio::test]
 async fn accounts_keys_and_namespaces_survive_and_what_was_deleted_stays_deleted() {
     let data_dir = scratch();
     let server = Standalone::start(&data_dir, &[]);
-    let tenant = tenant(&server).await;
-    let kept = tenant.namespace("kept").await;
-    tenant.namespace("gone").await;
+    let tenant = create_tenant(&server).await;
+    let kept = tenant.create_namespace("kept").await;
+    tenant.create_namespace("gone").await;
     let body = json!({"process_id": "p", "ttl_ms": 60_000});
     tenant.rest.json("POST /v1/namespaces/gone/locks/l/acquire", body).await.ok();
     tenant.rest.call("DELETE /v1/namespaces/gone").await.ok();
@@ -78,10 +81,13 @@ async fn accounts_keys_and_namespaces_survive_and_what_was_deleted_stays_deleted
     drop(server);
 
     let server = Standalone::start(&data_dir, &[]);
-    let rest = Rest::new(server.address(), &tenant.rest.key);
+    let rest = RestClient::new(server.address(), &tenant.rest.key);
     assert_eq!(rest.call("GET /v1/namespaces/kept").await.ok(), kept);
-    rest.call("GET /v1/namespaces/gone").await.refused("NAMESPACE_NOT_FOUND");
-    rest.with_key(revoked["api_key"].as_str().unwrap()).call("GET /v1/namespaces").await.refused("UNAUTHENTICATED");
+    rest.call("GET /v1/namespaces/gone").await.expect_error("NAMESPACE_NOT_FOUND");
+    rest.with_key(revoked["api_key"].as_str().unwrap())
+        .call("GET /v1/namespaces")
+        .await
+        .expect_error("UNAUTHENTICATED");
     let again = rest.json("POST /v1/namespaces", json!({"name": "gone"})).await.ok();
     assert_ne!(again["id"], kept["id"]);
     assert_eq!(rest.call("GET /v1/namespaces/gone/locks").await.ok()["locks"], json!([]));
@@ -91,12 +97,13 @@ async fn accounts_keys_and_namespaces_survive_and_what_was_deleted_stays_deleted
 async fn a_process_that_stops_in_good_order_answers_what_is_under_way_and_keeps_everything() {
     let data_dir = scratch();
     let mut server = Standalone::start(&data_dir, &[]);
-    let world = World::<Client>::open_in(&server).await;
-    let token = world.door.take(Ask::write("l", "p").ttl_ms(600_000)).await.fencing_token.unwrap();
-    drop(server.orphan());
-    assert!(server.wait_for_the_end());
+    let world = TestEnv::<Client>::open_in(&server).await;
+    let token =
+        world.client.expect_granted(AcquireRequest::write("l", "p").ttl_ms(600_000)).await.fencing_token.unwrap();
+    drop(server.close_stdin());
+    assert!(server.wait_for_exit());
     let server = Standalone::start(&data_dir, &[]);
-    let door = door(&server, &world.rest.key).await;
+    let door = reconnect(&server, &world.rest.key).await;
     assert!(door.check("l", token).await.unwrap());
     let left = Duration::from_millis(door.get("l").await.unwrap().writer.unwrap().remaining_ms.unwrap());
     assert!(left > Duration::from_secs(500) && left <= Duration::from_secs(600), "{left:?}");
@@ -106,13 +113,13 @@ async fn a_process_that_stops_in_good_order_answers_what_is_under_way_and_keeps_
 async fn a_repeated_creation_is_known_after_a_restart() {
     let data_dir = scratch();
     let server = Standalone::start(&data_dir, &[]);
-    let tenant = tenant(&server).await;
-    let create = async |rest: &Rest| {
+    let tenant = create_tenant(&server).await;
+    let create = async |rest: &RestClient| {
         let headers = [("content-type", "application/json"), ("idempotency-key", "once")];
         rest.send("POST /v1/namespaces", &headers, json!({"name": "ns"}).to_string().into()).await.ok()
     };
     let first = create(&tenant.rest).await;
     drop(server);
     let server = Standalone::start(&data_dir, &[]);
-    assert_eq!(create(&Rest::new(server.address(), &tenant.rest.key)).await, first);
+    assert_eq!(create(&RestClient::new(server.address(), &tenant.rest.key)).await, first);
 }

@@ -6,14 +6,14 @@ use holdfast_api_tests::{Standalone, program};
 use serde_json::Value;
 
 use crate::locktopus::locktopus_server;
-use crate::support::Rest;
+use crate::support::RestClient;
 
 /// A process with a demo account, which the scenarios act for.
 fn demo_server() -> &'static Standalone {
     &locktopus_server().0
 }
 
-fn play(scenario: &str, flags: &[&str]) -> (bool, String, String) {
+fn run_scenario(scenario: &str, flags: &[&str]) -> (bool, String, String) {
     let server = demo_server();
     let mut command = Command::new(program("dev"));
     command.env_clear().arg(scenario).args(flags);
@@ -25,13 +25,13 @@ fn play(scenario: &str, flags: &[&str]) -> (bool, String, String) {
 }
 
 /// Plays it, and looks that neither its namespace nor its key is left.
-async fn comes_out(scenario: &str) {
-    let (success, told, noted) = play(scenario, &[]);
+async fn assert_scenario_passes(scenario: &str) {
+    let (success, told, noted) = run_scenario(scenario, &[]);
     assert!(success, "{told}{noted}");
     assert!(told.ends_with("# Everything came out as told\n"), "{told}");
     assert!(told.contains("\n   so: "), "{told}");
     assert!(!told.contains("hf_"), "the key is not shown: {told}");
-    let rest = Rest::new(demo_server().address(), &demo_server().secret("demo.key"));
+    let rest = RestClient::new(demo_server().address(), &demo_server().secret("demo.key"));
     for call in ["GET /v1/namespaces?page_size=1000", "GET /v1/api-keys"] {
         let left = rest.call(call).await.ok().to_string();
         assert!(!left.contains(scenario), "{left}");
@@ -40,42 +40,42 @@ async fn comes_out(scenario: &str) {
 
 #[tokio::test]
 async fn tree_locks() {
-    comes_out("scenario-tree-locks").await;
+    assert_scenario_passes("scenario-tree-locks").await;
 }
 
 #[tokio::test]
 async fn atomic_sets() {
-    comes_out("scenario-atomic-sets").await;
+    assert_scenario_passes("scenario-atomic-sets").await;
 }
 
 #[tokio::test]
 async fn queue() {
-    comes_out("scenario-queue").await;
+    assert_scenario_passes("scenario-queue").await;
 }
 
 #[tokio::test]
 async fn session_dies() {
-    comes_out("scenario-session-dies").await;
+    assert_scenario_passes("scenario-session-dies").await;
 }
 
 #[tokio::test]
 async fn deadlock() {
-    comes_out("scenario-deadlock").await;
+    assert_scenario_passes("scenario-deadlock").await;
 }
 
 #[tokio::test]
 async fn watcher_resumes() {
-    comes_out("scenario-watcher-resumes").await;
+    assert_scenario_passes("scenario-watcher-resumes").await;
 }
 
 #[tokio::test]
 async fn fencing() {
-    comes_out("scenario-fencing").await;
+    assert_scenario_passes("scenario-fencing").await;
 }
 
 #[test]
 fn for_programs_each_step_is_a_json_value_a_line() {
-    let (success, told, noted) = play("scenario-atomic-sets", &["--output", "json"]);
+    let (success, told, noted) = run_scenario("scenario-atomic-sets", &["--output", "json"]);
     assert!(success && noted.contains("# "), "{noted}");
     let lines: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(
@@ -85,6 +85,6 @@ fn for_programs_each_step_is_a_json_value_a_line() {
 
 #[test]
 fn an_account_that_is_not_there_ends_a_scenario_with_exit_status_1() {
-    let (success, _, noted) = play("scenario-queue", &["--account-id", "0000000000000001"]);
+    let (success, _, noted) = run_scenario("scenario-queue", &["--account-id", "0000000000000001"]);
     assert!(!success && noted.contains("ACCOUNT_NOT_FOUND"), "{noted}");
 }

@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 use tokio_tungstenite::connect_async;
 use tokio_tungstenite::tungstenite::Error;
 
-use crate::support::{Rest, Socket, lock, operator, server, tenant, wait_until};
+use crate::support::{RestClient, SessionSocket, create_tenant, lock_message, operator_client, server, wait_until};
 
 /// The status of a handshake that is refused.
-async fn refused(rest: &Rest, namespace: &str, bearer: Option<&str>) -> u16 {
-    let mut request = Socket::request(rest);
+async fn failed_handshake(rest: &RestClient, namespace: &str, bearer: Option<&str>) -> u16 {
+    let mut request = SessionSocket::request(rest);
     let path = format!("ws://{}/v1/namespaces/{namespace}/connect", rest.address);
     *request.uri_mut() = path.parse().unwrap();
     if let Some(bearer) = bearer {
@@ -24,15 +24,15 @@ async fn refused(rest: &Rest, namespace: &str, bearer: Option<&str>) -> u16 {
 
 #[tokio::test]
 async fn whoever_may_not_connect_is_told_before_there_is_a_connection() {
-    let (rest, _socket) = Socket::alone().await;
+    let (rest, _socket) = SessionSocket::with_new_tenant().await;
     let reader = rest.json("POST /v1/api-keys", json!({"scopes": ["locks:read"]})).await.ok();
     let elsewhere = rest.json("POST /v1/api-keys", json!({"namespaces": ["other"]})).await.ok();
-    assert_eq!(refused(&rest, "ns", None).await, 401);
-    assert_eq!(refused(&rest, "ns", Some("hf_x_y")).await, 401);
-    assert_eq!(refused(&rest, "ns", reader["api_key"].as_str()).await, 403);
-    assert_eq!(refused(&rest, "ns", elsewhere["api_key"].as_str()).await, 403);
-    assert_eq!(refused(&rest, "unknown", Some(&rest.key)).await, 404);
-    rest.call("GET /v1/namespaces/ns/connect").await.refused("INVALID_ARGUMENT");
+    assert_eq!(failed_handshake(&rest, "ns", None).await, 401);
+    assert_eq!(failed_handshake(&rest, "ns", Some("hf_x_y")).await, 401);
+    assert_eq!(failed_handshake(&rest, "ns", reader["api_key"].as_str()).await, 403);
+    assert_eq!(failed_handshake(&rest, "ns", elsewhere["api_key"].as_str()).await, 403);
+    assert_eq!(failed_handshake(&rest, "unknown", Some(&rest.key)).await, 404);
+    rest.call("GET /v1/namespaces/ns/connect").await.expect_error("INVALID_ARGUMENT");
 }
 
 #[tokio::test]
@@ -46,71 +46,71 @@ async fn a_malformed_message_is_answered_and_the_connection_closed_with_3000() {
         json!({"type": "lock", "seq": 2, "request_id": "a", "resources": [], "ttl_ms": 1}).to_string(),
         json!({"type": "open", "seq": 2, "process_id": "p", "ttl_ms": 5_000}).to_string(),
     ] {
-        let (_, mut socket) = Socket::alone().await;
-        socket.open(30_000).await;
-        socket.send(&text).await;
-        let error = socket.hear().await;
+        let (_, mut socket) = SessionSocket::with_new_tenant().await;
+        socket.open_session(30_000).await;
+        socket.send_text(&text).await;
+        let error = socket.receive().await;
         assert_eq!((&error["type"], &error["code"]), (&json!("error"), &json!("INVALID_ARGUMENT")), "{text}: {error}");
         assert!(!error["detail"].as_str().unwrap().is_empty());
-        assert_eq!(socket.closed().await, 3_000, "{text}");
+        assert_eq!(socket.expect_close().await, 3_000, "{text}");
     }
 }
 
 #[tokio::test]
 async fn the_session_survives_a_malformed_message() {
-    let (rest, mut socket) = Socket::alone().await;
-    let session_id = socket.open(30_000).await;
-    let token = socket.take("a", "x").await;
-    socket.send("no json").await;
-    assert_eq!(socket.hear().await["type"], "error");
-    assert_eq!(socket.closed().await, 3_000);
-    let mut second = Socket::connect(&rest).await;
-    second.resume(&session_id, 30_000).await;
+    let (rest, mut socket) = SessionSocket::with_new_tenant().await;
+    let session_id = socket.open_session(30_000).await;
+    let token = socket.acquire("a", "x").await;
+    socket.send_text("no json").await;
+    assert_eq!(socket.receive().await["type"], "error");
+    assert_eq!(socket.expect_close().await, 3_000);
+    let mut second = SessionSocket::connect(&rest).await;
+    second.resume_session(&session_id, 30_000).await;
     let held = json!([{"path": ["x"], "mode": "WRITE", "fencing_token": token}]);
-    second.say(json!({"type": "lock_info", "held": held, "pending": []})).await;
-    second.hears_nothing_else().await;
+    second.send(json!({"type": "lock_info", "held": held, "pending": []})).await;
+    second.expect_no_message().await;
 }
 
 #[tokio::test]
 async fn a_message_that_is_too_large_is_refused_in_words() {
-    let (_, mut socket) = Socket::alone().await;
-    socket.open(30_000).await;
-    socket.say(json!({"type": "release", "request_id": "x".repeat(64 * 1_024)})).await;
-    assert_eq!(socket.hear().await["code"], "PAYLOAD_TOO_LARGE");
-    assert_eq!(socket.closed().await, 3_000);
+    let (_, mut socket) = SessionSocket::with_new_tenant().await;
+    socket.open_session(30_000).await;
+    socket.send(json!({"type": "release", "request_id": "x".repeat(64 * 1_024)})).await;
+    assert_eq!(socket.receive().await["code"], "PAYLOAD_TOO_LARGE");
+    assert_eq!(socket.expect_close().await, 3_000);
 }
 
 #[tokio::test]
 async fn open_comes_first_and_a_bad_one_may_be_followed_by_a_better_one() {
-    let (_, mut socket) = Socket::alone().await;
+    let (_, mut socket) = SessionSocket::with_new_tenant().await;
     for (open, part) in [
         (json!({"type": "open", "process_id": "p", "ttl_ms": 999}), "ttl_ms"),
         (json!({"type": "open", "process_id": "", "ttl_ms": 5_000}), "process_id"),
         (json!({"type": "open", "process_id": "p", "ttl_ms": 5_000, "session_id": "x"}), "session_id"),
     ] {
-        socket.say(open).await;
-        let error = socket.hear().await;
+        socket.send(open).await;
+        let error = socket.receive().await;
         assert_eq!((&error["type"], &error["code"]), (&json!("error"), &json!("INVALID_ARGUMENT")), "{error}");
         assert!(error["detail"].as_str().unwrap().starts_with(part), "{error}");
     }
-    socket.open(5_000).await;
-    let (_, mut socket) = Socket::alone().await;
-    socket.lock("a", "x").await;
-    assert_eq!(socket.hear().await["code"], "INVALID_ARGUMENT");
-    assert_eq!(socket.closed().await, 3_000);
+    socket.open_session(5_000).await;
+    let (_, mut socket) = SessionSocket::with_new_tenant().await;
+    socket.request_lock("a", "x").await;
+    assert_eq!(socket.receive().await["code"], "INVALID_ARGUMENT");
+    assert_eq!(socket.expect_close().await, 3_000);
 }
 
 #[tokio::test]
 async fn content_that_is_not_allowed_is_refused_and_the_connection_goes_on() {
-    let (_, mut socket) = Socket::alone().await;
-    socket.open(30_000).await;
+    let (_, mut socket) = SessionSocket::with_new_tenant().await;
+    socket.open_session(30_000).await;
     let deep: Vec<&str> = vec!["x"; 17];
     let bad = |change: fn(&mut Value)| {
-        let mut message = lock("a", "x");
+        let mut message = lock_message("a", "x");
         change(&mut message);
         message
     };
-    let mut too_deep = lock("a", "x");
+    let mut too_deep = lock_message("a", "x");
     too_deep["resources"][0]["path"] = json!(deep);
     for message in [
         too_deep,
@@ -119,137 +119,137 @@ async fn content_that_is_not_allowed_is_refused_and_the_connection_goes_on() {
         bad(|message| message["holder"] = json!("")),
         bad(|message| message["transition_ms"] = json!(600_001)),
     ] {
-        socket.say(message.clone()).await;
-        let refused = socket.hear().await;
+        socket.send(message.clone()).await;
+        let refused = socket.receive().await;
         assert_eq!((&refused["type"], &refused["request_id"]), (&json!("refused"), &json!("a")), "{message}");
         assert_eq!(refused["reason"]["code"], "INVALID_ARGUMENT", "{refused}");
     }
-    socket.take("a", "x").await;
+    socket.acquire("a", "x").await;
 }
 
 #[tokio::test]
 async fn messages_that_do_not_raise_the_number_are_ignored() {
-    let (_, mut socket) = Socket::alone().await;
-    socket.send(&json!({"type": "open", "seq": 10, "process_id": "p", "ttl_ms": 30_000}).to_string()).await;
-    assert_eq!(socket.hear().await["type"], "opened");
+    let (_, mut socket) = SessionSocket::with_new_tenant().await;
+    socket.send_text(&json!({"type": "open", "seq": 10, "process_id": "p", "ttl_ms": 30_000}).to_string()).await;
+    assert_eq!(socket.receive().await["type"], "opened");
     for seq in [9, 10, 11, 11, 3] {
-        let mut message = lock(&format!("r{seq}"), &format!("l{seq}"));
+        let mut message = lock_message(&format!("r{seq}"), &format!("l{seq}"));
         message["seq"] = seq.into();
-        socket.send(&message.to_string()).await;
+        socket.send_text(&message.to_string()).await;
     }
-    socket.acquired("r11").await;
-    socket.send(&json!({"type": "release_all", "seq": 12}).to_string()).await;
-    socket.ready("r11").await;
+    socket.expect_acquired("r11").await;
+    socket.send_text(&json!({"type": "release_all", "seq": 12}).to_string()).await;
+    socket.expect_ready("r11").await;
 }
 
 #[tokio::test]
 async fn a_limit_refuses_the_new_request_and_harms_nothing() {
-    let account = tenant(server()).await;
-    account.namespace("ns").await;
-    let mut socket = Socket::connect(&account.rest).await;
-    socket.open(30_000).await;
-    socket.take("a", "x").await;
-    account.change(server(), json!({"limits": {"max_holds_per_namespace": 1}})).await;
+    let account = create_tenant(server()).await;
+    account.create_namespace("ns").await;
+    let mut socket = SessionSocket::connect(&account.rest).await;
+    socket.open_session(30_000).await;
+    socket.acquire("a", "x").await;
+    account.update(server(), json!({"limits": {"max_holds_per_namespace": 1}})).await;
     loop {
         // The change is on its way to the shard.
-        socket.lock("b", "y").await;
-        let answer = socket.hear().await;
+        socket.request_lock("b", "y").await;
+        let answer = socket.receive().await;
         if answer["type"] == "refused" {
             assert_eq!(answer["reason"]["code"], "QUOTA_EXCEEDED", "{answer}");
             break;
         }
-        socket.say(json!({"type": "release", "request_id": "b"})).await;
-        socket.ready("b").await;
+        socket.send(json!({"type": "release", "request_id": "b"})).await;
+        socket.expect_ready("b").await;
     }
-    socket.say(json!({"type": "release", "request_id": "a"})).await;
-    socket.ready("a").await;
+    socket.send(json!({"type": "release", "request_id": "a"})).await;
+    socket.expect_ready("a").await;
 }
 
 #[tokio::test]
 async fn a_revoked_key_and_a_suspended_account_end_open_connections() {
-    let account = tenant(server()).await;
-    account.namespace("ns").await;
+    let account = create_tenant(server()).await;
+    account.create_namespace("ns").await;
     let key = account.rest.json("POST /v1/api-keys", json!({})).await.ok();
     let (other, mut kept) =
-        (account.rest.with_key(key["api_key"].as_str().unwrap()), Socket::connect(&account.rest).await);
-    let mut ended = Socket::connect(&other).await;
-    let (unopened, kept_unopened) = (Socket::connect(&other).await, Socket::connect(&account.rest).await);
-    kept.open(30_000).await;
-    ended.open(30_000).await;
+        (account.rest.with_key(key["api_key"].as_str().unwrap()), SessionSocket::connect(&account.rest).await);
+    let mut ended = SessionSocket::connect(&other).await;
+    let (unopened, kept_unopened) = (SessionSocket::connect(&other).await, SessionSocket::connect(&account.rest).await);
+    kept.open_session(30_000).await;
+    ended.open_session(30_000).await;
     account.rest.call(&format!("DELETE /v1/api-keys/{}", key["key_id"].as_str().unwrap())).await.ok();
     for mut ended in [ended, unopened] {
-        assert_eq!(ended.hear().await["code"], "UNAUTHENTICATED");
-        assert_eq!(ended.closed().await, 1_008);
+        assert_eq!(ended.receive().await["code"], "UNAUTHENTICATED");
+        assert_eq!(ended.expect_close().await, 1_008);
     }
-    kept.hears_nothing_else().await;
-    account.change(server(), json!({"status": "SUSPENDED"})).await;
+    kept.expect_no_message().await;
+    account.update(server(), json!({"status": "SUSPENDED"})).await;
     for mut ended in [kept, kept_unopened] {
-        assert_eq!(ended.hear().await["code"], "PERMISSION_DENIED");
-        assert_eq!(ended.closed().await, 1_008);
+        assert_eq!(ended.receive().await["code"], "PERMISSION_DENIED");
+        assert_eq!(ended.expect_close().await, 1_008);
     }
 }
 
 #[tokio::test]
 async fn a_deleted_namespace_ends_the_sessions_in_it() {
-    let (rest, mut socket) = Socket::alone().await;
-    socket.open(30_000).await;
-    socket.take("a", "x").await;
+    let (rest, mut socket) = SessionSocket::with_new_tenant().await;
+    socket.open_session(30_000).await;
+    socket.acquire("a", "x").await;
     rest.call("DELETE /v1/namespaces/ns").await.ok();
-    let mut told = socket.hear().await;
+    let mut told = socket.receive().await;
     while told["type"] == "revoked" {
-        told = socket.hear().await;
+        told = socket.receive().await;
     }
     assert_eq!(told, json!({"type": "session_ended", "reason": "NAMESPACE_DELETED"}));
-    assert_eq!(socket.closed().await, 1_000);
+    assert_eq!(socket.expect_close().await, 1_000);
 }
 
 #[tokio::test]
 async fn a_reset_ends_sessions_that_are_not_listed() {
-    let (rest, mut listed) = Socket::alone().await;
-    let mut other = Socket::connect(&rest).await;
-    let session_id = listed.open(30_000).await;
-    other.open(30_000).await;
-    listed.take("a", "x").await;
-    other.take("b", "y").await;
+    let (rest, mut listed) = SessionSocket::with_new_tenant().await;
+    let mut other = SessionSocket::connect(&rest).await;
+    let session_id = listed.open_session(30_000).await;
+    other.open_session(30_000).await;
+    listed.acquire("a", "x").await;
+    other.acquire("b", "y").await;
     rest.json("POST /v1/namespaces/ns/reset", json!({"live_owners": [session_id]})).await.ok();
-    let revoked = other.hear().await;
+    let revoked = other.receive().await;
     assert_eq!((&revoked["type"], &revoked["reason"]), (&json!("revoked"), &json!("RESET")), "{revoked}");
-    assert_eq!(other.hear().await, json!({"type": "session_ended", "reason": "RESET"}));
-    listed.hears_nothing_else().await;
+    assert_eq!(other.receive().await, json!({"type": "session_ended", "reason": "RESET"}));
+    listed.expect_no_message().await;
     // The operator is no tenant.
-    assert_eq!(refused(&rest, "ns", Some(&operator(server()).key)).await, 403);
+    assert_eq!(failed_handshake(&rest, "ns", Some(&operator_client(server()).key)).await, 403);
 }
 
 #[tokio::test]
 async fn a_process_that_stops_sends_its_connections_elsewhere() {
     let mut process = Standalone::start(&scratch(), &[]);
-    let rest = Rest::new(process.address(), &process.secret("demo.key"));
+    let rest = RestClient::new(process.address(), &process.secret("demo.key"));
     rest.json("POST /v1/namespaces", json!({"name": "ns"})).await.ok();
-    let mut socket = Socket::connect(&rest).await;
-    socket.open(30_000).await;
-    drop(process.orphan());
-    let error = socket.hear().await;
+    let mut socket = SessionSocket::connect(&rest).await;
+    socket.open_session(30_000).await;
+    drop(process.close_stdin());
+    let error = socket.receive().await;
     assert_eq!((&error["type"], &error["code"]), (&json!("error"), &json!("UNAVAILABLE")), "{error}");
-    assert_eq!(socket.closed().await, 1_001);
-    assert!(process.wait_for_the_end(), "a connection does not hold up the end of its process");
+    assert_eq!(socket.expect_close().await, 1_001);
+    assert!(process.wait_for_exit(), "a connection does not hold up the end of its process");
 }
 
 #[tokio::test]
 async fn what_is_held_is_told_again_and_a_session_resumed_whatever_the_rate() {
-    let account = tenant(server()).await;
-    account.namespace("ns").await;
-    let mut socket = Socket::connect(&account.rest).await;
-    let session_id = socket.open(30_000).await;
-    let token = socket.take("a", "x").await;
-    account.change(server(), json!({"limits": {"max_requests_per_second": 1}})).await;
+    let account = create_tenant(server()).await;
+    account.create_namespace("ns").await;
+    let mut socket = SessionSocket::connect(&account.rest).await;
+    let session_id = socket.open_session(30_000).await;
+    let token = socket.acquire("a", "x").await;
+    account.update(server(), json!({"limits": {"max_requests_per_second": 1}})).await;
     for _ in 0..8 {
-        assert_eq!(socket.take("a", "x").await, token);
+        assert_eq!(socket.acquire("a", "x").await, token);
     }
     // What the rate allows is used up.
     let look = async || account.rest.call("GET /v1/namespaces/ns/locks/x").await.status;
     wait_until("the rate is used up", async || look().await == 429).await;
-    let mut again = Socket::connect(&account.rest).await;
-    again.resume(&session_id, 30_000).await;
-    again.say(json!({"type": "lock_info", "held": [], "pending": [lock("a", "x")]})).await;
-    assert_eq!(again.acquired("a").await, token);
+    let mut again = SessionSocket::connect(&account.rest).await;
+    again.resume_session(&session_id, 30_000).await;
+    again.send(json!({"type": "lock_info", "held": [], "pending": [lock_message("a", "x")]})).await;
+    assert_eq!(again.expect_acquired("a").await, token);
 }

@@ -11,82 +11,87 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 use tonic_types::StatusExt;
 
-use crate::support::{Rest, SOON, server as process, tenant};
+use crate::support::{CONDITION_TIMEOUT, RestClient, create_tenant, server as process};
 
-async fn client(rest: &Rest) -> SessionsServiceClient<Channel> {
+async fn client(rest: &RestClient) -> SessionsServiceClient<Channel> {
     let channel = Endpoint::from_shared(format!("http://{}", rest.address)).unwrap().connect().await.unwrap();
     SessionsServiceClient::new(channel)
 }
 
-fn call<T>(rest: &Rest, message: T) -> Request<T> {
+fn with_credential<T>(rest: &RestClient, message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.metadata_mut().insert("authorization", format!("Bearer {}", rest.key).parse().unwrap());
     request
 }
 
 /// A connection.
-struct Stream {
-    to: mpsc::Sender<v1::ClientMessage>,
-    from: Streaming<v1::ServerMessage>,
+struct SessionStream {
+    outbound: mpsc::Sender<v1::ClientMessage>,
+    inbound: Streaming<v1::ServerMessage>,
     seq: u64,
 }
 
-impl Stream {
-    async fn connect(rest: &Rest) -> Self {
-        let (to, messages) = mpsc::channel(16);
-        let from = client(rest).await.connect(call(rest, ReceiverStream::new(messages))).await.unwrap().into_inner();
-        Self { to, from, seq: 0 }
+impl SessionStream {
+    async fn connect(rest: &RestClient) -> Self {
+        let (outbound, messages) = mpsc::channel(16);
+        let inbound = client(rest)
+            .await
+            .connect(with_credential(rest, ReceiverStream::new(messages)))
+            .await
+            .unwrap()
+            .into_inner();
+        Self { outbound, inbound, seq: 0 }
     }
 
-    async fn say(&mut self, message: Said) {
+    async fn send(&mut self, message: Said) {
         self.seq += 1;
-        self.to.send(v1::ClientMessage { seq: self.seq, message: Some(message) }).await.unwrap();
+        self.outbound.send(v1::ClientMessage { seq: self.seq, message: Some(message) }).await.unwrap();
     }
 
     async fn next(&mut self) -> Result<Option<Says>, Status> {
-        let next = timeout(SOON, self.from.message()).await.expect("a message in good time");
+        let next = timeout(CONDITION_TIMEOUT, self.inbound.message()).await.expect("a message in good time");
         next.map(|message| message.map(|message| message.message.unwrap()))
     }
 
-    async fn hear(&mut self) -> Says {
+    async fn receive(&mut self) -> Says {
         self.next().await.unwrap().expect("the stream goes on")
     }
 
-    async fn open(&mut self) -> server::Opened {
+    async fn open_session(&mut self) -> server::Opened {
         let (namespace, process_id) = ("ns".to_owned(), "p".to_owned());
-        self.say(Said::Open(client::Open { namespace, process_id, ttl_ms: 30_000, ..Default::default() })).await;
-        match self.hear().await {
+        self.send(Said::Open(client::Open { namespace, process_id, ttl_ms: 30_000, ..Default::default() })).await;
+        match self.receive().await {
             Says::Opened(opened) => opened,
             other => panic!("{other:?}"),
         }
     }
 
-    async fn state(&mut self) -> server::State {
-        match self.hear().await {
+    async fn expect_state(&mut self) -> server::State {
+        match self.receive().await {
             Says::State(state) => state,
             other => panic!("{other:?}"),
         }
     }
 }
 
-fn lock(request_id: &str, path: &str) -> Said {
+fn lock_message(request_id: &str, path: &str) -> Said {
     let resources = vec![v1::Resource { path: vec![path.to_owned()], ..Default::default() }];
     Said::Lock(client::Lock { request_id: request_id.to_owned(), resources, ..Default::default() })
 }
 
-fn release(request_id: &str) -> Said {
+fn release_message(request_id: &str) -> Said {
     Said::Release(client::Release { request_id: request_id.to_owned() })
 }
 
-async fn open() -> Rest {
-    let tenant = tenant(process()).await;
-    tenant.namespace("ns").await;
+async fn tenant_with_namespace() -> RestClient {
+    let tenant = create_tenant(process()).await;
+    tenant.create_namespace("ns").await;
     tenant.rest
 }
 
 #[tokio::test]
 async fn single_calls_make_keep_show_list_and_end_a_session() {
-    let rest = open().await;
+    let rest = tenant_with_namespace().await;
     let mut sessions = client(&rest).await;
     let namespace = || "ns".to_owned();
     let create = v1::CreateSessionRequest {
@@ -95,45 +100,45 @@ async fn single_calls_make_keep_show_list_and_end_a_session() {
         ttl_ms: 30_000,
         metadata: [("host".to_owned(), "a".to_owned())].into(),
     };
-    let made = sessions.create_session(call(&rest, create)).await.unwrap().into_inner();
+    let made = sessions.create_session(with_credential(&rest, create)).await.unwrap().into_inner();
     let session_id = || made.session_id.clone();
     assert_eq!((made.process_id.as_str(), made.ttl_ms, made.metadata["host"].as_str()), ("p", 30_000, "a"));
     let keep = v1::KeepAliveRequest { namespace: namespace(), session_id: session_id() };
-    let kept = sessions.keep_alive(call(&rest, keep.clone())).await.unwrap().into_inner();
+    let kept = sessions.keep_alive(with_credential(&rest, keep.clone())).await.unwrap().into_inner();
     assert!((1..=30_000).contains(&kept.remaining_ms));
     let get = v1::GetSessionRequest { namespace: namespace(), session_id: session_id() };
-    assert_eq!(sessions.get_session(call(&rest, get)).await.unwrap().into_inner().session_id, session_id());
+    assert_eq!(sessions.get_session(with_credential(&rest, get)).await.unwrap().into_inner().session_id, session_id());
     let list = v1::ListSessionsRequest { namespace: namespace(), ..Default::default() };
-    assert_eq!(sessions.list_sessions(call(&rest, list)).await.unwrap().into_inner().sessions.len(), 1);
+    assert_eq!(sessions.list_sessions(with_credential(&rest, list)).await.unwrap().into_inner().sessions.len(), 1);
     let delete = v1::DeleteSessionRequest { namespace: namespace(), session_id: session_id() };
-    sessions.delete_session(call(&rest, delete)).await.unwrap();
-    let gone = sessions.keep_alive(call(&rest, keep)).await.unwrap_err();
+    sessions.delete_session(with_credential(&rest, delete)).await.unwrap();
+    let gone = sessions.keep_alive(with_credential(&rest, keep)).await.unwrap_err();
     assert_eq!(gone.code(), Code::NotFound);
     assert_eq!(gone.get_details_error_info().unwrap().reason, "SESSION_NOT_FOUND");
 }
 
 #[tokio::test]
 async fn a_stream_carries_the_session_protocol() {
-    let rest = open().await;
-    let (mut first, mut second) = (Stream::connect(&rest).await, Stream::connect(&rest).await);
-    let opened = first.open().await;
+    let rest = tenant_with_namespace().await;
+    let (mut first, mut second) = (SessionStream::connect(&rest).await, SessionStream::connect(&rest).await);
+    let opened = first.open_session().await;
     assert!(opened.session_id.starts_with("se_") && opened.epoch > 0 && !opened.resumed);
-    second.open().await;
-    first.say(lock("a", "x")).await;
-    let acquired = first.state().await;
+    second.open_session().await;
+    first.send(lock_message("a", "x")).await;
+    let acquired = first.expect_state().await;
     assert_eq!((acquired.state(), acquired.request_id.as_deref()), (server::state::Value::Acquired, Some("a")));
-    second.say(lock("b", "x")).await;
-    let enqueued = second.state().await;
+    second.send(lock_message("b", "x")).await;
+    let enqueued = second.expect_state().await;
     assert_eq!((enqueued.state(), enqueued.queue_position), (server::state::Value::Enqueued, Some(0)));
     let holder = enqueued.blockers[0].holder.as_ref().unwrap();
     assert_eq!(holder.session_id.as_deref(), Some(opened.session_id.as_str()));
-    first.say(release("a")).await;
-    assert_eq!(first.state().await.state(), server::state::Value::Ready);
-    assert_eq!(second.state().await.state(), server::state::Value::Acquired);
-    second.say(Said::Keepalive(client::KeepAlive {})).await;
-    assert!(matches!(second.hear().await, Says::KeptAlive(kept) if kept.remaining_ms > 0));
-    second.say(Said::Close(client::Close {})).await;
-    match second.hear().await {
+    first.send(release_message("a")).await;
+    assert_eq!(first.expect_state().await.state(), server::state::Value::Ready);
+    assert_eq!(second.expect_state().await.state(), server::state::Value::Acquired);
+    second.send(Said::Keepalive(client::KeepAlive {})).await;
+    assert!(matches!(second.receive().await, Says::KeptAlive(kept) if kept.remaining_ms > 0));
+    second.send(Said::Close(client::Close {})).await;
+    match second.receive().await {
         Says::SessionEnded(ended) => assert_eq!(ended.reason(), server::session_ended::Reason::Closed),
         other => panic!("{other:?}"),
     }
@@ -142,11 +147,11 @@ async fn a_stream_carries_the_session_protocol() {
 
 #[tokio::test]
 async fn a_message_without_content_ends_the_stream_with_invalid_argument() {
-    let rest = open().await;
-    let mut stream = Stream::connect(&rest).await;
-    stream.open().await;
-    stream.to.send(v1::ClientMessage { seq: 2, message: None }).await.unwrap();
-    assert!(matches!(stream.hear().await, Says::Error(error) if error.code == "INVALID_ARGUMENT"));
+    let rest = tenant_with_namespace().await;
+    let mut stream = SessionStream::connect(&rest).await;
+    stream.open_session().await;
+    stream.outbound.send(v1::ClientMessage { seq: 2, message: None }).await.unwrap();
+    assert!(matches!(stream.receive().await, Says::Error(error) if error.code == "INVALID_ARGUMENT"));
     let status = stream.next().await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
     assert_eq!(status.get_details_error_info().unwrap().reason, "INVALID_ARGUMENT");
@@ -154,12 +159,12 @@ async fn a_message_without_content_ends_the_stream_with_invalid_argument() {
 
 #[tokio::test]
 async fn an_unknown_namespace_and_a_missing_credential_are_refused() {
-    let rest = open().await;
-    let mut stream = Stream::connect(&rest).await;
+    let rest = tenant_with_namespace().await;
+    let mut stream = SessionStream::connect(&rest).await;
     let (namespace, process_id) = ("unknown".to_owned(), "p".to_owned());
-    stream.say(Said::Open(client::Open { namespace, process_id, ttl_ms: 30_000, ..Default::default() })).await;
-    assert!(matches!(stream.hear().await, Says::Error(error) if error.code == "NAMESPACE_NOT_FOUND"));
-    stream.open().await;
+    stream.send(Said::Open(client::Open { namespace, process_id, ttl_ms: 30_000, ..Default::default() })).await;
+    assert!(matches!(stream.receive().await, Says::Error(error) if error.code == "NAMESPACE_NOT_FOUND"));
+    stream.open_session().await;
     let (_to, messages) = mpsc::channel(1);
     let status = client(&rest).await.connect(ReceiverStream::new(messages)).await.unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated);

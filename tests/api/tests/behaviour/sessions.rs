@@ -2,17 +2,17 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Rest, server, tenant, wait_until};
+use crate::support::{RestClient, create_tenant, server, wait_until};
 
 const SESSIONS: &str = "/v1/namespaces/ns/sessions";
 
-async fn open() -> Rest {
-    let tenant = tenant(server()).await;
-    tenant.namespace("ns").await;
+async fn tenant_with_namespace() -> RestClient {
+    let tenant = create_tenant(server()).await;
+    tenant.create_namespace("ns").await;
     tenant.rest
 }
 
-async fn make(rest: &Rest, process_id: &str, ttl_ms: u64) -> Value {
+async fn create_session(rest: &RestClient, process_id: &str, ttl_ms: u64) -> Value {
     let body = json!({"process_id": process_id, "ttl_ms": ttl_ms});
     let made = rest.json(&format!("POST {SESSIONS}"), body).await;
     assert_eq!(made.status, 201, "{}", made.text);
@@ -25,7 +25,7 @@ fn id(session: &Value) -> String {
 
 #[tokio::test]
 async fn a_session_is_made_kept_alive_shown_and_ended() {
-    let rest = open().await;
+    let rest = tenant_with_namespace().await;
     let body = json!({"process_id": "worker", "ttl_ms": 60_000, "metadata": {"host": "a"}});
     let made = rest.json(&format!("POST {SESSIONS}"), body).await;
     assert_eq!(made.status, 201);
@@ -44,16 +44,16 @@ async fn a_session_is_made_kept_alive_shown_and_ended() {
     assert!(shown["opened_at"].as_str().unwrap().ends_with('Z'));
     assert_eq!(rest.call(&format!("DELETE {SESSIONS}/{session_id}")).await.status, 204);
     for line in ["GET", "DELETE"] {
-        rest.call(&format!("{line} {SESSIONS}/{session_id}")).await.refused("SESSION_NOT_FOUND");
+        rest.call(&format!("{line} {SESSIONS}/{session_id}")).await.expect_error("SESSION_NOT_FOUND");
     }
-    let gone = rest.call(&format!("POST {SESSIONS}/{session_id}/keepalive")).await.refused("SESSION_NOT_FOUND");
+    let gone = rest.call(&format!("POST {SESSIONS}/{session_id}/keepalive")).await.expect_error("SESSION_NOT_FOUND");
     assert_eq!(gone["session_id"], session_id);
 }
 
 #[tokio::test]
 async fn what_a_session_holds_by_single_calls_ends_with_it() {
-    let rest = open().await;
-    let session_id = id(&make(&rest, "worker", 60_000).await);
+    let rest = tenant_with_namespace().await;
+    let session_id = id(&create_session(&rest, "worker", 60_000).await);
     let take = json!({"session_id": session_id, "holder": "thread-1"});
     let taken = rest.json("POST /v1/namespaces/ns/locks/l/acquire", take).await.ok();
     assert_eq!(taken["success"], true, "{taken}");
@@ -68,23 +68,23 @@ async fn what_a_session_holds_by_single_calls_ends_with_it() {
 
 #[tokio::test]
 async fn a_silent_session_expires_and_frees_what_it_holds() {
-    let rest = open().await;
-    let session_id = id(&make(&rest, "worker", 1_000).await);
+    let rest = tenant_with_namespace().await;
+    let session_id = id(&create_session(&rest, "worker", 1_000).await);
     rest.json("POST /v1/namespaces/ns/locks/l/acquire", json!({"session_id": session_id})).await.ok();
     wait_until("the session is gone", || async {
         rest.call(&format!("GET {SESSIONS}/{session_id}")).await.status == 404
     })
     .await;
     assert_eq!(rest.call("GET /v1/namespaces/ns/locks/l").await.ok()["lock"]["state"], "UNLOCKED");
-    rest.call(&format!("POST {SESSIONS}/{session_id}/keepalive")).await.refused("SESSION_NOT_FOUND");
+    rest.call(&format!("POST {SESSIONS}/{session_id}/keepalive")).await.expect_error("SESSION_NOT_FOUND");
 }
 
 #[tokio::test]
 async fn sessions_are_listed_in_pages_in_order_of_id() {
-    let rest = open().await;
+    let rest = tenant_with_namespace().await;
     let mut made = Vec::new();
     for number in 0..3 {
-        made.push(id(&make(&rest, &format!("p{number}"), 60_000).await));
+        made.push(id(&create_session(&rest, &format!("p{number}"), 60_000).await));
     }
     made.sort();
     let first = rest.call(&format!("GET {SESSIONS}?page_size=2")).await.ok();
@@ -93,24 +93,24 @@ async fn sessions_are_listed_in_pages_in_order_of_id() {
     assert_eq!(second["next_page_token"], Value::Null);
     let pages = [&first, &second].into_iter().flat_map(|page| page["sessions"].as_array().unwrap());
     assert_eq!(pages.map(id).collect::<Vec<_>>(), made);
-    rest.call("GET /v1/namespaces/ns/locks?page_token=x").await.refused_field("page_token");
+    rest.call("GET /v1/namespaces/ns/locks?page_token=x").await.expect_field_error("page_token");
 }
 
 #[tokio::test]
 async fn a_creation_with_an_idempotency_key_answers_as_the_first_did() {
-    let rest = open().await;
+    let rest = tenant_with_namespace().await;
     let body = json!({"process_id": "p", "ttl_ms": 60_000}).to_string();
     let headers = [("content-type", "application/json"), ("idempotency-key", "k")];
     let line = format!("POST {SESSIONS}");
     let first = rest.send(&line, &headers, body.clone().into()).await.ok();
     let second = rest.send(&line, &headers, body.into()).await.ok();
     assert_eq!(id(&first), id(&second));
-    assert_ne!(id(&first), id(&make(&rest, "p", 60_000).await));
+    assert_ne!(id(&first), id(&create_session(&rest, "p", 60_000).await));
 }
 
 #[tokio::test]
 async fn bad_sessions_are_refused_by_the_name_of_the_field() {
-    let rest = open().await;
+    let rest = tenant_with_namespace().await;
     let line = format!("POST {SESSIONS}");
     for (body, field) in [
         (json!({"ttl_ms": 5_000}), "process_id"),
@@ -121,28 +121,28 @@ async fn bad_sessions_are_refused_by_the_name_of_the_field() {
         (json!({"process_id": "p", "ttl_ms": 5_000, "metadata": {"k": "x".repeat(1_024)}}), "metadata"),
         (json!({"process_id": "p", "ttl_ms": 5_000, "holder": "h"}), "holder"),
     ] {
-        rest.json(&line, body).await.refused_field(field);
+        rest.json(&line, body).await.expect_field_error(field);
     }
-    rest.call(&format!("GET {SESSIONS}/worker")).await.refused_field("session_id");
+    rest.call(&format!("GET {SESSIONS}/worker")).await.expect_field_error("session_id");
     rest.json("POST /v1/namespaces/other/sessions", json!({"process_id": "p", "ttl_ms": 5_000}))
         .await
-        .refused("NAMESPACE_NOT_FOUND");
+        .expect_error("NAMESPACE_NOT_FOUND");
 }
 
 #[tokio::test]
 async fn looking_needs_read_and_everything_else_write() {
-    let rest = open().await;
-    let session_id = id(&make(&rest, "p", 60_000).await);
+    let rest = tenant_with_namespace().await;
+    let session_id = id(&create_session(&rest, "p", 60_000).await);
     let key = |scope: &str| rest.json("POST /v1/api-keys", json!({"scopes": [scope]}));
     let reader = rest.with_key(key("locks:read").await.ok()["api_key"].as_str().unwrap());
     let writer = rest.with_key(key("locks:write").await.ok()["api_key"].as_str().unwrap());
     reader.call(&format!("GET {SESSIONS}")).await.ok();
     reader.call(&format!("GET {SESSIONS}/{session_id}")).await.ok();
-    reader.call(&format!("POST {SESSIONS}/{session_id}/keepalive")).await.refused("PERMISSION_DENIED");
-    reader.call(&format!("DELETE {SESSIONS}/{session_id}")).await.refused("PERMISSION_DENIED");
+    reader.call(&format!("POST {SESSIONS}/{session_id}/keepalive")).await.expect_error("PERMISSION_DENIED");
+    reader.call(&format!("DELETE {SESSIONS}/{session_id}")).await.expect_error("PERMISSION_DENIED");
     let body = json!({"process_id": "p", "ttl_ms": 60_000});
-    reader.json(&format!("POST {SESSIONS}"), body).await.refused("PERMISSION_DENIED");
-    writer.call(&format!("GET {SESSIONS}")).await.refused("PERMISSION_DENIED");
+    reader.json(&format!("POST {SESSIONS}"), body).await.expect_error("PERMISSION_DENIED");
+    writer.call(&format!("GET {SESSIONS}")).await.expect_error("PERMISSION_DENIED");
     writer.call(&format!("POST {SESSIONS}/{session_id}/keepalive")).await.ok();
     writer.call(&format!("DELETE {SESSIONS}/{session_id}")).await.ok();
 }

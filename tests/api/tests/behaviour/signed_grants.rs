@@ -8,8 +8,8 @@ use jsonwebtoken::jwk::JwkSet;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde_json::{Value, json};
 
-use crate::support::doors::grpc::{channel, with_key};
-use crate::support::{Rest, server, tenant};
+use crate::support::frontends::grpc::{channel, with_key};
+use crate::support::{RestClient, create_tenant, server};
 
 /// A resource server: it read the public keys once, and has no connection to the service.
 struct ResourceServer {
@@ -18,7 +18,7 @@ struct ResourceServer {
 }
 
 impl ResourceServer {
-    async fn new(rest: &Rest, account: &str) -> Self {
+    async fn new(rest: &RestClient, account: &str) -> Self {
         let keys = rest.with_key("").call("GET /.well-known/jwks.json").await.ok();
         Self { keys: serde_json::from_value(keys).unwrap(), account: account.to_owned() }
     }
@@ -39,28 +39,28 @@ impl ResourceServer {
 }
 
 /// The middle of a JWT.
-fn unasked_claims(jwt: &str) -> &str {
+fn encoded_claims(jwt: &str) -> &str {
     jwt.split('.').nth(1).unwrap()
 }
 
-fn now_s() -> u64 {
+fn now_secs() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
 #[tokio::test]
 async fn a_signed_grant_shows_what_is_held_until_it_ends() {
-    let tenant = tenant(server()).await;
-    tenant.namespace("ns").await;
+    let tenant = create_tenant(server()).await;
+    tenant.create_namespace("ns").await;
     let resource = ResourceServer::new(&tenant.rest, &tenant.account).await;
     let line = "POST /v1/namespaces/ns/locks/a%2Fb/acquire";
     let unasked = tenant.rest.json(line, json!({"process_id": "p", "ttl_ms": 60_000})).await.ok();
     assert!(unasked.get("signed_grant").is_none());
-    let before = now_s();
+    let before = now_secs();
     let body = json!({"process_id": "p", "ttl_ms": 60_000, "signed": true});
     let granted = tenant.rest.json(line, body).await.ok();
     let claims = resource.verify(granted["signed_grant"].as_str().unwrap()).unwrap();
     let exp = claims["exp"].as_u64().unwrap();
-    assert!((before + 59..=now_s() + 60).contains(&exp), "{claims}");
+    assert!((before + 59..=now_secs() + 60).contains(&exp), "{claims}");
     for (claim, expected) in [
         ("namespace", json!("ns")),
         ("path", json!(["a/b"])),
@@ -73,21 +73,21 @@ async fn a_signed_grant_shows_what_is_held_until_it_ends() {
     assert!(claims.get("session_id").is_none() && claims.get("holder").is_none());
     // It is no credential.
     let grant = granted["signed_grant"].as_str().unwrap();
-    tenant.rest.with_key(grant).call("GET /v1/namespaces").await.refused("UNAUTHENTICATED");
+    tenant.rest.with_key(grant).call("GET /v1/namespaces").await.expect_error("UNAUTHENTICATED");
     // Neither is a credential a grant, nor a grant one of another tenant or with other words.
     let token = tenant.rest.call("POST /v1/tokens").await.ok();
     assert_eq!(resource.verify(token["token"].as_str().unwrap()), None);
     let other = ResourceServer { account: "0000000000000001".to_owned(), keys: resource.keys.clone() };
     assert_eq!(other.verify(grant), None);
     let parts: Vec<&str> = grant.split('.').collect();
-    let other_claims = unasked_claims(token["token"].as_str().unwrap());
+    let other_claims = encoded_claims(token["token"].as_str().unwrap());
     assert_eq!(resource.verify(&format!("{}.{other_claims}.{}", parts[0], parts[2])), None);
 }
 
 #[tokio::test]
 async fn who_is_refused_gets_no_grant_and_extending_gets_a_later_one() {
-    let tenant = tenant(server()).await;
-    tenant.namespace("ns").await;
+    let tenant = create_tenant(server()).await;
+    tenant.create_namespace("ns").await;
     let resource = ResourceServer::new(&tenant.rest, &tenant.account).await;
     let acquire = async |body: Value| tenant.rest.json("POST /v1/namespaces/ns/locks/l/acquire", body).await.ok();
     let first = acquire(json!({"process_id": "p", "ttl_ms": 5_000, "signed": true})).await;
@@ -103,8 +103,8 @@ async fn who_is_refused_gets_no_grant_and_extending_gets_a_later_one() {
 
 #[tokio::test]
 async fn a_set_has_a_grant_for_each_lock_and_a_session_is_named() {
-    let tenant = tenant(server()).await;
-    tenant.namespace("ns").await;
+    let tenant = create_tenant(server()).await;
+    tenant.create_namespace("ns").await;
     let resource = ResourceServer::new(&tenant.rest, &tenant.account).await;
     let session = tenant.rest.json("POST /v1/namespaces/ns/sessions", json!({"process_id": "p", "ttl_ms": 30_000}));
     let session_id = session.await.ok()["session_id"].clone();
@@ -118,14 +118,14 @@ async fn a_set_has_a_grant_for_each_lock_and_a_session_is_named() {
     for claims in &claims {
         assert_eq!((&claims["session_id"], &claims["holder"]), (&session_id, &json!("h")));
         assert_eq!(claims["fencing_token"], granted["fencing_token"]);
-        assert!(claims["exp"].as_u64().unwrap() <= now_s() + 60);
+        assert!(claims["exp"].as_u64().unwrap() <= now_secs() + 60);
     }
 }
 
 #[tokio::test]
 async fn a_reader_in_a_crowd_gets_its_own_grant() {
-    let tenant = tenant(server()).await;
-    tenant.namespace("ns").await;
+    let tenant = create_tenant(server()).await;
+    tenant.create_namespace("ns").await;
     let resource = ResourceServer::new(&tenant.rest, &tenant.account).await;
     let mut client = LocksServiceClient::new(channel(&tenant.rest).await);
     for reader in 0..20 {

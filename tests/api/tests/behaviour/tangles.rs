@@ -5,31 +5,31 @@ use std::time::{Duration, Instant};
 use holdfast_api_tests::{Standalone, scratch};
 use serde_json::{Value, json};
 
-use crate::support::{Rest, Socket, tenant};
+use crate::support::{RestClient, SessionSocket, create_tenant};
 
 /// Owners that wait and are waited for; with those that wait for them, who waits for whom would take more than a million
 /// steps to find out.
-const TANGLED: usize = 1_267;
+const TANGLED_OWNERS: usize = 1_267;
 /// So many messages are sent before their answers are read.
-const AT_ONCE: usize = 100;
+const BATCH_SIZE: usize = 100;
 /// How soon everybody else has to be served.
-const SERVED_WITHIN: Duration = Duration::from_secs(5);
+const MAX_LATENCY: Duration = Duration::from_secs(5);
 
 /// A request of one thread of the session for some paths in WRITE.
-fn lock(holder: &str, request_id: &str, paths: &[&str]) -> Value {
+fn lock_message(holder: &str, request_id: &str, paths: &[&str]) -> Value {
     let resources: Vec<Value> = paths.iter().map(|path| json!({"path": [path], "mode": "WRITE"})).collect();
     json!({"type": "lock", "request_id": request_id, "holder": holder, "resources": resources})
 }
 
 /// Sends the messages; what each is answered.
-async fn says(socket: &mut Socket, messages: &[Value]) -> Vec<Value> {
+async fn send_and_receive(socket: &mut SessionSocket, messages: &[Value]) -> Vec<Value> {
     let mut answers = Vec::new();
-    for some in messages.chunks(AT_ONCE) {
+    for some in messages.chunks(BATCH_SIZE) {
         for message in some {
-            socket.say(message.clone()).await;
+            socket.send(message.clone()).await;
         }
         for message in some {
-            let answer = socket.hear().await;
+            let answer = socket.receive().await;
             assert_eq!(answer["request_id"], message["request_id"], "{answer}");
             answers.push(answer);
         }
@@ -37,16 +37,16 @@ async fn says(socket: &mut Socket, messages: &[Value]) -> Vec<Value> {
     answers
 }
 
-async fn serves(rest: &Rest, lock: &str) {
+async fn assert_serves(rest: &RestClient, lock: &str) {
     let asked = Instant::now();
     let body = json!({"process_id": "somebody", "ttl_ms": 60_000});
     let taken = rest.json(&format!("POST /v1/namespaces/ns/locks/{lock}/acquire"), body).await.ok();
     assert_eq!(taken["success"], true, "{taken}");
-    assert!(asked.elapsed() < SERVED_WITHIN, "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < MAX_LATENCY, "{:?}", asked.elapsed());
 }
 
 /// How many requests wait, and why that of one thread of the session does.
-async fn waits_of(rest: &Rest, holder: &str) -> (usize, Value) {
+async fn waiting_requests(rest: &RestClient, holder: &str) -> (usize, Value) {
     let (mut count, mut reason, mut token) = (0, Value::Null, String::new());
     loop {
         let page = rest.call(&format!("GET /v1/namespaces/ns/waits?page_size=1000{token}")).await.ok();
@@ -65,21 +65,22 @@ async fn waits_of(rest: &Rest, holder: &str) -> (usize, Value) {
 
 /// `t` stands behind `y`, who stands behind `z` without waiting for it, since `z` waits for `y`. Whoever does not look
 /// that far takes `y` to wait for `t`, which would let `t` go first.
-fn one_behind_another() -> Vec<Value> {
-    let mut messages = vec![lock("h", "h", &["m"]), lock("t", "t", &["t"]), lock("y", "y", &["y"])];
-    messages.extend([lock("z", "z waits", &["t", "y", "m"]), lock("y", "y waits", &["m", "l"])]);
-    for number in 0..TANGLED {
+fn blocked_chain() -> Vec<Value> {
+    let mut messages =
+        vec![lock_message("h", "h", &["m"]), lock_message("t", "t", &["t"]), lock_message("y", "y", &["y"])];
+    messages.extend([lock_message("z", "z waits", &["t", "y", "m"]), lock_message("y", "y waits", &["m", "l"])]);
+    for number in 0..TANGLED_OWNERS {
         let holder = format!("f{number}");
-        messages.push(lock(&holder, &holder, &[&format!("f-{number}")]));
-        messages.push(lock(&holder, &format!("{holder} waits"), &["t"]));
+        messages.push(lock_message(&holder, &holder, &[&format!("f-{number}")]));
+        messages.push(lock_message(&holder, &format!("{holder} waits"), &["t"]));
     }
-    messages.push(lock("t", "t waits", &["l"]));
-    for number in 0..TANGLED {
+    messages.push(lock_message("t", "t waits", &["l"]));
+    for number in 0..TANGLED_OWNERS {
         let holder = format!("g{number}");
-        messages.push(lock(&holder, &holder, &[&format!("f-{number}")]));
+        messages.push(lock_message(&holder, &holder, &[&format!("f-{number}")]));
     }
     // A repeat says where it stands.
-    messages.push(lock("t", "t waits", &["l"]));
+    messages.push(lock_message("t", "t waits", &["l"]));
     messages
 }
 
@@ -87,23 +88,23 @@ fn one_behind_another() -> Vec<Value> {
 async fn thousands_that_wait_for_one_another_on_one_connection_stop_nobody_and_are_found_again_after_a_kill() {
     let data_dir = scratch();
     let server = Standalone::start(&data_dir, &[]);
-    let tenant = tenant(&server).await;
-    tenant.namespace("ns").await;
-    let mut socket = Socket::connect(&tenant.rest).await;
-    socket.open(600_000).await;
-    let answers = says(&mut socket, &one_behind_another()).await;
+    let tenant = create_tenant(&server).await;
+    tenant.create_namespace("ns").await;
+    let mut socket = SessionSocket::connect(&tenant.rest).await;
+    socket.open_session(600_000).await;
+    let answers = send_and_receive(&mut socket, &blocked_chain()).await;
     let stands = answers.last().expect("there are answers");
     assert_eq!((&stands["request_id"], &stands["state"]), (&json!("t waits"), &json!("ENQUEUED")), "{stands}");
     let refused = answers.iter().filter(|answer| answer["type"] == "refused").count();
     println!("{} messages, of which {refused} were refused", answers.len() + 1);
-    serves(&tenant.rest, "after").await;
+    assert_serves(&tenant.rest, "after").await;
     drop((socket, server));
 
     let server = Standalone::start(&data_dir, &[]);
-    let rest = Rest::new(server.address(), &tenant.rest.key);
-    serves(&rest, "after-a-kill").await;
-    let (waiting, reason) = waits_of(&rest, "t").await;
+    let rest = RestClient::new(server.address(), &tenant.rest.key);
+    assert_serves(&rest, "after-a-kill").await;
+    let (waiting, reason) = waiting_requests(&rest, "t").await;
     assert_eq!((&reason["code"], &reason["blockers"][0]["holder"]), (&json!("QUEUED"), &json!("y")), "{reason}");
-    assert_eq!(waiting, 3 + 2 * TANGLED - refused, "everybody waits who waited");
-    serves(&rest, "at-last").await;
+    assert_eq!(waiting, 3 + 2 * TANGLED_OWNERS - refused, "everybody waits who waited");
+    assert_serves(&rest, "at-last").await;
 }

@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use crate::support::{Ask, Door, State, TokenDoor, World, through, wait_until};
+use crate::support::{AcquireRequest, FencingLockClient, LockClient, State, TestEnv, through, wait_until};
 
 through! {
-    every_door:;
+    every_frontend:;
     with_tokens:
         a_hold_in_transition_keeps_everybody_else_out_and_is_not_current,
         an_owner_in_transition_may_renew_and_keeps_its_token,
@@ -14,12 +14,13 @@ through! {
         a_transition_ends_by_itself_and_leaves_nothing;
 }
 
-const LONG_MS: u64 = 60_000;
+const TRANSITION_MS: u64 = 60_000;
 
 /// A hold of `p` on `l` that is in transition, and its token.
-async fn in_transition<D: Door>(world: &World<D>, transition_ms: u64) -> u64 {
-    let taken = world.door.take(Ask::write("l", "p").ttl_ms(100).transition_ms(transition_ms)).await;
-    let door = &world.door;
+async fn hold_in_transition<D: LockClient>(world: &TestEnv<D>, transition_ms: u64) -> u64 {
+    let taken =
+        world.client.expect_granted(AcquireRequest::write("l", "p").ttl_ms(100).transition_ms(transition_ms)).await;
+    let door = &world.client;
     wait_until("the hold is in transition", async || {
         door.get("l").await.unwrap().writer.is_some_and(|writer| writer.in_transition == Some(true))
     })
@@ -27,47 +28,50 @@ async fn in_transition<D: Door>(world: &World<D>, transition_ms: u64) -> u64 {
     taken.fencing_token.unwrap()
 }
 
-async fn a_hold_in_transition_keeps_everybody_else_out_and_is_not_current<D: TokenDoor>(world: World<D>) {
-    let token = in_transition(&world, LONG_MS).await;
-    assert!(!world.door.check("l", token).await.unwrap());
-    let refused = world.door.is_refused(Ask::read("l", "q")).await;
+async fn a_hold_in_transition_keeps_everybody_else_out_and_is_not_current<D: FencingLockClient>(world: TestEnv<D>) {
+    let token = hold_in_transition(&world, TRANSITION_MS).await;
+    assert!(!world.client.check("l", token).await.unwrap());
+    let refused = world.client.expect_refused(AcquireRequest::read("l", "q")).await;
     assert_eq!((refused.reason.as_deref(), refused.blockers), (Some("TRANSITION"), vec!["p".to_owned()]));
     assert_eq!((refused.lock.state, refused.lock.writer_id()), (State::WriteLocked, "p"));
     let left_ms = refused.lock.writer.unwrap().remaining_ms.unwrap();
-    assert!(left_ms > 0 && left_ms <= LONG_MS, "what is left of the transition: {left_ms}");
+    assert!(left_ms > 0 && left_ms <= TRANSITION_MS, "what is left of the transition: {left_ms}");
     let page = world.rest.call("GET /v1/namespaces/ns/locks").await.ok();
     assert_eq!(page["locks"][0]["write_lock_holder"]["phase"], json!("TRANSITION"));
 }
 
-async fn an_owner_in_transition_may_renew_and_keeps_its_token<D: TokenDoor>(world: World<D>) {
-    let token = in_transition(&world, LONG_MS).await;
-    for ask in [Ask::write("l", "p").ttl_ms(100).transition_ms(LONG_MS), Ask::write("l", "p").extending(token)] {
-        let renewed = world.door.take(ask).await;
+async fn an_owner_in_transition_may_renew_and_keeps_its_token<D: FencingLockClient>(world: TestEnv<D>) {
+    let token = hold_in_transition(&world, TRANSITION_MS).await;
+    for ask in [
+        AcquireRequest::write("l", "p").ttl_ms(100).transition_ms(TRANSITION_MS),
+        AcquireRequest::write("l", "p").fencing_token(token),
+    ] {
+        let renewed = world.client.expect_granted(ask).await;
         assert_eq!(renewed.fencing_token, Some(token));
         assert_eq!(renewed.lock.writer.unwrap().in_transition, Some(false));
     }
-    assert!(world.door.check("l", token).await.unwrap());
+    assert!(world.client.check("l", token).await.unwrap());
 }
 
-async fn a_release_ends_a_transition<D: TokenDoor>(world: World<D>) {
-    in_transition(&world, LONG_MS).await;
-    assert_eq!(world.door.release("l", "q").await.unwrap().released, Some(false));
-    let released = world.door.release("l", "p").await.unwrap();
+async fn a_release_ends_a_transition<D: FencingLockClient>(world: TestEnv<D>) {
+    hold_in_transition(&world, TRANSITION_MS).await;
+    assert_eq!(world.client.release("l", "q").await.unwrap().released, Some(false));
+    let released = world.client.release("l", "p").await.unwrap();
     assert_eq!(released.released, Some(true));
-    released.lock.is_free();
-    world.door.take(Ask::write("l", "q")).await;
+    released.lock.assert_free();
+    world.client.expect_granted(AcquireRequest::write("l", "q")).await;
 }
 
-async fn a_delete_ends_a_transition<D: TokenDoor>(world: World<D>) {
-    in_transition(&world, LONG_MS).await;
-    world.door.delete("l").await.unwrap();
-    world.door.take(Ask::write("l", "q")).await;
+async fn a_delete_ends_a_transition<D: FencingLockClient>(world: TestEnv<D>) {
+    hold_in_transition(&world, TRANSITION_MS).await;
+    world.client.delete("l").await.unwrap();
+    world.client.expect_granted(AcquireRequest::write("l", "q")).await;
 }
 
-async fn a_transition_ends_by_itself_and_leaves_nothing<D: TokenDoor>(world: World<D>) {
-    let token = in_transition(&world, 300).await;
+async fn a_transition_ends_by_itself_and_leaves_nothing<D: FencingLockClient>(world: TestEnv<D>) {
+    let token = hold_in_transition(&world, 300).await;
     let world = &world;
-    wait_until("nothing is held", async || world.held().await.is_empty()).await;
-    let refused = world.door.is_refused(Ask::write("l", "p").extending(token)).await;
+    wait_until("nothing is held", async || world.held_locks().await.is_empty()).await;
+    let refused = world.client.expect_refused(AcquireRequest::write("l", "p").fencing_token(token)).await;
     assert_eq!(refused.reason.as_deref(), Some("NOT_HELD"));
 }

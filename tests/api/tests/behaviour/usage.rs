@@ -5,24 +5,24 @@ use std::process::Command;
 use holdfast_api_tests::program;
 use serde_json::{Value, json};
 
-use crate::support::{Tenant, operator, server, tenant};
+use crate::support::{Tenant, create_tenant, operator_client, server};
 
-async fn take(tenant: &Tenant, namespace: &str, lock: &str, body: Value) -> Value {
+async fn acquire_lock(tenant: &Tenant, namespace: &str, lock: &str, body: Value) -> Value {
     tenant.rest.json(&format!("POST /v1/namespaces/{namespace}/locks/{lock}/acquire"), body).await.ok()
 }
 
 #[tokio::test]
 async fn operations_holds_waits_and_peaks_are_told_for_each_namespace_and_the_account() {
-    let tenant = tenant(server()).await;
-    tenant.namespace("a").await;
-    tenant.namespace("b").await;
+    let tenant = create_tenant(server()).await;
+    tenant.create_namespace("a").await;
+    tenant.create_namespace("b").await;
     for lock in ["x", "y"] {
-        take(&tenant, "a", lock, json!({"process_id": "p", "ttl_ms": 60_000})).await;
+        acquire_lock(&tenant, "a", lock, json!({"process_id": "p", "ttl_ms": 60_000})).await;
     }
     let waits = json!({"process_id": "q", "ttl_ms": 60_000, "wait_ms": 30_000, "poll_ms": 1});
-    assert_eq!(take(&tenant, "a", "x", waits).await["reason"]["code"], "QUEUED");
+    assert_eq!(acquire_lock(&tenant, "a", "x", waits).await["reason"]["code"], "QUEUED");
     tenant.rest.json("POST /v1/namespaces/a/locks/y/release", json!({"process_id": "p"})).await.ok();
-    take(&tenant, "b", "z", json!({"process_id": "p", "mode": "READ", "ttl_ms": 60_000})).await;
+    acquire_lock(&tenant, "b", "z", json!({"process_id": "p", "mode": "READ", "ttl_ms": 60_000})).await;
     let usage = tenant.rest.call("GET /v1/usage").await.ok();
     assert_eq!(usage["account_id"], tenant.account);
     assert_eq!(usage["limits"]["max_holds_per_namespace"], 1_000_000);
@@ -46,9 +46,9 @@ async fn operations_holds_waits_and_peaks_are_told_for_each_namespace_and_the_ac
 
 #[tokio::test]
 async fn what_was_done_in_a_namespace_is_told_after_its_end() {
-    let tenant = tenant(server()).await;
-    tenant.namespace("gone").await;
-    take(&tenant, "gone", "x", json!({"process_id": "p", "ttl_ms": 60_000})).await;
+    let tenant = create_tenant(server()).await;
+    tenant.create_namespace("gone").await;
+    acquire_lock(&tenant, "gone", "x", json!({"process_id": "p", "ttl_ms": 60_000})).await;
     tenant.rest.call("DELETE /v1/namespaces/gone").await.ok();
     let usage = tenant.rest.call("GET /v1/usage").await.ok();
     assert_eq!(usage["namespaces"], json!([]));
@@ -58,27 +58,27 @@ async fn what_was_done_in_a_namespace_is_told_after_its_end() {
 
 #[tokio::test]
 async fn a_key_sees_its_own_namespaces_and_the_operator_any_account() {
-    let (own, other) = (tenant(server()).await, tenant(server()).await);
-    own.namespace("a").await;
-    own.namespace("b").await;
+    let (own, other) = (create_tenant(server()).await, create_tenant(server()).await);
+    own.create_namespace("a").await;
+    own.create_namespace("b").await;
     let key = own.rest.json("POST /v1/api-keys", json!({"namespaces": ["b"]})).await.ok();
     let narrow = own.rest.with_key(key["api_key"].as_str().unwrap()).call("GET /v1/usage").await.ok();
     assert_eq!(narrow["namespaces"].as_array().unwrap().len(), 1);
     assert_eq!((&narrow["namespaces"][0]["name"], &narrow["deleted_namespaces"]), (&json!("b"), &json!(null)));
     let line = format!("GET /v1/usage?account={}", own.account);
-    other.rest.call(&line).await.refused("PERMISSION_DENIED");
-    let seen = operator(server()).call(&line).await.ok();
+    other.rest.call(&line).await.expect_error("PERMISSION_DENIED");
+    let seen = operator_client(server()).call(&line).await.ok();
     assert_eq!(seen["namespaces"].as_array().unwrap().len(), 2);
-    assert!(operator(server()).call("GET /v1/usage").await.refused_field("account").contains("whose"));
+    assert!(operator_client(server()).call("GET /v1/usage").await.expect_field_error("account").contains("whose"));
     let unknown = "GET /v1/usage?account=0000000000000001";
-    operator(server()).call(unknown).await.refused("ACCOUNT_NOT_FOUND");
+    operator_client(server()).call(unknown).await.expect_error("ACCOUNT_NOT_FOUND");
 }
 
 #[tokio::test]
 async fn the_usage_of_all_accounts_can_be_exported() {
-    let own = tenant(server()).await;
-    own.namespace("ns").await;
-    take(&own, "ns", "l", json!({"process_id": "p", "ttl_ms": 60_000})).await;
+    let own = create_tenant(server()).await;
+    own.create_namespace("ns").await;
+    acquire_lock(&own, "ns", "l", json!({"process_id": "p", "ttl_ms": 60_000})).await;
     let export = |flags: &[&str]| {
         let mut command = Command::new(program("dev"));
         command.env_clear().args(["usage", "--output", "json", "--url", &format!("http://{}", server().address())]);

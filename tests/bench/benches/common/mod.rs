@@ -2,10 +2,10 @@
 
 #![allow(dead_code, reason = "each benchmark uses a part of it")]
 
-use holdfast_core::shard::{Application, ShardCore};
+use holdfast_core::shard::{Application, ShardState};
 use holdfast_core::{
-    AccountId, Acquire, AcquireOutcome, Answer, Claim, Command, Context, Incarnation, Limits, LocksCommand, Metadata,
-    Mode, NamespaceMessage, NamespaceRef, Owner, Path, Query, Release, Rules, ToRelease, Wait,
+    AccountId, Acquire, AcquireOutcome, Claim, Command, EntryContext, Incarnation, Limits, LocksCommand, Metadata,
+    Mode, NamespaceMessage, NamespaceRef, Owner, Path, Query, Release, ReleaseTarget, Response, Rules, Wait,
 };
 
 pub(crate) const SHARD: &str = "locks_00";
@@ -13,8 +13,8 @@ pub(crate) const HOUR_MS: u64 = 3_600_000;
 /// The wall clock is this much ahead of the shard clock.
 const WALL_AHEAD_MS: u64 = 1_700_000_000_000;
 
-pub(crate) fn at(now_ms: u64) -> Context {
-    Context { now_ms, wall_ms: WALL_AHEAD_MS + now_ms, rules: Rules::HIGHEST }
+pub(crate) fn context_at(now_ms: u64) -> EntryContext {
+    EntryContext { now_ms, wall_ms: WALL_AHEAD_MS + now_ms, rules: Rules::HIGHEST }
 }
 
 fn namespace() -> NamespaceRef {
@@ -41,7 +41,7 @@ pub(crate) fn acquire_all(paths: &[Path], owner: &str, ttl_ms: u64) -> Command {
         transition_ms: 0,
         metadata: Metadata::new(),
         fencing_token: None,
-        asked_expires_at_ns: None,
+        requested_expires_at_ns: None,
         wait: Wait::No,
         allow_upgrade: false,
         request_id: None,
@@ -58,25 +58,25 @@ pub(crate) fn release_all(paths: &[Path], owner: &str) -> Command {
     Command::Locks(LocksCommand::Release(Release {
         namespace: namespace(),
         owner: Owner::Process(owner.to_owned()),
-        what: ToRelease::Paths { paths: paths.to_vec(), fencing_token: None },
+        what: ReleaseTarget::Paths { paths: paths.to_vec(), fencing_token: None },
         message: None,
     }))
 }
 
-pub(crate) fn look(name: &str) -> Query {
+pub(crate) fn get_query(name: &str) -> Query {
     Query::Lock { namespace: namespace(), path: Path::flat(name) }
 }
 
 /// A shard in which so many locks are held, each by an owner of its own.
-pub(crate) fn shard_with(holds: u64, ttl_ms: u64) -> ShardCore {
-    let mut core = ShardCore::new(Application::Locks, SHARD);
-    core.advance(&at(1));
-    assert_eq!(core.apply(&at(1), &open()).outcome, Ok(Answer::Done));
+pub(crate) fn shard_with(holds: u64, ttl_ms: u64) -> ShardState {
+    let mut core = ShardState::new(Application::Locks, SHARD);
+    core.advance(&context_at(1));
+    assert_eq!(core.apply(&context_at(1), &open()).outcome, Ok(Response::Done));
     for number in 0..holds {
         let command = acquire(&format!("lock-{number}"), &format!("owner-{number}"), ttl_ms);
-        let reply = core.apply(&at(1), &command);
+        let reply = core.apply(&context_at(1), &command);
         assert!(
-            matches!(reply.outcome, Ok(Answer::Acquired { outcome: AcquireOutcome::Granted { .. }, .. })),
+            matches!(reply.outcome, Ok(Response::Acquired { outcome: AcquireOutcome::Granted { .. }, .. })),
             "{reply:?}"
         );
     }

@@ -28,7 +28,7 @@ use super::etcd_api::v3lockpb::{LockRequest, UnlockRequest};
 use super::{LockName, TTL_MS};
 
 /// What a transaction compares: the revision at which a key was created.
-const CREATE: i32 = 1;
+const COMPARE_CREATE_REVISION: i32 = 1;
 
 /// A connection to etcd, which several clients share; calls take turns over its nodes.
 #[derive(Clone)]
@@ -56,8 +56,8 @@ pub struct EtcdClient {
     locks: LockClient<Channel>,
     owner: String,
     lease: i64,
-    keep: mpsc::Sender<LeaseKeepAliveRequest>,
-    kept: Streaming<LeaseKeepAliveResponse>,
+    keep_alive_tx: mpsc::Sender<LeaseKeepAliveRequest>,
+    keep_alive_rx: Streaming<LeaseKeepAliveResponse>,
     /// Token and key of the lock that it waited for.
     held: Option<(u64, Vec<u8>)>,
 }
@@ -68,19 +68,19 @@ impl EtcdClient {
         let mut leases = LeaseClient::new(connection.0.clone());
         let ttl = i64::try_from(TTL_MS / 1_000)?;
         let lease = leases.lease_grant(LeaseGrantRequest { ttl }).await?.into_inner().id;
-        let (keep, keeps) = mpsc::channel(1);
+        let (keep_alive_tx, keeps) = mpsc::channel(1);
         // The stream's head comes with its first answer.
-        keep.send(LeaseKeepAliveRequest { id: lease }).await?;
-        let mut kept = leases.lease_keep_alive(ReceiverStream::new(keeps)).await?.into_inner();
-        kept.message().await?.context("the stream of keep-alives has ended")?;
+        keep_alive_tx.send(LeaseKeepAliveRequest { id: lease }).await?;
+        let mut keep_alive_rx = leases.lease_keep_alive(ReceiverStream::new(keeps)).await?.into_inner();
+        keep_alive_rx.message().await?.context("the stream of keep-alives has ended")?;
         let (kv, locks) = (KvClient::new(connection.0.clone()), LockClient::new(connection.0.clone()));
-        Ok(Self { kv, locks, owner, lease, keep, kept, held: None })
+        Ok(Self { kv, locks, owner, lease, keep_alive_tx, keep_alive_rx, held: None })
     }
 
     pub(crate) async fn acquire(&mut self, lock: &LockName) -> Result<Option<u64>> {
         let key = key(lock);
         let put = PutRequest { key: key.clone(), value: self.owner.clone().into(), lease: self.lease };
-        let answer = self.kv.txn(when_created_at(0, key, Op::RequestPut(put))).await?.into_inner();
+        let answer = self.kv.txn(txn_if_created_at(0, key, Op::RequestPut(put))).await?.into_inner();
         if !answer.succeeded {
             return Ok(None);
         }
@@ -102,26 +102,26 @@ impl EtcdClient {
         }
         let key = key(lock);
         let delete = Op::RequestDeleteRange(DeleteRangeRequest { key: key.clone() });
-        Ok(self.kv.txn(when_created_at(i64::try_from(token)?, key, delete)).await?.into_inner().succeeded)
+        Ok(self.kv.txn(txn_if_created_at(i64::try_from(token)?, key, delete)).await?.into_inner().succeeded)
     }
 
     pub(crate) async fn extend(&mut self) -> Result<bool> {
-        self.keep.send(LeaseKeepAliveRequest { id: self.lease }).await?;
-        match self.kept.message().await? {
+        self.keep_alive_tx.send(LeaseKeepAliveRequest { id: self.lease }).await?;
+        match self.keep_alive_rx.message().await? {
             Some(answer) => Ok(answer.ttl > 0),
             None => bail!("the stream of keep-alives has ended"),
         }
     }
 
-    pub(crate) async fn look(&mut self, lock: &LockName) -> Result<bool> {
+    pub(crate) async fn get(&mut self, lock: &LockName) -> Result<bool> {
         Ok(self.kv.range(RangeRequest { key: key(lock) }).await?.into_inner().count > 0)
     }
 }
 
 /// A transaction that does something to a key if it was created at that revision; at 0: if it is absent.
-fn when_created_at(revision: i64, key: Vec<u8>, op: Op) -> TxnRequest {
+fn txn_if_created_at(revision: i64, key: Vec<u8>, op: Op) -> TxnRequest {
     let target_union = Some(TargetUnion::CreateRevision(revision));
-    let compare = Compare { result: 0, target: CREATE, key, target_union };
+    let compare = Compare { result: 0, target: COMPARE_CREATE_REVISION, key, target_union };
     TxnRequest { compare: vec![compare], success: vec![RequestOp { request: Some(op) }] }
 }
 

@@ -10,7 +10,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Streaming};
 
-use super::{Asks, LockName, Mode, TTL_MS, WAIT_MS};
+use super::{AcquireKind, LockName, Mode, TTL_MS, WAIT_MS};
 
 /// A connection that several clients share.
 #[derive(Clone)]
@@ -56,7 +56,7 @@ impl GrpcClient {
         Self { connection, owner }
     }
 
-    pub(crate) async fn acquire(&mut self, lock: &LockName, mode: Mode, asks: Asks) -> Result<Option<u64>> {
+    pub(crate) async fn acquire(&mut self, lock: &LockName, mode: Mode, asks: AcquireKind) -> Result<Option<u64>> {
         let mode = if mode == Mode::Read { v1::Mode::Read } else { v1::Mode::Write };
         let message = v1::AcquireLockRequest {
             namespace: lock.namespace.clone(),
@@ -65,8 +65,8 @@ impl GrpcClient {
             process_id: Some(self.owner.clone()),
             mode: mode.into(),
             ttl_ms: Some(TTL_MS),
-            fencing_token: if let Asks::Extends(token) = asks { Some(token) } else { None },
-            wait_ms: if asks == Asks::Waits { WAIT_MS } else { 0 },
+            fencing_token: if let AcquireKind::Extend(token) = asks { Some(token) } else { None },
+            wait_ms: if asks == AcquireKind::Wait { WAIT_MS } else { 0 },
             ..Default::default()
         };
         let request = self.signed(message);
@@ -90,7 +90,7 @@ impl GrpcClient {
         Ok(self.connection.client.release_lock(request).await?.into_inner().released)
     }
 
-    pub(crate) async fn look(&mut self, lock: &LockName) -> Result<bool> {
+    pub(crate) async fn get(&mut self, lock: &LockName) -> Result<bool> {
         let message = v1::GetLockRequest {
             namespace: lock.namespace.clone(),
             name: lock.name().map(str::to_owned),

@@ -28,14 +28,14 @@ pub(crate) const CLIENTS_PER_CONNECTION: usize = 16;
 /// Over how many sessions clients are spread, in turns. A session is of one namespace, and all of these are to be at
 /// work: as many sessions as there are namespaces, or one for each client where there are fewer, and more where too many
 /// clients would share one. As many sessions share a connection as have as many clients as may share it.
-pub(crate) fn sessions(clients: usize, namespaces: usize) -> usize {
+pub(crate) fn session_count(clients: usize, namespaces: usize) -> usize {
     clients.min(namespaces).max(clients.div_ceil(CLIENTS_PER_CONNECTION))
 }
 
 /// What is measured: the service through one of its doors, or a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub enum Door {
+pub enum Target {
     /// Holdfast, REST over HTTP/1.1, a connection for each client.
     Rest,
     /// Holdfast, unary gRPC.
@@ -48,14 +48,14 @@ pub enum Door {
     Redis,
 }
 
-impl Door {
+impl Target {
     /// Whether it is one of this service's.
-    pub fn is_own(self) -> bool {
+    pub fn is_holdfast(self) -> bool {
         matches!(self, Self::Rest | Self::Grpc | Self::Stream)
     }
 }
 
-impl fmt::Display for Door {
+impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Rest => "Holdfast REST",
@@ -88,7 +88,7 @@ impl LockName {
     }
 
     /// The one above it.
-    pub fn above(&self) -> Self {
+    pub fn parent(&self) -> Self {
         let above = &self.path[..self.path.len().saturating_sub(1)];
         Self { namespace: self.namespace.clone(), path: above.to_vec() }
     }
@@ -113,13 +113,13 @@ pub enum Mode {
 
 /// What an acquire asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asks {
+pub(crate) enum AcquireKind {
     /// The lock, now or not at all.
-    Now,
+    Try,
     /// The lock, sooner or later.
-    Waits,
+    Wait,
     /// More time for the hold of that token.
-    Extends(u64),
+    Extend(u64),
 }
 
 /// One client, with an owner name of its own.
@@ -143,8 +143,8 @@ impl Client {
     /// When there is no answer, or it is not one.
     pub async fn acquire(&mut self, lock: &LockName, mode: Mode) -> Result<Option<u64>> {
         match (self, mode) {
-            (Self::Rest(client), _) => client.acquire(lock, mode, Asks::Now).await,
-            (Self::Grpc(client), _) => client.acquire(lock, mode, Asks::Now).await,
+            (Self::Rest(client), _) => client.acquire(lock, mode, AcquireKind::Try).await,
+            (Self::Grpc(client), _) => client.acquire(lock, mode, AcquireKind::Try).await,
             (Self::Stream(client), _) => client.acquire(lock, mode, false).await,
             (Self::Etcd(client), Mode::Write) => client.acquire(lock).await,
             (Self::Redis(client), Mode::Write) => client.acquire(lock).await,
@@ -158,8 +158,8 @@ impl Client {
     /// As [`Self::acquire`].
     pub async fn acquire_waiting(&mut self, lock: &LockName) -> Result<u64> {
         let token = match self {
-            Self::Rest(client) => client.acquire(lock, Mode::Write, Asks::Waits).await?,
-            Self::Grpc(client) => client.acquire(lock, Mode::Write, Asks::Waits).await?,
+            Self::Rest(client) => client.acquire(lock, Mode::Write, AcquireKind::Wait).await?,
+            Self::Grpc(client) => client.acquire(lock, Mode::Write, AcquireKind::Wait).await?,
             Self::Stream(client) => client.acquire(lock, Mode::Write, true).await?,
             Self::Etcd(client) => Some(client.acquire_waiting(lock).await?),
             Self::Redis(_) => bail!("it has no waiting"),
@@ -187,8 +187,8 @@ impl Client {
     /// As [`Self::acquire`].
     pub async fn extend(&mut self, lock: &LockName, token: u64) -> Result<bool> {
         match self {
-            Self::Rest(client) => Ok(client.acquire(lock, Mode::Write, Asks::Extends(token)).await?.is_some()),
-            Self::Grpc(client) => Ok(client.acquire(lock, Mode::Write, Asks::Extends(token)).await?.is_some()),
+            Self::Rest(client) => Ok(client.acquire(lock, Mode::Write, AcquireKind::Extend(token)).await?.is_some()),
+            Self::Grpc(client) => Ok(client.acquire(lock, Mode::Write, AcquireKind::Extend(token)).await?.is_some()),
             Self::Stream(client) => client.keep_alive().await,
             Self::Etcd(client) => client.extend().await,
             Self::Redis(client) => client.extend(lock, token).await,
@@ -199,13 +199,13 @@ impl Client {
     ///
     /// # Errors
     /// As [`Self::acquire`].
-    pub async fn look(&mut self, lock: &LockName) -> Result<bool> {
+    pub async fn get(&mut self, lock: &LockName) -> Result<bool> {
         match self {
-            Self::Rest(client) => client.look(lock).await,
-            Self::Grpc(client) => client.look(lock).await,
+            Self::Rest(client) => client.get(lock).await,
+            Self::Grpc(client) => client.get(lock).await,
             Self::Stream(_) => bail!("a session's connection does not look"),
-            Self::Etcd(client) => client.look(lock).await,
-            Self::Redis(client) => client.look(lock).await,
+            Self::Etcd(client) => client.get(lock).await,
+            Self::Redis(client) => client.get(lock).await,
         }
     }
 }

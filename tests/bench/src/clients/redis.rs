@@ -48,7 +48,7 @@ impl RedisClient {
         Ok(held == 1)
     }
 
-    pub(crate) async fn look(&mut self, lock: &LockName) -> Result<bool> {
+    pub(crate) async fn get(&mut self, lock: &LockName) -> Result<bool> {
         let owner: Option<String> = redis::cmd("GET").arg(key(lock)).query_async(&mut self.connection).await?;
         Ok(owner.is_some())
     }

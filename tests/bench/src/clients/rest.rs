@@ -11,22 +11,22 @@ use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use tokio::net::TcpStream;
 
-use super::{Asks, LockName, Mode, TTL_MS, WAIT_MS};
+use super::{AcquireKind, LockName, Mode, TTL_MS, WAIT_MS};
 
 /// What is read of an acquire's answer: what a caller needs.
 #[derive(Deserialize)]
-struct Acquired {
+struct AcquireResponse {
     success: bool,
     fencing_token: Option<u64>,
 }
 
 #[derive(Deserialize)]
-struct Released {
+struct ReleaseResponse {
     released: bool,
 }
 
 #[derive(Deserialize)]
-struct Looked {
+struct GetResponse {
     lock: State,
 }
 
@@ -52,20 +52,20 @@ impl RestClient {
         Ok(Self { gateway, host: gateway.to_string(), authorization: format!("Bearer {key}"), owner, connection })
     }
 
-    pub(crate) async fn acquire(&mut self, lock: &LockName, mode: Mode, asks: Asks) -> Result<Option<u64>> {
+    pub(crate) async fn acquire(&mut self, lock: &LockName, mode: Mode, asks: AcquireKind) -> Result<Option<u64>> {
         let mode = if mode == Mode::Read { "READ" } else { "WRITE" };
         let owner = &self.owner;
         let more = match asks {
-            Asks::Now => String::new(),
-            Asks::Waits => format!(",\"wait_ms\":{WAIT_MS}"),
-            Asks::Extends(token) => format!(",\"fencing_token\":{token}"),
+            AcquireKind::Try => String::new(),
+            AcquireKind::Wait => format!(",\"wait_ms\":{WAIT_MS}"),
+            AcquireKind::Extend(token) => format!(",\"fencing_token\":{token}"),
         };
         let what = match lock.name() {
             Some(_) => format!("\"mode\":\"{mode}\""),
             None => format!("\"resources\":[{{\"path\":{:?},\"mode\":\"{mode}\"}}]", lock.path),
         };
         let body = format!("{{\"process_id\":\"{owner}\",{what},\"ttl_ms\":{TTL_MS}{more}}}");
-        let answer: Acquired = self.send(Method::POST, path(lock, "acquire"), body).await?;
+        let answer: AcquireResponse = self.send(Method::POST, path(lock, "acquire"), body).await?;
         if !answer.success {
             return Ok(None);
         }
@@ -78,12 +78,12 @@ impl RestClient {
             None => format!("\"resources\":[{{\"path\":{:?}}}]", lock.path),
         };
         let body = format!("{{\"process_id\":\"{}\",{what}}}", self.owner);
-        let answer: Released = self.send(Method::POST, path(lock, "release"), body).await?;
+        let answer: ReleaseResponse = self.send(Method::POST, path(lock, "release"), body).await?;
         Ok(answer.released)
     }
 
-    pub(crate) async fn look(&mut self, lock: &LockName) -> Result<bool> {
-        let answer: Looked = self.send(Method::GET, path(lock, ""), String::new()).await?;
+    pub(crate) async fn get(&mut self, lock: &LockName) -> Result<bool> {
+        let answer: GetResponse = self.send(Method::GET, path(lock, ""), String::new()).await?;
         Ok(answer.lock.state != "UNLOCKED")
     }
 

@@ -21,34 +21,34 @@ use tonic::{Request, Streaming};
 use super::{LockName, Mode};
 
 /// Messages that wait for the transport.
-const QUEUE: usize = 4_096;
+const QUEUE_CAPACITY: usize = 4_096;
 const TTL_MS: u64 = 60_000;
 /// Nothing is waited for any longer.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A session: a stream of a connection.
 pub(crate) struct Session {
-    out: Mutex<Out>,
-    waiting: Mutex<Waiting>,
+    outbound: Mutex<Outbound>,
+    pending: Mutex<PendingReplies>,
 }
 
-struct Out {
+struct Outbound {
     seq: u64,
     messages: mpsc::Sender<ClientMessage>,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct PendingReplies {
     requests: HashMap<String, oneshot::Sender<Told>>,
-    kept: VecDeque<oneshot::Sender<Told>>,
+    keep_alives: VecDeque<oneshot::Sender<Told>>,
     /// Set once the connection has ended.
-    ended: Option<String>,
+    closed: Option<String>,
 }
 
 impl Session {
     /// Opens a session in a namespace.
     pub(crate) async fn open(channel: Channel, key: &str, namespace: &str) -> Result<Arc<Self>> {
-        let (messages, outgoing) = mpsc::channel(QUEUE);
+        let (messages, outgoing) = mpsc::channel(QUEUE_CAPACITY);
         let mut request = Request::new(ReceiverStream::new(outgoing));
         request.metadata_mut().insert("authorization", format!("Bearer {key}").parse()?);
         let open = Open {
@@ -58,55 +58,57 @@ impl Session {
             ..Default::default()
         };
         messages.send(ClientMessage { seq: 1, message: Some(Says::Open(open)) }).await?;
-        let answer = timeout(ANSWERS_WITHIN, SessionsServiceClient::new(channel).connect(request)).await??;
+        let answer = timeout(RESPONSE_TIMEOUT, SessionsServiceClient::new(channel).connect(request)).await??;
         let mut told = answer.into_inner();
-        let first = timeout(ANSWERS_WITHIN, told.message()).await??.and_then(|message| message.message);
+        let first = timeout(RESPONSE_TIMEOUT, told.message()).await??.and_then(|message| message.message);
         if !matches!(first, Some(Told::Opened(_))) {
             bail!("the session was not opened: {first:?}");
         }
-        let connection =
-            Arc::new(Self { out: Mutex::new(Out { seq: 1, messages }), waiting: Mutex::new(Waiting::default()) });
+        let connection = Arc::new(Self {
+            outbound: Mutex::new(Outbound { seq: 1, messages }),
+            pending: Mutex::new(PendingReplies::default()),
+        });
         let reader = Arc::downgrade(&connection);
         tokio::spawn(async move {
-            let end = read(&mut told, &reader).await;
+            let end = run_reader(&mut told, &reader).await;
             if let Some(connection) = reader.upgrade() {
-                let mut waiting = connection.waiting.lock();
-                *waiting = Waiting { ended: Some(end), ..Waiting::default() };
+                let mut waiting = connection.pending.lock();
+                *waiting = PendingReplies { closed: Some(end), ..PendingReplies::default() };
             }
         });
         Ok(connection)
     }
 
-    fn say(&self, says: Says) -> Result<()> {
-        let mut out = self.out.lock();
+    fn send(&self, says: Says) -> Result<()> {
+        let mut out = self.outbound.lock();
         out.seq += 1;
         let message = ClientMessage { seq: out.seq, message: Some(says) };
         out.messages.try_send(message).context("the connection is full or closed")
     }
 
-    async fn ask(&self, request_id: String, says: Says) -> Result<Told> {
+    async fn call(&self, request_id: String, says: Says) -> Result<Told> {
         let (tell, told) = oneshot::channel();
         {
-            let mut waiting = self.waiting.lock();
-            if let Some(end) = &waiting.ended {
+            let mut waiting = self.pending.lock();
+            if let Some(end) = &waiting.closed {
                 bail!("the connection has ended: {end}");
             }
             waiting.requests.insert(request_id, tell);
         }
-        self.say(says)?;
-        timeout(ANSWERS_WITHIN, told).await?.context("the connection ended")
+        self.send(says)?;
+        timeout(RESPONSE_TIMEOUT, told).await?.context("the connection ended")
     }
 
-    fn told(&self, message: ServerMessage) {
+    fn on_message(&self, message: ServerMessage) {
         let Some(told) = message.message else { return };
-        let mut waiting = self.waiting.lock();
+        let mut waiting = self.pending.lock();
         let asked = match &told {
             // It waits; the grant follows.
             Told::State(state) if state.state() == Value::Enqueued => None,
             Told::State(state) => state.request_id.as_ref().and_then(|id| waiting.requests.remove(id)),
             Told::Refused(refused) => waiting.requests.remove(&refused.request_id),
             Told::Error(error) => error.request_id.as_ref().and_then(|id| waiting.requests.remove(id)),
-            Told::KeptAlive(_) => waiting.kept.pop_front(),
+            Told::KeptAlive(_) => waiting.keep_alives.pop_front(),
             _ => None,
         };
         if let Some(asked) = asked {
@@ -116,11 +118,11 @@ impl Session {
     }
 }
 
-async fn read(told: &mut Streaming<ServerMessage>, connection: &std::sync::Weak<Session>) -> String {
+async fn run_reader(told: &mut Streaming<ServerMessage>, connection: &std::sync::Weak<Session>) -> String {
     loop {
         match told.message().await {
             Ok(Some(message)) => match connection.upgrade() {
-                Some(connection) => connection.told(message),
+                Some(connection) => connection.on_message(message),
                 None => return "nobody uses it".to_owned(),
             },
             Ok(None) => return "the service ended it".to_owned(),
@@ -133,20 +135,20 @@ async fn read(told: &mut Streaming<ServerMessage>, connection: &std::sync::Weak<
 pub struct SessionClient {
     connection: Arc<Session>,
     owner: String,
-    asked: u64,
+    last_request: u64,
     /// The names of the requests that hold something, by token.
     held: HashMap<u64, String>,
 }
 
 impl SessionClient {
     pub(crate) fn new(connection: Arc<Session>, owner: String) -> Self {
-        Self { connection, owner, asked: 0, held: HashMap::new() }
+        Self { connection, owner, last_request: 0, held: HashMap::new() }
     }
 
     /// Waits until the lock is granted, unless it only tries.
     pub(crate) async fn acquire(&mut self, lock: &LockName, mode: Mode, waits: bool) -> Result<Option<u64>> {
-        self.asked += 1;
-        let request_id = format!("{}-{}", self.owner, self.asked);
+        self.last_request += 1;
+        let request_id = format!("{}-{}", self.owner, self.last_request);
         let mode = if mode == Mode::Read { v1::Mode::Read } else { v1::Mode::Write };
         let message = Lock {
             request_id: request_id.clone(),
@@ -155,7 +157,7 @@ impl SessionClient {
             r#try: !waits,
             ..Default::default()
         };
-        match self.connection.ask(request_id.clone(), Says::Lock(message)).await? {
+        match self.connection.call(request_id.clone(), Says::Lock(message)).await? {
             Told::State(state) => {
                 let token = state.fencing_token.context("a grant has a token")?;
                 self.held.insert(token, request_id);
@@ -169,7 +171,7 @@ impl SessionClient {
     pub(crate) async fn release(&mut self, token: u64) -> Result<bool> {
         let Some(request_id) = self.held.remove(&token) else { return Ok(false) };
         let message = Release { request_id: request_id.clone() };
-        match self.connection.ask(request_id, Says::Release(message)).await? {
+        match self.connection.call(request_id, Says::Release(message)).await? {
             Told::State(state) => Ok(state.state() == Value::Ready),
             other => bail!("not an answer to a release: {other:?}"),
         }
@@ -179,12 +181,12 @@ impl SessionClient {
     pub(crate) async fn keep_alive(&mut self) -> Result<bool> {
         let (tell, told) = oneshot::channel();
         {
-            let mut waiting = self.connection.waiting.lock();
-            waiting.kept.push_back(tell);
+            let mut waiting = self.connection.pending.lock();
+            waiting.keep_alives.push_back(tell);
             // Under the same lock: answers come in the order of the messages.
-            self.connection.say(Says::Keepalive(KeepAlive {}))?;
+            self.connection.send(Says::Keepalive(KeepAlive {}))?;
         }
-        let told = timeout(ANSWERS_WITHIN, told).await?.context("the connection ended")?;
+        let told = timeout(RESPONSE_TIMEOUT, told).await?.context("the connection ended")?;
         Ok(matches!(told, Told::KeptAlive(_)))
     }
 }

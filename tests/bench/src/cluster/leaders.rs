@@ -11,9 +11,9 @@ use tonic::transport::Endpoint;
 
 use super::{Cluster, NODES};
 
-const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
-const FOUND_WITHIN: Duration = Duration::from_secs(60);
-const ASK_EVERY: Duration = Duration::from_millis(50);
+const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
+const LEADER_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Cluster {
     /// Waits until every shard has a leader and all of its replicas have applied as much as it has. Returns the node
@@ -22,7 +22,7 @@ impl Cluster {
     /// # Errors
     /// When that takes too long.
     pub async fn wait_leaders(&self) -> Result<BTreeMap<String, usize>> {
-        let deadline = Instant::now() + FOUND_WITHIN;
+        let deadline = Instant::now() + LEADER_TIMEOUT;
         loop {
             let reason = match self.leaders().await {
                 Ok(leaders) => return Ok(leaders),
@@ -31,7 +31,7 @@ impl Cluster {
             if Instant::now() > deadline {
                 bail!("the cluster has not settled: {reason}");
             }
-            tokio::time::sleep(ASK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -40,9 +40,9 @@ impl Cluster {
         let mut applied: BTreeMap<String, Vec<u64>> = BTreeMap::new();
         for node in 0..NODES {
             let endpoint = Endpoint::from_shared(format!("http://{}", self.node_address(node)))?;
-            let channel = endpoint.connect_timeout(ANSWERS_WITHIN).connect_lazy();
+            let channel = endpoint.connect_timeout(STATUS_TIMEOUT).connect_lazy();
             let mut request = Request::new(StatusRequest { with_digests: false });
-            request.set_timeout(ANSWERS_WITHIN);
+            request.set_timeout(STATUS_TIMEOUT);
             let token = self.signer.token()?;
             request.metadata_mut().insert("authorization", format!("Bearer {}", token.expose()).parse()?);
             let status = NodeServiceClient::new(channel).status(request).await?.into_inner();

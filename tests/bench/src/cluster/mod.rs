@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use crate::measure::folder_bytes;
 pub(crate) use ports::free_address;
 pub use process::Process;
-pub(crate) use programs::installed;
+pub(crate) use programs::find_installed;
 use programs::program;
 pub(crate) use tenant::NAMESPACES_PER_SHARD;
 pub use tenant::Tenant;
@@ -28,8 +28,8 @@ pub use tenant::Tenant;
 /// How many nodes there are, and replicas of each shard.
 pub const NODES: usize = 3;
 const CONFIG_FILE: &str = "cluster_config.json";
-const READY_WITHIN: Duration = Duration::from_secs(120);
-const ASK_EVERY: Duration = Duration::from_millis(20);
+const READY_TIMEOUT: Duration = Duration::from_secs(120);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How a cluster is set up.
 #[derive(Clone, Debug)]
@@ -59,8 +59,8 @@ impl Cluster {
     /// # Errors
     /// When a program is missing, or does not become ready.
     pub async fn start(setup: &Setup) -> Result<Self> {
-        let dir = temporary(&setup.data_dir, "holdfast")?;
-        let secrets = Secrets::prepare(&dir.path().join("secrets"))?;
+        let dir = temp_dir(&setup.data_dir, "holdfast")?;
+        let secrets = Secrets::load_or_create(&dir.path().join("secrets"))?;
         let addresses = (0..=NODES).map(|_| free_address()).collect::<Result<Vec<_>>>()?;
         let named = |at: usize| format!("nd_{}", at + 1);
         let nodes = addresses[..NODES].iter().enumerate().map(|(at, address)| (named(at), address.to_string()));
@@ -80,10 +80,15 @@ impl Cluster {
         let mut processes = Vec::new();
         for at in 0..NODES {
             let flags = [("--node-id", named(at)), ("--data-dir", text(dir.path().join(named(at))))];
-            processes.push(Process::own(&named(at), program("holdfast-node")?, arguments(flags, 2), dir.path()));
+            processes.push(Process::new_holdfast(
+                &named(at),
+                program("holdfast-node")?,
+                arguments(flags, 2),
+                dir.path(),
+            ));
         }
         let flags = [("--listen", addresses[NODES].to_string()), ("", String::new())];
-        processes.push(Process::own("gateway", program("holdfast-gateway")?, arguments(flags, 1), dir.path()));
+        processes.push(Process::new_holdfast("gateway", program("holdfast-gateway")?, arguments(flags, 1), dir.path()));
         let signer = ServiceSigner::new(secrets.cluster_secret(), "benchmark");
         let http = reqwest::Client::builder().tcp_nodelay(true).build()?;
         let map = ShardMap::new(config)?;
@@ -137,9 +142,9 @@ impl Cluster {
     /// When it ends, or is not ready in time.
     pub async fn wait_one_ready(&mut self, at: usize) -> Result<()> {
         let url = format!("http://{}/readyz", self.addresses[at]);
-        let deadline = Instant::now() + READY_WITHIN;
+        let deadline = Instant::now() + READY_TIMEOUT;
         loop {
-            self.processes[at].check()?;
+            self.processes[at].check_running()?;
             let answer = self.http.get(&url).timeout(Duration::from_secs(2)).send().await;
             let reason = match answer {
                 Ok(answer) if answer.status().is_success() => return Ok(()),
@@ -147,9 +152,9 @@ impl Cluster {
                 Err(error) => error.to_string(),
             };
             if Instant::now() > deadline {
-                bail!("{} is not ready after {READY_WITHIN:?}: {reason}", self.processes[at].name());
+                bail!("{} is not ready after {READY_TIMEOUT:?}: {reason}", self.processes[at].name());
             }
-            tokio::time::sleep(ASK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -179,7 +184,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When a node does not answer.
-    pub async fn counter(&self, names: &[&str]) -> Result<Vec<f64>> {
+    pub async fn counters(&self, names: &[&str]) -> Result<Vec<f64>> {
         let texts = try_join_all((0..NODES).map(|node| self.metrics(node))).await?;
         Ok(names.iter().map(|name| texts.iter().map(|text| crate::measure::counter_in(text, name)).sum()).collect())
     }
@@ -192,7 +197,7 @@ impl Cluster {
 }
 
 /// A folder that goes with the run.
-pub(crate) fn temporary(parent: &Path, what: &str) -> Result<TempDir> {
+pub(crate) fn temp_dir(parent: &Path, what: &str) -> Result<TempDir> {
     let dir = tempfile::Builder::new().prefix(&format!("holdfast-bench-{what}-")).tempdir_in(parent);
     dir.with_context(|| format!("no folder can be made in {}", parent.display()))
 }

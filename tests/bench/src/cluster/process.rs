@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-const STOPS_WITHIN: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A program with its arguments, and the process that runs it now, if one does. The process ends at the latest with
 /// this value, and when this program is killed.
@@ -23,14 +23,14 @@ pub struct Process {
 
 impl Process {
     /// A program of this service, which ends when its standard input does.
-    pub(crate) fn own(name: &str, program: PathBuf, mut arguments: Vec<String>, dir: &Path) -> Self {
+    pub(crate) fn new_holdfast(name: &str, program: PathBuf, mut arguments: Vec<String>, dir: &Path) -> Self {
         arguments.push("--exit-with-parent".to_owned());
         Self::new(name, program, arguments, dir)
     }
 
     /// A program of the machine: the system kills it when the thread that started it ends.
-    pub(crate) fn foreign(name: &str, program: &Path, arguments: Vec<String>, dir: &Path) -> Result<Self> {
-        let setpriv = super::programs::installed("setpriv", "util-linux")?;
+    pub(crate) fn new_external(name: &str, program: &Path, arguments: Vec<String>, dir: &Path) -> Result<Self> {
+        let setpriv = super::programs::find_installed("setpriv", "util-linux")?;
         let mut all = vec!["--pdeathsig".to_owned(), "KILL".to_owned(), program.display().to_string()];
         all.extend(arguments);
         Ok(Self::new(name, setpriv, all, dir))
@@ -71,7 +71,7 @@ impl Process {
     }
 
     /// Fails when the process has ended by itself, with the end of its log.
-    pub(crate) fn check(&mut self) -> Result<()> {
+    pub(crate) fn check_running(&mut self) -> Result<()> {
         if let Some(Ok(Some(status))) = self.child.as_mut().map(Child::try_wait) {
             let log = std::fs::read_to_string(&self.log).unwrap_or_default();
             let lines: Vec<&str> = log.lines().collect();
@@ -99,7 +99,7 @@ impl Process {
     pub async fn stop(&mut self) -> Result<()> {
         let mut child = self.child.take().with_context(|| format!("{} does not run", self.name))?;
         drop(child.stdin.take());
-        timeout(STOPS_WITHIN, child.wait()).await.with_context(|| format!("{} does not stop", self.name))??;
+        timeout(STOP_TIMEOUT, child.wait()).await.with_context(|| format!("{} does not stop", self.name))??;
         Ok(())
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn program(name: &str) -> Result<PathBuf> {
 }
 
 /// A program of the machine, like `etcd`.
-pub(crate) fn installed(name: &str, package: &str) -> Result<PathBuf> {
+pub(crate) fn find_installed(name: &str, package: &str) -> Result<PathBuf> {
     let places = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&places).map(|place| place.join(name)).find(|path| path.is_file());
     found.with_context(|| format!("the program {name} is missing: install the package {package}"))

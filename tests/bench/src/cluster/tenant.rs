@@ -30,16 +30,16 @@ impl Cluster {
     ///
     /// # Errors
     /// When a call is refused.
-    pub async fn tenant(&self, namespaces: usize) -> Result<Tenant> {
-        self.tenant_of("bench@example.com", namespaces).await
+    pub async fn create_tenant(&self, namespaces: usize) -> Result<Tenant> {
+        self.create_tenant_with_email("bench@example.com", namespaces).await
     }
 
     /// Makes an account of that address.
     ///
     /// # Errors
     /// When a call is refused.
-    pub async fn tenant_of(&self, email: &str, namespaces: usize) -> Result<Tenant> {
-        let operator = self.operator();
+    pub async fn create_tenant_with_email(&self, email: &str, namespaces: usize) -> Result<Tenant> {
+        let operator = self.operator_token();
         let body = json!({
             "email": email, "full_name": "Benchmark", "max_number_of_namespaces": namespaces.max(1),
         });
@@ -59,7 +59,7 @@ impl Cluster {
     }
 
     /// One of the namespaces in every shard of locks that has any, by shard id.
-    pub(crate) fn one_in_each_shard(&self, tenant: &Tenant) -> BTreeMap<String, String> {
+    pub(crate) fn namespace_per_shard(&self, tenant: &Tenant) -> BTreeMap<String, String> {
         let shard = |namespace: &str| self.map.shard_of(Application::Locks, tenant.account, namespace).id.clone();
         tenant.namespaces.iter().map(|namespace| (shard(namespace), namespace.clone())).collect()
     }
@@ -68,12 +68,12 @@ impl Cluster {
     ///
     /// # Errors
     /// When the call is refused.
-    pub async fn change_limits(&self, tenant: &Tenant, limits: Value) -> Result<()> {
+    pub async fn update_limits(&self, tenant: &Tenant, limits: Value) -> Result<()> {
         let path = format!("/v1/accounts/{:016x}", tenant.account);
-        self.call(Method::PATCH, &path, &self.operator(), json!({"limits": limits})).await.map(drop)
+        self.call(Method::PATCH, &path, &self.operator_token(), json!({"limits": limits})).await.map(drop)
     }
 
-    fn operator(&self) -> String {
+    fn operator_token(&self) -> String {
         self.secrets.operator_token().reveal().expose().to_owned()
     }
 

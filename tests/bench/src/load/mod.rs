@@ -19,14 +19,14 @@ use crate::workloads::Worker;
 pub use recorder::{Recorded, Recorder};
 
 /// After an error a worker rests, so that a system that is down is not hammered.
-const REST_AFTER_ERROR: Duration = Duration::from_millis(5);
+const ERROR_BACKOFF: Duration = Duration::from_millis(5);
 /// For how long operations that were due are still served after the end of the window.
 const GRACE: Duration = Duration::from_secs(5);
-const TIDIED_WITHIN: Duration = Duration::from_secs(20);
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// When operations begin.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Pace {
+pub enum LoadShape {
     /// Each worker begins the next when the one before is answered.
     Closed,
     /// So many a second in all, at even distances, whatever the answers. Latency counts from the time at which an
@@ -61,13 +61,13 @@ pub struct Outcome {
 ///
 /// # Errors
 /// When a server process is gone. Errors of operations are counted instead.
-pub async fn run(system: &System, workers: Vec<Worker>, pace: Pace, window: Window) -> Result<Outcome> {
+pub async fn run(system: &System, workers: Vec<Worker>, pace: LoadShape, window: Window) -> Result<Outcome> {
     let recorder = Arc::new(Recorder::default());
     let stop = Arc::new(AtomicBool::new(false));
     let mut tasks = JoinSet::new();
     let arrivals = match pace {
-        Pace::Closed => None,
-        Pace::Open(rate) => Some(arrivals::start(rate, window.warm_up + window.measured, Arc::clone(&stop))?),
+        LoadShape::Closed => None,
+        LoadShape::Open(rate) => Some(arrivals::start(rate, window.warm_up + window.measured, Arc::clone(&stop))?),
     };
     for worker in workers {
         let (recorder, stop) = (Arc::clone(&recorder), Arc::clone(&stop));
@@ -89,8 +89,8 @@ pub async fn run(system: &System, workers: Vec<Worker>, pace: Pace, window: Wind
     let storage = difference(system.storage().await?, storage_before);
     stop.store(true, Ordering::Relaxed);
     // In an open loop each that is cut off says so itself.
-    if !finish(tasks).await && pace == Pace::Closed {
-        recorder.error("operations were cut off: they were not answered");
+    if !finish(tasks).await && pace == LoadShape::Closed {
+        recorder.record_error("operations were cut off: they were not answered");
     }
     // What nobody had time for waits since it was due.
     while let Some(due) = arrivals.as_ref().and_then(|arrivals| arrivals.try_recv().ok()) {
@@ -108,7 +108,7 @@ async fn closed_loop(mut worker: Worker, recorder: Arc<Recorder>, stop: Arc<Atom
 
 async fn open_loop(mut worker: Worker, recorder: Arc<Recorder>, arrivals: async_channel::Receiver<Instant>) -> Worker {
     while let Ok(due) = arrivals.recv().await {
-        let unanswered = Unanswered { due, recorder: &recorder };
+        let unanswered = PendingOperation { due, recorder: &recorder };
         step(&mut worker, due, &recorder).await;
         std::mem::forget(unanswered);
     }
@@ -116,12 +116,12 @@ async fn open_loop(mut worker: Worker, recorder: Arc<Recorder>, arrivals: async_
 }
 
 /// An operation of an open loop. Dropped before its end, it is charged for the time that it has waited.
-struct Unanswered<'a> {
+struct PendingOperation<'a> {
     due: Instant,
     recorder: &'a Recorder,
 }
 
-impl Drop for Unanswered<'_> {
+impl Drop for PendingOperation<'_> {
     fn drop(&mut self) {
         self.recorder.unserved(self.due.elapsed());
     }
@@ -129,8 +129,8 @@ impl Drop for Unanswered<'_> {
 
 async fn step(worker: &mut Worker, due: Instant, recorder: &Recorder) {
     if let Err(error) = worker.step(due, recorder).await {
-        recorder.error(&format!("{error:#}"));
-        tokio::time::sleep_until((Instant::now() + REST_AFTER_ERROR).into()).await;
+        recorder.record_error(&format!("{error:#}"));
+        tokio::time::sleep_until((Instant::now() + ERROR_BACKOFF).into()).await;
     }
 }
 
@@ -145,7 +145,7 @@ async fn finish(mut tasks: JoinSet<Worker>) -> bool {
     let is_whole = tokio::time::timeout(GRACE, gather).await.is_ok();
     tasks.shutdown().await;
     // What is left behind bothers nobody: every measurement has locks of its own.
-    let _ = tokio::time::timeout(TIDIED_WITHIN, join_all(workers.iter_mut().map(Worker::finish))).await;
+    let _ = tokio::time::timeout(CLEANUP_TIMEOUT, join_all(workers.iter_mut().map(Worker::finish))).await;
     is_whole
 }
 

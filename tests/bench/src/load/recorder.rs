@@ -7,9 +7,9 @@ use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 
 /// Bounds of a latency, in nanoseconds, and its precision in digits. What is longer counts as the longest.
-const SHORTEST: u64 = 100;
-const LONGEST: u64 = 120_000_000_000;
-const DIGITS: u8 = 3;
+const MIN_LATENCY_NS: u64 = 100;
+const MAX_LATENCY_NS: u64 = 120_000_000_000;
+const SIGNIFICANT_DIGITS: u8 = 3;
 
 /// Latencies by phase of an operation, and counts.
 #[derive(Default)]
@@ -36,20 +36,20 @@ pub struct Recorder {
 
 impl Recorder {
     /// An operation was answered, its phases after so long.
-    pub fn answered(&self, phases: &[(&'static str, Duration)]) {
+    pub fn record(&self, phases: &[(&'static str, Duration)]) {
         let mut recorded = self.recorded.lock();
         recorded.operations += 1;
-        phases.iter().for_each(|(phase, latency)| recorded.latency(phase, *latency));
+        phases.iter().for_each(|(phase, latency)| recorded.record_latency(phase, *latency));
     }
 
     /// An operation was refused.
     pub fn refused(&self, phase: &'static str, latency: Duration) {
-        self.answered(&[(phase, latency)]);
+        self.record(&[(phase, latency)]);
         self.recorded.lock().refused += 1;
     }
 
     /// An operation failed.
-    pub fn error(&self, error: &str) {
+    pub fn record_error(&self, error: &str) {
         let mut recorded = self.recorded.lock();
         recorded.errors += 1;
         recorded.first_error.get_or_insert_with(|| error.to_owned());
@@ -60,7 +60,7 @@ impl Recorder {
         let mut recorded = self.recorded.lock();
         recorded.unserved += 1;
         let phases: Vec<&'static str> = recorded.phases.keys().copied().collect();
-        phases.into_iter().for_each(|phase| recorded.latency(phase, waited));
+        phases.into_iter().for_each(|phase| recorded.record_latency(phase, waited));
     }
 
     /// Operations so far.
@@ -81,9 +81,12 @@ impl Recorder {
 
 impl Recorded {
     /// Adds a latency of a phase.
-    pub fn latency(&mut self, phase: &'static str, latency: Duration) {
-        let new = || Histogram::new_with_bounds(SHORTEST, LONGEST, DIGITS).expect("the bounds above are in order");
-        let nanoseconds = u64::try_from(latency.as_nanos()).unwrap_or(LONGEST);
+    pub fn record_latency(&mut self, phase: &'static str, latency: Duration) {
+        let new = || {
+            Histogram::new_with_bounds(MIN_LATENCY_NS, MAX_LATENCY_NS, SIGNIFICANT_DIGITS)
+                .expect("the bounds above are in order")
+        };
+        let nanoseconds = u64::try_from(latency.as_nanos()).unwrap_or(MAX_LATENCY_NS);
         self.phases.entry(phase).or_insert_with(new).saturating_record(nanoseconds);
     }
 }
@@ -95,7 +98,7 @@ mod tests {
     #[test]
     fn an_operation_that_nobody_had_time_for_is_charged_for_its_wait() {
         let recorder = Recorder::default();
-        recorder.answered(&[("acquire", Duration::from_micros(500))]);
+        recorder.record(&[("acquire", Duration::from_micros(500))]);
         recorder.unserved(Duration::from_secs(3));
         let recorded = recorder.take();
         assert_eq!((recorded.operations, recorded.unserved), (1, 1));

@@ -5,20 +5,20 @@ use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 
 use super::Report;
-use super::picture::{Area, label};
+use super::chart::{Area, label};
 use crate::scenarios::Step;
 
-const SIZE: (u32, u32) = (1_280, 480);
-const FOOT: u32 = 52;
+const CHART_SIZE: (u32, u32) = (1_280, 480);
+const FOOTER_HEIGHT: u32 = 52;
 
 /// Draws it; nothing when growth was not measured.
 pub(super) fn svg(report: &Report) -> Result<Option<String>> {
     let Some(growth) = &report.growth else { return Ok(None) };
     let mut text = String::new();
     let draw = |text: &mut String| -> Result<(), String> {
-        let root = SVGBackend::with_string(text, SIZE).into_drawing_area();
+        let root = SVGBackend::with_string(text, CHART_SIZE).into_drawing_area();
         root.fill(&WHITE).map_err(|error| error.to_string())?;
-        let (plots, foot) = root.split_vertically(SIZE.1 - FOOT);
+        let (plots, foot) = root.split_vertically(CHART_SIZE.1 - FOOTER_HEIGHT);
         let charts = [
             ("shards busy, 16 clients each", &growth.shards),
             ("shards, 256 clients in all", &growth.spread),

@@ -26,7 +26,7 @@ impl Machine {
     ///
     /// # Errors
     /// When the system does not tell.
-    pub fn look() -> Result<Self> {
+    pub fn detect() -> Result<Self> {
         let processors = CpuInfo::current()?;
         let kernel = KernelVersion::current()?;
         Ok(Self {

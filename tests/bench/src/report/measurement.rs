@@ -6,8 +6,8 @@ use std::fmt;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::clients::Door;
-use crate::load::{Outcome, Pace};
+use crate::clients::Target;
+use crate::load::{LoadShape, Outcome};
 use crate::workloads::Kind;
 
 /// Quantiles of a latency, in microseconds.
@@ -39,7 +39,7 @@ pub struct Measurement {
     /// The phase of an operation whose latency is shown first.
     pub main_phase: String,
     /// On what.
-    pub door: Door,
+    pub door: Target,
     /// By how many at a time.
     pub clients: usize,
     /// Over how many namespaces.
@@ -80,7 +80,7 @@ pub struct Measurement {
 
 impl Measurement {
     /// From what a load came to.
-    pub fn new(kind: Kind, door: Door, clients: usize, namespaces: usize, pace: Pace, outcome: Outcome) -> Self {
+    pub fn new(kind: Kind, door: Target, clients: usize, namespaces: usize, pace: LoadShape, outcome: Outcome) -> Self {
         let Outcome { recorded, seconds, operations, usage, storage } = outcome;
         let each = |value: f64| if operations == 0 { 0.0 } else { value / operations as f64 };
         let micros = |seconds: f64| each(seconds * 1e6);
@@ -93,8 +93,8 @@ impl Measurement {
             clients,
             namespaces,
             due_per_second: match pace {
-                Pace::Closed => None,
-                Pace::Open(rate) => Some(rate),
+                LoadShape::Closed => None,
+                LoadShape::Open(rate) => Some(rate),
             },
             seconds,
             operations,

@@ -1,9 +1,9 @@
 //! Results: tables, JSON, and a picture.
 
+mod chart;
 mod growth;
 mod machine;
 mod measurement;
-mod picture;
 mod summary;
 mod table;
 
@@ -12,7 +12,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::scenarios::{Failover, Growth, Holds, Idle, Neighbours, Overload, Watchers};
+use crate::scenarios::{Failover, Growth, Holds, Idle, NoisyNeighbour, Overload, Watchers};
 
 pub use machine::Machine;
 pub use measurement::{Measurement, Quantiles};
@@ -44,7 +44,7 @@ pub struct Report {
     /// Watch fan-out.
     pub watchers: Option<Watchers>,
     /// A quiet tenant beside a loud one.
-    pub neighbours: Option<Neighbours>,
+    pub neighbours: Option<NoisyNeighbour>,
     /// More than the service can do.
     pub overload: Option<Overload>,
 }
@@ -98,7 +98,7 @@ impl Report {
         if let Some(svg) = growth::svg(self)? {
             std::fs::write(out.join("growth.svg"), svg)?;
         }
-        if let Some(svg) = picture::svg(self)? {
+        if let Some(svg) = chart::svg(self)? {
             std::fs::write(out.join("results.svg"), svg)?;
         }
         Ok(())

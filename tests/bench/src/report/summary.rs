@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{Measurement, Quantiles};
-use crate::clients::Door;
+use crate::clients::Target;
 
 /// The rounds of one measurement on one system, as one.
 #[derive(Clone, Debug, Serialize)]
@@ -41,7 +41,7 @@ impl Summary {
     }
 
     /// On what.
-    pub fn door(&self) -> Door {
+    pub fn target(&self) -> Target {
         self.first.door
     }
 }

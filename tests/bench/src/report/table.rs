@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::{Report, Summary};
-use crate::clients::Door;
+use crate::clients::Target;
 
 /// For a terminal.
 pub(super) fn text(report: &Report) -> String {
@@ -35,7 +35,7 @@ fn sections(report: &Report, preset: &str) -> String {
     if !summaries.is_empty() {
         add("Measurements", measurements(&summaries, preset));
     }
-    if summaries.iter().any(|summary| !summary.door().is_own()) {
+    if summaries.iter().any(|summary| !summary.target().is_holdfast()) {
         add("Beside the peers in the same run", ratios(&summaries, preset));
     }
     if report.holds.is_some() {
@@ -54,7 +54,7 @@ fn sections(report: &Report, preset: &str) -> String {
         add("Watch fan-out", watchers(report, preset));
     }
     if report.neighbours.is_some() {
-        add("A quiet tenant beside a loud one", neighbours(report, preset));
+        add("A quiet tenant beside a loud one", noisy_neighbour(report, preset));
     }
     if report.overload.is_some() {
         add("Overload", overload(report, preset));
@@ -96,10 +96,10 @@ fn measurements(summaries: &[Summary], preset: &str) -> Table {
             unserved => format!("{}, {unserved} not begun", summary.errors),
         };
         table.add_row([
-            work(summary),
+            workload_label(summary),
             summary.first.clients.to_string(),
             summary.first.namespaces.to_string(),
-            summary.door().to_string(),
+            summary.target().to_string(),
             format!("{:.0}", summary.rate),
             format!("{lowest:.0}, {highest:.0}"),
             format!("{:.0}", summary.latency.p50_us),
@@ -118,7 +118,7 @@ fn measurements(summaries: &[Summary], preset: &str) -> Table {
 }
 
 /// What is done, with the phase whose latency is shown.
-fn work(summary: &Summary) -> String {
+fn workload_label(summary: &Summary) -> String {
     let first = &summary.first;
     let due = first.due_per_second.map(|due| format!(", {due:.0}/s due")).unwrap_or_default();
     if first.workload == first.main_phase {
@@ -131,17 +131,17 @@ fn work(summary: &Summary) -> String {
 fn ratios(summaries: &[Summary], preset: &str) -> Table {
     let header = ["work", "clients", "namespaces", "this", "beside", "rate", "p50", "p99", "CPU/op"];
     let mut table = table(preset, &header);
-    for own in summaries.iter().filter(|summary| summary.door().is_own()) {
-        for peer in [Door::Etcd, Door::Redis] {
-            let found = summaries.iter().find(|other| other.door() == peer && other.is_same_work(own));
+    for own in summaries.iter().filter(|summary| summary.target().is_holdfast()) {
+        for peer in [Target::Etcd, Target::Redis] {
+            let found = summaries.iter().find(|other| other.target() == peer && other.is_same_work(own));
             let Some(peer) = found else { continue };
             let ratio = |one: f64, other: f64| if other > 0.0 { format!("{:.2} x", one / other) } else { "-".into() };
             table.add_row([
-                work(own),
+                workload_label(own),
                 own.first.clients.to_string(),
                 own.first.namespaces.to_string(),
-                own.door().to_string(),
-                peer.door().to_string(),
+                own.target().to_string(),
+                peer.target().to_string(),
                 ratio(own.rate, peer.rate),
                 ratio(own.latency.p50_us, peer.latency.p50_us),
                 ratio(own.latency.p99_us, peer.latency.p99_us),
@@ -271,7 +271,7 @@ fn watchers(report: &Report, preset: &str) -> Table {
     align(table, &[])
 }
 
-fn neighbours(report: &Report, preset: &str) -> Table {
+fn noisy_neighbour(report: &Report, preset: &str) -> Table {
     let header = [
         "loud: limit/s",
         "pairs/s",

@@ -7,14 +7,14 @@ use anyhow::{Context, Result, bail};
 use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
 
-use crate::clients::{Client, Door, LockName, Mode};
+use crate::clients::{Client, LockName, Mode, Target};
 use crate::cluster::{Cluster, NAMESPACES_PER_SHARD, NODES, Setup, Tenant};
 use crate::load::Recorder;
 use crate::report::Quantiles;
 use crate::systems::System;
 
-const ASK_AGAIN_AFTER: Duration = Duration::from_millis(1);
-const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
+const RETRY_DELAY: Duration = Duration::from_millis(1);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// What came of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ pub struct Failover {
 /// When the cluster does not come back.
 pub async fn failover(setup: &Setup, kills: usize) -> Result<Failover> {
     let mut cluster = Cluster::start(setup).await?;
-    let tenant = cluster.tenant(setup.shards as usize * NAMESPACES_PER_SHARD).await?;
+    let tenant = cluster.create_tenant(setup.shards as usize * NAMESPACES_PER_SHARD).await?;
     let probes = probes(&cluster, &tenant);
     let recorder = Recorder::default();
     for _ in 0..kills {
@@ -46,14 +46,15 @@ pub async fn failover(setup: &Setup, kills: usize) -> Result<Failover> {
         let victim = (0..NODES).max_by_key(|node| led(*node)).context("there are nodes")?;
         let locks = probes.iter().filter(|(shard, _)| leaders.get(*shard) == Some(&victim)).map(|(_, lock)| lock);
         let locks: Vec<&LockName> = locks.collect();
-        let mut clients = System::connect_own(&cluster, &tenant, Door::Grpc, locks.len(), &tenant.namespaces).await?;
+        let mut clients =
+            System::connect_holdfast(&cluster, &tenant, Target::Grpc, locks.len(), &tenant.namespaces).await?;
         // Connections and caches are warm, as they are for whoever was at work.
         try_join_all(clients.iter_mut().zip(&locks).map(|(client, lock)| pair(client, lock))).await?;
         let killed = Instant::now();
         cluster.node(victim).kill().await?;
-        let waits = clients.iter_mut().zip(&locks).map(|(client, lock)| grant(client, lock, killed, &recorder));
+        let waits = clients.iter_mut().zip(&locks).map(|(client, lock)| time_to_grant(client, lock, killed, &recorder));
         let last = try_join_all(waits).await?.into_iter().max().unwrap_or_default();
-        recorder.answered(&[("node", last)]);
+        recorder.record(&[("node", last)]);
         cluster.node(victim).start()?;
         cluster.wait_ready().await?;
     }
@@ -71,7 +72,7 @@ pub async fn failover(setup: &Setup, kills: usize) -> Result<Failover> {
 /// A lock in every shard that has a namespace, by shard id.
 fn probes(cluster: &Cluster, tenant: &Tenant) -> BTreeMap<String, LockName> {
     let probe = |namespace: String| LockName::flat(&namespace, "probe".to_owned());
-    cluster.one_in_each_shard(tenant).into_iter().map(|(shard, namespace)| (shard, probe(namespace))).collect()
+    cluster.namespace_per_shard(tenant).into_iter().map(|(shard, namespace)| (shard, probe(namespace))).collect()
 }
 
 async fn pair(client: &mut Client, lock: &LockName) -> Result<()> {
@@ -81,22 +82,22 @@ async fn pair(client: &mut Client, lock: &LockName) -> Result<()> {
 }
 
 /// Asks until the lock is granted. How long that took since the kill.
-async fn grant(client: &mut Client, lock: &LockName, killed: Instant, recorder: &Recorder) -> Result<Duration> {
+async fn time_to_grant(client: &mut Client, lock: &LockName, killed: Instant, recorder: &Recorder) -> Result<Duration> {
     loop {
         let error = match client.acquire(lock, Mode::Write).await {
             Ok(Some(token)) => {
                 let waited = killed.elapsed();
-                recorder.answered(&[("shard", waited)]);
+                recorder.record(&[("shard", waited)]);
                 client.release(lock, token).await?;
                 return Ok(waited);
             }
             Ok(None) => bail!("a lock that nobody wants is refused"),
             Err(error) => error,
         };
-        recorder.error(&format!("{error:#}"));
-        if killed.elapsed() > GIVE_UP_AFTER {
-            bail!("no lock was granted for {GIVE_UP_AFTER:?}: {error:#}");
+        recorder.record_error(&format!("{error:#}"));
+        if killed.elapsed() > MAX_WAIT {
+            bail!("no lock was granted for {MAX_WAIT:?}: {error:#}");
         }
-        tokio::time::sleep_until((Instant::now() + ASK_AGAIN_AFTER).into()).await;
+        tokio::time::sleep_until((Instant::now() + RETRY_DELAY).into()).await;
     }
 }

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::holds::fill;
+use super::holds::acquire_all;
 use super::wait_for;
-use crate::clients::Door;
+use crate::clients::Target;
 use crate::cluster::{Cluster, NAMESPACES_PER_SHARD, Setup, Tenant};
-use crate::load::{self, Pace, Window};
+use crate::load::{self, LoadShape, Window};
 use crate::measure::Sample;
 use crate::report::{Measurement, Quantiles};
 use crate::systems::System;
@@ -24,11 +24,11 @@ const SPREAD_CLIENTS: usize = 256;
 /// Clients while locks are held.
 const CLIENTS: usize = 64;
 /// Processors that servers may use at rest.
-const RESTING: f64 = 0.1;
-const LOOKED_AT: Duration = Duration::from_secs(1);
-const SETTLES_WITHIN: Duration = Duration::from_secs(120);
+const IDLE_CPU: f64 = 0.1;
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(120);
 const NAMESPACES: usize = 64;
-const FEWEST_HOLDS: usize = 1_000;
+const MIN_HOLDS: usize = 1_000;
 
 /// What came of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -68,25 +68,25 @@ pub async fn growth(setup: &Setup, most_holds: usize, length: Duration) -> Resul
         let setup = Setup { shards: count, ..setup.clone() };
         for (steps, clients) in [(&mut shards, CLIENTS_PER_SHARD * busy), (&mut spread, SPREAD_CLIENTS)] {
             let cluster = Cluster::start(&setup).await?;
-            let tenant = cluster.tenant(NAMESPACES_PER_SHARD * busy).await?;
-            let namespaces: Vec<String> = cluster.one_in_each_shard(&tenant).into_values().collect();
+            let tenant = cluster.create_tenant(NAMESPACES_PER_SHARD * busy).await?;
+            let namespaces: Vec<String> = cluster.namespace_per_shard(&tenant).into_values().collect();
             ensure!(namespaces.len() == busy, "of {count} shards {} have a namespace", namespaces.len());
-            let (step, _) = pairs((cluster, tenant), &namespaces, busy, clients, length).await?;
+            let (step, _) = measure_pairs((cluster, tenant), &namespaces, busy, clients, length).await?;
             let Step { rate, server_cpu_us, .. } = step;
             eprintln!("growth: {count} shards, {clients} clients: {rate:.0} pairs/s, {server_cpu_us:.0} µs of CPU");
             steps.push(step);
         }
     }
     let cluster = Cluster::start(setup).await?;
-    let tenant = cluster.tenant(NAMESPACES).await?;
+    let tenant = cluster.create_tenant(NAMESPACES).await?;
     let namespaces = tenant.namespaces.clone();
     let (mut own, mut held, mut holds) = ((cluster, tenant), 0, Vec::new());
-    let sizes = std::iter::successors(Some(FEWEST_HOLDS), |size| size.checked_mul(10));
+    let sizes = std::iter::successors(Some(MIN_HOLDS), |size| size.checked_mul(10));
     for size in sizes.take_while(|size| *size <= most_holds) {
-        fill(&own.0, &own.1, held..size).await?;
+        acquire_all(&own.0, &own.1, held..size).await?;
         held = size;
-        settle(&own.0).await?;
-        let (step, back) = pairs(own, &namespaces, size, CLIENTS, length).await?;
+        wait_idle(&own.0).await?;
+        let (step, back) = measure_pairs(own, &namespaces, size, CLIENTS, length).await?;
         own = back;
         eprintln!("growth: {size} holds: {:.0} pairs/s, {:.0} µs of CPU", step.rate, step.server_cpu_us);
         holds.push(step);
@@ -96,20 +96,20 @@ pub async fn growth(setup: &Setup, most_holds: usize, length: Duration) -> Resul
 
 /// Waits until the servers take hardly more than they do when nobody calls: many locks at once leave snapshots and
 /// compactions behind that would be counted as the cost of a pair.
-async fn settle(cluster: &Cluster) -> Result<()> {
+async fn wait_idle(cluster: &Cluster) -> Result<()> {
     let (begun, pids) = (Instant::now(), cluster.pids());
     loop {
         let before = Sample::take(&pids)?;
-        wait_for(LOOKED_AT).await;
+        wait_for(SAMPLE_INTERVAL).await;
         let used: f64 = Sample::take(&pids)?.since(&before).cpu_seconds.values().sum();
-        if used < RESTING * LOOKED_AT.as_secs_f64() {
+        if used < IDLE_CPU * SAMPLE_INTERVAL.as_secs_f64() {
             return Ok(());
         }
-        ensure!(begun.elapsed() < SETTLES_WITHIN, "servers that nobody calls still use {used} s of CPU a second");
+        ensure!(begun.elapsed() < SETTLE_TIMEOUT, "servers that nobody calls still use {used} s of CPU a second");
     }
 }
 
-async fn pairs(
+async fn measure_pairs(
     (cluster, tenant): (Cluster, Tenant),
     namespaces: &[String],
     size: usize,
@@ -117,10 +117,10 @@ async fn pairs(
     length: Duration,
 ) -> Result<(Step, (Cluster, Tenant))> {
     let system = System::Holdfast(Box::new(cluster), tenant);
-    let workers = Worker::prepare(&system, Door::Stream, Kind::Pairs, clients, namespaces).await?;
+    let workers = Worker::prepare(&system, Target::Stream, Kind::Pairs, clients, namespaces).await?;
     let window = Window { warm_up: Duration::from_secs(1), measured: length };
-    let outcome = load::run(&system, workers, Pace::Closed, window).await?;
-    let measured = Measurement::new(Kind::Pairs, Door::Stream, clients, namespaces.len(), Pace::Closed, outcome);
+    let outcome = load::run(&system, workers, LoadShape::Closed, window).await?;
+    let measured = Measurement::new(Kind::Pairs, Target::Stream, clients, namespaces.len(), LoadShape::Closed, outcome);
     if let Some(error) = &measured.first_error {
         bail!("{} operations failed, the first: {error}", measured.errors);
     }

@@ -10,9 +10,9 @@ use anyhow::{Context, Result};
 use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
 
-use crate::clients::{Client, Door, LockName, Mode};
+use crate::clients::{Client, LockName, Mode, Target};
 use crate::cluster::{Cluster, NODES, Setup, Tenant};
-use crate::load::{self, Pace, Recorder, Window};
+use crate::load::{self, LoadShape, Recorder, Window};
 use crate::measure::{folder_bytes, rss_bytes};
 use crate::report::Quantiles;
 use crate::systems::System;
@@ -56,17 +56,17 @@ pub struct Holds {
 /// When the cluster fails, or refuses a lock.
 pub async fn holds(setup: &Setup, count: usize) -> Result<Holds> {
     let cluster = Cluster::start(setup).await?;
-    let tenant = cluster.tenant(NAMESPACES).await?;
+    let tenant = cluster.create_tenant(NAMESPACES).await?;
     let namespaces = tenant.namespaces.clone();
     let system = System::Holdfast(Box::new(cluster), tenant);
-    let workers = Worker::prepare(&system, Door::Grpc, Kind::Pairs, CLIENTS, &namespaces).await?;
-    load::run(&system, workers, Pace::Closed, WARM_UP).await?;
+    let workers = Worker::prepare(&system, Target::Grpc, Kind::Pairs, CLIENTS, &namespaces).await?;
+    load::run(&system, workers, LoadShape::Closed, WARM_UP).await?;
     let System::Holdfast(mut cluster, tenant) = system else { anyhow::bail!("the system is this service") };
     cluster.wait_leaders().await?;
     let before = mean_rss(&cluster.pids())?;
 
     let begun = Instant::now();
-    let recorder = fill(&cluster, &tenant, 0..count).await?;
+    let recorder = acquire_all(&cluster, &tenant, 0..count).await?;
     let seconds = begun.elapsed().as_secs_f64();
     cluster.wait_leaders().await?;
     let after = mean_rss(&cluster.pids())?;
@@ -93,13 +93,13 @@ pub async fn holds(setup: &Setup, count: usize) -> Result<Holds> {
 }
 
 /// Takes the locks with these numbers.
-pub(super) async fn fill(cluster: &Cluster, tenant: &Tenant, numbers: Range<usize>) -> Result<Arc<Recorder>> {
+pub(super) async fn acquire_all(cluster: &Cluster, tenant: &Tenant, numbers: Range<usize>) -> Result<Arc<Recorder>> {
     let recorder = Arc::new(Recorder::default());
     let next = Arc::new(AtomicUsize::new(numbers.start));
-    let system = System::connect_own(cluster, tenant, Door::Grpc, CLIENTS, &tenant.namespaces).await?;
+    let system = System::connect_holdfast(cluster, tenant, Target::Grpc, CLIENTS, &tenant.namespaces).await?;
     let tasks = system.into_iter().map(|client| {
         let (recorder, next, namespaces) = (Arc::clone(&recorder), Arc::clone(&next), tenant.namespaces.clone());
-        tokio::spawn(take(client, next, numbers.end, namespaces, recorder))
+        tokio::spawn(run_acquires(client, next, numbers.end, namespaces, recorder))
     });
     for ended in try_join_all(tasks).await? {
         ended?;
@@ -107,7 +107,7 @@ pub(super) async fn fill(cluster: &Cluster, tenant: &Tenant, numbers: Range<usiz
     Ok(recorder)
 }
 
-async fn take(
+async fn run_acquires(
     mut client: Client,
     next: Arc<AtomicUsize>,
     end: usize,
@@ -122,7 +122,7 @@ async fn take(
         let lock = LockName::flat(&namespaces[number % namespaces.len()], format!("hold-{number}"));
         let begun = Instant::now();
         client.acquire(&lock, Mode::Write).await?.context("a lock that nobody wants is refused")?;
-        recorder.answered(&[("acquire", begun.elapsed())]);
+        recorder.record(&[("acquire", begun.elapsed())]);
     }
 }
 

@@ -13,8 +13,8 @@ use crate::measure::Sample;
 use crate::systems::Etcd;
 
 /// How long they are left alone before they are looked at, and while.
-const SETTLES: Duration = Duration::from_secs(5);
-const LOOKED_AT: Duration = Duration::from_secs(20);
+const SETTLE_TIME: Duration = Duration::from_secs(5);
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(20);
 
 /// What came of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ pub async fn idle(setup: &Setup) -> Result<Idle> {
     cluster.wait_leaders().await?;
     let pids = cluster.pids();
     let groups = cluster.map.replicas_of_node(&pids[0].0).len();
-    look("Holdfast", groups, &pids).await
+    measure_idle("Holdfast", groups, &pids).await
 }
 
 /// The same with an etcd of as many nodes, which is one group.
@@ -49,14 +49,14 @@ pub async fn idle(setup: &Setup) -> Result<Idle> {
 /// When it can't be started or fails.
 pub async fn idle_etcd(data_dir: &Path) -> Result<Idle> {
     let etcd = Etcd::start(data_dir).await?;
-    look("etcd", 1, &etcd.pids()).await
+    measure_idle("etcd", 1, &etcd.pids()).await
 }
 
 /// Looks at processes, the nodes first.
-async fn look(system: &str, groups: usize, pids: &[(String, i32)]) -> Result<Idle> {
-    wait_for(SETTLES).await;
+async fn measure_idle(system: &str, groups: usize, pids: &[(String, i32)]) -> Result<Idle> {
+    wait_for(SETTLE_TIME).await;
     let (began, before) = (Instant::now(), Sample::take(pids)?);
-    wait_for(LOOKED_AT).await;
+    wait_for(SAMPLE_INTERVAL).await;
     let (used, passed) = (Sample::take(pids)?.since(&before).cpu_seconds, began.elapsed());
     let percent = |pids: &[(String, i32)]| {
         let seconds: f64 = pids.iter().filter_map(|(name, _)| used.get(name)).sum();

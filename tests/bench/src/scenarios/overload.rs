@@ -10,19 +10,19 @@ use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 
 use super::wait_for;
-use crate::clients::{Client, Door, LockName, Mode};
+use crate::clients::{Client, LockName, Mode, Target};
 use crate::cluster::{Cluster, Setup, Tenant};
 use crate::systems::System;
 
 /// How many times as many clients.
-const TIMES: usize = 10;
+const OVERLOAD_FACTOR: usize = 10;
 /// Numbers of clients among which the best is looked for.
-const LADDER: [usize; 4] = [16, 64, 128, 256];
+const CLIENT_COUNTS: [usize; 4] = [16, 64, 128, 256];
 /// Over how many accounts they are spread: no one's rate is what limits them.
 const ACCOUNTS: usize = 4;
 const NAMESPACES: usize = 16;
 /// A pair that takes longer is of no use to whoever asked.
-const USEFUL_WITHIN: Duration = Duration::from_secs(1);
+const MAX_USEFUL_LATENCY: Duration = Duration::from_secs(1);
 /// What a refusal tells clients to wait.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 const WARM_UP: Duration = Duration::from_secs(2);
@@ -52,7 +52,7 @@ pub struct Overload {
 struct Counts {
     useful: AtomicU64,
     late: AtomicU64,
-    shed: AtomicU64,
+    rejected: AtomicU64,
     failed: AtomicU64,
     first_failure: parking_lot::Mutex<Option<String>>,
 }
@@ -65,11 +65,11 @@ pub async fn overload(setup: &Setup, length: Duration) -> Result<Overload> {
     let cluster = Cluster::start(setup).await?;
     let mut tenants = Vec::new();
     for number in 0..ACCOUNTS {
-        tenants.push(cluster.tenant_of(&format!("crowd-{number}@example.com"), NAMESPACES).await?);
+        tenants.push(cluster.create_tenant_with_email(&format!("crowd-{number}@example.com"), NAMESPACES).await?);
     }
     let mut best: Option<(usize, f64)> = None;
-    for clients in LADDER {
-        let (counts, seconds) = crowd(&cluster, &tenants, clients, length).await?;
+    for clients in CLIENT_COUNTS {
+        let (counts, seconds) = run_clients(&cluster, &tenants, clients, length).await?;
         let rate = counts.useful.load(Ordering::Relaxed) as f64 / seconds;
         eprintln!("overload: {clients} clients do {rate:.0} pairs/s");
         if best.is_none_or(|(_, peak)| rate > peak) {
@@ -77,8 +77,8 @@ pub async fn overload(setup: &Setup, length: Duration) -> Result<Overload> {
         }
     }
     let (best_clients, peak_per_second) = best.context("something was measured")?;
-    let clients = best_clients * TIMES;
-    let (counts, seconds) = crowd(&cluster, &tenants, clients, length).await?;
+    let clients = best_clients * OVERLOAD_FACTOR;
+    let (counts, seconds) = run_clients(&cluster, &tenants, clients, length).await?;
     let per_second = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64 / seconds;
     Ok(Overload {
         best_clients,
@@ -86,17 +86,23 @@ pub async fn overload(setup: &Setup, length: Duration) -> Result<Overload> {
         clients,
         goodput_per_second: per_second(&counts.useful),
         late_per_second: per_second(&counts.late),
-        shed_per_second: per_second(&counts.shed),
+        shed_per_second: per_second(&counts.rejected),
         failed: counts.failed.load(Ordering::Relaxed),
         first_failure: counts.first_failure.lock().clone(),
     })
 }
 
 /// So many clients, each of which asks again as soon as it is answered. What they came to in the window, and its length.
-async fn crowd(cluster: &Cluster, tenants: &[Tenant], clients: usize, length: Duration) -> Result<(Arc<Counts>, f64)> {
+async fn run_clients(
+    cluster: &Cluster,
+    tenants: &[Tenant],
+    clients: usize,
+    length: Duration,
+) -> Result<(Arc<Counts>, f64)> {
     let mut all = Vec::new();
     for tenant in tenants {
-        let own = System::connect_own(cluster, tenant, Door::Rest, clients / tenants.len(), &tenant.namespaces).await?;
+        let own = System::connect_holdfast(cluster, tenant, Target::Rest, clients / tenants.len(), &tenant.namespaces)
+            .await?;
         all.extend(own.into_iter().enumerate().map(|(number, client)| {
             let namespace = tenant.namespaces[number % tenant.namespaces.len()].clone();
             (client, LockName::flat(&namespace, format!("crowd-{clients}-{number}")))
@@ -106,7 +112,7 @@ async fn crowd(cluster: &Cluster, tenants: &[Tenant], clients: usize, length: Du
     let (counts, counting, stop) =
         (Arc::<Counts>::default(), Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
     let tasks = all.into_iter().map(|(client, lock)| {
-        tokio::spawn(insist(client, lock, Arc::clone(&counts), Arc::clone(&counting), Arc::clone(&stop)))
+        tokio::spawn(run_client(client, lock, Arc::clone(&counts), Arc::clone(&counting), Arc::clone(&stop)))
     });
     let tasks: Vec<_> = tasks.collect();
     wait_for(WARM_UP).await;
@@ -120,7 +126,7 @@ async fn crowd(cluster: &Cluster, tenants: &[Tenant], clients: usize, length: Du
     Ok((counts, seconds))
 }
 
-async fn insist(
+async fn run_client(
     mut client: Client,
     lock: LockName,
     counts: Arc<Counts>,
@@ -132,9 +138,9 @@ async fn insist(
         let done = pair(&mut client, &lock).await;
         let is_counted = counting.load(Ordering::Relaxed);
         let count = match &done {
-            Ok(()) if begun.elapsed() <= USEFUL_WITHIN => &counts.useful,
+            Ok(()) if begun.elapsed() <= MAX_USEFUL_LATENCY => &counts.useful,
             Ok(()) => &counts.late,
-            Err(error) if is_shed(&error.to_string()) => &counts.shed,
+            Err(error) if is_rejected(&error.to_string()) => &counts.rejected,
             Err(error) => {
                 counts.first_failure.lock().get_or_insert_with(|| format!("{error:#}"));
                 &counts.failed
@@ -154,6 +160,6 @@ async fn pair(client: &mut Client, lock: &LockName) -> Result<()> {
     client.release(lock, token).await.map(drop)
 }
 
-fn is_shed(error: &str) -> bool {
+fn is_rejected(error: &str) -> bool {
     error.starts_with("status 429") || error.starts_with("status 503")
 }

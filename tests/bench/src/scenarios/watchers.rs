@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::clients::{CLIENTS_PER_CONNECTION, Client, Door, GrpcConnection, LockName, Mode};
+use crate::clients::{CLIENTS_PER_CONNECTION, Client, GrpcConnection, LockName, Mode, Target};
 use crate::cluster::{Cluster, Setup, Tenant};
 use crate::load::Recorder;
 use crate::measure::Sample;
 use crate::report::Quantiles;
 use crate::systems::System;
 
-const HEARD_WITHIN: Duration = Duration::from_secs(30);
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Changes before it is measured.
 const WARM_UP: u64 = 10;
 
@@ -37,8 +37,8 @@ pub struct Watchers {
 }
 
 /// How many events all watchers together have heard, and whether one of them was cut off.
-struct Ears {
-    heard: AtomicU64,
+struct Listeners {
+    received: AtomicU64,
     changed: watch::Sender<Option<String>>,
 }
 
@@ -48,10 +48,10 @@ struct Ears {
 /// When a watcher is cut off, or does not hear of a change.
 pub async fn watchers(setup: &Setup, watchers: usize, length: Duration) -> Result<Watchers> {
     let cluster = Cluster::start(setup).await?;
-    let tenant = cluster.tenant(1).await?;
-    let ears = Arc::new(Ears { heard: AtomicU64::new(0), changed: watch::Sender::new(None) });
-    let mut tasks = listen(&cluster, &tenant, watchers, &ears).await?;
-    let mut clients = System::connect_own(&cluster, &tenant, Door::Grpc, 1, &tenant.namespaces).await?;
+    let tenant = cluster.create_tenant(1).await?;
+    let ears = Arc::new(Listeners { received: AtomicU64::new(0), changed: watch::Sender::new(None) });
+    let mut tasks = open_watches(&cluster, &tenant, watchers, &ears).await?;
+    let mut clients = System::connect_holdfast(&cluster, &tenant, Target::Grpc, 1, &tenant.namespaces).await?;
     let client = clients.first_mut().context("a client was asked for")?;
     let lock = LockName::flat(&tenant.namespaces[0], "watched".to_owned());
     let (mut events, per_event) = (0, watchers as u64);
@@ -78,7 +78,12 @@ pub async fn watchers(setup: &Setup, watchers: usize, length: Duration) -> Resul
     })
 }
 
-async fn listen(cluster: &Cluster, tenant: &Tenant, watchers: usize, ears: &Arc<Ears>) -> Result<JoinSet<()>> {
+async fn open_watches(
+    cluster: &Cluster,
+    tenant: &Tenant,
+    watchers: usize,
+    ears: &Arc<Listeners>,
+) -> Result<JoinSet<()>> {
     let mut tasks = JoinSet::new();
     for first in (0..watchers).step_by(CLIENTS_PER_CONNECTION) {
         let connection = GrpcConnection::connect(cluster.gateway(), &tenant.key).await?;
@@ -89,7 +94,7 @@ async fn listen(cluster: &Cluster, tenant: &Tenant, watchers: usize, ears: &Arc<
             tasks.spawn(async move {
                 let end = loop {
                     match stream.message().await {
-                        Ok(Some(_)) => ears.one_heard(),
+                        Ok(Some(_)) => ears.record_event(),
                         Ok(None) => break "the service ended it".to_owned(),
                         Err(error) => break error.to_string(),
                     }
@@ -101,19 +106,19 @@ async fn listen(cluster: &Cluster, tenant: &Tenant, watchers: usize, ears: &Arc<
     Ok(tasks)
 }
 
-impl Ears {
-    fn one_heard(&self) {
-        self.heard.fetch_add(1, Ordering::AcqRel);
+impl Listeners {
+    fn record_event(&self) {
+        self.received.fetch_add(1, Ordering::AcqRel);
         self.changed.send_modify(|_| {});
     }
 
-    async fn wait_until_heard(&self, count: u64) -> Result<()> {
+    async fn wait_until_received(&self, count: u64) -> Result<()> {
         let mut changed = self.changed.subscribe();
         loop {
             if let Some(end) = changed.borrow_and_update().clone() {
                 bail!("a watcher was cut off: {end}");
             }
-            if self.heard.load(Ordering::Acquire) >= count {
+            if self.received.load(Ordering::Acquire) >= count {
                 return Ok(());
             }
             changed.changed().await?;
@@ -124,23 +129,29 @@ impl Ears {
 async fn pair(
     client: &mut Client,
     lock: &LockName,
-    ears: &Ears,
+    ears: &Listeners,
     events: &mut u64,
     per_event: u64,
     recorder: &Recorder,
 ) -> Result<()> {
     let begun = Instant::now();
     let token = client.acquire(lock, Mode::Write).await?.context("a lock that nobody wants is refused")?;
-    all_hear(ears, events, per_event, begun, recorder).await?;
+    measure_delivery(ears, events, per_event, begun, recorder).await?;
     let begun = Instant::now();
     client.release(lock, token).await?;
-    all_hear(ears, events, per_event, begun, recorder).await
+    measure_delivery(ears, events, per_event, begun, recorder).await
 }
 
-async fn all_hear(ears: &Ears, events: &mut u64, per_event: u64, begun: Instant, recorder: &Recorder) -> Result<()> {
+async fn measure_delivery(
+    ears: &Listeners,
+    events: &mut u64,
+    per_event: u64,
+    begun: Instant,
+    recorder: &Recorder,
+) -> Result<()> {
     *events += 1;
-    let heard = tokio::time::timeout(HEARD_WITHIN, ears.wait_until_heard(*events * per_event)).await;
+    let heard = tokio::time::timeout(DELIVERY_TIMEOUT, ears.wait_until_received(*events * per_event)).await;
     heard.context("a watcher did not hear of a change")??;
-    recorder.answered(&[("heard", begun.elapsed())]);
+    recorder.record(&[("heard", begun.elapsed())]);
     Ok(())
 }

@@ -9,7 +9,7 @@ use futures::future::try_join_all;
 use tempfile::TempDir;
 
 use crate::clients::EtcdConnection;
-use crate::cluster::{NODES, Process, free_address, installed, temporary};
+use crate::cluster::{NODES, Process, find_installed, free_address, temp_dir};
 use crate::measure::{Storage, counter_in};
 
 const READY_WITHIN: Duration = Duration::from_secs(30);
@@ -29,8 +29,8 @@ impl Etcd {
     /// # Errors
     /// When it is not installed, or does not become ready.
     pub async fn start(data_dir: &Path) -> Result<Self> {
-        let program = installed("etcd", "etcd-server")?;
-        let dir = temporary(data_dir, "etcd")?;
+        let program = find_installed("etcd", "etcd-server")?;
+        let dir = temp_dir(data_dir, "etcd")?;
         let clients = (0..NODES).map(|_| free_address()).collect::<Result<Vec<_>>>()?;
         let peers = (0..NODES).map(|_| free_address()).collect::<Result<Vec<_>>>()?;
         let named = |at: usize| format!("etcd-{}", at + 1);
@@ -51,7 +51,7 @@ impl Etcd {
                 ("--initial-cluster-state", "new".to_owned()),
             ];
             let arguments = flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
-            processes.push(Process::foreign(&named(at), &program, arguments, dir.path())?);
+            processes.push(Process::new_external(&named(at), &program, arguments, dir.path())?);
         }
         for process in &mut processes {
             process.start()?;
@@ -65,7 +65,7 @@ impl Etcd {
     async fn wait_ready(&mut self) -> Result<()> {
         let deadline = Instant::now() + READY_WITHIN;
         loop {
-            self.processes.iter_mut().try_for_each(Process::check)?;
+            self.processes.iter_mut().try_for_each(Process::check_running)?;
             let probe = async { self.connect()?.put("ready").await };
             match tokio::time::timeout(Duration::from_secs(2), probe).await {
                 Ok(Ok(_)) => return Ok(()),

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use tempfile::TempDir;
 
 use crate::clients::RedisClient;
-use crate::cluster::{Process, free_address, installed, temporary};
+use crate::cluster::{Process, find_installed, free_address, temp_dir};
 
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
@@ -25,8 +25,8 @@ impl Redis {
     /// # Errors
     /// When it is not installed, or does not become ready.
     pub async fn start(data_dir: &Path) -> Result<Self> {
-        let program = installed("redis-server", "redis-server")?;
-        let dir = temporary(data_dir, "redis")?;
+        let program = find_installed("redis-server", "redis-server")?;
+        let dir = temp_dir(data_dir, "redis")?;
         let address = free_address()?;
         let flags = [
             ("--bind", "127.0.0.1".to_owned()),
@@ -37,7 +37,7 @@ impl Redis {
             ("--save", String::new()),
         ];
         let arguments = flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
-        let mut process = Process::foreign("redis", &program, arguments, dir.path())?;
+        let mut process = Process::new_external("redis", &program, arguments, dir.path())?;
         process.start()?;
         let client = redis::Client::open(format!("redis://{address}/"))?;
         let mut redis = Self { process, client, _dir: dir };
@@ -48,7 +48,7 @@ impl Redis {
     async fn wait_ready(&mut self) -> Result<()> {
         let deadline = Instant::now() + READY_WITHIN;
         while let Err(error) = self.connect("ready".to_owned()).await {
-            self.process.check()?;
+            self.process.check_running()?;
             if Instant::now() > deadline {
                 bail!("Redis is not ready: {error:#}");
             }

@@ -12,6 +12,6 @@ pub(super) async fn step(worker: &mut Worker, due: Instant, recorder: &Recorder)
     let token = worker.client.acquire_waiting(lock).await?;
     let acquired = Instant::now();
     ensure!(worker.client.release(lock, token).await?, "the hold was gone");
-    recorder.answered(&[("wait", acquired - due), ("release", acquired.elapsed())]);
+    recorder.record(&[("wait", acquired - due), ("release", acquired.elapsed())]);
     Ok(())
 }

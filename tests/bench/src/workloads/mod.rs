@@ -3,7 +3,7 @@
 
 mod contended;
 mod extend;
-mod look;
+mod get;
 mod pairs;
 mod readers_writers;
 
@@ -15,7 +15,7 @@ use futures::future::try_join_all;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
-use crate::clients::{Client, Door, LockName, sessions};
+use crate::clients::{Client, LockName, Target, session_count};
 use crate::load::Recorder;
 use crate::systems::System;
 
@@ -23,11 +23,11 @@ use crate::systems::System;
 const LOCKS_PER_CLIENT: usize = 16;
 /// Trees that all readers and writers share, each in a namespace, with so many inner nodes and leaves below each.
 const TREES: usize = 16;
-const INNER: usize = 4;
+const INNER_NODES: usize = 4;
 const LEAVES: usize = 4;
 
 /// Counts the measurements: each has locks of its own, so that what one leaves behind does not disturb the next.
-static PREPARED: AtomicUsize = AtomicUsize::new(0);
+static NEXT_MEASUREMENT: AtomicUsize = AtomicUsize::new(0);
 
 /// What a worker does in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,13 +71,13 @@ impl Kind {
     }
 
     /// Whether it can be done through a door.
-    pub fn runs_on(self, door: Door) -> bool {
+    pub fn runs_on(self, door: Target) -> bool {
         match self {
             Self::Pairs => true,
-            Self::Extend | Self::Look => door != Door::Stream,
-            Self::KeepAlive => matches!(door, Door::Stream | Door::Etcd),
-            Self::Contended => door != Door::Redis,
-            Self::ReadersWriters => door.is_own(),
+            Self::Extend | Self::Look => door != Target::Stream,
+            Self::KeepAlive => matches!(door, Target::Stream | Target::Etcd),
+            Self::Contended => door != Target::Redis,
+            Self::ReadersWriters => door.is_holdfast(),
         }
     }
 }
@@ -99,23 +99,29 @@ impl Worker {
     ///
     /// # Errors
     /// When a client can't connect, or a lock is not free.
-    pub async fn prepare(system: &System, door: Door, kind: Kind, count: usize, names: &[String]) -> Result<Vec<Self>> {
+    pub async fn prepare(
+        system: &System,
+        door: Target,
+        kind: Kind,
+        count: usize,
+        names: &[String],
+    ) -> Result<Vec<Self>> {
         // Trees are shared through sessions as through the other doors: no more namespaces than there are trees.
         let names = if kind == Kind::ReadersWriters { &names[..names.len().min(TREES)] } else { names };
         let clients = system.connect(door, count, names).await?;
-        let sessions = sessions(count, names.len());
-        let turn = PREPARED.fetch_add(1, Ordering::Relaxed);
+        let sessions = session_count(count, names.len());
+        let turn = NEXT_MEASUREMENT.fetch_add(1, Ordering::Relaxed);
         let workers = clients.into_iter().enumerate().map(|(number, client)| {
             let lock = |at: usize| match kind {
                 Kind::ReadersWriters => leaf(names, turn, at),
                 Kind::Contended => LockName::flat(&names[0], format!("wanted-{turn}")),
                 _ => {
-                    let spread = if door == Door::Stream { number % sessions } else { number + at };
+                    let spread = if door == Target::Stream { number % sessions } else { number + at };
                     LockName::flat(&names[spread % names.len()], format!("client-{turn}-{number}-{at}"))
                 }
             };
             let locks = match kind {
-                Kind::ReadersWriters => TREES * INNER * LEAVES,
+                Kind::ReadersWriters => TREES * INNER_NODES * LEAVES,
                 Kind::Contended => 1,
                 _ => LOCKS_PER_CLIENT,
             };
@@ -129,7 +135,7 @@ impl Worker {
             };
             async move {
                 if matches!(kind, Kind::Extend | Kind::KeepAlive | Kind::Look) {
-                    extend::take_all(&mut worker).await?;
+                    extend::acquire_all(&mut worker).await?;
                 }
                 Ok(worker)
             }
@@ -147,7 +153,7 @@ impl Worker {
             Kind::Contended => contended::step(self, due, recorder).await,
             Kind::ReadersWriters => readers_writers::step(self, due, recorder).await,
             Kind::Extend | Kind::KeepAlive => extend::step(self, due, recorder).await,
-            Kind::Look => look::step(self, due, recorder).await,
+            Kind::Look => get::step(self, due, recorder).await,
         }
     }
 
@@ -160,7 +166,7 @@ impl Worker {
     }
 
     /// The next of its locks, in turns.
-    fn turn(&mut self) -> usize {
+    fn next_lock(&mut self) -> usize {
         self.next += 1;
         self.next % self.locks.len()
     }
@@ -169,7 +175,7 @@ impl Worker {
 /// A leaf of the trees of a measurement, by its number among all.
 /// A session is of one namespace, so that through the stream all are leaves of the one tree of the session.
 fn leaf(names: &[String], turn: usize, at: usize) -> LockName {
-    let (tree, inner, leaf) = (at / (INNER * LEAVES), at / LEAVES % INNER, at % LEAVES);
+    let (tree, inner, leaf) = (at / (INNER_NODES * LEAVES), at / LEAVES % INNER_NODES, at % LEAVES);
     let path = vec![format!("shared-{turn}"), format!("inner-{inner}"), format!("leaf-{leaf}")];
     LockName::in_tree(&names[tree % names.len()], path)
 }

@@ -10,12 +10,12 @@ use super::Worker;
 use crate::clients::Mode;
 use crate::load::Recorder;
 
-const WRITERS: f64 = 0.1;
+const WRITER_RATIO: f64 = 0.1;
 
 pub(super) async fn step(worker: &mut Worker, due: Instant, recorder: &Recorder) -> Result<()> {
     let leaf = &worker.locks[worker.random.random_range(0..worker.locks.len())];
-    let (lock, mode) = match worker.random.random_bool(WRITERS) {
-        true => (&leaf.above(), Mode::Write),
+    let (lock, mode) = match worker.random.random_bool(WRITER_RATIO) {
+        true => (&leaf.parent(), Mode::Write),
         false => (leaf, Mode::Read),
     };
     let token = worker.client.acquire(lock, mode).await?;
@@ -25,6 +25,6 @@ pub(super) async fn step(worker: &mut Worker, due: Instant, recorder: &Recorder)
         return Ok(());
     };
     ensure!(worker.client.release(lock, token).await?, "the hold was gone");
-    recorder.answered(&[("acquire", answered - due), ("release", answered.elapsed())]);
+    recorder.record(&[("acquire", answered - due), ("release", answered.elapsed())]);
     Ok(())
 }

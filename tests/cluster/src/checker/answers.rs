@@ -2,39 +2,39 @@
 
 use holdfast_core::Mode;
 
-use super::{Found, Rule};
+use super::{Rule, ViolationSink};
 use crate::history::{Answer, Call, Hold, Outcome, Record, View};
 
-pub(super) fn check(records: &[&Record], found: &mut Found<'_>) {
+pub(super) fn check(records: &[&Record], found: &mut ViolationSink<'_>) {
     for record in records {
         let Outcome::Answered(answer) = &record.outcome else { continue };
         check_view(&answer.lock, record, found);
-        if let Err(problem) = agrees(record, answer) {
+        if let Err(problem) = check_answer(record, answer) {
             found.add(Rule::Answer, format!("{problem}: {record:?}"));
         }
     }
 }
 
-fn check_view(view: &View, record: &Record, found: &mut Found<'_>) {
+fn check_view(view: &View, record: &Record, found: &mut ViolationSink<'_>) {
     let writers = view.holds.iter().filter(|hold| hold.mode == Mode::Write).count();
     if writers > 0 && (view.holds.len() > 1 || !view.is_whole) {
         found.add(Rule::Exclusion, format!("a writer is not alone: {record:?}"));
     }
     for hold in &view.holds {
         if hold.token > view.revision {
-            found.add(Rule::OneStory, format!("token {} is of a later revision: {record:?}", hold.token));
+            found.add(Rule::Consistency, format!("token {} is of a later revision: {record:?}", hold.token));
         }
         if view.holds.iter().any(|other| other != hold && (other.token == hold.token || other.owner == hold.owner)) {
-            found.add(Rule::OneStory, format!("a token or an owner is there twice: {record:?}"));
+            found.add(Rule::Consistency, format!("a token or an owner is there twice: {record:?}"));
         }
     }
 }
 
-fn agrees(record: &Record, answer: &Answer) -> Result<(), &'static str> {
+fn check_answer(record: &Record, answer: &Answer) -> Result<(), &'static str> {
     let view = &answer.lock;
     let own = view.holds.iter().find(|hold| hold.owner == record.owner);
     match record.call {
-        Call::Acquire { mode, token, .. } => acquire_agrees(answer, own, mode, token, record),
+        Call::Acquire { mode, token, .. } => check_acquire(answer, own, mode, token, record),
         Call::Release { token } => {
             let still = own.is_some_and(|hold| token.is_none_or(|token| token == hold.token));
             if still { Err("released, and the hold is still there") } else { Ok(()) }
@@ -43,7 +43,7 @@ fn agrees(record: &Record, answer: &Answer) -> Result<(), &'static str> {
     }
 }
 
-fn acquire_agrees(
+fn check_acquire(
     answer: &Answer,
     own: Option<&Hold>,
     mode: Mode,

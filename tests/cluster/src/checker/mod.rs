@@ -9,11 +9,11 @@
 //! A call of unknown outcome may have taken effect once, at any time after it began, or never.
 
 mod answers;
-mod ends;
-mod order;
-mod story;
+mod causes;
+mod real_time;
 #[cfg(test)]
 mod tests;
+mod timeline;
 
 use std::collections::BTreeMap;
 
@@ -34,13 +34,13 @@ pub enum Rule {
     /// Never a writer together with anybody else.
     Exclusion,
     /// A hold ends only by its owner's release, a deletion, or its time.
-    Kept,
+    EndCause,
     /// A hold begins only with an acquire of its owner that was answered so, or may have been done.
-    Granted,
+    GrantCause,
     /// An answer agrees with the lock that it shows.
     Answer,
     /// A revision has one state, a token one hold.
-    OneStory,
+    Consistency,
     /// What was answered is seen by everything that begins later.
     RealTime,
 }
@@ -55,26 +55,27 @@ pub fn check(records: &[Record]) -> Vec<Violation> {
         by_shard.entry(&record.lock.shard).or_default().push(record);
     }
     for (lock, records) in by_lock {
-        let mut found = Found { place: format!("{}/{}", lock.namespace, lock.name), violations: &mut violations };
+        let mut found =
+            ViolationSink { place: format!("{}/{}", lock.namespace, lock.name), violations: &mut violations };
         answers::check(&records, &mut found);
-        let story = story::Story::tell(&records, &mut found);
-        ends::check(&records, &story, &mut found);
-        order::check_lock(&records, &mut found);
+        let story = timeline::LockTimeline::build(&records, &mut found);
+        causes::check(&records, &story, &mut found);
+        real_time::check_lock(&records, &mut found);
     }
     for (shard, records) in by_shard {
-        let mut found = Found { place: shard.to_owned(), violations: &mut violations };
-        order::check_shard(&records, &mut found);
+        let mut found = ViolationSink { place: shard.to_owned(), violations: &mut violations };
+        real_time::check_shard(&records, &mut found);
     }
     violations
 }
 
 /// Where violations go.
-struct Found<'a> {
+struct ViolationSink<'a> {
     place: String,
     violations: &'a mut Vec<Violation>,
 }
 
-impl Found<'_> {
+impl ViolationSink<'_> {
     fn add(&mut self, rule: Rule, what: impl std::fmt::Display) {
         self.violations.push(Violation { rule, what: format!("{}: {what}", self.place) });
     }

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use holdfast_cluster_tests::{Api, Cluster};
+use holdfast_cluster_tests::{Cluster, RestClient};
 use reqwest::Method;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::pause::wait_for;
+use super::pacing::wait_for;
 
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-const FAILURES: &str = "holdfast_task_failures_total";
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+const TASK_FAILURES_METRIC: &str = "holdfast_task_failures_total";
 
 /// How the service stands.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,22 +24,22 @@ pub(crate) struct Health {
 
 /// What is wrong with the service that was right before.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Changes {
+pub(crate) struct HealthChanges {
     /// Processes that ended, replicas that stopped, tasks that failed.
-    pub deaths: Vec<String>,
+    pub failures: Vec<String>,
     /// Shards that got another leader.
     pub leader_changes: u64,
 }
 
 /// How it stands; fails when somebody does not answer, or a shard has no leader.
-pub(crate) async fn look(cluster: &mut Cluster) -> Result<Health, String> {
+pub(crate) async fn check(cluster: &mut Cluster) -> Result<Health, String> {
     for process in cluster.nodes.iter_mut().chain(&mut cluster.gateways) {
         let name = process.name().to_owned();
         let Some(ready) = process.readiness_if_running().await else { return Err(format!("{name} has ended")) };
         ready.map_err(|reason| format!("{name} is not ready: {reason}"))?;
     }
-    let operator = cluster.operator(0).with_timeout(Duration::from_secs(5));
-    let shown: Value = ask(&operator).await?;
+    let operator = cluster.operator_client(0).with_timeout(Duration::from_secs(5));
+    let shown: Value = cluster_status(&operator).await?;
     let mut health = Health::default();
     for shard in shown["shards"].as_array().into_iter().flatten() {
         let id = shard["id"].as_str().unwrap_or_default();
@@ -53,45 +53,45 @@ pub(crate) async fn look(cluster: &mut Cluster) -> Result<Health, String> {
     }
     let addresses: Vec<_> = cluster.nodes.iter().chain(&cluster.gateways).map(|process| process.address()).collect();
     for address in addresses {
-        health.failures += failures(address).await?;
+        health.failures += task_failures(address).await?;
     }
     Ok(health)
 }
 
-/// As [`look`], again and again until it succeeds.
+/// As [`check`], again and again until it succeeds.
 pub(crate) async fn wait_healthy(cluster: &mut Cluster, within: Duration) -> Result<Health, String> {
     let deadline = Instant::now() + within;
     loop {
-        match look(cluster).await {
+        match check(cluster).await {
             Ok(health) => return Ok(health),
             Err(reason) if Instant::now() > deadline => return Err(reason),
-            Err(_) => wait_for(LOOK_EVERY).await,
+            Err(_) => wait_for(POLL_INTERVAL).await,
         }
     }
 }
 
-async fn ask(operator: &Api) -> Result<Value, String> {
+async fn cluster_status(operator: &RestClient) -> Result<Value, String> {
     let asked = operator.json(Method::GET, "/v1/cluster", None).await;
     asked.map_err(|error| format!("the cluster can't be looked at: {error}"))
 }
 
-async fn failures(address: std::net::SocketAddr) -> Result<u64, String> {
+async fn task_failures(address: std::net::SocketAddr) -> Result<u64, String> {
     let asked = reqwest::get(format!("http://{address}/metrics")).await.map_err(|error| error.to_string())?;
     let text = asked.text().await.map_err(|error| error.to_string())?;
-    let lines = text.lines().filter(|line| line.starts_with(FAILURES));
+    let lines = text.lines().filter(|line| line.starts_with(TASK_FAILURES_METRIC));
     let values = lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
     Ok(values.sum::<f64>() as u64)
 }
 
 /// What has changed since.
-pub(crate) fn changes(before: &Health, after: &Result<Health, String>) -> Changes {
+pub(crate) fn changes(before: &Health, after: &Result<Health, String>) -> HealthChanges {
     let after = match after {
         Ok(after) => after,
-        Err(reason) => return Changes { deaths: vec![reason.clone()], leader_changes: 0 },
+        Err(reason) => return HealthChanges { failures: vec![reason.clone()], leader_changes: 0 },
     };
     let failed = after.failures.saturating_sub(before.failures);
-    let deaths = if failed > 0 { vec![format!("{failed} tasks failed")] } else { Vec::new() };
+    let failures = if failed > 0 { vec![format!("{failed} tasks failed")] } else { Vec::new() };
     let is_other = |(shard, leader): &(&String, &String)| after.leaders.get(*shard) != Some(*leader);
     let leader_changes = before.leaders.iter().filter(is_other).count() as u64;
-    Changes { deaths, leader_changes }
+    HealthChanges { failures, leader_changes }
 }

@@ -1,47 +1,47 @@
 //! One hostile account beside a quiet one: whatever the first does within its limits, the second keeps its locks and its
 //! pace, and every shard lives. `make hostile` runs all of it in its full size.
 
-mod arena;
+mod attacker;
 mod attacks;
-mod door;
-mod enemy;
+mod control_load;
+mod grpc_client;
 mod health;
-mod machine;
-mod pause;
-mod polite;
-mod quiet;
+mod pacing;
+mod quiet_tenant;
 mod report;
+mod resource_usage;
 mod session;
+mod testbed;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use arena::{Arena, Kind, Scale};
 use attacks::{ALL, Attack};
 use report::{Row, table};
+use testbed::{Deployment, Scale, TestBed};
 
-const SHORT: Scale = Scale {
+const SHORT_SCALE: Scale = Scale {
     is_full: false,
-    calm: Duration::from_secs(1),
+    baseline: Duration::from_secs(1),
     attack: Duration::ZERO,
-    stuck: Duration::from_secs(60),
-    back_within: Duration::from_secs(5),
+    attack_timeout: Duration::from_secs(60),
+    memory_timeout: Duration::from_secs(5),
     // In a short form the history of events and the caches are still filling.
-    keeps: 192 << 20,
+    retained_bytes: 192 << 20,
 };
 
 /// Of both services together, when nobody says how long.
-const USUAL_MINUTES: u64 = 30;
+const DEFAULT_MINUTES: u64 = 30;
 /// How much of an attack's time is for the account alone and beside the polite one.
-const CALM_PARTS: u32 = 4;
+const BASELINE_DIVISOR: u32 = 4;
 
-fn variable(name: &str) -> Option<String> {
+fn env_var(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// The attacks that were asked for.
-fn chosen() -> Vec<&'static Attack> {
-    let Some(only) = variable("HOLDFAST_HOSTILE_ONLY") else { return ALL.iter().collect() };
+fn selected_attacks() -> Vec<&'static Attack> {
+    let Some(only) = env_var("HOLDFAST_HOSTILE_ONLY") else { return ALL.iter().collect() };
     for name in only.split_whitespace() {
         assert!(ALL.iter().any(|attack| attack.name == name), "there is no attack {name}");
     }
@@ -49,23 +49,28 @@ fn chosen() -> Vec<&'static Attack> {
 }
 
 /// Runs these attacks, one after the other. A service that did not stand one is replaced.
-async fn run(kind: Kind, scale: Scale, attacks: &[&'static Attack], on_row: &mut dyn FnMut(&Row)) -> Vec<Row> {
+async fn run_attacks(
+    kind: Deployment,
+    scale: Scale,
+    attacks: &[&'static Attack],
+    on_row: &mut dyn FnMut(&Row),
+) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut arena = None;
-    let mut alone = quiet::Window::default();
+    let mut alone = quiet_tenant::Window::default();
     for attack in attacks {
         let mut standing = match arena.take() {
             Some(standing) => standing,
-            None => Arena::start(kind, scale).await.unwrap_or_else(|reason| panic!("nothing is calm: {reason}")),
+            None => TestBed::start(kind, scale).await.unwrap_or_else(|reason| panic!("nothing is calm: {reason}")),
         };
         // The long form looks at what is calm now; the short form once.
         if scale.is_full || alone.times.is_empty() {
-            match standing.alone().await {
+            match standing.measure_alone().await {
                 Ok(window) => alone = window,
                 Err(reason) => {
                     println!("{}: {reason}; it is started anew", report::name(kind));
-                    standing = Arena::start(kind, scale).await.unwrap_or_else(|reason| panic!("{reason}"));
-                    alone = standing.alone().await.unwrap_or_else(|reason| panic!("{reason}"));
+                    standing = TestBed::start(kind, scale).await.unwrap_or_else(|reason| panic!("{reason}"));
+                    alone = standing.measure_alone().await.unwrap_or_else(|reason| panic!("{reason}"));
                 }
             }
         }
@@ -82,7 +87,7 @@ async fn run(kind: Kind, scale: Scale, attacks: &[&'static Attack], on_row: &mut
     rows
 }
 
-async fn short_form(kind: Kind) {
+async fn run_short(kind: Deployment) {
     let began = Instant::now();
     let mut wrong = Vec::new();
     let mut show = |row: &Row| {
@@ -96,19 +101,19 @@ async fn short_form(kind: Kind) {
             wrong.push(format!("{}: {}", row.attack, faults.join("; ")));
         }
     };
-    run(kind, SHORT, &chosen(), &mut show).await;
+    run_attacks(kind, SHORT_SCALE, &selected_attacks(), &mut show).await;
     println!("{} attacks on a {} took {:.1?}", ALL.len(), report::name(kind), began.elapsed());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quiet_account_keeps_what_it_has_beside_a_hostile_one_in_one_process() {
-    short_form(Kind::Standalone).await;
+    run_short(Deployment::Standalone).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quiet_account_keeps_what_it_has_beside_a_hostile_one_in_a_cluster() {
-    short_form(Kind::Cluster).await;
+    run_short(Deployment::Cluster).await;
 }
 
 fn read_rows(path: &str) -> Vec<Row> {
@@ -121,12 +126,12 @@ fn findings(row: &Row) -> Vec<String> {
     ALL.iter().find(|attack| attack.name == row.attack).map_or_else(Vec::new, |attack| row.findings(attack))
 }
 
-fn save(rows: &[Row], before: &[Row], seconds: f64) {
-    let Some(out) = variable("HOLDFAST_HOSTILE_OUT").map(PathBuf::from) else { return };
+fn write_report(rows: &[Row], before: &[Row], seconds: f64) {
+    let Some(out) = env_var("HOLDFAST_HOSTILE_OUT").map(PathBuf::from) else { return };
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut text = format!(
         "# One hostile account beside a quiet one\n\nMade by `make hostile` in {:.0} minutes on {processors} processors, \
-         which the nodes, the gateways and all callers share. Times are in ms, from the time at which a call was due; \
+         which the nodes, the gateways and all callers share. LatencySummary are in ms, from the time at which a call was due; \
          memory is in MiB, of the process that grew most. Calm is the quiet account alone or, where the attack left less \
          than a third of the processors idle, beside a polite account that keeps them as busy.\n\nThe attacks:\n\n",
         seconds / 60.0
@@ -147,29 +152,29 @@ fn save(rows: &[Row], before: &[Row], seconds: f64) {
 #[ignore = "takes half an hour; make hostile runs it"]
 async fn every_attack_in_its_full_size() {
     let began = Instant::now();
-    let minutes = variable("HOLDFAST_HOSTILE_MINUTES").map_or(USUAL_MINUTES, |text| text.parse().expect("a number"));
-    let kinds: Vec<Kind> = match variable("HOLDFAST_HOSTILE_ON").as_deref() {
-        None => vec![Kind::Standalone, Kind::Cluster],
-        Some("standalone") => vec![Kind::Standalone],
-        Some("cluster") => vec![Kind::Cluster],
+    let minutes = env_var("HOLDFAST_HOSTILE_MINUTES").map_or(DEFAULT_MINUTES, |text| text.parse().expect("a number"));
+    let kinds: Vec<Deployment> = match env_var("HOLDFAST_HOSTILE_ON").as_deref() {
+        None => vec![Deployment::Standalone, Deployment::Cluster],
+        Some("standalone") => vec![Deployment::Standalone],
+        Some("cluster") => vec![Deployment::Cluster],
         Some(other) => panic!("there is no service {other}"),
     };
-    let attacks = chosen();
+    let attacks = selected_attacks();
     let each = Duration::from_secs(minutes * 60) / (kinds.len() * attacks.len()) as u32;
     let scale = Scale {
         is_full: true,
-        calm: (each / CALM_PARTS).max(Duration::from_secs(3)),
+        baseline: (each / BASELINE_DIVISOR).max(Duration::from_secs(3)),
         attack: each / 3,
-        stuck: Duration::from_secs(180),
-        back_within: Duration::from_secs(30),
-        keeps: 48 << 20,
+        attack_timeout: Duration::from_secs(180),
+        memory_timeout: Duration::from_secs(30),
+        retained_bytes: 48 << 20,
     };
-    let before = variable("HOLDFAST_HOSTILE_BEFORE").map_or_else(Vec::new, |path| read_rows(&path));
+    let before = env_var("HOLDFAST_HOSTILE_BEFORE").map_or_else(Vec::new, |path| read_rows(&path));
     let mut rows = Vec::new();
     for kind in kinds {
         let mut show = |row: &Row| print!("{}", table(std::slice::from_ref(row), &before, &findings));
-        rows.extend(run(kind, scale, &attacks, &mut show).await);
-        save(&rows, &before, began.elapsed().as_secs_f64());
+        rows.extend(run_attacks(kind, scale, &attacks, &mut show).await);
+        write_report(&rows, &before, began.elapsed().as_secs_f64());
     }
     println!("{}", table(&rows, &before, &findings));
     let wrong: Vec<String> =

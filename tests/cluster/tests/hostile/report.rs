@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::arena::Kind;
 use super::attacks::Attack;
-use super::door::Calls;
-use super::quiet::Window;
+use super::grpc_client::CallStats;
+use super::quiet_tenant::Window;
+use super::testbed::Deployment;
 
 /// The longest that a call of the quiet account may take, in ms.
-const LONGEST_MS: f64 = 100.0;
+const MAX_CALL_MS: f64 = 100.0;
 /// On any machine, however busy, a call that takes longer in ms has met something that stands still.
-const STANDSTILL_MS: f64 = 3_000.0;
+const STALL_MS: f64 = 3_000.0;
 /// How much longer than when it is calm 99 of 100 of its calls may take.
-const TIMES_CALM: f64 = 2.0;
+const MAX_BASELINE_RATIO: f64 = 2.0;
 /// Below this p99 in ms nothing is held against an attack: with two processors for seven processes and the load, the
 /// scheduler alone makes so much of a difference between two calm windows.
-const FLOOR_MS: f64 = 20.0;
+const P99_FLOOR_MS: f64 = 20.0;
 const MIB: u64 = 1 << 20;
 
 /// Bytes in MiB.
@@ -29,14 +29,14 @@ pub(crate) fn mib(bytes: u64) -> u64 {
 
 /// How long the quiet account's calls took, in ms.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Times {
+pub(crate) struct LatencySummary {
     pub calls: usize,
     pub p50: f64,
     pub p99: f64,
     pub max: f64,
 }
 
-impl Times {
+impl LatencySummary {
     /// Of a window.
     pub(crate) fn of(window: &Window) -> Self {
         let part = |part| ms(window.quantile(part));
@@ -54,8 +54,8 @@ pub(crate) struct Row {
     pub service: String,
     pub attack: String,
     pub what: String,
-    pub quiet: Times,
-    pub calm: Times,
+    pub quiet: LatencySummary,
+    pub calm: LatencySummary,
     /// Whether calm is beside the polite account: the attack left too little of the processors.
     pub calm_is_polite: bool,
     /// Which part of the time the processors were busy.
@@ -80,25 +80,28 @@ pub(crate) struct Row {
 
 impl Row {
     /// Without what is found out later.
-    pub(crate) fn new(kind: Kind, attack: &Attack, window: &Window, calls: &Calls, took: Duration) -> Self {
+    pub(crate) fn new(kind: Deployment, attack: &Attack, window: &Window, calls: &CallStats, took: Duration) -> Self {
         Self {
             service: name(kind).to_owned(),
             attack: attack.name.to_owned(),
             what: attack.what.to_owned(),
-            quiet: Times::of(window),
+            quiet: LatencySummary::of(window),
             seconds: took.as_secs_f64(),
-            calls: calls.made(),
-            refused: calls.all_refused(),
+            calls: calls.total(),
+            refused: calls.errors(),
             slowest: calls.slowest().into_iter().map(|(what, time)| (what.to_owned(), ms(time))).collect(),
-            quiet_refused: window.refused.clone(),
+            quiet_refused: window.errors.clone(),
             lost: window.lost.clone(),
             ..Self::default()
         }
     }
 
     /// Of an attack that could not begin.
-    pub(crate) fn broken(kind: Kind, attack: &Attack, reason: String) -> Self {
-        Self { deaths: vec![reason], ..Self::new(kind, attack, &Window::default(), &Calls::default(), Duration::ZERO) }
+    pub(crate) fn broken(kind: Deployment, attack: &Attack, reason: String) -> Self {
+        Self {
+            deaths: vec![reason],
+            ..Self::new(kind, attack, &Window::default(), &CallStats::default(), Duration::ZERO)
+        }
     }
 
     /// Whether the service may not be as it was.
@@ -114,7 +117,7 @@ impl Row {
         if let Some(first) = self.quiet_refused.first() {
             faults.push(format!("{} quiet calls failed: {first}", self.quiet_refused.len()));
         }
-        if self.quiet.max > STANDSTILL_MS {
+        if self.quiet.max > STALL_MS {
             faults.push(format!("a quiet call took {} ms", self.quiet.max));
         }
         if self.leader_changes > 0 {
@@ -129,21 +132,21 @@ impl Row {
     /// That, and what a machine shows that does nothing else.
     pub(crate) fn findings(&self, attack: &Attack) -> Vec<String> {
         let mut findings = self.faults();
-        let allowed = (TIMES_CALM * self.calm.p99).max(FLOOR_MS);
+        let allowed = (MAX_BASELINE_RATIO * self.calm.p99).max(P99_FLOOR_MS);
         if self.quiet.p99 > allowed {
             findings.push(format!("quiet p99 {} ms, calm {}", self.quiet.p99, self.calm.p99));
         }
-        if self.quiet.max > LONGEST_MS.max(TIMES_CALM * self.calm.max) {
+        if self.quiet.max > MAX_CALL_MS.max(MAX_BASELINE_RATIO * self.calm.max) {
             findings.push(format!("a quiet call took {} ms", self.quiet.max));
         }
         for [before, most, _] in &self.memory {
-            if most - before.min(most) > attack.grows {
-                findings.push(format!("a process grew by {} MiB, not {}", most - before, attack.grows));
+            if most - before.min(most) > attack.max_growth_mib {
+                findings.push(format!("a process grew by {} MiB, not {}", most - before, attack.max_growth_mib));
             }
         }
-        for (what, within) in attack.within {
+        for (what, within) in attack.limits {
             let slowest = self.slowest.get(*what).copied().unwrap_or_default();
-            if slowest > ms(*within).max(TIMES_CALM * self.calm.max) {
+            if slowest > ms(*within).max(MAX_BASELINE_RATIO * self.calm.max) {
                 findings.push(format!("{what} took {slowest} ms"));
             }
         }
@@ -152,10 +155,10 @@ impl Row {
 }
 
 /// What a service is called.
-pub(crate) fn name(kind: Kind) -> &'static str {
+pub(crate) fn name(kind: Deployment) -> &'static str {
     match kind {
-        Kind::Standalone => "standalone",
-        Kind::Cluster => "cluster",
+        Deployment::Standalone => "standalone",
+        Deployment::Cluster => "cluster",
     }
 }
 
@@ -172,7 +175,7 @@ pub(crate) fn table(rows: &[Row], before: &[Row], findings: &dyn Fn(&Row) -> Vec
                        | its calls | its own slowest | found";
         let _ = writeln!(text, "\n## {}\n\n| {columns} |\n|{}", title(service), "---|".repeat(9));
         for row in own {
-            let was = earlier(row).map_or_else(String::new, short);
+            let was = earlier(row).map_or_else(String::new, earlier_summary);
             let found = findings(row);
             let found = if found.is_empty() { "nothing".to_owned() } else { found.join("; ") };
             let _ = writeln!(text, "| {} | {was} | {} | {found} |", row.attack, cells(row));
@@ -204,7 +207,7 @@ fn cells(row: &Row) -> String {
 }
 
 /// What an earlier build did, in short.
-fn short(row: &Row) -> String {
+fn earlier_summary(row: &Row) -> String {
     let most = row.memory.iter().map(|[before, most, _]| most - before.min(most)).max().unwrap_or_default();
     let mut said = format!("p99 {}, longest {}, +{most} MiB", row.quiet.p99, row.quiet.max);
     for (is_so, what) in [

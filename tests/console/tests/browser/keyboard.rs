@@ -1,6 +1,6 @@
 //! Getting along without a mouse.
 
-use holdfast_console_tests::{Page, tenant};
+use holdfast_console_tests::{Page, create_tenant};
 use serde_json::json;
 use thirtyfour::Key;
 
@@ -9,10 +9,10 @@ const OUTLINE: &str = "return parseFloat(getComputedStyle(document.activeElement
 
 #[tokio::test]
 async fn the_tree_is_walked_with_the_arrow_keys() {
-    let tenant = tenant().await;
-    tenant.take("alice", json!([{"path": ["a", "x"]}, {"path": ["a", "y"]}, {"path": ["b"]}])).await;
+    let tenant = create_tenant().await;
+    tenant.acquire("alice", json!([{"path": ["a", "x"]}, {"path": ["a", "y"]}, {"path": ["b"]}])).await;
     let Some(page) = Page::signed_in(&tenant.key).await else { return };
-    page.go("#/ns/demo/locks").await;
+    page.navigate("#/ns/demo/locks").await;
     page.wait_for_texts(".tree [data-key] .cell-name .name", &["a", "x", "y", "b"]).await;
     page.script("document.querySelector('.tree [tabindex=\"0\"]').focus()", json!([])).await;
     for (key, name) in [(Key::Down, "x"), (Key::Down, "y"), (Key::Left, "a"), (Key::End, "b"), (Key::Home, "a")] {
@@ -32,9 +32,9 @@ async fn the_tree_is_walked_with_the_arrow_keys() {
     assert_eq!(page.script(FOCUSED, json!([])).await, "x");
 
     // Locks come and go around it; whoever stood on one that is gone stands on the next.
-    tenant.take("bob", json!([{"path": ["0"]}])).await;
+    tenant.acquire("bob", json!([{"path": ["0"]}])).await;
     page.wait_for_texts(".tree [data-key] .cell-name .name", &["0", "a", "x", "y", "b"]).await;
-    tenant.let_go("bob").await;
+    tenant.release("bob").await;
     page.wait_for_texts(".tree [data-key] .cell-name .name", &["a", "x", "y", "b"]).await;
     assert_eq!(page.script(FOCUSED, json!([])).await, "x");
     tenant.post("/namespaces/demo/lock-sets/delete", json!({"path": ["a", "x"]})).await;
@@ -45,10 +45,10 @@ async fn the_tree_is_walked_with_the_arrow_keys() {
 
 #[tokio::test]
 async fn tab_reaches_everything_and_what_is_reached_has_a_name() {
-    let tenant = tenant().await;
-    tenant.take("alice", json!([{"path": ["a"]}])).await;
+    let tenant = create_tenant().await;
+    tenant.acquire("alice", json!([{"path": ["a"]}])).await;
     let Some(page) = Page::signed_in(&tenant.key).await else { return };
-    page.go("#/ns/demo/locks").await;
+    page.navigate("#/ns/demo/locks").await;
     page.wait_for(".tree [data-key]").await;
     let named = "const at = document.activeElement; \
         const name = at.getAttribute('aria-label') ?? at.labels?.[0]?.innerText ?? at.innerText; \

@@ -1,13 +1,13 @@
 //! What the console does in a browser, beside a running service.
 
 mod cluster;
-mod forced;
+mod force_release;
 mod keyboard;
 mod keys;
 mod offline;
-mod pictures;
 mod queue;
-mod revoked;
+mod revoked_key;
 mod screens;
-mod signing_in;
+mod screenshots;
+mod sign_in;
 mod tree;

@@ -1,47 +1,47 @@
 //! Requests that wait, and the graph of who waits for whom.
 
-use holdfast_console_tests::{Page, tenant};
+use holdfast_console_tests::{Page, create_tenant};
 use serde_json::json;
 
-const QUEUE: &str = ".detail .queue .owner .name";
+const QUEUE_SELECTOR: &str = ".detail .queue .owner .name";
 
 #[tokio::test]
 async fn a_queue_moves_while_one_looks() {
-    let tenant = tenant().await;
+    let tenant = create_tenant().await;
     let lock = || json!([{"path": ["deploy"]}]);
-    tenant.take("alice", lock()).await;
+    tenant.acquire("alice", lock()).await;
     let Some(page) = Page::signed_in(&tenant.key).await else { return };
-    page.go("#/ns/demo/locks").await;
+    page.navigate("#/ns/demo/locks").await;
     page.click(".tree [data-key]").await;
     page.wait_for_words(".detail", &["alice", "Nobody waits"]).await;
 
-    let bob = tenant.wait_in_line("bob", lock()).await;
-    let carol = tenant.wait_in_line("carol", lock()).await;
-    page.wait_for_texts(QUEUE, &["bob", "carol"]).await;
+    let bob = tenant.enqueue("bob", lock()).await;
+    let carol = tenant.enqueue("carol", lock()).await;
+    page.wait_for_texts(QUEUE_SELECTOR, &["bob", "carol"]).await;
     page.wait_for_words(".tree [data-key] .cell-queue", &["2 waiting", "next: bob"]).await;
     page.wait_for_words(".side [data-view=waits]", &["2"]).await;
 
-    tenant.let_go("alice").await;
+    tenant.release("alice").await;
     assert_eq!(bob.await.unwrap()["success"], true);
     page.wait_for_texts(".detail .holders strong", &["bob"]).await;
-    page.wait_for_texts(QUEUE, &["carol"]).await;
-    tenant.let_go("bob").await;
+    page.wait_for_texts(QUEUE_SELECTOR, &["carol"]).await;
+    tenant.release("bob").await;
     assert_eq!(carol.await.unwrap()["success"], true);
     page.wait_for_texts(".detail .holders strong", &["carol"]).await;
-    page.wait_for_texts(QUEUE, &[]).await;
-    assert!(page.is_the_same().await, "nothing was loaded anew");
+    page.wait_for_texts(QUEUE_SELECTOR, &[]).await;
+    assert!(page.was_not_reloaded().await, "nothing was loaded anew");
     page.close().await;
 }
 
 #[tokio::test]
 async fn the_graph_shows_who_waits_for_whom() {
-    let tenant = tenant().await;
-    tenant.take("alice", json!([{"path": ["a"]}])).await;
-    tenant.take("bob", json!([{"path": ["b"]}])).await;
-    let bob = tenant.wait_in_line("bob", json!([{"path": ["a"]}])).await;
-    let carol = tenant.wait_in_line("carol", json!([{"path": ["b"]}])).await;
+    let tenant = create_tenant().await;
+    tenant.acquire("alice", json!([{"path": ["a"]}])).await;
+    tenant.acquire("bob", json!([{"path": ["b"]}])).await;
+    let bob = tenant.enqueue("bob", json!([{"path": ["a"]}])).await;
+    let carol = tenant.enqueue("carol", json!([{"path": ["b"]}])).await;
     let Some(page) = Page::signed_in(&tenant.key).await else { return };
-    page.go("#/ns/demo/waits").await;
+    page.navigate("#/ns/demo/waits").await;
     page.wait_for_texts("tbody tr td:first-child", &["bob", "carol"]).await;
     page.wait_for_words("tbody tr:nth-child(2)", &["b", "WRITE", "1.", "bob", "holds b"]).await;
     let drawn = "return [...document.querySelectorAll('.drawing g')].sort((one, other) => \
@@ -51,10 +51,10 @@ async fn the_graph_shows_who_waits_for_whom() {
     assert_eq!(boxes, json!(["alice: holds a", "bob: holds b; waits for a", "carol: waits for b"]));
     assert_eq!(page.script("return document.querySelectorAll('.drawing path.edge').length", json!([])).await, 2);
 
-    tenant.let_go("alice").await;
+    tenant.release("alice").await;
     bob.await.unwrap();
     page.wait_for_texts("tbody tr td:first-child", &["carol"]).await;
-    tenant.let_go("bob").await;
+    tenant.release("bob").await;
     carol.await.unwrap();
     page.wait_for_words("main", &["Nobody waits"]).await;
     page.close().await;

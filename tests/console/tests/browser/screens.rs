@@ -1,6 +1,6 @@
 //! Small screens, and dark ones.
 
-use holdfast_console_tests::{Page, Screen, tenant};
+use holdfast_console_tests::{Page, Screen, create_tenant};
 use serde_json::json;
 
 const VIEWS: [&str; 8] = [
@@ -14,21 +14,21 @@ const VIEWS: [&str; 8] = [
     "#/audit",
 ];
 /// How far the page is wider than the screen, in pixels.
-const TOO_WIDE: &str = "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
+const OVERFLOW_PX: &str = "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
 const BACKGROUND: &str = "return getComputedStyle(document.documentElement).backgroundColor";
 
 #[tokio::test]
 async fn everything_fits_on_the_smallest_phone() {
-    let tenant = tenant().await;
+    let tenant = create_tenant().await;
     let long = "a-name-that-goes-on-and-on-without-any-place-where-it-could-be-broken".repeat(2);
     let resources = json!([{"path": [&long[..128], &long[..128]]}]);
-    tenant.take(&long[..128], resources.clone()).await;
-    let _waits = tenant.wait_in_line(&long[1..129], resources).await;
+    tenant.acquire(&long[..128], resources.clone()).await;
+    let _waits = tenant.enqueue(&long[1..129], resources).await;
     tenant.post("/namespaces/demo/sessions", json!({"process_id": &long[..128], "ttl_ms": 60_000})).await;
     let Some(page) = Page::signed_in(&tenant.key).await else { return };
-    page.look_with(Screen { width: 320, height: 640, ..Screen::PHONE }).await;
+    page.set_screen(Screen { width: 320, height: 640, ..Screen::PHONE }).await;
     for view in VIEWS {
-        page.go(view).await;
+        page.navigate(view).await;
         page.wait_for_words("main h1", &[]).await;
         page.wait_until(
             "the view has what it shows",
@@ -36,27 +36,27 @@ async fn everything_fits_on_the_smallest_phone() {
             json!([]),
         )
         .await;
-        assert_eq!(page.script(TOO_WIDE, json!([])).await, 0, "{view}");
+        assert_eq!(page.script(OVERFLOW_PX, json!([])).await, 0, "{view}");
     }
-    page.go("#/ns/demo/locks").await;
+    page.navigate("#/ns/demo/locks").await;
     page.click(".tree [data-key]:last-child").await;
     page.wait_for(".detail [data-part=force]").await;
     page.click(".detail [data-part=force]").await;
     page.wait_for("dialog").await;
-    assert_eq!(page.script(TOO_WIDE, json!([])).await, 0, "the dialog");
+    assert_eq!(page.script(OVERFLOW_PX, json!([])).await, 0, "the dialog");
     page.close().await;
 }
 
 #[tokio::test]
 async fn colours_are_those_that_one_prefers_and_can_be_read() {
-    let tenant = tenant().await;
-    tenant.take("alice", json!([{"path": ["l"]}])).await;
+    let tenant = create_tenant().await;
+    tenant.acquire("alice", json!([{"path": ["l"]}])).await;
     let Some(page) = Page::signed_in(&tenant.key).await else { return };
-    page.go("#/ns/demo/locks").await;
+    page.navigate("#/ns/demo/locks").await;
     page.wait_for(".tree [data-key] .chip").await;
     let mut backgrounds = Vec::new();
     for is_dark in [false, true] {
-        page.look_with(Screen { is_dark, ..Screen::DESKTOP }).await;
+        page.set_screen(Screen { is_dark, ..Screen::DESKTOP }).await;
         backgrounds.push(page.script(BACKGROUND, json!([])).await);
         let low = page.script(include_str!("contrast.js"), json!([])).await;
         assert_eq!(low, json!([]), "these texts are hard to read (dark: {is_dark})");

@@ -1,42 +1,42 @@
 //! The tree of locks, as it changes.
 
-use holdfast_console_tests::{Page, tenant};
+use holdfast_console_tests::{Page, create_tenant};
 use serde_json::json;
 
 #[tokio::test]
 async fn the_tree_shows_what_is_held_as_it_changes() {
-    let tenant = tenant().await;
+    let tenant = create_tenant().await;
     let Some(page) = Page::signed_in(&tenant.key).await else { return };
-    page.go("#/ns/demo/locks").await;
+    page.navigate("#/ns/demo/locks").await;
     page.wait_for_words("main", &["Nothing is held"]).await;
 
-    tenant.take("alice", json!([{"path": ["db", "orders"]}, {"path": ["db", "prices"], "mode": "READ"}])).await;
+    tenant.acquire("alice", json!([{"path": ["db", "orders"]}, {"path": ["db", "prices"], "mode": "READ"}])).await;
     page.wait_for_texts(".tree [data-key] .cell-name .name", &["db", "orders", "prices"]).await;
     page.wait_for_texts(".tree [data-key] .cell-state .chip", &["WRITE", "READ"]).await;
     page.wait_for_words(".tree [data-key]:nth-child(2)", &["alice", "4 min"]).await;
 
-    tenant.take("bob", json!([{"path": ["db", "prices"], "mode": "READ"}])).await;
+    tenant.acquire("bob", json!([{"path": ["db", "prices"], "mode": "READ"}])).await;
     page.wait_for_words(".tree [data-key]:nth-child(3)", &["READ × 2", "alice", "and 1 other"]).await;
-    tenant.let_go("alice").await;
+    tenant.release("alice").await;
     page.wait_for_texts(".tree [data-key] .cell-name .name", &["db", "prices"]).await;
-    tenant.let_go("bob").await;
+    tenant.release("bob").await;
     page.wait_for_words("main", &["Nothing is held"]).await;
-    assert!(page.is_the_same().await, "nothing was loaded anew");
+    assert!(page.was_not_reloaded().await, "nothing was loaded anew");
     page.close().await;
 }
 
 #[tokio::test]
 async fn time_left_follows_extensions_and_holds_that_run_out_go() {
-    let tenant = tenant().await;
+    let tenant = create_tenant().await;
     let body = json!({"process_id": "alice", "ttl_ms": 59_000, "resources": [{"path": ["l"]}]});
     let granted = tenant.post("/namespaces/demo/lock-sets/acquire", body).await;
     let Some(page) = Page::signed_in(&tenant.key).await else { return };
-    page.go("#/ns/demo/locks").await;
+    page.navigate("#/ns/demo/locks").await;
     page.click(".tree [data-key]").await;
     let token = granted["fencing_token"].to_string();
     page.wait_for_words(".detail", &["alice", &token]).await;
     assert!(!page.text(".detail .left").await.contains("min"));
-    tenant.take("alice", json!([{"path": ["l"]}])).await;
+    tenant.acquire("alice", json!([{"path": ["l"]}])).await;
     page.wait_for_words(".detail .left", &["min"]).await;
     page.wait_for_words(".tree [data-key] .cell-left", &["min"]).await;
 
@@ -49,16 +49,16 @@ async fn time_left_follows_extensions_and_holds_that_run_out_go() {
 
 #[tokio::test]
 async fn whatever_names_contain_they_are_only_names() {
-    let tenant = tenant().await;
+    let tenant = create_tenant().await;
     let name = "<img src=x onerror=\"window.wasRun = true\"><script>window.wasRun = true</script>";
     tenant.post("/namespaces", json!({"name": name, "description": name})).await;
     let resources = json!([{"path": [name, "..", "a/b", "\u{202e}x"]}]);
     let body = json!({"process_id": name, "ttl_ms": 60_000, "metadata": {name: name}, "resources": resources});
     tenant.post("/namespaces/demo/lock-sets/acquire", body).await;
-    let _waits = tenant.wait_in_line(&format!("{name}2"), resources).await;
+    let _waits = tenant.enqueue(&format!("{name}2"), resources).await;
     let Some(page) = Page::signed_in(&tenant.key).await else { return };
     for view in ["#/namespaces", "#/usage", "#/audit", "#/ns/demo/waits", "#/ns/demo/events", "#/ns/demo/locks"] {
-        page.go(view).await;
+        page.navigate(view).await;
         page.wait_for_words("main", &[name]).await;
     }
     page.wait_for_texts(".tree [data-key] .cell-name .name", &[name, "..", "a/b", "\u{202e}x"]).await;

@@ -19,14 +19,14 @@ mod disks;
 mod links;
 mod panics;
 mod processes;
-mod traps;
+mod scenarios;
 
 use clocks::Clocks;
 use disks::Disks;
 use links::Links;
 use panics::Panics;
 use processes::Processes;
-use traps::Traps;
+use scenarios::Scenarios;
 
 /// Everything that goes wrong in a run.
 pub(crate) struct Faults {
@@ -36,10 +36,10 @@ pub(crate) struct Faults {
     processes: Processes,
     disks: Disks,
     clocks: Clocks,
-    traps: Traps,
+    scenarios: Scenarios,
     panics: Panics,
     /// When each kind strikes next; never before the chaos begins.
-    next: Option<[Duration; 5]>,
+    next_due: Option<[Duration; 5]>,
     injected: usize,
 }
 
@@ -51,19 +51,19 @@ impl Faults {
             processes: Processes::new(world),
             disks: Disks::new(world),
             clocks: Clocks::new(world),
-            traps: Traps::new(world),
+            scenarios: Scenarios::new(world),
             panics: Panics::new(world),
             world: Arc::clone(world),
-            next: None,
+            next_due: None,
             injected: 0,
         }
     }
 
     /// From now on things go wrong.
-    pub(crate) fn begin(&mut self, at: Duration) {
+    pub(crate) fn start(&mut self, at: Duration) {
         if self.world.plan.faults {
-            self.next = Some([0; 5].map(|_| at + soon(&mut self.rng, 2_000)));
-            self.panics.begin(at);
+            self.next_due = Some([0; 5].map(|_| at + random_delay(&mut self.rng, 2_000)));
+            self.panics.start(at);
         }
     }
 
@@ -75,28 +75,28 @@ impl Faults {
     pub(crate) fn step(&mut self, sim: &mut Sim<'_>, at: Duration) {
         self.processes.step(sim, at, &mut self.rng);
         self.injected += usize::from(self.panics.step(at));
-        if self.traps.is_set() {
-            if self.traps.step(sim, at, &mut self.processes) {
-                self.links.mend(sim);
-                self.disks.mend();
+        if self.scenarios.is_running() {
+            if self.scenarios.step(sim, at, &mut self.processes) {
+                self.links.heal(sim);
+                self.disks.heal();
             }
             return;
         }
-        let Some(next) = &mut self.next else { return };
+        let Some(next) = &mut self.next_due else { return };
         let rng = &mut self.rng;
         for (kind, due) in next.iter_mut().enumerate() {
             if *due > at {
                 continue;
             }
             let (did, lasts) = match kind {
-                0 => self.links.strike_or_mend(sim, at, rng),
-                1 => self.processes.strike(sim, at, rng),
-                2 => self.disks.strike_or_mend(at, rng),
-                3 => self.clocks.strike(at, rng),
-                _ if self.world.plan.traps => {
-                    self.links.mend(sim);
-                    self.disks.mend();
-                    self.traps.set(at, rng)
+                0 => self.links.inject_or_heal(sim, at, rng),
+                1 => self.processes.inject(sim, at, rng),
+                2 => self.disks.inject_or_heal(at, rng),
+                3 => self.clocks.inject(at, rng),
+                _ if self.world.plan.scenarios => {
+                    self.links.heal(sim);
+                    self.disks.heal();
+                    self.scenarios.start(at, rng)
                 }
                 _ => (false, Duration::MAX),
             };
@@ -107,18 +107,18 @@ impl Faults {
 
     /// Ends everything that goes wrong, and starts whatever is down.
     pub(crate) fn heal(&mut self, sim: &mut Sim<'_>, at: Duration) {
-        self.next = None;
-        self.traps.give_up();
-        self.panics.end();
-        self.world.note_at(at, "everything is repaired");
-        self.links.mend(sim);
-        self.disks.mend();
-        self.processes.restart_soon(at);
+        self.next_due = None;
+        self.scenarios.cancel();
+        self.panics.stop();
+        self.world.record_at(at, "everything is repaired");
+        self.links.heal(sim);
+        self.disks.heal();
+        self.processes.restart_all(at);
     }
 }
 
 /// Up to so many milliseconds, short times more often than long ones.
-fn soon(rng: &mut StdRng, most_ms: u64) -> Duration {
+fn random_delay(rng: &mut StdRng, most_ms: u64) -> Duration {
     let ceiling = rng.random_range(1..=most_ms);
     Duration::from_millis(rng.random_range(0..=ceiling))
 }

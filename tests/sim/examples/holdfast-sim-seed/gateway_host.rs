@@ -11,15 +11,15 @@ use holdfast_gateway::{ApiResult, CallContext, Code, Gateway, GatewayOptions, Se
 use tokio::time::sleep;
 
 use crate::client::{Client, STABLE_NAMESPACES, attack, watch};
-use crate::history::{Acquiring, Answer, Op};
+use crate::history::{AcquireOp, Answer, Op};
 use crate::host_state::HostState;
 use crate::network::SimConnector;
-use crate::world::{Stage, Tenant, World, gateway_name};
+use crate::world::{Phase, Tenant, World, gateway_name};
 
 /// How often it is looked where the run is.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Between attempts of what must succeed in the end.
-const PAUSE: Duration = Duration::from_millis(50);
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 const TENANTS: usize = 2;
 
 /// Runs until the host crashes.
@@ -27,23 +27,23 @@ pub(crate) async fn run(world: Arc<World>, number: usize) -> turmoil::Result {
     let name = gateway_name(number);
     let run = world.gateway_starts[number].fetch_add(1, Ordering::Relaxed) + 1;
     world.hosts.set(&name, HostState::Up);
-    world.note(format!("{name} starts, run {run}"));
+    world.record(format!("{name} starts, run {run}"));
     let connector = SimConnector::new(Arc::clone(&world));
     let mut options = GatewayOptions::new(world.config.clone(), world.secret.clone(), &world.operator, name.clone());
-    options.connector = connector;
+    options.dialer = connector;
     let service = Gateway::start(options)?;
-    if number == 0 && world.stage() == Stage::Setup {
-        set_up(&world, &service).await?;
-        world.set_stage(Stage::Chaos);
+    if number == 0 && world.phase() == Phase::Setup {
+        create_tenants(&world, &service).await?;
+        world.set_phase(Phase::Chaos);
     }
-    wait_for(&world, Stage::Chaos).await;
+    wait_for_phase(&world, Phase::Chaos).await;
     let name = format!("{name}.{run}");
     for client in 0..world.plan.clients {
         let mut client = Client::new(Arc::clone(&world), service.clone(), format!("{name}.{client}"));
-        if world.plan.onlookers == Some(number) {
-            client = client.onlooker();
+        if world.plan.read_only_gateway == Some(number) {
+            client = client.read_only();
         }
-        tokio::spawn(client.work());
+        tokio::spawn(client.run());
     }
     let hostile = world.hostile.lock().clone();
     if let Some(tenant) = hostile {
@@ -52,29 +52,29 @@ pub(crate) async fn run(world: Arc<World>, number: usize) -> turmoil::Result {
     for (tenant, namespace) in world.tenants().into_iter().zip(STABLE_NAMESPACES) {
         tokio::spawn(watch(Arc::clone(&world), service.clone(), tenant, namespace, name.clone()));
     }
-    wait_for(&world, Stage::Healed).await;
+    wait_for_phase(&world, Phase::Healed).await;
     let probe = Client::new(Arc::clone(&world), service.clone(), format!("{name}.probe"));
     probe_all(&world, probe).await;
     world.served.lock().push(number);
     std::future::pending().await
 }
 
-async fn wait_for(world: &World, stage: Stage) {
-    while world.stage() < stage {
-        sleep(LOOK).await;
+async fn wait_for_phase(world: &World, stage: Phase) {
+    while world.phase() < stage {
+        sleep(POLL_INTERVAL).await;
     }
 }
 
 /// Makes the tenants and the namespaces that stay. Nothing goes wrong yet, but leaders must be found first.
-async fn set_up(world: &Arc<World>, service: &Service) -> Result<()> {
+async fn create_tenants(world: &Arc<World>, service: &Service) -> Result<()> {
     let hostile = usize::from(world.plan.hostile);
     for number in 0..TENANTS + hostile {
         let tenant = loop {
-            match new_tenant(world, service, number).await {
+            match create_tenant(world, service, number).await {
                 Ok(tenant) => break tenant,
                 Err(error) => {
-                    world.note(format!("setup waits: {error:?}"));
-                    sleep(PAUSE).await;
+                    world.record(format!("setup waits: {error:?}"));
+                    sleep(RETRY_DELAY).await;
                 }
             }
         };
@@ -84,19 +84,19 @@ async fn set_up(world: &Arc<World>, service: &Service) -> Result<()> {
             *world.hostile.lock() = Some(tenant);
         }
     }
-    let mut client = Client::new(Arc::clone(world), service.clone(), "setup".to_owned()).patient();
+    let mut client = Client::new(Arc::clone(world), service.clone(), "setup".to_owned()).with_long_deadlines();
     let attacker = world.hostile.lock().clone();
     for tenant in world.tenants().into_iter().chain(attacker) {
         for namespace in STABLE_NAMESPACES {
             while !matches!(client.call(&tenant, namespace, Op::CreateNamespace).await, Answer::Namespace { .. }) {
-                sleep(PAUSE).await;
+                sleep(RETRY_DELAY).await;
             }
         }
     }
     Ok(())
 }
 
-async fn new_tenant(world: &World, service: &Service, number: usize) -> ApiResult<Tenant> {
+async fn create_tenant(world: &World, service: &Service, number: usize) -> ApiResult<Tenant> {
     let context = |what: &str| CallContext::new("setup").with_idempotency_key(Some(format!("{what}-{number}")));
     let operator = service.authenticate(Some(world.operator.reveal().expose()), &context("who")).await?;
     let request = CreateAccount {
@@ -124,15 +124,15 @@ async fn probe_all(world: &World, mut client: Client) {
         let gone = |answer: &Answer| matches!(answer, Answer::Done | Answer::Refused(Code::NamespaceNotFound));
         let name = client.name().replace('.', "-");
         while !made(&client.call(&tenant, &name, Op::CreateNamespace).await) {
-            sleep(PAUSE).await;
+            sleep(RETRY_DELAY).await;
         }
         while !gone(&client.call(&tenant, &name, Op::DeleteNamespace { id: None }).await) {
-            sleep(PAUSE).await;
+            sleep(RETRY_DELAY).await;
         }
         for namespace in STABLE_NAMESPACES {
             let path = Path::flat(format!("probe of {}", client.name()));
             let owner = Owner::Process("probe".to_owned());
-            let acquire = Op::Acquire(Acquiring {
+            let acquire = Op::Acquire(AcquireOp {
                 owner: owner.clone(),
                 claims: vec![Claim { path: path.clone(), mode: Mode::Write }],
                 ttl_ms: Some(1_000),
@@ -145,11 +145,11 @@ async fn probe_all(world: &World, mut client: Client) {
                 client.call(&tenant, namespace, acquire.clone()).await,
                 Answer::Acquired { outcome: Ok(_), .. }
             ) {
-                sleep(PAUSE).await;
+                sleep(RETRY_DELAY).await;
             }
             let release = Op::Release { owner, path, token: None };
             while !matches!(client.call(&tenant, namespace, release.clone()).await, Answer::Released { .. }) {
-                sleep(PAUSE).await;
+                sleep(RETRY_DELAY).await;
             }
         }
     }

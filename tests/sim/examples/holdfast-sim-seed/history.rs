@@ -15,7 +15,7 @@ pub(crate) const CALL_KEY: &str = "call";
 
 /// An acquire as it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Acquiring {
+pub(crate) struct AcquireOp {
     pub(crate) owner: Owner,
     pub(crate) claims: Vec<Claim>,
     /// Absent for sessions.
@@ -29,7 +29,7 @@ pub(crate) struct Acquiring {
 /// What was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Op {
-    Acquire(Acquiring),
+    Acquire(AcquireOp),
     Release { owner: Owner, path: Path, token: Option<u64> },
     ReleaseAll { owner: Owner },
     Get { path: Path },
@@ -48,23 +48,23 @@ pub(crate) enum Op {
 pub(crate) enum Answer {
     Acquired {
         outcome: Result<u64, Reason>,
-        locks: Vec<SeenLock>,
+        locks: Vec<ObservedLock>,
     },
     Released {
         released: bool,
-        locks: Vec<SeenLock>,
+        locks: Vec<ObservedLock>,
     },
-    Lock(SeenLock),
+    Lock(ObservedLock),
     Checked {
         current: bool,
-        lock: SeenLock,
+        lock: ObservedLock,
     },
     /// A session was opened.
     Session {
         id: String,
     },
     /// A session was kept alive; so many milliseconds are left.
-    Kept {
+    KeptAlive {
         remaining_ms: u64,
     },
     Namespace {
@@ -81,31 +81,31 @@ pub(crate) enum Answer {
 
 /// A lock as a client saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SeenLock {
+pub(crate) struct ObservedLock {
     pub(crate) path: Path,
     pub(crate) state: LockState,
     pub(crate) revision: u64,
-    pub(crate) holders: Vec<SeenHolder>,
+    pub(crate) holders: Vec<ObservedHolder>,
 }
 
 /// A holder as a client saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SeenHolder {
+pub(crate) struct ObservedHolder {
     pub(crate) owner: Owner,
     pub(crate) mode: Mode,
     pub(crate) token: u64,
     pub(crate) phase: Phase,
 }
 
-impl From<LockInfo> for SeenLock {
+impl From<LockInfo> for ObservedLock {
     fn from(lock: LockInfo) -> Self {
         let holders = lock.write_lock_holder.into_iter().chain(lock.read_lock_holders);
-        let holders = holders.map(SeenHolder::from);
+        let holders = holders.map(ObservedHolder::from);
         Self { path: Path(lock.path), state: lock.state, revision: lock.revision, holders: holders.collect() }
     }
 }
 
-impl From<Holder> for SeenHolder {
+impl From<Holder> for ObservedHolder {
     fn from(holder: Holder) -> Self {
         let owner = match holder.session_id {
             Some(session_id) => Owner::Session { session_id, holder: holder.holder },
@@ -117,7 +117,7 @@ impl From<Holder> for SeenHolder {
 
 /// A place in the history: events are numbered in the order in which they happened.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Moment {
+pub(crate) struct HistoryPoint {
     pub(crate) number: usize,
     pub(crate) at: Duration,
 }
@@ -131,42 +131,42 @@ pub(crate) struct Call {
     pub(crate) account: AccountId,
     pub(crate) namespace: String,
     pub(crate) op: Op,
-    pub(crate) invoked: Moment,
+    pub(crate) invoked: HistoryPoint,
     /// Absent when the client went away first.
-    pub(crate) returned: Option<Return>,
+    pub(crate) returned: Option<CallReturn>,
 }
 
 /// The end of a call.
 #[derive(Debug, Clone)]
-pub(crate) struct Return {
-    pub(crate) moment: Moment,
+pub(crate) struct CallReturn {
+    pub(crate) point: HistoryPoint,
     pub(crate) answer: Answer,
     /// Entries of each shard that had been applied anywhere by then.
     pub(crate) applied: BTreeMap<String, usize>,
 }
 
 #[derive(Default)]
-struct Calls {
+struct CallLog {
     calls: Vec<Call>,
-    moments: usize,
+    next_number: usize,
 }
 
-impl Calls {
-    fn moment(&mut self) -> Moment {
-        self.moments += 1;
-        Moment { number: self.moments, at: now().unwrap_or_default() }
+impl CallLog {
+    fn next_point(&mut self) -> HistoryPoint {
+        self.next_number += 1;
+        HistoryPoint { number: self.next_number, at: now().unwrap_or_default() }
     }
 }
 
 /// All calls of a run, in the order in which they were made.
 #[derive(Default)]
-pub(crate) struct History(Mutex<Calls>);
+pub(crate) struct History(Mutex<CallLog>);
 
 impl History {
     /// A call begins. Answers its id.
     pub(crate) fn invoke(&self, client: &str, account: AccountId, namespace: &str, op: Op) -> usize {
         let mut calls = self.0.lock();
-        let (id, invoked) = (calls.calls.len(), calls.moment());
+        let (id, invoked) = (calls.calls.len(), calls.next_point());
         calls.calls.push(Call {
             id,
             client: client.to_owned(),
@@ -182,8 +182,8 @@ impl History {
     /// A call ends.
     pub(crate) fn finish(&self, id: usize, answer: Answer, applied: BTreeMap<String, usize>) {
         let mut calls = self.0.lock();
-        let moment = calls.moment();
-        calls.calls[id].returned = Some(Return { moment, answer, applied });
+        let point = calls.next_point();
+        calls.calls[id].returned = Some(CallReturn { point, answer, applied });
     }
 
     pub(crate) fn calls(&self) -> Vec<Call> {

@@ -10,10 +10,10 @@ pub(crate) enum HostState {
     /// A process listens.
     Up,
     /// The host runs, and nobody listens: it refuses.
-    Refuses,
+    ConnectionRefused,
     /// The host itself is off: it keeps silent.
     #[default]
-    Silent,
+    Unreachable,
 }
 
 /// Of all hosts.

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 /// What a process told of its leases holds for less than so long: it tells every 5 ms, and is looked at as often. So what
 /// one that is gone told last is seen once at most.
-const HOLDS_FOR: Duration = Duration::from_millis(5);
+const REPORT_VALIDITY: Duration = Duration::from_millis(5);
 
 /// The leaders of all terms that were seen.
 #[derive(Default)]
-pub(crate) struct Leaders(BTreeMap<(String, u64), u64>);
+pub(crate) struct LeadersByTerm(BTreeMap<(String, u64), u64>);
 
-impl Leaders {
+impl LeadersByTerm {
     /// A replica leads. Whether that is news.
     ///
     /// # Errors
     /// When another one led in that term.
-    pub(crate) fn leads(&mut self, shard: &str, term: u64, replica: u64) -> Result<bool, String> {
+    pub(crate) fn observe(&mut self, shard: &str, term: u64, replica: u64) -> Result<bool, String> {
         match self.0.insert((shard.to_owned(), term), replica) {
             None => Ok(true),
             Some(other) if other == replica => Ok(false),
@@ -30,17 +30,17 @@ impl Leaders {
 /// Pairs of terms of a shard whose leases were held at one time when that was last looked at. One look may be right
 /// about one of them and late about the other; two are not.
 #[derive(Default)]
-pub(crate) struct Leases(BTreeSet<(String, u64, u64)>);
+pub(crate) struct LeaseOverlaps(BTreeSet<(String, u64, u64)>);
 
-impl Leases {
+impl LeaseOverlaps {
     /// Takes what each node told of its leases, and when. Answers what must not be.
-    pub(crate) fn look(
+    pub(crate) fn find_overlaps(
         &mut self,
         at: Duration,
         told: impl Iterator<Item = (Duration, Vec<(String, u64)>)>,
     ) -> Vec<String> {
         let mut held: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-        for (shard, term) in told.filter(|(when, _)| *when + HOLDS_FOR > at).flat_map(|(_, leases)| leases) {
+        for (shard, term) in told.filter(|(when, _)| *when + REPORT_VALIDITY > at).flat_map(|(_, leases)| leases) {
             held.entry(shard).or_default().push(term);
         }
         let mut both = BTreeSet::new();
@@ -67,21 +67,24 @@ mod tests {
     fn two_leases_at_a_time_are_found_unless_one_look_was_late() {
         let ms = Duration::from_millis;
         let lease = |at, term| (at, vec![("locks_00".to_owned(), term)]);
-        let mut leases = Leases::default();
-        assert!(leases.look(ms(10), [lease(ms(10), 3), lease(ms(9), 4)].into_iter()).is_empty());
-        assert!(leases.look(ms(15), [lease(ms(15), 4), (ms(14), Vec::new())].into_iter()).is_empty());
-        assert!(leases.look(ms(40), [lease(ms(15), 3), lease(ms(39), 4)].into_iter()).is_empty(), "one is paused");
-        assert!(leases.look(ms(50), [lease(ms(50), 3), lease(ms(49), 4)].into_iter()).is_empty());
-        assert_eq!(leases.look(ms(55), [lease(ms(55), 3), lease(ms(54), 4)].into_iter()).len(), 1);
+        let mut leases = LeaseOverlaps::default();
+        assert!(leases.find_overlaps(ms(10), [lease(ms(10), 3), lease(ms(9), 4)].into_iter()).is_empty());
+        assert!(leases.find_overlaps(ms(15), [lease(ms(15), 4), (ms(14), Vec::new())].into_iter()).is_empty());
+        assert!(
+            leases.find_overlaps(ms(40), [lease(ms(15), 3), lease(ms(39), 4)].into_iter()).is_empty(),
+            "one is paused"
+        );
+        assert!(leases.find_overlaps(ms(50), [lease(ms(50), 3), lease(ms(49), 4)].into_iter()).is_empty());
+        assert_eq!(leases.find_overlaps(ms(55), [lease(ms(55), 3), lease(ms(54), 4)].into_iter()).len(), 1);
     }
 
     #[test]
     fn a_second_leader_of_a_term_is_found() {
-        let mut leaders = Leaders::default();
-        assert_eq!(leaders.leads("locks_00", 3, 1), Ok(true));
-        assert_eq!(leaders.leads("locks_00", 3, 1), Ok(false));
-        assert_eq!(leaders.leads("locks_00", 4, 2), Ok(true));
-        assert_eq!(leaders.leads("locks_01", 3, 2), Ok(true));
-        assert!(leaders.leads("locks_00", 3, 2).is_err());
+        let mut leaders = LeadersByTerm::default();
+        assert_eq!(leaders.observe("locks_00", 3, 1), Ok(true));
+        assert_eq!(leaders.observe("locks_00", 3, 1), Ok(false));
+        assert_eq!(leaders.observe("locks_00", 4, 2), Ok(true));
+        assert_eq!(leaders.observe("locks_01", 3, 2), Ok(true));
+        assert!(leaders.observe("locks_00", 3, 2).is_err());
     }
 }

@@ -8,6 +8,7 @@
 //! Deliberately unknown here: openraft, RocksDB, HTTP doors. Checkers look at what replicas apply, at what clients are
 //! answered, and at nothing else.
 
+mod apply_log;
 mod check;
 mod client;
 mod faults;
@@ -15,14 +16,13 @@ mod gateway_host;
 mod history;
 mod host_state;
 mod leaders;
-mod ledger;
 mod network;
 mod node_host;
 mod pause;
 mod plan;
 mod simulation;
 mod trace;
-mod watched;
+mod watch_log;
 mod world;
 
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Parser;
-use holdfast_plant::Plant;
+use holdfast_plant::Mutation;
 use rand10::SeedableRng;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -41,7 +41,7 @@ use plan::Plan;
 use simulation::{Report, run};
 use trace::PacketDigest;
 
-const NOT_ARMED: &str = "this build is not armed; build it with `--features plant`";
+const MUTATIONS_DISABLED: &str = "this build is not armed; build it with `--features plant`";
 
 #[derive(Parser)]
 struct Args {
@@ -77,13 +77,13 @@ struct Args {
 fn main() -> Result<ExitCode> {
     let args = Args::parse();
     if let Some(name) = &args.plant {
-        let Some(plant) = Plant::from_name(name) else { bail!("there is no fault named {name:?} to plant") };
-        if !holdfast_plant::plant(plant) {
-            bail!("{NOT_ARMED}");
+        let Some(plant) = Mutation::from_name(name) else { bail!("there is no fault named {name:?} to plant") };
+        if !holdfast_plant::enable(plant) {
+            bail!("{MUTATIONS_DISABLED}");
         }
     }
     if args.panics && !cfg!(feature = "plant") {
-        bail!("{NOT_ARMED}");
+        bail!("{MUTATIONS_DISABLED}");
     }
     mad_turmoil::rand::set_rng(rand10::rngs::StdRng::seed_from_u64(args.seed));
     let clocks = mad_turmoil::time::SimClocksGuard::init();
@@ -93,12 +93,12 @@ fn main() -> Result<ExitCode> {
         tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(EnvFilter::from_default_env())
     });
     tracing_subscriber::registry().with(digest).with(logs).init();
-    let mut plan = Plan::of_seed(args.seed);
+    let mut plan = Plan::from_seed(args.seed);
     if args.short {
-        plan = plan.short();
+        plan = plan.shortened();
     }
     plan.faults = !args.calm;
-    plan.panics_at = args.plant.as_deref().and_then(Plant::from_name).and_then(Plant::panics_at);
+    plan.panics_at = args.plant.as_deref().and_then(Mutation::from_name).and_then(Mutation::panic_point);
     plan.panics = args.panics || plan.panics_at.is_some();
     if let Some(chaos_ms) = args.chaos_ms {
         plan.chaos = Duration::from_millis(chaos_ms);
@@ -109,11 +109,11 @@ fn main() -> Result<ExitCode> {
         std::fs::write(path, report.journal.join("\n"))?;
     }
     let (digest, events) = packets.finish();
-    tell(&report, &if args.packets { format!("{digest} of {events}") } else { "-".to_owned() });
+    print_report(&report, &if args.packets { format!("{digest} of {events}") } else { "-".to_owned() });
     Ok(if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn tell(report: &Report, packets: &str) {
+fn print_report(report: &Report, packets: &str) {
     println!(
         "seed {} violations {} chaos_ms {} calls {} entries {} events {} faults {} panics {} attacks {} simulated_ms {} healed_ms {} digest \
          {} packets {packets}",

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::serve::Listener;
 use futures::future::BoxFuture;
-use holdfast_routing::{ConnectError, Connector};
+use holdfast_routing::{ConnectError, Dialer};
 use hyper_util::rt::TokioIo;
 use tonic::transport::{Channel, Endpoint, Uri};
 use turmoil::net::{TcpListener, TcpStream};
@@ -33,7 +33,7 @@ impl SimConnector {
     }
 }
 
-impl Connector for SimConnector {
+impl Dialer for SimConnector {
     fn connect(&self, address: &str) -> BoxFuture<'static, Result<Channel, ConnectError>> {
         let endpoint = Endpoint::from_shared(format!("http://{address}"));
         let world = Arc::clone(&self.world);
@@ -59,7 +59,7 @@ async fn dial(world: Arc<World>, uri: Uri, was_refused: Arc<AtomicBool>) -> io::
     match TcpStream::connect((host.as_str(), uri.port_u16().unwrap_or(PORT))).await {
         Ok(stream) => Ok(TokioIo::new(stream)),
         // The simulated network refuses what it loses. Only a host whose process is gone refuses; others keep silent.
-        Err(error) if world.hosts.get(&host) == HostState::Refuses => {
+        Err(error) if world.hosts.get(&host) == HostState::ConnectionRefused => {
             was_refused.store(true, Ordering::Relaxed);
             Err(error)
         }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, advance, sleep};
 /// One step of the simulation.
 const STEP: Duration = Duration::from_millis(1);
 /// Tasks that a runtime runs between two looks at its clock, unless it is built otherwise.
-const TASKS_A_STEP: u64 = 61;
+const TASKS_PER_STEP: u64 = 61;
 
 /// Stops everything else in this host for so many milliseconds. False when something ran all the same.
 ///
@@ -30,7 +30,7 @@ pub(crate) async fn this_process(millis: u64) -> bool {
     });
     // The probe must be waiting before it can be kept from going on.
     tokio::task::yield_now().await;
-    for _ in 0..millis * TASKS_A_STEP {
+    for _ in 0..millis * TASKS_PER_STEP {
         tokio::spawn(std::future::ready(()));
     }
     for _ in 1..millis {

@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use holdfast_core::{Bounds, Rules};
-use holdfast_replication::{LogLimits, Reads};
+use holdfast_replication::{LogLimits, ReadMode};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 /// Nodes, and replicas of each shard.
-const SIZES: [(usize, u32); 6] = [(3, 3), (3, 3), (3, 3), (4, 3), (5, 3), (5, 5)];
+const CLUSTER_SIZES: [(usize, u32); 6] = [(3, 3), (3, 3), (3, 3), (4, 3), (5, 3), (5, 5)];
 
 /// The longest hold, wait and session of a short run.
-const SHORT_MS: u64 = 1_500;
+const SHORT_RUN_MAX_MS: u64 = 1_500;
 
 /// In one of so many runs there is a hostile account.
-const HOSTILE_OF: u32 = 4;
+const HOSTILE_ONE_IN: u32 = 4;
 
 /// One run, before it begins.
 #[derive(Debug, Clone)]
@@ -36,11 +36,11 @@ pub(crate) struct Plan {
     /// Longest delay of a packet in good times; the shortest is 0.
     pub(crate) max_latency: Duration,
     /// How leaders answer reads.
-    pub(crate) reads: Reads,
+    pub(crate) reads: ReadMode,
     /// Entries after which a replica makes a snapshot.
-    pub(crate) snapshot_after: u64,
+    pub(crate) snapshot_interval_entries: u64,
     /// Entries kept behind a snapshot.
-    pub(crate) keep_entries: u64,
+    pub(crate) retain_entries: u64,
     /// The same in bytes.
     pub(crate) log_limits: LogLimits,
     /// What the state machines keep, show and do at once at most, when it is not what the rules say.
@@ -48,12 +48,12 @@ pub(crate) struct Plan {
     /// How much faster than the others each node's monotonic clock runs, in millionths.
     pub(crate) drift_ppm: Vec<u32>,
     /// Whether there are traps among the faults.
-    pub(crate) traps: bool,
+    pub(crate) scenarios: bool,
     /// Whether nearly all calls are about the same few locks, so that everybody sees soon what anybody did.
-    pub(crate) hot: bool,
+    pub(crate) has_hot_paths: bool,
     /// A gateway whose clients look and keep their sessions alive, and change nothing: it is the last to hear of a new
     /// leader.
-    pub(crate) onlookers: Option<usize>,
+    pub(crate) read_only_gateway: Option<usize>,
     /// Whether tasks and state machines panic in the midst of their work, which only an armed build can do.
     pub(crate) panics: bool,
     /// Where all of them strike, when that is planted.
@@ -63,14 +63,14 @@ pub(crate) struct Plan {
     /// Whether anything goes wrong at all.
     pub(crate) faults: bool,
     /// Nothing is asked for longer than that, if there is a shorter choice.
-    pub(crate) longest_ms: u64,
+    pub(crate) max_request_ms: u64,
     /// How many times as long it is quiet between faults than in the worst runs.
-    pub(crate) quiet: u32,
+    pub(crate) quiet_factor: u32,
 }
 
 impl Plan {
     /// The same with as little in it as faults need: several times as many of them go through in an hour.
-    pub(crate) fn short(self) -> Self {
+    pub(crate) fn shortened(self) -> Self {
         let mut rng = rng_of(self.seed, "short");
         Self {
             nodes: 3,
@@ -79,20 +79,21 @@ impl Plan {
             clients: rng.random_range(3..=5),
             chaos: Duration::from_millis(rng.random_range(3_000..5_000)),
             drift_ppm: self.drift_ppm.into_iter().take(3).collect(),
-            quiet: 1,
-            longest_ms: SHORT_MS,
+            quiet_factor: 1,
+            max_request_ms: SHORT_RUN_MAX_MS,
             ..self
         }
     }
 
     /// The plan of a seed.
-    pub(crate) fn of_seed(seed: u64) -> Self {
+    pub(crate) fn from_seed(seed: u64) -> Self {
         let mut rng = rng_of(seed, "plan");
         // Traps need one gateway that hears of a new leader at once, and one that does not.
-        let traps = rng.random_bool(0.4);
-        let gateways = if traps { 2 } else { rng.random_range(1..=2) };
+        let scenarios = rng.random_bool(0.4);
+        let gateways = if scenarios { 2 } else { rng.random_range(1..=2) };
         // Traps are made for three.
-        let (nodes, replicas) = if traps { (3, 3) } else { SIZES[rng.random_range(0..SIZES.len())] };
+        let (nodes, replicas) =
+            if scenarios { (3, 3) } else { CLUSTER_SIZES[rng.random_range(0..CLUSTER_SIZES.len())] };
         Self {
             seed,
             nodes,
@@ -102,49 +103,49 @@ impl Plan {
             shards: rng.random_range(1..=2),
             chaos: Duration::from_millis(rng.random_range(8_000..20_000)),
             max_latency: Duration::from_millis(rng.random_range(1..=8)),
-            reads: if rng.random_bool(0.2) { Reads::Quorum } else { Reads::Lease },
+            reads: if rng.random_bool(0.2) { ReadMode::Quorum } else { ReadMode::Lease },
             // Small, so that snapshots and purged logs are part of most runs.
-            snapshot_after: rng.random_range(10..200),
-            keep_entries: rng.random_range(0..50),
-            log_limits: log_limits(&mut rng_of(seed, "log limits")),
-            bounds: rng_of(seed, "bounds").random_bool(0.5).then(tiny),
+            snapshot_interval_entries: rng.random_range(10..200),
+            retain_entries: rng.random_range(0..50),
+            log_limits: random_log_limits(&mut rng_of(seed, "log limits")),
+            bounds: rng_of(seed, "bounds").random_bool(0.5).then(tiny_bounds),
             drift_ppm: (0..nodes).map(|_| [0, 0, 300, 900][rng.random_range(0..4)]).collect(),
-            traps,
-            hot: rng.random_bool(if traps { 0.8 } else { 0.2 }),
-            onlookers: (traps || rng.random_bool(0.3)).then_some(1),
+            scenarios,
+            has_hot_paths: rng.random_bool(if scenarios { 0.8 } else { 0.2 }),
+            read_only_gateway: (scenarios || rng.random_bool(0.3)).then_some(1),
             panics: false,
             panics_at: None,
-            hostile: rng_of(seed, "hostile").random_ratio(1, HOSTILE_OF),
+            hostile: rng_of(seed, "hostile").random_ratio(1, HOSTILE_ONE_IN),
             faults: true,
-            longest_ms: u64::MAX,
-            quiet: [1, 2, 4, 8][rng.random_range(0..4)],
+            max_request_ms: u64::MAX,
+            quiet_factor: [1, 2, 4, 8][rng.random_range(0..4)],
         }
     }
 }
 
 /// So small that nearly each is met in every run. What the checks tell from answers and events is left whole: those that
 /// were forgotten or left out can't be told from those that never were.
-fn tiny() -> Bounds {
+fn tiny_bounds() -> Bounds {
     let whole = Bounds::of(Rules::HIGHEST);
     Bounds {
         // There are six owners, who wait for one another now and then.
         tangled_owners: 1,
         tangled_claims: 4,
-        remembered_creations: whole.remembered_creations,
-        remembered_events: whole.remembered_events,
+        cached_creations: whole.cached_creations,
+        retained_events: whole.retained_events,
         pending_messages: whole.pending_messages,
-        readers_shown: whole.readers_shown,
-        locks_shown: whole.locks_shown,
+        max_readers_in_reply: whole.max_readers_in_reply,
+        max_locks_in_reply: whole.max_locks_in_reply,
         ..Bounds::tiny()
     }
 }
 
 /// So small in every other run that they are met before those of entries.
-fn log_limits(rng: &mut StdRng) -> LogLimits {
+fn random_log_limits(rng: &mut StdRng) -> LogLimits {
     if rng.random_bool(0.5) {
         return LogLimits::default();
     }
-    LogLimits { snapshot_after: rng.random_range(2_000..40_000), keep: rng.random_range(0..10_000) }
+    LogLimits { snapshot_interval_bytes: rng.random_range(2_000..40_000), retain_bytes: rng.random_range(0..10_000) }
 }
 
 /// A generator for one purpose: what one part of the simulation draws does not change what another one does.

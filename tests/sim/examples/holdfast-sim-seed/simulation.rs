@@ -10,28 +10,28 @@ use sha2::{Digest, Sha256};
 use turmoil::{Builder, Sim};
 
 use crate::faults::Faults;
-use crate::leaders::{Leaders, Leases};
+use crate::leaders::{LeadersByTerm, LeaseOverlaps};
 use crate::plan::Plan;
-use crate::world::{Stage, World, gateway_name, node_name};
+use crate::world::{Phase, World, gateway_name, node_name};
 use crate::{check, gateway_host, node_host};
 
 /// One step of the simulation.
 const TICK: Duration = Duration::from_millis(1);
 /// How often leaders are looked at, in steps.
-const LOOK_STEPS: u64 = 5;
+const CHECK_INTERVAL_STEPS: u64 = 5;
 /// How long a new cluster may take until it serves.
-const SETUP_WITHIN: Duration = Duration::from_secs(30);
+const SETUP_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a repaired cluster may take until every node is ready and every gateway serves every namespace.
-const HEALED_WITHIN: Duration = Duration::from_secs(30);
+const HEAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long replicas may take to be equal, and holds to end, once nobody calls any more.
-const QUIET_WITHIN: Duration = Duration::from_secs(90);
+const QUIESCE_TIMEOUT: Duration = Duration::from_secs(90);
 /// How long watchers may take to be told of the last event.
-const NEWS_WITHIN: Duration = Duration::from_secs(1);
+const EVENT_DELIVERY_TIMEOUT: Duration = Duration::from_secs(1);
 /// For how long nobody calls at least.
-const QUIET_AT_LEAST: Duration = Duration::from_secs(2);
+const MIN_QUIET: Duration = Duration::from_secs(2);
 
 /// What a panic says that was planned.
-const PLANTED: &str = "planted at ";
+const INJECTED_PANIC: &str = "planted at ";
 
 /// What became of a run.
 #[derive(Debug, Clone)]
@@ -70,20 +70,20 @@ pub(crate) struct Report {
 /// When the simulation itself fails, which says nothing about the cluster.
 pub(crate) fn run(plan: Plan) -> Result<Report> {
     let world = World::new(plan)?;
-    watch_panics(&world);
+    install_panic_hook(&world);
     let sim = build(&world);
     let faults = Faults::new(&world);
-    let (leaders, leases) = (Leaders::default(), Leases::default());
-    let mut running = Running { world: Arc::clone(&world), sim, faults, steps: 0, leaders, leases };
-    let healed_after = running.all_stages()?;
+    let (leaders, leases) = (LeadersByTerm::default(), LeaseOverlaps::default());
+    let mut running = Runner { world: Arc::clone(&world), sim, faults, steps: 0, leaders, leases };
+    let healed_after = running.run_phases()?;
     let (simulated, injected) = (running.sim.elapsed(), running.faults.injected());
     if world.violations().is_empty() {
-        check::everything(&world);
+        check::check_all(&world);
     }
     let shards = world.ledger.shards();
     let mut journal = world.journal();
     if !world.violations().is_empty() {
-        journal.extend(world.ledger.shown());
+        journal.extend(world.ledger.to_lines());
     }
     Ok(Report {
         seed: world.plan.seed,
@@ -103,16 +103,16 @@ pub(crate) fn run(plan: Plan) -> Result<Report> {
 }
 
 /// A task that panics ends alone and in silence; here it must not, unless that was planned.
-fn watch_panics(world: &Arc<World>) {
+fn install_panic_hook(world: &Arc<World>) {
     let (world, before) = (Arc::clone(world), std::panic::take_hook());
     std::panic::set_hook(Box::new(move |panic| {
         let what = panic.to_string();
-        if what.contains(PLANTED) {
+        if what.contains(INJECTED_PANIC) {
             world.panics.fetch_add(1, Ordering::Relaxed);
-            world.note(what);
+            world.record(what);
             return;
         }
-        world.violation(format!("[panic] {what}"));
+        world.record_violation(format!("[panic] {what}"));
         before(panic);
     }));
 }
@@ -141,47 +141,47 @@ fn build(world: &Arc<World>) -> Sim<'static> {
     sim
 }
 
-struct Running {
+struct Runner {
     world: Arc<World>,
     sim: Sim<'static>,
     faults: Faults,
     steps: u64,
-    leaders: Leaders,
-    leases: Leases,
+    leaders: LeadersByTerm,
+    leases: LeaseOverlaps,
 }
 
-impl Running {
+impl Runner {
     /// Answers how long the repaired cluster took to serve again, if it came so far.
-    fn all_stages(&mut self) -> Result<Option<Duration>> {
+    fn run_phases(&mut self) -> Result<Option<Duration>> {
         let world = Arc::clone(&self.world);
-        if !self.until("a new cluster did not come to serve", SETUP_WITHIN, || world.stage() == Stage::Chaos)? {
+        if !self.run_until("a new cluster did not come to serve", SETUP_TIMEOUT, || world.phase() == Phase::Chaos)? {
             return Ok(None);
         }
-        self.faults.begin(self.sim.elapsed());
-        if !self.pass(world.plan.chaos)? {
+        self.faults.start(self.sim.elapsed());
+        if !self.run_for(world.plan.chaos)? {
             return Ok(None);
         }
         let healed_at = self.sim.elapsed();
         self.faults.heal(&mut self.sim, healed_at);
-        world.set_stage(Stage::Healed);
+        world.set_phase(Phase::Healed);
         let gateways = world.plan.gateways;
         let serves = || world.served.lock().len() >= gateways && not_ready(&world).is_none();
-        if !self.until("a repaired cluster did not come to serve again", HEALED_WITHIN, serves)? {
+        if !self.run_until("a repaired cluster did not come to serve again", HEAL_TIMEOUT, serves)? {
             return Ok(None);
         }
         let healed_after = self.sim.elapsed() - healed_at;
-        world.set_stage(Stage::Quiet);
-        if !self.pass(QUIET_AT_LEAST)? {
+        world.set_phase(Phase::Quiet);
+        if !self.run_for(MIN_QUIET)? {
             return Ok(None);
         }
-        let is_over = || world.ledger.not_empty().is_none() && differing(&world).is_none();
-        self.until("replicas did not become equal, or something did not end", QUIET_WITHIN, is_over)?;
-        self.pass(NEWS_WITHIN)?;
+        let is_over = || world.ledger.first_non_empty().is_none() && find_divergence(&world).is_none();
+        self.run_until("replicas did not become equal, or something did not end", QUIESCE_TIMEOUT, is_over)?;
+        self.run_for(EVENT_DELIVERY_TIMEOUT)?;
         Ok(Some(healed_after))
     }
 
     /// Steps for so long. False when something must not be.
-    fn pass(&mut self, time: Duration) -> Result<bool> {
+    fn run_for(&mut self, time: Duration) -> Result<bool> {
         let until = self.sim.elapsed() + time;
         while self.sim.elapsed() < until {
             if !self.step()? {
@@ -192,17 +192,17 @@ impl Running {
     }
 
     /// Steps until a condition holds. False when it did not in time, or when something must not be.
-    fn until(&mut self, otherwise: &str, within: Duration, holds: impl Fn() -> bool) -> Result<bool> {
+    fn run_until(&mut self, otherwise: &str, within: Duration, holds: impl Fn() -> bool) -> Result<bool> {
         let deadline = self.sim.elapsed() + within;
         loop {
-            if self.steps.is_multiple_of(LOOK_STEPS) && holds() {
+            if self.steps.is_multiple_of(CHECK_INTERVAL_STEPS) && holds() {
                 return Ok(true);
             }
             if self.sim.elapsed() >= deadline {
                 let world = &self.world;
-                let left = || world.ledger.not_empty();
-                let state = not_ready(world).or_else(left).or_else(|| differing(world)).unwrap_or_default();
-                world.violation(format!("[serves again] {otherwise} within {within:?}: {state}"));
+                let left = || world.ledger.first_non_empty();
+                let state = not_ready(world).or_else(left).or_else(|| find_divergence(world)).unwrap_or_default();
+                world.record_violation(format!("[serves again] {otherwise} within {within:?}: {state}"));
                 return Ok(false);
             }
             if !self.step()? {
@@ -217,31 +217,33 @@ impl Running {
         self.steps += 1;
         let at = self.sim.elapsed();
         self.faults.step(&mut self.sim, at);
-        if self.steps.is_multiple_of(LOOK_STEPS) {
-            self.look_at_leaders(at);
-            self.look_at_leases(at);
+        if self.steps.is_multiple_of(CHECK_INTERVAL_STEPS) {
+            self.check_leaders(at);
+            self.check_leases(at);
         }
         Ok(self.world.violations().is_empty())
     }
 
     /// One lease at a time: what one leader answers from memory another one cannot change meanwhile.
-    fn look_at_leases(&mut self, at: Duration) {
+    fn check_leases(&mut self, at: Duration) {
         let told = self.world.nodes.iter().map(|slot| slot.leases.lock().clone());
-        for what in self.leases.look(at, told) {
-            self.world.violation(what);
+        for what in self.leases.find_overlaps(at, told) {
+            self.world.record_violation(what);
         }
     }
 
     /// One leader a term.
-    fn look_at_leaders(&mut self, at: Duration) {
+    fn check_leaders(&mut self, at: Duration) {
         for (number, slot) in self.world.nodes.iter().enumerate() {
             let Some(node) = slot.node.lock().clone() else { continue };
             for (shard, id, term) in node.elected() {
                 let name = node_name(number);
-                match self.leaders.leads(&shard, term, id) {
-                    Ok(true) => self.world.note_at(at, format!("{name} leads {shard} in term {term} as replica {id}")),
+                match self.leaders.observe(&shard, term, id) {
+                    Ok(true) => {
+                        self.world.record_at(at, format!("{name} leads {shard} in term {term} as replica {id}"))
+                    }
                     Ok(false) => {}
-                    Err(what) => self.world.violation(what),
+                    Err(what) => self.world.record_violation(what),
                 }
             }
         }
@@ -261,7 +263,7 @@ fn not_ready(world: &World) -> Option<String> {
 }
 
 /// Where replicas of a shard differ, or are not up to date.
-fn differing(world: &World) -> Option<String> {
+fn find_divergence(world: &World) -> Option<String> {
     let mut seen: BTreeMap<String, (u64, Vec<u8>)> = BTreeMap::new();
     for (number, slot) in world.nodes.iter().enumerate() {
         let name = node_name(number);

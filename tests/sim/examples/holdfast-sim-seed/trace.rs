@@ -15,11 +15,11 @@ const TARGET: &str = "turmoil";
 /// Sees all packets go by. Two runs with the same digest sent the same bytes in the same order.
 #[derive(Clone, Default)]
 pub(crate) struct PacketDigest {
-    seen: Arc<Mutex<Seen>>,
+    state: Arc<Mutex<DigestState>>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct DigestState {
     hasher: Sha256,
     events: u64,
 }
@@ -27,14 +27,14 @@ struct Seen {
 impl PacketDigest {
     /// What came together so far, and of how many events.
     pub(crate) fn finish(&self) -> (String, u64) {
-        let seen = self.seen.lock();
+        let seen = self.state.lock();
         (hex::encode(seen.hasher.clone().finalize()), seen.events)
     }
 }
 
-struct Text(String);
+struct EventText(String);
 
-impl Visit for Text {
+impl Visit for EventText {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         // Writing to a string does not fail.
         let _ = write!(self.0, "{}={value:?};", field.name());
@@ -46,9 +46,9 @@ impl<S: Subscriber> Layer<S> for PacketDigest {
         if event.metadata().target() != TARGET {
             return;
         }
-        let mut text = Text(String::new());
+        let mut text = EventText(String::new());
         event.record(&mut text);
-        let mut seen = self.seen.lock();
+        let mut seen = self.state.lock();
         seen.hasher.update(text.0);
         seen.events += 1;
     }

@@ -12,17 +12,17 @@ use holdfast_node::Node;
 use holdfast_storage::MemoryDisk;
 use parking_lot::Mutex;
 
+use crate::apply_log::ApplyLog;
 use crate::history::History;
 use crate::host_state::Hosts;
-use crate::ledger::Ledger;
 use crate::network::PORT;
 use crate::plan::Plan;
-use crate::watched::Watched;
+use crate::watch_log::WatchLog;
 
 /// Where a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub(crate) enum Stage {
+pub(crate) enum Phase {
     /// Groups form, accounts and namespaces are made.
     Setup,
     /// Clients work, faults happen.
@@ -33,7 +33,7 @@ pub(crate) enum Stage {
     Quiet,
 }
 
-const STAGES: [Stage; 4] = [Stage::Setup, Stage::Chaos, Stage::Healed, Stage::Quiet];
+const PHASES: [Phase; 4] = [Phase::Setup, Phase::Chaos, Phase::Healed, Phase::Quiet];
 
 /// A tenant of the simulated cluster.
 #[derive(Debug, Clone)]
@@ -69,7 +69,7 @@ pub(crate) struct World {
     pub(crate) secret: ClusterSecret,
     pub(crate) operator: OperatorToken,
     pub(crate) nodes: Vec<NodeSlot>,
-    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) ledger: Arc<ApplyLog>,
     pub(crate) history: History,
     pub(crate) tenants: Mutex<Vec<Tenant>>,
     /// Who attacks, if anybody does, and how often that was.
@@ -80,7 +80,7 @@ pub(crate) struct World {
     /// Gateways that have come to serve everything after the repair.
     pub(crate) served: Mutex<Vec<usize>>,
     pub(crate) hosts: Hosts,
-    pub(crate) watched: Watched,
+    pub(crate) watched: WatchLog,
     /// Panics that were planned and struck.
     pub(crate) panics: AtomicU64,
     stage: AtomicU8,
@@ -96,7 +96,7 @@ impl World {
         let config = ClusterConfig::generate((0..plan.nodes).map(address).collect(), plan.shards, plan.replicas)?;
         let map = ShardMap::new(config.clone())?;
         let shards = Application::ALL.into_iter().flat_map(|application| map.shards(application));
-        let ledger = Arc::new(Ledger::new(shards.map(|shard| shard.id.clone())));
+        let ledger = Arc::new(ApplyLog::new(shards.map(|shard| shard.id.clone())));
         let slot = |number: usize| NodeSlot {
             disk: MemoryDisk::with_store_id(&format!("disk-{}", number + 1)),
             node: Mutex::default(),
@@ -122,19 +122,19 @@ impl World {
             attacks: AtomicU64::new(0),
             served: Mutex::default(),
             hosts: Hosts::default(),
-            watched: Watched::default(),
+            watched: WatchLog::default(),
             panics: AtomicU64::new(0),
-            stage: AtomicU8::new(Stage::Setup as u8),
+            stage: AtomicU8::new(Phase::Setup as u8),
             violations: Mutex::default(),
             journal: Mutex::default(),
         }))
     }
 
-    pub(crate) fn stage(&self) -> Stage {
-        STAGES[usize::from(self.stage.load(Ordering::Relaxed))]
+    pub(crate) fn phase(&self) -> Phase {
+        PHASES[usize::from(self.stage.load(Ordering::Relaxed))]
     }
 
-    pub(crate) fn set_stage(&self, stage: Stage) {
+    pub(crate) fn set_phase(&self, stage: Phase) {
         self.stage.store(stage as u8, Ordering::Relaxed);
     }
 
@@ -143,28 +143,28 @@ impl World {
     }
 
     /// Something that must not be.
-    pub(crate) fn violation(&self, what: impl Into<String>) {
+    pub(crate) fn record_violation(&self, what: impl Into<String>) {
         let what = what.into();
-        self.note(format!("VIOLATION {what}"));
+        self.record(format!("VIOLATION {what}"));
         self.violations.lock().push(what);
     }
 
     /// Everything that must not be and was noticed so far, by whomever.
     pub(crate) fn violations(&self) -> Vec<String> {
         for what in self.ledger.take_violations() {
-            self.violation(what);
+            self.record_violation(what);
         }
         self.violations.lock().clone()
     }
 
     /// Something worth knowing when a run is looked at.
-    pub(crate) fn note(&self, what: impl AsRef<str>) {
+    pub(crate) fn record(&self, what: impl AsRef<str>) {
         let at = now().map_or_else(|| "         -".to_owned(), |at| format!("{:10.3}", at.as_secs_f64()));
         self.journal.lock().push(format!("{at} {}", what.as_ref()));
     }
 
-    /// As [`Self::note`], by one who stands outside of all hosts.
-    pub(crate) fn note_at(&self, at: Duration, what: impl AsRef<str>) {
+    /// As [`Self::record`], by one who stands outside of all hosts.
+    pub(crate) fn record_at(&self, at: Duration, what: impl AsRef<str>) {
         self.journal.lock().push(format!("{:10.3} {}", at.as_secs_f64(), what.as_ref()));
     }
 

@@ -4,19 +4,19 @@ use std::time::Duration;
 
 /// Fields of `/proc/self/stat` after the name of the program: what the children that have ended took, themselves and in
 /// the kernel.
-const OF_CHILDREN: [usize; 2] = [13, 14];
+const CHILDREN_TIME_FIELDS: [usize; 2] = [13, 14];
 /// Linux counts in hundredths of a second there, on every machine.
 const TICK: Duration = Duration::from_millis(10);
 
 /// Of all runs that have ended. Zero where the system does not say.
-pub(crate) fn of_runs() -> Duration {
+pub(crate) fn children_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     TICK * ticks(&stat).unwrap_or_default()
 }
 
 fn ticks(stat: &str) -> Option<u32> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    OF_CHILDREN.iter().map(|field| fields.get(*field)?.parse::<u32>().ok()).sum()
+    CHILDREN_TIME_FIELDS.iter().map(|field| fields.get(*field)?.parse::<u32>().ok()).sum()
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    fn is_followed_by(&self, next: &Self) -> bool {
+    fn is_continued_by(&self, next: &Self) -> bool {
         self.source == next.source && self.profile == next.profile && self.first + self.seeds == next.first
     }
 }
@@ -55,7 +55,7 @@ impl Evidence {
     /// # Errors
     /// When the file can't be written.
     pub(crate) fn add(&mut self, batch: Batch) -> Result<()> {
-        match self.batches.last_mut().filter(|last| last.is_followed_by(&batch)) {
+        match self.batches.last_mut().filter(|last| last.is_continued_by(&batch)) {
             Some(last) => {
                 last.seeds += batch.seeds;
                 last.cpu_ms += batch.cpu_ms;
@@ -78,26 +78,26 @@ impl Evidence {
     }
 
     /// The batches of a source and profile.
-    fn of<'a>(&'a self, source: &'a str, profile: &'a str) -> impl Iterator<Item = &'a Batch> {
+    fn matching<'a>(&'a self, source: &'a str, profile: &'a str) -> impl Iterator<Item = &'a Batch> {
         self.batches.iter().filter(move |batch| batch.source == source && batch.profile == profile)
     }
 
     /// The first seed that none of them has gone through.
-    pub(crate) fn next(&self, source: &str, profile: &str, otherwise: u64) -> u64 {
-        self.of(source, profile).map(|batch| batch.first + batch.seeds).max().unwrap_or(otherwise)
+    pub(crate) fn next_seed(&self, source: &str, profile: &str, otherwise: u64) -> u64 {
+        self.matching(source, profile).map(|batch| batch.first + batch.seeds).max().unwrap_or(otherwise)
     }
 
     /// How many seeds of a source and profile there are.
     pub(crate) fn seeds(&self, source: &str, profile: &str) -> u64 {
-        self.of(source, profile).map(|batch| batch.seeds).sum()
+        self.matching(source, profile).map(|batch| batch.seeds).sum()
     }
 
     /// All of a source and profile in one line.
-    pub(crate) fn sum(&self, source: &str, profile: &str) -> String {
+    pub(crate) fn summary(&self, source: &str, profile: &str) -> String {
         let seeds = self.seeds(source, profile);
-        let cpu_s = self.of(source, profile).map(|batch| batch.cpu_ms).sum::<u64>() as f64 / 1_000.0;
-        let panics: u64 = self.of(source, profile).map(|batch| batch.panics).sum();
-        let found: usize = self.of(source, profile).map(|batch| batch.found.len()).sum();
+        let cpu_s = self.matching(source, profile).map(|batch| batch.cpu_ms).sum::<u64>() as f64 / 1_000.0;
+        let panics: u64 = self.matching(source, profile).map(|batch| batch.panics).sum();
+        let found: usize = self.matching(source, profile).map(|batch| batch.found.len()).sum();
         let hourly = seeds as f64 * 3_600.0 / cpu_s.max(0.001);
         // What is as likely as 3 in n, n runs in a row show with a probability of 95 %.
         let bound = 3.0 / seeds.max(1) as f64;
@@ -130,17 +130,18 @@ mod tests {
     fn runs_of_the_same_source_add_up_and_others_do_not() {
         let path = std::env::temp_dir().join(format!("holdfast-evidence-{}.jsonl", std::process::id()));
         let mut evidence = Evidence::open(&path).expect("there is none yet");
-        assert_eq!(evidence.next("a", "panics", 7), 7);
+        assert_eq!(evidence.next_seed("a", "panics", 7), 7);
         for batch in [batch("a", 7, 20), batch("a", 27, 20), batch("b", 7, 5), batch("a", 47, 3)] {
             evidence.add(batch).expect("it can be written");
         }
         let read = Evidence::open(&path).expect("it was just written");
         std::fs::remove_file(&path).expect("it is there");
         assert_eq!(read.batches.len(), 3, "the first two are one");
-        assert_eq!((read.next("a", "panics", 7), read.seeds("a", "panics")), (50, 43));
-        assert_eq!((read.next("b", "panics", 7), read.seeds("b", "calm")), (12, 0));
+        assert_eq!((read.next_seed("a", "panics", 7), read.seeds("a", "panics")), (50, 43));
+        assert_eq!((read.next_seed("b", "panics", 7), read.seeds("b", "calm")), (12, 0));
         assert!(
-            read.sum("a", "panics").starts_with("43 seeds (panics) of source a: 3 found something; 6 panics struck")
+            read.summary("a", "panics")
+                .starts_with("43 seeds (panics) of source a: 3 found something; 6 panics struck")
         );
     }
 }

@@ -3,7 +3,7 @@
 
 mod cpu;
 mod evidence;
-mod plants;
+mod mutations;
 mod sweep;
 
 use std::path::{Path, PathBuf};
@@ -18,9 +18,9 @@ use evidence::{Batch, Evidence};
 use sweep::Sweep;
 
 /// Seeds between two lines in the evidence, which is what an interruption can lose.
-const KEPT_EVERY: u64 = 20;
+const SEEDS_PER_BATCH: u64 = 20;
 /// Where evidence of a source begins.
-const FIRST_OF_EVIDENCE: u64 = 1;
+const FIRST_EVIDENCE_SEED: u64 = 1;
 
 #[derive(Parser)]
 struct Args {
@@ -59,27 +59,27 @@ struct Args {
 fn main() -> Result<ExitCode> {
     let args = Args::parse();
     if let Some(which) = &args.plants {
-        return plants::all(which, args.first.unwrap_or(1), args.seeds);
+        return mutations::run_mutations(which, args.first.unwrap_or(1), args.seeds);
     }
     if let (Some(path), Some(source)) = (&args.evidence, &args.source) {
-        return add_up(&args, path, source);
+        return extend_evidence(&args, path, source);
     }
     let (first, count) = match args.seed {
         Some(seed) => (seed, 1),
-        None => (args.first.unwrap_or_else(drawn), args.seeds),
+        None => (args.first.unwrap_or_else(random_first_seed), args.seeds),
     };
     println!("seeds {first} to {}, {} at a time", first + count.saturating_sub(1), jobs(&args));
-    let sweep = sweep(&args, first, count)?;
-    println!("{}", sweep.told());
+    let sweep = run_sweep(&args, first, count)?;
+    println!("{}", sweep.summary());
     for seed in sweep.found().keys() {
-        println!("repeat with: SEED={seed} {}", command(&args));
+        println!("repeat with: SEED={seed} {}", reproduce_command(&args));
     }
     Ok(if sweep.found().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn sweep(args: &Args, first: u64, count: u64) -> Result<Sweep> {
+fn run_sweep(args: &Args, first: u64, count: u64) -> Result<Sweep> {
     let run = Run { short: args.short, panics: args.panics, ..Run::default() };
-    Sweep::new(run, &args.journals, command(args)).go_through(first, count, jobs(args))
+    Sweep::new(run, &args.journals, reproduce_command(args)).run(first, count, jobs(args))
 }
 
 /// How many at a time.
@@ -88,7 +88,7 @@ fn jobs(args: &Args) -> usize {
 }
 
 /// What repeats a seed.
-fn command(args: &Args) -> &'static str {
+fn reproduce_command(args: &Args) -> &'static str {
     match (args.panics, args.short) {
         (false, false) => "make sim",
         (false, true) => "make sim ARGS=--short",
@@ -108,27 +108,27 @@ fn profile(args: &Args) -> &'static str {
 }
 
 /// A first seed that is hardly ever the same twice.
-fn drawn() -> u64 {
+fn random_first_seed() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_micros() as u64 % 1_000_000_000
 }
 
 /// Goes on with the seeds that this source has not gone through yet, until there are so many.
-fn add_up(args: &Args, path: &Path, source: &str) -> Result<ExitCode> {
+fn extend_evidence(args: &Args, path: &Path, source: &str) -> Result<ExitCode> {
     let profile = profile(args);
     let mut evidence = Evidence::open(path)?;
     let mut is_clean = true;
     while evidence.seeds(source, profile) < args.seeds {
-        let first = evidence.next(source, profile, args.first.unwrap_or(FIRST_OF_EVIDENCE));
-        let seeds = KEPT_EVERY.min(args.seeds - evidence.seeds(source, profile));
-        let before = cpu::of_runs();
-        let sweep = sweep(args, first, seeds)?;
-        let cpu_ms = u64::try_from((cpu::of_runs() - before).as_millis())?;
+        let first = evidence.next_seed(source, profile, args.first.unwrap_or(FIRST_EVIDENCE_SEED));
+        let seeds = SEEDS_PER_BATCH.min(args.seeds - evidence.seeds(source, profile));
+        let before = cpu::children_time();
+        let sweep = run_sweep(args, first, seeds)?;
+        let cpu_ms = u64::try_from((cpu::children_time() - before).as_millis())?;
         is_clean &= sweep.found().is_empty();
         let (source, profile) = (source.to_owned(), profile.to_owned());
         let found = sweep.found().into_iter().collect();
         evidence.add(Batch { source, profile, first, seeds, cpu_ms, panics: sweep.panics(), found })?;
     }
-    println!("{}", evidence.sum(source, profile));
+    println!("{}", evidence.summary(source, profile));
     Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

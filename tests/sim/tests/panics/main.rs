@@ -1,10 +1,10 @@
 //! Panics in the middle of an entry and in long-lived tasks: what fails is said, started again or left out, and nothing
 //! else stops. Those in tasks need an armed build; `make plants` makes one.
 
-mod state;
+mod cluster;
+mod state_machine;
 #[cfg(feature = "plant")]
 mod tasks;
-mod world;
 
 /// What is armed, and what is counted, is that of the process: one cluster at a time.
-static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+static EXCLUSIVE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());

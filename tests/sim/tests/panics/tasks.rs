@@ -1,12 +1,12 @@
 //! Panics in long-lived tasks.
 
-use holdfast_plant::{POINTS, arm_panic, armed_panics};
-use holdfast_telemetry::{Build, install_metrics};
+use holdfast_plant::{PANIC_POINTS, inject_panic, pending_panics};
+use holdfast_telemetry::{BuildInfo, install_metrics};
 
-use crate::world::{World, eventually};
+use crate::cluster::{TestCluster, eventually};
 
 /// What the reason says why a node is not ready.
-fn says(point: &str) -> String {
+fn failure_reason(point: &str) -> String {
     match point {
         "apply" => "can't be applied: ".to_owned(),
         task => format!("task {task} has failed: panic"),
@@ -15,61 +15,61 @@ fn says(point: &str) -> String {
 
 /// Everything that runs gets something to do: a node goes and comes back, shards change their leaders, locks expire.
 /// Before it is ready a node does not vote, so that no other one may stop.
-async fn shake(world: &mut World, node: usize, name: &str) {
+async fn exercise_tasks(world: &mut TestCluster, node: usize, name: &str) {
     world.stop_node(node).await;
-    world.serves(&format!("{name} without {node}")).await;
+    world.assert_serves(&format!("{name} without {node}")).await;
     world.start_node(node, "1").await;
-    world.until_ready().await;
-    world.serves(&format!("{name} with {node}")).await;
+    world.wait_ready().await;
+    world.assert_serves(&format!("{name} with {node}")).await;
 }
 
 /// Lets a task panic, wherever it runs next; whether a node said so before it served again. One that is just being stopped
 /// says nothing else, so the panic may have to wait until one is.
-async fn strikes_and_is_said(world: &mut World, point: &str, passes: u64, waits: bool) -> bool {
+async fn panic_and_check_report(world: &mut TestCluster, point: &str, passes: u64, waits: bool) -> bool {
     world.seen.lock().clear();
     if waits {
         world.stop_node(0).await;
-        assert!(arm_panic(point, passes));
+        assert!(inject_panic(point, passes));
         world.start_node(0, "1").await;
     } else {
-        assert!(arm_panic(point, passes));
+        assert!(inject_panic(point, passes));
     }
     let mut rounds = 0;
-    while !armed_panics().is_empty() {
+    while !pending_panics().is_empty() {
         assert!(rounds < 6, "no panic at {point}");
-        shake(world, rounds % 3, &format!("{point} {rounds}")).await;
+        exercise_tasks(world, rounds % 3, &format!("{point} {rounds}")).await;
         rounds += 1;
     }
-    world.until_ready().await;
-    is_said(world, point)
+    world.wait_ready().await;
+    is_reported(world, point)
 }
 
-fn is_said(world: &World, point: &str) -> bool {
-    world.seen.lock().iter().any(|reason| reason.contains(&says(point)))
+fn is_reported(world: &TestCluster, point: &str) -> bool {
+    world.seen.lock().iter().any(|reason| reason.contains(&failure_reason(point)))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_of_any_task_is_counted_and_said_and_everything_serves_again() {
-    let _alone = crate::ALONE.lock().await;
-    let metrics = install_metrics(Build { program: "test", version: "1" }).expect("it is installed once");
+    let _alone = crate::EXCLUSIVE.lock().await;
+    let metrics = install_metrics(BuildInfo { program: "test", version: "1" }).expect("it is installed once");
     // Groups are formed once.
-    assert!(arm_panic("form", 0));
-    let mut world = World::start().await;
-    let forming_is_said = is_said(&world, "form");
-    for (number, point) in POINTS.into_iter().enumerate() {
+    assert!(inject_panic("form", 0));
+    let mut world = TestCluster::start().await;
+    let forming_is_said = is_reported(&world, "form");
+    for (number, point) in PANIC_POINTS.into_iter().enumerate() {
         // Who only calls nodes shows no readiness of its own here; and what forms groups did so in the beginning.
         let is_shown = !["route", "config news"].contains(&point);
         let mut is_said = point == "form" && forming_is_said;
         let mut strikes = 0;
         while point != "form" && !is_said && (strikes == 0 || is_shown && strikes < 12) {
-            is_said = strikes_and_is_said(&mut world, point, (number as u64 + strikes) % 3, strikes > 0).await;
+            is_said = panic_and_check_report(&mut world, point, (number as u64 + strikes) % 3, strikes > 0).await;
             strikes += 1;
         }
         assert!(is_said || !is_shown, "{point}: {:?}", world.seen.lock());
         let counted = format!("holdfast_task_failures_total{{task=\"{point}\"}} ");
         let is_counted = |line: &str| line.strip_prefix(&counted).is_some_and(|times| times != "0");
         eventually(&counted, async || metrics.render().lines().any(is_counted).then_some(())).await;
-        world.serves(&format!("after {point}")).await;
-        world.until_equal().await;
+        world.assert_serves(&format!("after {point}")).await;
+        world.wait_equal_states().await;
     }
 }

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 
 use super::{AcquireMutex, Acquisition, Holding, MutexStore};
-use crate::contention::moment::Moment;
+use crate::contention::timestamp::Timestamp;
 use crate::error::Result;
 
 /// Keeps owners by the rules of the lock service, in memory: first come, first served, a transition in which only the
@@ -30,10 +30,10 @@ use crate::error::Result;
 /// # }
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct InProcessStore(Arc<Mutex<Table>>);
+pub struct InProcessStore(Arc<Mutex<MutexTable>>);
 
 #[derive(Debug, Default)]
-struct Table {
+struct MutexTable {
     last_token: u64,
     last_ticket: u64,
     mutexes: BTreeMap<String, Entry>,
@@ -52,21 +52,21 @@ struct Entry {
 struct Hold {
     owner_id: String,
     fencing_token: u64,
-    acquired_at: Moment,
-    ttl_at: Moment,
-    transition_at: Moment,
+    acquired_at: Timestamp,
+    ttl_at: Timestamp,
+    transition_at: Timestamp,
     metadata: BTreeMap<String, String>,
 }
 
 enum Attempt {
     Done(Acquisition),
     /// Look again when something changes, or at that moment.
-    Wait(watch::Receiver<()>, Moment),
+    Wait(watch::Receiver<()>, Timestamp),
 }
 
-impl Table {
+impl MutexTable {
     /// The entry, with what is over taken away.
-    fn entry(&mut self, mutex: &str, now: Moment) -> &mut Entry {
+    fn entry(&mut self, mutex: &str, now: Timestamp) -> &mut Entry {
         let entry = self.mutexes.entry(mutex.to_owned()).or_default();
         if entry.hold.as_ref().is_some_and(|hold| hold.transition_at <= now) {
             entry.hold = None;
@@ -75,7 +75,7 @@ impl Table {
         entry
     }
 
-    fn forget_unused(&mut self, mutex: &str) {
+    fn remove_unused(&mut self, mutex: &str) {
         let is_unused =
             |entry: &Entry| entry.hold.is_none() && entry.queue.is_empty() && entry.changed.receiver_count() == 0;
         if self.mutexes.get(mutex).is_some_and(is_unused) {
@@ -84,7 +84,7 @@ impl Table {
     }
 
     fn attempt(&mut self, request: &AcquireMutex, ticket: u64) -> Attempt {
-        let now = Moment::now();
+        let now = Timestamp::now();
         let token = self.last_token + 1;
         let entry = self.entry(&request.mutex, now);
         let ttl_at = now + request.ttl;
@@ -116,19 +116,19 @@ impl Table {
             _ => {}
         }
         if request.wait.is_zero() || request.fencing_token.is_some() {
-            let holding = entry.hold.as_ref().map(|hold| hold.seen_at(now));
+            let holding = entry.hold.as_ref().map(|hold| hold.to_holding(now));
             return Attempt::Done(Acquisition::NotGranted { holding });
         }
         if !entry.queue.contains(&ticket) {
             entry.queue.push_back(ticket);
         }
-        let ends_at = entry.hold.as_ref().map_or(Moment::FOREVER, |hold| hold.transition_at);
+        let ends_at = entry.hold.as_ref().map_or(Timestamp::FOREVER, |hold| hold.transition_at);
         Attempt::Wait(entry.changed.subscribe(), ends_at)
     }
 }
 
 impl Hold {
-    fn seen_at(&self, now: Moment) -> Holding {
+    fn to_holding(&self, now: Timestamp) -> Holding {
         Holding {
             owner_id: self.owner_id.clone(),
             fencing_token: self.fencing_token,
@@ -157,7 +157,7 @@ impl Drop for Ticket<'_> {
                 entry.changed.send_replace(());
             }
         }
-        table.forget_unused(self.mutex);
+        table.remove_unused(self.mutex);
     }
 }
 
@@ -169,15 +169,15 @@ impl InProcessStore {
             table.last_ticket
         };
         let _ticket = Ticket { store: self, mutex: &request.mutex, number };
-        let ends_at = Moment::now() + request.wait;
+        let ends_at = Timestamp::now() + request.wait;
         loop {
             let attempt = self.0.lock().attempt(request, number);
             let (mut changed, look_at) = match attempt {
                 Attempt::Done(acquisition) => return acquisition,
                 Attempt::Wait(changed, look_at) => (changed, look_at),
             };
-            if Moment::now() >= ends_at {
-                return Acquisition::NotGranted { holding: self.look(&request.mutex) };
+            if Timestamp::now() >= ends_at {
+                return Acquisition::NotGranted { holding: self.holding_of(&request.mutex) };
             }
             tokio::select! {
                 // The sender lives as long as somebody is in the queue.
@@ -187,23 +187,23 @@ impl InProcessStore {
         }
     }
 
-    fn look(&self, mutex: &str) -> Option<Holding> {
-        let now = Moment::now();
+    fn holding_of(&self, mutex: &str) -> Option<Holding> {
+        let now = Timestamp::now();
         let mut table = self.0.lock();
-        let holding = table.entry(mutex, now).hold.as_ref().map(|hold| hold.seen_at(now));
-        table.forget_unused(mutex);
+        let holding = table.entry(mutex, now).hold.as_ref().map(|hold| hold.to_holding(now));
+        table.remove_unused(mutex);
         holding
     }
 
-    fn give_back(&self, mutex: &str, contender_id: &str) -> bool {
+    fn release_hold(&self, mutex: &str, contender_id: &str) -> bool {
         let mut table = self.0.lock();
-        let entry = table.entry(mutex, Moment::now());
+        let entry = table.entry(mutex, Timestamp::now());
         let held = entry.hold.as_ref().is_some_and(|hold| hold.owner_id == contender_id);
         if held {
             entry.hold = None;
             entry.changed.send_replace(());
         }
-        table.forget_unused(mutex);
+        table.remove_unused(mutex);
         held
     }
 }
@@ -214,15 +214,15 @@ impl MutexStore for InProcessStore {
     }
 
     fn release<'a>(&'a self, mutex: &'a str, contender_id: &'a str) -> BoxFuture<'a, Result<bool>> {
-        async move { Ok(self.give_back(mutex, contender_id)) }.boxed()
+        async move { Ok(self.release_hold(mutex, contender_id)) }.boxed()
     }
 
     fn holding<'a>(&'a self, mutex: &'a str) -> BoxFuture<'a, Result<Option<Holding>>> {
-        async move { Ok(self.look(mutex)) }.boxed()
+        async move { Ok(self.holding_of(mutex)) }.boxed()
     }
 
     fn changes(&self, mutex: &str) -> BoxStream<'static, Result<()>> {
-        let changed = self.0.lock().entry(mutex, Moment::now()).changed.subscribe();
+        let changed = self.0.lock().entry(mutex, Timestamp::now()).changed.subscribe();
         WatchStream::from_changes(changed).map(Ok).boxed()
     }
 }

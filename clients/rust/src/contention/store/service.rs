@@ -10,14 +10,14 @@ use holdfast_proto::v1::locks_service_client::LocksServiceClient;
 use tonic::{Request, Response, Status};
 
 use super::{AcquireMutex, Acquisition, Holding, MutexStore};
-use crate::client::{Caller, Client};
-use crate::contention::moment::whole_ms;
+use crate::client::{AuthChannel, Client};
+use crate::contention::timestamp::whole_ms;
 use crate::error::{Error, Result};
 
 /// How long a call may take besides the time that it waits for the mutex.
-const CALL_WITHIN: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a place in the queue is kept from one call to the next.
-const PLACE_IS_KEPT_FOR: Duration = Duration::from_secs(10);
+const QUEUE_GRACE: Duration = Duration::from_secs(10);
 
 /// Keeps owners as locks of a namespace: a mutex is the lock of that name, its owner the one who holds it for writing,
 /// under its contender's id as `process_id`.
@@ -44,7 +44,7 @@ const PLACE_IS_KEPT_FOR: Duration = Duration::from_secs(10);
 /// ```
 #[derive(Clone, Debug)]
 pub struct ServiceStore {
-    locks: LocksServiceClient<Caller>,
+    locks: LocksServiceClient<AuthChannel>,
     namespace: String,
 }
 
@@ -64,13 +64,13 @@ impl ServiceStore {
             transition_ms: whole_ms(request.transition),
             metadata: request.metadata.clone().into_iter().collect(),
             fencing_token: request.fencing_token,
-            wait_ms: if waits { whole_ms(request.wait + PLACE_IS_KEPT_FOR) } else { 0 },
+            wait_ms: if waits { whole_ms(request.wait + QUEUE_GRACE) } else { 0 },
             poll_ms: waits.then(|| whole_ms(request.wait)),
             ..Default::default()
         };
-        let within = if waits { request.wait + CALL_WITHIN } else { CALL_WITHIN };
+        let within = if waits { request.wait + CALL_TIMEOUT } else { CALL_TIMEOUT };
         let mut locks = self.locks.clone();
-        let answer = answered(within, locks.acquire_lock(timed(message, within))).await?;
+        let answer = call_with_timeout(within, locks.acquire_lock(with_deadline(message, within))).await?;
         Ok(match answer.fencing_token {
             Some(fencing_token) if answer.success => Acquisition::Granted { fencing_token },
             _ => Acquisition::NotGranted { holding: answer.lock.and_then(holding) },
@@ -85,7 +85,7 @@ impl ServiceStore {
             ..Default::default()
         };
         let mut locks = self.locks.clone();
-        Ok(answered(CALL_WITHIN, locks.release_lock(timed(message, CALL_WITHIN))).await?.released)
+        Ok(call_with_timeout(CALL_TIMEOUT, locks.release_lock(with_deadline(message, CALL_TIMEOUT))).await?.released)
     }
 
     async fn holding(&self, mutex: &str) -> Result<Option<Holding>> {
@@ -95,7 +95,7 @@ impl ServiceStore {
             ..Default::default()
         };
         let mut locks = self.locks.clone();
-        let answer = answered(CALL_WITHIN, locks.get_lock(timed(message, CALL_WITHIN))).await?;
+        let answer = call_with_timeout(CALL_TIMEOUT, locks.get_lock(with_deadline(message, CALL_TIMEOUT))).await?;
         Ok(answer.lock.and_then(holding))
     }
 }
@@ -120,7 +120,7 @@ impl MutexStore for ServiceStore {
             prefix: vec![mutex.to_owned()],
             ..Default::default()
         };
-        let opened = async move { answered(CALL_WITHIN, locks.watch(message)).await };
+        let opened = async move { call_with_timeout(CALL_TIMEOUT, locks.watch(message)).await };
         let events = opened.map(|opened| match opened {
             Ok(events) => events.map(|event| event.map(drop).map_err(Error::from)).boxed(),
             Err(error) => futures::stream::iter([Err(error)]).boxed(),
@@ -131,14 +131,14 @@ impl MutexStore for ServiceStore {
 }
 
 /// A call with a deadline of which the service knows.
-fn timed<T>(message: T, within: Duration) -> Request<T> {
+fn with_deadline<T>(message: T, within: Duration) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(within);
     request
 }
 
 /// An answer in time, also when the connection hangs and nothing that the service says arrives.
-async fn answered<T>(within: Duration, call: impl Future<Output = Result<Response<T>, Status>>) -> Result<T> {
+async fn call_with_timeout<T>(within: Duration, call: impl Future<Output = Result<Response<T>, Status>>) -> Result<T> {
     match tokio::time::timeout(within, call).await {
         Ok(answer) => Ok(answer?.into_inner()),
         Err(_) => Err(Error::Unreachable(format!("no answer within {} ms", within.as_millis()))),

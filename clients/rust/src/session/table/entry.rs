@@ -8,10 +8,10 @@ use holdfast_proto::v1::client_message as client;
 use tokio::sync::watch;
 
 use super::super::events::Event;
-use super::{Effect, Mode, RequestNo, Waiter, loss, name};
+use super::{Effect, Mode, RequestNo, WaiterId, format_request_id, loss_channel};
 use crate::error::{Error, LossReason, Result};
 use crate::locks::LockStatus;
-use crate::view::{Path, Standing};
+use crate::view::{Path, WaitStatus};
 
 /// Who asks: a thread of the session by its name, or the session itself.
 pub(crate) type Owner = Option<Arc<str>>;
@@ -29,17 +29,17 @@ pub(crate) struct Claim {
 
 /// What somebody asks for.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct LockRequest {
     pub(crate) owner: Owner,
     /// In order of path, each once.
     pub(crate) claims: Vec<Claim>,
     pub(crate) transition_ms: u64,
     pub(crate) only_try: bool,
     /// Whether the lock service view asks, which keeps what it gets until it is told otherwise.
-    pub(crate) kept: bool,
+    pub(crate) persistent: bool,
 }
 
-impl Ask {
+impl LockRequest {
     /// Claims of one owner. Of a path that is named twice the stronger mode counts.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl Ask {
             return Err(Error::Invalid(format!("a request has 1 to {MAX_CLAIMS} different paths, not {count}")));
         }
         let claims = strongest.into_iter().map(|(path, mode)| Claim { path, mode }).collect();
-        Ok(Self { owner, claims, transition_ms, only_try: false, kept: false })
+        Ok(Self { owner, claims, transition_ms, only_try: false, persistent: false })
     }
 
     /// What requests have in common that can share one.
@@ -80,9 +80,9 @@ impl Ask {
 #[derive(Debug)]
 pub(super) enum Phase {
     /// No answer yet.
-    Asked,
+    Requested,
     /// In the queue.
-    Waiting(Standing),
+    Waiting(WaitStatus),
     /// Granted.
     Held,
     /// Not wanted any more.
@@ -91,12 +91,12 @@ pub(super) enum Phase {
 
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub(super) ask: Ask,
+    pub(super) request: LockRequest,
     pub(super) phase: Phase,
     /// Who waits for the grant.
-    pub(super) waiters: Vec<Waiter>,
+    pub(super) waiters: Vec<WaiterId>,
     /// Who waits for the release.
-    pub(super) releasers: Vec<Waiter>,
+    pub(super) releasers: Vec<WaiterId>,
     /// How many have it.
     pub(super) count: u64,
     /// Whether the service may know of it.
@@ -132,17 +132,17 @@ pub(super) struct HeldPath {
 }
 
 impl Entry {
-    pub(super) fn new(ask: Ask, waiter: Waiter, size: usize) -> Self {
+    pub(super) fn new(request: LockRequest, waiter: WaiterId, size: usize) -> Self {
         Self {
-            ask,
-            phase: Phase::Asked,
+            request,
+            phase: Phase::Requested,
             waiters: vec![waiter],
             releasers: Vec::new(),
             count: 0,
             was_said: false,
             tokens: Arc::default(),
             token: 0,
-            loss: loss(),
+            loss: loss_channel(),
             shown: LockStatus::None,
             size,
         }
@@ -153,23 +153,23 @@ impl Entry {
     }
 
     /// The request as the service is told.
-    pub(super) fn lock(&self, no: RequestNo) -> client::Lock {
+    pub(super) fn to_message(&self, no: RequestNo) -> client::Lock {
         let resource =
             |claim: &Claim| v1::Resource { path: claim.path.0.clone(), mode: v1::Mode::from(claim.mode).into() };
         client::Lock {
-            request_id: name(no),
-            resources: self.ask.claims.iter().map(resource).collect(),
-            holder: self.ask.owner.as_deref().map(str::to_owned),
-            transition_ms: self.ask.transition_ms,
+            request_id: format_request_id(no),
+            resources: self.request.claims.iter().map(resource).collect(),
+            holder: self.request.owner.as_deref().map(str::to_owned),
+            transition_ms: self.request.transition_ms,
             allow_upgrade: false,
-            r#try: self.ask.only_try,
+            r#try: self.request.only_try,
         }
     }
 
     /// What listeners of the lock service view are told of a change.
-    pub(super) fn status(&mut self, now: LockStatus) -> Option<Effect> {
+    pub(super) fn update_status(&mut self, now: LockStatus) -> Option<Effect> {
         let before = std::mem::replace(&mut self.shown, now);
-        let path = self.ask.claims.first()?.path.clone();
-        (self.ask.kept && before != now).then_some(Effect::Tell(Event::Status { path, before, now }))
+        let path = self.request.claims.first()?.path.clone();
+        (self.request.persistent && before != now).then_some(Effect::Notify(Event::Status { path, before, now }))
     }
 }

@@ -8,10 +8,10 @@
 //! - Everything that came of a message is returned as effects in the order in which it happened.
 
 mod entry;
+mod incoming;
 mod resume;
 #[cfg(test)]
 mod tests;
-mod told;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -21,15 +21,15 @@ use tokio::sync::watch;
 use super::events::Event;
 use crate::error::{EndReason, Error, LossReason, Reason, Refusal, Result};
 use crate::locks::LockStatus;
-use crate::view::{Mode, Path, Standing};
-pub(crate) use entry::{Ask, Claim, Granted, Owner};
+use crate::view::{Mode, Path, WaitStatus};
+pub(crate) use entry::{Claim, Granted, LockRequest, Owner};
 use entry::{Entry, HeldPath, Phase};
 
 /// What the service takes as a list of all that a session has, with room for the frame around it.
 const MAX_BYTES: usize = 1_000_000;
 
 /// Who waits for an answer.
-pub(crate) type Waiter = u64;
+pub(crate) type WaiterId = u64;
 /// A request of this session, by the number in its name.
 pub(crate) type RequestNo = u64;
 
@@ -37,21 +37,21 @@ pub(crate) type RequestNo = u64;
 #[derive(Debug)]
 pub(crate) enum Effect {
     /// The waiter has the lock.
-    Granted(Waiter, Granted),
+    Granted(WaiterId, Granted),
     /// The waiter's request stands in the queue.
-    Standing(Waiter, Standing),
+    Queued(WaiterId, WaitStatus),
     /// The waiter's request has another name from now on.
-    Renamed(Waiter, RequestNo),
+    Renamed(WaiterId, RequestNo),
     /// The waiter's request is over.
-    Failed(Waiter, Error),
+    Failed(WaiterId, Error),
     /// The waiter's release was done, or nothing was left to release.
-    Released(Waiter),
+    Released(WaiterId),
     /// Handlers are to be told.
-    Tell(Event),
+    Notify(Event),
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Table {
+pub(crate) struct RequestTable {
     last: RequestNo,
     entries: BTreeMap<RequestNo, Entry>,
     /// The request that another one of the same owner for the same paths shares: it waits or holds.
@@ -66,16 +66,16 @@ pub(crate) struct Table {
     ended: Option<EndReason>,
 }
 
-impl Table {
+impl RequestTable {
     /// Somebody asks for locks.
-    pub(crate) fn ask(&mut self, ask: Ask, waiter: Waiter) -> Result<(RequestNo, Vec<Effect>)> {
+    pub(crate) fn request(&mut self, request: LockRequest, waiter: WaiterId) -> Result<(RequestNo, Vec<Effect>)> {
         if let Some(reason) = &self.ended {
             return Err(Error::SessionEnded(reason.clone()));
         }
-        if let Some(no) = self.shared.get(&ask.key()).copied() {
-            return self.share(no, &ask, waiter);
+        if let Some(no) = self.shared.get(&request.key()).copied() {
+            return self.join(no, &request, waiter);
         }
-        let size = ask.size();
+        let size = request.size();
         if self.bytes + size > MAX_BYTES {
             let held = self.entries.len();
             return Err(Error::Invalid(format!(
@@ -86,30 +86,30 @@ impl Table {
         self.last += 1;
         let no = self.last;
         // Whoever only tries may be refused, and nobody else with it.
-        if !ask.only_try {
-            self.shared.insert(ask.key(), no);
+        if !request.only_try {
+            self.shared.insert(request.key(), no);
         }
-        self.entries.insert(no, Entry::new(ask, waiter, size));
+        self.entries.insert(no, Entry::new(request, waiter, size));
         self.to_say.push_back(no);
         Ok((no, Vec::new()))
     }
 
     /// The owner has, or waits for, the same.
-    fn share(&mut self, no: RequestNo, ask: &Ask, waiter: Waiter) -> Result<(RequestNo, Vec<Effect>)> {
+    fn join(&mut self, no: RequestNo, request: &LockRequest, waiter: WaiterId) -> Result<(RequestNo, Vec<Effect>)> {
         let entry = self.entries.get_mut(&no).expect("what is shared is there");
-        if !entry.ask.covers(ask) {
+        if !entry.request.covers(request) {
             return Err(Error::Refused(Refusal::of(Reason::Upgrade)));
         }
         let effects = match &entry.phase {
             Phase::Held => {
                 let granted = entry.granted(no);
-                entry.count += u64::from(!entry.ask.kept);
+                entry.count += u64::from(!entry.request.persistent);
                 vec![Effect::Granted(waiter, granted)]
             }
-            _ if ask.only_try => return Err(Error::Refused(Refusal::of(Reason::Queued))),
+            _ if request.only_try => return Err(Error::Refused(Refusal::of(Reason::Queued))),
             phase => {
                 let standing = match phase {
-                    Phase::Waiting(standing) => Some(Effect::Standing(waiter, standing.clone())),
+                    Phase::Waiting(standing) => Some(Effect::Queued(waiter, standing.clone())),
                     _ => None,
                 };
                 entry.waiters.push(waiter);
@@ -120,19 +120,19 @@ impl Table {
     }
 
     /// Somebody no longer waits for an answer. The last one takes the request along.
-    pub(crate) fn give_up(&mut self, no: RequestNo, waiter: Waiter) -> Vec<Effect> {
+    pub(crate) fn cancel(&mut self, no: RequestNo, waiter: WaiterId) -> Vec<Effect> {
         let Some(entry) = self.entries.get_mut(&no) else { return Vec::new() };
         entry.waiters.retain(|other| *other != waiter);
         entry.releasers.retain(|other| *other != waiter);
-        let is_idle = entry.waiters.is_empty() && entry.count == 0 && !entry.ask.kept;
+        let is_idle = entry.waiters.is_empty() && entry.count == 0 && !entry.request.persistent;
         if is_idle && !matches!(entry.phase, Phase::Releasing) { self.start_release(no) } else { Vec::new() }
     }
 
     /// One who had the lock has it no more; the last one releases it. `waiter` is told when that is done.
-    pub(crate) fn release(&mut self, no: RequestNo, waiter: Option<Waiter>) -> Vec<Effect> {
+    pub(crate) fn release(&mut self, no: RequestNo, waiter: Option<WaiterId>) -> Vec<Effect> {
         let Some(entry) = self.entries.get_mut(&no) else { return waiter.map(Effect::Released).into_iter().collect() };
         entry.count = entry.count.saturating_sub(1);
-        if entry.count > 0 || (!entry.ask.kept && !entry.waiters.is_empty()) {
+        if entry.count > 0 || (!entry.request.persistent && !entry.waiters.is_empty()) {
             return waiter.map(Effect::Released).into_iter().collect();
         }
         entry.releasers.extend(waiter);
@@ -141,9 +141,9 @@ impl Table {
 
     /// The request is to be ended at the service, if it ever came there.
     fn start_release(&mut self, no: RequestNo) -> Vec<Effect> {
-        self.unhold(no);
+        self.clear_holds(no);
         let entry = self.entries.get_mut(&no).expect("the caller has just seen it");
-        let mut effects: Vec<Effect> = entry.status(LockStatus::None).into_iter().collect();
+        let mut effects: Vec<Effect> = entry.update_status(LockStatus::None).into_iter().collect();
         let ended = || Error::Refused(Refusal::of(Reason::Ended));
         effects.extend(entry.waiters.drain(..).map(|waiter| Effect::Failed(waiter, ended())));
         entry.loss.send_if_modified(|loss| {
@@ -161,14 +161,14 @@ impl Table {
     }
 
     /// The request holds nothing any more, and nobody shares it.
-    fn unhold(&mut self, no: RequestNo) {
+    fn clear_holds(&mut self, no: RequestNo) {
         let entry = &self.entries[&no];
-        let key = entry.ask.key();
+        let key = entry.request.key();
         if self.shared.get(&key) == Some(&no) {
             self.shared.remove(&key);
         }
-        for claim in &entry.ask.claims {
-            let key = (entry.ask.owner.clone(), claim.path.clone());
+        for claim in &entry.request.claims {
+            let key = (entry.request.owner.clone(), claim.path.clone());
             if let Some(held) = self.held.get_mut(&key) {
                 held.requests.retain(|other| *other != no);
                 if held.requests.is_empty() {
@@ -186,20 +186,20 @@ impl Table {
     }
 
     /// Whether something is to be said.
-    pub(crate) fn has_to_say(&self) -> bool {
+    pub(crate) fn has_outgoing(&self) -> bool {
         !self.to_say.is_empty()
     }
 
     /// The next thing to say.
-    pub(crate) fn say(&mut self) -> Option<Said> {
+    pub(crate) fn next_message(&mut self) -> Option<Said> {
         while let Some(no) = self.to_say.pop_front() {
             let Some(entry) = self.entries.get_mut(&no) else { continue };
             match entry.phase {
-                Phase::Asked | Phase::Waiting(_) => {
+                Phase::Requested | Phase::Waiting(_) => {
                     entry.was_said = true;
-                    return Some(Said::Lock(entry.lock(no)));
+                    return Some(Said::Lock(entry.to_message(no)));
                 }
-                Phase::Releasing => return Some(Said::Release(client::Release { request_id: name(no) })),
+                Phase::Releasing => return Some(Said::Release(client::Release { request_id: format_request_id(no) })),
                 Phase::Held => {}
             }
         }
@@ -207,7 +207,7 @@ impl Table {
     }
 
     /// A request that waits asks where it stands.
-    pub(crate) fn ask_again(&mut self, no: RequestNo) {
+    pub(crate) fn refresh_status(&mut self, no: RequestNo) {
         let waits = self.entries.get(&no).is_some_and(|entry| matches!(entry.phase, Phase::Waiting(_)));
         if waits && !self.to_say.contains(&no) {
             self.to_say.push_back(no);
@@ -215,25 +215,25 @@ impl Table {
     }
 
     /// Whether something is to be said again after a pause.
-    pub(crate) fn has_to_repeat(&self) -> bool {
+    pub(crate) fn has_retries(&self) -> bool {
         !self.to_repeat.is_empty()
     }
 
     /// The pause is over.
-    pub(crate) fn repeat(&mut self) {
+    pub(crate) fn retry_all(&mut self) {
         self.to_say.extend(self.to_repeat.drain(..));
     }
 
     /// The request that the lock service view has for a path.
-    pub(crate) fn kept(&self, path: &Path) -> Option<(RequestNo, LockStatus)> {
+    pub(crate) fn persistent_request(&self, path: &Path) -> Option<(RequestNo, LockStatus)> {
         let no = *self.shared.get(&(None, vec![path.clone()]))?;
         let entry = &self.entries[&no];
-        entry.ask.kept.then_some((no, entry.shown))
+        entry.request.persistent.then_some((no, entry.shown))
     }
 
     /// All requests of the lock service view that are not over.
-    pub(crate) fn all_kept(&self) -> Vec<RequestNo> {
-        let kept = self.entries.iter().filter(|(_, entry)| entry.ask.kept);
+    pub(crate) fn persistent_requests(&self) -> Vec<RequestNo> {
+        let kept = self.entries.iter().filter(|(_, entry)| entry.request.persistent);
         kept.filter(|(_, entry)| !matches!(entry.phase, Phase::Releasing)).map(|(no, _)| *no).collect()
     }
 
@@ -244,16 +244,16 @@ impl Table {
 }
 
 /// The name of a request.
-fn name(no: RequestNo) -> String {
+fn format_request_id(no: RequestNo) -> String {
     format!("r{no}")
 }
 
 /// The request of a name, when it is one of ours.
-fn number(name: &str) -> Option<RequestNo> {
+fn parse_request_id(name: &str) -> Option<RequestNo> {
     name.strip_prefix('r')?.parse().ok()
 }
 
 /// A channel that says once why a hold is lost.
-fn loss() -> watch::Sender<Option<LossReason>> {
+fn loss_channel() -> watch::Sender<Option<LossReason>> {
     watch::Sender::new(None)
 }

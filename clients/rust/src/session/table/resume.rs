@@ -4,11 +4,11 @@ use holdfast_proto::v1;
 use holdfast_proto::v1::client_message::{self as client, pending::Message as Unanswered};
 
 use super::entry::Phase;
-use super::{Effect, Event, Table, name};
+use super::{Effect, Event, RequestTable, format_request_id};
 use crate::error::{EndReason, Error, LossReason};
 use crate::locks::LockStatus;
 
-impl Table {
+impl RequestTable {
     /// All that the session knows, to be said first on a new connection. Nothing else is left to say then.
     pub(crate) fn lock_info(&mut self) -> client::LockInfo {
         self.to_say.clear();
@@ -23,8 +23,8 @@ impl Table {
         for (no, entry) in &mut self.entries {
             let message = match entry.phase {
                 Phase::Held => continue,
-                Phase::Asked | Phase::Waiting(_) => Unanswered::Lock(entry.lock(*no)),
-                Phase::Releasing => Unanswered::Release(client::Release { request_id: name(*no) }),
+                Phase::Requested | Phase::Waiting(_) => Unanswered::Lock(entry.to_message(*no)),
+                Phase::Releasing => Unanswered::Release(client::Release { request_id: format_request_id(*no) }),
             };
             entry.was_said = true;
             pending.push(client::Pending { message: Some(message) });
@@ -44,7 +44,7 @@ impl Table {
         paths.sort_unstable();
         // Whoever closes a session expects its locks to go.
         if *reason != EndReason::Closed {
-            let tell = |path| Effect::Tell(Event::Lost { path, reason: lost.clone() });
+            let tell = |path| Effect::Notify(Event::Lost { path, reason: lost.clone() });
             effects.extend(paths.into_iter().map(tell));
         }
         self.shared.clear();
@@ -52,7 +52,7 @@ impl Table {
         self.to_repeat.clear();
         self.bytes = 0;
         for (_, mut entry) in std::mem::take(&mut self.entries) {
-            effects.extend(entry.status(LockStatus::None));
+            effects.extend(entry.update_status(LockStatus::None));
             if matches!(entry.phase, Phase::Held) {
                 entry.loss.send_if_modified(|loss| {
                     let first = loss.is_none();

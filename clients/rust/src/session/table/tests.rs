@@ -3,8 +3,8 @@ use crate::view::Blocker;
 use holdfast_proto::v1;
 use holdfast_proto::v1::server_message as server;
 
-fn ask(owner: &str, path: &str, mode: Mode) -> Ask {
-    Ask::new(Some(owner.into()), [Claim { path: path.into(), mode }], 0).unwrap()
+fn request(owner: &str, path: &str, mode: Mode) -> LockRequest {
+    LockRequest::new(Some(owner.into()), [Claim { path: path.into(), mode }], 0).unwrap()
 }
 
 fn state(request_id: &str, state: server::state::Value, token: Option<u64>) -> server::State {
@@ -21,9 +21,9 @@ fn refused(request_id: &str, code: v1::refusal::Code) -> server::Refused {
     server::Refused { request_id: request_id.to_owned(), why: Some(server::refused::Why::Reason(reason)) }
 }
 
-fn said(table: &mut Table) -> Vec<String> {
+fn sent(table: &mut RequestTable) -> Vec<String> {
     let mut said = Vec::new();
-    while let Some(message) = table.say() {
+    while let Some(message) = table.next_message() {
         said.push(match message {
             Said::Lock(lock) => format!("lock {}", lock.request_id),
             Said::Release(release) => format!("release {}", release.request_id),
@@ -33,7 +33,7 @@ fn said(table: &mut Table) -> Vec<String> {
     said
 }
 
-fn granted(effects: &[Effect]) -> Vec<(Waiter, u64)> {
+fn granted(effects: &[Effect]) -> Vec<(WaiterId, u64)> {
     let granted = |effect: &Effect| match effect {
         Effect::Granted(waiter, granted) => Some((*waiter, granted.token)),
         _ => None,
@@ -43,96 +43,96 @@ fn granted(effects: &[Effect]) -> Vec<(Waiter, u64)> {
 
 #[test]
 fn an_owner_that_asks_again_shares_its_hold_and_the_last_one_releases() {
-    let mut table = Table::default();
-    let (no, _) = table.ask(ask("a", "x", Mode::Write), 1).unwrap();
-    table.ask(ask("a", "x", Mode::Read), 2).unwrap();
-    assert_eq!(said(&mut table), ["lock r1"]);
-    let effects = table.told_state(acquired("r1", 7));
+    let mut table = RequestTable::default();
+    let (no, _) = table.request(request("a", "x", Mode::Write), 1).unwrap();
+    table.request(request("a", "x", Mode::Read), 2).unwrap();
+    assert_eq!(sent(&mut table), ["lock r1"]);
+    let effects = table.on_state(acquired("r1", 7));
     assert_eq!(granted(&effects), [(1, 7), (2, 7)]);
-    let (third, effects) = table.ask(ask("a", "x", Mode::Write), 3).unwrap();
+    let (third, effects) = table.request(request("a", "x", Mode::Write), 3).unwrap();
     assert_eq!((third, granted(&effects)), (no, vec![(3, 7)]));
     table.release(no, None);
     table.release(no, None);
-    assert!(said(&mut table).is_empty());
+    assert!(sent(&mut table).is_empty());
     table.release(no, None);
-    assert_eq!(said(&mut table), ["release r1"]);
-    table.told_state(state("r1", server::state::Value::Ready, None));
+    assert_eq!(sent(&mut table), ["release r1"]);
+    table.on_state(state("r1", server::state::Value::Ready, None));
     assert_eq!((table.len(), table.bytes), (0, 0));
 }
 
 #[test]
 fn a_reader_does_not_become_a_writer() {
-    let mut table = Table::default();
-    table.ask(ask("a", "x", Mode::Read), 1).unwrap();
-    let error = table.ask(ask("a", "x", Mode::Write), 2).unwrap_err();
+    let mut table = RequestTable::default();
+    table.request(request("a", "x", Mode::Read), 1).unwrap();
+    let error = table.request(request("a", "x", Mode::Write), 2).unwrap_err();
     assert!(matches!(error, Error::Refused(Refusal { reason: Reason::Upgrade, .. })));
 }
 
 #[test]
 fn what_was_given_up_before_it_was_said_is_never_said() {
-    let mut table = Table::default();
-    let (no, _) = table.ask(ask("a", "x", Mode::Write), 1).unwrap();
-    table.give_up(no, 1);
-    assert!(said(&mut table).is_empty());
+    let mut table = RequestTable::default();
+    let (no, _) = table.request(request("a", "x", Mode::Write), 1).unwrap();
+    table.cancel(no, 1);
+    assert!(sent(&mut table).is_empty());
     assert_eq!(table.len(), 0);
 }
 
 #[test]
 fn a_late_grant_goes_to_nobody_and_is_released() {
-    let mut table = Table::default();
-    let (no, _) = table.ask(ask("a", "x", Mode::Write), 1).unwrap();
-    said(&mut table);
-    table.give_up(no, 1);
+    let mut table = RequestTable::default();
+    let (no, _) = table.request(request("a", "x", Mode::Write), 1).unwrap();
+    sent(&mut table);
+    table.cancel(no, 1);
     // Another one asks meanwhile, under a name of its own.
-    table.ask(ask("a", "x", Mode::Write), 2).unwrap();
-    let effects = table.told_state(acquired("r1", 5));
-    assert!(matches!(&effects[..], [Effect::Tell(Event::UnexpectedLock { fencing_token: 5, .. })]), "{effects:?}");
-    assert_eq!(said(&mut table), ["release r1", "lock r2"]);
-    assert_eq!(granted(&table.told_state(acquired("r2", 6))), [(2, 6)]);
+    table.request(request("a", "x", Mode::Write), 2).unwrap();
+    let effects = table.on_state(acquired("r1", 5));
+    assert!(matches!(&effects[..], [Effect::Notify(Event::UnexpectedLock { fencing_token: 5, .. })]), "{effects:?}");
+    assert_eq!(sent(&mut table), ["release r1", "lock r2"]);
+    assert_eq!(granted(&table.on_state(acquired("r2", 6))), [(2, 6)]);
 }
 
 #[test]
 fn one_of_two_who_wait_gives_up_and_the_other_gets_it() {
-    let mut table = Table::default();
-    let (no, _) = table.ask(ask("a", "x", Mode::Write), 1).unwrap();
-    table.ask(ask("a", "x", Mode::Write), 2).unwrap();
-    said(&mut table);
-    table.give_up(no, 1);
-    assert!(said(&mut table).is_empty());
-    assert_eq!(granted(&table.told_state(acquired("r1", 5))), [(2, 5)]);
+    let mut table = RequestTable::default();
+    let (no, _) = table.request(request("a", "x", Mode::Write), 1).unwrap();
+    table.request(request("a", "x", Mode::Write), 2).unwrap();
+    sent(&mut table);
+    table.cancel(no, 1);
+    assert!(sent(&mut table).is_empty());
+    assert_eq!(granted(&table.on_state(acquired("r1", 5))), [(2, 5)]);
 }
 
 #[test]
 fn a_try_that_is_refused_takes_nobody_with_it() {
-    let mut table = Table::default();
-    let tried = Ask { only_try: true, ..ask("a", "x", Mode::Write) };
-    table.ask(tried.clone(), 1).unwrap();
-    table.ask(ask("a", "x", Mode::Write), 2).unwrap();
-    assert!(table.ask(tried, 3).is_err(), "the owner waits already");
-    let effects = table.told_refused(refused("r1", v1::refusal::Code::Held));
+    let mut table = RequestTable::default();
+    let tried = LockRequest { only_try: true, ..request("a", "x", Mode::Write) };
+    table.request(tried.clone(), 1).unwrap();
+    table.request(request("a", "x", Mode::Write), 2).unwrap();
+    assert!(table.request(tried, 3).is_err(), "the owner waits already");
+    let effects = table.on_refused(refused("r1", v1::refusal::Code::Held));
     assert!(matches!(&effects[..], [Effect::Failed(1, Error::Refused(_))]), "{effects:?}");
-    assert_eq!(granted(&table.told_state(acquired("r2", 5))), [(2, 5)]);
+    assert_eq!(granted(&table.on_state(acquired("r2", 5))), [(2, 5)]);
 }
 
 #[test]
 fn a_grant_that_was_lost_before_it_was_heard_of_is_asked_for_under_another_name() {
-    let mut table = Table::default();
-    table.ask(ask("a", "x", Mode::Write), 1).unwrap();
-    said(&mut table);
-    let effects = table.told_refused(refused("r1", v1::refusal::Code::NotHeld));
+    let mut table = RequestTable::default();
+    table.request(request("a", "x", Mode::Write), 1).unwrap();
+    sent(&mut table);
+    let effects = table.on_refused(refused("r1", v1::refusal::Code::NotHeld));
     assert!(matches!(&effects[..], [Effect::Renamed(1, 2)]), "{effects:?}");
-    assert_eq!(said(&mut table), ["release r1", "lock r2"]);
-    assert_eq!(granted(&table.told_state(acquired("r2", 5))), [(1, 5)]);
+    assert_eq!(sent(&mut table), ["release r1", "lock r2"]);
+    assert_eq!(granted(&table.on_state(acquired("r2", 5))), [(1, 5)]);
 }
 
 #[test]
 fn a_loss_is_told_to_all_who_may_have_it_and_the_next_request_is_a_new_one() {
-    let mut table = Table::default();
-    table.ask(ask("a", "x", Mode::Read), 1).unwrap();
-    table.ask(ask("b", "x", Mode::Read), 2).unwrap();
-    said(&mut table);
-    let mut effects = table.told_state(acquired("r1", 5));
-    effects.extend(table.told_state(acquired("r2", 6)));
+    let mut table = RequestTable::default();
+    table.request(request("a", "x", Mode::Read), 1).unwrap();
+    table.request(request("b", "x", Mode::Read), 2).unwrap();
+    sent(&mut table);
+    let mut effects = table.on_state(acquired("r1", 5));
+    effects.extend(table.on_state(acquired("r2", 6)));
     let losses: Vec<_> = effects
         .iter()
         .filter_map(|effect| match effect {
@@ -140,30 +140,30 @@ fn a_loss_is_told_to_all_who_may_have_it_and_the_next_request_is_a_new_one() {
             _ => None,
         })
         .collect();
-    table.told_revoked(&"x".into(), &LossReason::Deleted);
+    table.on_revoked(&"x".into(), &LossReason::Deleted);
     assert!(losses.iter().all(|loss| *loss.borrow() == Some(LossReason::Deleted)));
-    let (no, effects) = table.ask(ask("a", "x", Mode::Read), 3).unwrap();
+    let (no, effects) = table.request(request("a", "x", Mode::Read), 3).unwrap();
     assert_eq!((no, effects.len()), (3, 0));
     let info = table.lock_info();
     assert!(info.held.is_empty());
     assert_eq!(info.pending.len(), 1);
     table.release(1, None);
-    assert_eq!(said(&mut table), ["release r1"]);
+    assert_eq!(sent(&mut table), ["release r1"]);
 }
 
 #[test]
 fn lock_info_lists_holds_once_and_whatever_has_no_answer_in_order() {
-    let mut table = Table::default();
+    let mut table = RequestTable::default();
     let both = [("x", Mode::Write), ("y", Mode::Read)];
     let both = both.map(|(path, mode)| Claim { path: path.into(), mode });
-    table.ask(Ask::new(Some("a".into()), both, 0).unwrap(), 1).unwrap();
-    table.ask(ask("a", "x", Mode::Write), 2).unwrap();
-    table.ask(ask("b", "x", Mode::Write), 3).unwrap();
-    let (given_up, _) = table.ask(ask("c", "x", Mode::Write), 4).unwrap();
-    said(&mut table);
-    table.told_state(acquired("r1", 5));
-    table.told_state(acquired("r2", 5));
-    table.give_up(given_up, 4);
+    table.request(LockRequest::new(Some("a".into()), both, 0).unwrap(), 1).unwrap();
+    table.request(request("a", "x", Mode::Write), 2).unwrap();
+    table.request(request("b", "x", Mode::Write), 3).unwrap();
+    let (given_up, _) = table.request(request("c", "x", Mode::Write), 4).unwrap();
+    sent(&mut table);
+    table.on_state(acquired("r1", 5));
+    table.on_state(acquired("r2", 5));
+    table.cancel(given_up, 4);
     let info = table.lock_info();
     let mut held: Vec<_> =
         info.held.iter().map(|held| (held.path[0].as_str(), held.mode(), held.fencing_token)).collect();
@@ -173,78 +173,79 @@ fn lock_info_lists_holds_once_and_whatever_has_no_answer_in_order() {
     use client::pending::Message as Unanswered;
     assert!(matches!(&pending[..], [Unanswered::Lock(lock), Unanswered::Release(release)]
         if lock.request_id == "r3" && release.request_id == "r4"));
-    assert!(!table.has_to_say(), "all of it was said");
+    assert!(!table.has_outgoing(), "all of it was said");
 }
 
 #[test]
 fn what_was_not_done_is_said_again_after_a_pause() {
-    let mut table = Table::default();
-    table.ask(ask("a", "x", Mode::Write), 1).unwrap();
-    said(&mut table);
+    let mut table = RequestTable::default();
+    table.request(request("a", "x", Mode::Write), 1).unwrap();
+    sent(&mut table);
     let fault = v1::server_message::Fault { code: "UNAVAILABLE".into(), detail: "later".into() };
     let why = Some(server::refused::Why::Fault(fault));
-    assert!(table.told_refused(server::Refused { request_id: "r1".into(), why }).is_empty());
-    assert!(table.has_to_repeat() && !table.has_to_say());
-    table.repeat();
-    assert_eq!(said(&mut table), ["lock r1"]);
-    table.told_error("r1");
-    table.repeat();
-    assert_eq!(said(&mut table), ["lock r1"]);
+    assert!(table.on_refused(server::Refused { request_id: "r1".into(), why }).is_empty());
+    assert!(table.has_retries() && !table.has_outgoing());
+    table.retry_all();
+    assert_eq!(sent(&mut table), ["lock r1"]);
+    table.on_error("r1");
+    table.retry_all();
+    assert_eq!(sent(&mut table), ["lock r1"]);
 }
 
 #[test]
 fn the_end_of_the_session_answers_everybody() {
-    let mut table = Table::default();
-    table.ask(ask("a", "x", Mode::Write), 1).unwrap();
-    table.ask(ask("b", "y", Mode::Write), 2).unwrap();
-    table.ask(ask("c", "z", Mode::Write), 3).unwrap();
-    said(&mut table);
-    let effects = table.told_state(acquired("r1", 5));
+    let mut table = RequestTable::default();
+    table.request(request("a", "x", Mode::Write), 1).unwrap();
+    table.request(request("b", "y", Mode::Write), 2).unwrap();
+    table.request(request("c", "z", Mode::Write), 3).unwrap();
+    sent(&mut table);
+    let effects = table.on_state(acquired("r1", 5));
     let Effect::Granted(_, granted) = &effects[0] else { panic!("{effects:?}") };
-    table.told_state(acquired("r3", 6));
+    table.on_state(acquired("r3", 6));
     table.release(3, Some(9));
     let effects = table.end(&EndReason::Expired);
     let lost = LossReason::SessionEnded(EndReason::Expired);
     assert_eq!(*granted.loss.borrow(), Some(lost));
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Failed(2, Error::SessionEnded(_)))));
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Released(9))));
-    assert!(effects.iter().any(|effect| matches!(effect, Effect::Tell(Event::Lost { .. }))));
-    assert!(table.ask(ask("a", "x", Mode::Write), 4).is_err());
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::Notify(Event::Lost { .. }))));
+    assert!(table.request(request("a", "x", Mode::Write), 4).is_err());
 }
 
 #[test]
 fn the_lock_service_view_keeps_what_it_asked_for_and_tells_of_each_change() {
-    let mut table = Table::default();
+    let mut table = RequestTable::default();
     let kept = |path: &str| {
-        let ask = Ask::new(None, [Claim { path: path.into(), mode: Mode::Write }], 0).unwrap();
-        Ask { kept: true, ..ask }
+        let request = LockRequest::new(None, [Claim { path: path.into(), mode: Mode::Write }], 0).unwrap();
+        LockRequest { persistent: true, ..request }
     };
-    let (no, _) = table.ask(kept("x"), 1).unwrap();
-    said(&mut table);
+    let (no, _) = table.request(kept("x"), 1).unwrap();
+    sent(&mut table);
     let waits =
         server::State { blockers: vec![v1::Blocker::default()], ..state("r1", server::state::Value::Enqueued, None) };
-    let mut effects = table.told_state(waits);
+    let mut effects = table.on_state(waits);
     let blockers = vec![Blocker::from(v1::Blocker::default())];
-    assert!(matches!(&effects[1], Effect::Standing(1, standing) if standing.blockers == blockers));
-    assert_eq!(table.kept(&"x".into()), Some((no, LockStatus::Waiting)));
-    effects.extend(table.told_state(acquired("r1", 5)));
+    assert!(matches!(&effects[1], Effect::Queued(1, standing) if standing.blockers == blockers));
+    assert_eq!(table.persistent_request(&"x".into()), Some((no, LockStatus::Waiting)));
+    effects.extend(table.on_state(acquired("r1", 5)));
     effects.extend(table.release(no, Some(2)));
-    effects.extend(table.told_state(state("r1", server::state::Value::Ready, None)));
+    effects.extend(table.on_state(state("r1", server::state::Value::Ready, None)));
     let told = effects.iter().filter_map(|effect| match effect {
-        Effect::Tell(Event::Status { before, now, .. }) => Some((*before, *now)),
+        Effect::Notify(Event::Status { before, now, .. }) => Some((*before, *now)),
         _ => None,
     });
     use LockStatus::{Holding, None as Nothing, Waiting};
     assert_eq!(told.collect::<Vec<_>>(), [(Nothing, Waiting), (Waiting, Holding), (Holding, Nothing)]);
     assert!(matches!(effects.last(), Some(Effect::Released(2))));
-    assert_eq!((table.kept(&"x".into()), table.all_kept().len()), (None, 0));
+    assert_eq!((table.persistent_request(&"x".into()), table.persistent_requests().len()), (None, 0));
 }
 
 #[test]
 fn a_session_takes_no_more_than_it_can_list() {
-    let mut table = Table::default();
+    let mut table = RequestTable::default();
     let long = "x".repeat(128);
-    let refused = (0..20_000).find(|number| table.ask(ask("a", &format!("{long}{number}"), Mode::Write), 1).is_err());
+    let refused =
+        (0..20_000).find(|number| table.request(request("a", &format!("{long}{number}"), Mode::Write), 1).is_err());
     let most = refused.expect("there is an end");
     assert!(most > 2_000, "{most}");
     let size = prost::Message::encoded_len(&table.lock_info());

@@ -11,10 +11,10 @@ use holdfast_client::contention::{
     ContendOptions, ContentionFactory, InProcessStore, MutexContendService, MutexContendServiceFactory, MutexStore,
     Pacing, ServiceStore,
 };
-pub(crate) use log::{Log, Recorder, What};
-pub(crate) use stores::{Failing, Failure, Gated, Noting};
+pub(crate) use log::{Log, OwnerChange, Recorder};
+pub(crate) use stores::{Failing, Failure, Gated, Recording};
 
-use crate::support::{NAMESPACE, client, fresh};
+use crate::support::{NAMESPACE, client, unique_name};
 
 /// Where owners are kept, and how they are contended for.
 #[derive(Clone)]
@@ -42,7 +42,7 @@ impl Backend {
     }
 
     /// The same with another store in between.
-    pub(crate) fn through(&self, store: Arc<dyn MutexStore>) -> Self {
+    pub(crate) fn with_store(&self, store: Arc<dyn MutexStore>) -> Self {
         Self { store, ..self.clone() }
     }
 
@@ -62,7 +62,7 @@ impl Backend {
 
 /// A mutex and contenders that no other test knows.
 pub(crate) fn mutex() -> String {
-    fresh("mutex")
+    unique_name("mutex")
 }
 
 /// Makes tests of each function: for owners of this process, where time passes as fast as it can, and for those of a

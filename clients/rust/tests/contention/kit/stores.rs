@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use holdfast_client::contention::{AcquireMutex, Acquisition, Holding, Moment, MutexStore};
+use holdfast_client::contention::{AcquireMutex, Acquisition, Holding, MutexStore, Timestamp};
 use holdfast_client::{Error, Result};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -60,7 +60,7 @@ pub(crate) enum Failure {
     /// They do not.
     None,
     /// At once.
-    Refused,
+    Immediate,
     /// When nobody has answered for a while.
     Silent,
 }
@@ -83,11 +83,11 @@ impl Failing {
         self.failure.send_replace(failure);
     }
 
-    async fn way(&self) -> Result<()> {
+    async fn fail_if_set(&self) -> Result<()> {
         let failure = *self.failure.borrow();
         match failure {
             Failure::None => return Ok(()),
-            Failure::Refused => {}
+            Failure::Immediate => {}
             Failure::Silent => wait_for_nothing(Self::SILENCE).await,
         }
         Err(Error::Unreachable(format!("{failure:?}")))
@@ -101,7 +101,7 @@ async fn wait_for_nothing(duration: Duration) {
 impl MutexStore for Failing {
     fn acquire<'a>(&'a self, request: &'a AcquireMutex) -> BoxFuture<'a, Result<Acquisition>> {
         async {
-            self.way().await?;
+            self.fail_if_set().await?;
             self.inner.acquire(request).await
         }
         .boxed()
@@ -109,7 +109,7 @@ impl MutexStore for Failing {
 
     fn release<'a>(&'a self, mutex: &'a str, contender_id: &'a str) -> BoxFuture<'a, Result<bool>> {
         async {
-            self.way().await?;
+            self.fail_if_set().await?;
             self.inner.release(mutex, contender_id).await
         }
         .boxed()
@@ -117,7 +117,7 @@ impl MutexStore for Failing {
 
     fn holding<'a>(&'a self, mutex: &'a str) -> BoxFuture<'a, Result<Option<Holding>>> {
         async {
-            self.way().await?;
+            self.fail_if_set().await?;
             self.inner.holding(mutex).await
         }
         .boxed()
@@ -130,44 +130,44 @@ impl MutexStore for Failing {
 
 /// A call that was made, and what came of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
-    pub(crate) who: String,
-    pub(crate) at: Moment,
+pub(crate) struct RecordedCall {
+    pub(crate) contender_id: String,
+    pub(crate) at: Timestamp,
     /// Until when the owner that the contender was told of keeps everybody else away; none when the contender itself is
     /// the owner.
-    pub(crate) taken_until: Option<Moment>,
+    pub(crate) taken_until: Option<Timestamp>,
 }
 
 /// Notes when it is asked for the mutex.
-pub(crate) struct Noting {
+pub(crate) struct Recording {
     inner: Arc<dyn MutexStore>,
-    asked: Mutex<Vec<Asked>>,
+    calls: Mutex<Vec<RecordedCall>>,
 }
 
-impl Noting {
+impl Recording {
     pub(crate) fn new(inner: &Arc<dyn MutexStore>) -> Arc<Self> {
-        Arc::new(Self { inner: Arc::clone(inner), asked: Mutex::default() })
+        Arc::new(Self { inner: Arc::clone(inner), calls: Mutex::default() })
     }
 
     /// The calls of one contender, in order.
-    pub(crate) fn asked_by(&self, who: &str) -> Vec<Asked> {
-        self.asked.lock().iter().filter(|asked| asked.who == who).cloned().collect()
+    pub(crate) fn calls_of(&self, who: &str) -> Vec<RecordedCall> {
+        self.calls.lock().iter().filter(|asked| asked.contender_id == who).cloned().collect()
     }
 }
 
-impl MutexStore for Noting {
+impl MutexStore for Recording {
     fn acquire<'a>(&'a self, request: &'a AcquireMutex) -> BoxFuture<'a, Result<Acquisition>> {
         async {
-            let at = Moment::now();
+            let at = Timestamp::now();
             let answer = self.inner.acquire(request).await?;
             let taken_until = match &answer {
                 Acquisition::NotGranted { holding: Some(holding) } => {
                     let transition = holding.transition_left.unwrap_or(request.transition);
-                    Some(Moment::now() + holding.ttl_left.map_or(transition, |left| left + request.transition))
+                    Some(Timestamp::now() + holding.ttl_left.map_or(transition, |left| left + request.transition))
                 }
                 _ => None,
             };
-            self.asked.lock().push(Asked { who: request.contender_id.clone(), at, taken_until });
+            self.calls.lock().push(RecordedCall { contender_id: request.contender_id.clone(), at, taken_until });
             Ok(answer)
         }
         .boxed()

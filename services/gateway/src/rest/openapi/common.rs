@@ -7,10 +7,10 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{Components, Info, License, OpenApi, RefOr, Required};
 
-use super::problems::Problem;
-use crate::head::TIMEOUT_MS;
+use super::problems::ProblemSchema;
+use crate::head::TIMEOUT_HEADER;
 
-const ABOUT: &str = "Locks for programs that must not do the same thing at the same time. Durations are whole \
+const DESCRIPTION: &str = "Locks for programs that must not do the same thing at the same time. Durations are whole \
                      milliseconds, instants RFC 3339 in UTC. Errors are `application/problem+json` with a `code`. \
                      Requests are strict: what is unknown, repeated or of another type is refused by name.";
 
@@ -30,7 +30,7 @@ const TAGS: [(&str, &str); 11] = [
 ];
 
 /// The variable segments of paths.
-const NAMES: [(&str, &str); 5] = [
+const PATH_PARAMETERS: [(&str, &str); 5] = [
     ("account", "The account's id: 16 hex digits."),
     ("key_id", "The public half of an API key."),
     ("namespace", "The namespace's name."),
@@ -41,7 +41,7 @@ const NAMES: [(&str, &str); 5] = [
 /// The document with everything that is not said beside the handlers.
 pub(super) fn complete(mut document: OpenApi) -> OpenApi {
     let mut info = Info::new("Holdfast", env!("CARGO_PKG_VERSION"));
-    info.description = Some(ABOUT.to_owned());
+    info.description = Some(DESCRIPTION.to_owned());
     let mut license = License::new("Apache-2.0");
     license.identifier = Some("Apache-2.0".to_owned());
     info.license = Some(license);
@@ -54,7 +54,7 @@ pub(super) fn complete(mut document: OpenApi) -> OpenApi {
         }
     }
     let components = document.components.get_or_insert_with(Components::default);
-    components.schemas.insert("Problem".to_owned(), Problem::schema());
+    components.schemas.insert("Problem".to_owned(), ProblemSchema::schema());
     let bearer = |about: &str| {
         SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(about)).build())
     };
@@ -73,15 +73,15 @@ fn operations_mut(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
 
 fn complete_operation(path: &str, operation: &mut Operation) {
     let names = path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'));
-    let mut parameters: Vec<RefOr<Parameter>> = names.map(|name| RefOr::T(name_parameter(name))).collect();
+    let mut parameters: Vec<RefOr<Parameter>> = names.map(|name| RefOr::T(path_parameter(name))).collect();
     parameters.append(operation.parameters.get_or_insert_default());
     parameters.extend(headers(operation).into_iter().map(RefOr::T));
     operation.parameters = Some(parameters);
 }
 
 /// A name in the path.
-fn name_parameter(name: &str) -> Parameter {
-    let about = NAMES.iter().find(|(known, _)| *known == name).map(|(_, about)| *about);
+fn path_parameter(name: &str) -> Parameter {
+    let about = PATH_PARAMETERS.iter().find(|(known, _)| *known == name).map(|(_, about)| *about);
     let schema = ObjectBuilder::new().schema_type(Type::String).min_length(Some(1)).max_length(Some(128)).build();
     ParameterBuilder::new()
         .name(name)
@@ -112,7 +112,7 @@ fn headers(operation: &Operation) -> Vec<Parameter> {
     let mut headers = vec![
         header("Holdfast-Request-Id", "Names the call in logs and in the answer.", id),
         header(
-            TIMEOUT_MS,
+            TIMEOUT_HEADER,
             "How long the caller waits for the answer, in milliseconds. Beyond 660,000 it waits that long.",
             number,
         ),

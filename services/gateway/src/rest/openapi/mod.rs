@@ -21,11 +21,11 @@ const PAGE: &str = include_str!("docs.html");
 const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; \
                            style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 /// Both change with a new release only; a minute spares those that ask all the time.
-const KEPT_FOR: &str = "max-age=60";
+const CACHE_DIRECTIVE: &str = "max-age=60";
 
 /// The document, rendered once.
 static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
-    let document = common::complete(super::described().into_openapi());
+    let document = common::complete(super::openapi_routes().into_openapi());
     document.to_json().expect("a description has only texts, numbers, and keys that are texts")
 });
 
@@ -39,18 +39,21 @@ pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> OpenApiRouter<S> {
 /// Every call with what it takes and what it can answer.
 #[utoipa::path(get, path = "/openapi.json", tag = "Description", operation_id = "describe", security(()),
     responses((status = 200, description = "The description of the API.", body = serde_json::Value),
-        Problems<(Answered,)>))]
+        Problems<(BaseErrors,)>))]
 async fn openapi() -> Response {
-    ([(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, KEPT_FOR)], DOCUMENT.as_str()).into_response()
+    ([(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, CACHE_DIRECTIVE)], DOCUMENT.as_str()).into_response()
 }
 
 /// This document as a page
 #[utoipa::path(get, path = "/docs", tag = "Description", operation_id = "read_description", security(()),
     responses((status = 200, description = "A page that needs nothing from elsewhere.", body = String,
-        content_type = "text/html"), Problems<(Answered,)>))]
+        content_type = "text/html"), Problems<(BaseErrors,)>))]
 async fn docs() -> Response {
-    let headers =
-        [(CONTENT_TYPE, "text/html; charset=utf-8"), (CONTENT_SECURITY_POLICY, PAGE_POLICY), (CACHE_CONTROL, KEPT_FOR)];
+    let headers = [
+        (CONTENT_TYPE, "text/html; charset=utf-8"),
+        (CONTENT_SECURITY_POLICY, PAGE_POLICY),
+        (CACHE_CONTROL, CACHE_DIRECTIVE),
+    ];
     (headers, PAGE).into_response()
 }
 

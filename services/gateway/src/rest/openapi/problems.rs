@@ -20,7 +20,7 @@ pub(crate) const CODES: &str = "x-codes";
 /// An error (RFC 9457). Further members name what is concerned: `field`, `namespace`, `account`, `limit`, …
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it only describes what answer.rs puts together member by member")]
-pub(super) struct Problem {
+pub(super) struct ProblemSchema {
     /// `urn:holdfast:error:` and the code.
     #[schema(rename = "type", example = "urn:holdfast:error:NAMESPACE_NOT_FOUND")]
     kind: String,
@@ -40,19 +40,19 @@ pub(super) struct Problem {
 pub(crate) struct Problems<T>(PhantomData<T>);
 
 /// Something that a call does, and the codes that this brings.
-pub(crate) trait Brings {
+pub(crate) trait ErrorSet {
     /// Adds them.
-    fn bring(codes: &mut BTreeSet<Code>);
+    fn collect(codes: &mut BTreeSet<Code>);
 }
 
-macro_rules! brings {
+macro_rules! error_sets {
     ($($(#[$doc:meta])* $name:ident: $($code:ident),+;)*) => {
         $(
             $(#[$doc])*
             pub(crate) struct $name;
 
-            impl Brings for $name {
-                fn bring(codes: &mut BTreeSet<Code>) {
+            impl ErrorSet for $name {
+                fn collect(codes: &mut BTreeSet<Code>) {
                     codes.extend([$(Code::$code),+]);
                 }
             }
@@ -60,56 +60,56 @@ macro_rules! brings {
     };
 }
 
-brings! {
+error_sets! {
     /// It is answered at all.
-    Answered: InvalidArgument, Internal, DeadlineExceeded;
+    BaseErrors: InvalidArgument, Internal, DeadlineExceeded;
     /// It needs a credential, and asks a shard.
-    Called: InvalidArgument, Unauthenticated, PermissionDenied, Internal, Unavailable, DeadlineExceeded;
+    CommonErrors: InvalidArgument, Unauthenticated, PermissionDenied, Internal, Unavailable, DeadlineExceeded;
     /// It reads a body.
-    Reads: PayloadTooLarge, UnsupportedMediaType;
+    BodyErrors: PayloadTooLarge, UnsupportedMediaType;
     /// It counts against the rate of the account.
-    Counted: RateLimited;
+    RateErrors: RateLimited;
     /// It is about an account.
-    OfAccount: AccountNotFound;
+    AccountErrors: AccountNotFound;
     /// It is about a key.
-    OfKey: ApiKeyNotFound;
+    KeyErrors: ApiKeyNotFound;
     /// It is about a namespace.
-    InNamespace: NamespaceNotFound;
+    NamespaceErrors: NamespaceNotFound;
     /// It is about a session, or may act for one.
-    OfSession: SessionNotFound;
+    SessionErrors: SessionNotFound;
     /// It makes something that has a name of its own.
-    Unique: AlreadyExists;
+    ConflictErrors: AlreadyExists;
     /// It makes something of which there is a limit.
-    Limited: QuotaExceeded;
+    QuotaErrors: QuotaExceeded;
     /// It asks for history.
-    OfHistory: RevisionCompacted;
+    HistoryErrors: RevisionCompacted;
     /// It says whether the process can serve.
-    Probe: Unavailable;
+    ProbeErrors: Unavailable;
     /// It is for this machine and for the operator.
-    Local: Unauthenticated;
+    LocalErrors: Unauthenticated;
 }
 
-macro_rules! brings_together {
+macro_rules! error_sets_of_tuples {
     ($($name:ident)+) => {
-        impl<$($name: Brings),+> Brings for ($($name,)+) {
-            fn bring(codes: &mut BTreeSet<Code>) {
-                $($name::bring(codes);)+
+        impl<$($name: ErrorSet),+> ErrorSet for ($($name,)+) {
+            fn collect(codes: &mut BTreeSet<Code>) {
+                $($name::collect(codes);)+
             }
         }
     };
 }
 
-brings_together!(A);
-brings_together!(A B);
-brings_together!(A B C);
-brings_together!(A B C D);
-brings_together!(A B C D E);
-brings_together!(A B C D E F);
+error_sets_of_tuples!(A);
+error_sets_of_tuples!(A B);
+error_sets_of_tuples!(A B C);
+error_sets_of_tuples!(A B C D);
+error_sets_of_tuples!(A B C D E);
+error_sets_of_tuples!(A B C D E F);
 
-impl<T: Brings> IntoResponses for Problems<T> {
+impl<T: ErrorSet> IntoResponses for Problems<T> {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
         let mut codes = BTreeSet::new();
-        T::bring(&mut codes);
+        T::collect(&mut codes);
         let mut by_status: BTreeMap<u16, Vec<Code>> = BTreeMap::new();
         for code in codes {
             by_status.entry(code.http_status()).or_default().push(code);
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn codes_of_one_status_are_told_together() {
-        let responses = Problems::<(Called, OfAccount, InNamespace)>::responses();
+        let responses = Problems::<(CommonErrors, AccountErrors, NamespaceErrors)>::responses();
         let statuses: Vec<&str> = responses.keys().map(String::as_str).collect();
         assert_eq!(statuses, ["400", "401", "403", "404", "500", "503", "504"]);
         let RefOr::T(not_found) = &responses["404"] else { panic!("a response and no reference") };

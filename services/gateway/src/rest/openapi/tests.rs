@@ -78,7 +78,7 @@ fn whatever_is_referred_to_is_there() {
 
 #[test]
 fn the_router_has_the_described_routes_and_no_others() {
-    let router = super::super::of_service().merge(crate::health::routes().with_state(Probes::none()));
+    let router = super::super::service_routes().merge(crate::health::routes().with_state(Probes::none()));
     let (router, _) = router.split_for_parts();
     // The paths that a router knows can be seen nowhere else.
     let shown = format!("{router:?}");

@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use holdfast_replication::{Applied, Frozen, KnownRules, Machine, MachineError, MachineFailure, Replies, Stamp, Step};
+use holdfast_replication::{
+    Applied, ApplyFailure, ApplyStep, EntryHeader, FrozenState, KnownRules, ReplyMode, StateMachine, StateMachineError,
+};
 use parking_lot::Mutex;
 
 const CHUNK: usize = 1024 * 1024;
@@ -61,8 +63,8 @@ impl Journal {
     }
 
     /// Of a node that knows rules up to those.
-    pub(crate) fn of(known: KnownRules) -> Self {
-        Self { knows_later: known.has(3), ..Self::default() }
+    pub(crate) fn with_rules(known: KnownRules) -> Self {
+        Self { knows_later: known.contains(3), ..Self::default() }
     }
 
     /// The rules by which the entries were applied that this process applied.
@@ -70,9 +72,9 @@ impl Journal {
         self.state.lock().rules.clone()
     }
 
-    fn read(&self, command: &[u8]) -> Result<(), MachineError> {
+    fn read(&self, command: &[u8]) -> Result<(), StateMachineError> {
         if command.starts_with(LATER.as_bytes()) && !self.knows_later {
-            return Err(MachineError("a command of a later release".into()));
+            return Err(StateMachineError("a command of a later release".into()));
         }
         Ok(())
     }
@@ -83,16 +85,21 @@ impl Journal {
     }
 }
 
-impl Machine for Journal {
-    fn check(&self, _: u16, command: &[u8]) -> Result<(), MachineError> {
+impl StateMachine for Journal {
+    fn check(&self, _: u16, command: &[u8]) -> Result<(), StateMachineError> {
         self.read(command)
     }
 
-    fn apply<'a>(&'a self, stamp: Stamp, commands: &'a [Bytes], _: Replies) -> Result<Applied<'a>, MachineFailure> {
+    fn apply<'a>(
+        &'a self,
+        stamp: EntryHeader,
+        commands: &'a [Bytes],
+        _: ReplyMode,
+    ) -> Result<Applied<'a>, ApplyFailure> {
         commands
             .iter()
             .try_for_each(|command| self.read(command))
-            .map_err(|error| MachineFailure::of_entry(error.0))?;
+            .map_err(|error| ApplyFailure::invalid_entry(error.0))?;
         let mut state = self.state.lock();
         state.rules.push(stamp.rules);
         state.clock_ms = state.clock_ms.max(stamp.now_ms);
@@ -102,8 +109,8 @@ impl Machine for Journal {
         for (command, number) in commands.iter().zip(0..) {
             if command == POISON && self.is_faulty.load(Ordering::Relaxed) {
                 let (namespace, command, backtrace) = Default::default();
-                let (step, message) = (Step::Command(number), "a bug".into());
-                return Err(MachineFailure { step, namespace, command, message, backtrace });
+                let (step, message) = (ApplyStep::Command(number), "a bug".into());
+                return Err(ApplyFailure { step, namespace, command, message, backtrace });
             }
             replies.push(Reply { position: state.commands.len() as u64, clock_ms }.encode());
             state.commands.push((clock_ms, command.clone()));
@@ -111,15 +118,15 @@ impl Machine for Journal {
         Ok(Applied::Done(replies))
     }
 
-    fn go_by(&self, _: u16) {}
+    fn set_rules(&self, _: u16) {}
 
-    fn lead(&self, _: Option<u64>) {}
+    fn on_leadership_change(&self, _: Option<u64>) {}
 
     fn clock_ms(&self) -> u64 {
         self.state.lock().clock_ms
     }
 
-    fn freeze(&self) -> Result<Frozen, MachineError> {
+    fn freeze(&self) -> Result<FrozenState, StateMachineError> {
         let state = self.state.lock();
         let mut bytes = state.clock_ms.to_be_bytes().to_vec();
         for (clock_ms, command) in &state.commands {
@@ -130,9 +137,9 @@ impl Machine for Journal {
         Ok(Box::new(move || bytes.chunks(CHUNK).map(Bytes::copy_from_slice).collect()))
     }
 
-    fn restore(&self, chunks: &[Bytes]) -> Result<(), MachineError> {
+    fn restore(&self, chunks: &[Bytes]) -> Result<(), StateMachineError> {
         let bytes: Vec<u8> = chunks.concat();
-        let short = || MachineError("the snapshot is too short".into());
+        let short = || StateMachineError("the snapshot is too short".into());
         let (clock, mut rest) = bytes.split_first_chunk::<8>().ok_or_else(short)?;
         let mut commands = Vec::new();
         while !rest.is_empty() {

@@ -11,17 +11,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use holdfast_replication::{
-    Group, GroupOptions, KnownRules, Leadership, LogLimits, Peer, ProposeError, Timing, testing,
+    Group, GroupOptions, KnownRules, Leadership, LogLimits, PeerConfig, ProposeError, Timing, testing,
 };
 use holdfast_storage::MemoryDisk;
 use tokio::time::{Instant, sleep, timeout};
 
 use journal::Reply;
-use node::{Claims, Disk, Node, RULES};
+use node::{Disk, Node, NodeIdentity, RULES};
 use proxy::{Mode, Proxy};
 
 /// How long a condition may take on a busy machine before the test gives up.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// Waits until the closure has an answer.
 pub(crate) async fn eventually<T, F>(what: &str, mut look: impl FnMut() -> F) -> T
@@ -36,7 +36,7 @@ where
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("in vain: {what}"))
+    timeout(MAX_WAIT, waiting).await.unwrap_or_else(|_| panic!("in vain: {what}"))
 }
 
 /// What a test may want to be different.
@@ -45,8 +45,8 @@ pub(crate) struct Setup {
     pub(crate) nodes: usize,
     pub(crate) groups: usize,
     pub(crate) rocks: bool,
-    pub(crate) snapshot_after: u64,
-    pub(crate) keep_entries: u64,
+    pub(crate) snapshot_interval_entries: u64,
+    pub(crate) retain_entries: u64,
     pub(crate) log_limits: LogLimits,
     /// Of every node, unless a test changes that of one before it starts.
     pub(crate) timing: Timing,
@@ -58,8 +58,8 @@ impl Default for Setup {
             nodes: 3,
             groups: 1,
             rocks: false,
-            snapshot_after: 100_000,
-            keep_entries: 1_000,
+            snapshot_interval_entries: 100_000,
+            retain_entries: 1_000,
             log_limits: LogLimits::default(),
             timing: Timing::default(),
         }
@@ -101,7 +101,7 @@ impl Cluster {
             .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
             .with_test_writer()
             .try_init();
-        crate::planted::plant_as_told();
+        crate::mutations::enable_from_env();
         let mut proxies = BTreeMap::new();
         for from in 0..setup.nodes {
             for to in (0..setup.nodes).filter(|to| *to != from) {
@@ -116,19 +116,19 @@ impl Cluster {
     }
 
     /// Starts every node and forms the group.
-    pub(crate) async fn formed(setup: Setup) -> Self {
+    pub(crate) async fn bootstrapped(setup: Setup) -> Self {
         let mut cluster = Self::prepare(setup).await;
-        cluster.form().await;
+        cluster.bootstrap().await;
         cluster
     }
 
     /// The same, of what is prepared.
-    pub(crate) async fn form(&mut self) {
+    pub(crate) async fn bootstrap(&mut self) {
         for index in 0..self.setup.nodes {
             self.start(index).await;
         }
         let node = self.node(0);
-        node.host.form(&node.group).await.expect("the group forms");
+        node.manager.bootstrap(&node.group).await.expect("the group forms");
     }
 
     /// The replica of a group on a node, as the configuration has it now.
@@ -148,10 +148,10 @@ impl Cluster {
         self.nodes.iter().enumerate().filter_map(|(index, node)| node.as_ref().map(|node| (index, node)))
     }
 
-    pub(crate) fn peers(&self, index: usize) -> Vec<Peer> {
+    pub(crate) fn peers(&self, index: usize) -> Vec<PeerConfig> {
         let others = (0..self.setup.nodes).filter(|other| *other != index);
         others
-            .map(|other| Peer {
+            .map(|other| PeerConfig {
                 node: node_id(other),
                 address: self.proxies[&(index, other)].address(),
                 replicas: (0..self.setup.groups).map(|group| self.replica(group, other)).collect(),
@@ -165,8 +165,8 @@ impl Cluster {
             shard: format!("locks_{group:02}"),
             replica: self.replica(group, index),
             members: (0..self.setup.nodes).map(|index| (self.replica(group, index), node_id(index))).collect(),
-            snapshot_after: self.setup.snapshot_after,
-            keep_entries: self.setup.keep_entries,
+            snapshot_interval_entries: self.setup.snapshot_interval_entries,
+            retain_entries: self.setup.retain_entries,
             log_limits: self.setup.log_limits,
             wall_clock: holdfast_replication::WallClock::default(),
         };
@@ -178,7 +178,7 @@ impl Cluster {
         let node = {
             let (disk, timing) = (&self.disks[index], self.timings[index]);
             let rules = self.rules.get(&index).copied().unwrap_or(RULES);
-            let claims = Claims { timing, rules, ..Claims::honest(index) };
+            let claims = NodeIdentity { timing, rules, ..NodeIdentity::honest(index) };
             Node::start_as(claims, disk, self.peers(index), self.group_options(index)).await
         };
         for other in (0..self.setup.nodes).filter(|other| *other != index) {
@@ -215,7 +215,7 @@ impl Cluster {
     }
 
     /// Ends the process of a node: its address refuses from then on.
-    pub(crate) async fn end(&mut self, index: usize) {
+    pub(crate) async fn terminate(&mut self, index: usize) {
         for other in (0..self.setup.nodes).filter(|other| *other != index) {
             self.refuse(other, index);
         }
@@ -251,15 +251,15 @@ impl Cluster {
 
     /// Waits until one running node leads, and is the only one that says so.
     pub(crate) async fn leader(&self) -> (usize, Leadership) {
-        self.leader_but(&[]).await
+        self.leader_except(&[]).await
     }
 
     /// Waits until a running node that is not among `others` leads.
-    pub(crate) async fn leader_but(&self, others: &[usize]) -> (usize, Leadership) {
+    pub(crate) async fn leader_except(&self, others: &[usize]) -> (usize, Leadership) {
         eventually("a leader", || async {
             let mut leaders =
                 self.running().filter(|(index, _)| !others.contains(index)).filter_map(|(index, node)| {
-                    let leads = *node.group.leadership().borrow();
+                    let leads = *node.group.subscribe_leadership().borrow();
                     leads.map(|leads| (index, leads))
                 });
             let leader = leaders.next();
@@ -274,7 +274,7 @@ impl Cluster {
             let (leader, _) = self.leader().await;
             if leader != index {
                 let is_it = |replica| replica == replica_id(index);
-                self.group(leader).hand_over_among(is_it, Duration::from_secs(1)).await;
+                self.group(leader).transfer_leadership_among(is_it, Duration::from_secs(1)).await;
             }
             (leader == index).then_some(())
         })
@@ -285,7 +285,7 @@ impl Cluster {
     pub(crate) async fn propose(&self, command: &Bytes) -> Option<Reply> {
         let started = Instant::now();
         loop {
-            assert!(started.elapsed() < PATIENCE, "never answered");
+            assert!(started.elapsed() < MAX_WAIT, "never answered");
             let (leader, leads) = self.leader().await;
             match propose_to(self.group(leader), leads.term, command).await {
                 Ok(reply) => return Some(reply),
@@ -299,7 +299,7 @@ impl Cluster {
     pub(crate) async fn all_applied(&self) -> u64 {
         eventually("the same applied index everywhere", || async {
             let mut applied: Vec<u64> = self.running().map(|(_, node)| node.group.status().applied_index).collect();
-            let leader = self.running().find(|(_, node)| node.group.leadership().borrow().is_some())?.1;
+            let leader = self.running().find(|(_, node)| node.group.subscribe_leadership().borrow().is_some())?.1;
             applied.push(leader.group.status().last_log_index);
             applied.iter().all(|index| *index == applied[0]).then_some(applied[0])
         })

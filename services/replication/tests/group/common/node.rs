@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_replication::{
-    Credentials, DialError, Dialer, Group, GroupOptions, Host, HostOptions, KnownRules, Peer, Timing,
+    Credentials, DialError, DialFn, Group, GroupManager, GroupManagerOptions, GroupOptions, KnownRules, PeerConfig,
+    Timing,
 };
 use holdfast_storage::{Identity, MemoryDisk, NodeStore, StorageError};
 use tokio::net::TcpListener;
@@ -53,7 +54,7 @@ impl Credentials for Token {
 
 /// Who a node says it is, when a test wants it to lie.
 #[derive(Clone)]
-pub(crate) struct Claims {
+pub(crate) struct NodeIdentity {
     pub(crate) node: String,
     pub(crate) cluster_id: String,
     pub(crate) token: &'static str,
@@ -62,7 +63,7 @@ pub(crate) struct Claims {
     pub(crate) rules: KnownRules,
 }
 
-impl Claims {
+impl NodeIdentity {
     pub(crate) fn honest(index: usize) -> Self {
         Self {
             node: node_id(index),
@@ -75,7 +76,7 @@ impl Claims {
 }
 
 pub(crate) struct Node {
-    pub(crate) host: Host,
+    pub(crate) manager: GroupManager,
     pub(crate) group: Group,
     pub(crate) machine: Arc<Journal>,
     /// Replicas of further groups.
@@ -94,7 +95,7 @@ impl Drop for Node {
     }
 }
 
-pub(crate) fn dialer() -> Dialer {
+pub(crate) fn dialer() -> DialFn {
     Arc::new(|address| {
         Box::pin(async move {
             let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|error| error.to_string())?;
@@ -117,7 +118,12 @@ fn is_refused(error: &(dyn std::error::Error + 'static)) -> bool {
 
 impl Node {
     /// Starts a node with a replica of each group.
-    pub(crate) async fn start_as(claims: Claims, disk: &Disk, peers: Vec<Peer>, groups: Vec<GroupOptions>) -> Self {
+    pub(crate) async fn start_as(
+        claims: NodeIdentity,
+        disk: &Disk,
+        peers: Vec<PeerConfig>,
+        groups: Vec<GroupOptions>,
+    ) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name(claims.node.clone())
@@ -126,10 +132,10 @@ impl Node {
             .expect("a runtime starts");
         let store = open(&runtime, disk, &claims).await;
         let starting = start(claims, store.clone(), peers, groups);
-        let (host, mut started, address) = runtime.spawn(starting).await.expect("the node starts");
+        let (manager, mut started, address) = runtime.spawn(starting).await.expect("the node starts");
         let more = started.split_off(1);
         let (group, machine) = started.pop().expect("there is a first one");
-        Self { host, group, machine, more, store, address, runtime: Some(runtime) }
+        Self { manager, group, machine, more, store, address, runtime: Some(runtime) }
     }
 
     /// What the node's runtime is doing.
@@ -138,8 +144,8 @@ impl Node {
     }
 
     /// Stops the replica of the first group and starts it again from its store, with another machine.
-    pub(crate) async fn start_again(&mut self, options: GroupOptions) {
-        let (host, machine) = (self.host.clone(), Arc::<Journal>::default());
+    pub(crate) async fn restart_group(&mut self, options: GroupOptions) {
+        let (host, machine) = (self.manager.clone(), Arc::<Journal>::default());
         let fresh = Arc::clone(&machine);
         let starting = async move {
             host.stop_group(options.replica).await;
@@ -151,7 +157,7 @@ impl Node {
     }
 
     /// Lets go of the machine, so that a test sees whether anybody else holds it.
-    pub(crate) fn forget_machine(&mut self) {
+    pub(crate) fn release_machine(&mut self) {
         self.machine = Arc::default();
     }
 
@@ -163,7 +169,7 @@ impl Node {
     }
 }
 
-async fn open(runtime: &Runtime, disk: &Disk, claims: &Claims) -> NodeStore {
+async fn open(runtime: &Runtime, disk: &Disk, claims: &NodeIdentity) -> NodeStore {
     let identity = Identity { cluster_id: claims.cluster_id.clone(), node_id: claims.node.clone() };
     eventually("the store opens", || async {
         let opened = match disk {
@@ -187,15 +193,15 @@ async fn open(runtime: &Runtime, disk: &Disk, claims: &Claims) -> NodeStore {
 }
 
 async fn start(
-    claims: Claims,
+    claims: NodeIdentity,
     store: NodeStore,
-    peers: Vec<Peer>,
+    peers: Vec<PeerConfig>,
     groups: Vec<GroupOptions>,
-) -> (Host, Vec<(Group, Arc<Journal>)>, SocketAddr) {
+) -> (GroupManager, Vec<(Group, Arc<Journal>)>, SocketAddr) {
     let rules = claims.rules;
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it has an address");
-    let host = Host::start(HostOptions {
+    let host = GroupManager::start(GroupManagerOptions {
         restored_from: None,
         node: claims.node,
         cluster_id: claims.cluster_id,
@@ -216,7 +222,7 @@ async fn start(
     });
     let mut started = Vec::new();
     for options in groups {
-        let machine = Arc::new(Journal::of(rules));
+        let machine = Arc::new(Journal::with_rules(rules));
         started.push((host.start_group(options, machine.clone()).await.expect("the replica starts"), machine));
     }
     (host, started, address)

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use holdfast_api_tests::Standalone;
 use serde_json::Value;
 
-use crate::support::Rest;
-use crate::support::rest::Answer;
+use crate::support::RestClient;
+use crate::support::rest::Response;
 
 const METHODS: [&str; 5] = ["get", "put", "post", "patch", "delete"];
 
@@ -15,8 +15,8 @@ pub(super) struct Document(Value);
 
 /// Who may call, as one of the ways that a call lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Need {
-    Nobody,
+pub(super) enum SecurityRequirement {
+    Anonymous,
     Operator,
     /// A key or token.
     Key,
@@ -24,10 +24,10 @@ pub(super) enum Need {
 
 /// One call.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct Operation {
     pub(super) method: String,
     pub(super) path: String,
-    pub(super) needs: Vec<Need>,
+    pub(super) security: Vec<SecurityRequirement>,
     /// The example of its body.
     pub(super) body: Option<Value>,
     /// Names of its parameters in the query.
@@ -36,15 +36,15 @@ pub(super) struct Call {
 }
 
 impl Document {
-    pub(super) async fn read(server: &Standalone) -> Self {
-        Self(Rest::new(server.address(), "").call("GET /openapi.json").await.ok())
+    pub(super) async fn fetch(server: &Standalone) -> Self {
+        Self(RestClient::new(server.address(), "").call("GET /openapi.json").await.ok())
     }
 
-    pub(super) fn calls(&self) -> Vec<Call> {
+    pub(super) fn operations(&self) -> Vec<Operation> {
         let mut calls = Vec::new();
         for (path, item) in self.0["paths"].as_object().unwrap() {
             for method in METHODS.into_iter().filter(|method| item.get(method).is_some()) {
-                calls.push(Call::of(path, method, &item[method]));
+                calls.push(Operation::parse(path, method, &item[method]));
             }
         }
         assert!(calls.len() > 35, "the description has its calls");
@@ -54,22 +54,22 @@ impl Document {
     /// The methods of every path, in capitals.
     pub(super) fn methods(&self) -> BTreeMap<String, BTreeSet<String>> {
         let mut methods: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for call in self.calls() {
+        for call in self.operations() {
             methods.entry(call.path).or_default().insert(call.method);
         }
         methods
     }
 }
 
-impl Call {
-    fn of(path: &str, method: &str, described: &Value) -> Self {
+impl Operation {
+    fn parse(path: &str, method: &str, described: &Value) -> Self {
         let parameters = described["parameters"].as_array().unwrap().iter();
         let in_query = parameters.filter(|parameter| parameter["in"] == "query");
         let body = described.pointer("/requestBody/content/application~1json");
         Self {
             method: method.to_uppercase(),
             path: path.to_owned(),
-            needs: described["security"].as_array().unwrap().iter().map(need).collect(),
+            security: described["security"].as_array().unwrap().iter().map(security_requirement).collect(),
             body: body.map(|body| body.get("example").unwrap_or_else(|| panic!("{method} {path}: no example")).clone()),
             query: in_query.map(|parameter| parameter["name"].as_str().unwrap().to_owned()).collect(),
             responses: described["responses"].clone(),
@@ -77,19 +77,19 @@ impl Call {
     }
 
     pub(super) fn is_public(&self) -> bool {
-        self.needs.contains(&Need::Nobody)
+        self.security.contains(&SecurityRequirement::Anonymous)
     }
 
     pub(super) fn is_for_operator(&self) -> bool {
-        self.needs.contains(&Need::Operator)
+        self.security.contains(&SecurityRequirement::Operator)
     }
 
     pub(super) fn is_for_keys(&self) -> bool {
-        self.needs.contains(&Need::Key)
+        self.security.contains(&SecurityRequirement::Key)
     }
 
     /// Panics unless the answer is one that the description lists: its status, its type and, of an error, its code.
-    pub(super) fn check(&self, who: &str, answer: &Answer) {
+    pub(super) fn check_response(&self, who: &str, answer: &Response) {
         let told = format!("{} {} by {who}: {} {}", self.method, self.path, answer.status, answer.text);
         let listed = self.responses.get(answer.status.to_string());
         let listed = listed.unwrap_or_else(|| panic!("{told}: the status is not listed"));
@@ -106,12 +106,12 @@ impl Call {
     }
 }
 
-fn need(described: &Value) -> Need {
+fn security_requirement(described: &Value) -> SecurityRequirement {
     let members = described.as_object().unwrap();
-    let Some(scheme) = members.keys().next() else { return Need::Nobody };
+    let Some(scheme) = members.keys().next() else { return SecurityRequirement::Anonymous };
     match scheme.as_str() {
-        "operator" => Need::Operator,
-        "key" => Need::Key,
+        "operator" => SecurityRequirement::Operator,
+        "key" => SecurityRequirement::Key,
         other => panic!("the tests do not know the credential {other}"),
     }
 }

@@ -1,17 +1,17 @@
 //! What the service answers, held against what its own description says. Calls are taken from the description, so that
 //! a new one cannot be forgotten.
 
-mod callers;
+mod conformance;
 mod document;
-mod explored;
+mod schemathesis;
 
 use document::Document;
 
-use crate::support::{Rest, server};
+use crate::support::{RestClient, server};
 
 #[tokio::test]
 async fn the_description_and_its_page_are_for_everybody() {
-    let nobody = Rest::new(server().address(), "");
+    let nobody = RestClient::new(server().address(), "");
     let described = nobody.call("GET /openapi.json").await;
     assert_eq!(described.header("content-type"), "application/json");
     assert_eq!(described.ok()["openapi"], "3.1.0");
@@ -23,8 +23,8 @@ async fn the_description_and_its_page_are_for_everybody() {
 
 #[tokio::test]
 async fn every_path_takes_the_methods_that_are_described_and_no_others() {
-    let nobody = Rest::new(server().address(), "");
-    let document = Document::read(server()).await;
+    let nobody = RestClient::new(server().address(), "");
+    let document = Document::fetch(server()).await;
     for (path, mut methods) in document.methods() {
         let answer = nobody.call(&format!("PROPFIND {path}")).await;
         if methods.contains("GET") {
@@ -32,6 +32,6 @@ async fn every_path_takes_the_methods_that_are_described_and_no_others() {
         }
         let allowed = answer.header("allow").split(',').map(|method| method.trim().to_owned()).collect();
         assert_eq!(methods, allowed, "{path}");
-        answer.refused("METHOD_NOT_ALLOWED");
+        answer.expect_error("METHOD_NOT_ALLOWED");
     }
 }

@@ -5,24 +5,24 @@ use std::time::Duration;
 use holdfast_api_tests::Standalone;
 use serde_json::{Value, json};
 
-use super::doors::instant_ns;
-use super::doors::rest::rfc3339;
-use super::{Rest, operator, tenant, wait_until};
+use super::frontends::instant_ns;
+use super::frontends::rest::rfc3339;
+use super::{RestClient, create_tenant, operator_client, wait_until};
 
 /// Every scope.
 pub(crate) const SCOPES: [&str; 5] = ["locks:read", "locks:write", "locks:force", "namespaces:admin", "account:admin"];
 
 /// What a caller is, as far as it matters for what it may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum CallerKind {
     /// Brings something that is no good: nothing, nonsense, or what ended.
-    Stranger,
+    Unauthenticated,
     /// The operator.
     Operator,
     /// A key or token of the account with this scope and no other.
     Scoped(&'static str),
     /// A key or token of the account with every scope, for another namespace than the one that is called.
-    Elsewhere,
+    OtherNamespace,
     /// A key or token of a suspended account.
     Suspended,
     /// A key of another account, with every scope.
@@ -31,49 +31,49 @@ pub(crate) enum Kind {
 
 /// A caller.
 #[derive(Clone, Debug)]
-pub(crate) struct KnownCaller {
+pub(crate) struct TestCaller {
     /// For messages.
     pub(crate) name: String,
-    pub(crate) kind: Kind,
-    pub(crate) rest: Rest,
+    pub(crate) kind: CallerKind,
+    pub(crate) rest: RestClient,
 }
 
 /// Callers of every kind. The account that is called has a namespace `ns`.
-pub(crate) async fn callers(server: &Standalone) -> Vec<KnownCaller> {
-    let owner = tenant(server).await;
-    owner.namespace("ns").await;
-    let mut found = strangers(server, &owner.rest).await;
-    let mut add = |name: &str, kind, rest| found.push(KnownCaller { name: name.to_owned(), kind, rest });
-    add("the operator", Kind::Operator, operator(server));
+pub(crate) async fn callers(server: &Standalone) -> Vec<TestCaller> {
+    let owner = create_tenant(server).await;
+    owner.create_namespace("ns").await;
+    let mut found = unauthenticated_callers(server, &owner.rest).await;
+    let mut add = |name: &str, kind, rest| found.push(TestCaller { name: name.to_owned(), kind, rest });
+    add("the operator", CallerKind::Operator, operator_client(server));
     for scope in SCOPES {
-        let key = key(&owner.rest, json!({"scopes": [scope]})).await.0;
-        let token = token(&owner.rest, json!({"scopes": [scope]})).await;
-        add(&format!("a key for {scope}"), Kind::Scoped(scope), key);
-        add(&format!("a token for {scope}"), Kind::Scoped(scope), token);
+        let key = create_key(&owner.rest, json!({"scopes": [scope]})).await.0;
+        let token = create_token(&owner.rest, json!({"scopes": [scope]})).await;
+        add(&format!("a key for {scope}"), CallerKind::Scoped(scope), key);
+        add(&format!("a token for {scope}"), CallerKind::Scoped(scope), token);
     }
     let elsewhere = json!({"namespaces": ["elsewhere"]});
-    add("a key for another namespace", Kind::Elsewhere, key(&owner.rest, elsewhere.clone()).await.0);
-    add("a token for another namespace", Kind::Elsewhere, token(&owner.rest, elsewhere).await);
-    let suspended = tenant(server).await;
-    suspended.namespace("ns").await;
-    add("a suspended account's token", Kind::Suspended, token(&suspended.rest, json!({})).await);
-    suspended.change(server, json!({"status": "SUSPENDED"})).await;
-    add("a suspended account's key", Kind::Suspended, suspended.rest);
-    add("another account's key", Kind::OtherTenant, tenant(server).await.rest);
+    add("a key for another namespace", CallerKind::OtherNamespace, create_key(&owner.rest, elsewhere.clone()).await.0);
+    add("a token for another namespace", CallerKind::OtherNamespace, create_token(&owner.rest, elsewhere).await);
+    let suspended = create_tenant(server).await;
+    suspended.create_namespace("ns").await;
+    add("a suspended account's token", CallerKind::Suspended, create_token(&suspended.rest, json!({})).await);
+    suspended.update(server, json!({"status": "SUSPENDED"})).await;
+    add("a suspended account's key", CallerKind::Suspended, suspended.rest);
+    add("another account's key", CallerKind::OtherTenant, create_tenant(server).await.rest);
     found
 }
 
-async fn strangers(server: &Standalone, owner: &Rest) -> Vec<KnownCaller> {
-    let (revoked, revoked_id) = key(owner, json!({})).await;
-    let of_revoked = token(&revoked, json!({})).await;
+async fn unauthenticated_callers(server: &Standalone, owner: &RestClient) -> Vec<TestCaller> {
+    let (revoked, revoked_id) = create_key(owner, json!({})).await;
+    let of_revoked = create_token(&revoked, json!({})).await;
     owner.call(&format!("DELETE /v1/api-keys/{revoked_id}")).await.ok();
     let soon = rfc3339(instant_ns(Duration::from_millis(1_500)));
-    let (expired, _) = key(owner, json!({"expires_at": soon})).await;
-    let short = token(owner, json!({"ttl_ms": 1_000})).await;
-    let good = token(owner, json!({})).await;
-    let other = token(&tenant(server).await.rest, json!({})).await;
-    let gone = tenant(server).await;
-    operator(server).call(&format!("DELETE /v1/accounts/{}", gone.account)).await.ok();
+    let (expired, _) = create_key(owner, json!({"expires_at": soon})).await;
+    let short = create_token(owner, json!({"ttl_ms": 1_000})).await;
+    let good = create_token(owner, json!({})).await;
+    let other = create_token(&create_tenant(server).await.rest, json!({})).await;
+    let gone = create_tenant(server).await;
+    operator_client(server).call(&format!("DELETE /v1/accounts/{}", gone.account)).await.ok();
     for ends in [&expired, &short] {
         wait_until("it has ended", async || ends.call("GET /v1/namespaces").await.status == 401).await;
     }
@@ -97,23 +97,23 @@ async fn strangers(server: &Standalone, owner: &Rest) -> Vec<KnownCaller> {
         ("another's token with this signature", format!("{}.{signature}", other.key.rsplit_once('.').unwrap().0)),
         ("another operator", format!("hfop_{}", "A".repeat(43))),
     ];
-    let stranger = |(name, key): (&str, String)| KnownCaller {
+    let stranger = |(name, key): (&str, String)| TestCaller {
         name: name.to_owned(),
-        kind: Kind::Stranger,
+        kind: CallerKind::Unauthenticated,
         rest: owner.with_key(&key),
     };
     texts.into_iter().map(stranger).collect()
 }
 
 /// A key made by the caller, and its id.
-async fn key(maker: &Rest, body: Value) -> (Rest, String) {
+async fn create_key(maker: &RestClient, body: Value) -> (RestClient, String) {
     let made = maker.json("POST /v1/api-keys", body).await.ok();
     let text = |field: &str| made[field].as_str().unwrap().to_owned();
     (maker.with_key(&text("api_key")), text("key_id"))
 }
 
 /// A token for the caller's key.
-async fn token(of: &Rest, body: Value) -> Rest {
+async fn create_token(of: &RestClient, body: Value) -> RestClient {
     let made = of.json("POST /v1/tokens", body).await.ok();
     of.with_key(made["token"].as_str().unwrap())
 }

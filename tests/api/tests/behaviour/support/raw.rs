@@ -7,18 +7,18 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What came back: the status, and the body when it is JSON.
 #[derive(Debug)]
-pub(crate) struct RawAnswer {
+pub(crate) struct RawResponse {
     pub(crate) status: u16,
     pub(crate) text: String,
     pub(crate) body: Value,
 }
 
 /// Sends these bytes and reads until the service closes the connection.
-pub(crate) async fn send(address: SocketAddr, request: &[u8]) -> RawAnswer {
+pub(crate) async fn send(address: SocketAddr, request: &[u8]) -> RawResponse {
     let exchange = async {
         let mut stream = TcpStream::connect(address).await.unwrap();
         // The service may have answered and closed before it has read everything.
@@ -27,12 +27,12 @@ pub(crate) async fn send(address: SocketAddr, request: &[u8]) -> RawAnswer {
         let _ = stream.read_to_end(&mut answer).await;
         answer
     };
-    let answer = tokio::time::timeout(ANSWER_WITHIN, exchange).await.expect("an answer in good time");
+    let answer = tokio::time::timeout(RESPONSE_TIMEOUT, exchange).await.expect("an answer in good time");
     let text = String::from_utf8_lossy(&answer).into_owned();
     let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());
     let status = status.unwrap_or_else(|| panic!("no HTTP answer: {text:?}"));
     let body = text.split_once("\r\n\r\n").and_then(|(_, body)| serde_json::from_str(body).ok());
-    RawAnswer { status, body: body.unwrap_or(Value::Null), text }
+    RawResponse { status, body: body.unwrap_or(Value::Null), text }
 }
 
 /// A request without a body, whose path is sent as it is.

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 /// A caller with one credential.
 #[derive(Clone, Debug)]
-pub(crate) struct Rest {
+pub(crate) struct RestClient {
     client: Client<HttpConnector, Full<Bytes>>,
     pub(crate) address: SocketAddr,
     pub(crate) key: String,
@@ -21,7 +21,7 @@ pub(crate) struct Rest {
 
 /// What came back.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) text: String,
@@ -29,7 +29,7 @@ pub(crate) struct Answer {
     pub(crate) body: Value,
 }
 
-impl Rest {
+impl RestClient {
     pub(crate) fn new(address: SocketAddr, key: &str) -> Self {
         let client = Client::builder(TokioExecutor::new()).build_http();
         Self { client, address, key: key.to_owned() }
@@ -41,7 +41,7 @@ impl Rest {
     }
 
     /// A call like `GET /v1/namespaces`, without a body.
-    pub(crate) async fn call(&self, line: &str) -> Answer {
+    pub(crate) async fn call(&self, line: &str) -> Response {
         self.send(line, &[], Bytes::new()).await
     }
 
@@ -54,13 +54,13 @@ impl Rest {
     }
 
     /// A call with a JSON body.
-    pub(crate) async fn json(&self, line: &str, body: Value) -> Answer {
+    pub(crate) async fn json(&self, line: &str, body: Value) -> Response {
         self.send(line, &[("content-type", "application/json")], body.to_string().into()).await
     }
 
     /// How the answer to a call begins: its status and, of an error, its code. What is answered well is not read, since
     /// it may have no end.
-    pub(crate) async fn begin(&self, line: &str, body: Option<&Value>) -> (u16, Option<String>) {
+    pub(crate) async fn status_and_code(&self, line: &str, body: Option<&Value>) -> (u16, Option<String>) {
         let (method, path) = line.split_once(' ').unwrap();
         let mut request = Request::builder().method(method).uri(format!("http://{}{path}", self.address));
         if !self.key.is_empty() {
@@ -84,7 +84,7 @@ impl Rest {
     }
 
     /// A call with these headers besides the credential, and these bytes.
-    pub(crate) async fn send(&self, line: &str, headers: &[(&str, &str)], body: Bytes) -> Answer {
+    pub(crate) async fn send(&self, line: &str, headers: &[(&str, &str)], body: Bytes) -> Response {
         let (method, path) = line.split_once(' ').unwrap();
         let mut request = Request::builder().method(method).uri(format!("http://{}{path}", self.address));
         if !self.key.is_empty() {
@@ -100,11 +100,11 @@ impl Rest {
         let bytes = if is_endless { Bytes::new() } else { body.collect().await.unwrap().to_bytes() };
         let text = String::from_utf8(bytes.to_vec()).unwrap();
         let body = serde_json::from_str(&text).unwrap_or(Value::Null);
-        Answer { status: parts.status.as_u16(), headers: parts.headers, text, body }
+        Response { status: parts.status.as_u16(), headers: parts.headers, text, body }
     }
 }
 
-impl Answer {
+impl Response {
     /// The body of an answer that is no error.
     #[track_caller]
     pub(crate) fn ok(self) -> Value {
@@ -114,7 +114,7 @@ impl Answer {
 
     /// An error of this code, with everything that an error has. Returns its body.
     #[track_caller]
-    pub(crate) fn refused(self, code: &str) -> Value {
+    pub(crate) fn expect_error(self, code: &str) -> Value {
         assert_eq!(self.body["code"], code, "{} {}", self.status, self.text);
         assert_eq!(u64::from(self.status), self.body["status"].as_u64().unwrap());
         assert_eq!(self.header("content-type"), "application/problem+json");
@@ -127,8 +127,8 @@ impl Answer {
 
     /// An error about one field, which the detail begins with.
     #[track_caller]
-    pub(crate) fn refused_field(self, field: &str) -> String {
-        let body = self.refused("INVALID_ARGUMENT");
+    pub(crate) fn expect_field_error(self, field: &str) -> String {
+        let body = self.expect_error("INVALID_ARGUMENT");
         let detail = body["detail"].as_str().unwrap();
         assert_eq!(body["field"], field, "{body}");
         assert!(detail.starts_with(&format!("{field}: ")), "{detail}");

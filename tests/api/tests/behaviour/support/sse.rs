@@ -9,7 +9,7 @@ use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::{Rest, SOON};
+use super::{CONDITION_TIMEOUT, RestClient};
 
 /// One event.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,13 +20,18 @@ pub(crate) struct Event {
 }
 
 /// An open stream of events.
-pub(crate) struct Events {
+pub(crate) struct EventStream {
     body: BoxBody<Bytes, String>,
-    text: String,
+    buffer: String,
 }
 
 /// Opens a stream of the namespace, with a query like `?prefix=a`, and after this event when one is given.
-pub(crate) async fn open(rest: &Rest, namespace: &str, query: &str, last: Option<u64>) -> Result<Events, Value> {
+pub(crate) async fn open(
+    rest: &RestClient,
+    namespace: &str,
+    query: &str,
+    last: Option<u64>,
+) -> Result<EventStream, Value> {
     let uri = format!("http://{}/v1/namespaces/{namespace}/events{query}", rest.address);
     let mut request = Request::get(uri).header("authorization", format!("Bearer {}", rest.key));
     if let Some(last) = last {
@@ -41,17 +46,17 @@ pub(crate) async fn open(rest: &Rest, namespace: &str, query: &str, last: Option
     }
     assert_eq!(parts.headers["content-type"], "text/event-stream");
     assert_eq!(parts.headers["cache-control"], "no-store");
-    Ok(Events { body: body.map_err(|error| error.to_string()).boxed(), text: String::new() })
+    Ok(EventStream { body: body.map_err(|error| error.to_string()).boxed(), buffer: String::new() })
 }
 
-impl Events {
+impl EventStream {
     /// The next event.
     pub(crate) async fn next(&mut self) -> Event {
-        self.next_or_end().await.expect("the stream goes on")
+        self.try_next().await.expect("the stream goes on")
     }
 
     /// The next events.
-    pub(crate) async fn take(&mut self, count: usize) -> Vec<Event> {
+    pub(crate) async fn next_n(&mut self, count: usize) -> Vec<Event> {
         let mut events = Vec::new();
         while events.len() < count {
             events.push(self.next().await);
@@ -60,18 +65,19 @@ impl Events {
     }
 
     /// The next event; none when the stream has ended.
-    pub(crate) async fn next_or_end(&mut self) -> Option<Event> {
+    pub(crate) async fn try_next(&mut self) -> Option<Event> {
         loop {
-            while let Some((block, rest)) = self.text.split_once("\n\n") {
+            while let Some((block, rest)) = self.buffer.split_once("\n\n") {
                 let event = parse(block);
-                self.text = rest.to_owned();
+                self.buffer = rest.to_owned();
                 if event.is_some() {
                     return event;
                 }
             }
-            let frame = timeout(SOON, self.body.frame()).await.expect("an event or the end in good time")?;
+            let frame =
+                timeout(CONDITION_TIMEOUT, self.body.frame()).await.expect("an event or the end in good time")?;
             let bytes = frame.expect("the stream does not break off").into_data().unwrap_or_default();
-            self.text.push_str(std::str::from_utf8(&bytes).unwrap());
+            self.buffer.push_str(std::str::from_utf8(&bytes).unwrap());
         }
     }
 }

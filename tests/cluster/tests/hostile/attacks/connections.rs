@@ -9,27 +9,28 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-use super::Done;
-use crate::door::Door;
-use crate::enemy::{CLAIMS, Enemy, Owner, Terms, at_once};
-use crate::session::{self, flat, lock, write};
+use super::AttackResult;
+use crate::attacker::{AcquireOptions, Attacker, MAX_CLAIMS, Owner, run_concurrently};
+use crate::grpc_client::GrpcClient;
+use crate::session::{self, flat_path, lock_message, write_claim};
 
 const TTL: Duration = Duration::from_secs(600);
 
-pub(crate) async fn lock_info(enemy: Enemy) -> Done {
-    let count = enemy.size(17_000, 1_000);
-    let session = enemy.open().await?;
+pub(crate) async fn lock_info(enemy: Attacker) -> AttackResult {
+    let count = enemy.scaled(17_000, 1_000);
+    let session = enemy.open_session().await?;
     let id = session.id.clone();
     drop(session);
-    let tokens = enemy.hold(&Owner::Session(id.clone()), &Terms::default(), "h", count).await?;
+    let tokens = enemy.acquire_many(&Owner::Session(id.clone()), &AcquireOptions::default(), "h", count).await?;
     let held = |(first, token): &(usize, u64)| {
         let (first, token) = (*first, *token);
-        let one = move |at| Held { path: flat(format!("h{at}")), mode: v1::Mode::Write.into(), fencing_token: token };
-        (first..count.min(first + CLAIMS)).map(one)
+        let one =
+            move |at| Held { path: flat_path(format!("h{at}")), mode: v1::Mode::Write.into(), fencing_token: token };
+        (first..count.min(first + MAX_CLAIMS)).map(one)
     };
     let held: Vec<Held> = tokens.iter().flat_map(held).collect();
-    for _ in 0..enemy.size(10, 3) {
-        let mut session = session::open(&enemy.door().await?, &enemy.namespace, TTL, Some(&id)).await?;
+    for _ in 0..enemy.scaled(10, 3) {
+        let mut session = session::open(&enemy.connect().await?, &enemy.namespace, TTL, Some(&id)).await?;
         enemy.timed("a lock info", session.lock_info(held.clone())).await?;
         if let Some(lost) = session.lost.first() {
             return Err(format!("the session lost something: {lost}"));
@@ -38,26 +39,27 @@ pub(crate) async fn lock_info(enemy: Enemy) -> Done {
     Ok(())
 }
 
-pub(crate) async fn keep_alives(enemy: Enemy) -> Done {
-    let mut session = enemy.open().await?;
-    let owner = |at: usize| lock(format!("t{at}"), format!("r{at}"), vec![write(flat(format!("l{at}")))]);
-    session.ask((0..enemy.size(10_000, 1_000)).map(owner)).await?;
-    session.keep_alive(enemy.size(10_000, 500)).await?;
-    let (door, id) = (enemy.door().await?, session.id.clone());
-    at_once(enemy.size(10_000, 500), 64, async |_| _ = door.keep_alive(&enemy.namespace, &id).await).await;
+pub(crate) async fn keep_alives(enemy: Attacker) -> AttackResult {
+    let mut session = enemy.open_session().await?;
+    let owner =
+        |at: usize| lock_message(format!("t{at}"), format!("r{at}"), vec![write_claim(flat_path(format!("l{at}")))]);
+    session.request_locks((0..enemy.scaled(10_000, 1_000)).map(owner)).await?;
+    session.keep_alive(enemy.scaled(10_000, 500)).await?;
+    let (door, id) = (enemy.connect().await?, session.id.clone());
+    run_concurrently(enemy.scaled(10_000, 500), 64, async |_| _ = door.keep_alive(&enemy.namespace, &id).await).await;
     session.close().await
 }
 
-pub(crate) async fn reconnects(enemy: Enemy) -> Done {
+pub(crate) async fn reconnects(enemy: Attacker) -> AttackResult {
     let first = parking_lot::Mutex::new(None);
-    at_once(enemy.size(50, 8), 50, async |number| {
+    run_concurrently(enemy.scaled(50, 8), 50, async |number| {
         let storm = async {
-            let mut session = enemy.open().await?;
+            let mut session = enemy.open_session().await?;
             let id = session.id.clone();
-            session.ask([lock("t", "r", vec![write(flat(format!("l{number}")))])]).await?;
-            for _ in 0..enemy.size(40, 5) {
+            session.request_locks([lock_message("t", "r", vec![write_claim(flat_path(format!("l{number}")))])]).await?;
+            for _ in 0..enemy.scaled(40, 5) {
                 // The one before is superseded, and not closed. One that is refused is counted.
-                if let Ok(resumed) = session::open(&enemy.door().await?, &enemy.namespace, TTL, Some(&id)).await {
+                if let Ok(resumed) = session::open(&enemy.connect().await?, &enemy.namespace, TTL, Some(&id)).await {
                     session = resumed;
                 }
             }
@@ -73,16 +75,16 @@ pub(crate) async fn reconnects(enemy: Enemy) -> Done {
     first.into_inner().map_or(Ok(()), Err)
 }
 
-pub(crate) async fn full_rate(enemy: Enemy) -> Done {
+pub(crate) async fn full_rate(enemy: Attacker) -> AttackResult {
     let mut doors = Vec::new();
     for _ in 0..8 {
-        doors.push(enemy.door().await?);
+        doors.push(enemy.connect().await?);
     }
-    let until = Instant::now() + Duration::from_millis(enemy.size(10_000, 1_000) as u64);
-    at_once(64, 64, async |number| {
+    let until = Instant::now() + Duration::from_millis(enemy.scaled(10_000, 1_000) as u64);
+    run_concurrently(64, 64, async |number| {
         let (door, owner) = (&doors[number % doors.len()], format!("caller-{number}"));
         while Instant::now() < until {
-            pair(door, &enemy.namespace, &owner).await;
+            acquire_and_release(door, &enemy.namespace, &owner).await;
         }
     })
     .await;
@@ -90,10 +92,10 @@ pub(crate) async fn full_rate(enemy: Enemy) -> Done {
 }
 
 /// Takes a lock of its own and gives it up.
-pub(crate) async fn pair(door: &Door, namespace: &str, owner: &str) {
+pub(crate) async fn acquire_and_release(door: &GrpcClient, namespace: &str, owner: &str) {
     let message = v1::AcquireLockRequest {
         namespace: namespace.to_owned(),
-        path: flat(owner),
+        path: flat_path(owner),
         process_id: Some(owner.to_owned()),
         ttl_ms: Some(60_000),
         ..Default::default()
@@ -101,39 +103,39 @@ pub(crate) async fn pair(door: &Door, namespace: &str, owner: &str) {
     _ = door.acquire(message).await;
     let message = v1::ReleaseLockRequest {
         namespace: namespace.to_owned(),
-        path: flat(owner),
+        path: flat_path(owner),
         process_id: Some(owner.to_owned()),
         ..Default::default()
     };
     _ = door.release(message).await;
 }
 
-pub(crate) async fn strangers(enemy: Enemy) -> Done {
+pub(crate) async fn strangers(enemy: Attacker) -> AttackResult {
     let mut silent = Vec::new();
-    for number in 0..enemy.size(300, 30) {
+    for number in 0..enemy.scaled(300, 30) {
         let gateway = enemy.gateways[number % enemy.gateways.len()];
         silent.push(TcpStream::connect(gateway).await.map_err(|error| error.to_string())?);
     }
     let calls = Arc::clone(&enemy.calls);
-    at_once(enemy.size(3_000, 200), 32, async |number| {
+    run_concurrently(enemy.scaled(3_000, 200), 32, async |number| {
         // As long as a true one, with an id that nobody has.
         let (own, _) = enemy.key.rsplit_once('_').expect("a key has parts");
         let forged = format!("{}{:06x}_{}", &own[..own.len() - 6], number, "A".repeat(enemy.key.len() - own.len() - 1));
         let gateway = enemy.gateways[number % enemy.gateways.len()];
-        let Ok(door) = Door::connect(gateway, &forged, &calls).await else { return };
+        let Ok(door) = GrpcClient::connect(gateway, &forged, &calls).await else { return };
         _ = door.keep_alive(&enemy.namespace, "se_none").await;
     })
     .await;
     Ok(())
 }
 
-pub(crate) async fn keys(enemy: Enemy) -> Done {
-    at_once(enemy.size(300, 10), 4, async |_| {
-        enemy.calls.count();
+pub(crate) async fn keys(enemy: Attacker) -> AttackResult {
+    run_concurrently(enemy.scaled(300, 10), 4, async |_| {
+        enemy.calls.record_call();
         let made = enemy.api.json::<Value>(Method::POST, "/v1/api-keys", Some(json!({}))).await;
         match made {
             Ok(key) => _ = enemy.api.delete(&format!("/v1/api-keys/{}", key["key_id"].as_str().unwrap_or("?"))).await,
-            Err(error) => enemy.calls.refused(&error.code),
+            Err(error) => enemy.calls.record_error(&error.code),
         }
     })
     .await;

@@ -1,20 +1,20 @@
 //! Everything that a tenant is known to have tried, or could.
 
-mod bytes;
+mod bulk_ends;
 mod connections;
-mod ends;
-mod looks;
-mod waits;
+mod large_payloads;
+mod wait_graph;
+mod watches_and_reads;
 
-pub(crate) use connections::pair;
+pub(crate) use connections::acquire_and_release;
 
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use super::enemy::Enemy;
+use super::attacker::Attacker;
 
-type Done = Result<(), String>;
+type AttackResult = Result<(), String>;
 
 /// One thing that a hostile account does, in one round.
 pub(crate) struct Attack {
@@ -23,88 +23,92 @@ pub(crate) struct Attack {
     /// What it does in its full size.
     pub what: &'static str,
     /// What its own calls may take, by what they are.
-    pub within: &'static [(&'static str, Duration)],
+    pub limits: &'static [(&'static str, Duration)],
     /// By how much the memory of a process may grow meanwhile, in MiB.
-    pub grows: u64,
+    pub max_growth_mib: u64,
     /// Does it.
-    pub run: fn(Enemy) -> BoxFuture<'static, Done>,
+    pub run: fn(Attacker) -> BoxFuture<'static, AttackResult>,
 }
 
 /// What one account may have a process grow by, in MiB, unless an attack says otherwise.
-const GROWS: u64 = 1_536;
+const DEFAULT_MAX_GROWTH_MIB: u64 = 1_536;
 const MS_50: Duration = Duration::from_millis(50);
 
 impl Attack {
-    const fn new(name: &'static str, what: &'static str, run: fn(Enemy) -> BoxFuture<'static, Done>) -> Self {
-        Self { name, what, within: &[], grows: GROWS, run }
+    const fn new(
+        name: &'static str,
+        what: &'static str,
+        run: fn(Attacker) -> BoxFuture<'static, AttackResult>,
+    ) -> Self {
+        Self { name, what, limits: &[], max_growth_mib: DEFAULT_MAX_GROWTH_MIB, run }
     }
 
-    const fn within(self, within: &'static [(&'static str, Duration)]) -> Self {
-        Self { within, ..self }
+    const fn with_limits(self, limits: &'static [(&'static str, Duration)]) -> Self {
+        Self { limits, ..self }
     }
 
-    const fn grows(self, grows: u64) -> Self {
-        Self { grows, ..self }
+    const fn with_max_growth_mib(self, max_growth_mib: u64) -> Self {
+        Self { max_growth_mib, ..self }
     }
 }
 
 /// All of them, in the order in which they are run.
 pub(crate) const ALL: &[Attack] = &[
     Attack::new("tangle", "200 owners with 66 holds each wait for two locks, and try them again and again", |enemy| {
-        Box::pin(waits::tangle(enemy))
+        Box::pin(wait_graph::tangle(enemy))
     })
-    .within(&[("a refused try", MS_50), ("a release among them", MS_50)]),
+    .with_limits(&[("a refused try", MS_50), ("a release among them", MS_50)]),
     Attack::new("behind", "3,811 requests of a connection that wait for one another, each behind the other", |enemy| {
-        Box::pin(waits::behind(enemy))
+        Box::pin(wait_graph::behind(enemy))
     }),
     Attack::new("below", "20,000 wait for everything, above 1,001 read holds that end one by one", |enemy| {
-        Box::pin(waits::below(enemy))
+        Box::pin(wait_graph::below(enemy))
     })
-    .within(&[("a release below", MS_50)]),
+    .with_limits(&[("a release below", MS_50)]),
     Attack::new("above", "20,000 wait for paths below one hold, which ends; and for one above all", |enemy| {
-        Box::pin(waits::above(enemy))
+        Box::pin(wait_graph::above(enemy))
     }),
     Attack::new("own-line", "one owner asks 10,000 times for the same two locks", |enemy| {
-        Box::pin(waits::own_line(enemy))
+        Box::pin(wait_graph::own_line(enemy))
     }),
     Attack::new(
         "cycle",
         "a request for everything among 10,000 holds, again and again, that could close a cycle",
-        |enemy| Box::pin(waits::cycle(enemy)),
+        |enemy| Box::pin(wait_graph::cycle(enemy)),
     ),
     Attack::new("hang-ups", "10,000 callers that wait for a lock hang up together", |enemy| {
-        Box::pin(waits::hang_ups(enemy))
+        Box::pin(wait_graph::hang_ups(enemy))
     }),
-    Attack::new("session-end", "a session with 200,000 holds ends", |enemy| Box::pin(ends::session(enemy))),
+    Attack::new("session-end", "a session with 200,000 holds ends", |enemy| Box::pin(bulk_ends::session(enemy))),
     Attack::new("sessions-end", "500 sessions with 200 holds each end at once, and 500 expire together", |enemy| {
-        Box::pin(ends::sessions(enemy))
+        Box::pin(bulk_ends::sessions(enemy))
     }),
-    Attack::new("expiry", "100,000 holds end at one instant", |enemy| Box::pin(ends::expiry(enemy))),
+    Attack::new("expiry", "100,000 holds end at one instant", |enemy| Box::pin(bulk_ends::expiry(enemy))),
     Attack::new("release-all", "an owner gives up 100,000 holds in one call", |enemy| {
-        Box::pin(ends::release_all(enemy))
+        Box::pin(bulk_ends::release_all(enemy))
     }),
     Attack::new("delete", "a lock with 1,000 readers and their metadata is deleted, again and again", |enemy| {
-        Box::pin(ends::delete(enemy))
+        Box::pin(bulk_ends::delete(enemy))
     }),
     Attack::new("reset", "a namespace of 50,000 holds of 800 owners is reset, with 400 that live", |enemy| {
-        Box::pin(ends::reset(enemy))
+        Box::pin(bulk_ends::reset(enemy))
     }),
     Attack::new("purge", "namespaces of 20,000 holds are deleted, and others made and deleted without end", |enemy| {
-        Box::pin(ends::purge(enemy))
+        Box::pin(bulk_ends::purge(enemy))
     }),
     Attack::new("metadata", "700 requests of 64 claims with as many pairs of metadata as fit", |enemy| {
-        Box::pin(bytes::metadata(enemy))
+        Box::pin(large_payloads::metadata(enemy))
     })
-    .grows(200),
+    .with_max_growth_mib(200),
     Attack::new("named", "30,000 requests with an id each for the same 64 holds; then the session ends", |enemy| {
-        Box::pin(bytes::named(enemy))
+        Box::pin(large_payloads::named(enemy))
     })
-    .grows(100),
+    .with_max_growth_mib(100),
     Attack::new("deep", "1,000 requests of 64 KiB: paths of 16 segments that nobody else has", |enemy| {
-        Box::pin(bytes::deep(enemy))
+        Box::pin(large_payloads::deep(enemy))
     }),
     Attack::new("replies", "128 requests at a time for 64 locks, each with 16 readers of 1 KiB", |enemy| {
-        Box::pin(bytes::replies(enemy))
+        Box::pin(large_payloads::replies(enemy))
     }),
     Attack::new("lock-info", "a session of 17,000 holds says what it holds, again and again", |enemy| {
         Box::pin(connections::lock_info(enemy))
@@ -116,11 +120,13 @@ pub(crate) const ALL: &[Attack] = &[
         Box::pin(connections::reconnects(enemy))
     }),
     Attack::new("watchers", "300 watchers whose prefix never matches, beside 4,000 pairs", |enemy| {
-        Box::pin(looks::watchers(enemy))
+        Box::pin(watches_and_reads::watchers(enemy))
     }),
-    Attack::new("unread", "100 watchers that read nothing, beside 4,000 pairs", |enemy| Box::pin(looks::unread(enemy))),
+    Attack::new("unread", "100 watchers that read nothing, beside 4,000 pairs", |enemy| {
+        Box::pin(watches_and_reads::unread(enemy))
+    }),
     Attack::new("lists", "lists of 5,000 who wait, and looks at a lock of 1,000 readers of 1 KiB", |enemy| {
-        Box::pin(looks::lists(enemy))
+        Box::pin(watches_and_reads::lists(enemy))
     }),
     Attack::new("full-rate", "64 callers that never rest, beyond the account's rate", |enemy| {
         Box::pin(connections::full_rate(enemy))

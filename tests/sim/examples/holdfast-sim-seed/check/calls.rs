@@ -9,36 +9,42 @@ use std::collections::BTreeMap;
 use holdfast_core::{Incarnation, Path, Phase};
 use holdfast_gateway::Code;
 
-use super::names::Expected;
-use super::places::{Floors, Grounds, Locks, Names, Placed, Window};
-use super::replay::{Came, Write};
+use super::linearization::{CheckContext, LinearizationPoint, LocksReplays, LowerBounds, NamespacesReplays, Window};
+use super::locks_replay::{CommandOutcome, Write};
+use super::namespace_model::Expected;
 use crate::client::STABLE_NAMESPACES;
-use crate::history::{Acquiring, Answer, Call, Op, Return, SeenLock};
+use crate::history::{AcquireOp, Answer, Call, CallReturn, ObservedLock, Op};
 use crate::world::World;
 
-pub(crate) fn check(world: &World, calls: &[Call], locks: &Locks, names: &Names, findings: &mut Vec<String>) {
+pub(crate) fn check(
+    world: &World,
+    calls: &[Call],
+    locks: &LocksReplays,
+    names: &NamespacesReplays,
+    findings: &mut Vec<String>,
+) {
     let invocations = calls.iter().map(|call| (call.invoked.number, call, None));
     let returns = calls.iter().filter_map(|call| {
         let returned = call.returned.as_ref()?;
-        Some((returned.moment.number, call, Some(returned)))
+        Some((returned.point.number, call, Some(returned)))
     });
-    let mut moments: Vec<(usize, &Call, Option<&Return>)> = invocations.chain(returns).collect();
+    let mut moments: Vec<(usize, &Call, Option<&CallReturn>)> = invocations.chain(returns).collect();
     moments.sort_unstable_by_key(|(number, ..)| *number);
-    let mut grounds = Grounds { world, locks, names, at_invocation: BTreeMap::new() };
-    let mut floors = Floors::new();
+    let mut grounds = CheckContext { world, locks, names, at_invocation: BTreeMap::new() };
+    let mut floors = LowerBounds::new();
     for (_, call, returned) in moments {
         let Some(returned) = returned else {
             grounds.at_invocation.insert(call.id, floors.clone());
             continue;
         };
-        match grounds.place(call, returned) {
-            Ok(Placed::At(places)) => {
+        match grounds.check_call(call, returned) {
+            Ok(LinearizationPoint::At(places)) => {
                 for (shard, place) in places {
                     let floor = floors.entry(shard).or_default();
                     *floor = place.max(*floor);
                 }
             }
-            Ok(Placed::Nowhere) => {}
+            Ok(LinearizationPoint::Unordered) => {}
             Err(what) => {
                 let after = grounds.at_invocation.get(&call.id);
                 findings
@@ -48,64 +54,70 @@ pub(crate) fn check(world: &World, calls: &[Call], locks: &Locks, names: &Names,
     }
 }
 
-impl Grounds<'_> {
-    fn place(&self, call: &Call, returned: &Return) -> Result<Placed, String> {
+impl CheckContext<'_> {
+    fn check_call(&self, call: &Call, returned: &CallReturn) -> Result<LinearizationPoint, String> {
         let is_of_names = matches!(call.op, Op::CreateNamespace | Op::GetNamespace | Op::DeleteNamespace { .. });
         match &returned.answer {
-            Answer::Unknown => Ok(Placed::Nowhere),
+            Answer::Unknown => Ok(LinearizationPoint::Unordered),
             // What ended with an earlier life of the namespace is as good as never done.
-            Answer::Unavailable => self.nothing_was_done(call, self.present_life(call, returned)),
-            Answer::Refused(code) if is_of_names => self.refused_name(call, returned, *code),
+            Answer::Unavailable => self.check_not_applied(call, self.current_incarnation_since(call, returned)),
+            Answer::Refused(code) if is_of_names => self.check_namespace_error(call, returned, *code),
             // What a call was granted while it waited may have ended with its session or namespace before it heard of it.
             Answer::Refused(Code::NamespaceNotFound) => {
-                self.nothing_was_done(call, self.applied(call, returned))?;
-                self.not_found(call, returned)
+                self.check_not_applied(call, self.applied_entries(call, returned))?;
+                self.check_namespace_not_found(call, returned)
             }
             Answer::Refused(Code::SessionNotFound) => {
-                self.nothing_was_done(call, self.applied(call, returned))?;
-                match session_of(&call.op) {
-                    Some(session) => self.session(call, returned, session, false),
+                self.check_not_applied(call, self.applied_entries(call, returned))?;
+                match session_id_of(&call.op) {
+                    Some(session) => self.check_session(call, returned, session, false),
                     None => Err("names no session, and is told that there is none".to_owned()),
                 }
             }
             Answer::Refused(Code::QuotaExceeded) if self.world.plan.bounds.is_some() => {
-                self.nothing_was_done(call, self.applied(call, returned))
+                self.check_not_applied(call, self.applied_entries(call, returned))
             }
             Answer::Refused(code) => Err(format!("nothing in these calls should be refused with {code:?}")),
-            _ if is_of_names => self.name(call, returned),
-            Answer::Session { id } => self.session(call, returned, id, true),
-            Answer::Kept { remaining_ms } => self.kept(call, returned, *remaining_ms),
-            _ => self.lock(call, returned),
+            _ if is_of_names => self.check_namespace_call(call, returned),
+            Answer::Session { id } => self.check_session(call, returned, id, true),
+            Answer::KeptAlive { remaining_ms } => self.check_keep_alive(call, returned, *remaining_ms),
+            _ => self.check_lock_call(call, returned),
         }
     }
 
-    fn kept(&self, call: &Call, returned: &Return, remaining_ms: u64) -> Result<Placed, String> {
+    fn check_keep_alive(
+        &self,
+        call: &Call,
+        returned: &CallReturn,
+        remaining_ms: u64,
+    ) -> Result<LinearizationPoint, String> {
         match &call.op {
             Op::KeepAlive { ttl_ms, .. } if remaining_ms > *ttl_ms => {
                 Err(format!("the session is said to live for {remaining_ms} ms more, beyond its time to live"))
             }
-            Op::KeepAlive { session, .. } => self.session(call, returned, session, true),
+            Op::KeepAlive { session, .. } => self.check_session(call, returned, session, true),
             _ => Err("the answer is of another kind than the question".to_owned()),
         }
     }
 
     /// How many entries of its locks shard had been applied when a call was answered.
-    fn applied(&self, call: &Call, returned: &Return) -> usize {
+    fn applied_entries(&self, call: &Call, returned: &CallReturn) -> usize {
         let (shard, _) = self.locks_shard(call);
         *self.window(&shard, call, returned).end()
     }
 
     /// Since which entry its namespace had been as it was when the call was answered: open, or not there.
-    fn present_life(&self, call: &Call, returned: &Return) -> usize {
+    fn current_incarnation_since(&self, call: &Call, returned: &CallReturn) -> usize {
         let (_, replayed) = self.locks_shard(call);
-        replayed.life_since(self.applied(call, returned), call.account, &call.namespace)
+        replayed.incarnation_since(self.applied_entries(call, returned), call.account, &call.namespace)
     }
 
     /// Nothing was granted to the call in that entry or later.
-    fn nothing_was_done(&self, call: &Call, from: usize) -> Result<Placed, String> {
+    fn check_not_applied(&self, call: &Call, from: usize) -> Result<LinearizationPoint, String> {
         let acquired = self.locks.values().filter_map(|shard| shard.acquires.get(&call.id)).flatten();
-        let granted =
-            |(at, came): &&(usize, Came)| *at >= from && matches!(came, Came::Acquired { outcome: Ok(_), .. });
+        let granted = |(at, came): &&(usize, CommandOutcome)| {
+            *at >= from && matches!(came, CommandOutcome::Acquired { outcome: Ok(_), .. })
+        };
         if let Some((at, _)) = acquired.clone().find(granted) {
             return Err(format!("was told that it has nothing, but entry {at} grants it"));
         }
@@ -114,59 +126,67 @@ impl Grounds<'_> {
             Some((at, Expected::Namespace { .. })) => {
                 Err(format!("was told that nothing was done, but entry {at} has it"))
             }
-            _ => Ok(Placed::Nowhere),
+            _ => Ok(LinearizationPoint::Unordered),
         }
     }
 
-    fn lock(&self, call: &Call, returned: &Return) -> Result<Placed, String> {
+    fn check_lock_call(&self, call: &Call, returned: &CallReturn) -> Result<LinearizationPoint, String> {
         let (shard, replayed) = self.locks_shard(call);
         let window = self.window(&shard, call, returned);
-        let write = |write: Write, meant: Came| {
+        let write = |write: Write, meant: CommandOutcome| {
             let key = (call.account, call.namespace.clone(), write);
-            place_of(replayed.writes.get(&key), &window, &meant)
+            find_write(replayed.writes.get(&key), &window, &meant)
         };
         let place = match (&call.op, &returned.answer) {
             (Op::Acquire(_), Answer::Acquired { outcome, locks }) => {
-                let meant = Came::Acquired { outcome: *outcome, locks: locks.clone() };
+                let meant = CommandOutcome::Acquired { outcome: *outcome, locks: locks.clone() };
                 if outcome.is_err() {
                     // Nobody is granted anything after the wait has ended.
-                    self.nothing_was_done(call, *window.end())?;
+                    self.check_not_applied(call, *window.end())?;
                 }
-                place_of(replayed.acquires.get(&call.id), &window, &meant)
+                find_write(replayed.acquires.get(&call.id), &window, &meant)
             }
             (Op::Release { owner, path, token }, Answer::Released { released, locks }) => write(
                 Write::Release { owner: owner.clone(), path: path.clone(), token: *token },
-                Came::Released { released: *released, locks: locks.clone() },
+                CommandOutcome::Released { released: *released, locks: locks.clone() },
             ),
             (Op::ReleaseAll { owner }, Answer::Released { released, locks }) => write(
                 Write::ReleaseAll { owner: owner.clone() },
-                Came::Released { released: *released, locks: locks.clone() },
+                CommandOutcome::Released { released: *released, locks: locks.clone() },
             ),
-            (Op::Delete { path }, Answer::Done) => write(Write::Delete { path: path.clone() }, Came::Done),
-            (Op::CloseSession { session }, Answer::Done) => return self.session_end(call, returned, session),
-            (Op::Get { path }, Answer::Lock(lock)) => self.read(call, &window, path, |view| view == lock),
-            (Op::Check { path, token }, Answer::Checked { current, lock }) => self.read(call, &window, path, |view| {
-                let is_held = view.holders.iter().any(|held| held.token == *token && held.phase == Phase::Held);
-                view == lock && is_held == *current
-            }),
+            (Op::Delete { path }, Answer::Done) => write(Write::Delete { path: path.clone() }, CommandOutcome::Done),
+            (Op::CloseSession { session }, Answer::Done) => return self.check_session_end(call, returned, session),
+            (Op::Get { path }, Answer::Lock(lock)) => self.find_view(call, &window, path, |view| view == lock),
+            (Op::Check { path, token }, Answer::Checked { current, lock }) => {
+                self.find_view(call, &window, path, |view| {
+                    let is_held = view.holders.iter().any(|held| held.token == *token && held.phase == Phase::Held);
+                    view == lock && is_held == *current
+                })
+            }
             _ => return Err("the answer is of another kind than the question".to_owned()),
         };
         match place {
-            Some(place) => Ok(Placed::At(vec![(shard, place)])),
+            Some(place) => Ok(LinearizationPoint::At(vec![(shard, place)])),
             None => Err(format!("its answer is right nowhere in {window:?} of {shard}")),
         }
     }
 
     /// A place at which a lock looked like that.
-    fn read(&self, call: &Call, window: &Window, path: &Path, fits: impl Fn(&SeenLock) -> bool) -> Option<usize> {
+    fn find_view(
+        &self,
+        call: &Call,
+        window: &Window,
+        path: &Path,
+        fits: impl Fn(&ObservedLock) -> bool,
+    ) -> Option<usize> {
         let (_, replayed) = self.locks_shard(call);
         window.clone().find(|place| {
-            let life = replayed.open_life(*place, call.account, &call.namespace);
+            let life = replayed.open_incarnation(*place, call.account, &call.namespace);
             life.is_some_and(|life| fits(&replayed.view(*place, &life, path)))
         })
     }
 
-    fn name(&self, call: &Call, returned: &Return) -> Result<Placed, String> {
+    fn check_namespace_call(&self, call: &Call, returned: &CallReturn) -> Result<LinearizationPoint, String> {
         let (shard, replayed) = self.names_shard(call);
         let window = self.window(&shard, call, returned);
         let in_window = |at: usize| at + 1 > *window.start() && window.contains(&(at + 1));
@@ -181,7 +201,7 @@ impl Grounds<'_> {
                 let opened = replayed.opened.get(&(call.account, life)).copied();
                 let opened = opened.filter(|at| Some(at) <= returned.applied.get(&locks));
                 let opened = opened.ok_or("was answered before its locks shard had opened it")?;
-                Ok(Placed::At(vec![(shard, place), (locks, opened)]))
+                Ok(LinearizationPoint::At(vec![(shard, place), (locks, opened)]))
             }
             (Op::DeleteNamespace { .. }, Answer::Done) => {
                 let key = (call.account, call.namespace.clone());
@@ -193,21 +213,26 @@ impl Grounds<'_> {
                 let purged = replayed.purged.get(&(call.account, life)).copied();
                 let purged = purged.filter(|at| Some(at) <= returned.applied.get(&locks));
                 let purged = purged.ok_or("was answered before its locks shard had purged it")?;
-                Ok(Placed::At(vec![(shard, at + 1), (locks, purged)]))
+                Ok(LinearizationPoint::At(vec![(shard, at + 1), (locks, purged)]))
             }
             (Op::GetNamespace, Answer::Namespace { id }) => {
                 let life = id.parse().ok();
                 let is_there = |place: &usize| replayed.states[*place].get(call.account, &call.namespace) == life;
                 let place = window.clone().find(is_there);
                 let place = place.ok_or_else(|| format!("its answer is right nowhere in {window:?} of {shard}"))?;
-                Ok(Placed::At(vec![(shard, place)]))
+                Ok(LinearizationPoint::At(vec![(shard, place)]))
             }
             _ => Err("the answer is of another kind than the question".to_owned()),
         }
     }
 
     /// A refusal of a call about a name must be right somewhere.
-    fn refused_name(&self, call: &Call, returned: &Return, code: Code) -> Result<Placed, String> {
+    fn check_namespace_error(
+        &self,
+        call: &Call,
+        returned: &CallReturn,
+        code: Code,
+    ) -> Result<LinearizationPoint, String> {
         let (shard, replayed) = self.names_shard(call);
         let window = self.window(&shard, call, returned);
         let is_there = |place: usize| replayed.states[place].get(call.account, &call.namespace).is_some();
@@ -220,9 +245,9 @@ impl Grounds<'_> {
         };
         // Another incarnation than the one meant may have been there all the time, so this says nothing of the order.
         match right {
-            Some(_) => Ok(Placed::Nowhere),
+            Some(_) => Ok(LinearizationPoint::Unordered),
             None if matches!(call.op, Op::DeleteNamespace { .. }) && self.was_replaced(&window, call) => {
-                Ok(Placed::Nowhere)
+                Ok(LinearizationPoint::Unordered)
             }
             None => Err(format!("is refused with {code:?}, which is right nowhere in {window:?} of {shard}")),
         }
@@ -237,30 +262,30 @@ impl Grounds<'_> {
 
     /// A call about a lock may be told that there is no such namespace only while its namespaces shard has none: before
     /// its locks shard opens it, it is unavailable.
-    fn not_found(&self, call: &Call, returned: &Return) -> Result<Placed, String> {
+    fn check_namespace_not_found(&self, call: &Call, returned: &CallReturn) -> Result<LinearizationPoint, String> {
         if STABLE_NAMESPACES.contains(&call.namespace.as_str()) {
             return Err("a namespace that nobody deletes was not found".to_owned());
         }
         let (shard, names) = self.names_shard(call);
         let absent = |place: usize| names.states[place].get(call.account, &call.namespace).is_none();
         if self.window(&shard, call, returned).any(absent) {
-            return Ok(Placed::Nowhere);
+            return Ok(LinearizationPoint::Unordered);
         }
         Err("was told that the namespace does not exist while it existed all the time".to_owned())
     }
 }
 
 /// A place after an entry of the window in which a write came to that.
-fn place_of(writes: Option<&Vec<(usize, Came)>>, window: &Window, meant: &Came) -> Option<usize> {
+fn find_write(writes: Option<&Vec<(usize, CommandOutcome)>>, window: &Window, meant: &CommandOutcome) -> Option<usize> {
     let mut places = writes.into_iter().flatten().filter(|(_, came)| came == meant).map(|(at, _)| at + 1);
     places.find(|place| *place > *window.start() && window.contains(place))
 }
 
-fn session_of(op: &Op) -> Option<&str> {
+fn session_id_of(op: &Op) -> Option<&str> {
     use holdfast_core::Owner::Session;
     match op {
         Op::KeepAlive { session, .. } | Op::CloseSession { session } => Some(session),
-        Op::Acquire(Acquiring { owner: Session { session_id, .. }, .. })
+        Op::Acquire(AcquireOp { owner: Session { session_id, .. }, .. })
         | Op::Release { owner: Session { session_id, .. }, .. }
         | Op::ReleaseAll { owner: Session { session_id, .. } } => Some(session_id),
         _ => None,

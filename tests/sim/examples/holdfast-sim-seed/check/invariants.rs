@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 
 use holdfast_core::{
-    AcquireOutcome, Answer, Claim, Effect, Event, EventKind, LocksCommand, Mode, NamespaceRef, Owner, Reply, WaitId,
+    AcquireOutcome, Claim, Effect, Event, EventKind, LocksCommand, Mode, NamespaceRef, Owner, Reply, Response, WaitId,
     WaitView,
 };
 
-use super::look::{Hold, Look, claim_of, conflict};
+use super::shard_view::{Hold, ShardView, claim_of, conflict};
 
 /// One entry.
 pub(crate) struct Step<'a> {
-    pub(crate) before: &'a Look,
-    pub(crate) after: &'a Look,
+    pub(crate) before: &'a ShardView,
+    pub(crate) after: &'a ShardView,
     pub(crate) effects: &'a [Effect],
     /// Grants to requests that did not wait.
     pub(crate) granted: &'a [Grant],
@@ -23,34 +23,34 @@ pub(crate) struct Step<'a> {
 
 /// A grant.
 pub(crate) struct Grant {
-    pub(super) life: NamespaceRef,
+    pub(super) namespace: NamespaceRef,
     pub(super) owner: Owner,
     pub(super) claims: Vec<Claim>,
     pub(super) token: u64,
     /// Absent for a request that did not wait.
     pub(super) wait: Option<WaitId>,
-    pub(super) may_change_mode: bool,
+    pub(super) allow_upgrade: bool,
 }
 
 /// A grant by the reply to an acquire.
 pub(crate) fn direct_grant(command: &LocksCommand, reply: &Reply) -> Option<Grant> {
     let (acquire, _) = command.as_acquire()?;
-    let Ok(Answer::Acquired { outcome: AcquireOutcome::Granted { fencing_token }, .. }) = &reply.outcome else {
+    let Ok(Response::Acquired { outcome: AcquireOutcome::Granted { fencing_token }, .. }) = &reply.outcome else {
         return None;
     };
     Some(Grant {
-        life: acquire.namespace.clone(),
+        namespace: acquire.namespace.clone(),
         owner: acquire.owner.clone(),
         claims: acquire.claims.clone(),
         token: *fencing_token,
         wait: None,
-        may_change_mode: acquire.allow_upgrade,
+        allow_upgrade: acquire.allow_upgrade,
     })
 }
 
 /// After the clock has moved, nobody is left whose wait was over by then.
-pub(crate) fn nobody_waits_too_long(look: &Look, clock_ms: u64, find: &mut dyn FnMut(String)) {
-    for wait in look.scenes.values().flat_map(|scene| &scene.waits) {
+pub(crate) fn no_overdue_wait(look: &ShardView, clock_ms: u64, find: &mut dyn FnMut(String)) {
+    for wait in look.namespaces.values().flat_map(|scene| &scene.waits) {
         if wait.ends_at_ms.is_some_and(|ends| ends <= clock_ms) {
             find(format!("[waits end] {wait:?} still waits at {clock_ms}"));
         }
@@ -61,30 +61,36 @@ pub(crate) fn nobody_waits_too_long(look: &Look, clock_ms: u64, find: &mut dyn F
 pub(crate) fn check(step: &Step<'_>, clock_ms: u64, find: &mut dyn FnMut(String)) {
     for life in step.after.changed(step.before) {
         no_conflict(step.after, life, find);
-        tokens_rise(step, life, find);
+        tokens_increase(step, life, find);
     }
     for (life, event) in step.events {
-        nothing_expires_early(step.before, life, event, clock_ms, find);
+        no_early_expiry(step.before, life, event, clock_ms, find);
     }
     for effect in step.effects {
-        if let Effect::Settled { namespace, wait, owner, claims, outcome, .. } = effect
+        if let Effect::WaitResolved { namespace, wait, owner, claims, outcome, .. } = effect
             && let AcquireOutcome::Granted { fencing_token } = outcome
         {
             let life = namespace.clone();
             let upgrade = step.before.waits(&life).iter().any(|known| known.wait == *wait && known.upgrade);
             let (owner, claims) = (owner.clone(), claims.clone());
-            let grant =
-                Grant { life, owner, claims, token: *fencing_token, wait: Some(*wait), may_change_mode: upgrade };
-            first_come_first_served(step, &grant, find);
+            let grant = Grant {
+                namespace: life,
+                owner,
+                claims,
+                token: *fencing_token,
+                wait: Some(*wait),
+                allow_upgrade: upgrade,
+            };
+            fifo_order(step, &grant, find);
         }
     }
     for grant in step.granted {
-        first_come_first_served(step, grant, find);
+        fifo_order(step, grant, find);
     }
 }
 
 /// No two owners hold what excludes one another.
-fn no_conflict(look: &Look, life: &NamespaceRef, find: &mut dyn FnMut(String)) {
+fn no_conflict(look: &ShardView, life: &NamespaceRef, find: &mut dyn FnMut(String)) {
     let holds: Vec<Hold<'_>> = look.holds(life).collect();
     for (index, one) in holds.iter().enumerate() {
         for other in &holds[index + 1..] {
@@ -99,7 +105,7 @@ fn no_conflict(look: &Look, life: &NamespaceRef, find: &mut dyn FnMut(String)) {
 }
 
 /// A hold that is new has a token above all that the shard ever gave.
-fn tokens_rise(step: &Step<'_>, life: &NamespaceRef, find: &mut dyn FnMut(String)) {
+fn tokens_increase(step: &Step<'_>, life: &NamespaceRef, find: &mut dyn FnMut(String)) {
     let known: BTreeSet<u64> = step.before.holds(life).map(|hold| hold.view.fencing_token).collect();
     for hold in step.after.holds(life) {
         let token = hold.view.fencing_token;
@@ -114,7 +120,7 @@ pub(crate) fn highest_token(step: &Step<'_>) -> u64 {
     let shown =
         step.after.changed(step.before).flat_map(|life| step.after.holds(life)).map(|hold| hold.view.fencing_token);
     let settled = step.effects.iter().filter_map(|effect| match effect {
-        Effect::Settled { outcome: AcquireOutcome::Granted { fencing_token }, .. } => Some(*fencing_token),
+        Effect::WaitResolved { outcome: AcquireOutcome::Granted { fencing_token }, .. } => Some(*fencing_token),
         _ => None,
     });
     let direct = step.granted.iter().map(|grant| grant.token);
@@ -122,8 +128,8 @@ pub(crate) fn highest_token(step: &Step<'_>) -> u64 {
 }
 
 /// What expired was due on the shard clock.
-fn nothing_expires_early(
-    before: &Look,
+fn no_early_expiry(
+    before: &ShardView,
     life: &NamespaceRef,
     event: &Event,
     clock_ms: u64,
@@ -146,11 +152,11 @@ fn nothing_expires_early(
 
 /// Nobody is served before one who came earlier, wants what excludes it, and still waits; except where somebody would
 /// otherwise wait for one who waits for them.
-fn first_come_first_served(step: &Step<'_>, grant: &Grant, find: &mut dyn FnMut(String)) {
-    let life = &grant.life;
+fn fifo_order(step: &Step<'_>, grant: &Grant, find: &mut dyn FnMut(String)) {
+    let life = &grant.namespace;
     let waited_before = |wait: &&WaitView| step.before.waits(life).iter().any(|known| known.wait == wait.wait);
     let came_earlier = |wait: &&WaitView| match grant.wait {
-        Some(own) => wait.wait < own && (wait.upgrade || !grant.may_change_mode),
+        Some(own) => wait.wait < own && (wait.upgrade || !grant.allow_upgrade),
         None => true,
     };
     let still_waits = step.after.waits(life).iter().filter(waited_before).filter(came_earlier);
@@ -173,22 +179,22 @@ fn first_come_first_served(step: &Step<'_>, grant: &Grant, find: &mut dyn FnMut(
 
 /// Holds that the owner of a grant had before it.
 fn earlier_holds<'a>(step: &'a Step<'_>, grant: &'a Grant) -> impl Iterator<Item = Hold<'a>> {
-    let life = &grant.life;
+    let life = &grant.namespace;
     let both = step.before.holds(life).chain(step.after.holds(life));
     both.filter(|hold| hold.view.owner != grant.owner || hold.view.fencing_token != grant.token)
 }
 
 /// Claims that the owner has already, and those that only change the mode of what it has.
 fn is_exempt(step: &Step<'_>, grant: &Grant, claim: &Claim) -> bool {
-    let mut own = step.before.holds(&grant.life).chain(step.after.holds(&grant.life)).filter(|hold| {
+    let mut own = step.before.holds(&grant.namespace).chain(step.after.holds(&grant.namespace)).filter(|hold| {
         let is_new = hold.view.fencing_token == grant.token
-            && !step.before.holds(&grant.life).any(|known| known.view.fencing_token == grant.token);
+            && !step.before.holds(&grant.namespace).any(|known| known.view.fencing_token == grant.token);
         hold.view.owner == grant.owner && !is_new
     });
     own.any(|hold| {
         let covers =
             claim.path.0.starts_with(&hold.path.0) && (hold.view.mode == Mode::Write || claim.mode == Mode::Read);
-        covers || (grant.may_change_mode && *hold.path == claim.path)
+        covers || (grant.allow_upgrade && *hold.path == claim.path)
     })
 }
 
@@ -196,7 +202,8 @@ fn is_exempt(step: &Step<'_>, grant: &Grant, claim: &Claim) -> bool {
 /// or by another one, since an owner is one thread of control.
 fn waits_for(step: &Step<'_>, grant: &Grant, from: &WaitView) -> bool {
     let mut reached = BTreeSet::from([from.owner.clone()]);
-    let waits: Vec<&WaitView> = step.before.waits(&grant.life).iter().chain(step.after.waits(&grant.life)).collect();
+    let waits: Vec<&WaitView> =
+        step.before.waits(&grant.namespace).iter().chain(step.after.waits(&grant.namespace)).collect();
     let mut to_do: Vec<&WaitView> = waits.iter().copied().filter(|wait| wait.owner == from.owner).collect();
     while let Some(wait) = to_do.pop() {
         let blocks = |claim: &Claim| wait.claims.iter().any(|own| conflict(own, claim));

@@ -1,17 +1,17 @@
 //! The checks at the end of a run, over everything that was applied and everything that clients saw.
 
 mod calls;
+mod early_expiry;
 mod events;
 mod invariants;
-mod look;
-mod names;
-mod namespaces;
-mod places;
-mod promises;
-mod replay;
+mod linearization;
+mod locks_replay;
+mod lost_holds;
+mod namespace_model;
+mod namespaces_replay;
+mod shard_view;
 #[cfg(test)]
 mod tests;
-mod times;
 mod twins;
 
 use std::collections::BTreeMap;
@@ -24,24 +24,25 @@ use crate::world::World;
 use twins::Twin;
 
 /// Steps after which a twin is restored, at most.
-const RESTORED_EVERY: usize = 12;
+const MAX_RESTORE_INTERVAL: usize = 12;
 
 /// Replays what was applied against models, and compares what clients saw with that.
-pub(crate) fn everything(world: &World) {
+pub(crate) fn check_all(world: &World) {
     let calls = world.history.calls();
     let mut findings = Vec::new();
     let mut locks = BTreeMap::new();
     for shard in world.map.shards(Application::Locks) {
         let (entries, restores) = (world.ledger.entries(&shard.id), world.ledger.restores(&shard.id));
-        let core = twins::begin(&shard.id, world.plan.bounds.clone());
-        let replayed = replay::replay((&shard.id, core), &entries, restores, twins(world, &shard.id), &mut findings);
-        times::check(&shard.id, &replayed, &calls, &mut findings);
-        promises::check(&shard.id, &replayed, &calls, &mut findings);
+        let core = twins::new_shard(&shard.id, world.plan.bounds.clone());
+        let replayed =
+            locks_replay::replay((&shard.id, core), &entries, restores, new_twins(world, &shard.id), &mut findings);
+        early_expiry::check(&shard.id, &replayed, &calls, &mut findings);
+        lost_holds::check(&shard.id, &replayed, &calls, &mut findings);
         locks.insert(shard.id.clone(), replayed);
     }
     let mut names = BTreeMap::new();
     for shard in world.map.shards(Application::Namespaces) {
-        let replayed = namespaces::replay(&shard.id, &world.ledger.entries(&shard.id), &mut findings);
+        let replayed = namespaces_replay::replay(&shard.id, &world.ledger.entries(&shard.id), &mut findings);
         names.insert(shard.id.clone(), replayed);
     }
     // What comes to light above explains what would not fit below.
@@ -52,15 +53,15 @@ pub(crate) fn everything(world: &World) {
         calls::check(world, &calls, &locks, &names, &mut findings);
     }
     for finding in findings {
-        world.violation(finding);
+        world.record_violation(finding);
     }
 }
 
 /// One that is restored again and again, and one that gets other numbers besides.
-fn twins(world: &World, shard: &str) -> Vec<Twin> {
+fn new_twins(world: &World, shard: &str) -> Vec<Twin> {
     let mut rng = rng_of(world.plan.seed, "twins");
     let bounds = || world.plan.bounds.clone();
-    let restored = Twin::new(shard, bounds(), rng.random_range(1..=RESTORED_EVERY), None);
-    let renumbered = Twin::new(shard, bounds(), rng.random_range(1..=RESTORED_EVERY), Some(rng.random()));
+    let restored = Twin::new(shard, bounds(), rng.random_range(1..=MAX_RESTORE_INTERVAL), None);
+    let renumbered = Twin::new(shard, bounds(), rng.random_range(1..=MAX_RESTORE_INTERVAL), Some(rng.random()));
     vec![restored, renumbered]
 }

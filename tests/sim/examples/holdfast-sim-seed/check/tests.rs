@@ -9,11 +9,11 @@ use holdfast_core::{
 };
 
 use super::invariants::{self, Grant, Step};
-use super::look::{Look, Scene};
+use super::shard_view::{NamespaceView, ShardView};
 
 const CLOCK_MS: u64 = 1_000;
 
-fn life() -> NamespaceRef {
+fn namespace() -> NamespaceRef {
     NamespaceRef { account: AccountId(1), name: "alpha".to_owned(), incarnation: Incarnation(1) }
 }
 
@@ -34,7 +34,7 @@ fn hold(name: &str, segments: &[&str], token: u64) -> LockView {
         fencing_token: token,
         locked_at_ms: 0,
         deadline_ms: Some(CLOCK_MS + 1),
-        asked_expires_at_ns: None,
+        requested_expires_at_ns: None,
         phase: Phase::Held,
         metadata: BTreeMap::new(),
     };
@@ -66,19 +66,25 @@ fn claim(segments: &[&str]) -> Claim {
     Claim { path: path(segments), mode: Mode::Write }
 }
 
-fn look(locks: Vec<LockView>, waits: Vec<WaitView>) -> Look {
+fn view(locks: Vec<LockView>, waits: Vec<WaitView>) -> ShardView {
     let locks = locks.into_iter().map(|lock| (lock.path.clone(), lock)).collect();
-    Look { scenes: BTreeMap::from([(life(), Rc::new(Scene { locks, waits }))]) }
+    ShardView { namespaces: BTreeMap::from([(namespace(), Rc::new(NamespaceView { locks, waits }))]) }
 }
 
 fn granted(name: &str, segments: &[&str], token: u64) -> Grant {
     let claims = vec![claim(segments)];
-    Grant { life: life(), owner: owner(name), claims, token, wait: None, may_change_mode: false }
+    Grant { namespace: namespace(), owner: owner(name), claims, token, wait: None, allow_upgrade: false }
 }
 
 /// The checks that find something in a step.
-fn found(before: &Look, after: &Look, granted: &[Grant], events: &[Event], highest_token: u64) -> Vec<String> {
-    let events: Vec<(NamespaceRef, Event)> = events.iter().map(|event| (life(), event.clone())).collect();
+fn findings(
+    before: &ShardView,
+    after: &ShardView,
+    granted: &[Grant],
+    events: &[Event],
+    highest_token: u64,
+) -> Vec<String> {
+    let events: Vec<(NamespaceRef, Event)> = events.iter().map(|event| (namespace(), event.clone())).collect();
     let step = Step { before, after, effects: &[], granted, events: &events, highest_token };
     let mut found = Vec::new();
     invariants::check(&step, CLOCK_MS, &mut |what| {
@@ -90,26 +96,26 @@ fn found(before: &Look, after: &Look, granted: &[Grant], events: &[Event], highe
 
 #[test]
 fn holds_that_exclude_one_another_are_found() {
-    let (nothing, apart) = (look(vec![], vec![]), look(vec![hold("p", &["a", "x"], 1), hold("q", &["b"], 2)], vec![]));
-    assert_eq!(found(&nothing, &apart, &[], &[], 0), Vec::<String>::new());
-    let above = look(vec![hold("p", &["a", "x"], 1), hold("q", &["a"], 2)], vec![]);
-    assert_eq!(found(&nothing, &above, &[], &[], 0), ["conflicting holds"]);
-    let own = look(vec![hold("p", &["a", "x"], 1), hold("p", &["a"], 2)], vec![]);
-    assert_eq!(found(&nothing, &own, &[], &[], 0), Vec::<String>::new());
+    let (nothing, apart) = (view(vec![], vec![]), view(vec![hold("p", &["a", "x"], 1), hold("q", &["b"], 2)], vec![]));
+    assert_eq!(findings(&nothing, &apart, &[], &[], 0), Vec::<String>::new());
+    let above = view(vec![hold("p", &["a", "x"], 1), hold("q", &["a"], 2)], vec![]);
+    assert_eq!(findings(&nothing, &above, &[], &[], 0), ["conflicting holds"]);
+    let own = view(vec![hold("p", &["a", "x"], 1), hold("p", &["a"], 2)], vec![]);
+    assert_eq!(findings(&nothing, &own, &[], &[], 0), Vec::<String>::new());
 }
 
 #[test]
 fn a_token_that_does_not_rise_is_found() {
-    let (nothing, one) = (look(vec![], vec![]), look(vec![hold("p", &["a"], 5)], vec![]));
-    assert_eq!(found(&nothing, &one, &[], &[], 4), Vec::<String>::new());
-    assert_eq!(found(&nothing, &one, &[], &[], 5), ["tokens rise"]);
+    let (nothing, one) = (view(vec![], vec![]), view(vec![hold("p", &["a"], 5)], vec![]));
+    assert_eq!(findings(&nothing, &one, &[], &[], 4), Vec::<String>::new());
+    assert_eq!(findings(&nothing, &one, &[], &[], 5), ["tokens rise"]);
     // One that was there before keeps its token.
-    assert_eq!(found(&one, &one, &[], &[], 9), Vec::<String>::new());
+    assert_eq!(findings(&one, &one, &[], &[], 9), Vec::<String>::new());
 }
 
 #[test]
 fn what_ends_before_its_time_is_found() {
-    let (before, nothing) = (look(vec![hold("p", &["a"], 5)], vec![]), look(vec![], vec![]));
+    let (before, nothing) = (view(vec![hold("p", &["a"], 5)], vec![]), view(vec![], vec![]));
     let expired = Event {
         revision: 6,
         at_ms: 0,
@@ -119,36 +125,36 @@ fn what_ends_before_its_time_is_found() {
         fencing_token: Some(5),
         claims: vec![claim(&["a"])],
     };
-    assert_eq!(found(&before, &nothing, &[], std::slice::from_ref(&expired), 5), ["nothing expires early"]);
+    assert_eq!(findings(&before, &nothing, &[], std::slice::from_ref(&expired), 5), ["nothing expires early"]);
     let released = Event { kind: EventKind::Released, ..expired };
-    assert_eq!(found(&before, &nothing, &[], &[released], 5), Vec::<String>::new());
+    assert_eq!(findings(&before, &nothing, &[], &[released], 5), Vec::<String>::new());
 }
 
 #[test]
 fn who_is_served_before_one_who_waits_is_found() {
     let waits = || vec![wait(1, "q", &["a"])];
-    let before = look(vec![hold("r", &["a", "y"], 1)], waits());
-    let after = look(vec![hold("r", &["a", "y"], 1), hold("p", &["a", "x"], 2)], waits());
+    let before = view(vec![hold("r", &["a", "y"], 1)], waits());
+    let after = view(vec![hold("r", &["a", "y"], 1), hold("p", &["a", "x"], 2)], waits());
     let passed = granted("p", &["a", "x"], 2);
-    assert_eq!(found(&before, &after, &[passed], &[], 1), ["first come first served"]);
+    assert_eq!(findings(&before, &after, &[passed], &[], 1), ["first come first served"]);
     // What the one who waits does not want, anybody may have.
-    let after = look(vec![hold("r", &["a", "y"], 1), hold("p", &["b"], 2)], waits());
-    assert_eq!(found(&before, &after, &[granted("p", &["b"], 2)], &[], 1), Vec::<String>::new());
+    let after = view(vec![hold("r", &["a", "y"], 1), hold("p", &["b"], 2)], waits());
+    assert_eq!(findings(&before, &after, &[granted("p", &["b"], 2)], &[], 1), Vec::<String>::new());
     // Nor does anybody wait for somebody who waits for them, be it by another request.
     let others = || vec![wait(1, "q", &["a"]), wait(2, "q", &["b"])];
-    let before = look(vec![hold("r", &["a", "y"], 1), hold("p", &["b"], 2)], others());
-    let after = look(vec![hold("r", &["a", "y"], 1), hold("p", &["b"], 2), hold("p", &["a", "x"], 3)], others());
-    assert_eq!(found(&before, &after, &[granted("p", &["a", "x"], 3)], &[], 2), Vec::<String>::new());
-    let before = look(vec![hold("p", &["a", "y"], 1)], waits());
-    let after = look(vec![hold("p", &["a", "y"], 1), hold("p", &["a", "x"], 2)], waits());
-    assert_eq!(found(&before, &after, &[granted("p", &["a", "x"], 2)], &[], 1), Vec::<String>::new());
+    let before = view(vec![hold("r", &["a", "y"], 1), hold("p", &["b"], 2)], others());
+    let after = view(vec![hold("r", &["a", "y"], 1), hold("p", &["b"], 2), hold("p", &["a", "x"], 3)], others());
+    assert_eq!(findings(&before, &after, &[granted("p", &["a", "x"], 3)], &[], 2), Vec::<String>::new());
+    let before = view(vec![hold("p", &["a", "y"], 1)], waits());
+    let after = view(vec![hold("p", &["a", "y"], 1), hold("p", &["a", "x"], 2)], waits());
+    assert_eq!(findings(&before, &after, &[granted("p", &["a", "x"], 2)], &[], 1), Vec::<String>::new());
 }
 
 #[test]
 fn who_waits_for_too_long_is_found() {
-    let (mut found, one_waits) = (Vec::new(), look(vec![], vec![wait(1, "q", &["a"])]));
-    invariants::nobody_waits_too_long(&one_waits, CLOCK_MS - 1, &mut |what| found.push(what));
+    let (mut found, one_waits) = (Vec::new(), view(vec![], vec![wait(1, "q", &["a"])]));
+    invariants::no_overdue_wait(&one_waits, CLOCK_MS - 1, &mut |what| found.push(what));
     assert_eq!(found, Vec::<String>::new());
-    invariants::nobody_waits_too_long(&one_waits, CLOCK_MS, &mut |what| found.push(what));
+    invariants::no_overdue_wait(&one_waits, CLOCK_MS, &mut |what| found.push(what));
     assert_eq!(found.len(), 1);
 }

@@ -4,20 +4,20 @@
 use std::fmt;
 
 use holdfast_core::codec::DecodeError;
-use holdfast_core::shard::{Application, ShardCore};
-use holdfast_core::{Bounds, Command, Context, Effect, Reply};
+use holdfast_core::shard::{Application, ShardState};
+use holdfast_core::{Bounds, Command, Effect, EntryContext, Reply};
 
 /// A locks shard before its first entry.
-pub(crate) fn begin(shard: &str, bounds: Option<Bounds>) -> ShardCore {
+pub(crate) fn new_shard(shard: &str, bounds: Option<Bounds>) -> ShardState {
     match bounds {
-        None => ShardCore::new(Application::Locks, shard),
-        Some(bounds) => ShardCore::with_bounds(Application::Locks, shard, bounds),
+        None => ShardState::new(Application::Locks, shard),
+        Some(bounds) => ShardState::with_bounds(Application::Locks, shard, bounds),
     }
 }
 
 /// A core that is replaced by what its snapshot restores to after every so-manieth step, also in the midst of an entry.
 pub(crate) struct Twin {
-    core: ShardCore,
+    core: ShardState,
     shard: String,
     bounds: Option<Bounds>,
     every: usize,
@@ -35,25 +35,31 @@ impl fmt::Display for Twin {
 
 impl Twin {
     pub(crate) fn new(shard: &str, bounds: Option<Bounds>, every: usize, renumbered: Option<u64>) -> Self {
-        let core = begin(shard, bounds.clone());
+        let core = new_shard(shard, bounds.clone());
         Self { core, shard: shard.to_owned(), bounds, every, renumbered, steps: 0 }
     }
 
-    fn restored(&self) -> Result<ShardCore, DecodeError> {
+    fn restore_from_snapshot(&self) -> Result<ShardState, DecodeError> {
         let (chunks, locks) = (self.core.snapshot(), Application::Locks);
         match self.bounds.clone() {
-            None => ShardCore::restore(locks, &self.shard, &chunks),
-            Some(bounds) => ShardCore::restore_with_bounds(locks, &self.shard, &chunks, bounds),
+            None => ShardState::restore(locks, &self.shard, &chunks),
+            Some(bounds) => ShardState::restore_with_bounds(locks, &self.shard, &chunks, bounds),
         }
     }
 
     /// The clock moves.
-    pub(crate) fn advance(&mut self, context: &Context) {
+    pub(crate) fn advance(&mut self, context: &EntryContext) {
         self.core.advance(context);
     }
 
     /// Runs a command, which must be answered as it was before.
-    pub(crate) fn apply(&mut self, context: &Context, command: &Command, meant: &Reply, find: &mut dyn FnMut(String)) {
+    pub(crate) fn apply(
+        &mut self,
+        context: &EntryContext,
+        command: &Command,
+        meant: &Reply,
+        find: &mut dyn FnMut(String),
+    ) {
         let reply = self.core.apply(context, command);
         if reply != *meant {
             find(format!("[twin] {self} answers {command:?} {reply:?}, not {meant:?}"));
@@ -61,14 +67,14 @@ impl Twin {
     }
 
     /// After the clock has moved, and after each command: others must be told the same.
-    pub(crate) fn told(&mut self, meant: &[Effect], find: &mut dyn FnMut(String)) {
+    pub(crate) fn compare_effects(&mut self, meant: &[Effect], find: &mut dyn FnMut(String)) {
         let effects = self.core.take_effects();
         if effects != meant {
             find(format!("[twin] {self} tells {effects:?}, not {meant:?}"));
         }
         self.steps += 1;
         if self.steps.is_multiple_of(self.every) {
-            match self.restored() {
+            match self.restore_from_snapshot() {
                 Ok(core) => {
                     let numbered = self.renumbered.map(|seed| core.renumbered(seed.wrapping_add(self.steps as u64)));
                     self.core = numbered.unwrap_or(core);
@@ -79,7 +85,7 @@ impl Twin {
     }
 
     /// After each entry: the state must be the same.
-    pub(crate) fn compare(&self, meant: &[Vec<u8>], find: &mut dyn FnMut(String)) {
+    pub(crate) fn compare_state(&self, meant: &[Vec<u8>], find: &mut dyn FnMut(String)) {
         if self.core.snapshot() != meant {
             find(format!("[twin] {self} comes to another state"));
         }

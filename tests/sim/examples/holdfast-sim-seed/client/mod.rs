@@ -14,31 +14,31 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use tokio::time::{sleep, timeout};
 
-use crate::history::{Acquiring, Answer, Op};
+use crate::history::{AcquireOp, Answer, Op};
 use crate::plan::rng_of;
-use crate::world::{Stage, Tenant, World, now};
+use crate::world::{Phase, Tenant, World, now};
 
 pub(crate) use draw::STABLE_NAMESPACES;
 pub(crate) use hostile::attack;
 pub(crate) use watcher::watch;
 
-use draw::Held;
+use draw::KnownHold;
 use session::Session;
 
 const TIMEOUTS: [Duration; 3] = [Duration::from_millis(800), Duration::from_secs(3), Duration::from_secs(10)];
-const LONGEST_PAUSE_MS: u64 = 150;
+const MAX_PAUSE_MS: u64 = 150;
 /// Of clients that only look.
-const LONGEST_PAUSE_OF_ONLOOKERS_MS: u64 = 40;
+const MAX_READ_ONLY_PAUSE_MS: u64 = 40;
 /// What a door waits beyond the deadline of a call before it answers by itself.
-const GRACE: Duration = Duration::from_secs(1);
+const RESPONSE_GRACE: Duration = Duration::from_secs(1);
 /// How many in a hundred calls that wait are given up by their client.
-const GIVEN_UP_OF_HUNDRED: u32 = 25;
+const CANCEL_PERCENT: u32 = 25;
 /// The same of calls that are made twice.
-const GIVEN_UP_OF_HUNDRED_TWINS: u32 = 70;
+const DUPLICATE_CANCEL_PERCENT: u32 = 70;
 /// Within which some of them are given up: about when one is answered that need not wait.
-const SOON_MS: u64 = 20;
+const EARLY_CANCEL_MS: u64 = 20;
 /// How many in a hundred acquires that wait are made twice at once.
-const TWINS_OF_HUNDRED: u32 = 15;
+const DUPLICATE_PERCENT: u32 = 15;
 
 /// One client of one gateway.
 pub(crate) struct Client {
@@ -47,41 +47,41 @@ pub(crate) struct Client {
     name: String,
     rng: StdRng,
     /// For what is done twice, so that it changes nothing of what else is drawn.
-    twin_rng: StdRng,
-    held: Vec<Held>,
+    duplicate_rng: StdRng,
+    held: Vec<KnownHold>,
     session: Option<Session>,
     sessions: usize,
-    is_patient: bool,
-    only_looks: bool,
+    has_long_deadlines: bool,
+    is_read_only: bool,
 }
 
 impl Client {
     pub(crate) fn new(world: Arc<World>, service: Service, name: String) -> Self {
         let rng = rng_of(world.plan.seed, &name);
-        let twin_rng = rng_of(world.plan.seed, &format!("{name}, twins"));
+        let duplicate_rng = rng_of(world.plan.seed, &format!("{name}, twins"));
         Self {
             world,
             service,
             name,
             rng,
-            twin_rng,
+            duplicate_rng,
             held: Vec::new(),
             session: None,
             sessions: 0,
-            is_patient: false,
-            only_looks: false,
+            has_long_deadlines: false,
+            is_read_only: false,
         }
     }
 
     /// The same with the longest deadline for every call.
-    pub(crate) fn patient(mut self) -> Self {
-        self.is_patient = true;
+    pub(crate) fn with_long_deadlines(mut self) -> Self {
+        self.has_long_deadlines = true;
         self
     }
 
     /// The same as one that changes nothing but its session.
-    pub(crate) fn onlooker(mut self) -> Self {
-        self.only_looks = true;
+    pub(crate) fn read_only(mut self) -> Self {
+        self.is_read_only = true;
         self
     }
 
@@ -90,26 +90,26 @@ impl Client {
     }
 
     /// Calls for as long as the run is in its working stage.
-    pub(crate) async fn work(mut self) {
+    pub(crate) async fn run(mut self) {
         let tenants = self.world.tenants();
-        let longest_pause_ms = if self.only_looks { LONGEST_PAUSE_OF_ONLOOKERS_MS } else { LONGEST_PAUSE_MS };
-        while self.world.stage() == Stage::Chaos {
+        let longest_pause_ms = if self.is_read_only { MAX_READ_ONLY_PAUSE_MS } else { MAX_PAUSE_MS };
+        while self.world.phase() == Phase::Chaos {
             sleep(Duration::from_millis(self.rng.random_range(0..longest_pause_ms))).await;
-            self.look_after_session(&tenants).await;
+            self.update_session(&tenants).await;
             let (tenant, namespace, op) = self.draw(tenants.len());
-            if self.makes_twins(&op) {
-                let answer = self.call_twice(&tenants[tenant], &namespace, &op).await;
-                self.learn(tenant, &namespace, op, &answer);
+            if self.is_duplicated(&op) {
+                let answer = self.call_duplicated(&tenants[tenant], &namespace, &op).await;
+                self.record_holds(tenant, &namespace, op, &answer);
                 continue;
             }
             let answer = self.call(&tenants[tenant], &namespace, op.clone()).await;
             if answer == Answer::Unknown && matches!(&op, Op::Acquire(_)) && self.rng.random_bool(0.5) {
                 // Somebody who gave up comes back: the place in the queue may still be there, or the grant.
                 let again = self.call(&tenants[tenant], &namespace, op.clone()).await;
-                self.learn(tenant, &namespace, op, &again);
+                self.record_holds(tenant, &namespace, op, &again);
                 continue;
             }
-            self.learn(tenant, &namespace, op, &answer);
+            self.record_holds(tenant, &namespace, op, &answer);
         }
     }
 
@@ -117,46 +117,39 @@ impl Client {
     pub(crate) async fn call(&mut self, tenant: &Tenant, namespace: &str, op: Op) -> Answer {
         let drawn = TIMEOUTS[self.rng.random_range(0..TIMEOUTS.len())];
         let waits = wait_of(&op);
-        let limit = waits + if self.is_patient { TIMEOUTS[TIMEOUTS.len() - 1] } else { drawn };
-        let patience = if !waits.is_zero() && self.rng.random_ratio(GIVEN_UP_OF_HUNDRED, 100) {
+        let limit = waits + if self.has_long_deadlines { TIMEOUTS[TIMEOUTS.len() - 1] } else { drawn };
+        let patience = if !waits.is_zero() && self.rng.random_ratio(CANCEL_PERCENT, 100) {
             match self.rng.random_bool(0.5) {
                 true => waits.mul_f64(self.rng.random_range(0.0..1.5)),
-                false => Duration::from_millis(self.rng.random_range(0..SOON_MS)),
+                false => Duration::from_millis(self.rng.random_range(0..EARLY_CANCEL_MS)),
             }
         } else {
-            limit + GRACE
+            limit + RESPONSE_GRACE
         };
-        self.carry_out(tenant, namespace, &op, limit, patience).await
+        self.execute(tenant, namespace, &op, limit, patience).await
     }
 
-    fn makes_twins(&mut self, op: &Op) -> bool {
+    fn is_duplicated(&mut self, op: &Op) -> bool {
         let is_own = matches!(op, Op::Acquire(acquiring) if acquiring.wait_ms > 0);
-        is_own && self.twin_rng.random_ratio(TWINS_OF_HUNDRED, 100)
+        is_own && self.duplicate_rng.random_ratio(DUPLICATE_PERCENT, 100)
     }
 
     /// Makes a call twice at once, as a client does that does not trust the first; each may be given up at any moment.
-    async fn call_twice(&mut self, tenant: &Tenant, namespace: &str, op: &Op) -> Answer {
+    async fn call_duplicated(&mut self, tenant: &Tenant, namespace: &str, op: &Op) -> Answer {
         let waits = wait_of(op);
         let limit = waits + TIMEOUTS[TIMEOUTS.len() - 1];
-        let patience = |rng: &mut StdRng| match rng.random_ratio(GIVEN_UP_OF_HUNDRED_TWINS, 100) {
+        let patience = |rng: &mut StdRng| match rng.random_ratio(DUPLICATE_CANCEL_PERCENT, 100) {
             true => waits.mul_f64(rng.random_range(0.0..1.0)),
-            false => limit + GRACE,
+            false => limit + RESPONSE_GRACE,
         };
-        let patiences = [patience(&mut self.twin_rng), patience(&mut self.twin_rng)];
-        let calls = patiences.map(|patience| self.carry_out(tenant, namespace, op, limit, patience));
+        let patiences = [patience(&mut self.duplicate_rng), patience(&mut self.duplicate_rng)];
+        let calls = patiences.map(|patience| self.execute(tenant, namespace, op, limit, patience));
         let [first, second] = calls;
         let (first, second) = tokio::join!(first, second);
         if matches!(first, Answer::Acquired { outcome: Ok(_), .. }) { first } else { second }
     }
 
-    async fn carry_out(
-        &self,
-        tenant: &Tenant,
-        namespace: &str,
-        op: &Op,
-        limit: Duration,
-        patience: Duration,
-    ) -> Answer {
+    async fn execute(&self, tenant: &Tenant, namespace: &str, op: &Op, limit: Duration, patience: Duration) -> Answer {
         let world = Arc::clone(&self.world);
         let asked = now();
         let id = world.history.invoke(&self.name, tenant.account, namespace, op.clone());
@@ -168,7 +161,7 @@ impl Client {
                 Code::Unavailable => Answer::Unavailable,
                 Code::DeadlineExceeded => Answer::Unknown,
                 Code::Internal => {
-                    world.violation(format!(
+                    world.record_violation(format!(
                         "[fault of the service] call {id} {op:?} failed with a fault of the service: {}",
                         error.detail
                     ));
@@ -177,29 +170,29 @@ impl Client {
                 code => Answer::Refused(code),
             },
         };
-        self.was_prompt(id, op, asked);
+        self.check_latency(id, op, asked);
         world.history.finish(id, answer.clone(), world.ledger.lengths());
-        world.note(format!("{} call {id} {} {namespace} {op:?} -> {answer:?}", self.name, tenant.account));
+        world.record(format!("{} call {id} {} {namespace} {op:?} -> {answer:?}", self.name, tenant.account));
         answer
     }
 }
 
 /// Without faults nobody waits longer than this for what can be answered at once, whatever others do.
-const PROMPT: Duration = Duration::from_secs(1);
+const MAX_LATENCY: Duration = Duration::from_secs(1);
 
 impl Client {
-    fn was_prompt(&self, id: usize, op: &Op, asked: Option<Duration>) {
-        let (Some(asked), Some(now), Stage::Chaos) = (asked, now(), self.world.stage()) else { return };
+    fn check_latency(&self, id: usize, op: &Op, asked: Option<Duration>) {
+        let (Some(asked), Some(now), Phase::Chaos) = (asked, now(), self.world.phase()) else { return };
         let took = now.saturating_sub(asked);
-        if !self.world.plan.faults && took > wait_of(op) + PROMPT {
-            self.world.violation(format!("[prompt] call {id} {op:?} took {took:?}, and nothing was wrong"));
+        if !self.world.plan.faults && took > wait_of(op) + MAX_LATENCY {
+            self.world.record_violation(format!("[prompt] call {id} {op:?} took {took:?}, and nothing was wrong"));
         }
     }
 }
 
 fn wait_of(op: &Op) -> Duration {
     match op {
-        Op::Acquire(Acquiring { wait_ms, .. }) => Duration::from_millis(*wait_ms),
+        Op::Acquire(AcquireOp { wait_ms, .. }) => Duration::from_millis(*wait_ms),
         _ => Duration::ZERO,
     }
 }

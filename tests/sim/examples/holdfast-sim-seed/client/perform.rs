@@ -7,10 +7,10 @@ use holdfast_gateway::service::{
     AcquireLock, AcquireLocks, CreateNamespace, CreateSession, LockName, OwnerFields, ReasonInfo, ReleaseLock,
     ReleaseLocks, Resource, Terms,
 };
-use holdfast_gateway::{ApiResult, CallContext, Caller};
+use holdfast_gateway::{ApiResult, AuthContext, CallContext};
 
 use super::Client;
-use crate::history::{Acquiring, Answer, CALL_KEY, Op, SeenLock};
+use crate::history::{AcquireOp, Answer, CALL_KEY, ObservedLock, Op};
 use crate::world::Tenant;
 
 impl Client {
@@ -28,27 +28,27 @@ impl Client {
         Ok(match op.clone() {
             Op::Acquire(acquiring) => self.acquire(&caller, &context, namespace, acquiring, id).await?,
             Op::Release { owner, path, token } => {
-                let (namespace, lock, owner) = (namespace.to_owned(), LockName::Path(path.0), fields(owner));
+                let (namespace, lock, owner) = (namespace.to_owned(), LockName::Path(path.0), owner_fields(owner));
                 let request = ReleaseLock { namespace, lock, owner, fencing_token: token };
                 let answer = service.release_lock(&caller, &context, request).await?;
                 Answer::Released { released: answer.released, locks: vec![answer.lock.into()] }
             }
             Op::ReleaseAll { owner } => {
-                let (namespace, owner) = (namespace.to_owned(), fields(owner));
+                let (namespace, owner) = (namespace.to_owned(), owner_fields(owner));
                 let request = ReleaseLocks { namespace, owner, paths: None, all: true };
                 let answer = service.release_locks(&caller, &context, request).await?;
-                let locks = answer.locks.into_iter().map(SeenLock::from).collect();
+                let locks = answer.locks.into_iter().map(ObservedLock::from).collect();
                 Answer::Released { released: answer.released, locks }
             }
             Op::Get { path } => {
-                Answer::Lock(service.get_lock(&caller, &context, namespace, &named(path)).await?.into())
+                Answer::Lock(service.get_lock(&caller, &context, namespace, &lock_name(path)).await?.into())
             }
             Op::Check { path, token } => {
-                let answer = service.check_lock(&caller, &context, namespace, &named(path), token).await?;
+                let answer = service.check_lock(&caller, &context, namespace, &lock_name(path), token).await?;
                 Answer::Checked { current: answer.current, lock: answer.lock.into() }
             }
             Op::Delete { path } => {
-                service.delete_lock(&caller, &context, namespace, &named(path)).await?;
+                service.delete_lock(&caller, &context, namespace, &lock_name(path)).await?;
                 Answer::Done
             }
             Op::OpenSession { process, ttl_ms } => {
@@ -56,9 +56,9 @@ impl Client {
                 let request = CreateSession { namespace, process_id: process, ttl_ms, metadata: Default::default() };
                 Answer::Session { id: service.create_session(&caller, &context, request).await?.session_id }
             }
-            Op::KeepAlive { session, .. } => {
-                Answer::Kept { remaining_ms: service.keep_session_alive(&caller, &context, namespace, &session).await? }
-            }
+            Op::KeepAlive { session, .. } => Answer::KeptAlive {
+                remaining_ms: service.keep_session_alive(&caller, &context, namespace, &session).await?,
+            },
             Op::CloseSession { session } => {
                 service.delete_session(&caller, &context, namespace, &session).await?;
                 Answer::Done
@@ -77,14 +77,14 @@ impl Client {
 
     async fn acquire(
         &self,
-        caller: &Caller,
+        caller: &AuthContext,
         context: &CallContext,
         namespace: &str,
-        acquiring: Acquiring,
+        acquiring: AcquireOp,
         id: usize,
     ) -> ApiResult<Answer> {
-        let Acquiring { owner, mut claims, ttl_ms, transition_ms, wait_ms, token, allow_upgrade } = acquiring;
-        let (namespace, owner) = (namespace.to_owned(), fields(owner));
+        let AcquireOp { owner, mut claims, ttl_ms, transition_ms, wait_ms, token, allow_upgrade } = acquiring;
+        let (namespace, owner) = (namespace.to_owned(), owner_fields(owner));
         let terms = Terms {
             ttl_ms,
             wait_ms,
@@ -97,19 +97,19 @@ impl Client {
         if claims.len() == 1
             && let Some(claim) = claims.pop()
         {
-            let request = AcquireLock { namespace, lock: named(claim.path), owner, mode: claim.mode, terms };
+            let request = AcquireLock { namespace, lock: lock_name(claim.path), owner, mode: claim.mode, terms };
             let answer = self.service.acquire_lock(caller, context, request).await?;
             return Ok(acquired(answer.fencing_token, answer.reason, vec![answer.lock.into()]));
         }
         let resources = claims.into_iter().map(|claim| Resource { path: claim.path.0, mode: claim.mode }).collect();
         let request = AcquireLocks { namespace, resources, owner, request_id: None, terms };
         let answer = self.service.acquire_locks(caller, context, request).await?;
-        let locks = answer.locks.into_iter().map(SeenLock::from).collect();
+        let locks = answer.locks.into_iter().map(ObservedLock::from).collect();
         Ok(acquired(answer.fencing_token, answer.reason, locks))
     }
 }
 
-fn acquired(token: Option<u64>, reason: Option<ReasonInfo>, locks: Vec<SeenLock>) -> Answer {
+fn acquired(token: Option<u64>, reason: Option<ReasonInfo>, locks: Vec<ObservedLock>) -> Answer {
     let outcome = match (token, reason.map(|reason| reason.code)) {
         (Some(token), None) => Ok(token),
         (None, Some(reason)) => Err(reason),
@@ -118,11 +118,11 @@ fn acquired(token: Option<u64>, reason: Option<ReasonInfo>, locks: Vec<SeenLock>
     Answer::Acquired { outcome, locks }
 }
 
-fn named(path: Path) -> LockName {
+fn lock_name(path: Path) -> LockName {
     LockName::Path(path.0)
 }
 
-fn fields(owner: Owner) -> OwnerFields {
+fn owner_fields(owner: Owner) -> OwnerFields {
     match owner {
         Owner::Process(process_id) => OwnerFields::process(process_id),
         Owner::Session { session_id, holder } => OwnerFields { process_id: None, session_id: Some(session_id), holder },

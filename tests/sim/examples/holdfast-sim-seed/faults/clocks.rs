@@ -7,13 +7,13 @@ use std::time::Duration;
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use super::soon;
+use super::random_delay;
 use crate::world::{World, node_name};
 
 /// Furthest that a wall clock is off, either way.
-const FURTHEST_MS: i64 = 60_000;
+const MAX_SKEW_MS: i64 = 60_000;
 /// Longest time between two jumps.
-const LONGEST_QUIET_MS: u64 = 4_000;
+const MAX_INTERVAL_MS: u64 = 4_000;
 
 pub(super) struct Clocks {
     world: Arc<World>,
@@ -25,11 +25,11 @@ impl Clocks {
     }
 
     /// Sets the wall clock of a node. Answers that it did, and how long it is quiet then.
-    pub(super) fn strike(&mut self, at: Duration, rng: &mut StdRng) -> (bool, Duration) {
+    pub(super) fn inject(&mut self, at: Duration, rng: &mut StdRng) -> (bool, Duration) {
         let number = rng.random_range(0..self.world.nodes.len());
-        let skew_ms = rng.random_range(-FURTHEST_MS..=FURTHEST_MS);
+        let skew_ms = rng.random_range(-MAX_SKEW_MS..=MAX_SKEW_MS);
         self.world.nodes[number].wall_skew_ms.store(skew_ms, Ordering::Relaxed);
-        self.world.note_at(at, format!("the wall clock of {} is off by {skew_ms} ms", node_name(number)));
-        (true, soon(rng, LONGEST_QUIET_MS) * self.world.plan.quiet)
+        self.world.record_at(at, format!("the wall clock of {} is off by {skew_ms} ms", node_name(number)));
+        (true, random_delay(rng, MAX_INTERVAL_MS) * self.world.plan.quiet_factor)
     }
 }

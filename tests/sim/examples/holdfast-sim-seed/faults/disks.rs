@@ -6,30 +6,30 @@ use std::time::Duration;
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use super::soon;
+use super::random_delay;
 use crate::world::{World, node_name};
 
 /// Longest fault.
-const LONGEST_MS: u64 = 4_000;
+const MAX_DURATION_MS: u64 = 4_000;
 /// Longest quiet between two.
-const LONGEST_QUIET_MS: u64 = 5_000;
+const MAX_INTERVAL_MS: u64 = 5_000;
 
 pub(super) struct Disks {
     world: Arc<World>,
-    is_struck: bool,
+    is_active: bool,
 }
 
 impl Disks {
     pub(super) fn new(world: &Arc<World>) -> Self {
-        Self { world: Arc::clone(world), is_struck: false }
+        Self { world: Arc::clone(world), is_active: false }
     }
 
     /// Does the one or the other. Answers whether it struck, and how long it stays that way.
-    pub(super) fn strike_or_mend(&mut self, at: Duration, rng: &mut StdRng) -> (bool, Duration) {
-        if self.is_struck {
-            self.mend();
-            self.world.note_at(at, "disks are mended");
-            return (false, soon(rng, LONGEST_QUIET_MS) * self.world.plan.quiet);
+    pub(super) fn inject_or_heal(&mut self, at: Duration, rng: &mut StdRng) -> (bool, Duration) {
+        if self.is_active {
+            self.heal();
+            self.world.record_at(at, "disks are mended");
+            return (false, random_delay(rng, MAX_INTERVAL_MS) * self.world.plan.quiet_factor);
         }
         let number = rng.random_range(0..self.world.nodes.len());
         let disk = self.world.nodes[number].disk.clone();
@@ -48,15 +48,15 @@ impl Disks {
                 "is full".to_owned()
             }
         };
-        let lasts = soon(rng, LONGEST_MS);
-        self.world.note_at(at, format!("the disk of {} {what}, for {lasts:?}", node_name(number)));
-        self.is_struck = true;
+        let lasts = random_delay(rng, MAX_DURATION_MS);
+        self.world.record_at(at, format!("the disk of {} {what}, for {lasts:?}", node_name(number)));
+        self.is_active = true;
         (true, lasts)
     }
 
     /// Ends whatever is struck.
-    pub(super) fn mend(&mut self) {
-        self.is_struck = false;
+    pub(super) fn heal(&mut self) {
+        self.is_active = false;
         for slot in &self.world.nodes {
             slot.disk.set_sync_delay(Duration::ZERO);
             slot.disk.set_capacity(None);

@@ -8,42 +8,42 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use turmoil::Sim;
 
-use super::{hosts, soon};
+use super::{hosts, random_delay};
 use crate::world::{World, node_name};
 
 /// Longest fault.
-const LONGEST_MS: u64 = 6_000;
+const MAX_DURATION_MS: u64 = 6_000;
 /// Longest quiet between two.
-const LONGEST_QUIET_MS: u64 = 3_000;
+const MAX_INTERVAL_MS: u64 = 3_000;
 
 pub(super) struct Links {
     world: Arc<World>,
     hosts: Vec<String>,
-    is_struck: bool,
+    is_active: bool,
 }
 
 impl Links {
     pub(super) fn new(world: &Arc<World>) -> Self {
-        Self { hosts: hosts(world), world: Arc::clone(world), is_struck: false }
+        Self { hosts: hosts(world), world: Arc::clone(world), is_active: false }
     }
 
     /// Does the one or the other. Answers whether it struck, and how long it stays that way.
-    pub(super) fn strike_or_mend(&mut self, sim: &mut Sim<'_>, at: Duration, rng: &mut StdRng) -> (bool, Duration) {
-        if self.is_struck {
-            self.mend(sim);
-            self.world.note_at(at, "network is mended");
-            return (false, soon(rng, LONGEST_QUIET_MS) * self.world.plan.quiet);
+    pub(super) fn inject_or_heal(&mut self, sim: &mut Sim<'_>, at: Duration, rng: &mut StdRng) -> (bool, Duration) {
+        if self.is_active {
+            self.heal(sim);
+            self.world.record_at(at, "network is mended");
+            return (false, random_delay(rng, MAX_INTERVAL_MS) * self.world.plan.quiet_factor);
         }
-        let lasts = soon(rng, LONGEST_MS);
-        let what = if rng.random_ratio(1, 8) { self.pause(sim, rng, lasts) } else { self.strike(sim, rng) };
-        self.world.note_at(at, format!("network: {what} for {lasts:?}"));
-        self.is_struck = true;
+        let lasts = random_delay(rng, MAX_DURATION_MS);
+        let what = if rng.random_ratio(1, 8) { self.pause(sim, rng, lasts) } else { self.inject(sim, rng) };
+        self.world.record_at(at, format!("network: {what} for {lasts:?}"));
+        self.is_active = true;
         (true, lasts)
     }
 
-    fn strike(&self, sim: &mut Sim<'_>, rng: &mut StdRng) -> String {
+    fn inject(&self, sim: &mut Sim<'_>, rng: &mut StdRng) -> String {
         let nodes = self.world.plan.nodes;
-        let one = node_name(self.struck_node(rng));
+        let one = node_name(self.target_node(rng));
         let others: Vec<&String> = self.hosts.iter().filter(|host| **host != one).collect();
         // Cut off from everybody, from nodes only, or from one other host.
         let (from, far): (&str, Vec<&String>) = match rng.random_range(0..4) {
@@ -86,7 +86,7 @@ impl Links {
 
     /// Stops a process. What is sent to it waits; it arrives shortly before the process goes on.
     fn pause(&self, sim: &mut Sim<'_>, rng: &mut StdRng, lasts: Duration) -> String {
-        let number = self.struck_node(rng);
+        let number = self.target_node(rng);
         let one = node_name(number);
         self.hosts.iter().filter(|host| **host != one).for_each(|other| sim.hold(one.as_str(), other.as_str()));
         let longer = Duration::from_millis(rng.random_range(0..20));
@@ -95,20 +95,20 @@ impl Links {
         format!("the process of {one} is paused, {pause_ms} ms, and nothing reaches it")
     }
 
-    fn struck_node(&self, rng: &mut StdRng) -> usize {
-        if rng.random_bool(0.4) { self.busiest() } else { rng.random_range(0..self.world.plan.nodes) }
+    fn target_node(&self, rng: &mut StdRng) -> usize {
+        if rng.random_bool(0.4) { self.node_with_most_leaders() } else { rng.random_range(0..self.world.plan.nodes) }
     }
 
     /// The node that leads most shards.
-    fn busiest(&self) -> usize {
+    fn node_with_most_leaders(&self) -> usize {
         let leads =
-            |number: &usize| self.world.nodes[*number].node.lock().as_ref().map_or(0, |node| node.leads().len());
+            |number: &usize| self.world.nodes[*number].node.lock().as_ref().map_or(0, |node| node.led_replicas().len());
         (0..self.world.nodes.len()).max_by_key(leads).unwrap_or_default()
     }
 
     /// Ends whatever is struck.
-    pub(super) fn mend(&mut self, sim: &mut Sim<'_>) {
-        self.is_struck = false;
+    pub(super) fn heal(&mut self, sim: &mut Sim<'_>) {
+        self.is_active = false;
         let latency = self.world.plan.max_latency;
         for (index, one) in self.hosts.iter().enumerate() {
             for other in &self.hosts[index + 1..] {

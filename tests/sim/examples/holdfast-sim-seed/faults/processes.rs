@@ -9,16 +9,16 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use turmoil::Sim;
 
-use super::{hosts, soon};
+use super::{hosts, random_delay};
 use crate::host_state::HostState;
 use crate::world::{World, gateway_name, node_name};
 
 /// Longest time that a process is away.
-const LONGEST_AWAY_MS: u64 = 5_000;
+const MAX_DOWNTIME_MS: u64 = 5_000;
 /// Longest time between two faults.
-const LONGEST_QUIET_MS: u64 = 6_000;
+const MAX_INTERVAL_MS: u64 = 6_000;
 /// Writes to a disk within which a planned crash strikes.
-const CRASH_WITHIN_WRITES: u64 = 40;
+const MAX_WRITES_BEFORE_CRASH: u64 = 40;
 
 pub(super) struct Processes {
     world: Arc<World>,
@@ -39,9 +39,9 @@ impl Processes {
         for number in 0..self.nodes.len() {
             let exited = self.world.nodes[number].exited.lock().take();
             if let Some(reason) = exited {
-                self.world.note_at(at, format!("{} ended: {reason}", node_name(number)));
-                let back = at + soon(rng, LONGEST_AWAY_MS);
-                self.take_down(sim, number, back);
+                self.world.record_at(at, format!("{} ended: {reason}", node_name(number)));
+                let back = at + random_delay(rng, MAX_DOWNTIME_MS);
+                self.stop_node(sim, number, back);
             }
             if self.nodes[number].is_some_and(|due| due <= at) {
                 self.nodes[number] = None;
@@ -57,16 +57,16 @@ impl Processes {
     }
 
     /// Whatever is down comes up now.
-    pub(super) fn restart_soon(&mut self, at: Duration) {
+    pub(super) fn restart_all(&mut self, at: Duration) {
         for due in self.nodes.iter_mut().chain(&mut self.gateways).flatten() {
             *due = at;
         }
     }
 
     /// Strikes. Answers that it did, and how long it is quiet then.
-    pub(super) fn strike(&mut self, sim: &mut Sim<'_>, at: Duration, rng: &mut StdRng) -> (bool, Duration) {
+    pub(super) fn inject(&mut self, sim: &mut Sim<'_>, at: Duration, rng: &mut StdRng) -> (bool, Duration) {
         let number = rng.random_range(0..self.nodes.len());
-        let back = at + soon(rng, LONGEST_AWAY_MS);
+        let back = at + random_delay(rng, MAX_DOWNTIME_MS);
         let what = match rng.random_range(0..20) {
             0..6 => {
                 self.kill(sim, number, back, false);
@@ -78,7 +78,7 @@ impl Processes {
             }
             10..13 => {
                 let point = if rng.random_bool(0.5) { CrashPoint::BeforeSync } else { CrashPoint::AfterSync };
-                let nth = rng.random_range(1..=CRASH_WITHIN_WRITES);
+                let nth = rng.random_range(1..=MAX_WRITES_BEFORE_CRASH);
                 self.world.nodes[number].disk.crash_at_write(nth, point);
                 format!("{} crashes at write {nth} from now, {point:?}", node_name(number))
             }
@@ -94,14 +94,14 @@ impl Processes {
             _ => {
                 let cut = rng.random_bool(0.5);
                 for number in 0..self.nodes.len() {
-                    let back = at + soon(rng, LONGEST_AWAY_MS);
+                    let back = at + random_delay(rng, MAX_DOWNTIME_MS);
                     self.kill(sim, number, back, cut);
                 }
                 "every node is killed".to_owned()
             }
         };
-        self.world.note_at(at, what);
-        (true, soon(rng, LONGEST_QUIET_MS) * self.world.plan.quiet)
+        self.world.record_at(at, what);
+        (true, random_delay(rng, MAX_INTERVAL_MS) * self.world.plan.quiet_factor)
     }
 
     /// Ends a process. When the host loses power, its peers hear nothing of it.
@@ -114,23 +114,23 @@ impl Processes {
         if power_lost {
             others.iter().for_each(|other| sim.partition(name.as_str(), other.as_str()));
         }
-        self.take_down(sim, number, back);
+        self.stop_node(sim, number, back);
         if power_lost {
-            self.world.hosts.set(&name, HostState::Silent);
+            self.world.hosts.set(&name, HostState::Unreachable);
             others.iter().for_each(|other| sim.repair(name.as_str(), other.as_str()));
         }
     }
 
     /// Kills a node and starts it again at once.
     pub(super) fn restart(&mut self, sim: &mut Sim<'_>, number: usize, at: Duration) {
-        self.world.note_at(at, format!("{} is killed and started again", node_name(number)));
+        self.world.record_at(at, format!("{} is killed and started again", node_name(number)));
         self.kill(sim, number, at, false);
     }
 
-    fn take_down(&mut self, sim: &mut Sim<'_>, number: usize, back: Duration) {
+    fn stop_node(&mut self, sim: &mut Sim<'_>, number: usize, back: Duration) {
         let (name, slot) = (node_name(number), &self.world.nodes[number]);
         slot.disk.crash();
-        self.world.hosts.set(&name, HostState::Refuses);
+        self.world.hosts.set(&name, HostState::ConnectionRefused);
         let node = slot.node.lock().take();
         sim.crash(name.as_str());
         drop(node);
@@ -145,7 +145,7 @@ impl Processes {
             return;
         }
         let name = gateway_name(number);
-        self.world.hosts.set(&name, HostState::Refuses);
+        self.world.hosts.set(&name, HostState::ConnectionRefused);
         sim.crash(name.as_str());
         self.gateways[number] = Some(back);
     }

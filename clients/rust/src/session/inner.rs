@@ -1,0 +1,318 @@
+//! What the users of a session and its task have in common.
+
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use holdfast_proto::v1::client_message::{LockInfo, Message as Said};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::events::EventDispatcher;
+use super::lease::SessionLease;
+use super::table::{Effect, Granted, LockRequest, RequestNo, RequestTable, WaiterId};
+use crate::error::{EndReason, Error, LossReason, Result};
+use crate::locks::LockStatus;
+use crate::view::{Path, WaitStatus};
+
+pub(crate) struct SessionInner {
+    pub(crate) lease: SessionLease,
+    pub(crate) events: EventDispatcher,
+    /// There is something to say.
+    pub(super) wake: Notify,
+    /// The session is to be closed.
+    pub(super) close: CancellationToken,
+    /// The session is over, and everybody was told.
+    ended: CancellationToken,
+    state: Mutex<SessionState>,
+}
+
+#[derive(Default)]
+struct SessionState {
+    table: RequestTable,
+    waiters: HashMap<WaiterId, RequestRecord>,
+    last_waiter: WaiterId,
+}
+
+/// Somebody who waits for an answer.
+struct RequestRecord {
+    no: RequestNo,
+    reply: PendingReply,
+}
+
+enum PendingReply {
+    Grant { to: oneshot::Sender<Result<GrantGuard>>, progress: Option<mpsc::Sender<WaitStatus>> },
+    Status(oneshot::Sender<Result<LockStatus>>),
+    Release(oneshot::Sender<()>),
+}
+
+impl SessionInner {
+    pub(super) fn new(lease: SessionLease, events: EventDispatcher) -> Arc<Self> {
+        let (wake, close) = (Notify::new(), CancellationToken::new());
+        let ended = CancellationToken::new();
+        Arc::new(Self { lease, events, wake, close, ended, state: Mutex::default() })
+    }
+
+    /// Asks for locks. Dropping what is returned gives up, and leaves nothing behind.
+    pub(crate) fn request(
+        self: &Arc<Self>,
+        request: LockRequest,
+        progress: Option<mpsc::Sender<WaitStatus>>,
+    ) -> Result<PendingRequest> {
+        let (to, reply) = oneshot::channel();
+        let waiter = self.submit(request, PendingReply::Grant { to, progress })?;
+        Ok(PendingRequest { inner: Arc::clone(self), waiter, reply })
+    }
+
+    /// Asks for a lock of the lock service view; the first that is known of it is the answer.
+    pub(crate) fn request_persistent(
+        self: &Arc<Self>,
+        request: LockRequest,
+    ) -> Result<oneshot::Receiver<Result<LockStatus>>> {
+        let (to, answer) = oneshot::channel();
+        self.submit(request, PendingReply::Status(to))?;
+        Ok(answer)
+    }
+
+    fn submit(self: &Arc<Self>, request: LockRequest, reply: PendingReply) -> Result<WaiterId> {
+        if let Some(reason) = self.lease.end_reason() {
+            return Err(Error::SessionEnded(reason));
+        }
+        self.update(|state| {
+            let waiter = state.next_waiter_id();
+            match state.table.request(request, waiter) {
+                Ok((no, effects)) => {
+                    state.waiters.insert(waiter, RequestRecord { no, reply });
+                    (Ok(waiter), effects)
+                }
+                Err(error) => (Err(error), Vec::new()),
+            }
+        })
+    }
+
+    /// Gives back what somebody had.
+    fn release(self: &Arc<Self>, no: RequestNo) {
+        self.update(|state| ((), state.table.release(no, None)));
+    }
+
+    /// As `release`, and says when it is done.
+    fn release_acknowledged(self: &Arc<Self>, no: RequestNo) -> oneshot::Receiver<()> {
+        let (to, done) = oneshot::channel();
+        self.update(|state| {
+            let waiter = state.next_waiter_id();
+            state.waiters.insert(waiter, RequestRecord { no, reply: PendingReply::Release(to) });
+            ((), state.table.release(no, Some(waiter)))
+        });
+        done
+    }
+
+    /// Ends the lock service view's request for a path, and says when it is done.
+    pub(crate) fn release_persistent(self: &Arc<Self>, path: &Path) -> Option<oneshot::Receiver<()>> {
+        let no = self.state.lock().table.persistent_request(path)?.0;
+        Some(self.release_acknowledged(no))
+    }
+
+    /// Ends all requests of the lock service view.
+    pub(crate) fn release_all_persistent(self: &Arc<Self>) -> Vec<oneshot::Receiver<()>> {
+        let all = self.state.lock().table.persistent_requests();
+        all.into_iter().map(|no| self.release_acknowledged(no)).collect()
+    }
+
+    pub(crate) fn status(&self, path: &Path) -> LockStatus {
+        if self.lease.end_reason().is_some() {
+            return LockStatus::None;
+        }
+        self.state.lock().table.persistent_request(path).map_or(LockStatus::None, |(_, status)| status)
+    }
+
+    /// How many requests are not over.
+    pub(crate) fn request_count(&self) -> usize {
+        self.state.lock().table.len()
+    }
+
+    pub(super) fn has_outgoing(&self) -> bool {
+        self.state.lock().table.has_outgoing()
+    }
+
+    pub(super) fn next_message(&self) -> Option<Said> {
+        self.state.lock().table.next_message()
+    }
+
+    pub(super) fn has_retries(&self) -> bool {
+        self.state.lock().table.has_retries()
+    }
+
+    pub(super) fn lock_info(&self) -> LockInfo {
+        self.state.lock().table.lock_info()
+    }
+
+    /// Changes the table on account of something that was heard.
+    pub(super) fn update_table(self: &Arc<Self>, change: impl FnOnce(&mut RequestTable) -> Vec<Effect>) {
+        self.update(|state| ((), change(&mut state.table)));
+    }
+
+    /// The session is over: everybody is told. Returns how it ended, which may have been known before.
+    pub(super) fn end(self: &Arc<Self>, reason: EndReason) -> EndReason {
+        let reason = self.lease.end(reason);
+        self.update_table(|table| table.end(&reason));
+        self.ended.cancel();
+        reason
+    }
+
+    /// Completes when everybody was told that the session is over.
+    pub(super) async fn closed(&self) -> EndReason {
+        self.ended.cancelled().await;
+        self.lease.wait_ended().await
+    }
+
+    fn update<R>(self: &Arc<Self>, change: impl FnOnce(&mut SessionState) -> (R, Vec<Effect>)) -> R {
+        let mut unwanted = Vec::new();
+        let (result, has_to_say) = {
+            let mut state = self.state.lock();
+            let (result, effects) = change(&mut state);
+            for effect in effects {
+                unwanted.extend(self.apply_effect(&mut state, effect));
+            }
+            (result, state.table.has_outgoing())
+        };
+        // What nobody took is released when it is dropped, for which the lock has to be free.
+        drop(unwanted);
+        if has_to_say {
+            self.wake.notify_one();
+        }
+        result
+    }
+
+    /// Returns a grant that nobody takes any more.
+    fn apply_effect(self: &Arc<Self>, state: &mut SessionState, effect: Effect) -> Option<GrantGuard> {
+        match effect {
+            Effect::Notify(event) => self.events.push(event),
+            Effect::Renamed(waiter, no) => {
+                if let Some(record) = state.waiters.get_mut(&waiter) {
+                    record.no = no;
+                }
+            }
+            Effect::Queued(waiter, standing) => match state.waiters.get(&waiter).map(|record| &record.reply) {
+                // Whoever does not read its progress misses some of it, and nothing else.
+                Some(PendingReply::Grant { progress: Some(progress), .. }) => drop(progress.try_send(standing)),
+                Some(PendingReply::Status(_)) => reply_status(state, waiter, Ok(LockStatus::Waiting)),
+                _ => {}
+            },
+            Effect::Granted(waiter, granted) => {
+                let record = state.waiters.remove(&waiter);
+                match record.map(|record| record.reply) {
+                    Some(PendingReply::Grant { to, .. }) => {
+                        let claimed = GrantGuard { inner: Arc::clone(self), granted, is_released: false };
+                        return to.send(Ok(claimed)).err().and_then(Result::ok);
+                    }
+                    Some(PendingReply::Status(to)) => drop(to.send(Ok(LockStatus::Holding))),
+                    _ => {}
+                }
+            }
+            Effect::Failed(waiter, error) => match state.waiters.remove(&waiter).map(|record| record.reply) {
+                Some(PendingReply::Grant { to, .. }) => drop(to.send(Err(error))),
+                Some(PendingReply::Status(to)) => drop(to.send(Err(error))),
+                _ => {}
+            },
+            Effect::Released(waiter) => {
+                if let Some(RequestRecord { reply: PendingReply::Release(to), .. }) = state.waiters.remove(&waiter) {
+                    // Nobody has to wait for it.
+                    let _ = to.send(());
+                }
+            }
+        }
+        None
+    }
+}
+
+fn reply_status(state: &mut SessionState, waiter: WaiterId, status: Result<LockStatus>) {
+    if let Some(RequestRecord { reply: PendingReply::Status(to), .. }) = state.waiters.remove(&waiter) {
+        let _ = to.send(status);
+    }
+}
+
+impl SessionState {
+    fn next_waiter_id(&mut self) -> WaiterId {
+        self.last_waiter += 1;
+        self.last_waiter
+    }
+}
+
+/// A request under way. Ready when it is granted or refused; dropped before, it leaves the queue.
+pub(crate) struct PendingRequest {
+    inner: Arc<SessionInner>,
+    waiter: WaiterId,
+    reply: oneshot::Receiver<Result<GrantGuard>>,
+}
+
+impl PendingRequest {
+    /// Asks the service where the request stands; its progress then says so.
+    pub(crate) fn refresh_status(&self) {
+        self.inner.update(|state| {
+            if let Some(record) = state.waiters.get(&self.waiter) {
+                state.table.refresh_status(record.no);
+            }
+            ((), Vec::new())
+        });
+    }
+}
+
+impl Future for PendingRequest {
+    type Output = Result<GrantGuard>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        // Whoever is to answer goes only when the session does.
+        let gone = || Err(Error::SessionEnded(EndReason::Closed));
+        Pin::new(&mut self.reply).poll(context).map(|answer| answer.unwrap_or_else(|_| gone()))
+    }
+}
+
+impl Drop for PendingRequest {
+    fn drop(&mut self) {
+        self.inner.update(|state| match state.waiters.remove(&self.waiter) {
+            Some(record) => ((), state.table.cancel(record.no, self.waiter)),
+            // It was answered. A grant that was not taken is dropped with the answer.
+            None => ((), Vec::new()),
+        });
+    }
+}
+
+/// Something that is held, until it is dropped.
+pub(crate) struct GrantGuard {
+    inner: Arc<SessionInner>,
+    granted: Granted,
+    is_released: bool,
+}
+
+impl GrantGuard {
+    pub(crate) fn token(&self) -> u64 {
+        self.granted.token
+    }
+
+    pub(crate) fn tokens(&self) -> &Arc<BTreeMap<Path, u64>> {
+        &self.granted.tokens
+    }
+
+    pub(crate) fn loss(&self) -> &watch::Receiver<Option<LossReason>> {
+        &self.granted.loss
+    }
+
+    /// Gives it back, and waits until the service has done it, or the session is over.
+    pub(crate) async fn release(mut self) {
+        self.is_released = true;
+        let done = self.inner.release_acknowledged(self.granted.no);
+        // It is answered when the session ends, too.
+        let _ = done.await;
+    }
+}
+
+impl Drop for GrantGuard {
+    fn drop(&mut self) {
+        if !self.is_released {
+            self.inner.release(self.granted.no);
+        }
+    }
+}

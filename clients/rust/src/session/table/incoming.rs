@@ -1,0 +1,174 @@
+//! What the service says about requests and holds.
+
+use std::sync::Arc;
+
+use holdfast_proto::v1::server_message::{self as server, refused::Why};
+
+use super::entry::{Entry, HeldPath, Phase};
+use super::{Effect, Event, RequestNo, RequestTable, parse_request_id};
+use crate::error::{Error, LossReason, Reason, Refusal};
+use crate::locks::LockStatus;
+use crate::view::{Blocker, Path, WaitStatus};
+
+impl RequestTable {
+    /// How a request stands.
+    pub(crate) fn on_state(&mut self, state: server::State) -> Vec<Effect> {
+        use server::state::Value;
+        let Some(no) = state.request_id.as_deref().and_then(parse_request_id) else { return Vec::new() };
+        match state.state() {
+            Value::Ready => self.on_ready(no),
+            Value::Enqueued => self.on_enqueued(no, state),
+            Value::Acquired => self.on_acquired(no, state.fencing_token.unwrap_or_default()),
+        }
+    }
+
+    fn on_ready(&mut self, no: RequestNo) -> Vec<Effect> {
+        // Only what was released here is over; the service releases nothing by itself.
+        let is_released = self.entries.get(&no).is_some_and(|entry| matches!(entry.phase, Phase::Releasing));
+        if is_released { self.remove(no) } else { Vec::new() }
+    }
+
+    fn on_enqueued(&mut self, no: RequestNo, state: server::State) -> Vec<Effect> {
+        let Some(entry) = self.entries.get_mut(&no) else { return Vec::new() };
+        if !matches!(entry.phase, Phase::Requested | Phase::Waiting(_)) {
+            return Vec::new();
+        }
+        let standing = WaitStatus {
+            queue_position: state.queue_position,
+            blockers: state.blockers.into_iter().map(Blocker::from).collect(),
+        };
+        let mut effects: Vec<Effect> = entry.update_status(LockStatus::Waiting).into_iter().collect();
+        // The lock service view answers with the first that is known.
+        let told = |waiter: &u64| Effect::Queued(*waiter, standing.clone());
+        effects.extend(entry.waiters.iter().map(told));
+        if entry.request.persistent {
+            entry.waiters.clear();
+        }
+        entry.phase = Phase::Waiting(standing);
+        effects
+    }
+
+    fn on_acquired(&mut self, no: RequestNo, token: u64) -> Vec<Effect> {
+        let Some(entry) = self.entries.get_mut(&no) else { return Vec::new() };
+        let (owner, paths) = entry.request.key();
+        match entry.phase {
+            Phase::Held => return Vec::new(),
+            // Its release is under way, after which the service says so.
+            Phase::Releasing => {
+                let lock = |path| Effect::Notify(Event::UnexpectedLock { path, fencing_token: token });
+                return paths.into_iter().map(lock).collect();
+            }
+            Phase::Requested | Phase::Waiting(_) => entry.phase = Phase::Held,
+        }
+        let hold = |held: &mut std::collections::HashMap<_, HeldPath>, claim: &super::Claim| {
+            let new = || HeldPath { mode: claim.mode, token, requests: Vec::new() };
+            let path: &mut HeldPath = held.entry((owner.clone(), claim.path.clone())).or_insert_with(new);
+            if path.mode < claim.mode {
+                (path.mode, path.token) = (claim.mode, token);
+            }
+            path.requests.push(no);
+            (claim.path.clone(), path.token)
+        };
+        entry.tokens = Arc::new(entry.request.claims.iter().map(|claim| hold(&mut self.held, claim)).collect());
+        entry.token = token;
+        let mut effects: Vec<Effect> = entry.update_status(LockStatus::Holding).into_iter().collect();
+        let granted = entry.granted(no);
+        let waiters = std::mem::take(&mut entry.waiters);
+        entry.count = if entry.request.persistent { 1 } else { waiters.len() as u64 };
+        effects.extend(waiters.into_iter().map(|waiter| Effect::Granted(waiter, granted.clone())));
+        self.shared.entry((owner, paths)).or_insert(no);
+        effects
+    }
+
+    /// A request is over without a grant.
+    pub(crate) fn on_refused(&mut self, refused: server::Refused) -> Vec<Effect> {
+        let Some(no) = parse_request_id(&refused.request_id) else { return Vec::new() };
+        let Some(entry) = self.entries.get_mut(&no) else { return Vec::new() };
+        let error = match refused.why {
+            Some(Why::Reason(reason)) => Error::Refused(Refusal::from(reason)),
+            Some(Why::Fault(fault)) if fault.code == "UNAVAILABLE" => {
+                self.to_repeat.push(no);
+                return Vec::new();
+            }
+            Some(Why::Fault(fault)) => Error::service(fault.code, fault.detail),
+            None => Error::Refused(Refusal::of(Reason::Other)),
+        };
+        match (&entry.phase, &error) {
+            // A repeat of what is held, or is being released, is of no consequence.
+            (Phase::Held | Phase::Releasing, _) => Vec::new(),
+            // It was granted while nobody could be told, and lost before anybody was: it is asked for once more.
+            (_, Error::Refused(refusal)) if refusal.reason == Reason::NotHeld => self.resubmit(no),
+            _ => self.fail(no, &error),
+        }
+    }
+
+    /// The request never held anything and waits no more.
+    fn fail(&mut self, no: RequestNo, error: &Error) -> Vec<Effect> {
+        self.clear_holds(no);
+        let Some(entry) = self.entries.get_mut(&no) else { return Vec::new() };
+        let mut effects: Vec<Effect> = entry.update_status(LockStatus::None).into_iter().collect();
+        let waiters = std::mem::take(&mut entry.waiters);
+        effects.extend(waiters.into_iter().map(|waiter| Effect::Failed(waiter, error.clone())));
+        effects.extend(self.remove(no));
+        effects
+    }
+
+    fn resubmit(&mut self, no: RequestNo) -> Vec<Effect> {
+        self.clear_holds(no);
+        let Some(old) = self.entries.get_mut(&no) else { return Vec::new() };
+        let waiters = std::mem::take(&mut old.waiters);
+        self.last += 1;
+        let mut entry = Entry::new(old.request.clone(), 0, old.size);
+        entry.shown = old.shown;
+        old.request.persistent = false;
+        old.phase = Phase::Releasing;
+        self.to_say.push_back(no);
+        entry.waiters.clone_from(&waiters);
+        let key = entry.request.key();
+        self.bytes += entry.size;
+        if !entry.request.only_try {
+            self.shared.insert(key, self.last);
+        }
+        self.entries.insert(self.last, entry);
+        self.to_say.push_back(self.last);
+        waiters.into_iter().map(|waiter| Effect::Renamed(waiter, self.last)).collect()
+    }
+
+    /// Something about one request was not done, or may not have been.
+    pub(crate) fn on_error(&mut self, request_id: &str) {
+        if let Some(no) = parse_request_id(request_id).filter(|no| self.entries.contains_key(no)) {
+            self.to_repeat.push(no);
+        }
+    }
+
+    /// The session lost a hold. Which of several threads had it is not said, so all of them count it as lost; what they
+    /// still have at the service is released with their guards.
+    pub(crate) fn on_revoked(&mut self, path: &Path, reason: &LossReason) -> Vec<Effect> {
+        let owners = self.held.keys().filter(|(_, held)| held == path).map(|(owner, _)| owner.clone());
+        let owners: Vec<_> = owners.collect();
+        let mut effects = Vec::new();
+        if !owners.is_empty() {
+            effects.push(Effect::Notify(Event::Revoked { path: path.clone(), reason: reason.clone() }));
+        }
+        for owner in owners {
+            let Some(held) = self.held.remove(&(owner, path.clone())) else { continue };
+            effects.push(Effect::Notify(Event::Lost { path: path.clone(), reason: reason.clone() }));
+            for no in held.requests {
+                effects.extend(self.lose(no, reason));
+            }
+        }
+        effects
+    }
+
+    /// A request lost something of what it held.
+    fn lose(&mut self, no: RequestNo, reason: &LossReason) -> Vec<Effect> {
+        let Some(entry) = self.entries.get_mut(&no) else { return Vec::new() };
+        entry.loss.send_replace(Some(reason.clone()));
+        let is_kept = entry.request.persistent;
+        let key = entry.request.key();
+        if self.shared.get(&key) == Some(&no) {
+            self.shared.remove(&key);
+        }
+        if is_kept { self.release(no, None) } else { Vec::new() }
+    }
+}

@@ -1,0 +1,266 @@
+//! Where a scenario takes place: who asks what, what came back, and whether it is what was told.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use holdfast_auth::Secret;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use super::events::EventReader;
+use super::socket::Socket;
+use crate::Global;
+use crate::api::{BaseUrl, CallError, Client};
+use crate::output::{self, Format};
+
+/// How long something may take that needs no more than a moment.
+pub(super) const MAX_WAIT: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// How long the actors hold what they take: longer than any scenario.
+const TTL_MS: u64 = 60_000;
+/// How long those wait who wait: shorter than a call may take.
+const WAIT_MS: u64 = 10_000;
+
+/// A namespace, and a tenant who may do everything in it.
+pub(super) struct ScenarioRunner {
+    format: Format,
+    url: BaseUrl,
+    client: Client,
+    secret: Secret,
+    namespace: String,
+}
+
+/// Somebody who waits, while others act.
+pub(super) struct PendingCall {
+    call: String,
+    answer: JoinHandle<Result<Value, CallError>>,
+}
+
+impl ScenarioRunner {
+    pub(super) fn new(global: &Global, client: Client, secret: Secret, namespace: String) -> Self {
+        Self { format: global.output, url: global.url.clone(), client, secret, namespace }
+    }
+
+    /// Says what comes next, and why.
+    pub(super) fn print_step(&self, text: impl std::fmt::Display) -> Result<()> {
+        match self.format {
+            Format::Text => output::print(format_args!("\n# {text}")),
+            Format::Json => {
+                output::info(format_args!("# {text}"));
+                Ok(())
+            }
+        }
+    }
+
+    /// Shows what was said to the service or by it.
+    pub(super) fn print_message(&self, who: &str, what: &Value) -> Result<()> {
+        match self.format {
+            Format::Text if what.is_null() => output::print(who),
+            Format::Text => output::print(format_args!("{who} {}", brief(what))),
+            Format::Json => output::print(json!({"what": who.trim(), "said": what})),
+        }
+    }
+
+    /// States what was just seen, or ends the scenario when it is not so.
+    pub(super) fn check(&self, holds: bool, what: impl std::fmt::Display) -> Result<()> {
+        if !holds {
+            bail!("not as told: {what}");
+        }
+        match self.format {
+            Format::Text => output::print(format_args!("   so: {what}")),
+            Format::Json => output::print(json!({"seen": what.to_string()})),
+        }
+    }
+
+    /// A call below the namespace, like `POST locks/report/acquire`. What it answers is shown.
+    pub(super) async fn call(&self, call: &str, body: Value) -> Result<Value> {
+        self.print_message(&self.full_call(call), &body)?;
+        let answer = self.send(call, &body).await.with_context(|| call.to_owned())?;
+        self.print_message("  answer:", &answer)?;
+        Ok(answer)
+    }
+
+    /// A call that is to be refused with an error; its code.
+    pub(super) async fn call_expecting_error(&self, call: &str) -> Result<String> {
+        self.print_message(&self.full_call(call), &Value::Null)?;
+        match self.send(call, &Value::Null).await {
+            Ok(answer) => bail!("not as told: {call} answered {answer}"),
+            Err(CallError::Problem { code, body, .. }) => {
+                self.print_message("  answer:", &body)?;
+                Ok(code)
+            }
+            Err(error) => Err(error).with_context(|| call.to_owned()),
+        }
+    }
+
+    /// Acquires paths like `shop/orders`, each with its mode, all or none. `more` adds fields to the body.
+    pub(super) async fn acquire(&self, who: &str, claims: &[(&str, &str)], more: Value) -> Result<Value> {
+        self.call("POST lock-sets/acquire", acquire_body(who, claims, more)).await
+    }
+
+    /// The same, by somebody who is ready to wait.
+    pub(super) fn acquire_waiting(&self, who: &str, claims: &[(&str, &str)]) -> Result<PendingCall> {
+        let call = "POST lock-sets/acquire";
+        let body = acquire_body(who, claims, json!({"wait_ms": WAIT_MS}));
+        self.print_message(&self.full_call(call), &body)?;
+        let (client, path) = (self.client.clone(), self.path("lock-sets/acquire"));
+        let answer = tokio::spawn(async move { client.post(&path, &body).await });
+        Ok(PendingCall { call: format!("{who} waited"), answer })
+    }
+
+    /// The answer for somebody who waited.
+    pub(super) async fn await_grant(&self, waiting: PendingCall) -> Result<u64> {
+        let answer = tokio::time::timeout(MAX_WAIT, waiting.answer).await.with_context(|| waiting.call.clone())?;
+        let answer = answer.with_context(|| waiting.call.clone())?.with_context(|| waiting.call.clone())?;
+        self.print_message(&format!("  answer ({}):", waiting.call), &answer)?;
+        self.expect_granted(&answer, "the wait is over, the lock is granted")
+    }
+
+    /// Ends what an owner holds of these paths.
+    pub(super) async fn release(&self, who: &str, paths: &[&str]) -> Result<()> {
+        let resources: Vec<Value> = paths.iter().map(|path| json!({"path": segments(path)})).collect();
+        let answer = self.call("POST lock-sets/release", json!({"process_id": who, "resources": resources})).await?;
+        self.check(answer["released"] == true, format_args!("{who} has released it"))
+    }
+
+    /// States that an answer is a grant; its token.
+    pub(super) fn expect_granted(&self, answer: &Value, why: &str) -> Result<u64> {
+        let token = answer["fencing_token"].as_u64().filter(|_| answer["success"] == true);
+        let Some(token) = token else { bail!("not as told ({why}): {answer}") };
+        self.check(true, format_args!("granted with fencing token {token}: {why}"))?;
+        Ok(token)
+    }
+
+    /// States that an answer is a refusal for that reason.
+    pub(super) fn expect_refused(&self, answer: &Value, code: &str, why: &str) -> Result<()> {
+        let reason = answer["reason"]["code"].as_str().unwrap_or("no reason");
+        self.check(answer["success"] == false && reason == code, format_args!("refused with {reason}: {why}"))
+    }
+
+    /// Waits until so many requests wait for a path.
+    pub(super) async fn wait_for_waiters(&self, path: &str, count: u64) -> Result<()> {
+        let deadline = Instant::now() + MAX_WAIT;
+        loop {
+            let answer = self.send("POST lock-sets/get", &json!({"path": segments(path)})).await?;
+            let waiting = answer["lock"]["waiting"].as_u64();
+            if waiting == Some(count) {
+                return self.check(true, format_args!("{count} wait(s) for {path} now"));
+            }
+            if Instant::now() >= deadline {
+                bail!("not as told: {waiting:?} wait for {path}, not {count}");
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    /// Opens a stream of events, after the event of this id when one is given.
+    pub(super) async fn events(&self, query: &str, last_event_id: Option<&str>) -> Result<EventReader> {
+        let path = self.path(&format!("events{query}"));
+        let header = last_event_id.map(|id| json!({"Last-Event-ID": id})).unwrap_or(Value::Null);
+        self.print_message(&format!("GET {path}"), &header)?;
+        EventReader::open(&format!("{}{path}", self.url), &self.secret, last_event_id).await
+    }
+
+    /// Opens a WebSocket to the session protocol.
+    pub(super) async fn socket(&self) -> Result<Socket<'_>> {
+        let path = self.path("connect");
+        self.print_message(&format!("WebSocket {path}"), &Value::Null)?;
+        Socket::open(self, &format!("{}{path}", self.url), &self.secret).await
+    }
+
+    async fn send(&self, call: &str, body: &Value) -> Result<Value, CallError> {
+        match call.split_once(' ') {
+            Some(("GET", path)) => self.client.get(&self.path(path)).await,
+            Some(("DELETE", path)) => self.client.delete(&self.path(path)).await.map(|()| Value::Null),
+            Some((_, path)) => self.client.post(&self.path(path), body).await,
+            None => self.client.get(&self.path(call)).await,
+        }
+    }
+
+    fn path(&self, below: &str) -> String {
+        format!("/v1/namespaces/{}/{below}", self.namespace)
+    }
+
+    fn full_call(&self, call: &str) -> String {
+        let (method, path) = call.split_once(' ').unwrap_or(("GET", call));
+        format!("{method} {}", self.path(path))
+    }
+}
+
+/// The segments of a path like `shop/orders`; of the empty text none, which is the whole namespace.
+pub(super) fn segments(path: &str) -> Vec<&str> {
+    path.split('/').filter(|segment| !segment.is_empty()).collect()
+}
+
+fn acquire_body(who: &str, claims: &[(&str, &str)], more: Value) -> Value {
+    let resources: Vec<Value> =
+        claims.iter().map(|(path, mode)| json!({"path": segments(path), "mode": mode})).collect();
+    let mut body = json!({"process_id": who, "ttl_ms": TTL_MS, "resources": resources});
+    if let (Value::Object(body), Value::Object(more)) = (&mut body, more) {
+        body.extend(more);
+    }
+    body
+}
+
+/// What matters of an answer. Of a lock that is its state, and of somebody who holds or waits the name.
+fn brief(answer: &Value) -> Value {
+    let Value::Object(members) = answer else { return answer.clone() };
+    let mut short = members.clone();
+    if short.contains_key("success") || short.contains_key("released") {
+        short.remove("lock");
+        short.remove("locks");
+    }
+    if let Some(lock) = short.get_mut("lock") {
+        *lock = brief_lock(lock);
+    }
+    if let Some(locks) = short.get_mut("locks").and_then(Value::as_array_mut) {
+        locks.iter_mut().for_each(|lock| *lock = brief_lock(lock));
+    }
+    if let Some(reason) = short.get_mut("reason") {
+        for list in ["blockers", "cycle"] {
+            for somebody in reason.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+                *somebody = pick(somebody, &["path", "process_id", "mode", "waiting"]);
+            }
+        }
+    }
+    Value::Object(short)
+}
+
+fn brief_lock(lock: &Value) -> Value {
+    let mut short = pick(lock, &["path", "state", "waiting"]);
+    let mut holders: Vec<&Value> = lock["read_lock_holders"].as_array().into_iter().flatten().collect();
+    holders.extend(Some(&lock["write_lock_holder"]).filter(|writer| !writer.is_null()));
+    short["holders"] = holders.iter().map(|holder| holder["process_id"].clone()).collect();
+    short
+}
+
+/// The members of these names that are there.
+fn pick(whole: &Value, names: &[&str]) -> Value {
+    let kept = names.iter().filter_map(|name| Some(((*name).to_owned(), whole.get(name)?.clone())));
+    Value::Object(kept.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_written_with_slashes_and_sent_as_segments() {
+        assert_eq!(segments("shop/orders/42"), ["shop", "orders", "42"]);
+        assert!(segments("").is_empty());
+    }
+
+    #[test]
+    fn of_an_answer_is_shown_what_matters() {
+        let answer = json!({"success": false, "lock": {"path": ["a"]}, "reason": {"code": "HELD", "blockers": [
+            {"path": ["a"], "process_id": "p", "mode": "READ", "waiting": false, "phase": "HELD", "metadata": {}},
+        ]}});
+        let blocker = json!({"path": ["a"], "process_id": "p", "mode": "READ", "waiting": false});
+        assert_eq!(brief(&answer), json!({"success": false, "reason": {"code": "HELD", "blockers": [blocker]}}));
+        let writer = json!({"process_id": "w", "mode": "WRITE", "fencing_token": 1});
+        let lock = json!({"path": ["a"], "state": "WRITE_LOCKED", "waiting": 2, "write_lock_holder": writer,
+            "read_lock_holders": [], "revision": 1});
+        let shown = json!({"path": ["a"], "state": "WRITE_LOCKED", "waiting": 2, "holders": ["w"]});
+        assert_eq!(brief(&json!({"lock": lock})), json!({"lock": shown}));
+    }
+}

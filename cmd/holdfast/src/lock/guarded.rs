@@ -1,0 +1,183 @@
+//! A lock that is held for as long as a command runs.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path as FilePath;
+use std::time::Duration;
+
+use anyhow::Result;
+use holdfast_client::{EndReason, Error, Guard, RwLock, Session};
+use rustix::process::Signal;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::command::SupervisedChild;
+use super::wait_progress::WaitProgress;
+use super::{LockArgs, report_not_locked};
+use crate::names::process_id;
+use crate::settings::Settings;
+use crate::signals::Signals;
+
+/// How long one search for a gateway takes before it is said that there is none.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
+/// It takes that long at least, however short the wait for the lock may be.
+const MIN_OPEN_TIMEOUT: Duration = Duration::from_secs(1);
+/// What shells add to the number of a signal.
+const SIGNAL_EXIT_BASE: u8 = 128;
+
+/// How the wait ended.
+enum WaitResult {
+    Locked(Session, Guard),
+    NotLocked(Error),
+    Signalled(Signal),
+}
+
+pub(super) async fn run(settings: &Settings, args: &LockArgs, program: &OsStr, arguments: &[OsString]) -> Result<u8> {
+    // A variable that is meant for other calls does no harm here.
+    if args.owner.is_some() && args.owner != std::env::var("HOLDFAST_OWNER").ok() {
+        crate::exit_misused("--owner goes without a command only: a command's lock is its own");
+    }
+    let mut signals = Signals::listen()?;
+    let deadline = args.wait.map(|wait| Instant::now() + wait);
+    let (session, guard) = match wait(settings, args, program, deadline, &mut signals).await? {
+        WaitResult::Locked(session, guard) => (session, guard),
+        WaitResult::NotLocked(why) => return Ok(report_not_locked(settings.format, &why)),
+        WaitResult::Signalled(signal) => return Ok(signal_exit_code(signal)),
+    };
+    let command = SupervisedChild::start(program, arguments, &guard, args.lock.path())?;
+    let code = command.run(settings.format, &guard, args.ttl, &mut signals).await?;
+    // Frees the lock in the same step, and gives up in time where no gateway answers. The signal that ended the command
+    // may have been sent to both, and is not to end this too.
+    session.close().await;
+    drop(guard);
+    Ok(code)
+}
+
+/// Waits for the lock, on one session after the other should one end.
+async fn wait(
+    settings: &Settings,
+    args: &LockArgs,
+    program: &OsStr,
+    deadline: Option<Instant>,
+    signals: &mut Signals,
+) -> Result<WaitResult> {
+    loop {
+        let opened = tokio::select! {
+            opened = open(settings, args, program, deadline) => opened,
+            signal = next_terminating_signal(signals) => return Ok(WaitResult::Signalled(signal)),
+        };
+        let session = match opened {
+            Ok(session) => session,
+            Err(error @ Error::Unreachable(_)) => return Ok(WaitResult::NotLocked(error)),
+            Err(error) => return Err(error.into()),
+        };
+        let locked = tokio::select! {
+            locked = lock(settings, args, program, &session, deadline) => locked,
+            signal = next_terminating_signal(signals) => {
+                // So that the place in the queue is free at once.
+                close_session(&session, signals).await;
+                return Ok(WaitResult::Signalled(signal));
+            }
+        };
+        match locked {
+            Ok(guard) => return Ok(WaitResult::Locked(session, guard)),
+            Err(Error::SessionEnded(EndReason::Unreachable | EndReason::Expired | EndReason::Reset)) => {
+                settings.format.info("the place in the queue was lost; queueing again");
+            }
+            Err(error @ (Error::Refused(_) | Error::TimedOut(_))) => {
+                close_session(&session, signals).await;
+                return Ok(WaitResult::NotLocked(error));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Opens a session, and looks for a gateway for as long as the lock may be waited for.
+async fn open(
+    settings: &Settings,
+    args: &LockArgs,
+    program: &OsStr,
+    deadline: Option<Instant>,
+) -> Result<Session, Error> {
+    let namespace = settings.namespace().map_err(|error| Error::Invalid(error.to_string()))?;
+    let mut told = false;
+    loop {
+        let left = deadline.map_or(OPEN_TIMEOUT, |deadline| deadline.saturating_duration_since(Instant::now()));
+        let session = settings.client.session(namespace.as_str()).process_id(process_id()).ttl(args.ttl);
+        let session = session.metadata("command", program_name(program));
+        let session = session.open_within(left.clamp(MIN_OPEN_TIMEOUT, OPEN_TIMEOUT));
+        match session.open().await {
+            Err(Error::Unreachable(why)) if deadline.is_none_or(|deadline| Instant::now() < deadline) => {
+                if !std::mem::replace(&mut told, true) {
+                    settings.format.info(format_args!("no gateway can be reached, still trying: {why}"));
+                }
+            }
+            result => return result,
+        }
+    }
+}
+
+async fn lock(
+    settings: &Settings,
+    args: &LockArgs,
+    program: &OsStr,
+    session: &Session,
+    deadline: Option<Instant>,
+) -> Result<Guard, Error> {
+    let lock = session.rw_lock(args.lock.path()).owned_by(program_name(program));
+    if args.wait == Some(Duration::ZERO) {
+        return if args.read { lock.try_read().await } else { lock.try_write().await };
+    }
+    let mut waiting = WaitProgress::new(settings.format, args.lock.path());
+    let locked = lock_observed(&lock, args.read, &mut waiting);
+    match deadline {
+        None => locked.await,
+        Some(deadline) => {
+            let limit = args.wait.unwrap_or_default();
+            timeout_at(deadline, locked).await.unwrap_or(Err(Error::TimedOut(limit)))
+        }
+    }
+}
+
+async fn lock_observed(lock: &RwLock, read: bool, waiting: &mut WaitProgress) -> Result<Guard, Error> {
+    if read {
+        lock.read_observed(|standing| waiting.observe(&standing)).await
+    } else {
+        lock.write_observed(|standing| waiting.observe(&standing)).await
+    }
+}
+
+/// Closes the session, which gives up in time where no gateway answers, or with the next signal.
+async fn close_session(session: &Session, signals: &mut Signals) {
+    tokio::select! {
+        _ = session.close() => {}
+        _ = next_terminating_signal(signals) => {}
+    }
+}
+
+/// The next signal that ends a wait.
+pub(super) async fn next_terminating_signal(signals: &mut Signals) -> Signal {
+    loop {
+        let signal = signals.next().await;
+        if signal != Signal::USR1 && signal != Signal::USR2 {
+            return signal;
+        }
+    }
+}
+
+pub(super) fn signal_exit_code(signal: Signal) -> u8 {
+    SIGNAL_EXIT_BASE.saturating_add(u8::try_from(signal.as_raw()).unwrap_or_default())
+}
+
+/// The name of a program, short enough to be shown.
+fn program_name(program: &OsStr) -> String {
+    let name = FilePath::new(program).file_name().unwrap_or(program).to_string_lossy();
+    name.chars().take(32).collect()
+}
+
+/// A moment, for ever without one.
+pub(super) async fn maybe_sleep_until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,112 @@
+//! Writing a backup.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{BufWriter, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use crate::BackupError;
+use crate::manifest::{ChecksummedManifest, FORMAT, MANIFEST_FILE, Manifest, ShardFile};
+
+/// A backup that is being written, beside the place where it will be. Nothing is there before [`BackupWriter::finish`].
+#[derive(Debug)]
+pub struct BackupWriter {
+    target: PathBuf,
+    draft: PathBuf,
+    manifest: Manifest,
+}
+
+impl BackupWriter {
+    /// Begins a backup, in a directory beside the target, readable by its owner only: it has secrets of tenants.
+    ///
+    /// # Errors
+    /// When the target is there already, or nothing can be written beside it.
+    pub fn create(target: &Path, cluster_id: &str, config_version: u64, made_at: String) -> Result<Self, BackupError> {
+        if target.exists() {
+            return Err(BackupError::Exists(target.to_owned()));
+        }
+        let name = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let draft = target.with_file_name(format!("{name}.partial"));
+        if draft.exists() {
+            // Left behind by a run that was interrupted; it never had a manifest.
+            fs::remove_dir_all(&draft).map_err(BackupError::io(&draft, "removed"))?;
+        }
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&draft);
+        made.map_err(BackupError::io(&draft, "made"))?;
+        let manifest = Manifest {
+            format: FORMAT,
+            id: uuid::Uuid::new_v4().to_string(),
+            made_at,
+            cluster_id: cluster_id.to_owned(),
+            config_version,
+            shards: Vec::new(),
+        };
+        Ok(Self { target: target.to_owned(), draft, manifest })
+    }
+
+    /// Writes the state of a shard. Of `about` the file's name, length and checksum are filled in here. Answers with the
+    /// length, in bytes.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn add_shard(&mut self, mut about: ShardFile, chunks: &[impl AsRef<[u8]>]) -> Result<u64, BackupError> {
+        about.file = format!("{}.state", about.shard);
+        let path = self.draft.join(&about.file);
+        let file = File::create(&path).map_err(BackupError::io(&path, "written"))?;
+        let mut out = HashingWriter { out: BufWriter::new(file), hash: Sha256::new(), bytes: 0 };
+        let write = |out: &mut HashingWriter| -> std::io::Result<()> {
+            for chunk in chunks {
+                let chunk = chunk.as_ref();
+                let length = u32::try_from(chunk.len()).map_err(std::io::Error::other)?;
+                out.write_hashed(&length.to_be_bytes())?;
+                out.write_hashed(chunk)?;
+            }
+            out.out.flush()?;
+            out.out.get_ref().sync_all()
+        };
+        write(&mut out).map_err(BackupError::io(&path, "written"))?;
+        about.bytes = out.bytes;
+        about.sha256 = hex::encode(out.hash.finalize());
+        self.manifest.shards.push(about);
+        Ok(out.bytes)
+    }
+
+    /// Writes the manifest and puts the backup where it belongs, on disk and whole.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn finish(self) -> Result<Manifest, BackupError> {
+        let sealed = ChecksummedManifest { sha256: self.manifest.checksum(), manifest: self.manifest };
+        let path = self.draft.join(MANIFEST_FILE);
+        let text = serde_json::to_vec_pretty(&sealed).expect("a manifest has no value that JSON cannot express");
+        let write = || -> std::io::Result<()> {
+            let mut file = File::create(&path)?;
+            file.write_all(&text)?;
+            file.write_all(b"\n")?;
+            file.sync_all()?;
+            File::open(&self.draft)?.sync_all()
+        };
+        write().map_err(BackupError::io(&path, "written"))?;
+        fs::rename(&self.draft, &self.target).map_err(BackupError::io(&self.target, "put in its place"))?;
+        let parent = self.target.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or_else(|| Path::new("."));
+        File::open(parent).and_then(|parent| parent.sync_all()).map_err(BackupError::io(parent, "synced"))?;
+        Ok(sealed.manifest)
+    }
+}
+
+struct HashingWriter {
+    out: BufWriter<File>,
+    hash: Sha256,
+    bytes: u64,
+}
+
+impl HashingWriter {
+    fn write_hashed(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.hash.update(bytes);
+        self.bytes += bytes.len() as u64;
+        self.out.write_all(bytes)
+    }
+}

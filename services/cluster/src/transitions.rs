@@ -1,0 +1,185 @@
+//! The steps by which a running cluster changes: each makes the next version of its config.
+//!
+//! A replica moves in two steps. First its shard has one replica more, on the new node; once that one is a voter with
+//! all data, the one on the old node is taken out. So no step leaves a shard with fewer copies than before, and each can
+//! be repeated, or undone by taking the other one out.
+
+use crate::{ClusterConfig, ConfigError, Node, Replica, Shard};
+
+impl ClusterConfig {
+    /// The next version, with one node more, which keeps nothing yet.
+    ///
+    /// # Errors
+    /// When the id or the address is taken or malformed.
+    pub fn add_node(&self, id: &str, address: &str) -> Result<Self, ConfigError> {
+        let mut next = self.next_version()?;
+        next.nodes.push(Node { id: id.to_owned(), address: address.to_owned() });
+        self.check_transition(&next)?;
+        Ok(next)
+    }
+
+    /// The next version, without a node that keeps nothing any more.
+    ///
+    /// # Errors
+    /// When there is no such node, or it still keeps replicas.
+    pub fn remove_node(&self, id: &str) -> Result<Self, ConfigError> {
+        let kept = self.shards().filter(|shard| shard.replica_on(id).is_some()).count();
+        if kept > 0 {
+            let problem = format!("{id:?} still keeps replicas of {kept} shards");
+            return Err(ConfigError::invalid("nodes", problem, "move them to other nodes first"));
+        }
+        if self.node(id).is_none() {
+            return Err(self.unknown_node(id));
+        }
+        let mut next = self.next_version()?;
+        next.nodes.retain(|node| node.id != id);
+        self.check_transition(&next)?;
+        Ok(next)
+    }
+
+    /// The next version, in which a shard has one more replica, on that node.
+    ///
+    /// # Errors
+    /// When there is no such shard or node, the node has a replica of it, or the shard has one too many already.
+    pub fn add_replica(&self, shard: &str, node: &str) -> Result<Self, ConfigError> {
+        self.add_replicas(&[(shard.to_owned(), node.to_owned())])
+    }
+
+    /// The same for several shards in one version.
+    ///
+    /// # Errors
+    /// As [`Self::add_replica`].
+    pub fn add_replicas(&self, places: &[(String, String)]) -> Result<Self, ConfigError> {
+        let mut next = self.next_version()?;
+        let mut unused = self.first_unused_replica();
+        for (shard, node) in places {
+            if self.node(node).is_none() {
+                return Err(self.unknown_node(node));
+            }
+            let found = next.shard_mut(shard)?;
+            found.replicas.push(Replica { id: unused, node_id: node.clone() });
+            unused += 1;
+        }
+        next.next_replica_id = Some(unused);
+        self.check_transition(&next)?;
+        Ok(next)
+    }
+
+    /// The next version, in which a shard has no replica on that node.
+    ///
+    /// # Errors
+    /// When there is none, or the shard would have too few.
+    pub fn remove_replica(&self, shard: &str, node: &str) -> Result<Self, ConfigError> {
+        self.remove_replicas(&[(shard.to_owned(), node.to_owned())])
+    }
+
+    /// The same for several shards in one version.
+    ///
+    /// # Errors
+    /// As [`Self::remove_replica`].
+    pub fn remove_replicas(&self, places: &[(String, String)]) -> Result<Self, ConfigError> {
+        let mut next = self.next_version()?;
+        next.next_replica_id = Some(self.first_unused_replica());
+        for (shard, node) in places {
+            let found = next.shard_mut(shard)?;
+            if found.replica_on(node).is_none() {
+                let problem = format!("shard {shard:?} has no replica on {node:?}");
+                return Err(ConfigError::invalid("applications", problem, "name a node that keeps one"));
+            }
+            found.replicas.retain(|replica| replica.node_id != *node);
+        }
+        self.check_transition(&next)?;
+        Ok(next)
+    }
+
+    /// The next version, in which shards may be raised to those rules.
+    ///
+    /// # Errors
+    /// When higher ones were allowed already.
+    pub fn allow_rules(&self, rules: u16) -> Result<Self, ConfigError> {
+        let next = Self { rules: Some(rules), ..self.next_version()? };
+        self.check_transition(&next)?;
+        Ok(next)
+    }
+
+    /// Every shard, application by application.
+    pub fn shards(&self) -> impl Iterator<Item = &Shard> {
+        self.applications.iter().flat_map(|application| &application.shards)
+    }
+
+    pub(crate) fn next_version(&self) -> Result<Self, ConfigError> {
+        let problem = || ConfigError::invalid("version", "it cannot rise any more", "use a lower one");
+        Ok(Self { version: self.version.checked_add(1).ok_or_else(problem)?, ..self.clone() })
+    }
+
+    pub(crate) fn unknown_node(&self, node: &str) -> ConfigError {
+        let known: Vec<&str> = self.nodes.iter().map(|node| node.id.as_str()).collect();
+        let known = format!("name one of {}", known.join(", "));
+        ConfigError::invalid("nodes", format!("there is no node {node:?}"), known)
+    }
+
+    fn shard_mut(&mut self, id: &str) -> Result<&mut Shard, ConfigError> {
+        let shards = self.applications.iter_mut().flat_map(|application| &mut application.shards);
+        let unknown = || {
+            let problem = format!("there is no shard {id:?}");
+            ConfigError::invalid("applications", problem, "`dev inspect` lists the shards")
+        };
+        shards.into_iter().find(|shard| shard.id == id).ok_or_else(unknown)
+    }
+}
+
+impl Shard {
+    /// Its replica on that node.
+    pub fn replica_on(&self, node: &str) -> Option<&Replica> {
+        self.replicas.iter().find(|replica| replica.node_id == node)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> ClusterConfig {
+        let nodes = (1..=4).map(|number| (format!("nd_{number}"), format!("127.0.0.1:{}", 6999 + number)));
+        ClusterConfig::generate(nodes.collect(), 4, 3).unwrap()
+    }
+
+    fn nodes_of(config: &ClusterConfig, shard: &str) -> Vec<String> {
+        let shard = config.shards().find(|found| found.id == shard).unwrap();
+        shard.replicas.iter().map(|replica| replica.node_id.clone()).collect()
+    }
+
+    #[test]
+    fn a_replica_moves_in_two_versions_and_either_way_back_is_one() {
+        let first = config();
+        let wider = first.add_replica("accounts_00", "nd_4").unwrap();
+        assert_eq!(nodes_of(&wider, "accounts_00"), ["nd_1", "nd_2", "nd_3", "nd_4"]);
+        let moved = wider.remove_replica("accounts_00", "nd_1").unwrap();
+        assert_eq!(nodes_of(&moved, "accounts_00"), ["nd_2", "nd_3", "nd_4"]);
+        let undone = wider.remove_replica("accounts_00", "nd_4").unwrap();
+        assert_eq!(nodes_of(&undone, "accounts_00"), nodes_of(&first, "accounts_00"));
+        assert_eq!([wider.version, moved.version, undone.version], [2, 3, 3]);
+    }
+
+    #[test]
+    fn what_would_leave_too_few_or_too_many_is_refused_with_what_to_do() {
+        let first = config();
+        let refusal = |result: Result<ClusterConfig, ConfigError>| result.unwrap_err().to_string();
+        let few = refusal(first.remove_replica("accounts_00", "nd_1"));
+        assert!(few.contains("there are 2, but replication_factor is 3"), "{few}");
+        let taken = refusal(first.add_replica("accounts_00", "nd_1"));
+        assert!(taken.contains("already keeps"), "{taken}");
+        let kept = refusal(first.remove_node("nd_1"));
+        assert!(kept.contains("still keeps replicas of") && kept.contains("move them"), "{kept}");
+        let twice = refusal(first.add_node("nd_1", "127.0.0.1:9999"));
+        assert!(twice.contains("nd_1"), "{twice}");
+        assert!(refusal(first.add_replica("locks_99", "nd_4")).contains("locks_99"));
+    }
+
+    #[test]
+    fn a_node_comes_and_goes() {
+        let more = config().add_node("nd_5", "127.0.0.1:7100").unwrap();
+        assert!(more.node("nd_5").is_some());
+        assert!(more.remove_node("nd_5").unwrap().node("nd_5").is_none());
+    }
+}

@@ -1,0 +1,46 @@
+//! That the tests of this program fail with the faults that they are for. Each runs in a process of its own, with the fault
+//! and without it. Only in a build that is armed: `make plants`.
+
+use std::process::Command;
+
+use holdfast_plant::{Mutation, enable};
+
+/// Which fault a process of this program is to plant, by its name.
+const MUTATION_ENV: &str = "HOLDFAST_TEST_PLANTS";
+
+/// Plants what this process was started with.
+pub(crate) fn enable_mutation_from_env() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let Ok(name) = std::env::var(MUTATION_ENV) else { return };
+        let fault = Mutation::from_name(&name).unwrap_or_else(|| panic!("there is no fault named {name:?}"));
+        assert!(enable(fault), "this build is not armed: `make plants` makes one that is");
+    });
+}
+
+/// What the test says when it fails, with this fault.
+fn failure(test: &str, fault: Option<Mutation>) -> Option<String> {
+    let this = std::env::current_exe().expect("it has a path");
+    let mut command = Command::new(this);
+    command.args(["--exact", test, "--nocapture"]).env_remove(MUTATION_ENV);
+    // Enough for each of them.
+    command.env("HOLDFAST_MODEL_STEPS", "30000");
+    let run = command.envs(fault.map(|fault| (MUTATION_ENV, fault.name()))).output().expect("it runs");
+    let text = [run.stdout, run.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(text.contains("running 1 test"), "there is no test {test}");
+    assert!(!text.contains("is not armed"), "{text}");
+    (!run.status.success()).then_some(text)
+}
+
+#[test]
+#[ignore = "only in a build that is armed: make plants"]
+fn every_planted_fault_breaks_its_test() {
+    println!("| planted fault | fails | with |\n|---|---|---|");
+    for fault in Mutation::ALL.iter().copied() {
+        let Some(test) = fault.model_test() else { continue };
+        assert_eq!(failure(test, None), None, "{test} fails without a fault too");
+        let text = failure(test, Some(fault)).unwrap_or_else(|| panic!("{test} does not fail with {}", fault.name()));
+        let what = if text.contains(": robbed") { "robbed" } else { "left" };
+        println!("| {} | {test} | {what} |", fault.name());
+    }
+}

@@ -1,0 +1,302 @@
+//! Turns at the shards: how many calls of this process are under way at a time, and whose is next.
+//!
+//! Whatever is under way takes time from what comes after it, in this process, on the nodes, on their disks. So there is
+//! a bound on it, and accounts whose calls wait take turns: one that calls much waits for its own calls. While one that
+//! calls little is there, the others get so much less at a time that its calls take about as long as ever. What waits for
+//! too long is refused, with nothing done, and costs the nodes nothing; what ends or keeps a hold goes first and is never
+//! refused.
+//!
+//! A call that takes long gives its turn back: it waits for something else, a leader maybe, that others do not need.
+
+mod concurrency_limit;
+
+use std::collections::{HashMap, VecDeque};
+use std::future::pending;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_core::AccountId;
+use metrics::{counter, describe_counter, describe_gauge, gauge};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use crate::error::{ApiError, ApiResult, Code};
+use concurrency_limit::{AccountLoad as Seen, ConcurrencyLimit, MAX_LIGHT_CALLS};
+
+/// Calls of one account that wait for their turn.
+const MAX_QUEUED_CALLS: usize = 4_096;
+/// The same of those that wait at the shard after that.
+const MAX_PATIENT: usize = 16_384;
+/// How long a call waits for its turn: whoever asks is better off asking again later.
+const MAX_WAIT: Duration = Duration::from_secs(1);
+/// How long a call keeps its turn.
+const MAX_PERMIT_TIME: Duration = Duration::from_millis(500);
+
+/// Whether a call can be refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Priority {
+    /// Something new, or a look.
+    Normal,
+    /// It is to wait at the shard, and may as well wait here.
+    Patient,
+    /// It ends or keeps what its owner has.
+    High,
+}
+
+/// The turns of a process.
+#[derive(Default)]
+pub(crate) struct FairQueue {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    queues: HashMap<AccountId, AccountQueue>,
+    /// Accounts with calls that wait, the next one first.
+    round_robin: VecDeque<AccountId>,
+    in_flight: usize,
+    concurrency: ConcurrencyLimit,
+}
+
+#[derive(Default)]
+struct AccountQueue {
+    in_flight: usize,
+    high: VecDeque<oneshot::Sender<Permit>>,
+    normal: VecDeque<oneshot::Sender<Permit>>,
+    is_scheduled: bool,
+    load: Seen,
+}
+
+/// A turn, given back when this is dropped.
+pub(crate) struct Permit {
+    queue: Arc<FairQueue>,
+    account: AccountId,
+    started_at: Instant,
+    /// Whether it was for a command, and that was done.
+    is_done: bool,
+    /// Whether few calls were under way when it began, itself included, and none waited.
+    is_unloaded: bool,
+    release_reason: ReleaseReason,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ReleaseReason {
+    /// Its call was answered, or its caller went away.
+    Finished,
+    /// Its call takes long.
+    Slow,
+    /// It was never taken.
+    Undelivered,
+}
+
+/// What the figures mean.
+pub(crate) fn describe_metrics() {
+    describe_gauge!("holdfast_calls_under_way", "Calls that have a turn at the shards.");
+    describe_gauge!("holdfast_calls_waiting", "Calls that wait for a turn at the shards.");
+    describe_counter!("holdfast_calls_shed_total", "Calls that were refused because too many wait.");
+}
+
+impl FairQueue {
+    /// Waits for a turn of the account.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` when there is none in time, or too many wait already.
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        account: AccountId,
+        urgency: Priority,
+        deadline: Instant,
+    ) -> ApiResult<Permit> {
+        let now = Instant::now();
+        let waiting = {
+            let mut state = self.state.lock();
+            state.tick(now);
+            let (share, limit) = (state.concurrency.share(), state.concurrency.limit());
+            let lane = state.queues.entry(account).or_default();
+            let nobody_waits = lane.high.is_empty() && lane.normal.is_empty();
+            if nobody_waits && lane.has_capacity(share) && state.in_flight < limit {
+                return Ok(state.issue(self, account, now));
+            }
+            state.enqueue(account, urgency).ok_or_else(overloaded)?
+        };
+        let until = if urgency == Priority::Normal { deadline.min(now + MAX_WAIT) } else { deadline };
+        match timeout_at(until, waiting).await {
+            Ok(Ok(turn)) => Ok(turn),
+            _ => Err(overloaded()),
+        }
+    }
+
+    /// Does the work of a call in its turn, and gives that back when it takes long, or when it waits at the shard.
+    pub(crate) async fn run<T>(
+        mut turn: Permit,
+        is_command: bool,
+        deferred: Option<CancellationToken>,
+        work: impl Future<Output = ApiResult<T>>,
+    ) -> ApiResult<T> {
+        let mut work = pin!(work);
+        let is_deferred = async {
+            match &deferred {
+                Some(deferred) => deferred.cancelled().await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            answered = &mut work => {
+                turn.is_done = is_command && answered.is_ok();
+                return answered;
+            }
+            () = is_deferred => turn.is_done = true,
+            () = sleep(MAX_PERMIT_TIME) => turn.release_reason = ReleaseReason::Slow,
+        }
+        drop(turn);
+        work.await
+    }
+}
+
+fn overloaded() -> ApiError {
+    counter!("holdfast_calls_shed_total").increment(1);
+    ApiError::new(Code::Unavailable, "too many calls wait at this gateway; nothing was done, try again later")
+}
+
+impl State {
+    fn issue(&mut self, turns: &Arc<FairQueue>, account: AccountId, now: Instant) -> Permit {
+        self.in_flight += 1;
+        let lane = self.queues.entry(account).or_default();
+        lane.in_flight += 1;
+        lane.record_load();
+        let is_unloaded = self.in_flight <= MAX_LIGHT_CALLS && self.round_robin.is_empty();
+        Permit {
+            queue: Arc::clone(turns),
+            account,
+            started_at: now,
+            is_done: false,
+            is_unloaded,
+            release_reason: ReleaseReason::Finished,
+        }
+    }
+
+    /// A place in the account's own queue, unless that is full.
+    fn enqueue(&mut self, account: AccountId, urgency: Priority) -> Option<oneshot::Receiver<Permit>> {
+        let lane = self.queues.entry(account).or_default();
+        let (turn, waiting) = oneshot::channel();
+        match urgency {
+            Priority::High => lane.high.push_back(turn),
+            Priority::Normal | Priority::Patient => {
+                let max = if urgency == Priority::Patient { MAX_PATIENT } else { MAX_QUEUED_CALLS };
+                if lane.normal.len() >= max {
+                    // Those that were given up are found here at the latest.
+                    lane.normal.retain(|waiting| !waiting.is_closed());
+                }
+                if lane.normal.len() >= max {
+                    return None;
+                }
+                lane.normal.push_back(turn);
+            }
+        }
+        lane.record_load();
+        if !lane.is_scheduled {
+            lane.is_scheduled = true;
+            self.round_robin.push_back(account);
+        }
+        Some(waiting)
+    }
+
+    /// Gives turns to whoever waits, one of each account after the other.
+    fn dispatch(&mut self, turns: &Arc<FairQueue>, now: Instant) {
+        let mut passed_over = 0;
+        while self.in_flight < self.concurrency.limit() && passed_over < self.round_robin.len() {
+            let Some(account) = self.round_robin.pop_front() else { return };
+            let share = self.concurrency.share();
+            let Some(lane) = self.queues.get_mut(&account) else { continue };
+            if !lane.has_capacity(share) {
+                self.round_robin.push_back(account);
+                passed_over += 1;
+                continue;
+            }
+            let Some(next) = lane.next() else {
+                lane.is_scheduled = false;
+                continue;
+            };
+            self.round_robin.push_back(account);
+            passed_over = 0;
+            let turn = self.issue(turns, account, now);
+            if let Err(mut unwanted) = next.send(turn) {
+                // Its caller went away just now. It must not be given back by itself: that needs this very state.
+                unwanted.release_reason = ReleaseReason::Undelivered;
+                self.release(account);
+            }
+        }
+    }
+
+    fn release(&mut self, account: AccountId) {
+        self.in_flight -= 1;
+        if let Some(lane) = self.queues.get_mut(&account) {
+            lane.in_flight -= 1;
+        }
+    }
+
+    /// Looks again, now and then, at how much may be under way.
+    fn tick(&mut self, now: Instant) {
+        if !self.concurrency.is_due(now) {
+            return;
+        }
+        self.queues.retain(|_, lane| lane.is_scheduled || lane.in_flight > 0 || lane.load.is_recent());
+        self.concurrency.tick(now, self.queues.values_mut().map(|lane| &mut lane.load));
+        for lane in self.queues.values_mut() {
+            lane.record_load();
+        }
+        self.update_gauges();
+    }
+
+    fn update_gauges(&self) {
+        let waiting: usize = self.queues.values().map(|lane| lane.high.len() + lane.normal.len()).sum();
+        gauge!("holdfast_calls_under_way").set(self.in_flight as f64);
+        gauge!("holdfast_calls_waiting").set(waiting as f64);
+    }
+}
+
+impl AccountQueue {
+    /// Whether another call of it may be under way. Who calls little is not held back for the sake of others like it.
+    fn has_capacity(&self, share: usize) -> bool {
+        self.in_flight < share || (self.in_flight < MAX_LIGHT_CALLS && self.load.is_light())
+    }
+
+    /// The next call whose caller still waits.
+    fn next(&mut self) -> Option<oneshot::Sender<Permit>> {
+        let waiting = [&mut self.high, &mut self.normal];
+        waiting.into_iter().find_map(|queue| std::iter::from_fn(|| queue.pop_front()).find(|next| !next.is_closed()))
+    }
+
+    fn record_load(&mut self) {
+        self.load.record(self.in_flight + self.high.len() + self.normal.len());
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if self.release_reason == ReleaseReason::Undelivered {
+            return;
+        }
+        let now = Instant::now();
+        let turns = Arc::clone(&self.queue);
+        let mut state = turns.state.lock();
+        state.release(self.account);
+        match self.release_reason {
+            ReleaseReason::Slow => state.concurrency.record_slow(),
+            _ => state.concurrency.record(now - self.started_at, self.is_done, self.is_unloaded),
+        }
+        state.tick(now);
+        state.dispatch(&turns, now);
+        if state.in_flight == 0 {
+            // Nobody may call for long, and what is shown is to be right all the same.
+            state.update_gauges();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+use std::future::pending;
+
+use super::*;
+
+fn deadline() -> Instant {
+    Instant::now() + Duration::from_secs(10)
+}
+
+/// Takes all turns that there are for one account.
+async fn fill(turns: &Arc<FairQueue>, account: AccountId) -> Vec<Permit> {
+    let limit = turns.state.lock().concurrency.limit();
+    let mut taken = Vec::new();
+    while taken.len() < limit {
+        taken.push(turns.acquire(account, Priority::Normal, deadline()).await.unwrap());
+    }
+    taken
+}
+
+/// A call that waits; it is in the queue when this returns.
+async fn spawn_queued(
+    turns: &Arc<FairQueue>,
+    account: u64,
+    urgency: Priority,
+) -> tokio::task::JoinHandle<ApiResult<Permit>> {
+    let before = queued(turns);
+    let of_task = Arc::clone(turns);
+    let task = tokio::spawn(async move { of_task.acquire(AccountId(account), urgency, deadline()).await });
+    while queued(turns) == before {
+        tokio::task::yield_now().await;
+    }
+    task
+}
+
+/// Time that passes at once.
+async fn wait_for(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
+fn queued(turns: &FairQueue) -> usize {
+    turns.state.lock().queues.values().map(|lane| lane.high.len() + lane.normal.len()).sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn accounts_take_turns_however_many_of_one_wait() {
+    let turns = Arc::<FairQueue>::default();
+    let mut taken = fill(&turns, AccountId(1)).await;
+    let mut loud = Vec::new();
+    for _ in 0..100 {
+        loud.push(spawn_queued(&turns, 1, Priority::Normal).await);
+    }
+    let quiet = spawn_queued(&turns, 2, Priority::Normal).await;
+    taken.truncate(taken.len() - 2);
+    assert_eq!(quiet.await.unwrap().unwrap().account, AccountId(2), "its first call is the second at most");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_ends_or_keeps_a_hold_goes_first_and_is_not_refused() {
+    let turns = Arc::<FairQueue>::default();
+    let mut taken = fill(&turns, AccountId(1)).await;
+    let usual = spawn_queued(&turns, 1, Priority::Normal).await;
+    let urgent = spawn_queued(&turns, 1, Priority::High).await;
+    taken.pop();
+    let first = urgent.await.unwrap().unwrap();
+    assert!(!usual.is_finished());
+    let late = spawn_queued(&turns, 1, Priority::High).await;
+    // The usual one is refused after a second, with nothing done.
+    assert_eq!(usual.await.unwrap().err().unwrap().code, Code::Unavailable);
+    assert!(!late.is_finished());
+    // Calls that took so long leave room for fewer at a time, so that others have to end as well.
+    drop((first, taken));
+    late.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_has_an_end() {
+    let turns = Arc::<FairQueue>::default();
+    let _taken = fill(&turns, AccountId(1)).await;
+    let given_up: Vec<_> = {
+        let mut state = turns.state.lock();
+        (0..MAX_QUEUED_CALLS).map(|_| state.enqueue(AccountId(1), Priority::Normal).unwrap()).collect()
+    };
+    let refused = turns.acquire(AccountId(1), Priority::Normal, deadline()).await.err().unwrap();
+    assert_eq!((refused.code, refused.retry_after_seconds()), (Code::Unavailable, Some(1)));
+    drop(given_up);
+    let _waits = spawn_queued(&turns, 1, Priority::Normal).await;
+    assert_eq!(queued(&turns), 1, "those that gave up take no room");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_goes_away_leaves_its_turn_to_the_next() {
+    let turns = Arc::<FairQueue>::default();
+    let mut taken = fill(&turns, AccountId(1)).await;
+    let leaves = spawn_queued(&turns, 1, Priority::Normal).await;
+    let stays = spawn_queued(&turns, 1, Priority::Normal).await;
+    leaves.abort();
+    assert!(leaves.await.err().is_some_and(|error| error.is_cancelled()));
+    taken.pop();
+    stays.await.unwrap().unwrap();
+    drop(taken);
+    let state = turns.state.lock();
+    assert_eq!((state.in_flight, state.queues[&AccountId(1)].in_flight), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_takes_long_gives_its_turn_back() {
+    let turns = Arc::<FairQueue>::default();
+    let turn = turns.acquire(AccountId(1), Priority::Normal, deadline()).await.unwrap();
+    let stuck = tokio::spawn(FairQueue::run(turn, true, None, pending::<ApiResult<()>>()));
+    wait_for(MAX_PERMIT_TIME * 2).await;
+    assert_eq!(turns.state.lock().in_flight, 0);
+    assert!(!stuck.is_finished());
+    stuck.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_at_the_shard_gives_its_turn_back_at_once() {
+    let turns = Arc::<FairQueue>::default();
+    let mut taken = fill(&turns, AccountId(1)).await;
+    let next = spawn_queued(&turns, 2, Priority::Patient).await;
+    let (turn, deferred) = (taken.pop().unwrap(), CancellationToken::new());
+    let is_deferred = deferred.clone();
+    let waits = tokio::spawn(FairQueue::run(turn, true, Some(deferred), pending::<ApiResult<()>>()));
+    is_deferred.cancel();
+    let began = Instant::now();
+    next.await.unwrap().unwrap();
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    assert!(!waits.is_finished());
+    waits.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_to_wait_anyway_waits_for_its_turn_as_long_as_it_likes() {
+    let turns = Arc::<FairQueue>::default();
+    let taken = fill(&turns, AccountId(1)).await;
+    let patient = spawn_queued(&turns, 1, Priority::Patient).await;
+    wait_for(MAX_WAIT * 2).await;
+    assert!(!patient.is_finished());
+    drop(taken);
+    patient.await.unwrap().unwrap();
+    let queue = || turns.state.lock().enqueue(AccountId(2), Priority::Patient);
+    let queued: Vec<_> = (0..MAX_PATIENT).map_while(|_| queue()).collect();
+    assert_eq!(queued.len(), MAX_PATIENT);
+    assert!(turns.state.lock().enqueue(AccountId(2), Priority::Patient).is_none());
+}

@@ -1,0 +1,73 @@
+//! How many streams each account has open here.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_core::AccountId;
+use parking_lot::Mutex;
+
+use super::MAX_WATCHERS;
+use crate::error::{ApiError, ApiResult, Code};
+
+/// When it makes sense to try again: streams end at any time.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// The places for watchers, of each account the same number. A cheap clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WatcherLimiter {
+    watchers: Arc<Mutex<HashMap<AccountId, usize>>>,
+}
+
+/// A place, free again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct WatcherPermit {
+    limiter: WatcherLimiter,
+    account: AccountId,
+}
+
+impl WatcherLimiter {
+    /// Takes a place.
+    pub(crate) fn acquire(&self, account: AccountId) -> ApiResult<WatcherPermit> {
+        let mut taken = self.watchers.lock();
+        let count = taken.entry(account).or_default();
+        if *count >= MAX_WATCHERS {
+            let detail = format!("the account may have {MAX_WATCHERS} watchers at one gateway");
+            let mut error = ApiError::new(Code::RateLimited, detail).with("max", MAX_WATCHERS.to_string());
+            error.retry_after = Some(RETRY_AFTER);
+            return Err(error);
+        }
+        *count += 1;
+        Ok(WatcherPermit { limiter: self.clone(), account })
+    }
+}
+
+impl Drop for WatcherPermit {
+    fn drop(&mut self) {
+        let mut taken = self.limiter.watchers.lock();
+        if let Some(count) = taken.get_mut(&self.account) {
+            *count -= 1;
+            if *count == 0 {
+                taken.remove(&self.account);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_account_has_so_many_places_and_no_more_and_another_has_its_own() {
+        let places = WatcherLimiter::default();
+        let mut held: Vec<WatcherPermit> = (0..MAX_WATCHERS).map(|_| places.acquire(AccountId(1)).unwrap()).collect();
+        let refused = places.acquire(AccountId(1)).unwrap_err();
+        assert_eq!((refused.code, refused.retry_after_seconds()), (Code::RateLimited, Some(5)));
+        places.acquire(AccountId(2)).unwrap();
+        held.pop();
+        places.acquire(AccountId(1)).unwrap();
+        drop(held);
+        assert!(places.watchers.lock().is_empty(), "nothing is kept of accounts that do not watch");
+    }
+}

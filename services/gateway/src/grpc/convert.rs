@@ -1,0 +1,202 @@
+//! Views of the service as messages, and values of messages for the service.
+
+use holdfast_core::{AccountStatus, Limits, LockState, Mode, Phase, Reason};
+use holdfast_proto::v1;
+use time::OffsetDateTime;
+
+use crate::error::{ApiError, ApiResult};
+use crate::service::{
+    AccountView, AcquireAnswer, AcquireLocksAnswer, ApiKeyView, BlockerInfo, CycleStepInfo, Holder, LimitsPatch,
+    LockInfo, NamespaceView, PageRequest, ReasonInfo, Timestamp,
+};
+
+/// An instant of an answer.
+pub(super) fn instant(timestamp: Timestamp) -> prost_types::Timestamp {
+    let (seconds, millis) = (timestamp.0 / 1_000, timestamp.0 % 1_000);
+    // Both fit: the seconds are a thousandth of a u64, the nanoseconds below 10^9.
+    prost_types::Timestamp { seconds: seconds as i64, nanos: (millis * 1_000_000) as i32 }
+}
+
+/// An instant of a request.
+pub(super) fn parse_instant(
+    field: &'static str,
+    given: Option<prost_types::Timestamp>,
+) -> ApiResult<Option<OffsetDateTime>> {
+    let Some(given) = given else { return Ok(None) };
+    let nanos = i128::from(given.seconds) * 1_000_000_000 + i128::from(given.nanos);
+    match OffsetDateTime::from_unix_timestamp_nanos(nanos) {
+        Ok(instant) if (0..1_000_000_000).contains(&given.nanos) => Ok(Some(instant)),
+        _ => Err(ApiError::invalid(field, format!("{field}: is not a valid instant"))),
+    }
+}
+
+/// The page asked for; 0 and the empty text stand for what is absent.
+pub(super) fn page_request(page_size: u32, page_token: String) -> PageRequest {
+    PageRequest {
+        page_size: (page_size > 0).then_some(page_size),
+        page_token: (!page_token.is_empty()).then_some(page_token),
+    }
+}
+
+pub(super) fn account(view: AccountView) -> v1::Account {
+    let status = match view.status {
+        AccountStatus::Active => v1::account::Status::Active,
+        AccountStatus::Suspended => v1::account::Status::Suspended,
+    };
+    v1::Account {
+        id: view.id,
+        email: view.email,
+        full_name: view.full_name,
+        max_number_of_namespaces: view.max_number_of_namespaces,
+        limits: Some(limits(&view.limits)),
+        status: status.into(),
+        created_at: Some(instant(view.created_at)),
+        updated_at: Some(instant(view.updated_at)),
+    }
+}
+
+/// Both directions at once, so that no limit is forgotten in one of them.
+macro_rules! limits {
+    ($($field:ident),* $(,)?) => {
+        fn limits(limits: &Limits) -> v1::Limits {
+            let Limits { $($field),* } = limits;
+            v1::Limits { $($field: Some(*$field)),* }
+        }
+
+        /// The limits to change.
+        pub(super) fn limits_patch(limits: v1::Limits) -> LimitsPatch {
+            let v1::Limits { $($field),* } = limits;
+            LimitsPatch { $($field),* }
+        }
+    };
+}
+
+limits! {
+    max_description_bytes, max_metadata_bytes, max_claims_per_request, max_readers_per_lock, max_path_depth,
+    min_ttl_ms, max_ttl_ms, max_transition_ms, max_wait_ms, min_session_ttl_ms, max_session_ttl_ms,
+    max_holds_per_namespace, max_waiting_per_namespace, max_waiting_per_lock, max_sessions_per_namespace,
+    max_requests_per_second, max_state_bytes, max_tangle, max_waiting_per_owner, max_holds_of_waiting_owner,
+    max_requests_per_hold, max_requests_per_session, max_owners_per_session, max_event_bytes, max_lock_info,
+}
+
+pub(super) fn api_key(view: ApiKeyView, api_key: Option<String>) -> v1::ApiKey {
+    v1::ApiKey {
+        key_id: view.key_id,
+        api_key,
+        account_id: view.account_id,
+        description: view.description,
+        scopes: view.scopes.into_iter().map(str::to_owned).collect(),
+        namespaces: view.namespaces.unwrap_or_default(),
+        expires_at: view.expires_at.map(instant),
+        created_at: Some(instant(view.created_at)),
+        last_used_at: view.last_used_at.map(instant),
+    }
+}
+
+pub(super) fn namespace(view: NamespaceView) -> v1::Namespace {
+    v1::Namespace {
+        id: view.id,
+        name: view.name,
+        description: view.description,
+        created_at: Some(instant(view.created_at)),
+        updated_at: Some(instant(view.updated_at)),
+    }
+}
+
+pub(super) fn lock(info: LockInfo) -> v1::Lock {
+    let state = match info.state {
+        LockState::Unlocked => v1::lock::State::Unlocked,
+        LockState::ReadLocked => v1::lock::State::ReadLocked,
+        LockState::WriteLocked => v1::lock::State::WriteLocked,
+    };
+    v1::Lock {
+        namespace: info.namespace,
+        name: info.name,
+        path: info.path,
+        state: state.into(),
+        locked_at: info.locked_at.map(instant),
+        write_lock_holder: info.write_lock_holder.map(holder),
+        read_lock_holders: info.read_lock_holders.into_iter().map(holder).collect(),
+        holders_total: info.holders_total,
+        waiting: info.waiting,
+        revision: info.revision,
+    }
+}
+
+pub(super) fn holder(holder: Holder) -> v1::Holder {
+    let mode = match holder.mode {
+        Mode::Read => v1::Mode::Read,
+        Mode::Write => v1::Mode::Write,
+    };
+    let phase = match holder.phase {
+        Phase::Held => v1::holder::Phase::Held,
+        Phase::Transition => v1::holder::Phase::Transition,
+    };
+    v1::Holder {
+        process_id: holder.process_id,
+        session_id: holder.session_id,
+        holder: holder.holder,
+        mode: mode.into(),
+        fencing_token: holder.fencing_token,
+        locked_at: Some(instant(holder.locked_at)),
+        expires_at: holder.expires_at.map(instant),
+        remaining_ms: holder.remaining_ms,
+        phase: phase.into(),
+        metadata: holder.metadata.into_iter().collect(),
+    }
+}
+
+pub(super) fn acquired(answer: AcquireAnswer) -> v1::AcquireLockResponse {
+    v1::AcquireLockResponse {
+        success: answer.success,
+        fencing_token: answer.fencing_token,
+        reason: answer.reason.map(refusal),
+        signed_grant: answer.signed_grant,
+        lock: Some(lock(answer.lock)),
+    }
+}
+
+pub(super) fn acquired_set(answer: AcquireLocksAnswer) -> v1::AcquireLocksResponse {
+    v1::AcquireLocksResponse {
+        success: answer.success,
+        fencing_token: answer.fencing_token,
+        reason: answer.reason.map(refusal),
+        signed_grants: answer.signed_grants.unwrap_or_default(),
+        locks: answer.locks.into_iter().map(lock).collect(),
+    }
+}
+
+pub(super) fn refusal(reason: ReasonInfo) -> v1::Refusal {
+    use v1::refusal::Code;
+    let code = match reason.code {
+        Reason::Upgrade => Code::Upgrade,
+        Reason::Held => Code::Held,
+        Reason::Ancestor => Code::Ancestor,
+        Reason::Descendant => Code::Descendant,
+        Reason::Transition => Code::Transition,
+        Reason::Queued => Code::Queued,
+        Reason::Deadlock => Code::Deadlock,
+        Reason::TimedOut => Code::TimedOut,
+        Reason::NotHeld => Code::NotHeld,
+        Reason::Ended => Code::Ended,
+    };
+    v1::Refusal {
+        code: code.into(),
+        blockers: reason.blockers.into_iter().map(blocker).collect(),
+        queue_position: reason.queue_position,
+        cycle: reason.cycle.into_iter().map(cycle_step).collect(),
+    }
+}
+
+fn cycle_step(step: CycleStepInfo) -> v1::CycleStep {
+    let CycleStepInfo { process_id, session_id, holder, path, waiting } = step;
+    v1::CycleStep { process_id, session_id, holder, path, waiting }
+}
+
+pub(super) fn blocker(blocker: BlockerInfo) -> v1::Blocker {
+    v1::Blocker { path: blocker.path, waiting: blocker.waiting, holder: Some(holder(blocker.holder)) }
+}
+
+#[cfg(test)]
+#[path = "show_tests.rs"]
+mod tests;

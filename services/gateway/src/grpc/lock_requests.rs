@@ -1,0 +1,112 @@
+//! Messages of `LocksService` as what the service is asked.
+
+use holdfast_core::Mode;
+use holdfast_proto::v1;
+
+use super::convert;
+use crate::error::{ApiError, ApiResult};
+use crate::service::{
+    AcquireLock, AcquireLocks, LockName, OwnerFields, ReleaseLock, ReleaseLocks, ResetNamespace, Resource, Terms,
+};
+
+pub(super) fn acquire(message: v1::AcquireLockRequest) -> ApiResult<AcquireLock> {
+    Ok(AcquireLock {
+        namespace: message.namespace,
+        lock: lock_name((message.name, message.path, message.whole_namespace))?,
+        owner: OwnerFields { process_id: message.process_id, session_id: message.session_id, holder: message.holder },
+        mode: mode("mode", message.mode)?,
+        terms: Terms {
+            ttl_ms: message.ttl_ms,
+            expires_at: convert::parse_instant("expires_at", message.expires_at)?,
+            dlocks_expires_at_ns: None,
+            wait_ms: message.wait_ms,
+            poll_ms: message.poll_ms,
+            transition_ms: message.transition_ms,
+            metadata: message.metadata.into_iter().collect(),
+            allow_upgrade: message.allow_upgrade,
+            fencing_token: message.fencing_token,
+            signed: message.signed,
+        },
+    })
+}
+
+pub(super) fn acquire_set(message: v1::AcquireLocksRequest) -> ApiResult<AcquireLocks> {
+    let resource = |(index, resource): (usize, v1::Resource)| {
+        Ok(Resource { path: resource.path, mode: mode(&format!("resources[{index}].mode"), resource.mode)? })
+    };
+    Ok(AcquireLocks {
+        namespace: message.namespace,
+        resources: message.resources.into_iter().enumerate().map(resource).collect::<ApiResult<_>>()?,
+        owner: OwnerFields { process_id: message.process_id, session_id: message.session_id, holder: message.holder },
+        request_id: message.request_id,
+        terms: Terms {
+            ttl_ms: message.ttl_ms,
+            expires_at: convert::parse_instant("expires_at", message.expires_at)?,
+            dlocks_expires_at_ns: None,
+            wait_ms: message.wait_ms,
+            poll_ms: message.poll_ms,
+            transition_ms: message.transition_ms,
+            metadata: message.metadata.into_iter().collect(),
+            allow_upgrade: message.allow_upgrade,
+            fencing_token: message.fencing_token,
+            signed: message.signed,
+        },
+    })
+}
+
+pub(super) fn release(message: v1::ReleaseLockRequest) -> ApiResult<ReleaseLock> {
+    Ok(ReleaseLock {
+        namespace: message.namespace,
+        lock: lock_name((message.name, message.path, message.whole_namespace))?,
+        owner: OwnerFields { process_id: message.process_id, session_id: message.session_id, holder: message.holder },
+        fencing_token: message.fencing_token,
+    })
+}
+
+pub(super) fn release_set(message: v1::ReleaseLocksRequest) -> ReleaseLocks {
+    let paths: Vec<_> = message.resources.into_iter().map(|resource| resource.path).collect();
+    ReleaseLocks {
+        namespace: message.namespace,
+        owner: OwnerFields { process_id: message.process_id, session_id: message.session_id, holder: message.holder },
+        paths: (!paths.is_empty()).then_some(paths),
+        all: message.all,
+    }
+}
+
+pub(super) fn reset(message: v1::ResetNamespaceRequest) -> ApiResult<ResetNamespace> {
+    let Some(live_owners) = message.live_owners else {
+        let detail = "live_owners: is needed; give it without ids to end what every owner has";
+        return Err(ApiError::invalid("live_owners", detail));
+    };
+    Ok(ResetNamespace {
+        namespace: message.namespace,
+        live_owners: live_owners.ids,
+        before_revision: message.before_revision,
+    })
+}
+
+/// The lock of a name, of a path, or of the whole namespace: exactly one of them.
+pub(super) fn lock_name(named: (Option<String>, Vec<String>, bool)) -> ApiResult<LockName> {
+    match named {
+        (Some(name), path, false) if path.is_empty() => Ok(LockName::Flat(name)),
+        (None, path, false) if !path.is_empty() => Ok(LockName::Path(path)),
+        (None, path, true) if path.is_empty() => Ok(LockName::Path(path)),
+        (None, _, false) => Err(ApiError::invalid("name", "name: one of name, path and whole_namespace is needed")),
+        (_, _, true) => {
+            Err(ApiError::invalid("whole_namespace", "whole_namespace: goes neither with a name nor with a path"))
+        }
+        (Some(_), _, false) => Err(ApiError::invalid("path", "path: only one of name and path may be given")),
+    }
+}
+
+fn mode(field: &str, number: i32) -> ApiResult<Mode> {
+    match v1::Mode::try_from(number) {
+        Ok(v1::Mode::Write) => Ok(Mode::Write),
+        Ok(v1::Mode::Read) => Ok(Mode::Read),
+        Err(_) => Err(ApiError::invalid(field, format!("{field}: must be READ or WRITE"))),
+    }
+}
+
+#[cfg(test)]
+#[path = "ask_locks_tests.rs"]
+mod tests;

@@ -1,0 +1,66 @@
+//! What becomes of the session when its connection is over.
+
+use std::time::Duration;
+
+use holdfast_core::{Metadata, Scopes};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::connection::{Connection, SessionClient};
+use crate::error::ApiResult;
+use crate::service::{CallContext, CreateSession};
+use crate::session::ClientPayload;
+
+/// How long ending a session may take before it is left to its time to live.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long to try to shorten the life of a session before it is left to the time to live that it has.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(10);
+const RETRY_DELAY: Duration = Duration::from_millis(200);
+
+/// A session whose client is gone.
+pub(super) struct SessionCleanup<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) process_id: String,
+    pub(super) session_id: String,
+}
+
+impl SessionCleanup<'_> {
+    /// Ends the session when nothing is left in it to wait for, else gives it its abandon timeout from now on.
+    pub(super) async fn run(self, mut client: SessionClient, wants_its_lock: bool) {
+        if !wants_its_lock || self.connection.abandon_ms == 0 {
+            let closing = async {
+                client.send(ClientPayload::Close).await;
+                client.wait_closed().await;
+            };
+            if timeout(CLOSE_TIMEOUT, closing).await.is_ok() {
+                return;
+            }
+            tracing::debug!(session = self.session_id, "a session could not be closed; it ends by itself");
+            return;
+        }
+        drop(client);
+        let give_up_at = Instant::now() + RETRY_TIMEOUT;
+        while let Err(error) = self.shorten_ttl().await {
+            if !error.code.is_retryable() || Instant::now() >= give_up_at {
+                // It may be gone already, which is as good.
+                tracing::debug!(session = self.session_id, %error, "a session keeps its longer time to live");
+                return;
+            }
+            sleep(RETRY_DELAY).await;
+        }
+    }
+
+    /// Resumes the session with the abandon timeout as its time to live, which begins anew with it. Nobody follows.
+    async fn shorten_ttl(&self) -> ApiResult<()> {
+        let context = CallContext::new("locktopus").with_timeout(CLOSE_TIMEOUT);
+        let service = &self.connection.service;
+        let caller = service.authenticate_trusted(&self.connection.account.to_string(), &context).await?;
+        let request = CreateSession {
+            namespace: self.connection.namespace.clone(),
+            process_id: self.process_id.clone(),
+            ttl_ms: self.connection.abandon_ms,
+            metadata: Metadata::new(),
+        };
+        let tenant = caller.require(Scopes::LOCKS_WRITE)?;
+        service.open_session(tenant, &context, &request, Some(&self.session_id)).await.map(drop)
+    }
+}

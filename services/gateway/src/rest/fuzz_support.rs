@@ -1,0 +1,33 @@
+//! Everything that the REST door reads from callers, for tests that feed it damaged bytes.
+
+use serde::de::DeserializeOwned;
+
+use super::{accounts, acquire_body, api_keys, body, lock_sets, locks, namespaces, session_messages, sessions};
+
+/// Reads a body as every call would. How many calls take it.
+pub fn read_body(bytes: &[u8]) -> usize {
+    fn reads<T: DeserializeOwned>(bytes: &[u8]) -> bool {
+        body::parse::<T>(bytes).is_ok()
+    }
+    let read = [
+        reads::<accounts::CreateBody>(bytes),
+        reads::<accounts::UpdateBody>(bytes),
+        reads::<acquire_body::AcquireBody>(bytes),
+        reads::<acquire_body::AcquireSetBody>(bytes),
+        reads::<api_keys::CreateBody>(bytes),
+        reads::<lock_sets::ReleaseSetBody>(bytes),
+        reads::<lock_sets::CheckPathBody>(bytes),
+        reads::<lock_sets::ResetBody>(bytes),
+        reads::<locks::ReleaseBody>(bytes),
+        reads::<locks::CheckBody>(bytes),
+        reads::<namespaces::CreateBody>(bytes),
+        reads::<namespaces::UpdateBody>(bytes),
+        reads::<sessions::CreateBody>(bytes),
+    ];
+    read.into_iter().filter(|is_read| *is_read).count()
+}
+
+/// Reads a message of the session protocol. Whether it is one.
+pub fn read_session_message(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_ok_and(|text| session_messages::decode(text, "orders").is_ok())
+}

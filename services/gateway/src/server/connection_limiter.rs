@@ -1,0 +1,258 @@
+//! The places of a listener. Whoever comes when all are taken gets that of a connection that gives way: the one that has
+//! been idle longest, those that never brought a good credential first; and when all are busy, one of an account that
+//! has more than half of them. So neither idle connections nor one tenant's keep the others out.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use holdfast_core::AccountId;
+use metrics::{counter, gauge};
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+/// Of so many places one is made free ahead of need: looking for who gives way takes a look at all.
+const EVICTION_DIVISOR: usize = 100;
+/// How soon it is looked again for somebody to give way, when all were busy.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+
+/// All places.
+pub(super) struct ConnectionLimiter {
+    limit: usize,
+    free: Arc<Semaphore>,
+    connections: Mutex<HashMap<u64, Arc<ConnectionState>>>,
+    next_id: AtomicU64,
+    started_at: Instant,
+}
+
+/// What is known of the connection in a place.
+struct ConnectionState {
+    /// Calls that are not answered to the end.
+    active_calls: AtomicUsize,
+    /// When the last of them ended, in milliseconds since the room was opened.
+    idle_since_ms: AtomicU64,
+    owner: Mutex<ConnectionOwner>,
+    eviction: CancellationToken,
+}
+
+/// Who calls over a connection, as far as its latest good credential says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum ConnectionOwner {
+    Unknown,
+    Operator,
+    Account(AccountId),
+}
+
+/// The place of one connection, free again when this and every [`ActivityGuard`] is dropped.
+#[derive(Clone)]
+pub(super) struct ConnectionPermit {
+    inner: Arc<PermitInner>,
+}
+
+struct PermitInner {
+    limiter: Arc<ConnectionLimiter>,
+    id: u64,
+    state: Arc<ConnectionState>,
+    _permit: OwnedSemaphorePermit,
+    /// A process that stops waits for it.
+    _task_token: TaskTrackerToken,
+}
+
+/// Held by whatever runs on a connection, also when that is no longer HTTP: until then the connection is busy, keeps its
+/// place, and a process that stops waits for it. Comes with every request as an extension. A cheap clone.
+#[derive(Clone)]
+pub(crate) struct ActivityGuard {
+    inner: Arc<ActivityInner>,
+}
+
+struct ActivityInner {
+    permit: Arc<PermitInner>,
+}
+
+impl ConnectionLimiter {
+    pub(super) fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self {
+            limit,
+            free: Arc::new(Semaphore::new(limit)),
+            connections: Mutex::default(),
+            next_id: AtomicU64::new(0),
+            started_at: Instant::now(),
+        })
+    }
+
+    /// A place, as soon as there is one.
+    pub(super) async fn acquire(self: &Arc<Self>, tasks: &TaskTracker) -> ConnectionPermit {
+        let permit = loop {
+            if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
+                break permit;
+            }
+            self.evict();
+            // It fails when the semaphore is closed, which nobody does.
+            if let Ok(Ok(permit)) = timeout(RETRY_INTERVAL, Arc::clone(&self.free).acquire_owned()).await {
+                break permit;
+            }
+        };
+        gauge!("holdfast_connections").increment(1.0);
+        let state = Arc::new(ConnectionState {
+            active_calls: AtomicUsize::new(0),
+            idle_since_ms: AtomicU64::new(self.now_ms()),
+            owner: Mutex::new(ConnectionOwner::Unknown),
+            eviction: CancellationToken::new(),
+        });
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        self.connections.lock().insert(id, Arc::clone(&state));
+        let limiter = Arc::clone(self);
+        ConnectionPermit {
+            inner: Arc::new(PermitInner { limiter, id, state, _permit: permit, _task_token: tasks.token() }),
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn evict(&self) {
+        let wanted = (self.limit / EVICTION_DIVISOR).max(1);
+        let seats: Vec<(u64, Arc<ConnectionState>)> = {
+            let seats = self.connections.lock();
+            let staying = seats.iter().filter(|(_, seat)| !seat.eviction.is_cancelled());
+            staying.map(|(number, seat)| (*number, Arc::clone(seat))).collect()
+        };
+        let leaving = match longest_idle(&seats, wanted) {
+            found if found.is_empty() => largest_account(&seats, self.limit / 2, wanted),
+            found => found,
+        };
+        counter!("holdfast_connections_given_way_total").increment(leaving.len() as u64);
+        leaving.iter().for_each(|seat| seat.eviction.cancel());
+    }
+}
+
+/// Those that are idle, strangers first, and then who has been longest.
+fn longest_idle(seats: &[(u64, Arc<ConnectionState>)], wanted: usize) -> Vec<Arc<ConnectionState>> {
+    let idle = seats.iter().filter(|(_, seat)| seat.active_calls.load(Ordering::Acquire) == 0);
+    let mut idle: Vec<_> = idle
+        .map(|(number, seat)| {
+            let is_known = *seat.owner.lock() != ConnectionOwner::Unknown;
+            ((is_known, seat.idle_since_ms.load(Ordering::Relaxed), *number), seat)
+        })
+        .collect();
+    idle.sort_unstable_by_key(|(order, _)| *order);
+    idle.into_iter().take(wanted).map(|(_, seat)| Arc::clone(seat)).collect()
+}
+
+/// The newest of the account that has most, if it has more than `share`.
+fn largest_account(seats: &[(u64, Arc<ConnectionState>)], share: usize, wanted: usize) -> Vec<Arc<ConnectionState>> {
+    let mut of_accounts: HashMap<AccountId, Vec<&(u64, Arc<ConnectionState>)>> = HashMap::new();
+    for entry in seats {
+        if let ConnectionOwner::Account(account) = *entry.1.owner.lock() {
+            of_accounts.entry(account).or_default().push(entry);
+        }
+    }
+    let Some(mut greatest) = of_accounts.into_values().max_by_key(Vec::len) else { return Vec::new() };
+    if greatest.len() <= share {
+        return Vec::new();
+    }
+    greatest.sort_unstable_by_key(|(number, _)| std::cmp::Reverse(*number));
+    greatest.into_iter().take(wanted).map(|(_, seat)| Arc::clone(seat)).collect()
+}
+
+impl ConnectionPermit {
+    /// For a call that begins.
+    pub(super) fn start_activity(&self) -> ActivityGuard {
+        self.inner.state.active_calls.fetch_add(1, Ordering::AcqRel);
+        ActivityGuard { inner: Arc::new(ActivityInner { permit: Arc::clone(&self.inner) }) }
+    }
+
+    /// Ends when the connection has to make room for another.
+    pub(super) async fn evicted(&self) {
+        self.inner.state.eviction.cancelled().await;
+    }
+}
+
+impl ActivityGuard {
+    /// A good credential came over the connection: the operator's, when there is no account.
+    pub(crate) fn set_owner(&self, account: Option<AccountId>) {
+        *self.inner.permit.state.owner.lock() = account.map_or(ConnectionOwner::Operator, ConnectionOwner::Account);
+    }
+}
+
+impl Drop for ActivityInner {
+    fn drop(&mut self) {
+        let seat = &self.permit.state;
+        seat.idle_since_ms.store(self.permit.limiter.now_ms(), Ordering::Relaxed);
+        seat.active_calls.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Drop for PermitInner {
+    fn drop(&mut self) {
+        self.limiter.connections.lock().remove(&self.id);
+        gauge!("holdfast_connections").decrement(1.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn full_limiter(count: usize) -> (Arc<ConnectionLimiter>, TaskTracker, Vec<ConnectionPermit>) {
+        let (room, tasks) = (ConnectionLimiter::new(count), TaskTracker::new());
+        let mut places = Vec::new();
+        for _ in 0..count {
+            places.push(room.acquire(&tasks).await);
+        }
+        (room, tasks, places)
+    }
+
+    fn evicted_indices(places: &[ConnectionPermit]) -> Vec<usize> {
+        let is_leaving = |place: &ConnectionPermit| place.inner.state.eviction.is_cancelled();
+        places.iter().enumerate().filter(|(_, place)| is_leaving(place)).map(|(at, _)| at).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn strangers_that_are_idle_give_way_before_those_who_are_known_and_nobody_who_is_busy() {
+        let (room, tasks, mut places) = full_limiter(4).await;
+        let busy = places[0].start_activity();
+        places[1].start_activity().set_owner(Some(AccountId(1)));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        drop(places[2].start_activity());
+        for expected in [vec![3], vec![2, 3], vec![1, 2, 3]] {
+            room.evict();
+            assert_eq!(evicted_indices(&places), expected);
+        }
+        room.evict();
+        assert_eq!(evicted_indices(&places), [1, 2, 3], "who is busy stays");
+        drop(busy);
+        places.remove(3);
+        room.acquire(&tasks).await;
+    }
+
+    #[tokio::test]
+    async fn an_account_with_more_than_half_of_all_places_gives_way_when_all_are_busy() {
+        let (room, _tasks, places) = full_limiter(5).await;
+        let stays: Vec<ActivityGuard> = places.iter().map(ConnectionPermit::start_activity).collect();
+        for (stay, account) in stays.iter().zip([1, 2, 1, 2, 3]) {
+            stay.set_owner(Some(AccountId(account)));
+        }
+        room.evict();
+        assert_eq!(evicted_indices(&places), [0; 0], "nobody has more than half");
+        stays[3].set_owner(Some(AccountId(1)));
+        room.evict();
+        assert_eq!(evicted_indices(&places), [3], "the newest");
+    }
+
+    #[tokio::test]
+    async fn a_place_is_free_when_all_that_runs_on_the_connection_has_ended() {
+        let (room, tasks, mut places) = full_limiter(1).await;
+        let stay = places[0].start_activity();
+        places.clear();
+        assert!(room.free.try_acquire().is_err() && !tasks.is_empty());
+        drop(stay);
+        assert!(room.free.try_acquire().is_ok() && tasks.is_empty() && room.connections.lock().is_empty());
+    }
+}

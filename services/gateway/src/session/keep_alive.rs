@@ -1,0 +1,66 @@
+//! Signs of life of a session, beside its commands.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use holdfast_core::Reply;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+
+use super::handle::SessionHandle;
+use crate::error::ApiResult;
+
+/// Signs of life come so often in a session's time to live, when the gateway gives them.
+const KEEP_ALIVES_PER_TTL: u32 = 3;
+const MIN_KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(10);
+
+/// One sign of life at a time. Those asked for meanwhile share the next one: each is answered by one that was sent after
+/// it came.
+pub(super) struct KeepAliveScheduler {
+    session: Arc<SessionHandle>,
+    reply: Option<BoxFuture<'static, ApiResult<Reply>>>,
+    /// How many the running one answers.
+    in_flight: usize,
+    /// How many wait for the next one.
+    queued: usize,
+    interval: Option<Interval>,
+}
+
+impl KeepAliveScheduler {
+    /// With `by_itself` it gives signs of life without being asked.
+    pub(super) fn new(session: Arc<SessionHandle>, by_itself: bool) -> Self {
+        let interval = by_itself.then(|| {
+            let beat = (Duration::from_millis(session.ttl_ms) / KEEP_ALIVES_PER_TTL).max(MIN_KEEP_ALIVE_INTERVAL);
+            let mut interval = interval_at(Instant::now() + beat, beat);
+            interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            interval
+        });
+        Self { session, reply: None, in_flight: 0, queued: 0, interval }
+    }
+
+    /// The client asks for one.
+    pub(super) fn request(&mut self) {
+        self.queued += 1;
+    }
+
+    /// The next one's outcome, and how many it answers. Can be dropped and called again without losing anything.
+    pub(super) async fn next(&mut self) -> (usize, ApiResult<Reply>) {
+        loop {
+            if let Some(running) = &mut self.reply {
+                let outcome = running.await;
+                self.reply = None;
+                return (std::mem::take(&mut self.in_flight), outcome);
+            }
+            if self.queued == 0 {
+                match &mut self.interval {
+                    Some(beats) => drop(beats.tick().await),
+                    None => pending().await,
+                }
+            }
+            self.in_flight = std::mem::take(&mut self.queued);
+            self.reply = Some(Arc::clone(&self.session).keep_alive().boxed());
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! What a connection knows of its session: the requests that it named and that are not released, and the holds that
+//! its client was told of.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use holdfast_core::{FencingToken, HolderView, LockView, Mode, Owner, Path, ReportedHold, WaitId};
+
+use super::message::Lock;
+
+/// Where a request stands, as the client was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RequestState {
+    Waiting(WaitId),
+    Granted,
+}
+
+#[derive(Debug)]
+struct Request {
+    lock: Arc<Lock>,
+    state: RequestState,
+    /// What it claimed and lost: it is not it that has these if its thread holds them again.
+    lost: Vec<Path>,
+}
+
+impl Request {
+    /// Whether it claims the path and holds it.
+    fn holds_claim(&self, path: &Path) -> bool {
+        let claims = || self.lock.resources.iter().any(|claim| claim.path == path.0);
+        self.state == RequestState::Granted && claims() && !self.lost.contains(path)
+    }
+}
+
+#[derive(Debug)]
+struct Hold {
+    mode: Mode,
+    /// Which thread of the session has it; not known of what the client listed after a resume.
+    holder: Option<Option<String>>,
+    /// The client listed it after a resume: requests from before, which are not known here, may claim it too.
+    is_listed: bool,
+}
+
+/// As large as what the session holds and awaits, which its account's limits bound.
+#[derive(Debug)]
+pub(super) struct RequestTable {
+    session_id: String,
+    requests: BTreeMap<String, Request>,
+    /// A token names a hold of a path: each grant has its own.
+    holds: BTreeMap<(Path, FencingToken), Hold>,
+}
+
+impl RequestTable {
+    pub(super) fn new(session_id: &str) -> Self {
+        Self { session_id: session_id.to_owned(), requests: BTreeMap::new(), holds: BTreeMap::new() }
+    }
+
+    pub(super) fn state(&self, request_id: &str) -> Option<RequestState> {
+        self.requests.get(request_id).map(|request| request.state)
+    }
+
+    /// A request that waits, to ask again how it stands.
+    pub(super) fn waiting(&self, request_id: &str) -> Option<Arc<Lock>> {
+        let request = self.requests.get(request_id)?;
+        matches!(request.state, RequestState::Waiting(_)).then(|| Arc::clone(&request.lock))
+    }
+
+    /// Names of all requests that wait.
+    pub(super) fn waiting_request_ids(&self) -> Vec<String> {
+        let waits = self.requests.iter().filter(|(_, request)| matches!(request.state, RequestState::Waiting(_)));
+        waits.map(|(request_id, _)| request_id.clone()).collect()
+    }
+
+    /// What the client believes to hold.
+    pub(super) fn client_view(&self) -> Vec<ReportedHold> {
+        let believed = |((path, token), hold): (&(Path, FencingToken), &Hold)| ReportedHold {
+            path: path.clone(),
+            mode: hold.mode,
+            fencing_token: *token,
+        };
+        self.holds.iter().map(believed).collect()
+    }
+
+    pub(super) fn holds(&self, path: &Path, token: FencingToken) -> bool {
+        self.mode(path, token).is_some()
+    }
+
+    /// The mode of a hold, if it is there.
+    pub(super) fn mode(&self, path: &Path, token: FencingToken) -> Option<Mode> {
+        // The key owns its path, so it is looked for from its place on.
+        let from = (path.clone(), token);
+        self.holds.get(&from).map(|hold| hold.mode)
+    }
+
+    /// The client of a resumed session holds this.
+    pub(super) fn add_reported(&mut self, held: ReportedHold) {
+        self.holds.insert((held.path, held.fencing_token), Hold { mode: held.mode, holder: None, is_listed: true });
+    }
+
+    pub(super) fn enqueued(&mut self, lock: &Arc<Lock>, wait: WaitId) {
+        let request = Request { lock: Arc::clone(lock), state: RequestState::Waiting(wait), lost: Vec::new() };
+        self.requests.insert(lock.request_id.clone(), request);
+    }
+
+    /// A request holds all its claims. `locks` are those claimed, as they are after the grant; claims that were held
+    /// before keep their tokens, which are read from there.
+    pub(super) fn granted(&mut self, lock: &Arc<Lock>, token: FencingToken, locks: &[LockView]) {
+        let request = Request { lock: Arc::clone(lock), state: RequestState::Granted, lost: Vec::new() };
+        self.requests.insert(lock.request_id.clone(), request);
+        let owner = Owner::Session { session_id: self.session_id.clone(), holder: lock.holder.clone() };
+        for claim in &lock.resources {
+            let path = Path(claim.path.clone());
+            let view = locks.iter().find(|view| view.path == path);
+            let shown = view.and_then(|view| holders_in(view).find(|hold| hold.owner == owner));
+            let is_same = |hold: &Hold| hold.holder.as_ref().is_none_or(|holder| *holder == lock.holder);
+            let (mode, token) = match shown {
+                Some(hold) => (hold.mode, hold.fencing_token),
+                // One of very many readers, not all of which are shown. What it held before it still has.
+                None if self.holds_at(&path).any(|(_, hold)| is_same(hold)) => continue,
+                None => (claim.mode, token),
+            };
+            let replaced = self.holds_at(&path).filter(|(_, hold)| hold.holder.as_ref() == Some(&lock.holder));
+            let replaced: Vec<FencingToken> = replaced.map(|(token, _)| token).filter(|old| *old != token).collect();
+            for old in replaced {
+                self.holds.remove(&(path.clone(), old));
+            }
+            let key = (path, token);
+            let is_listed = self.holds.get(&key).is_some_and(|hold| hold.is_listed);
+            self.holds.insert(key, Hold { mode, holder: Some(lock.holder.clone()), is_listed });
+        }
+    }
+
+    /// The request has nothing and does not wait.
+    pub(super) fn remove(&mut self, request_id: &str) {
+        self.requests.remove(request_id);
+    }
+
+    /// Whether the client had been told of that hold.
+    pub(super) fn remove_hold(&mut self, path: &Path, token: FencingToken) -> bool {
+        let Some(hold) = self.holds.remove(&(path.clone(), token)) else { return false };
+        let of_thread = self.requests.values_mut().filter(|it| hold.holder.as_ref() == Some(&it.lock.holder));
+        for request in of_thread.filter(|it| it.holds_claim(path)) {
+            request.lost.push(path.clone());
+        }
+        true
+    }
+
+    /// A request was released. `locks` are those that it claimed, as they are now.
+    pub(super) fn released(&mut self, request_id: &str, locks: &[LockView]) {
+        let released = self.requests.remove(request_id);
+        for view in locks {
+            let is_complete = holders_in(view).count() as u64 == view.holders_total;
+            // Those of other threads were lost, which is told by whoever says how.
+            let is_its = |hold: &Hold| match &released {
+                Some(released) => hold.holder.as_ref().is_none_or(|holder| *holder == released.lock.holder),
+                None => hold.is_listed,
+            };
+            let ended = match &released {
+                _ if is_complete => {
+                    self.holds_at(&view.path).filter(|(_, hold)| is_its(hold)).map(|(token, _)| token).collect()
+                }
+                Some(released) => self.unshared_holds(released, &view.path),
+                None => Vec::new(),
+            };
+            for token in ended {
+                if !holders_in(view).any(|hold| hold.fencing_token == token && self.is_own_session(&hold.owner)) {
+                    self.holds.remove(&(view.path.clone(), token));
+                }
+            }
+        }
+    }
+
+    /// A request was released, and what is held now was not told: holds end that no other request of its thread claims.
+    pub(super) fn released_without_views(&mut self, request_id: &str) {
+        let Some(released) = self.requests.remove(request_id) else { return };
+        for claim in &released.lock.resources {
+            let path = Path(claim.path.clone());
+            for token in self.unshared_holds(&released, &path) {
+                self.holds.remove(&(path.clone(), token));
+            }
+        }
+    }
+
+    /// Everything was released; the requests that it ends.
+    pub(super) fn clear(&mut self) -> Vec<String> {
+        self.holds.clear();
+        std::mem::take(&mut self.requests).into_keys().collect()
+    }
+
+    /// Holds of the path that nothing claims any more after the release of that request.
+    fn unshared_holds(&self, released: &Request, path: &Path) -> Vec<FencingToken> {
+        let thread = &released.lock.holder;
+        let others = || self.requests.values().filter(|request| request.lock.holder == *thread);
+        if released.state != RequestState::Granted || others().any(|request| request.holds_claim(path)) {
+            return Vec::new();
+        }
+        let is_its = |hold: &Hold| !hold.is_listed && hold.holder.as_ref() == Some(thread);
+        self.holds_at(path).filter(|(_, hold)| is_its(hold)).map(|(token, _)| token).collect()
+    }
+
+    fn is_own_session(&self, owner: &Owner) -> bool {
+        matches!(owner, Owner::Session { session_id, .. } if *session_id == self.session_id)
+    }
+
+    fn holds_at(&self, path: &Path) -> impl Iterator<Item = (FencingToken, &Hold)> {
+        let range = (path.clone(), FencingToken::MIN)..=(path.clone(), FencingToken::MAX);
+        self.holds.range(range).map(|((_, token), hold)| (*token, hold))
+    }
+}
+
+/// The holders that a view shows.
+fn holders_in(view: &LockView) -> impl Iterator<Item = &HolderView> {
+    view.write_lock_holder.iter().chain(&view.read_lock_holders)
+}
+
+#[cfg(test)]
+#[path = "ledger_tests.rs"]
+mod tests;

@@ -1,0 +1,106 @@
+//! Following what the leader tells of a session, also when the leader changes.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use holdfast_core::CommandError;
+use holdfast_routing::{SessionUpdate, Subscription};
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::handle::SessionHandle;
+use crate::error::{ApiError, ApiResult, Code};
+
+/// Shortest and longest pause before the leader is asked again.
+const BACKOFF_RANGE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+/// For so long beyond its time to live a session may be without a leader that can be followed.
+const MAX_WAIT: Duration = Duration::from_secs(10);
+
+/// What is heard.
+#[derive(Debug)]
+pub(super) enum SubscriptionEvent {
+    /// From now on everything is heard. What happened before has to be asked for.
+    Started,
+    /// Something happened.
+    Update(Box<SessionUpdate>),
+    /// The session is not there any more, or not this connection's.
+    Rejected(CommandError),
+    /// No leader could be followed for too long.
+    Failed(ApiError),
+}
+
+/// An ear on the leader.
+pub(super) struct SessionSubscription {
+    session: Arc<SessionHandle>,
+    state: State,
+    /// Since when nothing is heard.
+    disconnected_since: Instant,
+    backoff: Duration,
+}
+
+enum State {
+    Subscribing(BoxFuture<'static, ApiResult<Subscription>>),
+    Subscribed(Box<Subscription>),
+    BackingOff(Pin<Box<Sleep>>),
+}
+
+impl SessionSubscription {
+    pub(super) fn new(session: Arc<SessionHandle>) -> Self {
+        let state = State::Subscribing(Arc::clone(&session).subscribe().boxed());
+        Self { session, state, disconnected_since: Instant::now(), backoff: BACKOFF_RANGE.0 }
+    }
+
+    /// What is heard next. Can be dropped and called again without losing anything.
+    pub(super) async fn next(&mut self) -> SubscriptionEvent {
+        loop {
+            match &mut self.state {
+                State::Subscribing(answer) => match answer.await {
+                    Ok(following) => match following.reply.outcome.clone() {
+                        Ok(_) => {
+                            self.state = State::Subscribed(Box::new(following));
+                            self.backoff = BACKOFF_RANGE.0;
+                            return SubscriptionEvent::Started;
+                        }
+                        Err(refusal) => {
+                            self.back_off(BACKOFF_RANGE.1);
+                            return SubscriptionEvent::Rejected(refusal);
+                        }
+                    },
+                    Err(error) => {
+                        self.back_off(self.backoff);
+                        self.backoff = (self.backoff * 2).min(BACKOFF_RANGE.1);
+                        if self.disconnected_since.elapsed() >= MAX_WAIT + Duration::from_millis(self.session.ttl_ms) {
+                            let detail = format!("the session cannot be followed any more: {}", error.detail);
+                            return SubscriptionEvent::Failed(ApiError::new(Code::Unavailable, detail));
+                        }
+                    }
+                },
+                State::Subscribed(following) => match following.next().await {
+                    Some(notice) => return SubscriptionEvent::Update(Box::new(notice)),
+                    None => {
+                        self.disconnected_since = Instant::now();
+                        self.back_off(self.backoff);
+                    }
+                },
+                State::BackingOff(pause) => {
+                    pause.await;
+                    self.state = State::Subscribing(Arc::clone(&self.session).subscribe().boxed());
+                }
+            }
+        }
+    }
+
+    /// What was heard cannot be relied on: after a pause it begins again.
+    pub(super) fn resubscribe(&mut self) {
+        if matches!(self.state, State::Subscribed(_)) {
+            self.disconnected_since = Instant::now();
+            self.back_off(BACKOFF_RANGE.1);
+        }
+    }
+
+    fn back_off(&mut self, pause: Duration) {
+        self.state = State::BackingOff(Box::pin(sleep(pause)));
+    }
+}

@@ -1,0 +1,171 @@
+//! Acquires that may wait: the answer is held back until the wait is over.
+
+use bytes::Bytes;
+use holdfast_core::{
+    Acquire, AcquireOutcome, Cancel, Command, Enqueued, LocksCommand, NamespaceRef, Query, Reply, Response, WaitId,
+    codec,
+};
+use holdfast_proto::internal::answer::Outcome;
+use tokio::sync::oneshot;
+use tokio::time::{Duration, Instant, sleep_until};
+
+use crate::admission;
+use crate::call_handler::{not_leader, rejection};
+use crate::deferred::ReplyHandle;
+use crate::leader::{Attachment, RECONNECT_GRACE, cancel_all};
+use crate::replica::Replica;
+
+/// How long a place is kept for a caller whose poll has ended.
+const POLL_GRACE: Duration = Duration::from_secs(10);
+/// How long it may take to give a place up before it is left to the duty that looks for forsaken ones.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// One acquire and its caller.
+pub(crate) struct AcquireWait<'a> {
+    pub(crate) replica: &'a Replica,
+    pub(crate) term: u64,
+    pub(crate) caller: &'a ReplyHandle,
+    /// When the caller's poll ends.
+    pub(crate) poll_deadline: Instant,
+    pub(crate) deadline: Instant,
+}
+
+/// Why the waiting ended.
+enum WaitEnd {
+    Resolved(Bytes),
+    LeadershipLost,
+    PollEnded,
+    Cancelled,
+    Disconnected,
+}
+
+impl AcquireWait<'_> {
+    /// The outcome, with the number of the attempt. There is none when nobody is left to hear of it.
+    pub(crate) async fn acquire(&self, acquire: Acquire) -> Option<(Outcome, u64)> {
+        let machine = &self.replica.machine;
+        let command = LocksCommand::Acquire(acquire);
+        if let Err(refusal) = machine.check_capacity(self.term, &command) {
+            return Some((Outcome::Reply(admission::encode_reply(machine, Err(refusal))), 0));
+        }
+        let LocksCommand::Acquire(acquire) = command else { return None };
+        let begun = machine.with_leader_state(self.term, |core, table| table.begin_attempt(core, acquire));
+        let (acquire, command) = match begun {
+            None => return Some((not_leader(self.replica), 0)),
+            Some(None) => {
+                return Some((Outcome::NotProposed("this leader has no more numbers for attempts".into()), 0));
+            }
+            Some(Some(begun)) => begun,
+        };
+        let attempt = acquire.attempt;
+        let bytes = Bytes::from(codec::encode(&Command::Locks(command)));
+        let reply = match self.replica.group.propose(self.term, bytes, self.deadline).await {
+            Ok(reply) => reply,
+            Err(error) => return Some((rejection(error), 0)),
+        };
+        let enqueued = match codec::decode::<Reply>(&reply).map(|reply| reply.outcome) {
+            Ok(Ok(Response::Acquired { outcome: AcquireOutcome::Enqueued(enqueued), .. })) => enqueued,
+            Ok(_) => return Some((Outcome::Reply(reply), attempt)),
+            Err(error) => return Some((Outcome::Unknown(format!("the reply can't be read: {error}")), 0)),
+        };
+        self.wait(&acquire, &enqueued).await.map(|outcome| (outcome, attempt))
+    }
+
+    async fn wait(&self, acquire: &Acquire, enqueued: &Enqueued) -> Option<Outcome> {
+        let wait = enqueued.wait;
+        let machine = &self.replica.machine;
+        let told = match machine
+            .with_leader_state(self.term, |_, table| table.waits.attach(wait, acquire.attempt))
+            .flatten()
+        {
+            Some(Attachment::Resolved(reply)) => return self.deliver(acquire, wait, reply),
+            // It was settled by a leader that is none any more, or another one leads by now: the caller asks again. It is
+            // told first that the request has its place: without another leader in time it must not be taken for undone.
+            None => {
+                self.caller.defer().await;
+                return Some(not_leader(self.replica));
+            }
+            Some(Attachment::Pending(told)) => told,
+        };
+        self.caller.defer().await;
+        match self.wait_end(told).await {
+            WaitEnd::Resolved(reply) => self.deliver(acquire, wait, reply),
+            WaitEnd::LeadershipLost => Some(not_leader(self.replica)),
+            WaitEnd::PollEnded => {
+                machine.with_leader_state(self.term, |_, table| table.waits.detach(wait, acquire.attempt, POLL_GRACE));
+                Some(self.current_position(&acquire.namespace, enqueued))
+            }
+            WaitEnd::Cancelled => {
+                self.cancel(acquire, wait).await;
+                Some(Outcome::NotProposed("the caller gave up".into()))
+            }
+            WaitEnd::Disconnected => {
+                machine.with_leader_state(self.term, |_, table| {
+                    table.waits.detach(wait, acquire.attempt, RECONNECT_GRACE)
+                });
+                None
+            }
+        }
+    }
+
+    async fn wait_end(&self, told: oneshot::Receiver<Bytes>) -> WaitEnd {
+        tokio::select! {
+            biased;
+            reply = told => reply.map_or(WaitEnd::LeadershipLost, WaitEnd::Resolved),
+            () = self.caller.cancelled.cancelled() => WaitEnd::Cancelled,
+            () = self.caller.disconnected.cancelled() => WaitEnd::Disconnected,
+            () = sleep_until(self.poll_deadline) => WaitEnd::PollEnded,
+        }
+    }
+
+    /// Where the request stands now. One that was settled this very moment is asked for again by its caller.
+    fn current_position(&self, namespace: &NamespaceRef, enqueued: &Enqueued) -> Outcome {
+        let query = Query::WaitStatus { namespace: namespace.clone(), wait: enqueued.wait };
+        let reply = self.replica.machine.with_leader_state(self.term, |core, _| core.query(core.clock_ms(), &query));
+        match reply {
+            Some(Reply { outcome: Ok(answer), clock_ms, .. }) => {
+                let reply = Reply { outcome: Ok(answer), clock_ms, awaits: None };
+                Outcome::Reply(Bytes::from(codec::encode(&reply)))
+            }
+            _ => not_leader(self.replica),
+        }
+    }
+
+    /// The caller gave up. Its place is given up with it unless others wait there too.
+    async fn cancel(&self, acquire: &Acquire, wait: WaitId) {
+        let machine = &self.replica.machine;
+        let leaves = machine.with_leader_state(self.term, |_, table| {
+            let rules = table.rules();
+            table.waits.abandon(wait, acquire.attempt, rules)
+        });
+        let Some(attempts) = leaves.flatten() else { return };
+        let bytes = Bytes::from(codec::encode(&cancel_all(cancel_of(acquire), &attempts)));
+        let Ok(_permit) = machine.cancels().acquire().await else { return };
+        match self.replica.group.propose(self.term, bytes, Instant::now() + CANCEL_TIMEOUT).await {
+            Ok(_) => drop(machine.with_leader_state(self.term, |_, table| table.waits.on_cancelled(wait, &attempts))),
+            Err(error) => {
+                tracing::debug!(shard = self.replica.group.shard(), %error, "a place could not be given up yet");
+            }
+        }
+    }
+
+    /// The wait is over. A caller that was cut off before it could hear of its grant may come back for it.
+    fn deliver(&self, acquire: &Acquire, wait: WaitId, reply: Bytes) -> Option<Outcome> {
+        if !self.caller.is_disconnected() {
+            return Some(Outcome::Reply(reply));
+        }
+        let (attempt, give_back) = (acquire.attempt, cancel_of(acquire));
+        let machine = &self.replica.machine;
+        machine.with_leader_state(self.term, |_, table| table.waits.grant_undelivered(wait, attempt, reply, give_back));
+        None
+    }
+}
+
+fn cancel_of(acquire: &Acquire) -> Cancel {
+    Cancel {
+        namespace: acquire.namespace.clone(),
+        owner: acquire.owner.clone(),
+        request_id: acquire.request_id.clone(),
+        claims: acquire.claims.clone(),
+        attempt: acquire.attempt,
+    }
+}

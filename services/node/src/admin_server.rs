@@ -1,0 +1,127 @@
+//! What an operator asks of a node, and what tells others of its cluster config.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_cluster::ClusterConfig;
+use holdfast_proto::internal::operations_service_server::{OperationsService, OperationsServiceServer};
+use holdfast_proto::internal::{
+    BackUpHead, BackUpPart, BackUpRequest, ConfigAnswer, GetConfigRequest, HandOverAnswer, HandOverRequest,
+    SetConfigRequest,
+};
+use holdfast_replication::{BackupError, Credentials};
+use holdfast_supervise::spawn_temporary;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::metadata::MetadataMap;
+use tonic::{Request, Response, Status};
+
+use crate::node::NodeInner;
+use crate::replica::Replica;
+
+/// Largest cluster config taken, in bytes.
+const MAX_CONFIG_BYTES: usize = 16 * 1024 * 1024;
+/// Longest time for which an answer is held back.
+const MAX_LONG_POLL: Duration = Duration::from_secs(60);
+/// How long handing a leadership over may take.
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Parts of a backup handed to the transport ahead of what it has sent.
+const MAX_BUFFERED_PARTS: usize = 4;
+
+pub(crate) struct AdminServer {
+    shared: Arc<NodeInner>,
+}
+
+impl AdminServer {
+    pub(crate) fn new(shared: Arc<NodeInner>) -> OperationsServiceServer<Self> {
+        OperationsServiceServer::new(Self { shared }).max_decoding_message_size(MAX_CONFIG_BYTES)
+    }
+
+    fn authorize(&self, metadata: &MetadataMap) -> Result<(), Status> {
+        let token = metadata.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or("");
+        if self.shared.credentials.accepts(token) {
+            return Ok(());
+        }
+        Err(Status::unauthenticated("the call carries no service token of this cluster; do both have the same secret?"))
+    }
+
+    fn replica(&self, id: u64) -> Result<Arc<Replica>, Status> {
+        let unknown = || Status::not_found(format!("replica {id} is not on node {}", self.shared.node_id));
+        self.shared.replica(id).ok_or_else(unknown)
+    }
+
+    fn config(&self) -> ConfigAnswer {
+        let map = self.shared.map();
+        ConfigAnswer { version: map.config().version, config: map.config().to_json() }
+    }
+}
+
+#[tonic::async_trait]
+impl OperationsService for AdminServer {
+    type BackUpStream = ReceiverStream<Result<BackUpPart, Status>>;
+
+    async fn get_config(&self, request: Request<GetConfigRequest>) -> Result<Response<ConfigAnswer>, Status> {
+        self.authorize(request.metadata())?;
+        let GetConfigRequest { known_version, hold_ms } = request.into_inner();
+        let hold = Duration::from_millis(hold_ms.into()).min(MAX_LONG_POLL);
+        let mut map = self.shared.map.subscribe();
+        let is_later = timeout(hold, map.wait_for(|map| map.config().version > known_version)).await;
+        if matches!(is_later, Ok(Ok(_))) {
+            return Ok(Response::new(self.config()));
+        }
+        let version = self.shared.map().config().version;
+        Ok(Response::new(ConfigAnswer { version, config: String::new() }))
+    }
+
+    async fn set_config(&self, request: Request<SetConfigRequest>) -> Result<Response<ConfigAnswer>, Status> {
+        self.authorize(request.metadata())?;
+        let next = ClusterConfig::from_json(&request.into_inner().config)
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let shared = Arc::clone(&self.shared);
+        // It goes on when the caller does not wait: a config is taken as a whole.
+        let taken = spawn_temporary("operation", async move { shared.reconfigure(next).await }).await;
+        let taken = taken.map_err(|error| Status::internal(error.to_string()))?;
+        taken.map_err(|refused| Status::failed_precondition(refused.to_string()))?;
+        Ok(Response::new(self.config()))
+    }
+
+    async fn hand_over(&self, request: Request<HandOverRequest>) -> Result<Response<HandOverAnswer>, Status> {
+        self.authorize(request.metadata())?;
+        let HandOverRequest { replica, to } = request.into_inner();
+        let group = self.replica(replica)?.group.clone();
+        let moving = spawn_temporary("operation", async move {
+            group.transfer_leadership_among(|id| to == 0 || id == to, TRANSFER_TIMEOUT).await
+        });
+        match moving.await {
+            Ok(true) => Ok(Response::new(HandOverAnswer {})),
+            Ok(false) => Err(Status::unavailable(
+                "nobody took the leadership over: the replica that is to lead must be a voter, and up to date",
+            )),
+            Err(error) => Err(Status::internal(error.to_string())),
+        }
+    }
+
+    async fn back_up(&self, request: Request<BackUpRequest>) -> Result<Response<Self::BackUpStream>, Status> {
+        self.authorize(request.metadata())?;
+        let replica = self.replica(request.into_inner().replica)?;
+        let backup = replica.group.back_up().await.map_err(|error| match error {
+            BackupError::NotLeader(_) => Status::failed_precondition(error.to_string()),
+            BackupError::SnapshotFailed(_) => Status::unavailable(error.to_string()),
+        })?;
+        let (shard, rules) = (replica.group.shard().to_owned(), backup.rules.into());
+        let head = BackUpHead { shard, term: backup.term, index: backup.index, rules };
+        let (parts, stream) = mpsc::channel(MAX_BUFFERED_PARTS);
+        spawn_temporary("operation", async move {
+            let head = BackUpPart { head: Some(head), chunk: bytes::Bytes::new() };
+            let chunks = backup.chunks.into_iter().map(|chunk| BackUpPart { head: None, chunk });
+            for part in std::iter::once(head).chain(chunks) {
+                if parts.send(Ok(part)).await.is_err() {
+                    // The caller has gone.
+                    return;
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+}

@@ -1,0 +1,167 @@
+//! One call of a gateway, from frame to answer.
+
+use bytes::Bytes;
+use holdfast_core::shard::Application;
+use holdfast_core::{Command, JobState, LocksCommand, Reply, codec};
+use holdfast_proto::internal::answer::Outcome;
+use holdfast_proto::internal::call::Body;
+use holdfast_proto::internal::{Answer, Call, NotLeader};
+use holdfast_replication::ProposeError;
+use tokio::time::{Duration, Instant, timeout_at};
+
+use crate::acquire_wait::AcquireWait;
+use crate::admission::{Admission, admit, merge_rejected};
+use crate::deferred::ReplyHandle;
+use crate::replica::Replica;
+use crate::{query, subscribe};
+
+/// Answers a call; nothing when nobody is left to hear it. `replica` is the one that it is addressed to, if this node
+/// hosts it.
+pub(crate) async fn handle_call(
+    replica: Option<&Replica>,
+    call: Call,
+    received: Instant,
+    caller: Option<&ReplyHandle>,
+) -> Option<Answer> {
+    let deadline = received + Duration::from_millis(call.deadline_ms.into());
+    let until = deadline.min(received + Duration::from_millis(call.hold_ms.into()));
+    let rules = replica.map_or(0, |replica| replica.group.rules().into());
+    let outcome = match (replica, call.body, caller) {
+        (None, ..) => Outcome::NotProposed(format!("replica {} is not on this node", call.replica)),
+        (Some(_), None, _) => Outcome::NotProposed("the call has neither a command nor a query".into()),
+        (Some(replica), Some(Body::Command(bytes)), None) => handle_command(replica, call.term, bytes, deadline).await,
+        (Some(replica), Some(Body::Command(bytes)), Some(caller)) => {
+            let waiting = AcquireWait { replica, term: call.term, caller, poll_deadline: until, deadline };
+            let (outcome, attempt) = handle_acquire(waiting, bytes).await?;
+            return Some(Answer { id: call.id, outcome: Some(outcome), attempt, rules });
+        }
+        (Some(replica), Some(Body::Query(bytes)), caller) => {
+            handle_query(replica, &bytes, caller, until, deadline).await
+        }
+        (Some(replica), Some(Body::Follow(bytes)), Some(caller)) => {
+            handle_subscribe(replica, &bytes, caller, deadline).await
+        }
+        (Some(_), Some(Body::Follow(_)), None) => Outcome::NotProposed("a follow has no caller".into()),
+    };
+    tracing::debug!(took_ms = received.elapsed().as_millis() as u64, "a call is answered");
+    Some(Answer { id: call.id, outcome: Some(outcome), attempt: 0, rules })
+}
+
+/// Whether other answers to the call may come before the last one.
+pub(crate) fn may_be_deferred(call: &Call) -> bool {
+    call.hold_ms > 0 || matches!(call.body, Some(Body::Follow(_)))
+}
+
+/// Only an acquire of a locks shard waits.
+async fn handle_acquire(waiting: AcquireWait<'_>, bytes: Bytes) -> Option<(Outcome, u64)> {
+    match codec::decode(&bytes) {
+        Ok(Command::Locks(LocksCommand::Acquire(acquire))) => waiting.acquire(acquire).await,
+        _ => Some((handle_command(waiting.replica, waiting.term, bytes, waiting.deadline).await, 0)),
+    }
+}
+
+async fn handle_subscribe(replica: &Replica, bytes: &[u8], caller: &ReplyHandle, deadline: Instant) -> Outcome {
+    match codec::decode(bytes) {
+        Ok(follow) => subscribe::run(replica, &follow, caller, deadline).await,
+        Err(error) => Outcome::NotProposed(format!("the follow can't be read: {error}")),
+    }
+}
+
+async fn handle_command(replica: &Replica, term: u64, bytes: Bytes, deadline: Instant) -> Outcome {
+    let (bytes, left_out) = match admit(&replica.machine, term, bytes) {
+        Admission::Admitted(bytes) => (bytes, Vec::new()),
+        Admission::Partial(bytes, left_out) => (bytes, left_out),
+        Admission::Rejected(reply) => return Outcome::Reply(reply),
+    };
+    let outcome = match replica.group.propose(term, bytes, deadline).await {
+        Ok(reply) => wait_for_completion(replica, reply, deadline).await,
+        Err(error) => rejection(error),
+    };
+    match outcome {
+        Outcome::Reply(reply) if !left_out.is_empty() => Outcome::Reply(merge_rejected(reply, left_out)),
+        outcome => outcome,
+    }
+}
+
+/// Why a command has no reply.
+pub(crate) fn rejection(error: ProposeError) -> Outcome {
+    match error {
+        ProposeError::NotLeader(not_leader) => not_leader_outcome(not_leader),
+        ProposeError::NotProposed(reason) => Outcome::NotProposed(reason.into()),
+        ProposeError::UnsupportedCommand(reason) => Outcome::NotProposed(reason),
+        ProposeError::Unknown(reason) => Outcome::Unknown(reason.into()),
+    }
+}
+
+/// Holds a reply back until what it depends on is done: in a locks shard by the entries that follow, otherwise by the
+/// shards that have to confirm it.
+async fn wait_for_completion(replica: &Replica, bytes: Bytes, deadline: Instant) -> Outcome {
+    if Reply::awaits_nothing(&bytes) {
+        return Outcome::Reply(bytes);
+    }
+    let mut reply: Reply = match codec::decode(&bytes) {
+        Ok(reply) => reply,
+        Err(error) => return Outcome::Unknown(format!("the reply can't be read: {error}")),
+    };
+    let Some(number) = reply.awaits else { return Outcome::Reply(bytes) };
+    let mut signals = replica.machine.signals();
+    let mut leadership = replica.group.subscribe_leadership();
+    loop {
+        signals.borrow_and_update();
+        match job_state(replica, number) {
+            JobState::Running => {}
+            JobState::Done { .. } if replica.application != Application::Locks => return Outcome::Reply(bytes),
+            JobState::Done { ended_holds, ended_waits } => {
+                reply.set_counts(ended_holds, ended_waits);
+                return Outcome::Reply(codec::encode(&reply).into());
+            }
+            JobState::Unknown => return Outcome::Unknown("what the reply awaits is not known any more".into()),
+        }
+        // A replica that no longer leads delivers nothing; the caller repeats the command at the next leader.
+        if leadership.borrow_and_update().is_none() {
+            return Outcome::Unknown("leadership ended before it was done".into());
+        }
+        let wait = async {
+            tokio::select! {
+                changed = signals.changed() => changed.is_ok(),
+                changed = leadership.changed() => changed.is_ok(),
+            }
+        };
+        if !matches!(timeout_at(deadline, wait).await, Ok(true)) {
+            return Outcome::Unknown("the deadline passed before it was done".into());
+        }
+    }
+}
+
+fn job_state(replica: &Replica, number: u64) -> JobState {
+    if replica.application == Application::Locks {
+        return replica.machine.job_state(number);
+    }
+    match replica.machine.is_settled(number) {
+        true => JobState::Done { ended_holds: 0, ended_waits: 0 },
+        false => JobState::Running,
+    }
+}
+
+async fn handle_query(
+    replica: &Replica,
+    bytes: &[u8],
+    caller: Option<&ReplyHandle>,
+    until: Instant,
+    deadline: Instant,
+) -> Outcome {
+    match (codec::decode(bytes), caller) {
+        (Err(error), _) => Outcome::NotProposed(format!("the query can't be read: {error}")),
+        (Ok(query), None) => query::execute(replica, &query, deadline).await,
+        (Ok(query), Some(caller)) => query::long_poll(replica, &query, caller, until).await,
+    }
+}
+
+/// Sends the caller to the leader that the replica knows of.
+pub(crate) fn not_leader(replica: &Replica) -> Outcome {
+    not_leader_outcome(replica.group.not_leader())
+}
+
+pub(crate) fn not_leader_outcome(not_leader: holdfast_replication::NotLeader) -> Outcome {
+    Outcome::NotLeader(NotLeader { leader: not_leader.leader.unwrap_or(0), term: not_leader.term })
+}

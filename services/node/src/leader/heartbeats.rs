@@ -1,0 +1,242 @@
+//! Signs of life of sessions: kept by the leader, in no log.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use holdfast_core::{NamespaceRef, SessionNumber};
+use holdfast_plant::{Mutation, is_enabled};
+use tokio::time::Instant;
+
+use super::NamespaceKey;
+
+/// A leader that was not seen to run for longer than this adds the rest to every session's allowance.
+const MAX_STEP: Duration = Duration::from_millis(250);
+
+/// Names a session within a shard.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SessionKey(NamespaceKey, String);
+
+impl SessionKey {
+    pub(crate) fn of(namespace: &NamespaceRef, session_id: &str) -> Self {
+        Self(NamespaceKey::of(namespace), session_id.to_owned())
+    }
+}
+
+/// The sessions of a shard, each with the time by which its next sign of life is due.
+///
+/// Time here is the leader's *running* time: it stands still while the process does not run, so that a leader that
+/// wakes up after a pause does not take its own silence for that of its sessions.
+pub(crate) struct HeartbeatTable {
+    running_time: Duration,
+    advanced_at: Instant,
+    by_number: HashMap<SessionNumber, SessionDeadline>,
+    numbers: HashMap<SessionKey, SessionNumber>,
+    due: BTreeSet<(Duration, SessionNumber)>,
+    /// Whether the duty that looks for the silent ones has a time to look again.
+    is_scheduled: bool,
+}
+
+struct SessionDeadline {
+    key: SessionKey,
+    ttl: Duration,
+    due: Duration,
+    /// An entry that may expire it is under way: until its outcome is known no sign of life is taken.
+    is_expiring: bool,
+}
+
+/// What became of a sign of life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeepAlive {
+    /// It counts: the session lives for so many milliseconds more.
+    Accepted(u64),
+    /// The session is just being judged: wait for the outcome.
+    Expiring,
+}
+
+impl HeartbeatTable {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            running_time: Duration::ZERO,
+            advanced_at: now,
+            by_number: HashMap::new(),
+            numbers: HashMap::new(),
+            due: BTreeSet::new(),
+            is_scheduled: false,
+        }
+    }
+
+    /// A session was opened or resumed, which is a sign of life.
+    pub(crate) fn opened(&mut self, key: SessionKey, number: SessionNumber, ttl_ms: u64, now: Instant) {
+        self.ended(number);
+        let ttl = Duration::from_millis(ttl_ms);
+        let due = self.advance_running_time(now) + ttl;
+        self.due.insert((due, number));
+        self.numbers.insert(key.clone(), number);
+        self.by_number.insert(number, SessionDeadline { key, ttl, due, is_expiring: false });
+    }
+
+    /// A session is gone.
+    pub(crate) fn ended(&mut self, number: SessionNumber) {
+        if let Some(lease) = self.by_number.remove(&number) {
+            self.due.remove(&(lease.due, number));
+            self.numbers.remove(&lease.key);
+        }
+    }
+
+    /// A session showed a sign of life.
+    pub(crate) fn keep_alive(&mut self, key: &SessionKey, now: Instant) -> Option<KeepAlive> {
+        let runs = self.advance_running_time(now);
+        let number = *self.numbers.get(key)?;
+        let lease = self.by_number.get_mut(&number)?;
+        if lease.is_expiring && !is_enabled(Mutation::KeepAliveWhileExpiring) {
+            return Some(KeepAlive::Expiring);
+        }
+        self.due.remove(&(lease.due, number));
+        lease.due = runs + lease.ttl;
+        self.due.insert((lease.due, number));
+        Some(KeepAlive::Accepted(millis(lease.ttl)))
+    }
+
+    /// How long a session has until its next sign of life is due, in milliseconds.
+    pub(crate) fn remaining_ms(&self, key: &SessionKey, now: Instant) -> Option<u64> {
+        let lease = self.by_number.get(self.numbers.get(key)?)?;
+        Some(millis(lease.due.saturating_sub(self.running_time_at(now))))
+    }
+
+    /// Whether there are sessions that nobody looks after yet.
+    pub(super) fn needs_schedule(&self) -> bool {
+        !self.is_scheduled && !self.due.is_empty()
+    }
+
+    /// When to look again. To be called at least every [`MAX_STEP`] while there are sessions, or time stands still.
+    pub(crate) fn next_check(&mut self, now: Instant) -> Option<Instant> {
+        self.is_scheduled = !self.due.is_empty();
+        let (due, _) = self.due.first()?;
+        Some(now + due.saturating_sub(self.running_time_at(now)).min(MAX_STEP / 2))
+    }
+
+    /// The time since the last look counts for nobody: the leader could not have answered a sign of life.
+    pub(crate) fn suspend(&mut self, now: Instant) {
+        self.advanced_at = self.advanced_at.max(now);
+    }
+
+    /// Takes up to that many sessions that were silent for too long; they are judged until [`HeartbeatTable::expiry_resolved`].
+    pub(crate) fn take_expired(&mut self, now: Instant, at_most: usize) -> Vec<SessionNumber> {
+        let runs = self.advance_running_time(now);
+        let mut silent = Vec::new();
+        while silent.len() < at_most {
+            let Some((due, number)) = self.due.first().copied().filter(|(due, _)| *due <= runs) else { break };
+            self.due.remove(&(due, number));
+            if let Some(lease) = self.by_number.get_mut(&number) {
+                lease.is_expiring = true;
+                silent.push(number);
+            }
+        }
+        silent
+    }
+
+    /// Those that are judged and for whose outcome nobody waits: the duty that did has begun anew.
+    pub(crate) fn expiring(&self) -> Vec<SessionNumber> {
+        let judged = self.by_number.iter().filter(|(_, lease)| lease.is_expiring);
+        let mut judged: Vec<SessionNumber> = judged.map(|(number, _)| *number).collect();
+        judged.sort_unstable();
+        judged
+    }
+
+    /// The outcome for those is known. The ones that are still there were resumed, or nothing was done.
+    pub(crate) fn expiry_resolved(&mut self, numbers: &[SessionNumber], now: Instant) {
+        let runs = self.advance_running_time(now);
+        for number in numbers {
+            if let Some(lease) = self.by_number.get_mut(number)
+                && lease.is_expiring
+            {
+                lease.is_expiring = false;
+                lease.due = runs;
+                self.due.insert((runs, *number));
+            }
+        }
+    }
+
+    fn advance_running_time(&mut self, now: Instant) -> Duration {
+        self.running_time = self.running_time_at(now);
+        self.advanced_at = self.advanced_at.max(now);
+        self.running_time
+    }
+
+    fn running_time_at(&self, now: Instant) -> Duration {
+        self.running_time + now.saturating_duration_since(self.advanced_at).min(MAX_STEP)
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_core::{AccountId, Incarnation};
+
+    use super::*;
+
+    fn key(session_id: &str) -> SessionKey {
+        let namespace = NamespaceRef { account: AccountId(1), name: "n".into(), incarnation: Incarnation(2) };
+        SessionKey::of(&namespace, session_id)
+    }
+
+    /// Looks as often as the duty does.
+    fn run_for(sessions: &mut HeartbeatTable, from: Instant, ms: u64) -> (Instant, Vec<SessionNumber>) {
+        let mut silent = Vec::new();
+        let mut now = from;
+        for _ in 0..ms / 50 {
+            now += Duration::from_millis(50);
+            silent.extend(sessions.take_expired(now, 10));
+        }
+        (now, silent)
+    }
+
+    #[tokio::test]
+    async fn only_the_silent_are_taken_and_a_judged_one_gives_no_sign_of_life() {
+        let start = Instant::now();
+        let mut sessions = HeartbeatTable::new(start);
+        sessions.opened(key("a"), 1, 1_000, start);
+        sessions.opened(key("b"), 2, 1_000, start);
+        let (now, silent) = run_for(&mut sessions, start, 900);
+        assert_eq!(silent, Vec::<SessionNumber>::new());
+        assert_eq!(sessions.keep_alive(&key("a"), now), Some(KeepAlive::Accepted(1_000)));
+        let (now, silent) = run_for(&mut sessions, now, 150);
+        assert_eq!(silent, [2]);
+        assert_eq!(sessions.keep_alive(&key("b"), now), Some(KeepAlive::Expiring));
+        sessions.expiry_resolved(&[2], now);
+        assert_eq!(sessions.keep_alive(&key("b"), now), Some(KeepAlive::Accepted(1_000)));
+        sessions.ended(2);
+        assert_eq!(sessions.keep_alive(&key("b"), now), None);
+    }
+
+    #[tokio::test]
+    async fn while_no_sign_of_life_could_be_answered_time_stands_still() {
+        let start = Instant::now();
+        let mut sessions = HeartbeatTable::new(start);
+        sessions.opened(key("a"), 1, 1_000, start);
+        let (mut now, _) = run_for(&mut sessions, start, 600);
+        for _ in 0..50 {
+            now += Duration::from_millis(100);
+            sessions.suspend(now);
+        }
+        assert_eq!(sessions.remaining_ms(&key("a"), now), Some(400));
+        let (_, silent) = run_for(&mut sessions, now, 400);
+        assert_eq!(silent, [1]);
+    }
+
+    #[tokio::test]
+    async fn a_pause_of_the_leader_is_added_to_every_allowance() {
+        let start = Instant::now();
+        let mut sessions = HeartbeatTable::new(start);
+        sessions.opened(key("a"), 1, 1_000, start);
+        let (now, _) = run_for(&mut sessions, start, 500);
+        let woken = now + Duration::from_secs(60);
+        assert_eq!(sessions.take_expired(woken, 10), Vec::<SessionNumber>::new());
+        assert_eq!(sessions.remaining_ms(&key("a"), woken), Some(250));
+        let (_, silent) = run_for(&mut sessions, woken, 250);
+        assert_eq!(silent, [1]);
+    }
+}

@@ -1,0 +1,137 @@
+//! One waiting request, and the calls that are attached to it.
+
+use bytes::Bytes;
+use holdfast_core::{Cancel, NamespaceRef, Rules};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::RECONNECT_GRACE;
+
+/// Callers that left and of whom the core may not know yet. It tells fewer apart, so that with more nothing is lost.
+const MAX_ABANDONED: usize = 16;
+
+/// A waiting request of callers that may go away. When it has no lease, somebody is attached.
+pub(super) struct PendingWait {
+    pub(super) namespace: NamespaceRef,
+    /// The highest attempt that the core knows of; its caller may not have attached yet.
+    pub(super) highest: u64,
+    /// When this leader first knew of it.
+    pub(super) since: Instant,
+    /// Calls that are known to the core, and whose callers come any moment.
+    pub(super) expected: Vec<u64>,
+    pub(super) callers: Vec<(u64, oneshot::Sender<Bytes>)>,
+    /// Calls whose callers went away for a while, until when they may come back, as new calls.
+    detached: Vec<(u64, Instant)>,
+    /// Calls whose callers left for good, until the core is known to have been told.
+    abandoned: Vec<u64>,
+    pub(super) expires_at: Option<Instant>,
+    /// The end of the wait, for those who have not heard of it.
+    pub(super) resolution: Option<Resolution>,
+}
+
+#[derive(Clone)]
+pub(crate) struct Resolution {
+    pub(crate) reply: Bytes,
+    /// What gives back what was granted.
+    pub(crate) rollback: Option<Cancel>,
+}
+
+impl PendingWait {
+    pub(super) fn new(namespace: NamespaceRef, now: Instant) -> Self {
+        Self {
+            namespace,
+            highest: 0,
+            since: now,
+            expected: Vec::new(),
+            callers: Vec::new(),
+            detached: Vec::new(),
+            abandoned: Vec::new(),
+            expires_at: None,
+            resolution: None,
+        }
+    }
+
+    pub(super) fn expect_caller(&mut self, attempt: u64) {
+        if attempt > 0 && !self.expected.contains(&attempt) {
+            self.expected.push(attempt);
+        }
+    }
+
+    /// A caller went away for a while.
+    pub(super) fn detach(&mut self, attempt: u64, until: Instant) {
+        self.remove(attempt);
+        self.detached.push((attempt, until));
+    }
+
+    /// A caller left for good.
+    pub(super) fn abandon(&mut self, attempt: u64) {
+        self.remove(attempt);
+        if self.abandoned.len() >= MAX_ABANDONED {
+            self.abandoned.remove(0);
+        }
+        self.abandoned.push(attempt);
+    }
+
+    fn remove(&mut self, attempt: u64) {
+        self.expected.retain(|one| *one != attempt);
+        self.detached.retain(|(one, _)| *one != attempt);
+        self.abandoned.retain(|one| *one != attempt);
+        self.callers.retain(|(one, caller)| *one != attempt || !caller.is_closed());
+    }
+
+    /// The core has been told that they left.
+    pub(super) fn on_cancelled(&mut self, attempts: &[u64]) {
+        self.abandoned.retain(|one| !attempts.contains(one));
+    }
+
+    /// A new call comes. It may be the next one of the caller that is away for longest, whose place it takes; those count
+    /// no more of whom it is said that they left. `there` are those that count as far as the core knows.
+    pub(super) fn replaced(&mut self, there: &[u64]) -> Vec<u64> {
+        self.abandoned.retain(|attempt| there.contains(attempt));
+        if let Some((attempt, _)) = self.detached.first().copied() {
+            self.abandon(attempt);
+        }
+        self.abandoned.clone()
+    }
+
+    /// Whether callers that are not gone may still be attached, or come.
+    pub(super) fn is_awaited(&self) -> bool {
+        !self.callers.is_empty() || !self.expected.is_empty()
+    }
+
+    /// Whether nobody is left who has not heard of its end.
+    pub(super) fn all_notified(&self) -> bool {
+        let is_granted = self.resolution.as_ref().is_some_and(|settled| settled.rollback.is_some());
+        self.expected.is_empty() && self.detached.is_empty() && (!is_granted || self.abandoned.is_empty())
+    }
+
+    /// The attempts to cancel when the caller of one leaves for good, that one first. By rules 1 the highest owns the
+    /// place: nothing is cancelled while others keep it.
+    pub(super) fn cancel_attempt(&mut self, attempt: u64, rules: Rules) -> Option<Vec<u64>> {
+        self.abandon(attempt);
+        if rules < Rules::TWO {
+            return (!self.is_awaited()).then(|| vec![self.highest]);
+        }
+        let now = Instant::now();
+        let late: Vec<u64> = self.detached.iter().filter(|(_, until)| *until <= now).map(|(one, _)| *one).collect();
+        late.into_iter().for_each(|one| self.abandon(one));
+        let others = self.abandoned.iter().copied().filter(|one| *one != attempt);
+        Some([attempt].into_iter().chain(others).collect())
+    }
+
+    /// The attempts to cancel when nobody came back in time.
+    pub(super) fn orphaned_attempts(&self, rules: Rules) -> Vec<u64> {
+        if rules < Rules::TWO {
+            let give_back = self.resolution.as_ref().and_then(|settled| settled.rollback.as_ref());
+            return vec![give_back.map_or(self.highest, |cancel| cancel.attempt)];
+        }
+        let away = self.detached.iter().map(|(attempt, _)| *attempt);
+        self.abandoned.iter().copied().chain(self.expected.iter().copied()).chain(away).collect()
+    }
+
+    /// Until when it is kept without anybody attached.
+    pub(super) fn expiry_from(&self, now: Instant) -> Instant {
+        let shortly = Some(now + RECONNECT_GRACE).filter(|_| !self.expected.is_empty() || !self.abandoned.is_empty());
+        self.detached.iter().map(|(_, until)| *until).chain(shortly).max().unwrap_or(now)
+    }
+}

@@ -1,0 +1,384 @@
+//! Waiting requests and the callers that are attached to them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use bytes::Bytes;
+use holdfast_core::{AcquireOutcome, Cancel, Effect, NamespaceRef, Reply, Response, Rules, WaitId, codec};
+use metrics::histogram;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::cancel_of;
+use super::pending_wait::{PendingWait, Resolution};
+
+/// How long a place is kept for a caller that was cut off.
+pub(crate) const RECONNECT_GRACE: Duration = Duration::from_secs(5);
+
+/// Waiting requests of callers that may go away, each with who is attached.
+#[derive(Default)]
+pub(crate) struct PendingWaits {
+    pending: HashMap<WaitId, PendingWait>,
+    /// When those are given up to which nobody is attached.
+    expiries: BTreeSet<(Instant, WaitId)>,
+    /// When the duty that gives them up looks again; absent while it waits for the first.
+    scheduled: Option<Instant>,
+}
+
+/// What an attached caller has.
+pub(crate) enum Attachment {
+    /// The encoded reply comes, or the sender goes with the leadership.
+    Pending(oneshot::Receiver<Bytes>),
+    /// The encoded reply: the wait was over first.
+    Resolved(Bytes),
+}
+
+/// A request that nobody is attached to any more.
+pub(crate) struct Orphaned {
+    pub(crate) namespace: NamespaceRef,
+    pub(crate) wait: WaitId,
+    /// Those to cancel: at least one.
+    pub(crate) attempts: Vec<u64>,
+    /// What gives back what was granted; none when it still waits, or did when it was last heard of.
+    pub(crate) rollback: Option<Cancel>,
+    pending: Box<PendingWait>,
+}
+
+impl PendingWaits {
+    /// A request began to wait, or a call attached to it: the caller of that attempt is expected. `highest` is the highest
+    /// attempt there.
+    pub(crate) fn enqueued(&mut self, namespace: &NamespaceRef, wait: WaitId, attempt: u64, highest: u64) {
+        let now = Instant::now();
+        let slot = self.pending.entry(wait).or_insert_with(|| PendingWait::new(namespace.clone(), now));
+        slot.highest = slot.highest.max(highest);
+        slot.expect_caller(attempt);
+        self.schedule_expiry(wait);
+    }
+
+    /// A request waits of whose callers this leader knows nothing but their attempts.
+    pub(crate) fn adopt(&mut self, namespace: NamespaceRef, wait: WaitId, attempts: &[u64], now: Instant) {
+        let mut slot = PendingWait::new(namespace, now);
+        slot.highest = attempts.last().copied().unwrap_or(0);
+        attempts.iter().for_each(|attempt| slot.detach(*attempt, now + RECONNECT_GRACE));
+        self.pending.insert(wait, slot);
+        self.set_expiry(wait, now + RECONNECT_GRACE);
+    }
+
+    /// A new call comes to that place, where these attempts count as far as the core knows. Those that it replaces.
+    pub(crate) fn replaced(&mut self, wait: WaitId, there: &[u64]) -> Vec<u64> {
+        self.pending.get_mut(&wait).map_or_else(Vec::new, |slot| slot.replaced(there))
+    }
+
+    /// Attaches the caller of an attempt; nothing when the wait is not known, which a leader that was elected in between
+    /// may not.
+    pub(crate) fn attach(&mut self, wait: WaitId, attempt: u64) -> Option<Attachment> {
+        let slot = self.pending.get_mut(&wait)?;
+        slot.expected.retain(|one| *one != attempt);
+        if let Some(settled) = &slot.resolution {
+            let reply = settled.reply.clone();
+            if slot.all_notified() {
+                self.remove(wait);
+            }
+            return Some(Attachment::Resolved(reply));
+        }
+        let (caller, told) = oneshot::channel();
+        slot.callers.push((attempt, caller));
+        if let Some(ends) = slot.expires_at.take() {
+            self.expiries.remove(&(ends, wait));
+        }
+        Some(Attachment::Pending(told))
+    }
+
+    /// The caller of an attempt went away for good. The attempts to cancel, that one first, unless others keep the place
+    /// by the rules. Call it after its receiver is gone.
+    pub(crate) fn abandon(&mut self, wait: WaitId, attempt: u64, rules: Rules) -> Option<Vec<u64>> {
+        // It was settled this very moment, and what it was granted is to be given back.
+        let Some(slot) = self.pending.get_mut(&wait) else { return Some(vec![attempt]) };
+        let attempts = slot.cancel_attempt(attempt, rules);
+        self.schedule_expiry(wait);
+        attempts
+    }
+
+    /// The core has carried out the cancel of these.
+    pub(crate) fn on_cancelled(&mut self, wait: WaitId, attempts: &[u64]) {
+        let Some(slot) = self.pending.get_mut(&wait) else { return };
+        slot.on_cancelled(attempts);
+        if slot.resolution.is_some() && slot.all_notified() {
+            self.remove(wait);
+        }
+    }
+
+    /// A caller went away for a while; its place is kept for so long. Call it after its receiver is gone.
+    pub(crate) fn detach(&mut self, wait: WaitId, attempt: u64, kept_for: Duration) {
+        let Some(slot) = self.pending.get_mut(&wait) else { return };
+        slot.detach(attempt, Instant::now() + kept_for);
+        self.schedule_expiry(wait);
+    }
+
+    /// A wait is over.
+    pub(crate) fn resolve(&mut self, wait: WaitId, effect: Effect, clock_ms: u64, rules: Rules) {
+        let now = Instant::now();
+        let Some(slot) = self.pending.get_mut(&wait) else { return };
+        let Effect::WaitResolved { outcome, locks, .. } = &effect else { return };
+        histogram!("holdfast_wait_seconds").record((now - slot.since).as_secs_f64());
+        let is_granted = matches!(outcome, AcquireOutcome::Granted { .. });
+        let answer = Response::Acquired { outcome: outcome.clone(), locks: locks.clone() };
+        let reply = Bytes::from(codec::encode(&Reply { outcome: Ok(answer), clock_ms, awaits: None }));
+        let mut any_heard = false;
+        for (attempt, caller) in std::mem::take(&mut slot.callers) {
+            match caller.send(reply.clone()) {
+                Ok(()) => any_heard = true,
+                // It leaves this very moment, and says soon for how long.
+                Err(_) => slot.detach(attempt, now + RECONNECT_GRACE),
+            }
+        }
+        let rollback = if is_granted { cancel_of(effect) } else { None };
+        slot.resolution = Some(Resolution { reply, rollback });
+        // By rules 1 there is nothing to give back once one caller has heard of it.
+        if slot.all_notified() || (any_heard && rules < Rules::TWO) {
+            self.remove(wait);
+            return;
+        }
+        self.schedule_expiry(wait);
+    }
+
+    /// The caller of an attempt was told of its grant and could not pass it on: it is given back unless it is asked for
+    /// soon.
+    pub(crate) fn grant_undelivered(&mut self, wait: WaitId, attempt: u64, reply: Bytes, give_back: Cancel) {
+        let now = Instant::now();
+        let slot = self.pending.entry(wait).or_insert_with(|| PendingWait::new(give_back.namespace.clone(), now));
+        slot.detach(attempt, now + RECONNECT_GRACE);
+        slot.resolution.get_or_insert(Resolution { reply, rollback: Some(give_back) });
+        self.schedule_expiry(wait);
+    }
+
+    /// When the next request is forsaken, which is when the duty that asks looks again.
+    pub(crate) fn next_expiry(&mut self) -> Option<Instant> {
+        self.scheduled = self.expiries.first().map(|(ends, _)| *ends);
+        self.scheduled
+    }
+
+    pub(super) fn needs_reschedule(&self) -> bool {
+        let first = self.expiries.first().map(|(ends, _)| *ends);
+        first.is_some_and(|first| self.scheduled.is_none_or(|planned| first < planned))
+    }
+
+    /// Takes those out whose callers did not come back in time.
+    pub(crate) fn take_orphaned(&mut self, now: Instant, rules: Rules) -> Vec<Orphaned> {
+        let mut forsaken = Vec::new();
+        while let Some((ends, wait)) = self.expiries.first().copied().filter(|(ends, _)| *ends <= now) {
+            self.expiries.remove(&(ends, wait));
+            let Some(mut pending) = self.pending.remove(&wait) else { continue };
+            pending.expires_at = None;
+            let attempts = pending.orphaned_attempts(rules);
+            let rollback = match &pending.resolution {
+                Some(Resolution { rollback: None, .. }) => continue,
+                Some(Resolution { rollback, .. }) => rollback.clone(),
+                None => None,
+            };
+            if !attempts.is_empty() {
+                let (namespace, pending) = (pending.namespace.clone(), Box::new(pending));
+                forsaken.push(Orphaned { namespace, wait, attempts, rollback, pending });
+            }
+        }
+        forsaken
+    }
+
+    /// Puts a request back that could not be given up yet.
+    pub(crate) fn reinsert(&mut self, forsaken: Orphaned) {
+        let Orphaned { wait, attempts, mut pending, .. } = forsaken;
+        match self.pending.get_mut(&wait) {
+            Some(newer) => attempts.into_iter().for_each(|attempt| newer.abandon(attempt)),
+            None => {
+                attempts.into_iter().for_each(|attempt| pending.abandon(attempt));
+                self.pending.insert(wait, *pending);
+            }
+        }
+        self.schedule_expiry(wait);
+    }
+
+    pub(super) fn contains(&self, wait: WaitId) -> bool {
+        self.pending.contains_key(&wait)
+    }
+
+    pub(crate) fn has_callers(&self) -> bool {
+        self.expiries.len() < self.pending.len()
+    }
+
+    /// Their senders go, and with them what the callers wait for.
+    pub(crate) fn redirect_callers(&mut self, now: Instant) {
+        let waits: Vec<WaitId> = self.pending.keys().copied().collect();
+        for wait in waits {
+            let Some(slot) = self.pending.get_mut(&wait) else { continue };
+            for (attempt, _) in std::mem::take(&mut slot.callers) {
+                slot.detach(attempt, now + RECONNECT_GRACE);
+            }
+            self.schedule_expiry(wait);
+        }
+    }
+
+    /// A request that nobody is attached to gets a lease, for as long as somebody may come back.
+    fn schedule_expiry(&mut self, wait: WaitId) {
+        let Some(slot) = self.pending.get(&wait).filter(|slot| slot.callers.is_empty()) else { return };
+        let until = slot.expiry_from(Instant::now());
+        self.set_expiry(wait, until);
+    }
+
+    fn set_expiry(&mut self, wait: WaitId, ends: Instant) {
+        let Some(slot) = self.pending.get_mut(&wait) else { return };
+        if let Some(before) = slot.expires_at.replace(ends) {
+            self.expiries.remove(&(before, wait));
+        }
+        self.expiries.insert((ends, wait));
+    }
+
+    fn remove(&mut self, wait: WaitId) {
+        if let Some(slot) = self.pending.remove(&wait)
+            && let Some(ends) = slot.expires_at
+        {
+            self.expiries.remove(&(ends, wait));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_core::{AccountId, Incarnation, Owner};
+
+    use super::*;
+
+    const WAIT: WaitId = WaitId(7);
+
+    fn namespace() -> NamespaceRef {
+        NamespaceRef { account: AccountId(1), name: "n".into(), incarnation: Incarnation(2) }
+    }
+
+    fn waits(waits: &mut PendingWaits, attempt: u64) -> Attachment {
+        waits.enqueued(&namespace(), WAIT, attempt, attempt);
+        waits.attach(WAIT, attempt).unwrap()
+    }
+
+    fn granted(attempt: u64) -> Effect {
+        Effect::WaitResolved {
+            namespace: namespace(),
+            wait: WAIT,
+            attempt,
+            owner: Owner::Process("p".into()),
+            request_id: None,
+            claims: vec![],
+            outcome: AcquireOutcome::Granted { fencing_token: 9 },
+            locks: vec![],
+        }
+    }
+
+    fn cancel_for(attempt: u64) -> Cancel {
+        cancel_of(granted(attempt)).unwrap()
+    }
+
+    /// What the duty cancels after so long.
+    fn cancels(waits: &mut PendingWaits, after: Duration) -> Vec<Vec<u64>> {
+        let forsaken = waits.take_orphaned(Instant::now() + after, Rules::TWO);
+        forsaken.into_iter().map(|forsaken| forsaken.attempts).collect()
+    }
+
+    #[tokio::test]
+    async fn by_rules_1_a_place_is_given_up_by_the_last_of_its_callers_only() {
+        let mut all = PendingWaits::default();
+        let first = waits(&mut all, 1);
+        assert_eq!(all.abandon(WAIT, 3, Rules::ONE), None, "it still waits");
+        all.enqueued(&namespace(), WAIT, 2, 2);
+        drop(first);
+        assert_eq!(all.abandon(WAIT, 1, Rules::ONE), None, "the second call is on its way");
+        let second = all.attach(WAIT, 2);
+        let third = waits(&mut all, 3);
+        drop(second);
+        assert_eq!(all.abandon(WAIT, 2, Rules::ONE), None, "another one still waits");
+        drop(third);
+        assert_eq!(all.abandon(WAIT, 1, Rules::ONE), None, "the third has not said so yet");
+        assert_eq!(all.abandon(WAIT, 3, Rules::ONE), Some(vec![3]), "nobody is left, and the highest owns the place");
+        assert_eq!(all.abandon(WaitId(8), 3, Rules::ONE), Some(vec![3]), "what was settled meanwhile is given back");
+    }
+
+    #[tokio::test]
+    async fn whoever_leaves_is_cancelled_with_those_before_that_the_core_was_not_told_of() {
+        let mut all = PendingWaits::default();
+        let (first, second, third) = (waits(&mut all, 1), waits(&mut all, 2), waits(&mut all, 3));
+        drop(first);
+        assert_eq!(all.abandon(WAIT, 1, Rules::TWO), Some(vec![1]));
+        drop(second);
+        assert_eq!(all.abandon(WAIT, 2, Rules::TWO), Some(vec![2, 1]), "the first cancel is not known to be done");
+        all.on_cancelled(WAIT, &[2, 1]);
+        drop(third);
+        assert_eq!(all.abandon(WAIT, 3, Rules::TWO), Some(vec![3]));
+        assert_eq!(cancels(&mut all, RECONNECT_GRACE), [vec![3]], "it is tried again until it is done");
+    }
+
+    #[tokio::test]
+    async fn a_call_takes_the_place_of_one_whose_poll_has_ended_and_of_no_other() {
+        let mut all = PendingWaits::default();
+        let (first, second) = (waits(&mut all, 1), waits(&mut all, 2));
+        drop(second);
+        all.detach(WAIT, 2, Duration::from_secs(10));
+        assert_eq!(all.replaced(WAIT, &[1, 2]), [2]);
+        let third = waits(&mut all, 3);
+        all.on_cancelled(WAIT, &[2]);
+        assert_eq!(all.replaced(WAIT, &[1, 3]), [0; 0], "both are there");
+        drop((first, third));
+        all.detach(WAIT, 1, Duration::from_secs(10));
+        all.detach(WAIT, 3, Duration::from_secs(20));
+        assert_eq!(cancels(&mut all, Duration::from_secs(19)), [[0; 0]; 0]);
+        assert_eq!(cancels(&mut all, Duration::from_secs(20)), [[1, 3]]);
+    }
+
+    #[tokio::test]
+    async fn what_some_have_heard_of_is_given_back_for_the_others_only() {
+        let mut all = PendingWaits::default();
+        let (first, second) = (waits(&mut all, 1), waits(&mut all, 2));
+        drop(second);
+        all.detach(WAIT, 2, Duration::from_secs(10));
+        all.enqueued(&namespace(), WAIT, 3, 3);
+        all.resolve(WAIT, granted(3), 5, Rules::TWO);
+        let Attachment::Pending(told) = first else { panic!("it waits") };
+        assert!(told.await.is_ok());
+        assert!(matches!(all.attach(WAIT, 3), Some(Attachment::Resolved(_))));
+        assert_eq!(cancels(&mut all, Duration::from_secs(10)), [[2]]);
+    }
+
+    #[tokio::test]
+    async fn a_grant_that_nobody_could_be_told_of_is_given_back_for_all() {
+        let mut all = PendingWaits::default();
+        drop((waits(&mut all, 1), waits(&mut all, 2)));
+        all.resolve(WAIT, granted(2), 5, Rules::TWO);
+        assert_eq!(all.abandon(WAIT, 1, Rules::TWO), Some(vec![1]));
+        all.on_cancelled(WAIT, &[1]);
+        let reply = Bytes::new();
+        all.grant_undelivered(WAIT, 3, reply, cancel_for(3));
+        assert_eq!(cancels(&mut all, RECONNECT_GRACE), [[2, 3]]);
+    }
+
+    #[tokio::test]
+    async fn by_rules_1_what_one_caller_has_heard_of_is_not_given_back() {
+        let mut all = PendingWaits::default();
+        let (first, second) = (waits(&mut all, 1), waits(&mut all, 2));
+        drop(second);
+        all.detach(WAIT, 2, Duration::from_secs(10));
+        all.resolve(WAIT, granted(2), 5, Rules::ONE);
+        let Attachment::Pending(told) = first else { panic!("it waits") };
+        assert!(told.await.is_ok());
+        assert!(all.take_orphaned(Instant::now() + Duration::from_secs(60), Rules::ONE).is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_new_leader_gives_up_what_nobody_comes_back_for() {
+        let mut all = PendingWaits::default();
+        all.adopt(namespace(), WAIT, &[4, 6], Instant::now());
+        assert_eq!(all.replaced(WAIT, &[4, 6]), [4]);
+        let back = waits(&mut all, 8);
+        drop(back);
+        assert_eq!(all.abandon(WAIT, 8, Rules::TWO), Some(vec![8, 4]));
+        let late = all.take_orphaned(Instant::now() + RECONNECT_GRACE, Rules::TWO).remove(0);
+        assert_eq!(late.attempts, [4, 8, 6]);
+        all.reinsert(late);
+        assert_eq!(cancels(&mut all, 2 * RECONNECT_GRACE), [[4, 8, 6]], "it is tried again until it is done");
+    }
+}

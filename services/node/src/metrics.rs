@@ -1,0 +1,118 @@
+//! Figures of the node's replicas, for `/metrics`: how much they keep, who leads, who is behind.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::leader;
+use crate::node::NodeInner;
+use crate::replica::Replica;
+
+/// How often they are taken. Prometheus asks every 15 seconds as a rule.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Takes the figures of every replica, again and again, until the node stops.
+pub(crate) async fn run(shared: Weak<NodeInner>) {
+    describe();
+    let mut ticks = interval(SAMPLE_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        // The task keeps nothing alive: a node that is gone has no figures.
+        let Some(shared) = shared.upgrade().filter(|shared| !shared.is_stopping()) else { return };
+        for replica in shared.replicas() {
+            record(&replica);
+        }
+        for left_out in shared.poisoned_replicas.read().values() {
+            reset(&left_out.shard);
+            gauge!("holdfast_shard_failed", "shard" => left_out.shard.clone()).set(1.0);
+        }
+    }
+}
+
+/// Labels are ids of the cluster config: shards, and the nodes of their replicas.
+fn record(replica: &Replica) {
+    let shard = replica.group.shard().to_owned();
+    let of_shard = |name: &'static str, value: f64| gauge!(name, "shard" => shard.clone()).set(value);
+    let status = replica.group.status();
+    let leads = replica.group.subscribe_leadership().borrow().is_some();
+    // Whoever does not lead says 0, so that a sum over all nodes counts nothing twice.
+    let if_leader = |value: usize| if leads { value as f64 } else { 0.0 };
+    let kept = replica.machine.usage();
+    of_shard("holdfast_shard_leader", if leads { 1.0 } else { 0.0 });
+    of_shard("holdfast_shard_failed", if replica.failure().is_some() { 1.0 } else { 0.0 });
+    of_shard("holdfast_holds", if_leader(kept.holds));
+    of_shard("holdfast_waiting_requests", if_leader(kept.waits));
+    of_shard("holdfast_sessions", if_leader(kept.sessions));
+    of_shard("holdfast_state_bytes", if_leader(usize::try_from(replica.machine.state_bytes()).unwrap_or(usize::MAX)));
+    of_shard("holdfast_queued_commands", if_leader(status.queued_commands));
+    of_shard("holdfast_shard_rules", f64::from(status.rules));
+    of_shard("holdfast_apply_lag_entries", status.committed_index.saturating_sub(status.applied_index) as f64);
+    of_shard("holdfast_snapshot_lag_entries", status.applied_index.saturating_sub(status.snapshot_index) as f64);
+    of_shard("holdfast_snapshot_age_seconds", status.snapshot_age.as_secs_f64());
+    for (id, node) in replica.group.locations().iter().filter(|(id, _)| **id != replica.group.replica()) {
+        let behind = status.followers.iter().find(|(follower, _)| leads && follower == id);
+        let behind = behind.map_or(0, |(_, entries)| *entries) as f64;
+        gauge!("holdfast_replica_lag_entries", "shard" => shard.clone(), "node" => node.clone()).set(behind);
+    }
+}
+
+/// This node has no replica of the shard any more.
+pub(crate) fn reset(shard: &str) {
+    let names = [
+        "holdfast_shard_leader",
+        "holdfast_shard_failed",
+        "holdfast_holds",
+        "holdfast_waiting_requests",
+        "holdfast_sessions",
+        "holdfast_state_bytes",
+        "holdfast_queued_commands",
+        "holdfast_shard_rules",
+        "holdfast_apply_lag_entries",
+        "holdfast_snapshot_lag_entries",
+        "holdfast_snapshot_age_seconds",
+    ];
+    for name in names {
+        gauge!(name, "shard" => shard.to_owned()).set(0.0);
+    }
+}
+
+fn describe() {
+    leader::describe();
+    describe_gauge!("holdfast_shard_leader", "1 on the node that leads the shard, 0 on others.");
+    describe_gauge!("holdfast_shard_failed", "1 while this node's replica of the shard does not run, since it failed.");
+    let failures = "Long-lived tasks that ended or panicked, by task; each is started again, or its replica is.";
+    describe_counter!("holdfast_task_failures_total", failures);
+    for task in ["apply", "raft", "leader table"] {
+        counter!("holdfast_task_failures_total", "task" => task).increment(0);
+    }
+    describe_gauge!("holdfast_holds", "Holds in any state, as the leader has them.");
+    describe_gauge!("holdfast_waiting_requests", "Requests in queues of locks, as the leader has them.");
+    describe_gauge!("holdfast_sessions", "Sessions, as the leader has them.");
+    describe_gauge!("holdfast_state_bytes", Unit::Bytes, "What accounts are charged with, as the leader has it.");
+    describe_gauge!("holdfast_queued_commands", "Commands that wait at the leader for their log entry.");
+    describe_gauge!("holdfast_shard_rules", "The rules by which the replica applies its next entry.");
+    describe_gauge!("holdfast_apply_lag_entries", "Entries that are committed and not applied yet.");
+    describe_gauge!("holdfast_replica_lag_entries", "Entries that a follower is behind, as the leader knows.");
+    describe_gauge!("holdfast_snapshot_lag_entries", "Entries applied since the latest snapshot.");
+    let age = "Time since the latest snapshot, or since the start of the process when it is from before.";
+    describe_gauge!("holdfast_snapshot_age_seconds", Unit::Seconds, age);
+    describe_counter!("holdfast_leaderships_total", "Times that a replica of this node became leader.");
+    describe_counter!("holdfast_successions_total", "Leaderships taken over at once from a process that was gone.");
+    let witness = "Time until as many replicas as an election needs had said that the leader's process is gone.";
+    describe_histogram!("holdfast_second_witness_seconds", Unit::Seconds, witness);
+    let commit = "Time from proposing an entry to its being applied at the leader, durable on a majority.";
+    describe_histogram!("holdfast_commit_seconds", Unit::Seconds, commit);
+    describe_histogram!("holdfast_apply_seconds", Unit::Seconds, "Time to apply one entry to the state.");
+    let slice = "Time that one slice of an entry keeps the state from everybody else.";
+    describe_histogram!("holdfast_apply_slice_seconds", Unit::Seconds, slice);
+    describe_histogram!("holdfast_entry_commands", "Commands in one log entry.");
+    describe_histogram!("holdfast_storage_sync_seconds", Unit::Seconds, "Time of one write with its fsync.");
+    describe_histogram!("holdfast_storage_batch_operations", "Operations in one write.");
+    describe_histogram!("holdfast_storage_batch_bytes", Unit::Bytes, "Bytes in one write.");
+    describe_gauge!("holdfast_storage_free_bytes", Unit::Bytes, "Room on the disk of the data directory.");
+    describe_counter!("holdfast_storage_syncs_total", "Writes, each with its fsync.");
+    describe_counter!("holdfast_storage_bytes_total", "Bytes written.");
+}

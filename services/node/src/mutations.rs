@@ -1,0 +1,72 @@
+//! Faults of the state machine that are planted on purpose; see `holdfast_plant`. In a build that is not armed none of
+//! this does anything.
+
+use std::borrow::Cow;
+
+use holdfast_core::shard::{PendingReply, ShardState};
+use holdfast_core::{
+    Cancel, Claim, Command, EntryContext, Limits, LocksCommand, NamespaceMessage, Query, Rules, WaitRecord,
+};
+use holdfast_plant::{Mutation, is_enabled};
+
+use crate::leader::cancel_all;
+
+/// The command that is carried out instead.
+pub(crate) fn command(core: &ShardState, mut command: Command) -> Command {
+    if is_enabled(Mutation::LateCancel)
+        && let Command::Locks(LocksCommand::Cancel(cancel)) = &command
+        && let Some(lease) = core.waits().find(|lease| matches_wait(cancel, lease))
+    {
+        command = cancel_all(cancel.clone(), &lease.attempts);
+    }
+    if is_enabled(Mutation::PurgeMissed)
+        && let Command::Locks(LocksCommand::Deliver { message, .. }) = &mut command
+        && let NamespaceMessage::Purge { namespace } = message
+    {
+        *message = NamespaceMessage::Open { namespace: namespace.clone(), limits: Limits::default() };
+    }
+    command
+}
+
+/// The answer to a query.
+pub(crate) fn query(core: &ShardState, clock_ms: u64, query: &Query) -> PendingReply {
+    if is_enabled(Mutation::RunningClock) {
+        let mut ahead = core.clone();
+        ahead.advance(&EntryContext { now_ms: clock_ms, wall_ms: 0, rules: Rules::HIGHEST });
+        return ahead.begin_query(clock_ms, query);
+    }
+    core.begin_query(clock_ms, query)
+}
+
+/// The state of which a snapshot is taken.
+pub(crate) fn snapshot_source(core: &ShardState) -> Cow<'_, ShardState> {
+    if !is_enabled(Mutation::QueueLost) {
+        return Cow::Borrowed(core);
+    }
+    let mut without = core.clone();
+    let leases: Vec<WaitRecord> = core.waits().collect();
+    for WaitRecord { namespace, wait, .. } in leases {
+        let (owner, request_id, claims, attempt) = (wait.owner, wait.request_id, wait.claims, wait.attempt);
+        let cancel = Cancel { namespace, owner, request_id, claims, attempt };
+        let context = EntryContext { now_ms: without.clock_ms(), wall_ms: 0, rules: Rules::HIGHEST };
+        without.apply(&context, &Command::Locks(LocksCommand::Cancel(cancel)));
+    }
+    Cow::Owned(without)
+}
+
+/// Whether a snapshot is not taken over.
+pub(crate) fn skips_restore() -> bool {
+    is_enabled(Mutation::TokensReset)
+}
+
+fn matches_wait(cancel: &Cancel, lease: &WaitRecord) -> bool {
+    let sorted = |claims: &[Claim]| {
+        let mut claims = claims.to_vec();
+        claims.sort();
+        claims.dedup();
+        claims
+    };
+    lease.namespace == cancel.namespace
+        && lease.wait.owner == cancel.owner
+        && sorted(&lease.wait.claims) == sorted(&cancel.claims)
+}

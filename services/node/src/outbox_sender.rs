@@ -1,0 +1,68 @@
+//! The way of outbox messages to the shards that they are for.
+
+use holdfast_cluster::{Application, ShardMap};
+use holdfast_core::Response;
+use holdfast_core::outbox::OutboxMessage;
+use holdfast_routing::{RetryPolicy, Router};
+use tokio::time::{Duration, Instant};
+
+/// How long one delivery may take before it is tried again.
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Delivers messages. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct OutboxSender {
+    router: Router,
+    map: std::sync::Arc<ShardMap>,
+}
+
+impl OutboxSender {
+    pub(crate) fn new(router: Router, map: ShardMap) -> Self {
+        Self { router, map: std::sync::Arc::new(map) }
+    }
+
+    /// The way to the shards.
+    pub(crate) fn router(&self) -> &Router {
+        &self.router
+    }
+
+    /// The shard that a message is for.
+    pub(crate) fn destination(&self, message: &OutboxMessage) -> String {
+        self.map.shard_for(application(message), message.shard_key).id.clone()
+    }
+
+    /// Delivers one message. True once the receiver has confirmed it, and with it everything that it awaits itself.
+    pub(crate) async fn deliver(&self, message: &OutboxMessage) -> bool {
+        let deadline = Instant::now() + DELIVERY_TIMEOUT;
+        let sent = self
+            .router
+            .command(application(message), message.shard_key, &message.command, RetryPolicy::LaterTerm, deadline)
+            .await;
+        match sent {
+            Ok(routed) => match routed.reply.outcome {
+                Ok(Response::Done) => true,
+                other => {
+                    tracing::error!(?other, ?message, "an outbox message was not confirmed");
+                    false
+                }
+            },
+            Err(error) => {
+                tracing::debug!(%error, "an outbox message could not be delivered yet");
+                false
+            }
+        }
+    }
+
+    pub(crate) async fn shutdown(&self) {
+        self.router.shutdown().await;
+    }
+}
+
+fn application(message: &OutboxMessage) -> Application {
+    use holdfast_core::shard::Application as Core;
+    match message.application {
+        Core::Accounts => Application::Accounts,
+        Core::Namespaces => Application::Namespaces,
+        Core::Locks => Application::Locks,
+    }
+}

@@ -1,0 +1,269 @@
+//! Another cluster config while the node runs: replicas come and go, and nobody notices.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use holdfast_cluster::{Application, ClusterConfig, ConfigError, ReplicaLocation, Shard, ShardMap};
+use holdfast_core::Bounds;
+use holdfast_proto::internal::ReplicaStatus;
+use holdfast_replication::{Group, GroupManager, GroupOptions, LogLimits, ReadMode, ReplicationError, WallClock};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use crate::machine::{ApplyObserver, ShardMachine};
+use crate::node::{NodeInner, peers, replica_ids};
+use crate::options::NodeOptions;
+use crate::replica::{Replica, ReplicaSpec};
+use crate::{metrics, replica_supervisor, stored_config};
+
+/// How often a replica that left the config looks whether its group goes on without it.
+const DECOMMISSION_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// How long the other nodes may take to say so.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How replicas are started.
+pub(crate) struct ReplicaOptions {
+    reads: ReadMode,
+    snapshot_interval_entries: u64,
+    retain_entries: u64,
+    log_limits: LogLimits,
+    bounds: Option<Bounds>,
+    wall_clock: WallClock,
+    observer: Option<Arc<dyn ApplyObserver>>,
+}
+
+/// A config that the node does not take.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReconfigureError {
+    #[error(
+        "it has cluster config version {current}, and version {offered} is {what}; make the change again, to the \
+         config that it has"
+    )]
+    NotNewer { current: u64, offered: u64, what: &'static str },
+    #[error(transparent)]
+    Invalid(#[from] ConfigError),
+    #[error("the config can't be kept: {0}")]
+    NotStored(#[from] crate::NodeError),
+    #[error("the node is starting or stopping; try again")]
+    NotRunning,
+    #[error(transparent)]
+    Replica(#[from] ReplicationError),
+}
+
+impl ReplicaOptions {
+    pub(crate) fn new(options: &NodeOptions, observer: Option<Arc<dyn ApplyObserver>>) -> Self {
+        Self {
+            reads: options.reads,
+            snapshot_interval_entries: options.snapshot_interval_entries,
+            retain_entries: options.retain_entries,
+            log_limits: options.log_limits,
+            bounds: options.bounds.clone(),
+            wall_clock: options.wall_clock.clone(),
+            observer,
+        }
+    }
+}
+
+impl NodeInner {
+    /// Starts a replica from what the store holds.
+    pub(crate) async fn start_replica(
+        &self,
+        starting: &ReplicaOptions,
+        place: ReplicaSpec<'_>,
+    ) -> Result<Arc<Replica>, ReplicationError> {
+        let ReplicaSpec { application, shard, replica, may_bootstrap } = place;
+        let machine = ShardMachine::new(application, &shard.id, starting.bounds.clone(), starting.observer.clone());
+        let machine = Arc::new(machine.with_memory(self.memory.clone()));
+        let options = GroupOptions {
+            shard: shard.id.clone(),
+            replica,
+            members: members(shard),
+            snapshot_interval_entries: starting.snapshot_interval_entries,
+            retain_entries: starting.retain_entries,
+            log_limits: starting.log_limits,
+            wall_clock: starting.wall_clock.clone(),
+        };
+        let group = self.group_manager.start_group(options, machine.clone()).await?;
+        if may_bootstrap && is_bootstrap_replica(&shard.id, &group) {
+            let (host, forming) = (self.group_manager.clone(), group.clone());
+            group.tasks().spawn_until_done("form", move || bootstrap(host.clone(), forming.clone()));
+        }
+        let started = Replica::start(&place, group, machine, starting.reads, self.outbox_sender.clone());
+        if self.map().replica(replica).is_none() {
+            started.decommission();
+        }
+        let started = Arc::new(started);
+        self.replicas.write().insert(replica, Arc::clone(&started));
+        Ok(started)
+    }
+
+    /// The same for one that was not started before, unless its state can't be brought past an entry. From now on it is
+    /// looked after.
+    pub(crate) async fn start_supervised_replica(
+        self: &Arc<Self>,
+        starting: &ReplicaOptions,
+        place: ReplicaSpec<'_>,
+    ) -> Result<(), ReplicationError> {
+        let id = place.replica;
+        if let Some(poison) = self.load_poison(id).await? {
+            self.mark_poisoned(&place.shard.id, id, poison);
+            return Ok(());
+        }
+        self.start_replica(starting, place).await?;
+        let weak = Arc::downgrade(self);
+        self.tasks.spawn_until_done("replica", move || replica_supervisor::run(Weak::clone(&weak), id));
+        Ok(())
+    }
+
+    /// Goes over to the next config: durable first, then in effect. The same one again changes nothing.
+    pub(crate) async fn reconfigure(self: &Arc<Self>, next: ClusterConfig) -> Result<u64, ReconfigureError> {
+        let _turn = self.config_lock.lock().await;
+        let starting =
+            self.replica_options.get().filter(|_| !self.is_stopping()).ok_or(ReconfigureError::NotRunning)?;
+        let current = self.map();
+        let (before, offered) = (current.config().version, next.version);
+        if *current.config() == next {
+            return Ok(before);
+        }
+        if offered <= before {
+            let what = if offered == before { "another one" } else { "an earlier one" };
+            return Err(ReconfigureError::NotNewer { current: before, offered, what });
+        }
+        current.config().check_transition(&next)?;
+        let map = Arc::new(ShardMap::new(next)?);
+        if let Some(data_dir) = &self.data_dir {
+            stored_config::store(data_dir.clone(), map.config().clone()).await?;
+        }
+        self.group_manager.allow_rules(map.config().rules);
+        self.group_manager.reconfigure(replica_ids(&map, &self.node_id), &peers(&map, &self.node_id)).await;
+        self.outbox_sender.router().reconfigure(map.as_ref().clone());
+        self.map.send_replace(Arc::clone(&map));
+        for replica in self.replicas() {
+            if let Some(shard) = map.shard(replica.group.shard()) {
+                replica.group.set_members(members(shard));
+            }
+            if map.replica(replica.group.replica()).is_none() && !replica.is_decommissioned() {
+                replica.decommission();
+                self.decommission(replica.group.replica());
+            }
+        }
+        let left_out: Vec<u64> = self.poisoned_replicas.read().keys().copied().collect();
+        left_out.iter().filter(|id| map.replica(**id).is_none()).for_each(|id| self.decommission(*id));
+        for place in map.replicas_of_node(&self.node_id) {
+            let id = place.replica.id;
+            if self.replica(id).is_none() && !left_out.contains(&id) {
+                // The groups of new replicas were formed long ago: their leaders take these in.
+                self.start_supervised_replica(starting, replica_spec(&place, false)).await?;
+            }
+        }
+        tracing::info!(version = offered, before, "the cluster config has changed");
+        Ok(offered)
+    }
+
+    /// Data of replicas that left the config while this node was down is removed as well, in the background.
+    pub(crate) fn remove_stale_replicas(self: &Arc<Self>) {
+        let map = self.map();
+        for &replica in self.store.existing_replicas() {
+            if map.replica(replica).is_none() {
+                self.decommission(replica);
+            }
+        }
+    }
+
+    fn decommission(self: &Arc<Self>, replica: u64) {
+        let weak = Arc::downgrade(self);
+        self.tasks.spawn_until_done("retire", move || decommission(Weak::clone(&weak), replica));
+    }
+
+    /// Whether every shard has a leader whose group is as configured, so that none counts on that replica.
+    async fn is_safe_to_remove(&self, replica: u64) -> bool {
+        let looks = self.outbox_sender.router().node_statuses(Instant::now() + STATUS_TIMEOUT).await;
+        let said = looks.iter().filter_map(|(_, said)| said.as_ref().ok());
+        let replicas: Vec<&ReplicaStatus> = said.flat_map(|said| &said.replicas).collect();
+        let map = self.map();
+        let mut shards = map.config().applications.iter().flat_map(|application| &application.shards);
+        map.replica(replica).is_none()
+            && shards.all(|shard| {
+                let leaders = replicas.iter().filter(|one| one.shard == shard.id && one.leader == one.replica);
+                leaders.max_by_key(|one| one.term).is_some_and(|leader| is_as_configured(leader, shard))
+            })
+    }
+}
+
+fn is_as_configured(leader: &ReplicaStatus, shard: &Shard) -> bool {
+    let mut voters = leader.voters.clone();
+    voters.sort_unstable();
+    let configured: Vec<u64> = members(shard).into_keys().collect();
+    voters == configured && leader.learners.is_empty()
+}
+
+/// Once its group goes on without it, a replica is stopped and its data removed. Its id never comes back.
+async fn decommission(shared: Weak<NodeInner>, id: u64) {
+    let shared = loop {
+        sleep(DECOMMISSION_POLL_INTERVAL).await;
+        let Some(shared) = shared.upgrade().filter(|shared| !shared.is_stopping()) else { return };
+        if shared.is_safe_to_remove(id).await {
+            break shared;
+        }
+    };
+    let replica = shared.replicas.write().remove(&id);
+    shared.poisoned_replicas.write().remove(&id);
+    if let Some(replica) = replica {
+        shared.group_manager.stop_group(id).await;
+        metrics::reset(replica.group.shard());
+    }
+    match shared.store.replica(id).destroy().await {
+        Ok(()) => tracing::info!(replica = id, "the replica has left its group; its data is removed"),
+        Err(error) => tracing::error!(replica = id, %error, "the data of a replica that has left can't be removed"),
+    }
+}
+
+/// Takes what other nodes tell of.
+pub(crate) async fn apply_config_updates(
+    shared: Weak<NodeInner>,
+    mut later: watch::Receiver<Option<Arc<ClusterConfig>>>,
+) {
+    while later.changed().await.is_ok() {
+        let Some(next) = later.borrow_and_update().clone() else { continue };
+        let Some(shared) = shared.upgrade() else { return };
+        if next.version <= shared.map().config().version {
+            continue;
+        }
+        if let Err(error) = shared.reconfigure(next.as_ref().clone()).await {
+            tracing::error!(version = next.version, %error, "a later cluster config is not taken");
+        }
+    }
+}
+
+/// How a place of the config is started.
+pub(crate) fn replica_spec<'a>(place: &ReplicaLocation<'a>, may_bootstrap: bool) -> ReplicaSpec<'a> {
+    let application = core_application(place.application);
+    ReplicaSpec { application, shard: place.shard, replica: place.replica.id, may_bootstrap }
+}
+
+/// Which replica forms a group: spread by the shard's id, so that a new cluster's first leaders are spread too.
+fn is_bootstrap_replica(shard: &str, group: &Group) -> bool {
+    let sum: usize = shard.bytes().map(usize::from).sum();
+    let members: Vec<u64> = group.members().keys().copied().collect();
+    members.get(sum % members.len().max(1)) == Some(&group.replica())
+}
+
+async fn bootstrap(host: GroupManager, group: Group) {
+    if let Err(error) = host.bootstrap(&group).await {
+        tracing::error!(shard = group.shard(), %error, "can't form the group");
+    }
+}
+
+fn members(shard: &Shard) -> BTreeMap<u64, String> {
+    shard.replicas.iter().map(|replica| (replica.id, replica.node_id.clone())).collect()
+}
+
+pub(crate) fn core_application(application: Application) -> holdfast_core::shard::Application {
+    use holdfast_core::shard::Application as Core;
+    match application {
+        Application::Accounts => Core::Accounts,
+        Application::Namespaces => Core::Namespaces,
+        Application::Locks => Core::Locks,
+    }
+}

@@ -1,0 +1,162 @@
+//! Replicas that can't go on are started again from their store; one that can't even then is left out.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use holdfast_proto::internal::Poison as PoisonRecord;
+use holdfast_replication::{FailedEntry, Failure, Poison, ReplicationError};
+use holdfast_supervise::restart_delays;
+use tokio::time::{Instant, sleep};
+
+use crate::node::NodeInner;
+use crate::replica::{Replica, ReplicaSpec};
+
+/// A replica that ran for so long without failing begins with the first pause again.
+const STABLE_AFTER: Duration = Duration::from_secs(60);
+
+/// A replica of this node that does not run: its state can't be brought past an entry.
+pub(crate) struct PoisonedReplica {
+    pub(crate) shard: String,
+    pub(crate) replica: u64,
+    pub(crate) poison: Poison,
+}
+
+impl PoisonedReplica {
+    /// For people.
+    pub(crate) fn reason(&self) -> String {
+        let Poison { failed_entry, release } = &self.poison;
+        format!(
+            "replica {} of {} has failed for good: release {release} can't apply {}; install another release, or give \
+             the shard a new replica here",
+            self.replica,
+            self.shard,
+            Failure::StateMachine(failed_entry.clone())
+        )
+    }
+
+    pub(crate) fn to_record(&self) -> PoisonRecord {
+        let Poison { failed_entry: FailedEntry { term, index, failure }, release } = self.poison.clone();
+        PoisonRecord {
+            term,
+            index,
+            step: failure.step.to_string(),
+            namespace: failure.namespace,
+            command: failure.command,
+            message: failure.message,
+            backtrace: failure.backtrace,
+            release,
+        }
+    }
+}
+
+impl NodeInner {
+    /// What the store remembers of a replica that this release must not run. What another release remembered is
+    /// forgotten: this one tries.
+    pub(crate) async fn load_poison(&self, replica: u64) -> Result<Option<Poison>, ReplicationError> {
+        let store = self.store.replica(replica);
+        let Some(poison) = Poison::read(&store)? else { return Ok(None) };
+        if poison.release == self.release {
+            return Ok(Some(poison));
+        }
+        tracing::warn!(
+            replica,
+            ?poison,
+            release = self.release,
+            "an entry is tried again that another release failed at"
+        );
+        Poison::remove(&store).await?;
+        Ok(None)
+    }
+
+    /// The replica does not run from now on, until the release changes or it is replaced.
+    pub(crate) fn mark_poisoned(&self, shard: &str, replica: u64, poison: Poison) {
+        let left_out = PoisonedReplica { shard: shard.to_owned(), replica, poison };
+        tracing::error!(shard, replica, poison = ?left_out.poison, "{}", left_out.reason());
+        self.poisoned_replicas.write().insert(replica, Arc::new(left_out));
+    }
+}
+
+/// Looks after one replica until it is retired, left out, or the node stops.
+pub(crate) async fn run(shared: Weak<NodeInner>, id: u64) {
+    let mut pauses = restart_delays();
+    let mut last: Option<FailedEntry> = None;
+    loop {
+        let Some(replica) = shared.upgrade().and_then(|shared| shared.replica(id)) else { return };
+        let began = Instant::now();
+        let failure = replica.group.failed().await;
+        let Some(shared_now) = shared.upgrade().filter(|shared| shared.should_run(&replica)) else { return };
+        log_failure(&replica, &failure);
+        shared_now.group_manager.stop_group(id).await;
+        if let Failure::StateMachine(broken) = failure {
+            if last.as_ref().is_some_and(|last| last.is_same_step(&broken)) {
+                return shared_now.poison_replica(&replica, broken).await;
+            }
+            last = Some(broken);
+        }
+        drop(shared_now);
+        if began.elapsed() >= STABLE_AFTER {
+            pauses = restart_delays();
+        }
+        for pause in pauses.by_ref() {
+            sleep(pause).await;
+            let Some(shared) = shared.upgrade().filter(|shared| shared.should_run(&replica)) else { return };
+            match shared.restart(&replica).await {
+                Ok(()) => break,
+                Err(error) => {
+                    tracing::error!(shard = replica.group.shard(), replica = id, %error, "can't be started again yet");
+                    replica.record_failure(error.to_string());
+                }
+            }
+        }
+    }
+}
+
+fn log_failure(replica: &Replica, failure: &Failure) {
+    let (shard, id) = (replica.group.shard(), replica.group.replica());
+    let task = match failure {
+        // Said and counted where it was noticed.
+        Failure::Task(_) => None,
+        Failure::StateMachine(_) => Some("apply"),
+        Failure::Raft(_) => Some("raft"),
+    };
+    if let Some(task) = task {
+        metrics::counter!("holdfast_task_failures_total", "task" => task).increment(1);
+    }
+    let backtrace = match failure {
+        Failure::StateMachine(broken) => broken.failure.backtrace.as_str(),
+        _ => "",
+    };
+    tracing::error!(shard, replica = id, reason = %failure, backtrace, "the replica can't go on; it is started again");
+}
+
+impl NodeInner {
+    /// Whether a replica that has stopped is one that should run.
+    fn should_run(&self, replica: &Arc<Replica>) -> bool {
+        let is_current = self.replica(replica.group.replica()).is_some_and(|now| Arc::ptr_eq(&now, replica));
+        // A store that has failed takes the whole node out.
+        is_current && !self.is_stopping() && self.store.failed().borrow().is_none()
+    }
+
+    async fn restart(&self, stopped: &Replica) -> Result<(), ReplicationError> {
+        // A config that comes meanwhile is taken before or after.
+        let _turn = self.config_lock.lock().await;
+        let (Some(starting), map) = (self.replica_options.get(), self.map()) else { return Ok(()) };
+        let (shard, id) = (stopped.group.shard(), stopped.group.replica());
+        // Shards stay for as long as a cluster lives.
+        let Some(shard) = map.shard(shard) else { return Ok(()) };
+        let place =
+            ReplicaSpec { application: stopped.application, shard, replica: id, may_bootstrap: stopped.may_bootstrap };
+        self.start_replica(starting, place).await.map(drop)
+    }
+
+    async fn poison_replica(&self, replica: &Replica, failed_entry: FailedEntry) {
+        let (shard, id) = (replica.group.shard(), replica.group.replica());
+        let poison = Poison { failed_entry, release: self.release.clone() };
+        if let Err(error) = poison.save(&self.store.replica(id)).await {
+            // A store that can't be written takes the node out.
+            tracing::error!(shard, replica = id, %error, "what the replica failed at can't be remembered");
+        }
+        self.mark_poisoned(shard, id, poison);
+        self.replicas.write().remove(&id);
+    }
+}

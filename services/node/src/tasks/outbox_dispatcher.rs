@@ -1,0 +1,96 @@
+//! Delivers what the shard has to tell to others: in order for each destination, repeated until confirmed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use futures::stream::{FuturesUnordered, StreamExt};
+use holdfast_core::outbox::OutboxMessage;
+use holdfast_core::{Command, codec};
+use holdfast_replication::{Group, Leadership};
+use tokio::time::{Duration, Instant, sleep};
+
+use super::LeaderContext;
+use crate::machine::ShardMachine;
+use crate::outbox_sender::OutboxSender;
+
+/// Messages looked at in one go.
+const MAX_BATCH: usize = 1_024;
+/// Before a destination that did not confirm is tried again.
+const RETRY_DELAY: Duration = Duration::from_millis(50);
+/// How long the entry with the confirmations may take.
+const ENTRY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What became of the messages for one destination.
+struct DeliveryResult {
+    destination: String,
+    confirmed: Vec<u64>,
+}
+
+/// Runs for one leadership.
+pub(super) async fn run(leading: LeaderContext) {
+    let LeaderContext { ref group, ref machine, ref outbox_sender, leads } = leading;
+    let mut signals = machine.signals();
+    let mut busy = BTreeSet::new();
+    // Delivered, but the confirmation is not in the log yet.
+    let mut unlogged = BTreeSet::new();
+    let mut under_way = FuturesUnordered::new();
+    loop {
+        signals.borrow_and_update();
+        for (destination, messages) in pending(machine, outbox_sender, &unlogged) {
+            if busy.insert(destination.clone()) {
+                under_way.push(deliver(outbox_sender, destination, messages));
+            }
+        }
+        tokio::select! {
+            changed = signals.changed() => if changed.is_err() { return },
+            Some(delivered) = under_way.next(), if !under_way.is_empty() => {
+                busy.remove(&delivered.destination);
+                unlogged.extend(delivered.confirmed);
+                if confirm(group, leads, &unlogged).await {
+                    unlogged.clear();
+                }
+            }
+        }
+    }
+}
+
+/// What waits, by destination, in order.
+fn pending(
+    machine: &ShardMachine,
+    delivery: &OutboxSender,
+    unlogged: &BTreeSet<u64>,
+) -> BTreeMap<String, Vec<(u64, OutboxMessage)>> {
+    let mut by_destination: BTreeMap<String, Vec<(u64, OutboxMessage)>> = BTreeMap::new();
+    for (number, message) in machine.outbox(MAX_BATCH) {
+        if !unlogged.contains(&number) {
+            by_destination.entry(delivery.destination(&message)).or_default().push((number, message));
+        }
+    }
+    by_destination
+}
+
+/// Delivers until the first message that is not confirmed: a later one must not overtake it.
+async fn deliver(delivery: &OutboxSender, destination: String, messages: Vec<(u64, OutboxMessage)>) -> DeliveryResult {
+    let mut confirmed = Vec::with_capacity(messages.len());
+    for (number, message) in messages {
+        if !delivery.deliver(&message).await {
+            sleep(RETRY_DELAY).await;
+            break;
+        }
+        confirmed.push(number);
+    }
+    DeliveryResult { destination, confirmed }
+}
+
+async fn confirm(group: &Group, leads: Leadership, numbers: &BTreeSet<u64>) -> bool {
+    if numbers.is_empty() {
+        return true;
+    }
+    let command = Command::OutboxConfirm { numbers: numbers.iter().copied().collect() };
+    let bytes = Bytes::from(codec::encode(&command));
+    let result = group.propose(leads.term, bytes, Instant::now() + ENTRY_TIMEOUT).await;
+    if let Err(error) = &result {
+        tracing::debug!(shard = group.shard(), %error, "can't confirm outbox messages yet");
+    }
+    result.is_ok()
+}

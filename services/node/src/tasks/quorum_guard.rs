@@ -1,0 +1,25 @@
+//! A leader that is cut off sends those who wait away, so that they find the other side.
+
+use tokio::time::{Duration, sleep};
+
+use super::LeaderContext;
+
+/// How often the quorum is looked at while somebody waits.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Runs for one leadership.
+pub(super) async fn run(leading: LeaderContext) {
+    let LeaderContext { ref group, ref machine, leads, .. } = leading;
+    loop {
+        let mut changed = std::pin::pin!(machine.leader_state_changed().notified());
+        changed.as_mut().enable();
+        if !machine.inspect_as_leader(leads.term, |_, table| table.update_quorum_guard()).unwrap_or(false) {
+            changed.await;
+            continue;
+        }
+        sleep(POLL_INTERVAL).await;
+        if !group.has_recent_quorum(leads.term) {
+            machine.with_leader_state(leads.term, |_, table| table.redirect_callers());
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Sessions that are silent for longer than their time to live end. Whether one is silent only its leader knows, so it
+//! proposes the end of those that are; and takes no sign of life of one while its end is under way.
+
+use bytes::Bytes;
+use holdfast_core::{Command, LocksCommand, SessionNumber, codec};
+use holdfast_replication::{Group, Leadership, ProposeError};
+use tokio::time::{Duration, Instant, sleep, sleep_until};
+
+use super::LeaderContext;
+
+/// Sessions in one entry.
+const MAX_BATCH: usize = 1_000;
+/// How long the entry may take before it is looked at again.
+const ENTRY_TIMEOUT: Duration = Duration::from_secs(2);
+/// Between attempts while no entry can be written.
+const RETRY_DELAY: Duration = Duration::from_millis(20);
+
+/// Runs for one leadership.
+pub(super) async fn run(leading: LeaderContext) {
+    let LeaderContext { ref group, ref machine, leads, .. } = leading;
+    resolve_expiring(&leading).await;
+    loop {
+        let mut changed = std::pin::pin!(machine.leader_state_changed().notified());
+        changed.as_mut().enable();
+        let now = Instant::now();
+        match machine.inspect_as_leader(leads.term, |_, table| table.heartbeats.next_check(now)).flatten() {
+            Some(next) => sleep_until(next).await,
+            None => {
+                changed.await;
+                continue;
+            }
+        }
+        if !group.has_lease(leads.term) {
+            // Nobody was answered, however many signs of life they gave.
+            machine.inspect_as_leader(leads.term, |_, table| table.heartbeats.suspend(Instant::now()));
+            sleep(RETRY_DELAY).await;
+            continue;
+        }
+        let silent = machine.inspect_as_leader(leads.term, |core, table| {
+            (table.heartbeats.take_expired(Instant::now(), MAX_BATCH), core.revision())
+        });
+        let Some((ids, seen)) = silent.filter(|(ids, _)| !ids.is_empty()) else { continue };
+        tracing::info!(shard = group.shard(), sessions = ids.len(), "sessions were silent for too long");
+        expire(group, leads, ids.clone(), seen).await;
+        machine.with_leader_state(leads.term, |_, table| table.heartbeats.expiry_resolved(&ids, Instant::now()));
+        machine.expiry_resolved().notify_waiters();
+    }
+}
+
+/// Sessions that are judged, by a duty that has failed, wait until somebody says what became of them.
+async fn resolve_expiring(LeaderContext { group, machine, leads, .. }: &LeaderContext) {
+    let left = machine.inspect_as_leader(leads.term, |_, table| table.heartbeats.expiring()).unwrap_or_default();
+    if left.is_empty() {
+        return;
+    }
+    // In the queue it is behind the command with them, if that is still there.
+    let command = Command::Locks(LocksCommand::ExpireSessions { ids: Vec::new(), known_revision: 0 });
+    let bytes = Bytes::from(codec::encode(&command));
+    while group.propose(leads.term, bytes.clone(), Instant::now() + ENTRY_TIMEOUT).await.is_err() {
+        sleep(RETRY_DELAY).await;
+    }
+    machine.with_leader_state(leads.term, |_, table| table.heartbeats.expiry_resolved(&left, Instant::now()));
+    machine.expiry_resolved().notify_waiters();
+}
+
+/// Returns when it is known what became of them: an entry of the same term that is applied later says that the one with
+/// them was either applied or never will be.
+async fn expire(group: &Group, leads: Leadership, ids: Vec<SessionNumber>, known_revision: u64) {
+    let command = Command::Locks(LocksCommand::ExpireSessions { ids, known_revision });
+    let bytes = Bytes::from(codec::encode(&command));
+    match group.propose(leads.term, bytes, Instant::now() + ENTRY_TIMEOUT).await {
+        Ok(_) => {}
+        Err(ProposeError::NotProposed(_) | ProposeError::UnsupportedCommand(_) | ProposeError::NotLeader(_)) => {
+            sleep(RETRY_DELAY).await;
+        }
+        Err(ProposeError::Unknown(reason)) => {
+            tracing::debug!(shard = group.shard(), reason, "it is not known yet whether silent sessions ended");
+            while group.propose_clock_tick(leads.term, Instant::now() + ENTRY_TIMEOUT).await.is_err() {
+                sleep(RETRY_DELAY).await;
+            }
+        }
+    }
+}

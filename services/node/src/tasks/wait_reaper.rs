@@ -1,0 +1,80 @@
+//! Places in the queue that nobody asks for any more are given up, and grants that nobody heard of given back.
+
+use bytes::Bytes;
+use futures::future::join_all;
+use holdfast_core::{Cancel, Command, Query, Response, Rules, WaitId, codec};
+use holdfast_core::{NamespaceRef, WaitView};
+use holdfast_replication::{Group, Leadership};
+use tokio::time::{Duration, Instant, sleep_until};
+
+use super::LeaderContext;
+use crate::leader::{Orphaned, cancel_all};
+use crate::machine::ShardMachine;
+
+/// How long the entry with a cancel may take.
+const ENTRY_TIMEOUT: Duration = Duration::from_secs(5);
+/// When there is nothing to wait for but a change.
+const IDLE_INTERVAL: Duration = Duration::from_secs(3_600);
+
+/// Runs for one leadership.
+pub(super) async fn run(leading: LeaderContext) {
+    let LeaderContext { ref group, ref machine, leads, .. } = leading;
+    machine.inspect_as_leader(leads.term, |core, table| table.recover_waits(core));
+    loop {
+        let mut changed = std::pin::pin!(machine.leader_state_changed().notified());
+        changed.as_mut().enable();
+        let next = machine.inspect_as_leader(leads.term, |_, table| table.waits.next_expiry()).flatten();
+        tokio::select! {
+            () = sleep_until(next.unwrap_or_else(|| Instant::now() + IDLE_INTERVAL)) => {}
+            () = changed => continue,
+        }
+        let forsaken = machine.inspect_as_leader(leads.term, |_, table| {
+            let rules = table.rules();
+            table.waits.take_orphaned(Instant::now(), rules)
+        });
+        join_all(forsaken.unwrap_or_default().into_iter().map(|one| cancel_orphaned(group, machine, leads, one))).await;
+    }
+}
+
+async fn cancel_orphaned(group: &Group, machine: &ShardMachine, leads: Leadership, forsaken: Orphaned) {
+    let cancel = match &forsaken.rollback {
+        Some(cancel) => cancel.clone(),
+        None => {
+            let Some(view) = find_wait(machine, leads, &forsaken.namespace, forsaken.wait) else { return };
+            // By rules 1 the highest owns the place, and another call may have attached while this one was looked at.
+            let is_newer = forsaken.attempts.iter().all(|attempt| view.attempt > *attempt);
+            if is_newer && machine.inspect_as_leader(leads.term, |_, table| table.rules()) < Some(Rules::TWO) {
+                return;
+            }
+            Cancel {
+                namespace: forsaken.namespace.clone(),
+                owner: view.owner,
+                request_id: view.request_id,
+                claims: view.claims,
+                attempt: view.attempt,
+            }
+        }
+    };
+    let Ok(_permit) = machine.cancels().acquire().await else { return };
+    if !propose(group, leads, cancel_all(cancel, &forsaken.attempts)).await {
+        machine.with_leader_state(leads.term, |_, table| table.waits.reinsert(forsaken));
+    }
+}
+
+/// What a request is, if it still waits.
+fn find_wait(machine: &ShardMachine, leads: Leadership, namespace: &NamespaceRef, wait: WaitId) -> Option<WaitView> {
+    let after = Some(WaitId(wait.0.checked_sub(1)?));
+    let query = Query::Waits { namespace: namespace.clone(), after, limit: 1 };
+    let reply = machine.inspect_as_leader(leads.term, |core, _| core.query(core.clock_ms(), &query))?;
+    let Ok(Response::Waits { waits, .. }) = reply.outcome else { return None };
+    waits.into_iter().find(|view| view.wait == wait)
+}
+
+async fn propose(group: &Group, leads: Leadership, command: Command) -> bool {
+    let bytes = Bytes::from(codec::encode(&command));
+    let proposed = group.propose(leads.term, bytes, Instant::now() + ENTRY_TIMEOUT).await;
+    if let Err(error) = &proposed {
+        tracing::debug!(shard = group.shard(), %error, "a forsaken request can't be given up yet");
+    }
+    proposed.is_ok()
+}

@@ -1,0 +1,404 @@
+//! All replicas of one node, and how they find their peers.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures::stream::{BoxStream, StreamExt};
+use holdfast_proto::internal::raft_service_server::RaftServiceServer;
+use holdfast_storage::NodeStore;
+use holdfast_supervise::{TaskOwner, TaskSet};
+use parking_lot::RwLock;
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::ReplicationError;
+use crate::group::{Group, GroupOptions, NodeContext};
+use crate::handshake::PeerRegistry;
+use crate::membership;
+use crate::network::{
+    Credentials, DialFn, InboundConnections, PeerConnection, PeerConnectionOptions, PeerConnections, PeerService,
+};
+use crate::proposer::InFlightEntries;
+use crate::raise_rules::{self, AdvertisedRules};
+use crate::rules::KnownRules;
+use crate::state_machine::StateMachine;
+use crate::ticks::TickSchedule;
+use crate::timing::Timing;
+
+/// How often a node looks whether its disk is so full that another one should lead.
+const DISK_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// How long what replicas were doing may take to come to its end, when all are stopped.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Snapshots taken in at a time.
+const MAX_CONCURRENT_SNAPSHOTS: usize = 4;
+/// How long the connection that a node made may outlive the port that it listened at.
+const FINAL_FRAMES_GRACE: Duration = Duration::from_millis(100);
+
+/// Another node of the cluster.
+#[derive(Debug, Clone)]
+pub struct PeerConfig {
+    /// Its id.
+    pub node: String,
+    /// `host:port`.
+    pub address: String,
+    /// The replicas that the configuration gives it.
+    pub replicas: Vec<u64>,
+}
+
+/// How a host is set up.
+pub struct GroupManagerOptions {
+    /// This node.
+    pub node: String,
+    /// Which cluster; peers of another are refused.
+    pub cluster_id: String,
+    /// The replicas that the configuration gives this node.
+    pub replicas: Vec<u64>,
+    /// The rules that this program knows.
+    pub rules: KnownRules,
+    /// The highest rules that the configuration allows groups to be raised to, if it says so.
+    pub allowed_rules: Option<u16>,
+    /// The backup that the data of this node came from. Nodes that came from another one are refused.
+    pub restored_from: Option<String>,
+    /// Every other node.
+    pub peers: Vec<PeerConfig>,
+    /// The node's store.
+    pub store: NodeStore,
+    /// Opens connections.
+    pub dialer: DialFn,
+    /// Service tokens.
+    pub credentials: Arc<dyn Credentials>,
+    /// Heartbeats, elections and leases of all replicas of this node.
+    pub timing: Timing,
+}
+
+/// The replicas of one node. Clones share it.
+#[derive(Clone)]
+pub struct GroupManager {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    /// First, so that tasks end before what they work with.
+    tasks: TaskSet,
+    groups: Arc<RwLock<HashMap<u64, Group>>>,
+    peer_connections: PeerConnections,
+    peer_registry: Arc<PeerRegistry>,
+    inbound_connections: Arc<InboundConnections>,
+    snapshot_permits: Semaphore,
+    closing: CancellationToken,
+    credentials: Arc<dyn Credentials>,
+    dialer: DialFn,
+    store: NodeStore,
+    tick_schedule: TickSchedule,
+    in_flight: InFlightEntries,
+    timing: Timing,
+    rules: KnownRules,
+    allowed_rules: watch::Sender<Option<u16>>,
+}
+
+impl GroupManager {
+    /// Starts connecting to the peers. No replica runs yet.
+    ///
+    /// # Errors
+    /// When the store can't be read.
+    pub fn start(options: GroupManagerOptions) -> Result<Self, ReplicationError> {
+        let groups = Arc::<RwLock<HashMap<u64, Group>>>::default();
+        let peer_registry = Arc::new(PeerRegistry::new(&options, Arc::downgrade(&groups))?);
+        let closing = CancellationToken::new();
+        let inner = Arc::new(Inner {
+            tasks: TaskSet::new(TaskOwner::process()),
+            groups,
+            peer_connections: PeerConnections::default(),
+            peer_registry,
+            inbound_connections: Arc::new(InboundConnections::new(closing.clone())),
+            snapshot_permits: Semaphore::new(MAX_CONCURRENT_SNAPSHOTS),
+            closing,
+            credentials: options.credentials,
+            dialer: options.dialer,
+            store: options.store,
+            tick_schedule: TickSchedule::for_node(&options.node),
+            in_flight: InFlightEntries::default(),
+            timing: options.timing,
+            rules: options.rules,
+            allowed_rules: watch::Sender::new(options.allowed_rules),
+        });
+        for peer in &options.peers {
+            inner.connect(peer);
+        }
+        let weak = Arc::downgrade(&inner);
+        inner.tasks.spawn_restarting("disk", move || watch_disk_space(Weak::clone(&weak)));
+        Ok(Self { inner })
+    }
+
+    /// The gRPC service that peers call.
+    pub fn service(&self) -> RaftServiceServer<impl holdfast_proto::internal::raft_service_server::RaftService> {
+        PeerService::new(self.clone())
+    }
+
+    /// Starts a replica from what the store holds.
+    ///
+    /// # Errors
+    /// When its data can't be read, or the lease that it will promise can't be remembered.
+    pub async fn start_group(
+        &self,
+        options: GroupOptions,
+        machine: Arc<dyn StateMachine>,
+    ) -> Result<Group, ReplicationError> {
+        let longest_lease = self.inner.peer_registry.longest_lease();
+        longest_lease.record(self.inner.timing.lease()).await?;
+        let store = self.inner.store.replica(options.replica);
+        let node = NodeContext {
+            timing: self.inner.timing,
+            peer_connections: self.inner.peer_connections.clone(),
+            in_flight: self.inner.in_flight.clone(),
+            rules: self.inner.rules,
+            longest_lease: longest_lease.subscribe(),
+        };
+        let starting = Group::start(options, store, machine, node);
+        let group = self.inner.tick_schedule.scope(starting).await?;
+        self.inner.groups.write().insert(group.replica(), group.clone());
+        let weak = Arc::downgrade(&self.inner);
+        let allowed = self.inner.allowed_rules.subscribe();
+        group.tasks().spawn_essential("rules", raise_rules::run(group.clone(), weak.clone(), allowed));
+        group.tasks().spawn_essential("members", membership::reconcile_membership(group.clone(), weak));
+        Ok(group)
+    }
+
+    /// Forms a new group when this replica is the one to do so. Waits until all of the group's other nodes have been
+    /// met, and does nothing when one of them already has data: then the group was formed before, and its leader takes
+    /// this replica in if it is a new one. One that has lost its data, under its old id, is refused by the others. A majority would not do: the group may have been formed with the node that is away now, while one
+    /// of those present never ran.
+    ///
+    /// # Errors
+    /// When the replica has stopped.
+    pub async fn bootstrap(&self, group: &Group) -> Result<(), ReplicationError> {
+        if !group.was_pristine() || group.is_bootstrapped().await {
+            return Ok(());
+        }
+        let others: BTreeMap<u64, String> =
+            group.members().iter().filter(|(id, _)| **id != group.replica()).map(|(id, n)| (*id, n.clone())).collect();
+        let mut met = self.inner.peer_registry.admissions();
+        loop {
+            let seen = self.inner.peer_registry.known_replicas(&others);
+            if let Some((replica, _)) = seen.iter().find(|(_, pristine)| !**pristine) {
+                tracing::info!(
+                    shard = group.shard(),
+                    replica = group.replica(),
+                    peer = replica,
+                    "this replica has no data, but its group was formed before: it waits until the others take it in"
+                );
+                return Ok(());
+            }
+            if seen.len() == others.len() {
+                return group.bootstrap().await;
+            }
+            tokio::select! {
+                met = met.changed() => if met.is_err() { return Ok(()) },
+                () = self.inner.closing.cancelled() => return Ok(()),
+            }
+        }
+    }
+
+    /// Takes the nodes and replicas of a later configuration. Groups are started, stopped and told of their members by
+    /// whoever calls this, afterwards.
+    pub async fn reconfigure(&self, replicas: Vec<u64>, peers: &[PeerConfig]) {
+        let store_of = |node: &str| self.inner.peer_connections.get(node).and_then(|link| link.store_id());
+        self.inner.peer_registry.reconfigure(replicas, peers, store_of).await;
+        let stays = |node: &str, link: &PeerConnection| {
+            peers.iter().any(|peer| peer.node == node && peer.address == link.address())
+        };
+        self.inner.peer_connections.retain(stays);
+        for peer in peers {
+            if self.inner.peer_connections.get(&peer.node).is_none() {
+                self.inner.connect(peer);
+            }
+        }
+    }
+
+    /// The highest rules that groups may be raised to from now on, if the configuration says so.
+    pub fn allow_rules(&self, rules: Option<u16>) {
+        self.inner.allowed_rules.send_if_modified(|allowed| std::mem::replace(allowed, rules) != rules);
+    }
+
+    /// Stops one replica, for good.
+    pub async fn stop_group(&self, replica: u64) {
+        let group = self.inner.groups.write().remove(&replica);
+        if let Some(group) = group {
+            group.shutdown().await;
+        }
+    }
+
+    /// A replica of this node.
+    pub fn group(&self, replica: u64) -> Option<Group> {
+        self.inner.groups.read().get(&replica).cloned()
+    }
+
+    /// Every replica of this node.
+    pub fn groups(&self) -> Vec<Group> {
+        let mut groups: Vec<Group> = self.inner.groups.read().values().cloned().collect();
+        groups.sort_by_key(Group::replica);
+        groups
+    }
+
+    /// Stops every replica and ends every connection. Leadership is not handed over; [`Group::transfer_leadership`] does that.
+    pub async fn shutdown(&self) {
+        let groups = std::mem::take(&mut *self.inner.groups.write());
+        let ending = futures::future::join_all(groups.values().map(Group::shutdown));
+        if timeout(SHUTDOWN_TIMEOUT, ending).await.is_err() {
+            tracing::warn!("replicas are cut off in what they were doing: they did not end in time");
+        }
+        self.inner.closing.cancel();
+        self.inner.tasks.cancel();
+        self.inner.peer_connections.end();
+    }
+
+    /// What is wrong now with the tasks of no replica in particular.
+    pub fn failing_task(&self) -> Option<String> {
+        self.inner.tasks.unhealthy_reason().or_else(|| self.inner.peer_connections.failing_task())
+    }
+
+    /// Waits until a snapshot may be taken in; few at a time, since each is in memory as a whole.
+    pub(crate) async fn snapshot_permit(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed.
+        self.inner.snapshot_permits.acquire().await.ok()
+    }
+
+    /// Whether the disk of this node has room for data.
+    pub(crate) fn has_disk_space(&self) -> bool {
+        self.inner.store.has_space()
+    }
+
+    pub(crate) fn inbound_connections(&self) -> &InboundConnections {
+        &self.inner.inbound_connections
+    }
+
+    /// A connection of that run of the node has begun.
+    pub(crate) fn mark_run_alive(&self, node: &str, run: u64) {
+        if let Some(link) = self.inner.peer_connections.get(node) {
+            link.mark_alive(run);
+        }
+    }
+
+    pub(crate) fn peer_registry(&self) -> &PeerRegistry {
+        &self.inner.peer_registry
+    }
+
+    pub(crate) fn credentials(&self) -> &dyn Credentials {
+        self.inner.credentials.as_ref()
+    }
+}
+
+impl membership::ReplicaLiveness for Weak<Inner> {
+    async fn is_connected(&self, replica: u64, node: &str, rules: u16) -> bool {
+        let Some(inner) = self.upgrade() else { return false };
+        // Of this node itself, which may keep an old and a new replica of a shard.
+        if inner.groups.read().contains_key(&replica) {
+            return true;
+        }
+        if !inner.peer_registry.peer_rules(node).is_some_and(|known| known.contains(rules)) {
+            return false;
+        }
+        match inner.peer_connections.get(node).and_then(|link| link.store_id()) {
+            Some(store_id) => inner.peer_registry.admit(replica, node, &store_id).await,
+            None => false,
+        }
+    }
+}
+
+impl raise_rules::Peers for Weak<Inner> {
+    fn advertised_rules(&self, node: &str) -> Option<AdvertisedRules> {
+        let inner = self.upgrade()?;
+        let known = inner.peer_registry.peer_rules(node)?;
+        Some(AdvertisedRules {
+            known,
+            is_connected: inner.peer_connections.get(node).is_some_and(|link| link.store_id().is_some()),
+        })
+    }
+}
+
+impl Inner {
+    /// Begins to keep up a connection to a peer, and to do what its coming and going asks for.
+    fn connect(self: &Arc<Self>, peer: &PeerConfig) {
+        let link = PeerConnection::start(PeerConnectionOptions {
+            node: peer.node.clone(),
+            address: peer.address.clone(),
+            dialer: Arc::clone(&self.dialer),
+            credentials: Arc::clone(&self.credentials),
+            peer_registry: Arc::clone(&self.peer_registry),
+        });
+        let (inner, node, connected) = (Arc::downgrade(self), peer.node.clone(), link.connected_events());
+        link.tasks()
+            .spawn_restarting("welcome", move || on_peer_connected(Weak::clone(&inner), node.clone(), connected()));
+        let (inner, node, refusals) = (Arc::downgrade(self), peer.node.clone(), link.refusals());
+        let connections = Arc::clone(&self.inbound_connections);
+        link.tasks().spawn_restarting("succession", move || {
+            run_fast_failover(Weak::clone(&inner), Arc::clone(&connections), node.clone(), refusals())
+        });
+        drop(self.peer_connections.insert(&peer.node, link));
+    }
+}
+
+/// Whenever a peer node is connected again, its replicas are served at once: openraft would go on waiting between
+/// attempts for as long as it did while the node was away.
+async fn on_peer_connected(inner: Weak<Inner>, node: String, mut connections: BoxStream<'static, ()>) {
+    while connections.next().await.is_some() {
+        let Some(inner) = inner.upgrade() else { return };
+        let groups: Vec<Group> = inner.groups.read().values().cloned().collect();
+        drop(inner);
+        for group in groups {
+            let there: Vec<u64> =
+                group.locations().iter().filter(|(_, place)| **place == node).map(|(replica, _)| *replica).collect();
+            if group.leadership().is_some() && !there.is_empty() {
+                // It fails only when the replica has stopped.
+                let _ = group.raft().trigger().reset_backoff(there).await;
+            }
+        }
+    }
+}
+
+/// While the disk of this node is nearly full, its leaderships go to nodes that still take in data.
+async fn watch_disk_space(inner: Weak<Inner>) {
+    loop {
+        tokio::time::sleep(DISK_POLL_INTERVAL).await;
+        let Some(inner) = inner.upgrade() else { return };
+        if inner.store.has_space() {
+            continue;
+        }
+        let groups: Vec<Group> = inner.groups.read().values().cloned().collect();
+        drop(inner);
+        futures::future::join_all(groups.iter().map(Group::transfer_if_disk_full)).await;
+    }
+}
+
+/// Takes over from the leaders of a node whenever its process is found gone.
+async fn run_fast_failover(
+    inner: Weak<Inner>,
+    connections: Arc<InboundConnections>,
+    node: String,
+    mut refusals: BoxStream<'static, u64>,
+) {
+    while let Some(run) = refusals.next().await {
+        // The last words of a process that was killed just now may not have been read yet.
+        if timeout(FINAL_FRAMES_GRACE, connections.wait_disconnected(&node, run)).await.is_err() {
+            tracing::warn!(node, "its address refuses connections, but one that it made is there: it lives");
+            continue;
+        }
+        let Some(inner) = inner.upgrade() else { return };
+        let Some(link) = inner.peer_connections.get(&node) else { continue };
+        link.mark_dead(run);
+        if connections.is_connected(&node, run) {
+            // It connected meanwhile.
+            link.mark_alive(run);
+            continue;
+        }
+        let groups: Vec<Group> = inner.groups.read().values().cloned().collect();
+        drop((inner, link));
+        let successions = groups.iter().filter_map(|group| {
+            let gone = group.locations().iter().find(|(_, place)| **place == node).map(|(replica, _)| *replica)?;
+            Some(group.take_over(gone, run))
+        });
+        futures::future::join_all(successions).await;
+    }
+}

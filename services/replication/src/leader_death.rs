@@ -1,0 +1,149 @@
+//! Which process leads, and whether it is gone: what a replica has seen of that itself, and what others say they have.
+//!
+//! A refused connection may be a lie: a rule of a firewall, an address that another host has now, a full backlog. So
+//! nobody overlooks a lease on the word of one replica. And it is about a *process*, not about whoever is at that address
+//! later: each draws a number when it starts, its run. A process that is gone stays gone, so that no evidence grows old.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{FuturesUnordered, StreamExt};
+use holdfast_plant::{Mutation, is_enabled};
+use holdfast_proto::internal::Kind;
+use openraft::async_runtime::watch::WatchReceiver;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, timeout};
+
+use crate::group::Group;
+use crate::network::{PeerConnection, PeerRequest};
+use crate::types::{Vote, decode, encode};
+
+/// How long another replica may take to say what it has seen; it finds out at the same time as the one that asks.
+const CONFIRMATION_TIMEOUT: Duration = Duration::from_millis(60);
+
+/// "That run is gone, which leads in that term."
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LeaderDeath {
+    /// The replica that leads.
+    pub(crate) leader: u64,
+    pub(crate) term: u64,
+    pub(crate) run: u64,
+}
+
+/// Over whose connection the appends of the latest term came: which process leads in it. A replica that has restarted
+/// does not know until its leader appends again, and one whose leader's release does not name its run never does.
+#[derive(Default)]
+pub(crate) struct LeaderRun(Mutex<(u64, u64)>);
+
+impl LeaderRun {
+    /// An append of that term was accepted, from that run.
+    pub(crate) fn observe(&self, term: u64, run: u64) {
+        let mut latest = self.0.lock();
+        if term >= latest.0 {
+            *latest = (term, run);
+        }
+    }
+
+    fn leads(&self, term: u64, run: u64) -> bool {
+        run != 0 && *self.0.lock() == (term, run)
+    }
+}
+
+impl Group {
+    /// Whether this replica has seen it itself.
+    pub(crate) fn has_observed(&self, death: &LeaderDeath) -> bool {
+        let leads = self.leader_run().leads(death.term, death.run) || is_enabled(Mutation::DeathByAddress);
+        let is_led = self.leader_vote(death.leader).is_some_and(|vote| vote.leader_id.term == death.term);
+        is_led && leads && self.connection_to(death.leader).is_some_and(|link| link.is_dead(death.run))
+    }
+
+    /// Whether as many voters have seen it as an election needs, this one included.
+    pub(crate) async fn is_confirmed_by_quorum(&self, death: &LeaderDeath) -> bool {
+        if is_enabled(Mutation::DeathOneWitness) {
+            return true;
+        }
+        let asked = Instant::now();
+        let voters = self.voters();
+        let others: BTreeSet<u64> = voters.iter().flatten().copied().collect();
+        let others = others.into_iter().filter(|other| *other != self.replica() && *other != death.leader);
+        let ask = async |other| (other, self.query_peer(other, death).await);
+        let mut answers: FuturesUnordered<_> = others.map(ask).collect();
+        let mut seen_by = BTreeSet::from([self.replica()]);
+        while !is_majority(&seen_by, &voters) {
+            match answers.next().await {
+                Some((other, has_seen)) => _ = has_seen.then(|| seen_by.insert(other)),
+                None => return false,
+            }
+        }
+        metrics::histogram!("holdfast_second_witness_seconds").record(asked.elapsed().as_secs_f64());
+        true
+    }
+
+    /// A release that does not know the question says no.
+    async fn query_peer(&self, other: u64, death: &LeaderDeath) -> bool {
+        let Some(link) = self.connection_to(other) else { return false };
+        let (from, body) = (self.replica(), encode(death));
+        let answer = link.send(PeerRequest { from, to: other, kind: Kind::IsGone, stream: 0, clock_ms: 0, body });
+        match timeout(CONFIRMATION_TIMEOUT, answer).await {
+            Ok(Ok(Ok(bytes))) => decode(&bytes).unwrap_or(false),
+            _ => false,
+        }
+    }
+
+    /// What this replica says when it is asked. It may be about to see it.
+    pub(crate) async fn confirms(&self, death: &LeaderDeath) -> bool {
+        let Some(link) = self.connection_to(death.leader) else { return false };
+        timeout(CONFIRMATION_TIMEOUT, link.wait_dead(death.run)).await.is_ok() && self.has_observed(death)
+    }
+
+    /// The vote by which that replica leads, as far as this one knows.
+    pub(crate) fn leader_vote(&self, replica: u64) -> Option<Vote> {
+        let metrics = self.raft().server_metrics();
+        let now = metrics.borrow_watched();
+        let leads = now.current_leader == Some(replica) && now.vote.is_committed();
+        leads.then_some(now.vote)
+    }
+
+    /// The voters; while members change, those of before and after.
+    fn voters(&self) -> Vec<BTreeSet<u64>> {
+        let metrics = self.raft().server_metrics();
+        let now = metrics.borrow_watched();
+        now.membership_config.get_joint_config().clone()
+    }
+
+    /// The way to the node of that replica.
+    pub(crate) fn connection_to(&self, replica: u64) -> Option<Arc<PeerConnection>> {
+        self.peer_connections().get(self.locations().get(&replica)?)
+    }
+}
+
+fn is_majority(some: &BTreeSet<u64>, voters: &[BTreeSet<u64>]) -> bool {
+    voters.iter().all(|voters| 2 * voters.intersection(some).count() > voters.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_run_of_the_latest_term_leads_and_of_no_other() {
+        let latest = LeaderRun::default();
+        assert!(!latest.leads(0, 0), "nothing is known of it");
+        latest.observe(3, 7);
+        latest.observe(2, 9);
+        assert!(latest.leads(3, 7) && !latest.leads(2, 9) && !latest.leads(3, 9));
+        latest.observe(4, 0);
+        assert!(!latest.leads(3, 7) && !latest.leads(4, 0), "its leader's release does not say");
+    }
+
+    #[test]
+    fn as_many_witnesses_are_needed_as_votes() {
+        let ids = |ids: &[u64]| ids.iter().copied().collect::<BTreeSet<u64>>();
+        assert!(!is_majority(&ids(&[1]), &[ids(&[1, 2, 3])]));
+        assert!(is_majority(&ids(&[1, 2]), &[ids(&[1, 2, 3])]));
+        assert!(!is_majority(&ids(&[1, 2]), &[ids(&[1, 2, 3, 4])]));
+        assert!(!is_majority(&ids(&[1, 2, 3]), &[ids(&[1, 2, 3]), ids(&[3, 4, 5])]), "members change");
+    }
+}

@@ -1,0 +1,199 @@
+//! How large the log is, in bytes.
+//!
+//! openraft counts entries, of which each may have a megabyte. So bytes are counted as entries are applied, and when there
+//! are too many a snapshot is asked for, and what is far enough behind it is purged.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use openraft::async_runtime::watch::WatchReceiver;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::group::Raft;
+
+/// Bytes between two places of the log that are remembered, at most.
+const MARK_BYTES: u64 = 1024 * 1024;
+
+/// Limits of the bytes of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogLimits {
+    /// Bytes of entries after which a snapshot is made.
+    pub snapshot_interval_bytes: u64,
+    /// Bytes of entries kept behind a snapshot for followers that lag a little.
+    pub retain_bytes: u64,
+}
+
+impl Default for LogLimits {
+    fn default() -> Self {
+        Self { snapshot_interval_bytes: 64 * 1024 * 1024, retain_bytes: 16 * 1024 * 1024 }
+    }
+}
+
+impl LogLimits {
+    /// Bytes between two places of the log that are remembered.
+    fn spacing(self) -> u64 {
+        (self.snapshot_interval_bytes.min(self.retain_bytes) / 16).clamp(1, MARK_BYTES)
+    }
+}
+
+/// Counts the bytes of the entries applied since the start of the replica. Clones share it.
+#[derive(Clone)]
+pub(crate) struct LogBytes {
+    counts: Arc<Mutex<ByteCounts>>,
+    changed: Arc<watch::Sender<()>>,
+}
+
+/// Acts on what is counted.
+pub(crate) struct LogCompactor {
+    counts: Arc<Mutex<ByteCounts>>,
+    /// Ends with the last [`LogBytes`].
+    changed: watch::Receiver<()>,
+}
+
+struct ByteCounts {
+    limits: LogLimits,
+    applied: u64,
+    /// Of the latest snapshot that was begun.
+    begun: u64,
+    /// Of the latest snapshot that was saved; before it, its index.
+    saved: Option<(u64, u64)>,
+    /// Indexes of entries, each with the bytes up to and with it.
+    marks: VecDeque<(u64, u64)>,
+}
+
+impl ByteCounts {
+    fn new(limits: LogLimits) -> Self {
+        Self { limits, applied: 0, begun: 0, saved: None, marks: VecDeque::new() }
+    }
+
+    fn is_due(&self) -> bool {
+        self.applied - self.begun >= self.limits.snapshot_interval_bytes
+    }
+
+    /// The last entry that is so far behind the saved snapshot that it need not be kept. Told once.
+    fn take_purgeable(&mut self) -> Option<u64> {
+        let (_, saved) = self.saved?;
+        let keep = self.limits.retain_bytes;
+        let behind = self.marks.partition_point(|(_, bytes)| bytes.saturating_add(keep) <= saved);
+        self.marks.drain(..behind).next_back().map(|(index, _)| index)
+    }
+}
+
+impl LogBytes {
+    pub(crate) fn new(limits: LogLimits) -> Self {
+        Self { counts: Arc::new(Mutex::new(ByteCounts::new(limits))), changed: Arc::default() }
+    }
+
+    /// What acts on it.
+    pub(crate) fn compactor(&self) -> LogCompactor {
+        LogCompactor { counts: Arc::clone(&self.counts), changed: self.changed.subscribe() }
+    }
+
+    /// An entry of so many bytes was applied.
+    pub(crate) fn applied(&self, index: u64, bytes: u64) {
+        let mut counted = self.counts.lock();
+        counted.applied += bytes;
+        let (applied, last) = (counted.applied, counted.marks.back().map_or(0, |(_, bytes)| *bytes));
+        if applied - last < counted.limits.spacing() {
+            return;
+        }
+        counted.marks.push_back((index, applied));
+        // openraft makes one snapshot at a time, so it may have to be asked again.
+        if counted.is_due() {
+            self.changed.send_replace(());
+        }
+    }
+
+    /// A snapshot of what was applied so far is being made. The bytes so far.
+    pub(crate) fn snapshot_begun(&self) -> u64 {
+        let mut counted = self.counts.lock();
+        counted.begun = counted.applied;
+        counted.begun
+    }
+
+    /// The snapshot up to that entry, begun at so many bytes, was saved.
+    pub(crate) fn snapshot_saved(&self, index: u64, begun: u64) {
+        let mut counted = self.counts.lock();
+        // The state may have been replaced since then, and counting begun anew.
+        if begun <= counted.applied {
+            counted.saved = Some((index, begun));
+            self.changed.send_replace(());
+        }
+    }
+
+    /// The state was replaced by that of a snapshot; the log goes on behind it.
+    pub(crate) fn restored(&self) {
+        let mut counted = self.counts.lock();
+        *counted = ByteCounts::new(counted.limits);
+    }
+}
+
+impl LogCompactor {
+    /// Keeps the log short until the replica stops.
+    pub(crate) async fn run(mut self, raft: Raft) {
+        let mut metrics = raft.metrics();
+        while self.changed.changed().await.is_ok() {
+            let (is_due, saved) = {
+                let counted = self.counts.lock();
+                (counted.is_due(), counted.saved)
+            };
+            if is_due && raft.trigger().snapshot().await.is_err() {
+                return;
+            }
+            let Some((index, _)) = saved else { continue };
+            // openraft purges nothing behind a snapshot that it has not been told of yet.
+            while metrics.borrow_watched().snapshot.is_none_or(|known| known.index < index) {
+                if metrics.changed().await.is_err() {
+                    return;
+                }
+            }
+            let purgeable = self.counts.lock().take_purgeable();
+            if let Some(index) = purgeable
+                && raft.trigger().purge_log(index).await.is_err()
+            {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1024 * 1024;
+
+    fn counted(log: &LogBytes) -> (bool, Option<u64>) {
+        let mut counted = log.counts.lock();
+        (counted.is_due(), counted.take_purgeable())
+    }
+
+    #[test]
+    fn a_snapshot_is_due_by_bytes_and_so_is_what_is_kept_behind_it() {
+        let log = LogBytes::new(LogLimits { snapshot_interval_bytes: 10 * MIB, retain_bytes: 3 * MIB });
+        (1..10).for_each(|index| log.applied(index, MIB));
+        assert_eq!(counted(&log), (false, None));
+        log.applied(10, MIB);
+        assert_eq!(counted(&log), (true, None), "nothing is purged before there is a snapshot");
+        let begun = log.snapshot_begun();
+        assert_eq!(counted(&log), (false, None));
+        (11..=20).for_each(|index| log.applied(index, MIB));
+        log.snapshot_saved(10, begun);
+        assert_eq!(counted(&log), (true, Some(7)), "the last 3 MiB behind the snapshot stay");
+        assert_eq!(counted(&log), (true, None), "that is told once");
+        log.restored();
+        assert_eq!(counted(&log), (false, None));
+    }
+
+    #[test]
+    fn of_small_entries_few_are_remembered() {
+        let log = LogBytes::new(LogLimits { snapshot_interval_bytes: 10 * MIB, retain_bytes: 5 * MIB });
+        (1..=100_000).for_each(|index| log.applied(index, 100));
+        assert!(log.counts.lock().marks.len() <= 32);
+        let begun = log.snapshot_begun();
+        log.snapshot_saved(100_000, begun);
+        let purgeable = counted(&log).1.unwrap();
+        assert!((40_000..=47_571).contains(&purgeable), "{purgeable}");
+    }
+}

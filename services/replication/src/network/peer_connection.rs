@@ -1,0 +1,423 @@
+//! The asking side: a connection to one peer node, kept up in the background.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::{BoxStream, StreamExt};
+use holdfast_plant::{Mutation, is_enabled};
+use holdfast_proto::internal::raft_frame::Body;
+use holdfast_proto::internal::raft_service_client::RaftServiceClient;
+use holdfast_proto::internal::{Hello, Kind, RaftFrame};
+use holdfast_supervise::{TaskOwner, TaskSet, spawn_temporary};
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, timeout};
+use tokio_stream::wrappers::{ReceiverStream, WatchStream};
+use tonic::metadata::MetadataValue;
+use tonic::transport::Channel;
+use tonic::{Request, Streaming};
+
+use super::exchange::{ByteBudget, OutboundRequest, PeerRequest, ResponseSender, exchange};
+use super::send_queue::SendQueue;
+use super::{Credentials, DialError, DialFn, MAX_FRAME_BYTES};
+use crate::handshake::{PeerRegistry, lease_of};
+use crate::timing::DEFAULT_PEER_LEASE;
+
+/// Bytes of appends to one peer that have no answer yet; more fail at once, and openraft tries again. It bounds what both
+/// sides keep in memory for a peer that is slow; no group can use it up alone.
+const MAX_UNANSWERED_BYTES: usize = 64 * 1024 * 1024;
+/// Frames handed to the transport ahead of what it has sent: what goes first does not go before them.
+const FRAMES_AHEAD: usize = 1;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// After a connection that had lasted. A process that was killed may still take connections in while it gives back what
+/// it had, and that it is gone is known only once it refuses one.
+const FAST_RETRY_DELAY: Duration = Duration::from_millis(2);
+/// After a connection that ended as soon as it was there.
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(20);
+const MAX_RETRY_DELAY: Duration = Duration::from_millis(500);
+
+/// Why a call has no answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum RpcError {
+    #[error("node {0} is not connected")]
+    NotConnected(String),
+    #[error("too many messages wait for node {0}")]
+    QueueFull(String),
+    #[error("the connection to node {0} broke")]
+    ConnectionLost(String),
+    #[error("node {0} refused: {1}")]
+    Rejected(String, String),
+}
+
+pub(crate) struct PeerConnectionOptions {
+    /// The peer's node id.
+    pub(crate) node: String,
+    /// Its address, `host:port`.
+    pub(crate) address: String,
+    pub(crate) dialer: DialFn,
+    pub(crate) credentials: Arc<dyn Credentials>,
+    pub(crate) peer_registry: Arc<PeerRegistry>,
+}
+
+/// A connection to one peer node.
+pub(crate) struct PeerConnection {
+    node: String,
+    address: String,
+    queue: Arc<SendQueue>,
+    channel: watch::Receiver<Option<Channel>>,
+    refused: watch::Receiver<Option<u64>>,
+    /// The latest run of the peer that was found gone.
+    dead_run: watch::Sender<Option<u64>>,
+    credentials: Arc<dyn Credentials>,
+    peer_registry: Arc<PeerRegistry>,
+    streams: AtomicU64,
+    /// Whether the peer's disk is nearly full, as it said last.
+    is_disk_full: Arc<AtomicBool>,
+    /// The data directory of the peer, while it is connected.
+    store_id: Arc<Mutex<Option<String>>>,
+    /// As the peer said when it was connected last.
+    lease: watch::Receiver<Duration>,
+    unanswered_bytes: Arc<AtomicUsize>,
+    tasks: TaskSet,
+}
+
+impl PeerConnection {
+    /// Starts connecting; never gives up while the link lives.
+    pub(crate) fn start(options: PeerConnectionOptions) -> Arc<Self> {
+        let queue = Arc::<SendQueue>::default();
+        let questions = Arc::clone(&queue);
+        let (connected, channel) = watch::channel(None);
+        let (refuses, refused) = watch::channel(None);
+        let (node, address) = (options.node.clone(), options.address.clone());
+        let credentials = Arc::clone(&options.credentials);
+        let peer_registry = Arc::clone(&options.peer_registry);
+        let is_disk_full = Arc::<AtomicBool>::default();
+        let store_id = Arc::<Mutex<Option<String>>>::default();
+        let told_store = Arc::clone(&store_id);
+        let (tell_lease, lease) = watch::channel(DEFAULT_PEER_LEASE);
+        let dead_run = watch::Sender::new(None);
+        let state = StatePublisher {
+            connected,
+            refused: refuses,
+            is_disk_full: Arc::clone(&is_disk_full),
+            store_id: told_store,
+            lease: tell_lease,
+            dead_run: dead_run.clone(),
+        };
+        let kept = Arc::new(ConnectionTask { options, state, queue: questions });
+        let tasks = TaskSet::new(TaskOwner::process());
+        tasks.spawn_restarting("link", move || {
+            let kept = Arc::clone(&kept);
+            async move { run(&kept).await }
+        });
+        let (streams, unanswered_bytes) = (AtomicU64::new(1), Arc::default());
+        Arc::new(Self {
+            node,
+            address,
+            queue,
+            channel,
+            refused,
+            dead_run,
+            credentials,
+            peer_registry,
+            streams,
+            is_disk_full,
+            store_id,
+            lease,
+            unanswered_bytes,
+            tasks,
+        })
+    }
+
+    /// The tasks that go with the link: none outlives it.
+    pub(crate) fn tasks(&self) -> &TaskSet {
+        &self.tasks
+    }
+
+    /// Puts a question into the stream, in order. The answer comes later, or an error when the connection breaks.
+    pub(crate) fn send(&self, question: PeerRequest) -> oneshot::Receiver<Result<Bytes, RpcError>> {
+        let (answer, receiver) = oneshot::channel();
+        let connected = self.channel.borrow().is_some();
+        let refused = if !connected {
+            Err((RpcError::NotConnected(self.node.clone()), answer))
+        } else {
+            self.enqueue(question, answer).map_err(|answer| (RpcError::QueueFull(self.node.clone()), answer))
+        };
+        if let Err((reason, answer)) = refused {
+            // The receiver is in our hands still.
+            let _ = answer.send(Err(reason));
+        }
+        receiver
+    }
+
+    /// Gives the sender back when there is no room.
+    fn enqueue(&self, request: PeerRequest, responder: ResponseSender) -> Result<(), ResponseSender> {
+        let budget = match request.kind {
+            Kind::Append => {
+                match ByteBudget::acquire(&self.unanswered_bytes, request.body.len(), MAX_UNANSWERED_BYTES) {
+                    None => return Err(responder),
+                    budget => budget,
+                }
+            }
+            _ => None,
+        };
+        self.queue.push(OutboundRequest { request, responder, budget }).map_err(|asked| asked.responder)
+    }
+
+    /// A number for a new append stream, unique on this link.
+    pub(crate) fn new_stream(&self) -> u64 {
+        self.streams.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Gives an item whenever a connection has begun; now, when there is one.
+    pub(crate) fn connected_events(&self) -> impl Fn() -> BoxStream<'static, ()> + Send + 'static {
+        let channel = self.channel.clone();
+        move || WatchStream::new(channel.clone()).filter_map(|channel| async move { channel.map(|_| ()) }).boxed()
+    }
+
+    /// Tells, whenever the peer's address refuses a connection, which run was met there last.
+    pub(crate) fn refusals(&self) -> impl Fn() -> BoxStream<'static, u64> + Send + 'static {
+        let refused = self.refused.clone();
+        move || {
+            let mut refused = refused.clone();
+            // One that somebody has been told of is no news.
+            refused.mark_unchanged();
+            WatchStream::from_changes(refused).filter_map(|refused| async move { refused }).boxed()
+        }
+    }
+
+    /// That run of the peer is taken for gone from now on, unless it is met again.
+    pub(crate) fn mark_dead(&self, run: u64) {
+        self.dead_run.send_replace(Some(run));
+    }
+
+    /// That run of the peer lives: it was met.
+    pub(crate) fn mark_alive(&self, run: u64) {
+        clear_dead_run(&self.dead_run, run);
+    }
+
+    /// The latest run of the peer that was found gone.
+    pub(crate) fn dead_run(&self) -> Option<u64> {
+        *self.dead_run.borrow()
+    }
+
+    /// Whether that run of the peer was found gone.
+    pub(crate) fn is_dead(&self, run: u64) -> bool {
+        matches_run(self.dead_run(), run)
+    }
+
+    /// Until that run of the peer is found gone.
+    pub(crate) async fn wait_dead(&self, run: u64) {
+        // The sender lives as long as this value.
+        let _ = self.dead_run.subscribe().wait_for(|gone| matches_run(*gone, run)).await;
+    }
+
+    /// The channel of the present connection, for a call of its own (snapshots).
+    pub(crate) fn client(&self) -> Result<RaftServiceClient<Channel>, RpcError> {
+        let channel = self.channel.borrow().clone();
+        channel.map(raft_client).ok_or_else(|| RpcError::NotConnected(self.node.clone()))
+    }
+
+    /// What this node says of itself.
+    pub(crate) fn hello(&self) -> Result<Hello, String> {
+        self.peer_registry.hello()
+    }
+
+    /// Adds the proof of who calls.
+    pub(crate) fn request<T>(&self, message: T) -> Request<T> {
+        authorized(message, self.credentials.as_ref())
+    }
+
+    /// Whether the peer has room for data on its disk, as far as it has said.
+    pub(crate) fn has_disk_space(&self) -> bool {
+        !self.is_disk_full.load(Ordering::Relaxed)
+    }
+
+    /// The peer's data is older than what that replica there acknowledged.
+    pub(crate) fn reject_rolled_back(&self, replica: u64, index: u64) {
+        let (node, introductions) = (self.node.clone(), Arc::clone(&self.peer_registry));
+        spawn_temporary("refusal", async move { introductions.reject_rolled_back(&node, replica, index).await });
+    }
+
+    /// The data directory of the peer, while it is connected.
+    pub(crate) fn store_id(&self) -> Option<String> {
+        self.store_id.lock().clone()
+    }
+
+    /// For how long a replica of the peer that has acknowledged a leader votes for nobody else.
+    pub(crate) fn lease(&self) -> Duration {
+        *self.lease.borrow()
+    }
+
+    /// Where the peer is.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The peer's node id.
+    pub(crate) fn node(&self) -> &str {
+        &self.node
+    }
+}
+
+fn raft_client(channel: Channel) -> RaftServiceClient<Channel> {
+    RaftServiceClient::new(channel)
+        .max_decoding_message_size(MAX_FRAME_BYTES)
+        .max_encoding_message_size(MAX_FRAME_BYTES)
+}
+
+fn authorized<T>(message: T, credentials: &dyn Credentials) -> Request<T> {
+    let mut request = Request::new(message);
+    if let Ok(value) = MetadataValue::try_from(credentials.authorization()) {
+        request.metadata_mut().insert("authorization", value);
+    }
+    request
+}
+
+/// What the one that keeps a link up tells those who use it.
+struct StatePublisher {
+    connected: watch::Sender<Option<Channel>>,
+    refused: watch::Sender<Option<u64>>,
+    dead_run: watch::Sender<Option<u64>>,
+    is_disk_full: Arc<AtomicBool>,
+    store_id: Arc<Mutex<Option<String>>>,
+    lease: watch::Sender<Duration>,
+}
+
+/// What keeps a connection up works with.
+struct ConnectionTask {
+    options: PeerConnectionOptions,
+    state: StatePublisher,
+    queue: Arc<SendQueue>,
+}
+
+impl Drop for ConnectionTask {
+    fn drop(&mut self) {
+        // Nobody sends any more: whoever waits is told so.
+        self.queue.close();
+    }
+}
+
+async fn run(ConnectionTask { options, state, queue }: &ConnectionTask) {
+    // The run that was met last, if its release says so.
+    let mut last_met = None;
+    let mut pause = MIN_RETRY_DELAY;
+    let mut last_error = String::new();
+    let mut met = options.peer_registry.admissions();
+    // When this was begun anew in the middle of a connection.
+    state.connected.send_replace(None);
+    *state.store_id.lock() = None;
+    fail_queued(&options.node, queue);
+    loop {
+        match timeout(CONNECT_TIMEOUT, connect(options)).await {
+            Ok(Ok(connection)) => {
+                tracing::info!(node = options.node, address = options.address, "connected to peer");
+                let since = Instant::now();
+                last_error.clear();
+                last_met = Some(connection.run).filter(|run| *run != 0);
+                clear_dead_run(&state.dead_run, connection.run);
+                *state.store_id.lock() = Some(connection.store_id.clone());
+                // Before anything is asked, so that no answer counts for a lease of an earlier process.
+                state.lease.send_replace(connection.lease);
+                state.connected.send_replace(Some(connection.channel));
+                let (own, frames) = (&options.peer_registry, connection.frames);
+                tokio::select! {
+                    () = exchange(&options.node, own, &state.is_disk_full, queue, frames, connection.answers) => {}
+                    () = options.peer_registry.wait_rejected(&connection.store_id) => {}
+                }
+                state.connected.send_replace(None);
+                *state.store_id.lock() = None;
+                tracing::info!(node = options.node, "connection to peer ended");
+                // Whether the peer's process is gone is to be known at once. One that ends connections as soon as they are
+                // there is not asked again and again.
+                pause = if since.elapsed() >= MAX_RETRY_DELAY { Duration::ZERO } else { MIN_RETRY_DELAY };
+            }
+            Ok(Err(error)) => {
+                if error.is_refused && last_met.is_some() {
+                    state.refused.send_replace(last_met);
+                }
+                report(options, &mut last_error, error.reason);
+            }
+            Err(_) => report(options, &mut last_error, format!("no answer within {CONNECT_TIMEOUT:?}")),
+        }
+        fail_queued(&options.node, queue);
+        if pause.is_zero() {
+            // A timer would take up to two milliseconds even so.
+            pause = FAST_RETRY_DELAY;
+            continue;
+        }
+        // A peer that has come back introduces itself, and need not be waited for then.
+        met.mark_unchanged();
+        tokio::select! {
+            () = tokio::time::sleep(pause) => pause = (pause * 2).min(MAX_RETRY_DELAY),
+            _ = met.changed() => {}
+        }
+    }
+}
+
+/// What was found out about another run stays: that one is gone.
+fn clear_dead_run(gone: &watch::Sender<Option<u64>>, run: u64) {
+    gone.send_if_modified(|gone| {
+        let was_wrong = *gone == Some(run);
+        if was_wrong {
+            *gone = None;
+        }
+        was_wrong
+    });
+}
+
+/// Whether what was found out is about that run, and not about another one at the same address.
+fn matches_run(gone: Option<u64>, run: u64) -> bool {
+    gone == Some(run) || (gone.is_some() && is_enabled(Mutation::DeathByAddress))
+}
+
+/// What is asked while there is no connection fails at once.
+fn fail_queued(node: &str, questions: &SendQueue) {
+    for asked in questions.take_batch(usize::MAX, usize::MAX) {
+        let _ = asked.responder.send(Err(RpcError::NotConnected(node.to_owned())));
+    }
+}
+
+/// Logs an error once, however often it comes in a row.
+fn report(options: &PeerConnectionOptions, last_error: &mut String, error: String) {
+    if *last_error != error {
+        tracing::warn!(node = options.node, address = options.address, error, "can't connect to peer; trying again");
+        *last_error = error;
+    }
+}
+
+struct EstablishedConnection {
+    channel: Channel,
+    /// The data directory of the peer.
+    store_id: String,
+    lease: Duration,
+    run: u64,
+    frames: mpsc::Sender<RaftFrame>,
+    answers: Streaming<RaftFrame>,
+}
+
+async fn connect(options: &PeerConnectionOptions) -> Result<EstablishedConnection, DialError> {
+    let channel = (options.dialer)(options.address.clone()).await?;
+    handshake(options, channel).await.map_err(DialError::from)
+}
+
+async fn handshake(options: &PeerConnectionOptions, channel: Channel) -> Result<EstablishedConnection, String> {
+    let (frames, outgoing) = mpsc::channel(FRAMES_AHEAD);
+    let hello = RaftFrame { body: Some(Body::Hello(options.peer_registry.hello()?)) };
+    frames.send(hello).await.map_err(|_| "the stream closed at once")?;
+    let request = authorized(ReceiverStream::new(outgoing), options.credentials.as_ref());
+    let response =
+        raft_client(channel.clone()).exchange(request).await.map_err(|status| status.message().to_owned())?;
+    let mut answers = response.into_inner();
+    let first = answers.message().await.map_err(|status| status.message().to_owned())?;
+    let theirs: Hello = match first.and_then(|frame| frame.body) {
+        Some(Body::Hello(hello)) => hello,
+        _ => return Err("the peer did not introduce itself".into()),
+    };
+    options.peer_registry.check(&theirs, Some(&options.node)).await?;
+    let lease = lease_of(&theirs);
+    let Hello { store_id, run, .. } = theirs;
+    Ok(EstablishedConnection { channel, store_id, lease, run, frames, answers })
+}

@@ -1,0 +1,92 @@
+//! Answers to messages that stand alone: votes, heartbeats, transfers.
+
+use bytes::Bytes;
+use holdfast_proto::internal::{Kind, RaftMessage};
+use openraft::raft::{TransferLeaderRequest, VoteRequest};
+
+use crate::error::WireError;
+use crate::group::Group;
+use crate::leader_death::LeaderDeath;
+use crate::types::{TypeConfig, decode, decode_append, encode};
+
+/// Asks the replica and makes the answer.
+/// It came from that run of the asker.
+pub(crate) async fn handle_unary(group: &Group, message: RaftMessage, run: u64) -> RaftMessage {
+    let call = message.call;
+    let result = match message.kind() {
+        Kind::Vote => vote(group, &message.body).await,
+        Kind::PreVote => pre_vote(group, &message.body).await,
+        Kind::Heartbeat => heartbeat(group, &message.body, message.clock_ms, run).await,
+        Kind::TransferLeader => transfer(group, &message.body).await,
+        Kind::IsGone => is_gone(group, &message.body).await,
+        other => Err(format!("{other:?} is not a question")),
+    };
+    match result {
+        Ok(body) => response(call, body),
+        Err(reason) => error(call, &reason),
+    }
+}
+
+/// An answer with a body.
+pub(crate) fn response(call: u64, body: Bytes) -> RaftMessage {
+    RaftMessage { call, kind: Kind::Answer.into(), body, ..RaftMessage::default() }
+}
+
+/// A refusal; the asker treats it like a broken connection.
+pub(crate) fn error(call: u64, reason: &str) -> RaftMessage {
+    let body = Bytes::copy_from_slice(reason.as_bytes());
+    RaftMessage { call, kind: Kind::Error.into(), body, ..RaftMessage::default() }
+}
+
+fn damaged(error: WireError) -> String {
+    error.to_string()
+}
+
+/// A replica that restarted less than a lease ago keeps silent: it may have granted a lease that it does not remember.
+/// A vote of a leader's own transfer is no danger to that leader.
+const HOLDOFF: &str = "restarted less than a lease ago; neither votes nor stands yet";
+
+async fn vote(group: &Group, body: &[u8]) -> Result<Bytes, String> {
+    let request: VoteRequest<TypeConfig> = decode(body).map_err(damaged)?;
+    if !group.may_vote() && !request.leadership_transfer {
+        return Err(HOLDOFF.into());
+    }
+    let (term, log) = (request.vote.leader_id.term, request.last_log_id);
+    let response = group.raft().vote(request).await.map_err(|error| error.to_string())?;
+    if !response.vote_granted && response.last_log_id > log {
+        group.record_rejected_candidate(term);
+    }
+    Ok(encode(&response))
+}
+
+async fn pre_vote(group: &Group, body: &[u8]) -> Result<Bytes, String> {
+    if !group.may_vote() {
+        return Err(HOLDOFF.into());
+    }
+    let request: VoteRequest<TypeConfig> = decode(body).map_err(damaged)?;
+    group.raft().pre_vote(request).await.map(|response| encode(&response)).map_err(|error| error.to_string())
+}
+
+async fn heartbeat(group: &Group, body: &[u8], clock_ms: u64, run: u64) -> Result<Bytes, String> {
+    let request = decode_append(body).map_err(damaged)?;
+    let term = request.vote.leader_id.term;
+    let response = group.raft().append_entries(request).await.map_err(|error| error.to_string())?;
+    if response.is_success() {
+        group.leader_run().observe(term, run);
+        if clock_ms > 0 {
+            group.observe_clock(term, clock_ms);
+        }
+    }
+    Ok(encode(&response))
+}
+
+async fn transfer(group: &Group, body: &[u8]) -> Result<Bytes, String> {
+    let request: TransferLeaderRequest<TypeConfig> = decode(body).map_err(damaged)?;
+    let response = group.raft().handle_transfer_leader(request).await.map_err(|error| error.to_string())?;
+    Ok(encode(&response))
+}
+
+async fn is_gone(group: &Group, body: &[u8]) -> Result<Bytes, String> {
+    let death: LeaderDeath = decode(body).map_err(damaged)?;
+    Ok(encode(&group.confirms(&death).await))
+}

@@ -1,0 +1,170 @@
+//! Raising the rules of a group, once every program that applies its entries knows the next ones.
+//!
+//! A replica that does not know the rules of an entry stops there. So the leader proposes later ones only when every voter
+//! and learner has said that it knows them, and the cluster config allows them: until then a release can be taken back.
+//! A group that was formed just now begins with the latest rules that all its nodes know, and one with a single replica
+//! goes to the latest by itself, since there is nobody else to wait for.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::impls::OneshotResponder;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use crate::entry::{EntryData, FIRST_RULES, GroupCommand};
+use crate::error::ProposeError;
+use crate::group::Group;
+use crate::proposer;
+use crate::rules::KnownRules;
+
+/// How soon a leader looks again when rules are to be raised and somebody does not know them, or is not connected.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// How long the entry may take to be applied before the leader looks again.
+const ENTRY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What a node has said of the rules that it knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AdvertisedRules {
+    pub(crate) known: KnownRules,
+    /// It is connected now. A connection on which answers are owed ends within seconds when the peer is silent, and
+    /// with the peer's process at once; so what was said when it began is true of the process that is there.
+    pub(crate) is_connected: bool,
+}
+
+/// The other nodes.
+pub(crate) trait Peers {
+    /// What that node has said.
+    fn advertised_rules(&self, node: &str) -> Option<AdvertisedRules>;
+}
+
+/// While this replica leads, raises the rules of its group whenever that is allowed and all know them.
+pub(crate) async fn run(group: Group, peers: impl Peers, mut allowed: watch::Receiver<Option<u16>>) {
+    let mut metrics = group.raft().server_metrics();
+    let mut states = group.subscribe_group_state();
+    let mut told = None;
+    loop {
+        let (leads_in, members) = {
+            let now = metrics.borrow_and_update();
+            let members = now.membership_config.membership();
+            let members: BTreeSet<u64> = members.voter_ids().chain(members.learner_ids()).collect();
+            (now.state.is_leader().then_some(now.vote.leader_id.term), members)
+        };
+        let active = states.borrow_and_update().rules;
+        let allowed_now = *allowed.borrow_and_update();
+        let is_alone = members.len() == 1 && group.members().len() == 1;
+        let wanted = target_rules(active, allowed_now, is_alone, group.known_rules());
+        let is_wanted = wanted > active;
+        if let (Some(wanted), Some(term), true) = (wanted, leads_in, is_wanted) {
+            let known = member_rules(&group, &peers, &members, active.is_none());
+            match highest_common(wanted, &known).filter(|next| Some(*next) > active) {
+                Some(next) => propose(&group, term, active, next, is_alone).await,
+                None if told != Some(wanted) => {
+                    told = Some(wanted);
+                    let shard = group.shard();
+                    tracing::warn!(
+                        shard,
+                        ?active,
+                        wanted,
+                        ?known,
+                        "the rules are not raised yet: not all know the next ones"
+                    );
+                }
+                None => {}
+            }
+        }
+        tokio::select! {
+            changed = metrics.changed() => if changed.is_err() { return },
+            changed = states.changed() => if changed.is_err() { return },
+            changed = allowed.changed() => if changed.is_err() { return },
+            () = sleep(POLL_INTERVAL), if is_wanted && leads_in.is_some() => {}
+        }
+    }
+}
+
+/// The rules that a group should go by, as far as this node is concerned.
+fn target_rules(active: Option<u16>, allowed: Option<u16>, is_alone: bool, own: KnownRules) -> Option<u16> {
+    let latest = allowed.map_or(own.highest, |allowed| allowed.min(own.highest));
+    let goes_by_itself = active.is_none() || is_alone;
+    if allowed.is_some() || goes_by_itself { Some(latest) } else { active }
+}
+
+/// The highest rules up to those wanted that all know.
+fn highest_common(wanted: u16, known: &[Option<KnownRules>]) -> Option<u16> {
+    let known: Option<Vec<KnownRules>> = known.iter().copied().collect();
+    let known = known?;
+    let next = known.iter().map(|known| known.highest).fold(wanted, u16::min);
+    known.iter().all(|known| known.contains(next)).then_some(next)
+}
+
+/// What each member knows; none of one that has not said it on a connection that is there. A group that begins asks no
+/// more than that they have said it: it is formed once all were met. Of one that this process never met it can only be
+/// said that it knows what all know.
+fn member_rules(group: &Group, peers: &impl Peers, members: &BTreeSet<u64>, begins: bool) -> Vec<Option<KnownRules>> {
+    let (own, places) = (group.known_rules(), group.locations());
+    let first = KnownRules { lowest: own.lowest, highest: own.lowest };
+    let known = |member: &u64| {
+        if *member == group.replica() {
+            return Some(own);
+        }
+        let said = places.get(member).and_then(|node| peers.advertised_rules(node));
+        match said {
+            Some(said) if said.is_connected || begins => Some(said.known),
+            None if begins => Some(first),
+            _ => None,
+        }
+    };
+    members.iter().map(known).collect()
+}
+
+async fn propose(group: &Group, term: u64, active: Option<u16>, next: u16, is_alone: bool) {
+    let shard = group.shard();
+    tracing::info!(shard, ?active, next, is_alone, "raising the rules of the group");
+    // The stamp is of no use to a change of the group: it reaches no machine.
+    let data = EntryData::structural(active.unwrap_or(FIRST_RULES), 0, 0, GroupCommand::RaiseRules(next));
+    match timeout(ENTRY_TIMEOUT, write(group, term, data)).await {
+        Ok(Ok(())) => tracing::info!(shard, rules = next, "the rules of the group are raised"),
+        Ok(Err(error)) => tracing::warn!(shard, %error, "the rules are not raised yet"),
+        Err(_) => tracing::warn!(shard, "the rules are not raised yet: it took too long"),
+    }
+}
+
+/// Writes a change of the group itself, and waits until it is applied here.
+async fn write(group: &Group, term: u64, data: EntryData) -> Result<(), ProposeError> {
+    let (responder, written) = OneshotResponder::new_pair();
+    let writing = group.raft().write(data).with_leader(term).responder(responder).await;
+    writing.map_err(|_| ProposeError::Unknown("the replica is stopping"))?;
+    proposer::entry_replies(written.await).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: KnownRules = KnownRules { lowest: 1, highest: 3 };
+
+    #[test]
+    fn a_group_that_runs_is_raised_only_as_far_as_its_config_allows() {
+        assert_eq!(target_rules(Some(1), None, false, OWN), Some(1));
+        assert_eq!(target_rules(Some(1), Some(2), false, OWN), Some(2));
+        assert_eq!(target_rules(Some(1), Some(9), false, OWN), Some(3), "no further than this program knows");
+    }
+
+    #[test]
+    fn a_group_that_begins_or_has_one_replica_goes_to_the_latest_unless_the_config_says_otherwise() {
+        assert_eq!(target_rules(None, None, false, OWN), Some(3));
+        assert_eq!(target_rules(None, Some(2), false, OWN), Some(2));
+        assert_eq!(target_rules(Some(1), None, true, OWN), Some(3));
+        assert_eq!(target_rules(Some(1), Some(2), true, OWN), Some(2));
+    }
+
+    #[test]
+    fn all_have_to_know_the_next_rules() {
+        let known = |lowest, highest| Some(KnownRules { lowest, highest });
+        assert_eq!(highest_common(3, &[known(1, 3), known(1, 2)]), Some(2));
+        assert_eq!(highest_common(3, &[known(1, 3), None]), None, "one has not said what it knows");
+        assert_eq!(highest_common(3, &[known(1, 1), known(2, 3)]), None, "no rules are known to both");
+        assert_eq!(highest_common(2, &[known(1, 9)]), Some(2));
+    }
+}

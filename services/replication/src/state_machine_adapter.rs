@@ -1,0 +1,414 @@
+//! openraft's state machine, over a [`StateMachine`] in memory and snapshots in the store.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{Stream, TryStreamExt};
+use holdfast_plant::{Mutation, is_enabled};
+use holdfast_storage::ReplicaStore;
+use metrics::histogram;
+use openraft::entry::RaftEntry;
+use openraft::storage::{EntryResponder, RaftStateMachine};
+use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
+use serde::{Deserialize, Serialize};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::{Mutex, watch};
+use tokio::task::{block_in_place, yield_now};
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::applied::AppliedIndex;
+use crate::entry::{Body, EntryData, GroupCommand};
+use crate::error::{WireError, to_io};
+use crate::log_compaction::{LogBytes, LogCompactor, LogLimits};
+use crate::rules::{GroupState, KnownRules};
+use crate::state_machine::{
+    Applied, ApplyFailure, EntryHeader, FrozenState, ReplyMode, StateMachine, StateMachineError,
+};
+use crate::types::{
+    Entry, LogId, Snapshot, SnapshotData, SnapshotMeta, StoredMembership, TypeConfig, decode_meta, encode_meta,
+};
+
+/// Applies committed entries, makes and installs snapshots.
+pub struct StateMachineAdapter {
+    machine: Arc<dyn StateMachine>,
+    snapshots: SnapshotStore,
+    applied: Option<LogId>,
+    applied_index: AppliedIndex,
+    membership: StoredMembership,
+    term_start: watch::Sender<TermStart>,
+    log_bytes: LogBytes,
+    known_rules: KnownRules,
+    group: GroupState,
+    group_state: watch::Sender<GroupState>,
+    failed_entry: watch::Sender<Option<FailedEntry>>,
+    stopped: CancellationToken,
+    _stop_guard: DropGuard,
+}
+
+/// What others see of a driver, also when it is gone.
+#[derive(Clone)]
+pub(crate) struct AdapterHandle {
+    /// Of which index the machine's state is.
+    pub(crate) applied_index: AppliedIndex,
+    /// How old the snapshot is.
+    pub(crate) snapshot_age: SnapshotAge,
+    /// Becomes `Some` when the machine has failed.
+    pub(crate) failed_entry: watch::Receiver<Option<FailedEntry>>,
+    /// What is replicated of the group itself.
+    pub(crate) group_state: watch::Receiver<GroupState>,
+    snapshots: SnapshotStore,
+    stopped: CancellationToken,
+}
+
+impl AdapterHandle {
+    /// Ends what the driver and its builders do: nothing is applied or saved after this. Waits for what is under way.
+    pub(crate) async fn stop(&self) {
+        self.snapshots.latest.lock().await.is_over = true;
+        self.stopped.cancelled().await;
+    }
+}
+
+/// Where the machine has failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedEntry {
+    /// The term of the entry.
+    pub term: u64,
+    /// Its index.
+    pub index: u64,
+    /// What happened.
+    pub failure: ApplyFailure,
+}
+
+/// The highest term of which an entry has been applied, and the term of the entry before the first such one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TermStart {
+    pub(crate) term: u64,
+    pub(crate) previous_term: u64,
+}
+
+/// The one snapshot that is kept. Builder and installer share it, so that an older one never replaces a newer one.
+#[derive(Clone)]
+struct SnapshotStore {
+    store: ReplicaStore,
+    latest: Arc<Mutex<LatestSnapshot>>,
+    age: SnapshotAge,
+}
+
+/// Bytes of an entry in the log besides its block, roughly.
+const ENTRY_OVERHEAD_BYTES: usize = 16;
+
+#[derive(Default)]
+struct LatestSnapshot {
+    last: Option<LogId>,
+    /// The replica has stopped: what is saved from now on, another run of it saves.
+    is_over: bool,
+}
+
+/// How old the snapshot is, as far as this process can tell.
+#[derive(Clone)]
+pub(crate) struct SnapshotAge(Arc<parking_lot::Mutex<Instant>>);
+
+impl SnapshotAge {
+    fn new() -> Self {
+        Self(Arc::new(parking_lot::Mutex::new(Instant::now())))
+    }
+
+    fn reset(&self) {
+        *self.0.lock() = Instant::now();
+    }
+
+    /// Since it was made or taken over; since the start of the replica when it is from before.
+    pub(crate) fn get(&self) -> Duration {
+        self.0.lock().elapsed()
+    }
+}
+
+/// A state taken from the machine, to be encoded and saved outside of the apply loop.
+pub struct SnapshotBuilder {
+    snapshots: SnapshotStore,
+    meta: SnapshotMeta,
+    group: GroupState,
+    frozen: Option<Result<FrozenState, StateMachineError>>,
+    log_bytes: LogBytes,
+    /// Bytes of the log that it is of.
+    covered_bytes: u64,
+}
+
+impl StateMachineAdapter {
+    /// Wraps an empty machine; openraft brings it up to date from the saved snapshot and the log. The receiver shows
+    /// the highest term whose leader's first entry has been applied.
+    ///
+    /// # Errors
+    /// When the saved snapshot's description can't be read, or is of rules that are not among the known ones.
+    pub fn new(
+        machine: Arc<dyn StateMachine>,
+        store: ReplicaStore,
+        limits: LogLimits,
+        known_rules: KnownRules,
+    ) -> Result<(Self, watch::Receiver<TermStart>), io::Error> {
+        let saved = store.snapshot_meta().map_err(to_io)?.map(|bytes| decode_meta(&bytes)).transpose()?;
+        if let Some((_, group)) = &saved {
+            group.check(known_rules).map_err(invalid)?;
+        }
+        let latest = LatestSnapshot { last: saved.and_then(|(meta, _)| meta.last_log_id), is_over: false };
+        let latest = Arc::new(Mutex::new(latest));
+        let stopped = CancellationToken::new();
+        let (term_start, receiver) = watch::channel(TermStart::default());
+        let driver = Self {
+            machine,
+            snapshots: SnapshotStore { store, latest, age: SnapshotAge::new() },
+            applied: None,
+            applied_index: AppliedIndex::default(),
+            membership: StoredMembership::default(),
+            term_start,
+            log_bytes: LogBytes::new(limits),
+            known_rules,
+            group: GroupState::default(),
+            group_state: watch::Sender::default(),
+            failed_entry: watch::Sender::new(None),
+            _stop_guard: stopped.clone().drop_guard(),
+            stopped,
+        };
+        Ok((driver, receiver))
+    }
+
+    /// What others see of it.
+    pub(crate) fn handle(&self) -> AdapterHandle {
+        AdapterHandle {
+            applied_index: self.applied_index.clone(),
+            snapshot_age: self.snapshots.age.clone(),
+            failed_entry: self.failed_entry.subscribe(),
+            group_state: self.group_state.subscribe(),
+            snapshots: self.snapshots.clone(),
+            stopped: self.stopped.clone(),
+        }
+    }
+
+    /// What keeps the log short in bytes.
+    pub(crate) fn compactor(&self) -> LogCompactor {
+        self.log_bytes.compactor()
+    }
+
+    async fn apply_one(&mut self, (entry, responder): EntryResponder<TypeConfig>) -> Result<(), io::Error> {
+        let id = entry.log_id();
+        self.applied_index.begin(id.index);
+        let bytes = entry_bytes(&entry);
+        let replies = match entry.payload {
+            EntryPayload::Blank => Vec::new(),
+            EntryPayload::Membership(membership) => {
+                self.membership = StoredMembership::new(Some(id), membership);
+                Vec::new()
+            }
+            EntryPayload::Normal(data) => {
+                let replies = if responder.is_some() { ReplyMode::Encode } else { ReplyMode::Skip };
+                match self.apply_block(id, &data, replies).await {
+                    Err(_) if is_enabled(Mutation::UnknownCommandSkipped) => Vec::new(),
+                    applied => applied.map_err(|failure| self.fail(id, failure))?,
+                }
+            }
+        };
+        let previous_term = self.applied.map_or(0, |before| before.leader_id.term);
+        self.applied = Some(id);
+        self.applied_index.end(id.index);
+        self.log_bytes.applied(id.index, bytes);
+        let term = id.leader_id.term;
+        // Only ever rises: each new leader's first entry, or the one after it that says by which rules a group begins.
+        let has_rules = self.group.rules.is_some();
+        self.term_start.send_if_modified(|highest| {
+            let rises = term > highest.term && has_rules;
+            if rises {
+                *highest = TermStart { term, previous_term };
+            }
+            rises
+        });
+        if let Some(responder) = responder {
+            responder.send(replies);
+        }
+        Ok(())
+    }
+
+    async fn apply_block(
+        &mut self,
+        id: LogId,
+        data: &EntryData,
+        replies: ReplyMode,
+    ) -> Result<Vec<Bytes>, ApplyFailure> {
+        let block = data.read()?;
+        let commands = match block.body {
+            Body::Commands(commands) => commands,
+            Body::Structural(GroupCommand::RaiseRules(next)) => {
+                self.set_group_state(self.group.raised(next, self.known_rules)?);
+                return Ok(Vec::new());
+            }
+        };
+        // An entry that was on its way when the rules were raised says the ones of before, and goes by the new ones.
+        let group = self.group.raised(block.rules, self.known_rules)?;
+        let rules = group.rules.unwrap_or(block.rules);
+        let stamp = EntryHeader { rules, now_ms: block.now_ms, wall_ms: block.wall_ms };
+        if is_enabled(Mutation::DuplicateApply) && replies == ReplyMode::Skip && id.index.is_multiple_of(16) {
+            let _ = apply_slices(&*self.machine, stamp, &commands, replies).await;
+        }
+        let began = Instant::now();
+        let replies = apply_slices(&*self.machine, stamp, &commands, replies).await?;
+        histogram!("holdfast_apply_seconds").record(began.elapsed().as_secs_f64());
+        self.set_group_state(group);
+        Ok(replies)
+    }
+
+    fn set_group_state(&mut self, group: GroupState) {
+        if self.group == group {
+            return;
+        }
+        self.group = group;
+        if let Some(rules) = group.rules {
+            self.snapshots.store.record_rules(rules);
+            self.machine.set_rules(rules);
+        }
+        self.group_state.send_replace(group);
+    }
+
+    /// The machine has failed in that entry. openraft stops with the error.
+    fn fail(&self, id: LogId, failure: ApplyFailure) -> io::Error {
+        let error = io::Error::other(format!("entry {} of term {}, {failure}", id.index, id.leader_id.term));
+        self.failed_entry.send_replace(Some(FailedEntry { term: id.leader_id.term, index: id.index, failure }));
+        error
+    }
+}
+
+/// Whoever asks the machine, and every other task of the thread, has a turn between two slices.
+async fn apply_slices(
+    machine: &dyn StateMachine,
+    stamp: EntryHeader,
+    commands: &[Bytes],
+    replies: ReplyMode,
+) -> Result<Vec<Bytes>, ApplyFailure> {
+    let mut applied = machine.apply(stamp, commands, replies)?;
+    loop {
+        match applied {
+            Applied::Done(replies) => return Ok(replies),
+            Applied::Part(rest) => {
+                yield_now().await;
+                applied = rest()?;
+            }
+        }
+    }
+}
+
+fn entry_bytes(entry: &Entry) -> u64 {
+    let block = match &entry.payload {
+        EntryPayload::Normal(data) => data.block.len(),
+        EntryPayload::Blank | EntryPayload::Membership(_) => 0,
+    };
+    (block + ENTRY_OVERHEAD_BYTES) as u64
+}
+
+fn invalid(error: StateMachineError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+impl From<StateMachineError> for ApplyFailure {
+    fn from(error: StateMachineError) -> Self {
+        Self::invalid_entry(error.0)
+    }
+}
+
+impl From<WireError> for ApplyFailure {
+    fn from(error: WireError) -> Self {
+        Self::invalid_entry(error.to_string())
+    }
+}
+
+impl SnapshotStore {
+    async fn save(&self, meta: &SnapshotMeta, state: SnapshotData) -> Result<(), io::Error> {
+        let mut newest = self.latest.lock().await;
+        if newest.is_over {
+            return Err(io::Error::other("the replica has stopped"));
+        }
+        if newest.last >= meta.last_log_id {
+            return Ok(());
+        }
+        self.store.save_snapshot(encode_meta(meta, state.group), state.chunks).await.map_err(to_io)?;
+        newest.last = meta.last_log_id;
+        self.age.reset();
+        Ok(())
+    }
+}
+
+impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
+    type SnapshotData = SnapshotData;
+
+    async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
+        let frozen = self.frozen.take().ok_or_else(|| io::Error::other("a builder makes one snapshot"))?;
+        let frozen = frozen.map_err(io::Error::other)?;
+        // openraft would not learn of a panic of this task, and never make a snapshot again; an error stops the replica.
+        let chunks = catch_unwind(AssertUnwindSafe(|| run_blocking(frozen)));
+        let chunks =
+            chunks.map_err(|_| io::Error::other("the state can't be encoded; the panic before this says why"))?;
+        let state = SnapshotData { group: self.group, chunks };
+        self.snapshots.save(&self.meta, state.clone()).await?;
+        let index = self.meta.last_log_id.map_or(0, |id| id.index);
+        self.log_bytes.snapshot_saved(index, self.covered_bytes);
+        Ok(Snapshot { meta: self.meta.clone(), snapshot: state })
+    }
+}
+
+/// Does what may take a second without holding up the other tasks of the thread, where there can be others to go on: a
+/// runtime of one thread has none.
+fn run_blocking<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => block_in_place(work),
+        _ => work(),
+    }
+}
+
+impl RaftStateMachine<TypeConfig> for StateMachineAdapter {
+    type SnapshotData = SnapshotData;
+    type SnapshotBuilder = SnapshotBuilder;
+
+    async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), io::Error> {
+        Ok((self.applied, self.membership.clone()))
+    }
+
+    async fn apply<S>(&mut self, mut entries: S) -> Result<(), io::Error>
+    where
+        S: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + OptionalSend,
+    {
+        while let Some(entry) = entries.try_next().await? {
+            self.apply_one(entry).await?;
+        }
+        Ok(())
+    }
+
+    async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
+        let meta = SnapshotMeta { last_log_id: self.applied, last_membership: self.membership.clone() };
+        let (frozen, covered_bytes) = (Some(self.machine.freeze()), self.log_bytes.snapshot_begun());
+        let (snapshots, log_bytes) = (self.snapshots.clone(), self.log_bytes.clone());
+        SnapshotBuilder { snapshots, meta, group: self.group, frozen, log_bytes, covered_bytes }
+    }
+
+    async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotData) -> Result<(), io::Error> {
+        snapshot.group.check(self.known_rules).map_err(invalid)?;
+        let index = meta.last_log_id.map_or(0, |id| id.index);
+        self.applied_index.begin(index);
+        self.machine.restore(&snapshot.chunks).map_err(invalid)?;
+        self.set_group_state(snapshot.group);
+        self.snapshots.save(meta, snapshot).await?;
+        self.applied = meta.last_log_id;
+        self.applied_index.end(index);
+        self.membership = meta.last_membership.clone();
+        self.log_bytes.restored();
+        Ok(())
+    }
+
+    async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, io::Error> {
+        let Some((meta, chunks)) = self.snapshots.store.snapshot().map_err(to_io)? else {
+            return Ok(None);
+        };
+        let (meta, group) = decode_meta(&meta)?;
+        Ok(Some(Snapshot { meta, snapshot: SnapshotData { group, chunks } }))
+    }
+}

@@ -1,0 +1,160 @@
+//! Calls of the operator to the nodes themselves: the cluster config, leaderships, backups. They need the cluster's
+//! secret, and no gateway.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use futures::future::join_all;
+use holdfast_auth::ServiceSigner;
+use holdfast_cluster::{ClusterConfig, Node};
+use holdfast_proto::internal::node_service_client::NodeServiceClient;
+use holdfast_proto::internal::operations_service_client::OperationsServiceClient;
+use holdfast_proto::internal::{
+    BackUpPart, BackUpRequest, GetConfigRequest, HandOverRequest, SetConfigRequest, StatusAnswer, StatusRequest,
+};
+use tokio::time::timeout;
+use tonic::transport::Channel;
+use tonic::{Request, Status, Streaming};
+
+use crate::Dialer;
+use crate::connection::ClientIdentity;
+
+/// Largest cluster config, in bytes of JSON: thousands of shards.
+pub(super) const MAX_CONFIG_BYTES: usize = 16 << 20;
+/// Largest piece of a state, in bytes, with some room.
+const MAX_PART_BYTES: usize = 4 << 20;
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// A leadership that is handed over waits for what is under way.
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why a node did not do what it was asked to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("node {node}: {reason}")]
+pub struct AdminError {
+    /// Which node.
+    pub node: String,
+    /// For people.
+    pub reason: String,
+    /// It was not reached, so that nothing is known of it.
+    pub is_unreachable: bool,
+}
+
+type Client = OperationsServiceClient<Channel>;
+
+/// Speaks to nodes for the operator. A cheap clone.
+#[derive(Clone)]
+pub struct AdminClient {
+    identity: Arc<ClientIdentity>,
+}
+
+impl AdminClient {
+    /// `signer` proves that the caller belongs to the cluster.
+    pub fn new(signer: ServiceSigner, connector: Arc<dyn Dialer>) -> Self {
+        let id = "operator".to_owned();
+        Self { identity: Arc::new(ClientIdentity { connector, id, signer, connections: AtomicU64::new(1) }) }
+    }
+
+    /// The config that the node runs with.
+    ///
+    /// # Errors
+    /// When the node is not reached, or says something else.
+    pub async fn config(&self, node: &Node) -> Result<ClusterConfig, AdminError> {
+        let request = GetConfigRequest { known_version: 0, hold_ms: 0 };
+        let answer = self
+            .call(node, request, CALL_TIMEOUT, async |mut client, request| client.get_config(request).await)
+            .await?;
+        ClusterConfig::from_json(&answer.config).map_err(|error| failure(node, error.to_string()))
+    }
+
+    /// Gives the node the next config.
+    ///
+    /// # Errors
+    /// When the node is not reached, or refuses it.
+    pub async fn set_config(&self, node: &Node, next: &ClusterConfig) -> Result<(), AdminError> {
+        let request = SetConfigRequest { config: next.to_json() };
+        self.call(node, request, CALL_TIMEOUT, async |mut client, request| client.set_config(request).await).await?;
+        Ok(())
+    }
+
+    /// Hands the leadership of a replica of the node over, to that replica or to whoever has most of the log.
+    ///
+    /// # Errors
+    /// When the node is not reached, or the leadership stays where it is.
+    pub async fn transfer_leadership(&self, node: &Node, replica: u64, to: Option<u64>) -> Result<(), AdminError> {
+        let request = HandOverRequest { replica, to: to.unwrap_or(0) };
+        self.call(node, request, TRANSFER_TIMEOUT, async |mut client, request| client.hand_over(request).await).await?;
+        Ok(())
+    }
+
+    /// The state of the shard of a replica that leads.
+    ///
+    /// # Errors
+    /// When the node is not reached, or the replica does not lead.
+    pub async fn back_up(&self, node: &Node, replica: u64) -> Result<Streaming<BackUpPart>, AdminError> {
+        let request = BackUpRequest { replica };
+        self.call(node, request, CALL_TIMEOUT * 6, async |mut client, request| client.back_up(request).await).await
+    }
+
+    /// What every node of the config says of itself, in its order.
+    pub async fn statuses(&self, config: &ClusterConfig) -> Vec<(Node, Result<StatusAnswer, AdminError>)> {
+        let looks = config.nodes.iter().map(|node| async move { (node.clone(), self.status(node).await) });
+        join_all(looks).await
+    }
+
+    async fn status(&self, node: &Node) -> Result<StatusAnswer, AdminError> {
+        let asking = async {
+            let channel = self.connect(node).await?;
+            let request = self.authorized(node, StatusRequest { with_digests: false })?;
+            let mut client = NodeServiceClient::new(channel).max_decoding_message_size(MAX_CONFIG_BYTES);
+            client
+                .status(request)
+                .await
+                .map(tonic::Response::into_inner)
+                .map_err(|status| status_failure(node, &status))
+        };
+        timeout(CALL_TIMEOUT, asking).await.unwrap_or_else(|_| Err(timed_out(node)))
+    }
+
+    async fn call<Q, A>(
+        &self,
+        node: &Node,
+        question: Q,
+        within: Duration,
+        call: impl AsyncFnOnce(Client, Request<Q>) -> Result<tonic::Response<A>, Status>,
+    ) -> Result<A, AdminError> {
+        let asking = async {
+            let channel = self.connect(node).await?;
+            let client = OperationsServiceClient::new(channel)
+                .max_decoding_message_size(MAX_CONFIG_BYTES.max(MAX_PART_BYTES))
+                .max_encoding_message_size(MAX_CONFIG_BYTES);
+            let request = self.authorized(node, question)?;
+            call(client, request).await.map(tonic::Response::into_inner).map_err(|status| status_failure(node, &status))
+        };
+        timeout(within, asking).await.unwrap_or_else(|_| Err(timed_out(node)))
+    }
+
+    async fn connect(&self, node: &Node) -> Result<Channel, AdminError> {
+        let connected = self.identity.connector.connect(&node.address).await;
+        connected.map_err(|error| AdminError { is_unreachable: true, ..failure(node, error.to_string()) })
+    }
+
+    fn authorized<Q>(&self, node: &Node, question: Q) -> Result<Request<Q>, AdminError> {
+        let mut request = Request::new(question);
+        self.identity.authorize(request.metadata_mut()).map_err(|error| failure(node, error.to_string()))?;
+        Ok(request)
+    }
+}
+
+fn failure(node: &Node, reason: String) -> AdminError {
+    AdminError { node: node.id.clone(), reason, is_unreachable: false }
+}
+
+fn status_failure(node: &Node, status: &Status) -> AdminError {
+    let is_unreachable = status.code() == tonic::Code::Unavailable;
+    AdminError { is_unreachable, ..failure(node, status.message().to_owned()) }
+}
+
+fn timed_out(node: &Node) -> AdminError {
+    AdminError { is_unreachable: true, ..failure(node, "it did not answer in time".to_owned()) }
+}

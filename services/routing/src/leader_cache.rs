@@ -1,0 +1,166 @@
+//! Who leads each shard, as far as is known here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_cluster::Shard;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{Notify, OwnedMutexGuard};
+use tokio::time::Instant;
+
+use crate::channel::{NodeChannel, ObservedRules};
+
+/// How long hints of a lower term than one seen before are taken for stale. Terms start over when a cluster is set up
+/// afresh under a running gateway, which must find its leaders all the same.
+const STALE_HINT_WINDOW: Duration = Duration::from_secs(10);
+
+/// A replica that leads, in a term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Leader {
+    pub(super) replica: u64,
+    /// 0 when it answered a query as leader without saying its term.
+    pub(super) term: u64,
+}
+
+/// A replica and the connection to its node.
+#[derive(Clone)]
+pub(super) struct ReplicaEndpoint {
+    pub(super) replica: u64,
+    pub(super) channel: Arc<NodeChannel>,
+}
+
+/// One shard: its replicas and what is known of its leader. Shared by all calls to it.
+pub(super) struct ShardRoute {
+    pub(super) id: String,
+    pub(super) rules: ObservedRules,
+    /// Replaced when the config changes.
+    endpoints: RwLock<Arc<[ReplicaEndpoint]>>,
+    cache: Mutex<LeaderCache>,
+    changed: Notify,
+    /// Held by the one call that asks the replicas who leads; the others wait for what it finds.
+    probing: Arc<tokio::sync::Mutex<()>>,
+}
+
+#[derive(Default)]
+struct LeaderCache {
+    leader: Option<Leader>,
+    /// It was not reached, or said that it does not lead.
+    is_suspected: bool,
+    /// When somebody last named or was this leader.
+    seen_at: Option<Instant>,
+    /// The leader that a quorum last agreed upon, itself included, and when.
+    confirmed: Option<(Leader, Instant)>,
+}
+
+impl ShardRoute {
+    pub(super) fn new(shard: &Shard, links: &[(String, Arc<NodeChannel>)]) -> Self {
+        let endpoints = RwLock::new(endpoints_of(shard, links));
+        let rules = ObservedRules::default();
+        Self {
+            id: shard.id.clone(),
+            rules,
+            endpoints,
+            cache: Mutex::default(),
+            changed: Notify::new(),
+            probing: Arc::default(),
+        }
+    }
+
+    /// Takes the replicas of another config.
+    pub(super) fn update_replicas(&self, shard: &Shard, links: &[(String, Arc<NodeChannel>)]) {
+        *self.endpoints.write() = endpoints_of(shard, links);
+    }
+
+    /// The replicas.
+    pub(super) fn endpoints(&self) -> Arc<[ReplicaEndpoint]> {
+        self.endpoints.read().clone()
+    }
+
+    pub(super) fn endpoint(&self, replica: u64) -> Option<ReplicaEndpoint> {
+        self.endpoints.read().iter().find(|place| place.replica == replica).cloned()
+    }
+
+    pub(super) fn quorum(&self) -> usize {
+        self.endpoints.read().len() / 2 + 1
+    }
+
+    /// The leader, unless there is none known or it is doubted.
+    pub(super) fn leader(&self) -> Option<Leader> {
+        let known = self.cache.lock();
+        known.leader.filter(|_| !known.is_suspected)
+    }
+
+    /// A replica named (or is) the leader. Hints of lower terms than known are stale.
+    pub(super) fn learn(&self, hint: Leader) {
+        if self.endpoint(hint.replica).is_none() {
+            return;
+        }
+        let mut known = self.cache.lock();
+        let is_news = match known.leader {
+            None => true,
+            Some(_) if hint.term == 0 => known.is_suspected,
+            Some(leader) if hint.term < leader.term => {
+                known.is_suspected && known.seen_at.is_none_or(|at| at.elapsed() > STALE_HINT_WINDOW)
+            }
+            Some(leader) => hint != leader || known.is_suspected,
+        };
+        if known.leader.is_some_and(|leader| hint.term < leader.term) && !is_news {
+            return;
+        }
+        known.seen_at = Some(Instant::now());
+        if !is_news {
+            return;
+        }
+        if known.leader != Some(hint) {
+            tracing::debug!(shard = %self.id, replica = hint.replica, term = hint.term, "another leader");
+            metrics::counter!("holdfast_gateway_leader_changes_total").increment(1);
+        }
+        known.leader = Some(hint);
+        known.is_suspected = false;
+        drop(known);
+        self.changed.notify_waiters();
+    }
+
+    /// That leader was not reached, or does not lead; the next call asks the replicas.
+    pub(super) fn suspect(&self, leader: Leader) {
+        let mut known = self.cache.lock();
+        if known.leader == Some(leader) {
+            known.is_suspected = true;
+        }
+    }
+
+    /// A quorum agrees upon that leader, and so does it itself.
+    pub(super) fn confirm(&self, leader: Leader) {
+        self.cache.lock().confirmed = Some((leader, Instant::now()));
+    }
+
+    /// When that leader was last confirmed.
+    pub(super) fn confirmed_at(&self, leader: Leader) -> Option<Instant> {
+        self.cache.lock().confirmed.filter(|(confirmed, _)| *confirmed == leader).map(|(_, at)| at)
+    }
+
+    /// The right to ask the replicas who leads, unless another call is at it.
+    pub(super) fn try_start_probe(&self) -> Option<OwnedMutexGuard<()>> {
+        self.probing.clone().try_lock_owned().ok()
+    }
+
+    /// Waits until another leader than `before` is known, at most for `at_most`.
+    pub(super) async fn wait_for_change(&self, before: Option<Leader>, at_most: Duration) {
+        let changed = self.changed.notified();
+        tokio::pin!(changed);
+        // From here on no change is missed.
+        changed.as_mut().enable();
+        if self.leader() == before {
+            // Whether it changed or not, the caller looks again.
+            let _ = tokio::time::timeout(at_most, changed).await;
+        }
+    }
+}
+
+fn endpoints_of(shard: &Shard, links: &[(String, Arc<NodeChannel>)]) -> Arc<[ReplicaEndpoint]> {
+    let link_of = |node_id: &str| links.iter().find(|(id, _)| id == node_id).map(|(_, channel)| channel.clone());
+    let places = shard.replicas.iter().filter_map(|replica| {
+        link_of(&replica.node_id).map(|channel| ReplicaEndpoint { replica: replica.id, channel })
+    });
+    places.collect()
+}

@@ -1,0 +1,53 @@
+//! A look at the nodes themselves, for the operator: what each says of its replicas.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use holdfast_cluster::{Application, ClusterConfig, Node};
+use holdfast_proto::internal::node_service_client::NodeServiceClient;
+use holdfast_proto::internal::{StatusAnswer, StatusRequest};
+use tokio::time::{Instant, timeout_at};
+use tonic::Request;
+
+use crate::Router;
+
+/// How long a node may take; a node that is down should not hold up what the others say.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
+/// The largest answer that is read: some hundred bytes for each replica.
+const MAX_STATUS_BYTES: usize = 16 << 20;
+
+impl Router {
+    /// The topology.
+    pub fn cluster_config(&self) -> ClusterConfig {
+        self.map().config().clone()
+    }
+
+    /// A key of each shard of an application, in order of their bounds.
+    pub fn shard_keys(&self, application: Application) -> Vec<u32> {
+        self.map().shards(application).map(|shard| shard.lower_bound).collect()
+    }
+
+    /// What every node says of itself, in the order of the config; or why it says nothing.
+    pub async fn node_statuses(&self, deadline: Instant) -> Vec<(Node, Result<StatusAnswer, String>)> {
+        let deadline = deadline.min(Instant::now() + STATUS_TIMEOUT);
+        let looks = self.cluster_config().nodes.into_iter().map(|node| async move {
+            let said = match timeout_at(deadline, self.node_status(&node.address)).await {
+                Ok(said) => said,
+                Err(_) => Err("it did not answer in time".to_owned()),
+            };
+            (node, said)
+        });
+        join_all(looks).await
+    }
+
+    /// On a connection of its own: it is asked rarely, and what it is asked about may be why the usual one is busy.
+    async fn node_status(&self, address: &str) -> Result<StatusAnswer, String> {
+        let caller = self.identity();
+        let channel = caller.connector.connect(address).await.map_err(|error| error.to_string())?;
+        let mut request = Request::new(StatusRequest { with_digests: false });
+        caller.authorize(request.metadata_mut()).map_err(|error| error.to_string())?;
+        let mut client = NodeServiceClient::new(channel).max_decoding_message_size(MAX_STATUS_BYTES);
+        let said = client.status(request).await.map_err(|status| status.message().to_owned())?;
+        Ok(said.into_inner())
+    }
+}

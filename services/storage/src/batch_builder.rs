@@ -1,0 +1,110 @@
+//! From operations to changes of keys. What the committer remembers for that: which replicas have data, and how far
+//! their logs are purged.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+
+use crate::batch::Batch;
+use crate::key::{self, Kind};
+use crate::limits::MAX_POINT_DELETES;
+use crate::queue::{Operation, SnapshotPart};
+
+/// Turns operations into changes.
+#[derive(Debug, Default)]
+pub(crate) struct BatchBuilder {
+    /// Replicas with data, and the index up to which their log was purged.
+    replicas: HashMap<u64, Option<u64>>,
+}
+
+impl BatchBuilder {
+    /// Starts with what is on the disk.
+    pub(crate) fn new(replicas: HashMap<u64, Option<u64>>) -> Self {
+        Self { replicas }
+    }
+
+    /// Adds the changes of one operation to the batch.
+    pub(crate) fn add(&mut self, batch: &mut Batch, replica: u64, operation: &Operation) {
+        match operation {
+            Operation::PinPeer { store_id } => {
+                return batch.put(key::of_replica(Kind::PeerPin, replica), &[store_id.as_bytes()]);
+            }
+            Operation::SaveLongestLease { ms } => {
+                return batch.put(key::of_node(Kind::LongestLease), &[&ms.to_be_bytes()]);
+            }
+            Operation::SaveRules { rules } => {
+                return batch.put(key::of_node(Kind::Rules), &[&rules.to_be_bytes()]);
+            }
+            Operation::Destroy => return self.destroy(batch, replica),
+            Operation::Flush => return,
+            _ => {}
+        }
+        if let std::collections::hash_map::Entry::Vacant(new) = self.replicas.entry(replica) {
+            new.insert(None);
+            batch.put(key::of_replica(Kind::Replica, replica), &[]);
+        }
+        match operation {
+            Operation::Append { entries } => {
+                for (index, entry) in entries {
+                    batch.put(key::of_entry(replica, *index), &[entry]);
+                }
+            }
+            Operation::SaveVote { vote } => batch.put(key::of_replica(Kind::Vote, replica), &[vote]),
+            Operation::Truncate { from } => {
+                batch.delete_range(key::of_entry(replica, *from), key::after_replica(Kind::Log, replica));
+            }
+            Operation::Purge { to, meta } => self.purge(batch, replica, *to, meta),
+            Operation::SaveMeta { name, value } => batch.put(key::of_meta(replica, name), &[value]),
+            Operation::SaveSnapshotParts { generation, pieces } => save_parts(batch, replica, *generation, pieces),
+            Operation::SwitchSnapshot { generation, pieces, meta } => {
+                let pointer: [&[u8]; 3] = [&generation.to_be_bytes(), &pieces.to_be_bytes(), meta];
+                batch.put(key::of_replica(Kind::Snapshot, replica), &pointer);
+                // Generations only rise and a replica saves one at a time, so these are the one before and what
+                // abandoned attempts left behind.
+                let old = key::of_generation(replica, 0);
+                batch.delete_range(old, key::of_generation(replica, *generation));
+            }
+            Operation::PinPeer { .. }
+            | Operation::SaveLongestLease { .. }
+            | Operation::SaveRules { .. }
+            | Operation::Flush
+            | Operation::Destroy => {}
+        }
+    }
+
+    fn purge(&mut self, batch: &mut Batch, replica: u64, to: u64, meta: &Bytes) {
+        let purged = self.replicas.entry(replica).or_default();
+        let first = purged.map_or(0, |purged| purged.saturating_add(1));
+        let upto = purged.map_or(to, |purged| purged.max(to));
+        if first <= to {
+            if to - first < MAX_POINT_DELETES {
+                (first..=to).for_each(|index| batch.delete(key::of_entry(replica, index)));
+            } else {
+                let end = match to.checked_add(1) {
+                    Some(next) => key::of_entry(replica, next),
+                    None => key::after_replica(Kind::Log, replica),
+                };
+                batch.delete_range(key::of_entry(replica, first), end);
+            }
+        }
+        *purged = Some(upto);
+        batch.put(key::of_replica(Kind::Purged, replica), &[&upto.to_be_bytes(), meta]);
+    }
+
+    fn destroy(&mut self, batch: &mut Batch, replica: u64) {
+        self.replicas.remove(&replica);
+        for kind in [Kind::Replica, Kind::Vote, Kind::Purged, Kind::Snapshot] {
+            batch.delete(key::of_replica(kind, replica));
+        }
+        for kind in [Kind::Meta, Kind::Log, Kind::SnapshotPart] {
+            batch.delete_range(key::of_replica(kind, replica), key::after_replica(kind, replica));
+        }
+    }
+}
+
+fn save_parts(batch: &mut Batch, replica: u64, generation: u64, pieces: &[SnapshotPart]) {
+    for piece in pieces {
+        let flag = [u8::from(piece.ends_chunk)];
+        batch.put(key::of_snapshot_part(replica, generation, piece.number), &[&flag, &piece.bytes]);
+    }
+}

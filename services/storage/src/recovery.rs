@@ -1,0 +1,157 @@
+//! What an open finds: whose data it is, which replicas have data, and what a crash left half done.
+
+use std::collections::HashMap;
+
+use crate::batch::Batch;
+use crate::directory::Marker;
+use crate::engine::Engine;
+use crate::key::{self, Kind};
+use crate::{Identity, StorageError, checksum};
+
+/// Format of what this version writes, and the only one that it reads.
+pub(crate) const FORMAT: u32 = 1;
+
+/// The data directory as it was found, or made.
+pub(crate) struct Recovered {
+    pub(crate) marker: Marker,
+    /// Replicas with data, and the index up to which their log was purged.
+    pub(crate) replicas: HashMap<u64, Option<u64>>,
+    /// Above every generation of a snapshot that is or was being written.
+    pub(crate) next_generation: u64,
+    /// The highest rules that a replica went by; 0 before any did.
+    pub(crate) rules: u16,
+}
+
+/// The current snapshot of a replica.
+pub(crate) struct SnapshotPointer {
+    pub(crate) generation: u64,
+    pub(crate) pieces: u32,
+    pub(crate) meta: bytes::Bytes,
+}
+
+/// Checks the owner, or becomes it when there is no data yet, and removes what half-written snapshots left behind.
+pub(crate) fn recover(
+    engine: &dyn Engine,
+    identity: &Identity,
+    new_store_id: &str,
+    is_marked: bool,
+) -> Result<Recovered, StorageError> {
+    let marker = load_or_create_marker(engine, identity, new_store_id, is_marked)?;
+    let mut replicas = HashMap::new();
+    engine.scan(&key::of_node(Kind::Replica), &key::after_kind(Kind::Replica), &mut |key, stored| {
+        let replica = key::replica_of(key).filter(|_| checksum::verify(key, stored).is_some());
+        let replica = replica.ok_or_else(|| StorageError::corrupt(engine.location(), "damaged record of a replica"))?;
+        replicas.insert(replica, None);
+        Ok(true)
+    })?;
+    let mut next_generation = 1;
+    let mut leftovers = Batch::default();
+    for (replica, purged) in &mut replicas {
+        *purged = read_purged(engine, *replica)?.map(|(index, _)| index);
+        let highest = collect_stale_generations(engine, *replica, &mut leftovers)?;
+        next_generation = next_generation.max(highest + 1);
+    }
+    if !leftovers.is_empty() {
+        engine.write_synced(&leftovers)?;
+    }
+    let rules = match read_record(engine, &key::of_node(Kind::Rules), None)? {
+        Some(stored) => {
+            let rules = <[u8; 2]>::try_from(&stored[..]);
+            rules
+                .map(u16::from_be_bytes)
+                .map_err(|_| StorageError::corrupt(engine.location(), "a bad record of rules"))?
+        }
+        None => 0,
+    };
+    Ok(Recovered { marker, replicas, next_generation, rules })
+}
+
+fn load_or_create_marker(
+    engine: &dyn Engine,
+    identity: &Identity,
+    new_store_id: &str,
+    is_marked: bool,
+) -> Result<Marker, StorageError> {
+    let place = engine.location();
+    if let Some(stored) = read_record(engine, &key::of_node(Kind::Identity), None)? {
+        let marker = Marker::decode(&stored, place, FORMAT)?;
+        marker.check_owner(identity, place)?;
+        return Ok(marker);
+    }
+    let kinds = [Kind::PeerPin, Kind::Replica, Kind::Vote, Kind::Log];
+    for kind in kinds {
+        if is_marked || engine.first(&key::of_node(kind), &key::after_kind(kind))?.is_some() {
+            return Err(StorageError::corrupt(place, "the record of its owner is missing from the database"));
+        }
+    }
+    let marker = Marker { format: FORMAT, identity: identity.clone(), store_id: new_store_id.to_owned() };
+    let mut batch = Batch::default();
+    batch.put(key::of_node(Kind::Identity), &[marker.encode().as_bytes()]);
+    engine.write_synced(&batch)?;
+    Ok(marker)
+}
+
+/// Marks every generation but the current one for deletion, and answers the highest seen. Looks at one key for each.
+fn collect_stale_generations(engine: &dyn Engine, replica: u64, batch: &mut Batch) -> Result<u64, StorageError> {
+    let current = read_snapshot_pointer(engine, replica)?.map(|pointer| pointer.generation);
+    let mut highest = current.unwrap_or(0);
+    let end = key::after_replica(Kind::SnapshotPart, replica);
+    let mut from = key::of_replica(Kind::SnapshotPart, replica);
+    while let Some((found, _)) = engine.first(&from, &end)? {
+        let damaged =
+            || StorageError::corrupt(engine.location(), format!("bad key of a snapshot of replica {replica}"));
+        let generation = key::index_of(&found).filter(|generation| *generation < u64::MAX).ok_or_else(damaged)?;
+        let after = key::of_generation(replica, generation + 1);
+        if current != Some(generation) {
+            batch.delete_range(key::of_generation(replica, generation), after.clone());
+        }
+        highest = highest.max(generation);
+        from = after;
+    }
+    Ok(highest)
+}
+
+/// The checked value of a key.
+pub(crate) fn read_record(
+    engine: &dyn Engine,
+    key: &[u8],
+    replica: Option<u64>,
+) -> Result<Option<bytes::Bytes>, StorageError> {
+    let Some(stored) = engine.get(key)? else { return Ok(None) };
+    checksum::verify_bytes(key, stored).map(Some).ok_or_else(|| StorageError::Corrupt {
+        place: engine.location().to_owned(),
+        replica,
+        index: None,
+        what: format!("checksum mismatch of the record {:#04x}", key.first().copied().unwrap_or_default()),
+    })
+}
+
+/// Index and meta of the last purged entry.
+pub(crate) fn read_purged(engine: &dyn Engine, replica: u64) -> Result<Option<(u64, bytes::Bytes)>, StorageError> {
+    let Some(mut stored) = read_record(engine, &key::of_replica(Kind::Purged, replica), Some(replica))? else {
+        return Ok(None);
+    };
+    let Some(index) = stored.first_chunk::<8>().map(|bytes| u64::from_be_bytes(*bytes)) else {
+        return Err(truncated_record(engine, replica));
+    };
+    Ok(Some((index, stored.split_off(8))))
+}
+
+/// Which generation of the snapshot is the current one.
+pub(crate) fn read_snapshot_pointer(
+    engine: &dyn Engine,
+    replica: u64,
+) -> Result<Option<SnapshotPointer>, StorageError> {
+    let Some(mut stored) = read_record(engine, &key::of_replica(Kind::Snapshot, replica), Some(replica))? else {
+        return Ok(None);
+    };
+    let generation = stored.first_chunk::<8>().map(|bytes| u64::from_be_bytes(*bytes));
+    let pieces = stored.get(8..12).and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
+    let (Some(generation), Some(pieces)) = (generation, pieces) else { return Err(truncated_record(engine, replica)) };
+    Ok(Some(SnapshotPointer { generation, pieces, meta: stored.split_off(12) }))
+}
+
+fn truncated_record(engine: &dyn Engine, replica: u64) -> StorageError {
+    let what = "a record is shorter than its format".to_owned();
+    StorageError::Corrupt { place: engine.location().to_owned(), replica: Some(replica), index: None, what }
+}

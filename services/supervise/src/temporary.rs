@@ -1,0 +1,39 @@
+//! Tasks of one call or connection.
+
+use std::panic::resume_unwind;
+
+use futures::FutureExt;
+use tokio::task::JoinHandle;
+
+use crate::panics::catch_panic_async;
+use crate::tasks::report_failure;
+
+/// Runs what belongs to one call or connection. A panic of it is counted and logged, and ends that call or connection
+/// alone: whoever waits holds the other end of a channel, or the handle, and sees it close.
+#[allow(clippy::disallowed_methods)]
+pub fn spawn_temporary<T: Send + 'static>(
+    task: &'static str,
+    work: impl Future<Output = T> + Send + 'static,
+) -> JoinHandle<T> {
+    let work = catch_panic_async(task, work).map(move |done| {
+        done.unwrap_or_else(|panicked| {
+            report_failure("", 0, task, &panicked.to_string());
+            // For whoever waits for the handle.
+            resume_unwind(Box::new(panicked.to_string()))
+        })
+    });
+    tokio::spawn(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn whoever_waits_learns_of_the_end_and_of_a_panic() {
+        assert_eq!(spawn_temporary("call", async { 7 }).await.ok(), Some(7));
+        let panicked = spawn_temporary("call", async { panic!("no luck") }).await.unwrap_err();
+        let message = panicked.into_panic().downcast::<String>().expect("it is text");
+        assert!(message.contains("no luck"), "{message}");
+    }
+}

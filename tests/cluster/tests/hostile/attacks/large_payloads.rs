@@ -1,0 +1,96 @@
+//! What takes much memory, or makes answers large.
+
+use std::collections::HashMap;
+
+use holdfast_proto::v1;
+
+use super::AttackResult;
+use crate::attacker::{AcquireOptions, Attacker, MAX_CLAIMS, Owner, run_concurrently};
+use crate::session::{flat_path, lock_message, write_claim};
+
+/// The bytes that metadata may have.
+const MAX_METADATA_BYTES: usize = 1_024;
+/// Pairs of metadata that are refused, and those that are not.
+const METADATA_PAIRS: [usize; 2] = [525, 64];
+/// A path whose segments nobody else has, of a request that is just not too large.
+const PATH_DEPTH: usize = 16;
+const SEGMENT_BYTES: usize = 56;
+
+/// As much metadata as there may be, in so many pairs.
+fn metadata_of_pairs(count: usize) -> HashMap<String, String> {
+    let name = |at: usize| char::from_u32(0x21 + at as u32).filter(char::is_ascii_graphic);
+    let short = |at: usize| name(at).map_or_else(|| format!("{at:x}"), String::from);
+    let mut metadata: HashMap<_, _> = (0..count).map(|at| (short(at), String::new())).collect();
+    let used: usize = metadata.keys().map(String::len).sum();
+    if let Some(value) = metadata.get_mut("!") {
+        *value = "v".repeat(MAX_METADATA_BYTES.saturating_sub(used));
+    }
+    // One that is too long anyway is refused for its bytes before its pairs are counted.
+    while metadata.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > MAX_METADATA_BYTES {
+        let Some(longest) = metadata.keys().max_by_key(|name| name.len()).cloned() else { break };
+        metadata.remove(&longest);
+    }
+    metadata
+}
+
+/// A single pair of as many bytes as there may be.
+pub(crate) fn kibibyte_of_metadata() -> HashMap<String, String> {
+    HashMap::from([("a".to_owned(), "x".repeat(MAX_METADATA_BYTES - 1))])
+}
+
+pub(crate) async fn metadata(enemy: Attacker) -> AttackResult {
+    let door = enemy.connect().await?;
+    let names = |request: usize| (0..MAX_CLAIMS).map(|at| flat_path(format!("m{request}-{at}"))).collect::<Vec<_>>();
+    for count in METADATA_PAIRS {
+        let terms = AcquireOptions { metadata: metadata_of_pairs(count), ..AcquireOptions::default() };
+        run_concurrently(enemy.scaled(700, 40), 16, async |request| {
+            let owner = Owner::Process(format!("owner-{request}"));
+            _ = door.acquire_set(enemy.acquire_request(&owner, &terms, names(request))).await;
+        })
+        .await;
+    }
+    Ok(())
+}
+
+pub(crate) async fn named(enemy: Attacker) -> AttackResult {
+    let mut session = enemy.open_session().await?;
+    let claims = || (0..MAX_CLAIMS).map(|at| write_claim(flat_path(format!("held-{at}")))).collect::<Vec<_>>();
+    let again = |at: usize| lock_message("same", format!("request-{at:06}"), claims());
+    session.request_locks((0..enemy.scaled(30_000, 1_000)).map(again)).await?;
+    session.close().await
+}
+
+pub(crate) async fn deep(enemy: Attacker) -> AttackResult {
+    let door = enemy.connect().await?;
+    let path = |request: usize, at: usize| -> Vec<String> {
+        (0..PATH_DEPTH)
+            .map(|segment| format!("{request:06}-{at:02}-{segment:02}-{}", "x".repeat(SEGMENT_BYTES - 13)))
+            .collect()
+    };
+    let terms = AcquireOptions::default();
+    run_concurrently(enemy.scaled(1_000, 50), 32, async |request| {
+        let paths = (0..MAX_CLAIMS).map(|at| path(request, at)).collect();
+        let owner = Owner::Process(format!("owner-{request}"));
+        _ = door.acquire_set(enemy.acquire_request(&owner, &terms, paths)).await;
+    })
+    .await;
+    Ok(())
+}
+
+pub(crate) async fn replies(enemy: Attacker) -> AttackResult {
+    const READERS: usize = 16;
+    let names = || (0..MAX_CLAIMS).map(|at| flat_path(format!("read-{at}"))).collect::<Vec<_>>();
+    let terms = AcquireOptions { mode: v1::Mode::Read, metadata: kibibyte_of_metadata(), ..AcquireOptions::default() };
+    let door = enemy.connect().await?;
+    run_concurrently(READERS, READERS, async |number| {
+        let owner = Owner::Process(format!("reader-{number}"));
+        _ = door.acquire_set(enemy.acquire_request(&owner, &terms, names())).await;
+    })
+    .await;
+    run_concurrently(128 * enemy.scaled(8, 1), 128, async |number| {
+        let owner = Owner::Process(format!("another-{}", number % 128));
+        _ = door.acquire_set(enemy.acquire_request(&owner, &terms, names())).await;
+    })
+    .await;
+    Ok(())
+}

@@ -1,0 +1,222 @@
+//! A service with a quiet account in it, and a hostile one that attacks.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use holdfast_cluster_tests::{Cluster, Setup, Tenant};
+use tokio::time::{Instant, timeout};
+
+use super::attacker::Attacker;
+use super::attacks::Attack;
+use super::control_load::ControlLoad;
+use super::grpc_client::{CallStats, GrpcClient};
+use super::health::{self, Health};
+use super::pacing::wait_for;
+use super::quiet_tenant::{QuietTenant, Window};
+use super::report::{LatencySummary, Row, mib};
+use super::resource_usage::{CpuSample, PeakMemory, rss};
+
+/// Above this part of the time the processors are too busy for the quiet account's own pace to be compared with.
+const BUSY_THRESHOLD: f64 = 2.0 / 3.0;
+/// How soon everything has to be in order again after an attack.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Namespaces beside the one of the attack.
+const EXTRA_NAMESPACES: usize = 4;
+/// Memory is back when it is at most this much above what it was: a tenth, and what the runtime, the log and its caches
+/// take when a process has seen work for the first time.
+const MAX_MEMORY_RATIO: f64 = 1.1;
+
+/// Which service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deployment {
+    Standalone,
+    Cluster,
+}
+
+/// How large and how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    pub is_full: bool,
+    /// How long the account is measured alone and beside the polite one.
+    pub baseline: Duration,
+    /// An attack is repeated until so much time has passed.
+    pub attack: Duration,
+    /// An attack that takes longer is stuck.
+    pub attack_timeout: Duration,
+    /// How long memory has to come back, and what it may keep besides, in bytes.
+    pub memory_timeout: Duration,
+    pub retained_bytes: u64,
+}
+
+/// The service and who calls it.
+pub(crate) struct TestBed {
+    pub kind: Deployment,
+    scale: Scale,
+    cluster: Cluster,
+    hostile: Tenant,
+    control: Tenant,
+    quiet: QuietTenant,
+    /// A namespace of the hostile account is where half of the quiet locks are.
+    quiet_shard: String,
+    rounds: usize,
+}
+
+const QUIET_NAMESPACES: [&str; 2] = ["quiet-one", "quiet-two"];
+const CONTROL_NAMESPACE: &str = "polite";
+
+impl TestBed {
+    /// Starts everything.
+    pub(crate) async fn start(kind: Deployment, scale: Scale) -> Result<Self, String> {
+        let mut cluster = match kind {
+            Deployment::Standalone => Cluster::start_standalone().await,
+            Deployment::Cluster => Cluster::start(Setup { gateways: 3, ..Setup::default() }).await,
+        };
+        health::wait_healthy(&mut cluster, HEALTH_TIMEOUT).await?;
+        let quiet_tenant = cluster.create_tenant("quiet", &QUIET_NAMESPACES).await;
+        let control = cluster.create_tenant("polite", &[CONTROL_NAMESPACE]).await;
+        // Its limits are those that an account has from the start.
+        let hostile = cluster.create_tenant_with_default_limits("hostile").await;
+        let gateways = addresses(&cluster);
+        let namespaces = QUIET_NAMESPACES.map(str::to_owned).to_vec();
+        let quiet = QuietTenant::start(gateways, quiet_tenant.key.clone(), namespaces).await?;
+        let quiet_shard = cluster.locks_shard(&quiet_tenant, QUIET_NAMESPACES[0]);
+        let mut arena = Self { kind, scale, cluster, hostile, control, quiet, quiet_shard, rounds: 0 };
+        // What a process takes when it works for the first time is no attack's.
+        arena.measure_alone().await?;
+        Ok(arena)
+    }
+
+    /// The quiet account alone.
+    pub(crate) async fn measure_alone(&mut self) -> Result<Window, String> {
+        self.quiet.begin_window().await;
+        wait_for(self.scale.baseline).await;
+        let window = self.quiet.end_window().await;
+        if window.lost.is_empty() { Ok(window) } else { Err(format!("nothing is calm: {:?}", window.lost)) }
+    }
+
+    fn pids(&self) -> Vec<u32> {
+        self.cluster.nodes.iter().chain(&self.cluster.gateways).filter_map(|process| process.pid()).collect()
+    }
+
+    fn process_memory(&self) -> Vec<u64> {
+        self.pids().into_iter().map(rss).collect()
+    }
+
+    /// Runs one attack. The row says what came of it; after one that is broken the arena is of no more use.
+    pub(crate) async fn run(&mut self, attack: &Attack, alone: &Window) -> Row {
+        let before = match health::wait_healthy(&mut self.cluster, HEALTH_TIMEOUT).await {
+            Ok(before) => before,
+            Err(reason) => return Row::broken(self.kind, attack, format!("before the attack: {reason}")),
+        };
+        let (memory, peaks) = (self.process_memory(), PeakMemory::start(self.pids()));
+        let calls = Arc::<CallStats>::default();
+        self.quiet.begin_window().await;
+        let (begun, processors) = (Instant::now(), CpuSample::now());
+        let attacked = timeout(self.scale.attack_timeout, self.repeat_attack(attack, &calls)).await;
+        let (took, busy) = (begun.elapsed(), processors.busy_fraction_since());
+        let window = self.quiet.end_window().await;
+        let (after, most) = (health::wait_healthy(&mut self.cluster, HEALTH_TIMEOUT).await, peaks.max());
+        drop(peaks);
+        let changes = health::changes(&before, &after);
+        let mut row = Row::new(self.kind, attack, &window, &calls, took);
+        row.failed = match attacked {
+            Ok(Ok(())) => None,
+            Ok(Err(reason)) => Some(reason),
+            Err(_) => Some(format!("not done after {:?}", self.scale.attack_timeout)),
+        };
+        (row.deaths, row.leader_changes, row.busy) = (changes.failures, changes.leader_changes, busy);
+        let back = self.wait_memory_released(&memory).await;
+        row.memory = memory.iter().zip(&most).zip(&back).map(|((a, b), c)| [mib(*a), mib(*b), mib(*c)]).collect();
+        row.is_memory_back = back.iter().zip(&memory).all(|(now, before)| self.is_memory_released(*now, *before));
+        (row.calm, row.calm_is_polite) = (LatencySummary::of(alone), false);
+        if self.scale.is_full && busy > BUSY_THRESHOLD && row.deaths.is_empty() {
+            match self.measure_beside_control(calls.total() as f64 / took.as_secs_f64(), busy).await {
+                Ok(beside) => (row.calm, row.calm_is_polite) = (LatencySummary::of(&beside), true),
+                Err(reason) => row.failed = Some(reason),
+            }
+        }
+        row
+    }
+
+    /// Rounds of it, each in a namespace of its own that goes with the round.
+    async fn repeat_attack(&mut self, attack: &Attack, calls: &Arc<CallStats>) -> Result<(), String> {
+        let until = Instant::now() + self.scale.attack;
+        loop {
+            let mut names = self.new_namespace_names(EXTRA_NAMESPACES + 1);
+            let namespace = names.remove(0);
+            let enemy = Attacker {
+                gateways: addresses(&self.cluster),
+                key: self.hostile.key.clone(),
+                namespace: namespace.clone(),
+                extra_namespaces: names,
+                is_full: self.scale.is_full,
+                calls: Arc::clone(calls),
+                api: self.cluster.rest_client(0, &self.hostile.key),
+                next_gateway: Arc::new(AtomicUsize::new(0)),
+            };
+            let door = enemy.connect().await?;
+            door.create_namespace(&namespace).await.map_err(|status| format!("no namespace: {status}"))?;
+            let done = (attack.run)(enemy).await;
+            door.delete_namespace(&namespace).await.map_err(|status| format!("it can't be deleted: {status}"))?;
+            done?;
+            if Instant::now() >= until {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Names of namespaces of the hostile account in the quiet one's shard, none of them used before.
+    fn new_namespace_names(&mut self, count: usize) -> Vec<String> {
+        let mut names = Vec::new();
+        while names.len() < count {
+            self.rounds += 1;
+            let name = format!("hostile-{}", self.rounds);
+            if self.cluster.locks_shard(&self.hostile, &name) == self.quiet_shard {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    async fn measure_beside_control(&mut self, calls: f64, busy: f64) -> Result<Window, String> {
+        let doors = GrpcClient::connect_to_all(&addresses(&self.cluster), &self.control.key).await?;
+        let _polite = ControlLoad::start(doors, CONTROL_NAMESPACE.to_owned(), calls, busy);
+        // The rate is found first.
+        wait_for(self.scale.baseline / 2).await;
+        self.measure_alone().await
+    }
+
+    fn is_memory_released(&self, now: u64, before: u64) -> bool {
+        now as f64 <= before as f64 * MAX_MEMORY_RATIO + self.scale.retained_bytes as f64
+    }
+
+    /// Waits until memory is back, or for as long as that may take; what each process has then.
+    async fn wait_memory_released(&self, before: &[u64]) -> Vec<u64> {
+        let deadline = Instant::now() + self.scale.memory_timeout;
+        loop {
+            let now = self.process_memory();
+            let is_back = now.iter().zip(before).all(|(now, before)| self.is_memory_released(*now, *before));
+            if is_back || Instant::now() > deadline {
+                return now;
+            }
+            wait_for(POLL_INTERVAL).await;
+        }
+    }
+
+    /// How it stands at the end: equal states on all nodes.
+    pub(crate) async fn finish(mut self) -> Result<Health, String> {
+        let health = health::wait_healthy(&mut self.cluster, HEALTH_TIMEOUT).await?;
+        drop(self.quiet);
+        if self.kind == Deployment::Cluster {
+            self.cluster.wait_equal_states().await;
+        }
+        Ok(health)
+    }
+}
+
+fn addresses(cluster: &Cluster) -> Vec<SocketAddr> {
+    cluster.gateways.iter().map(|gateway| gateway.address()).collect()
+}

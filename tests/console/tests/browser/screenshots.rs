@@ -1,0 +1,102 @@
+//! Pictures of every view, with live data of a running scenario: in the light and in the dark, on a desk and on a phone.
+
+use std::path::{Path, PathBuf};
+
+use holdfast_console_tests::{Page, Screen, Tenant, create_tenant, operator_token};
+use serde_json::json;
+
+/// Names the folder for the pictures; `console-shots` beside the built programs when it is absent.
+const OUT_DIR_VAR: &str = "HOLDFAST_CONSOLE_SHOTS";
+/// A view, where it is, and what can be seen once it is there.
+const TENANT_VIEWS: [(&str, &str, &str); 8] = [
+    ("locks", "#/ns/demo/locks", ".tree .cell-queue .chip"),
+    ("waits", "#/ns/demo/waits", ".drawing g"),
+    ("sessions", "#/ns/demo/sessions", "tbody tr"),
+    ("events", "#/ns/demo/events", "tbody tr"),
+    ("namespaces", "#/namespaces", "tbody tr"),
+    ("keys", "#/keys", "tbody tr"),
+    ("usage", "#/usage", "tbody tr"),
+    ("audit", "#/audit", "tbody tr"),
+];
+const DETAIL_SELECTOR: &str = ".tree [data-key='[\"deploy\",\"checkout\"]']";
+
+fn out_dir() -> PathBuf {
+    let folder = std::env::var_os(OUT_DIR_VAR).map(PathBuf::from);
+    let beside = || Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("console-shots");
+    let folder = folder.unwrap_or_else(beside);
+    std::fs::create_dir_all(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    folder
+}
+
+/// A shop that deploys, bills and changes its prices: holds of every kind, a session, and queues that depend on others.
+async fn create_demo_data(tenant: &Tenant) {
+    tenant.post("/namespaces", json!({"name": "orders", "description": "Checkout and fulfilment"})).await;
+    tenant.create_key(json!({"description": "invoice workers", "scopes": ["locks:read", "locks:write"]})).await;
+    let session = json!({"process_id": "deployer-7", "ttl_ms": 600_000, "metadata": {"host": "build-3"}});
+    let session = tenant.post("/namespaces/demo/sessions", session).await["session_id"].clone();
+    let deploy = json!({"session_id": session, "resources": [{"path": ["deploy", "checkout"]}]});
+    tenant.post("/namespaces/demo/lock-sets/acquire", deploy).await;
+    let read = |last: &str| json!([{"path": ["config", last], "mode": "READ"}]);
+    let canary = json!({"session_id": session, "holder": "canary", "resources": read("checkout")});
+    tenant.post("/namespaces/demo/lock-sets/acquire", canary).await;
+    tenant.acquire("billing-1", json!([{"path": ["invoices", "2026-03", "4711"]}])).await;
+    tenant.acquire("billing-2", json!([{"path": ["invoices", "2026-03", "4712"]}])).await;
+    tenant.acquire("worker-a", read("checkout")).await;
+    tenant.acquire("worker-b", read("prices")).await;
+    tenant.acquire("migrator", json!([{"path": ["schema"]}])).await;
+    tenant.acquire("stuck", json!([{"path": ["reports"]}])).await;
+    tenant.post("/namespaces/demo/lock-sets/delete", json!({"path": ["reports"]})).await;
+    for (owner, resources) in [
+        ("deployer-8", json!([{"path": ["deploy", "checkout"]}])),
+        ("deployer-9", json!([{"path": ["deploy", "checkout"]}])),
+        ("worker-b", json!([{"path": ["schema"], "mode": "READ"}])),
+        ("price-editor", json!([{"path": ["config", "prices"]}])),
+        ("auditor", json!([{"path": ["invoices"], "mode": "READ"}])),
+        ("billing-3", json!([{"path": ["invoices", "2026-03", "4711"]}])),
+    ] {
+        drop(tenant.enqueue(owner, resources).await);
+    }
+}
+
+async fn take_screenshot(page: &Page, name: &str) {
+    for is_dark in [false, true] {
+        for (size, screen) in [("desktop", Screen::DESKTOP), ("phone", Screen::PHONE)] {
+            page.set_screen(Screen { is_dark, ..screen }).await;
+            let colours = if is_dark { "dark" } else { "light" };
+            page.screenshot(&out_dir().join(format!("{name}-{size}-{colours}.png"))).await;
+        }
+    }
+    page.set_screen(Screen::DESKTOP).await;
+}
+
+#[tokio::test]
+async fn pictures_of_every_view_with_live_data() {
+    let Some(page) = Page::open().await else { return };
+    take_screenshot(&page, "sign-in").await;
+    let tenant = create_tenant().await;
+    create_demo_data(&tenant).await;
+    page.sign_in(&tenant.key).await;
+    for (name, address, sight) in TENANT_VIEWS {
+        page.navigate(address).await;
+        page.wait_for(sight).await;
+        if address.starts_with("#/ns/") {
+            page.wait_for_words(".top [role=status]", &["Live"]).await;
+        }
+        take_screenshot(&page, name).await;
+    }
+    page.navigate("#/ns/demo/locks").await;
+    page.wait_for_words(".top [role=status]", &["Live"]).await;
+    page.click(DETAIL_SELECTOR).await;
+    page.wait_for_texts(".detail .queue .owner .name", &["deployer-8", "deployer-9"]).await;
+    take_screenshot(&page, "lock").await;
+    page.click("[data-part=force]").await;
+    page.wait_for("dialog").await;
+    take_screenshot(&page, "force").await;
+    page.close().await;
+
+    let Some(page) = Page::signed_in(&operator_token()).await else { return };
+    page.wait_for(".nodes .chip.good").await;
+    take_screenshot(&page, "cluster").await;
+    page.close().await;
+    eprintln!("pictures are in {}", out_dir().display());
+}

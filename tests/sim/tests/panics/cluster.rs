@@ -1,0 +1,267 @@
+//! Three nodes of one process, over sockets and disks in memory, in real time.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use holdfast_auth::{ClusterSecret, ServiceSigner};
+use holdfast_cluster::{Application, ClusterConfig, ShardMap};
+use holdfast_core::shard::ShardState;
+use holdfast_core::{
+    AccountId, Acquire, AcquireOutcome, Claim, Command, Incarnation, Limits, LocksCommand, Metadata, Mode,
+    NamespaceMessage, NamespaceRef, Owner, Path, Response, Wait,
+};
+use holdfast_node::{AdminEndpoints, ApplyObserver, Node, NodeOptions, serve};
+use holdfast_proto::internal::{ReplicaStatus, StatusAnswer};
+use holdfast_replication::EntryHeader;
+use holdfast_routing::{RetryPolicy, RouteError, Router, RoutingOptions, TcpDialer};
+use holdfast_storage::{MemoryDisk, NodeStore};
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep, timeout};
+
+/// The shards with locks.
+pub(crate) const SHARDS: u32 = 2;
+/// Longer than anything takes on a busy machine.
+const CONDITION_TIMEOUT: Duration = Duration::from_secs(60);
+/// A path with this name in it is what [`PanickingObserver`] looks for.
+pub(crate) const POISON: &str = "poison";
+
+/// What every node shows of itself, again and again: reasons why it was not ready.
+pub(crate) type NotReadyReasons = Arc<Mutex<BTreeSet<String>>>;
+
+/// Panics in the middle of an entry with a command that names [`POISON`], so often at most.
+pub(crate) struct PanickingObserver(pub(crate) Mutex<usize>);
+
+impl PanickingObserver {
+    pub(crate) fn with_count(times: usize) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(times)))
+    }
+}
+
+impl ApplyObserver for PanickingObserver {
+    fn initialized(&self, _: &str, _: &ShardState) {}
+
+    fn applied(&self, _: &str, _: EntryHeader, commands: &[Bytes], _: &[Bytes], _: &ShardState) {
+        let names = |bytes: &Bytes| bytes.windows(POISON.len()).any(|part| part == POISON.as_bytes());
+        let mut left = self.0.lock();
+        if *left > 0 && commands.iter().any(names) {
+            *left -= 1;
+            drop(left);
+            panic!("a bug in the state machine");
+        }
+    }
+
+    fn restored(&self, _: &str, _: &ShardState) {}
+}
+
+struct RunningNode {
+    node: Arc<Node>,
+    _stop: oneshot::Sender<()>,
+}
+
+/// The nodes, and a router to them.
+pub(crate) struct TestCluster {
+    pub(crate) config: ClusterConfig,
+    pub(crate) router: Router,
+    pub(crate) seen: NotReadyReasons,
+    pub(crate) observers: Vec<Arc<PanickingObserver>>,
+    secret: ClusterSecret,
+    disks: Vec<MemoryDisk>,
+    nodes: Vec<Option<RunningNode>>,
+}
+
+impl TestCluster {
+    /// Starts all, and waits until they serve.
+    pub(crate) async fn start() -> Self {
+        let mut addresses = Vec::new();
+        for number in 1..=3 {
+            // Free again at once, and taken by nobody else so soon.
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+            addresses.push((format!("nd_{number}"), listener.local_addr().expect("it has an address").to_string()));
+        }
+        let config = ClusterConfig::generate(addresses, SHARDS, 3).expect("it is a config");
+        let secret = ClusterSecret::generate().expect("there are random numbers");
+        let map = ShardMap::new(config.clone()).expect("it is a config");
+        let signer = ServiceSigner::new(&secret, "test");
+        let options = RoutingOptions::default();
+        let router = Router::start(map, signer, "caller".to_owned(), Arc::new(TcpDialer), options);
+        let observers = (0..3).map(|_| PanickingObserver::with_count(0)).collect();
+        let disks = (0..3).map(|_| MemoryDisk::new()).collect();
+        let (nodes, seen) = ((0..3).map(|_| None).collect(), NotReadyReasons::default());
+        let mut world = Self { config, router, seen, observers, secret, disks, nodes };
+        for number in 0..3 {
+            world.start_node(number, "1").await;
+        }
+        world.wait_ready().await;
+        for shard in 0..SHARDS {
+            world.open_namespace(shard).await;
+        }
+        world
+    }
+
+    pub(crate) async fn start_node(&mut self, number: usize, release: &str) {
+        let id = self.config.nodes[number].id.clone();
+        let mut options = NodeOptions::new(id, self.config.clone(), self.secret.clone(), "");
+        options.release = release.to_owned();
+        options.snapshot_interval_entries = 50;
+        options.retain_entries = 10;
+        let store = NodeStore::in_memory(&self.disks[number], &options.identity()).expect("the store opens");
+        let node = Node::with_store(&options, store, Arc::new(TcpDialer)).expect("the node starts");
+        let observer: Arc<dyn ApplyObserver> = self.observers[number].clone();
+        let node = Arc::new(node.with_observer(observer));
+        let address = self.config.nodes[number].address.clone();
+        let listener = eventually("the port is free again", async || TcpListener::bind(&address).await.ok()).await;
+        let (stop, stopped) = oneshot::channel();
+        let (served, seen) = (node.clone(), self.seen.clone());
+        let probes = AdminEndpoints { metrics: Arc::new(String::new), is_operator: Arc::new(|_| false) };
+        tokio::spawn(async move {
+            let looking = async {
+                loop {
+                    seen.lock().extend(served.not_ready()());
+                    sleep(Duration::from_millis(2)).await;
+                }
+            };
+            let stopped = async move { drop(stopped.await) };
+            tokio::select! {
+                _ = serve(listener, None, &served, probes, stopped) => {}
+                () = looking => {}
+            }
+        });
+        node.start_replicas(&options).await.expect("the replicas start");
+        self.nodes[number] = Some(RunningNode { node, _stop: stop });
+    }
+
+    pub(crate) async fn stop_node(&mut self, number: usize) {
+        let running = self.nodes[number].take().expect("it runs");
+        running.node.stop().await;
+    }
+
+    pub(crate) fn node(&self, number: usize) -> &Node {
+        &self.nodes[number].as_ref().expect("it runs").node
+    }
+
+    pub(crate) fn statuses(&self, with_digests: bool) -> Vec<StatusAnswer> {
+        self.nodes.iter().flatten().map(|running| running.node.status(with_digests)).collect()
+    }
+
+    /// What each node says of its replica of a shard.
+    pub(crate) fn replicas(&self, shard: &str) -> Vec<ReplicaStatus> {
+        let of_shard = |status: StatusAnswer| status.replicas.into_iter().find(|replica| replica.shard == shard);
+        self.statuses(true).into_iter().filter_map(of_shard).collect()
+    }
+
+    pub(crate) async fn wait_ready(&self) {
+        let is_ready = async || {
+            let reasons: Vec<String> = self.nodes.iter().flatten().filter_map(|one| one.node.not_ready()()).collect();
+            if reasons.is_empty() { Ok(()) } else { Err(reasons) }
+        };
+        let mut last = Vec::new();
+        let waiting = async {
+            while let Err(reasons) = is_ready().await {
+                last = reasons;
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        assert!(timeout(CONDITION_TIMEOUT, waiting).await.is_ok(), "not ready: {last:?}");
+    }
+
+    /// Which node leads a shard.
+    pub(crate) async fn leader(&self, shard: &str) -> usize {
+        eventually("there is a leader", async || {
+            let leads = |status: &StatusAnswer| {
+                status.replicas.iter().any(|one| one.shard == shard && one.leader == one.replica && one.leader != 0)
+            };
+            let leader =
+                self.statuses(false).iter().find(|status| leads(status)).map(|status| status.node_id.clone())?;
+            self.config.nodes.iter().position(|node| node.id == leader)
+        })
+        .await
+    }
+
+    /// Until all replicas of every shard have the same state.
+    pub(crate) async fn wait_equal_states(&self) {
+        for shard in self.config.shards() {
+            eventually("replicas are equal", async || {
+                let replicas = self.replicas(&shard.id);
+                let digests: BTreeSet<_> = replicas.iter().map(|one| (one.applied_index, &one.state_digest)).collect();
+                (replicas.len() == 3 && digests.len() == 1 && !replicas[0].state_digest.is_empty()).then_some(())
+            })
+            .await;
+        }
+    }
+
+    fn key(&self, shard: u32) -> u32 {
+        let locks = self.config.application(Application::Locks).expect("there is one");
+        locks.shards[shard as usize].lower_bound
+    }
+
+    pub(crate) fn shard_id(&self, shard: u32) -> String {
+        let locks = self.config.application(Application::Locks).expect("there is one");
+        locks.shards[shard as usize].id.clone()
+    }
+
+    async fn send(&self, shard: u32, command: LocksCommand, within: Duration) -> Result<Response, RouteError> {
+        let (command, key) = (Command::Locks(command), self.key(shard));
+        let deadline = Instant::now() + within;
+        let routed = self.router.command(Application::Locks, key, &command, RetryPolicy::LaterTerm, deadline).await?;
+        Ok(routed.reply.outcome.expect("it is not refused"))
+    }
+
+    async fn open_namespace(&self, shard: u32) {
+        let message = NamespaceMessage::Open { namespace: namespace(), limits: Limits::default() };
+        let command = LocksCommand::Deliver { source: "test".into(), number: 1, message };
+        self.send(shard, command, CONDITION_TIMEOUT).await.expect("it is opened");
+    }
+
+    /// Takes the lock of that name.
+    pub(crate) async fn acquire(&self, shard: u32, name: &str, within: Duration) -> Result<(), RouteError> {
+        let answer = self.send(shard, LocksCommand::Acquire(acquire_command(name)), within).await?;
+        assert!(matches!(answer, Response::Acquired { outcome: AcquireOutcome::Granted { .. }, .. }), "{answer:?}");
+        Ok(())
+    }
+
+    /// Every shard grants locks.
+    pub(crate) async fn assert_serves(&self, name: &str) {
+        for shard in 0..SHARDS {
+            self.acquire(shard, name, CONDITION_TIMEOUT).await.unwrap_or_else(|error| panic!("shard {shard}: {error}"));
+        }
+    }
+}
+
+fn namespace() -> NamespaceRef {
+    NamespaceRef { account: AccountId(7), name: "orders".into(), incarnation: Incarnation(1) }
+}
+
+fn acquire_command(name: &str) -> Acquire {
+    Acquire {
+        namespace: namespace(),
+        ttl_ms: Some(1_000),
+        owner: Owner::Process(name.to_owned()),
+        claims: vec![Claim { path: Path(vec![name.to_owned()]), mode: Mode::Write }],
+        transition_ms: 0,
+        metadata: Metadata::new(),
+        fencing_token: None,
+        requested_expires_at_ns: None,
+        wait: Wait::No,
+        allow_upgrade: false,
+        request_id: None,
+        attempt: 0,
+        message: None,
+    }
+}
+
+/// Looks until there is something to see.
+pub(crate) async fn eventually<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
+    let looking = async {
+        loop {
+            if let Some(seen) = look().await {
+                return seen;
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(CONDITION_TIMEOUT, looking).await.unwrap_or_else(|_| panic!("{what}: not within {CONDITION_TIMEOUT:?}"))
+}

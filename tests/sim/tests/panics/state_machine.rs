@@ -1,0 +1,123 @@
+//! Panics in the middle of an entry.
+
+use std::time::Duration;
+
+use holdfast_proto::internal::Poison;
+use holdfast_routing::RouteError;
+
+use crate::cluster::{POISON, TestCluster, eventually};
+
+/// The shard with the entry, and the other one.
+const POISONED_SHARD: u32 = 0;
+const HEALTHY_SHARD: u32 = 1;
+/// How long a call waits that may find nobody.
+const MAX_WAIT: Duration = Duration::from_secs(3);
+
+fn poison_record(world: &TestCluster, node: usize) -> Option<Poison> {
+    let (shard, status) = (world.shard_id(POISONED_SHARD), world.node(node).status(false));
+    status.replicas.into_iter().find(|replica| replica.shard == shard)?.poison
+}
+
+/// It is said what failed where, and by whom.
+async fn assert_replica_stopped(world: &TestCluster, node: usize) {
+    let shard = world.shard_id(POISONED_SHARD);
+    let poison = eventually("it is left out", async || poison_record(world, node)).await;
+    assert!(poison.index > 0 && poison.term > 0, "{poison:?}");
+    assert_eq!((poison.step.as_str(), poison.release.as_str()), ("command 0", "1"));
+    assert_eq!(poison.namespace, "orders of account 7, incarnation 1");
+    assert!(poison.command.contains("Acquire") && poison.command.contains(POISON), "{poison:?}");
+    assert!(poison.message.contains("a bug in the state machine"), "{poison:?}");
+    assert!(poison.backtrace.contains("apply"), "{poison:?}");
+    let reason = world.node(node).not_ready()().expect("it is not ready");
+    assert!(reason.contains(&shard) && reason.contains("failed for good") && reason.contains("a bug"), "{reason}");
+}
+
+/// Other replicas of the node are as before.
+async fn assert_other_replicas_serve(world: &TestCluster, node: usize, name: &str) {
+    world.acquire(HEALTHY_SHARD, name, MAX_WAIT).await.expect("the other shard serves");
+    let good = world.shard_id(HEALTHY_SHARD);
+    eventually("the other shard's replica follows", async || {
+        let status = world.node(node).status(false);
+        let here = status.replicas.iter().find(|replica| replica.shard == good)?.applied_index;
+        world.replicas(&good).iter().all(|replica| replica.applied_index == here).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_that_does_not_come_again_costs_a_restart_of_the_replica() {
+    let _alone = crate::EXCLUSIVE.lock().await;
+    let world = TestCluster::start().await;
+    let leader = world.leader(&world.shard_id(POISONED_SHARD)).await;
+    *world.observers[leader].0.lock() = 1;
+    world.acquire(POISONED_SHARD, POISON, 10 * MAX_WAIT).await.expect("another one leads and answers");
+    world.wait_ready().await;
+    world.assert_serves("after").await;
+    world.wait_equal_states().await;
+    let seen = world.seen.lock().clone();
+    let said = |reason: &String| {
+        reason.contains(&world.shard_id(POISONED_SHARD)) && reason.contains("can't be applied: command 0")
+    };
+    assert!(seen.iter().any(said), "{seen:?}");
+    assert_eq!(poison_record(&world, leader), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_fails_twice_at_an_entry_is_left_out_and_nothing_else_is() {
+    let _alone = crate::EXCLUSIVE.lock().await;
+    let mut world = TestCluster::start().await;
+    let leader = world.leader(&world.shard_id(POISONED_SHARD)).await;
+    *world.observers[leader].0.lock() = usize::MAX;
+    world.acquire(POISONED_SHARD, POISON, 10 * MAX_WAIT).await.expect("another one leads and answers");
+    assert_replica_stopped(&world, leader).await;
+    assert_other_replicas_serve(&world, leader, "meanwhile").await;
+    world.acquire(POISONED_SHARD, "without it", MAX_WAIT).await.expect("the group serves from the others");
+    // The same release remembers it.
+    world.stop_node(leader).await;
+    world.start_node(leader, "1").await;
+    assert_replica_stopped(&world, leader).await;
+    assert_other_replicas_serve(&world, leader, "started again").await;
+    // Another one tries again, and has what the others did meanwhile.
+    *world.observers[leader].0.lock() = 0;
+    world.stop_node(leader).await;
+    world.start_node(leader, "2").await;
+    world.wait_ready().await;
+    world.assert_serves("mended").await;
+    world.wait_equal_states().await;
+    // And it is forgotten for good.
+    world.stop_node(leader).await;
+    world.start_node(leader, "1").await;
+    world.wait_ready().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_entry_that_all_replicas_fail_at_takes_its_shard_down_and_nothing_else() {
+    let _alone = crate::EXCLUSIVE.lock().await;
+    let world = TestCluster::start().await;
+    for observer in &world.observers {
+        *observer.0.lock() = usize::MAX;
+    }
+    let lost = world.acquire(POISONED_SHARD, POISON, MAX_WAIT).await.expect_err("nobody can apply it");
+    println!("its caller is told: {lost}");
+    // The last one may not get that far: alone it elects nobody, and does not learn again that the entry is committed.
+    let failed = eventually("most are left out", async || {
+        let failed: Vec<usize> = (0..3).filter(|node| poison_record(&world, *node).is_some()).collect();
+        (failed.len() > 1).then_some(failed)
+    })
+    .await;
+    for node in failed {
+        assert_replica_stopped(&world, node).await;
+    }
+    let shard = world.shard_id(POISONED_SHARD);
+    for node in 0..3 {
+        let names_it = async || world.node(node).not_ready()().filter(|reason| reason.contains(&shard));
+        let reason = eventually("it says so", names_it).await;
+        println!("node {node}: {reason}");
+        assert_other_replicas_serve(&world, node, &format!("of node {node}")).await;
+    }
+    let refused = world.acquire(POISONED_SHARD, "anything", MAX_WAIT).await.expect_err("the shard is down");
+    assert!(matches!(refused, RouteError::Unavailable { .. }), "{refused}");
+    let records: Vec<Option<Poison>> = (0..3).map(|node| poison_record(&world, node)).collect();
+    let places = records.iter().flatten().map(|poison| (poison.term, poison.index, poison.step.clone()));
+    assert!(places.collect::<std::collections::BTreeSet<_>>().len() == 1, "{records:?}");
+}
