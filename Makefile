@@ -8,7 +8,7 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)
 export ROCKSDB_STATIC ?= 1
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup build run cluster test console-shots explore deploy deploy-check backup-of-a-million bench bench-builds cost profile tenants hostile bench-core sim plants panics models mixed chaos faults failover fuzz fuzz-guided verify deny fix clean clean-all
+.PHONY: help setup build run cluster test console-screenshots api-explore deploy deploy-check bench-backup bench bench-builds cost profile bench-tenants hostile bench-core sim mutations panics models mixed chaos fault-tests failover fuzz fuzz-guided verify deny fix clean clean-all
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -36,17 +36,17 @@ test: build ## Run all tests.
 	cargo build --release --workspace --examples
 	cargo test --release --workspace
 
-console-shots: build ## Take pictures of the console with live data; where Chromium is missing, it says so.
+console-screenshots: build ## Take pictures of the console with live data; where Chromium is missing, it says so.
 	cargo test --release --workspace --test browser -- --nocapture pictures
 
-explore: build ## Let a generator of calls (schemathesis) look for answers that the API's description does not list.
+api-explore: build ## Let a generator of calls (schemathesis) look for answers that the API's description does not list.
 	cargo test --release --workspace --test behaviour -- --ignored --nocapture no_answer_is_unlisted
 
 deploy: build ## Let Prometheus (promtool) check the rules, the alerts that they raise, and the figures of a running process.
 	promtool="$$(tools/promtool)" && HOLDFAST_PROMTOOL="$$promtool" \
 		cargo test --release --workspace --test deploy --test behaviour -- prometheus_itself
 
-tenants: build ## Measure what a loud tenant does to a quiet one, and ten times as many clients as do best; flags in ARGS="...".
+bench-tenants: build ## Measure what a loud tenant does to a quiet one, and ten times as many clients as do best; flags in ARGS="...".
 	bin/dev bench --workloads neighbours,overload --seconds 10 --warm-up 2 $(ARGS)
 
 # Without a folder in BEFORE the table has no column of an earlier build; it is where that build's rows were written.
@@ -54,7 +54,7 @@ hostile: build ## Let a hostile account do its worst beside a quiet one, for MIN
 	HOLDFAST_HOSTILE_MINUTES=$(or $(MINUTES),30) HOLDFAST_HOSTILE_ONLY="$(ONLY)" HOLDFAST_HOSTILE_ON=$(ON) \
 		HOLDFAST_HOSTILE_OUT="$(abspath $(or $(OUT),docs/bench))" \
 		HOLDFAST_HOSTILE_BEFORE=$(if $(BEFORE),"$(abspath $(BEFORE))/hostile.json") \
-		cargo test --release --workspace --test hostile -- --ignored --nocapture
+		cargo test --release --workspace --test hostile_tenant -- --ignored --nocapture
 
 cost: setup ## Measure what each command costs in the core as there is more and more: docs/bench/cost.md.
 	HOLDFAST_COST_TABLE="$(abspath docs/bench/cost.md)" cargo test --release --workspace --test behaviour -- --nocapture cost_table
@@ -84,17 +84,17 @@ mixed: build ## Run two builds of nodes in one cluster, one of which knows rules
 	mkdir -p "$(CARGO_TARGET_DIR)/extra" && cp "$(CARGO_TARGET_DIR)/release/holdfast-node" "$(CARGO_TARGET_DIR)/extra/"
 	cargo build --release --workspace --bin holdfast-node
 	HOLDFAST_OTHER_NODE="$(CARGO_TARGET_DIR)/extra/holdfast-node" \
-		cargo test --release --workspace --test mixed -- --nocapture
+		cargo test --release --workspace --test mixed_versions -- --nocapture
 
-faults: build ## Damage the files of a node one by one, fill disks, let one fail, slow the network down, set clocks.
-	cargo test --release --workspace --test damage --test lost_data --test full_disk --test slow_network \
+fault-tests: build ## Damage the files of a node one by one, fill disks, let one fail, slow the network down, set clocks.
+	cargo test --release --workspace --test corruption --test lost_data --test full_disk --test slow_network \
 		--test wall_clock -- --include-ignored --nocapture
 
 failover: build ## Kill leaders KILLS=n (100) times, idle and loaded, or ONLY=idle; print how soon locks are granted again.
 	HOLDFAST_FAILOVER_KILLS=$(or $(KILLS),100) HOLDFAST_FAILOVER_ONLY=$(ONLY) \
 		cargo test --release --workspace --test failover -- --nocapture after_the_death_of_a_leader
 
-backup-of-a-million: build ## Back up and restore a cluster with 1,000,000 holds, and print time and size.
+bench-backup: build ## Back up and restore a cluster with 1,000,000 holds, and print time and size.
 	cargo test --release --workspace --test backup -- --ignored --nocapture
 
 fuzz: setup ## Feed damaged bytes to everything that reads any, for SECONDS=n (60) each, with SEED=n.
@@ -108,27 +108,27 @@ sim: setup ## Simulate whole clusters with faults: SEEDS=n of them, from FIRST=n
 	cargo build --release --workspace --examples
 	@"$(CARGO_TARGET_DIR)/release/examples/holdfast-sim" $(ARGS)
 
-# A build in which faults can be planted. It shares the dependencies of the others; its programs are kept apart.
-PLANTED = $(CARGO_TARGET_DIR)/planted/examples
-define planted-simulation
-	cargo build --release --workspace --example holdfast-sim --example holdfast-sim-seed --features holdfast-sim-tests/plant
-	@mkdir -p "$(PLANTED)"
-	@cp "$(CARGO_TARGET_DIR)/release/examples/holdfast-sim" "$(CARGO_TARGET_DIR)/release/examples/holdfast-sim-seed" "$(PLANTED)/"
+# A build with mutations. It shares the dependencies of the others; its programs are kept apart.
+MUTATED = $(CARGO_TARGET_DIR)/mutated/examples
+define mutated-simulation
+	cargo build --release --workspace --example holdfast-sim --example holdfast-sim-seed --features holdfast-sim-tests/mutations
+	@mkdir -p "$(MUTATED)"
+	@cp "$(CARGO_TARGET_DIR)/release/examples/holdfast-sim" "$(CARGO_TARGET_DIR)/release/examples/holdfast-sim-seed" "$(MUTATED)/"
 endef
 
-# What the simulation does not see is planted in tests of replication and core, in a build that tests/sim arms.
-plants: setup ## Plant faults in simulated clusters, and see after how many seeds which check finds each.
-	$(planted-simulation)
-	@SEEDS=$(or $(SEEDS),200) "$(PLANTED)/holdfast-sim" --plants $(ARGS)
-	cargo test --release --workspace --test group --test model --features holdfast-sim-tests/plant \
-		-- --ignored --nocapture every_planted_fault_breaks_its_test
+# Mutations that the simulation does not find belong to tests of replication and core.
+mutations: setup ## Enable each mutation in simulated clusters, and print which check finds it after how many seeds.
+	$(mutated-simulation)
+	@SEEDS=$(or $(SEEDS),200) "$(MUTATED)/holdfast-sim" --mutations $(ARGS)
+	cargo test --release --workspace --test group --test model --features holdfast-sim-tests/mutations \
+		-- --ignored --nocapture every_mutation_breaks_its_test
 
 # Runs of the same source add up in this file, over as many calls as it takes.
 EVIDENCE ?= docs/evidence/panics.jsonl
 
 panics: setup ## Simulate clusters whose tasks and state machines panic, until SEEDS=n (2000) of this source are on record.
-	$(planted-simulation)
-	@SEEDS=$(or $(SEEDS),2000) "$(PLANTED)/holdfast-sim" --panics \
+	$(mutated-simulation)
+	@SEEDS=$(or $(SEEDS),2000) "$(MUTATED)/holdfast-sim" --panics \
 		$(if $(SEED),,--evidence "$(EVIDENCE)" --source "$$(tools/sim-source)") $(ARGS)
 
 models: ## Check the models in docs/models with TLC (half an hour; SHORT=1: two minutes), all or ONLY="name ..."; RESUME=1.
@@ -161,3 +161,12 @@ clean: ## Remove what was built of this workspace; RocksDB and other dependencie
 clean-all: ## Remove everything that was built, for every checkout; the next build compiles RocksDB again.
 	rm -rf bin "$(ROCKSDB_LIB_DIR)"
 	cargo clean
+
+# The names of the release before, for one release.
+.PHONY: plants backup-of-a-million tenants explore console-shots faults
+plants: mutations
+backup-of-a-million: bench-backup
+tenants: bench-tenants
+explore: api-explore
+console-shots: console-screenshots
+faults: fault-tests

@@ -9,7 +9,7 @@ use clap::Parser;
 use holdfast_cluster::ClusterConfig;
 use holdfast_gateway::server::{ServerOptions, serve};
 use holdfast_gateway::{Gateway, GatewayOptions, LocktopusAccount, LocktopusOptions, LocktopusOrigin, serve_locktopus};
-use holdfast_process::{
+use holdfast_runtime::{
     ClusterTlsArgs, SecretsArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, check_listen_address,
     flush_traces, shutdown_signal,
 };

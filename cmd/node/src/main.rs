@@ -11,7 +11,7 @@ use clap::{Parser, ValueEnum};
 use holdfast_auth::{OperatorToken, OperatorVerifier};
 use holdfast_cluster::ClusterConfig;
 use holdfast_node::{AdminEndpoints, Node, NodeOptions, serve};
-use holdfast_process::{
+use holdfast_runtime::{
     ClusterTlsArgs, MemoryArgs, SecretsArgs, ShutdownArgs, TelemetryArgs, bind, check_listen_address, flush_traces,
     shutdown_signal,
 };

@@ -1,4 +1,4 @@
-//! Faults of the state machine that are planted on purpose; see `holdfast_plant`. In a build that is not armed none of
+//! Faults of the state machine that are planted on purpose; see `holdfast_mutations`. In a build that is not armed none of
 //! this does anything.
 
 use std::borrow::Cow;
@@ -7,7 +7,7 @@ use holdfast_core::shard::{PendingReply, ShardState};
 use holdfast_core::{
     Cancel, Claim, Command, EntryContext, Limits, LocksCommand, NamespaceMessage, Query, Rules, WaitRecord,
 };
-use holdfast_plant::{Mutation, is_enabled};
+use holdfast_mutations::{Mutation, is_enabled};
 
 use crate::leader::cancel_all;
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use holdfast_core::shard::PendingReply;
 use holdfast_core::{Query, Reply, Response, codec};
-use holdfast_plant::{Mutation, is_enabled};
+use holdfast_mutations::{Mutation, is_enabled};
 use holdfast_proto::internal::answer::Outcome;
 use holdfast_replication::NotLeader;
 use tokio::sync::watch;

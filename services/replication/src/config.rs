@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdfast_plant::{Mutation, is_enabled};
+use holdfast_mutations::{Mutation, is_enabled};
 use openraft::{Config, ConfigError, SnapshotPolicy};
 
 use crate::group::GroupOptions;

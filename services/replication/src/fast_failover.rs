@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use holdfast_plant::{Mutation, is_enabled};
+use holdfast_mutations::{Mutation, is_enabled};
 use openraft::raft::TransferLeaderRequest;
 use tokio::sync::watch;
 use tokio::time::sleep;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use holdfast_plant::{Mutation, is_enabled};
+use holdfast_mutations::{Mutation, is_enabled};
 use holdfast_proto::internal::Kind;
 use openraft::async_runtime::watch::WatchReceiver;
 use parking_lot::Mutex;

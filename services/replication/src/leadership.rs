@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use holdfast_plant::{Mutation, is_enabled};
+use holdfast_mutations::{Mutation, is_enabled};
 use openraft::async_runtime::watch::WatchReceiver;
 use parking_lot::Mutex;
 use tokio::sync::watch;

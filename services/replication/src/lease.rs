@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use holdfast_plant::{Mutation, is_enabled};
+use holdfast_mutations::{Mutation, is_enabled};
 use openraft::raft::ReadPolicy;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{Stream, TryStreamExt};
-use holdfast_plant::{Mutation, is_enabled};
+use holdfast_mutations::{Mutation, is_enabled};
 use holdfast_storage::ReplicaStore;
 use metrics::histogram;
 use openraft::entry::RaftEntry;

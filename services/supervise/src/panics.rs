@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Once;
 use std::task::{Context, Poll};
 
-use holdfast_plant::{Mutation, is_enabled, maybe_panic};
+use holdfast_mutations::{Mutation, is_enabled, maybe_panic};
 use pin_project_lite::pin_project;
 
 /// Longest message that is kept, in bytes.

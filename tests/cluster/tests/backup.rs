@@ -98,7 +98,7 @@ async fn a_backup_under_load_is_restored_and_tokens_go_on_above_all_before() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes minutes; `make backup-of-a-million` runs it"]
+#[ignore = "takes minutes; `make bench-backup` runs it"]
 async fn a_million_holds_are_backed_up_and_restored() {
     const PATHS_PER_SET: usize = 64;
     let wanted = std::env::var("HOLDFAST_BACKUP_HOLDS").ok().and_then(|holds| holds.parse::<usize>().ok());

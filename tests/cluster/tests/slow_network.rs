@@ -14,7 +14,7 @@ const DELAY_DURATION: Duration = Duration::from_secs(1);
 const MAX_CALL_TIME: Duration = Duration::from_secs(11);
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "half a minute: make faults"]
+#[ignore = "half a minute: make fault-tests"]
 async fn on_a_slow_network_everything_answered_is_right_and_the_service_goes_on() {
     let mut cluster = Cluster::start(Setup { gateways: 2, has_latency_proxies: true, ..Setup::default() }).await;
     let tenant = cluster.create_tenant("slow", &NAMESPACES).await;

@@ -17,7 +17,7 @@ const OFFSET_DURATION: Duration = Duration::from_millis(3_200);
 const PAST_INSTANT: Duration = Duration::from_secs(981_173_106);
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "half a minute: make faults"]
+#[ignore = "half a minute: make fault-tests"]
 async fn a_wall_clock_that_jumps_ends_no_hold_and_keeps_none() {
     let mut cluster = Cluster::prepare(Setup { gateways: 2, ..Setup::default() }).await;
     let clocks = match WallClocks::prepare(&cluster.dir()) {

@@ -61,8 +61,8 @@ impl Run {
         for (flag, is_set) in flags {
             command.args(is_set.then_some(flag));
         }
-        if let Some(plant) = &self.mutation {
-            command.arg("--plant").arg(plant);
+        if let Some(mutation) = &self.mutation {
+            command.arg("--mutation").arg(mutation);
         }
         if let Some(chaos) = self.chaos {
             command.arg("--chaos-ms").arg(chaos.as_millis().to_string());

@@ -7,20 +7,20 @@ use holdfast_tidy::{assert_none, root};
 
 /// Which services each service may use directly. When the design changes, change it here and in ARCHITECTURE.md.
 const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 16] = [
-    ("core", &["plant"]),
+    ("core", &["mutations"]),
     ("cluster", &[]),
     ("backup", &[]),
     ("storage", &[]),
     ("telemetry", &["supervise"]),
     ("proto", &[]),
     ("tls", &["supervise"]),
-    ("plant", &[]),
-    ("supervise", &["plant"]),
+    ("mutations", &[]),
+    ("supervise", &["mutations"]),
     ("auth", &["core"]),
-    ("process", &["auth", "telemetry", "tls"]),
+    ("runtime", &["auth", "telemetry", "tls"]),
     ("bootstrap", &["auth"]),
     ("routing", &["core", "proto", "cluster", "auth", "tls", "telemetry", "supervise"]),
-    ("replication", &["storage", "proto", "plant", "supervise"]),
+    ("replication", &["storage", "proto", "mutations", "supervise"]),
     (
         "node",
         &[
@@ -28,7 +28,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 16] = [
             "backup",
             "storage",
             "proto",
-            "plant",
+            "mutations",
             "cluster",
             "auth",
             "routing",
@@ -70,8 +70,8 @@ fn services_use_only_the_services_below_them() {
 fn the_core_is_pure() {
     let workspace = workspace();
     let services = workspace.packages_in("services");
-    // Of planted faults nothing is left in what is built for use.
-    let siblings = services.iter().filter(|(folder, _)| *folder != "plant").map(|(_, package)| package.name.as_str());
+    // Of mutations nothing is left in what is built for use.
+    let siblings = services.iter().filter(|(folder, _)| *folder != "mutations").map(|(_, package)| package.name.as_str());
     let impure = ["tokio", "openraft", "rocksdb", "tonic", "hyper", "axum", "rand", "getrandom"];
     let forbidden: BTreeSet<&str> = siblings.chain(impure).collect();
     let reached = workspace.transitive_dependencies(services["core"]);

@@ -17,7 +17,7 @@ use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use clap::Args;
 use holdfast_auth::{ClusterSecret, ServiceSigner, read_secret_file};
 use holdfast_cluster::{ClusterConfig, Node};
-use holdfast_process::ClusterTlsArgs;
+use holdfast_runtime::ClusterTlsArgs;
 use holdfast_routing::{AdminClient, AdminError, Dialer, TcpDialer, TlsDialer};
 
 pub(crate) use backup::{BackupArgs, back_up};

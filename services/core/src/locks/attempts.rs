@@ -1,6 +1,6 @@
 //! Which calls count on a place in the queue, on a hold, or on a granted request: it is given up with the last of them.
 
-use holdfast_plant::{Mutation, is_enabled};
+use holdfast_mutations::{Mutation, is_enabled};
 
 use super::hold::{Hold, HoldExtras};
 use crate::Rules;

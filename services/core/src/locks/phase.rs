@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use holdfast_plant::{Mutation, is_enabled};
+use holdfast_mutations::{Mutation, is_enabled};
 
 use super::hold::Hold;
 use super::namespace::Namespace;

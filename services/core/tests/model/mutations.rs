@@ -1,12 +1,12 @@
 //! That the tests of this program fail with the faults that they are for. Each runs in a process of its own, with the fault
-//! and without it. Only in a build that is armed: `make plants`.
+//! and without it. Only in a build with mutations: `make mutations`.
 
 use std::process::Command;
 
-use holdfast_plant::{Mutation, enable};
+use holdfast_mutations::{Mutation, enable};
 
-/// Which fault a process of this program is to plant, by its name.
-const MUTATION_ENV: &str = "HOLDFAST_TEST_PLANTS";
+/// Which fault a process of this program is to enable, by its name.
+const MUTATION_ENV: &str = "HOLDFAST_TEST_MUTATIONS";
 
 /// Plants what this process was started with.
 pub(crate) fn enable_mutation_from_env() {
@@ -14,7 +14,7 @@ pub(crate) fn enable_mutation_from_env() {
     ONCE.call_once(|| {
         let Ok(name) = std::env::var(MUTATION_ENV) else { return };
         let fault = Mutation::from_name(&name).unwrap_or_else(|| panic!("there is no fault named {name:?}"));
-        assert!(enable(fault), "this build is not armed: `make plants` makes one that is");
+        assert!(enable(fault), "mutations are off in this build: `make mutations` makes one with them");
     });
 }
 
@@ -33,8 +33,8 @@ fn failure(test: &str, fault: Option<Mutation>) -> Option<String> {
 }
 
 #[test]
-#[ignore = "only in a build that is armed: make plants"]
-fn every_planted_fault_breaks_its_test() {
+#[ignore = "only in a build with mutations: make mutations"]
+fn every_mutation_breaks_its_test() {
     println!("| planted fault | fails | with |\n|---|---|---|");
     for fault in Mutation::ALL.iter().copied() {
         let Some(test) = fault.model_test() else { continue };

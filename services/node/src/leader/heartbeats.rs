@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use holdfast_core::{NamespaceRef, SessionNumber};
-use holdfast_plant::{Mutation, is_enabled};
+use holdfast_mutations::{Mutation, is_enabled};
 use tokio::time::Instant;
 
 use super::NamespaceKey;

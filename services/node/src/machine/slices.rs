@@ -10,7 +10,7 @@ use bytes::Bytes;
 use holdfast_core::locks::Purged;
 use holdfast_core::shard::ShardState;
 use holdfast_core::{Command, EntryContext, Rules, codec};
-use holdfast_plant::{Mutation, is_enabled, maybe_panic};
+use holdfast_mutations::{Mutation, is_enabled, maybe_panic};
 use holdfast_replication::{Applied, ApplyFailure, ApplyStep, EntryHeader};
 use holdfast_supervise::catch_panic;
 use tokio::time::{Duration, Instant};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt};
-use holdfast_plant::{Mutation, is_enabled};
+use holdfast_mutations::{Mutation, is_enabled};
 use holdfast_proto::internal::raft_frame::Body;
 use holdfast_proto::internal::raft_service_client::RaftServiceClient;
 use holdfast_proto::internal::{Hello, Kind, RaftFrame};

@@ -1,12 +1,12 @@
 //! That tests of this program fail with the fault that they are for. Each runs in a process of its own, with the fault
-//! and without it. Only in a build that is armed: `make plants`.
+//! and without it. Only in a build with mutations: `make mutations`.
 
 use std::process::Command;
 
-use holdfast_plant::{Mutation, enable};
+use holdfast_mutations::{Mutation, enable};
 
-/// Which faults a process of this program is to plant, by their names.
-const MUTATIONS_ENV: &str = "HOLDFAST_TEST_PLANTS";
+/// Which faults a process of this program is to enable, by their names.
+const MUTATIONS_ENV: &str = "HOLDFAST_TEST_MUTATIONS";
 
 /// Plants what this process was started with. Called by every test that has a cluster.
 pub(crate) fn enable_from_env() {
@@ -15,14 +15,14 @@ pub(crate) fn enable_from_env() {
         let named = std::env::var(MUTATIONS_ENV).unwrap_or_default();
         for name in named.split_whitespace() {
             let fault = Mutation::from_name(name).unwrap_or_else(|| panic!("there is no fault named {name:?}"));
-            assert!(enable(fault), "this build is not armed: `make plants` makes one that is");
+            assert!(enable(fault), "mutations are off in this build: `make mutations` makes one with them");
         }
     });
 }
 
 /// Whether the test succeeds with these faults.
-fn succeeds(test: &str, plants: &[Mutation]) -> bool {
-    let names: Vec<&str> = plants.iter().map(|plant| plant.name()).collect();
+fn succeeds(test: &str, mutations: &[Mutation]) -> bool {
+    let names: Vec<&str> = mutations.iter().map(|mutation| mutation.name()).collect();
     let this = std::env::current_exe().expect("it has a path");
     let run = Command::new(this).args(["--exact", test, "--nocapture"]).env(MUTATIONS_ENV, names.join(" ")).output();
     let run = run.expect("it runs");
@@ -38,8 +38,8 @@ fn prerequisite(fault: Mutation) -> Option<Mutation> {
 }
 
 #[test]
-#[ignore = "only in a build that is armed: make plants"]
-fn every_planted_fault_breaks_its_test() {
+#[ignore = "only in a build with mutations: make mutations"]
+fn every_mutation_breaks_its_test() {
     println!("| planted fault | fails |\n|---|---|");
     let mut missed = Vec::new();
     for fault in Mutation::ALL.iter().copied() {
@@ -50,9 +50,9 @@ fn every_planted_fault_breaks_its_test() {
             // What makes another fault visible is none by itself.
             assert!(succeeds(test, &[fault]), "{test} fails with {} alone", fault.name());
         }
-        let plants: Vec<Mutation> = [fault].into_iter().chain(with).collect();
-        let names: Vec<&str> = plants.iter().map(|plant| plant.name()).collect();
-        let is_found = !succeeds(test, &plants);
+        let mutations: Vec<Mutation> = [fault].into_iter().chain(with).collect();
+        let names: Vec<&str> = mutations.iter().map(|mutation| mutation.name()).collect();
+        let is_found = !succeeds(test, &mutations);
         println!("| {} | {} |", names.join(" with "), if is_found { test } else { "nothing" });
         missed.extend((!is_found).then_some(names));
     }

@@ -1,4 +1,4 @@
-//! Many calls at once, and more than an account may make. What it costs others is measured by `make tenants`.
+//! Many calls at once, and more than an account may make. What it costs others is measured by `make bench-tenants`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Parser;
-use holdfast_plant::Mutation;
+use holdfast_mutations::Mutation;
 use rand10::SeedableRng;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -41,7 +41,7 @@ use plan::Plan;
 use simulation::{Report, run};
 use trace::PacketDigest;
 
-const MUTATIONS_DISABLED: &str = "this build is not armed; build it with `--features plant`";
+const MUTATIONS_DISABLED: &str = "this build has no mutations; build it with `--features mutations`";
 
 #[derive(Parser)]
 struct Args {
@@ -53,7 +53,7 @@ struct Args {
     calm: bool,
     /// Plant a fault in the cluster, in a build that is armed.
     #[arg(long)]
-    plant: Option<String>,
+    mutation: Option<String>,
     /// A short run with less of everything.
     #[arg(long)]
     short: bool,
@@ -76,13 +76,13 @@ struct Args {
 
 fn main() -> Result<ExitCode> {
     let args = Args::parse();
-    if let Some(name) = &args.plant {
-        let Some(plant) = Mutation::from_name(name) else { bail!("there is no fault named {name:?} to plant") };
-        if !holdfast_plant::enable(plant) {
+    if let Some(name) = &args.mutation {
+        let Some(mutation) = Mutation::from_name(name) else { bail!("there is no fault named {name:?}") };
+        if !holdfast_mutations::enable(mutation) {
             bail!("{MUTATIONS_DISABLED}");
         }
     }
-    if args.panics && !cfg!(feature = "plant") {
+    if args.panics && !cfg!(feature = "mutations") {
         bail!("{MUTATIONS_DISABLED}");
     }
     mad_turmoil::rand::set_rng(rand10::rngs::StdRng::seed_from_u64(args.seed));
@@ -98,7 +98,7 @@ fn main() -> Result<ExitCode> {
         plan = plan.shortened();
     }
     plan.faults = !args.calm;
-    plan.panics_at = args.plant.as_deref().and_then(Mutation::from_name).and_then(Mutation::panic_point);
+    plan.panics_at = args.mutation.as_deref().and_then(Mutation::from_name).and_then(Mutation::panic_point);
     plan.panics = args.panics || plan.panics_at.is_some();
     if let Some(chaos_ms) = args.chaos_ms {
         plan.chaos = Duration::from_millis(chaos_ms);

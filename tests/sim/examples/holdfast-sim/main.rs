@@ -1,5 +1,5 @@
 //! Runs many seeds, each in a process of its own, and says which of them found something and how to repeat it. With
-//! `--plants` it plants each fault in turn instead, and says which checker found it after how many seeds.
+//! `--mutations` it plants each fault in turn instead, and says which checker found it after how many seeds.
 
 mod cpu;
 mod evidence;
@@ -41,7 +41,7 @@ struct Args {
     journals: PathBuf,
     /// Plant each fault, or only the named one, instead, and go through the seeds until it is found.
     #[arg(long, num_args = 0..=1, default_missing_value = "all")]
-    plants: Option<String>,
+    mutations: Option<String>,
     /// Short runs with less of everything: several times as many in an hour.
     #[arg(long)]
     short: bool,
@@ -58,7 +58,7 @@ struct Args {
 
 fn main() -> Result<ExitCode> {
     let args = Args::parse();
-    if let Some(which) = &args.plants {
+    if let Some(which) = &args.mutations {
         return mutations::run_mutations(which, args.first.unwrap_or(1), args.seeds);
     }
     if let (Some(path), Some(source)) = (&args.evidence, &args.source) {

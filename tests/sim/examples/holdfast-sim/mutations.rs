@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use holdfast_plant::Mutation;
+use holdfast_mutations::Mutation;
 use holdfast_sim_tests::Run;
 
 /// All of them, or the one of that name. Prints a table.
@@ -11,29 +11,29 @@ use holdfast_sim_tests::Run;
 /// # Errors
 /// When there is no such fault, or a run fails.
 pub(crate) fn run_mutations(which: &str, first: u64, seeds: u64) -> Result<ExitCode> {
-    let meant = Mutation::ALL.iter().copied().filter(|plant| which == "all" || plant.name() == which);
+    let meant = Mutation::ALL.iter().copied().filter(|mutation| which == "all" || mutation.name() == which);
     let meant: Vec<Mutation> = meant.collect();
     if meant.is_empty() {
-        bail!("there is no fault named {which:?} to plant");
+        bail!("there is no fault named {which:?}");
     }
     println!("| planted fault | found by | after seeds |\n|---|---|---|");
     let mut missed = 0;
-    for plant in meant {
-        if let Some(test) = plant.unit_test().or(plant.model_test()) {
-            println!("| {} | not by the simulation yet, but by the test {test} | |", plant.name());
+    for mutation in meant {
+        if let Some(test) = mutation.unit_test().or(mutation.model_test()) {
+            println!("| {} | not by the simulation yet, but by the test {test} | |", mutation.name());
             continue;
         }
-        let mut row = format!("| {} | nobody | {seeds} |", plant.name());
+        let mut row = format!("| {} | nobody | {seeds} |", mutation.name());
         missed += 1;
         for tried in 0..seeds {
-            let run = Run { mutation: Some(plant.name().to_owned()), ..Run::from_seed(first + tried) };
+            let run = Run { mutation: Some(mutation.name().to_owned()), ..Run::from_seed(first + tried) };
             let found = run.execute()?;
             if !found.is_clean && !found.is_complete() {
-                bail!("a run with {} failed: {}", plant.name(), found.errors);
+                bail!("a run with {} failed: {}", mutation.name(), found.errors);
             }
             if !found.is_clean {
                 missed -= 1;
-                row = format!("| {} | {} | {} |", plant.name(), found.checkers().join(", "), tried + 1);
+                row = format!("| {} | {} | {} |", mutation.name(), found.checkers().join(", "), tried + 1);
                 break;
             }
         }

@@ -1,9 +1,9 @@
 //! Panics in the middle of an entry and in long-lived tasks: what fails is said, started again or left out, and nothing
-//! else stops. Those in tasks need an armed build; `make plants` makes one.
+//! else stops. Those in tasks need an armed build; `make mutations` makes one.
 
 mod cluster;
 mod state_machine;
-#[cfg(feature = "plant")]
+#[cfg(feature = "mutations")]
 mod tasks;
 
 /// What is armed, and what is counted, is that of the process: one cluster at a time.

@@ -1,6 +1,6 @@
 //! Panics in long-lived tasks.
 
-use holdfast_plant::{PANIC_POINTS, inject_panic, pending_panics};
+use holdfast_mutations::{PANIC_POINTS, inject_panic, pending_panics};
 use holdfast_telemetry::{BuildInfo, install_metrics};
 
 use crate::cluster::{TestCluster, eventually};

@@ -52,7 +52,7 @@ fn run_schemathesis(program: &Path, rest: &RestClient, names: &[(&str, &str)], f
 }
 
 #[tokio::test]
-#[ignore = "it installs a program of others and takes minutes: make explore"]
+#[ignore = "it installs a program of others and takes minutes: make api-explore"]
 async fn no_answer_is_unlisted() {
     let Some(program) = program() else { return };
     let (own, server) = (create_tenant(server()).await, server());

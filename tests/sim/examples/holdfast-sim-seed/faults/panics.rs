@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_plant::{PANIC_POINTS, inject_panic, pending_panics};
+use holdfast_mutations::{PANIC_POINTS, inject_panic, pending_panics};
 use rand::Rng;
 use rand::rngs::StdRng;
 

@@ -1,20 +1,19 @@
-//! Faults that are planted in Holdfast on purpose, to see that the tests find them: a check that has never failed is
-//! not yet a check.
+//! Mutations: faults built into Holdfast on purpose, to prove that the tests find them.
 //!
-//! Purpose: name the faults, and tell the code at whose place one belongs whether it is planted. Also panics at points
-//! where Holdfast must survive one, see [`maybe_panic`].
+//! Purpose: name the mutations, and tell the code that one changes whether it is enabled. Also panics at points where
+//! Holdfast must survive a panic, see [`maybe_panic`].
 //!
-//! Invariant: without the feature `armed`, which only the simulation of `tests/sim` can switch on and which is off
-//! by default there too, [`is_enabled`] is the constant `false`, [`maybe_panic`] does nothing, and the compiler leaves every
-//! fault out. With it faults can be planted in a process, and never taken back.
+//! Invariant: without the feature `enabled`, which only the simulation of `tests/sim` can switch on and which is off by
+//! default there too, [`is_enabled`] is the constant `false`, [`maybe_panic`] does nothing, and the compiler removes every
+//! mutation. With the feature, a process can enable mutations and cannot disable them again.
 //!
-//! Deliberately unknown here: how a fault is made. That stands where it does its harm.
+//! Deliberately unknown here: how a mutation breaks the code. That stands where the code is.
 
 mod panics;
 
 pub use panics::{PANIC_POINTS, inject_panic, maybe_panic, pending_panics};
 
-/// A fault.
+/// A fault that a test build can enable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mutation {
     /// Leases are counted by the wall clock.
@@ -186,38 +185,38 @@ impl Mutation {
 
     /// The one of that name.
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|plant| plant.name() == name)
+        Self::ALL.iter().copied().find(|mutation| mutation.name() == name)
     }
 }
 
-/// The planted faults, a bit for each.
-#[cfg(feature = "armed")]
-static PLANTED: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+/// The enabled mutations, a bit for each.
+#[cfg(feature = "enabled")]
+static ENABLED: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
-#[cfg(feature = "armed")]
-fn bit(plant: Mutation) -> u64 {
-    1 << plant as u32
+#[cfg(feature = "enabled")]
+fn bit(mutation: Mutation) -> u64 {
+    1 << mutation as u32
 }
 
-/// Plants a fault in this process, for good. False when it is planted already, or when this build cannot.
-pub fn enable(plant: Mutation) -> bool {
-    #[cfg(feature = "armed")]
-    return PLANTED.fetch_or(bit(plant), std::sync::atomic::Ordering::SeqCst) & bit(plant) == 0;
-    #[cfg(not(feature = "armed"))]
+/// Enables a mutation in this process, for good. False when it is enabled already, or when this build has none.
+pub fn enable(mutation: Mutation) -> bool {
+    #[cfg(feature = "enabled")]
+    return ENABLED.fetch_or(bit(mutation), std::sync::atomic::Ordering::SeqCst) & bit(mutation) == 0;
+    #[cfg(not(feature = "enabled"))]
     {
-        let _ = plant;
+        let _ = mutation;
         false
     }
 }
 
-/// Whether that fault is planted.
+/// Whether that mutation is enabled.
 #[inline]
-pub fn is_enabled(plant: Mutation) -> bool {
-    #[cfg(feature = "armed")]
-    return PLANTED.load(std::sync::atomic::Ordering::Relaxed) & bit(plant) != 0;
-    #[cfg(not(feature = "armed"))]
+pub fn is_enabled(mutation: Mutation) -> bool {
+    #[cfg(feature = "enabled")]
+    return ENABLED.load(std::sync::atomic::Ordering::Relaxed) & bit(mutation) != 0;
+    #[cfg(not(feature = "enabled"))]
     {
-        let _ = plant;
+        let _ = mutation;
         false
     }
 }
@@ -228,21 +227,21 @@ mod tests {
 
     #[test]
     fn every_fault_is_found_by_its_name() {
-        for &plant in Mutation::ALL {
-            assert_eq!(Mutation::from_name(plant.name()), Some(plant));
+        for &mutation in Mutation::ALL {
+            assert_eq!(Mutation::from_name(mutation.name()), Some(mutation));
         }
         assert_eq!(Mutation::from_name("none"), None);
     }
 
     #[test]
     fn every_fault_has_a_bit_of_its_own() {
-        assert!(Mutation::ALL.iter().all(|plant| (*plant as u32) < u64::BITS));
+        assert!(Mutation::ALL.iter().all(|mutation| (*mutation as u32) < u64::BITS));
         assert!(Mutation::ALL.windows(2).all(|pair| pair[0] < pair[1]), "in the order of their bits, each once");
     }
 
-    #[cfg(not(feature = "armed"))]
+    #[cfg(not(feature = "enabled"))]
     #[test]
-    fn a_build_that_is_not_armed_has_no_faults() {
+    fn a_build_without_the_feature_has_no_mutations() {
         for &fault in Mutation::ALL {
             assert!(!enable(fault) && !is_enabled(fault));
         }

@@ -1,4 +1,4 @@
-//! Panics on purpose. Unlike a planted fault, which tests must find, a panic is something that Holdfast must survive.
+//! Injected panics. Tests must find a mutation; Holdfast must survive a panic.
 
 /// Points at which a panic can strike: in `apply`, under the lock of the state, before what is due ends and before each
 /// command; and in every long-lived task, before each step of it, by its name.
@@ -31,18 +31,18 @@ pub const PANIC_POINTS: [&str; 22] = [
     "config news",
 ];
 
-#[cfg(feature = "armed")]
-static ARMED: std::sync::Mutex<Vec<(String, u64)>> = std::sync::Mutex::new(Vec::new());
+#[cfg(feature = "enabled")]
+static PENDING: std::sync::Mutex<Vec<(String, u64)>> = std::sync::Mutex::new(Vec::new());
 
 /// Lets a panic strike at that point of this process, once, when it has been passed that often: at any replica or node
 /// of the process. False when this build can't.
 pub fn inject_panic(point: &str, passed: u64) -> bool {
-    #[cfg(feature = "armed")]
+    #[cfg(feature = "enabled")]
     {
-        armed().push((point.to_owned(), passed));
+        pending().push((point.to_owned(), passed));
         true
     }
-    #[cfg(not(feature = "armed"))]
+    #[cfg(not(feature = "enabled"))]
     {
         let _ = (point, passed);
         false
@@ -51,42 +51,42 @@ pub fn inject_panic(point: &str, passed: u64) -> bool {
 
 /// The points of panics that have not struck yet.
 pub fn pending_panics() -> Vec<String> {
-    #[cfg(feature = "armed")]
-    return armed().iter().map(|(point, _)| point.clone()).collect();
-    #[cfg(not(feature = "armed"))]
+    #[cfg(feature = "enabled")]
+    return pending().iter().map(|(point, _)| point.clone()).collect();
+    #[cfg(not(feature = "enabled"))]
     Vec::new()
 }
 
 /// Panics here when that was asked for.
 #[inline]
 pub fn maybe_panic(point: &str) {
-    #[cfg(feature = "armed")]
+    #[cfg(feature = "enabled")]
     {
-        let mut armed = armed();
-        let strikes = armed.iter().position(|(at, left)| at == point && *left == 0);
-        armed.iter_mut().filter(|(at, _)| at == point).for_each(|(_, left)| *left = left.saturating_sub(1));
+        let mut pending = pending();
+        let strikes = pending.iter().position(|(at, left)| at == point && *left == 0);
+        pending.iter_mut().filter(|(at, _)| at == point).for_each(|(_, left)| *left = left.saturating_sub(1));
         if let Some(position) = strikes {
-            armed.remove(position);
-            drop(armed);
-            panic!("planted at {point}");
+            pending.remove(position);
+            drop(pending);
+            panic!("injected at {point}");
         }
     }
-    #[cfg(not(feature = "armed"))]
+    #[cfg(not(feature = "enabled"))]
     let _ = point;
 }
 
-#[cfg(feature = "armed")]
-fn armed() -> std::sync::MutexGuard<'static, Vec<(String, u64)>> {
-    ARMED.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+#[cfg(feature = "enabled")]
+fn pending() -> std::sync::MutexGuard<'static, Vec<(String, u64)>> {
+    PENDING.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[cfg(not(feature = "armed"))]
+    #[cfg(not(feature = "enabled"))]
     #[test]
-    fn a_build_that_is_not_armed_never_panics() {
+    fn a_build_without_the_feature_never_panics() {
         for point in PANIC_POINTS {
             assert!(!inject_panic(point, 0));
             maybe_panic(point);
@@ -94,7 +94,7 @@ mod tests {
         assert!(pending_panics().is_empty());
     }
 
-    #[cfg(feature = "armed")]
+    #[cfg(feature = "enabled")]
     #[test]
     fn a_panic_strikes_once_when_its_point_was_passed_so_often() {
         assert!(inject_panic("apply", 2));

@@ -1,12 +1,12 @@
-//! Faults can be planted for tests; nothing that is built for use may be able to.
+//! Tests can enable mutations; nothing that is built for use may be able to.
 
 use std::path::{Path, PathBuf};
 
 use holdfast_tidy::packages::Workspace;
 use holdfast_tidy::{assert_none, root};
 
-/// The crate whose feature arms a build.
-const MUTATIONS_PACKAGE: &str = "holdfast-plant";
+/// The crate whose feature puts mutations into a build.
+const MUTATIONS_PACKAGE: &str = "holdfast-mutations";
 /// The one package with a feature that switches it on.
 const SIMULATION_PACKAGE: &str = "holdfast-sim-tests";
 /// The feature with which a build knows a command that no release has, and the packages that hand it on.
@@ -16,7 +16,7 @@ const EXTRA_COMMAND_BUILD: &str = "--bin holdfast-node --features holdfast-node-
 const EXTRA_COMMAND_PACKAGES: [&str; 3] = ["holdfast-core", "holdfast-node", "holdfast-node-program"];
 
 #[test]
-fn no_build_is_armed_that_does_not_ask_for_it() {
+fn no_build_has_mutations_that_does_not_ask_for_them() {
     let workspace = Workspace::read(&root()).unwrap();
     let mut findings = Vec::new();
     for package in workspace.members() {
@@ -27,10 +27,10 @@ fn no_build_is_armed_that_does_not_ask_for_it() {
             }
         }
         for (feature, switches_on) in &package.features {
-            let arms = switches_on.iter().any(|what| what.contains(MUTATIONS_PACKAGE));
-            let is_meant = name == SIMULATION_PACKAGE && feature == "plant";
-            if arms && !is_meant {
-                findings.push(format!("{name}: its feature {feature} arms the build"));
+            let enables = switches_on.iter().any(|what| what.contains(MUTATIONS_PACKAGE));
+            let is_meant = name == SIMULATION_PACKAGE && feature == "mutations";
+            if enables && !is_meant {
+                findings.push(format!("{name}: its feature {feature} puts mutations into the build"));
             }
             if feature == "default" && (name == MUTATIONS_PACKAGE || name == SIMULATION_PACKAGE) {
                 findings.push(format!("{name}: must have no default features"));
@@ -71,15 +71,15 @@ fn the_extra_command_is_in_no_build_that_does_not_ask_for_it() {
 }
 
 #[test]
-fn the_tools_build_no_armed_program() {
+fn the_tools_build_no_program_with_mutations() {
     let mut findings = Vec::new();
     for path in [PathBuf::from("Makefile"), PathBuf::from("tools")] {
         for (file, text) in text_files(&root().join(path)) {
-            let arms = |line: &&str| {
-                line.contains("--all-features") || (line.contains("--features") && line.contains("plant"))
+            let enables = |line: &&str| {
+                line.contains("--all-features") || (line.contains("--features") && line.contains("mutations"))
             };
             let is_meant = |line: &&str| line.contains(SIMULATION_PACKAGE) && !line.contains("--bin");
-            let lines = text.lines().filter(arms).filter(|line| !is_meant(line));
+            let lines = text.lines().filter(enables).filter(|line| !is_meant(line));
             findings.extend(lines.map(|line| format!("{}: {line}", file.display())));
         }
     }
@@ -89,7 +89,7 @@ fn the_tools_build_no_armed_program() {
 /// Where the bounds of a node's options reach its cores.
 const BOUNDS_FILE: &str = "services/node/src/machine.rs";
 
-/// Bounds that are not those of the rules are for tests: some of them plant a fault in the core. A node takes them as an
+/// Bounds that are not those of the rules are for tests: some of them break the core. A node takes them as an
 /// option, so that the simulation can lower them, and no program sets it.
 #[test]
 fn programs_take_their_bounds_from_the_rules() {

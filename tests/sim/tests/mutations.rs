@@ -1,0 +1,25 @@
+//! What is planted on purpose is found. Only in a build that is armed (`make mutations` goes through all faults).
+#![cfg(feature = "mutations")]
+
+use holdfast_mutations::Mutation;
+use holdfast_sim_tests::Run;
+
+/// Seeds within which a fault must be found.
+const MAX_SEEDS: u64 = 100;
+
+/// By which checkers, and after how many seeds.
+fn detect(mutation: Mutation) -> Option<(Vec<String>, u64)> {
+    (1..=MAX_SEEDS).find_map(|seed| {
+        let run = Run { mutation: Some(mutation.name().to_owned()), ..Run::from_seed(seed) };
+        let found = run.execute().expect("the program runs");
+        assert!(found.is_complete(), "{}{}", found.text, found.errors);
+        (!found.is_clean).then(|| (found.checkers(), seed))
+    })
+}
+
+#[test]
+fn every_planted_fault_is_found() {
+    let simulated = Mutation::ALL.iter().copied().filter(|mutation| mutation.unit_test().or(mutation.model_test()).is_none());
+    let missed: Vec<&str> = simulated.filter(|mutation| detect(*mutation).is_none()).map(Mutation::name).collect();
+    assert!(missed.is_empty(), "not found within {MAX_SEEDS} seeds: {missed:?}");
+}
