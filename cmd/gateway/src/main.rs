@@ -9,11 +9,11 @@ use clap::Parser;
 use holdfast_cluster::ClusterConfig;
 use holdfast_gateway::server::{ServerOptions, serve};
 use holdfast_gateway::{Gateway, GatewayOptions, LocktopusAccount, LocktopusOptions, LocktopusOrigin, serve_locktopus};
+use holdfast_routing::TlsDialer;
 use holdfast_runtime::{
     ClusterTlsArgs, SecretsArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, check_listen_address,
     flush_traces, shutdown_signal,
 };
-use holdfast_routing::TlsDialer;
 use holdfast_tls::ServerTls;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;

@@ -11,12 +11,12 @@ use clap::{Parser, ValueEnum};
 use holdfast_auth::{OperatorToken, OperatorVerifier};
 use holdfast_cluster::ClusterConfig;
 use holdfast_node::{AdminEndpoints, Node, NodeOptions, serve};
+use holdfast_replication::ReadMode;
+use holdfast_routing::{Dialer, TcpDialer, TlsDialer};
 use holdfast_runtime::{
     ClusterTlsArgs, MemoryArgs, SecretsArgs, ShutdownArgs, TelemetryArgs, bind, check_listen_address, flush_traces,
     shutdown_signal,
 };
-use holdfast_replication::ReadMode;
-use holdfast_routing::{Dialer, TcpDialer, TlsDialer};
 use tokio_util::sync::CancellationToken;
 
 use crate::restore::RestoreArgs;
@@ -43,8 +43,14 @@ struct Args {
     #[arg(long, env = "HOLDFAST_SNAPSHOT_AFTER", default_value_t = 10_000, value_name = "ENTRIES")]
     snapshot_after: u64,
     /// Log entries kept behind a snapshot for replicas that lag a little.
-    #[arg(long, env = "HOLDFAST_KEEP_ENTRIES", default_value_t = 2_000, value_name = "ENTRIES")]
-    keep_entries: u64,
+    #[arg(
+        long,
+        alias = "keep-entries",
+        env = "HOLDFAST_RETAIN_ENTRIES",
+        default_value_t = 2_000,
+        value_name = "ENTRIES"
+    )]
+    retain_entries: u64,
     /// Space that stays free on the disk, in MiB: with less, writes are refused and reads go on. 0 for no limit.
     #[arg(long, env = "HOLDFAST_DISK_RESERVE_MIB", default_value_t = 256, value_name = "MIB")]
     disk_reserve_mib: u32,
@@ -89,7 +95,7 @@ async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<()> {
         ReadsArg::Quorum => ReadMode::Quorum,
     };
     options.snapshot_interval_entries = args.snapshot_after;
-    options.retain_entries = args.keep_entries;
+    options.retain_entries = args.retain_entries;
     options.memory_limit = args.memory.limit_bytes();
     options.disk_reserve = u64::from(args.disk_reserve_mib) * 1024 * 1024;
 

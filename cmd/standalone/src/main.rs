@@ -11,11 +11,11 @@ use holdfast_cluster::ClusterConfig;
 use holdfast_gateway::server::{ServerOptions, serve, serve_beside};
 use holdfast_gateway::{Gateway, GatewayOptions, LocktopusAccount, LocktopusOptions, LocktopusOrigin, serve_locktopus};
 use holdfast_node::{Node, NodeOptions, in_process};
+use holdfast_routing::Dialer;
 use holdfast_runtime::{
     MemoryArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, check_listen_address, flush_traces,
     shutdown_signal,
 };
-use holdfast_routing::Dialer;
 use holdfast_tls::ServerTls;
 use tokio::net::TcpListener;
 use tokio::time::{Duration, Instant, sleep};

@@ -174,9 +174,12 @@ fn describe_metrics() {
     describe_counter!("holdfast_grpc_requests_total", "Calls over gRPC, by method and status.");
     describe_histogram!("holdfast_request_seconds", Unit::Seconds, "Time from the head of a call to its answer's.");
     describe_gauge!("holdfast_connections", "Connections that are open.");
-    describe_counter!("holdfast_connections_given_way_total", "Connections that ended to make room for others.");
+    describe_counter!("holdfast_connections_evicted_total", "Connections that ended to make room for others.");
     describe_gauge!("holdfast_session_connections", "Connections of sessions that are open.");
-    describe_counter!("holdfast_gateway_cache_lookups_total", "Look-ups of keys, accounts and namespaces, by outcome.");
+    describe_counter!(
+        "holdfast_directory_cache_lookups_total",
+        "Look-ups of keys, accounts and namespaces, by outcome."
+    );
 }
 
 fn probes(doors: &ServerOptions) -> Probes {

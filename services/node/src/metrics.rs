@@ -99,8 +99,8 @@ fn describe() {
     describe_gauge!("holdfast_snapshot_lag_entries", "Entries applied since the latest snapshot.");
     let age = "Time since the latest snapshot, or since the start of the process when it is from before.";
     describe_gauge!("holdfast_snapshot_age_seconds", Unit::Seconds, age);
-    describe_counter!("holdfast_leaderships_total", "Times that a replica of this node became leader.");
-    describe_counter!("holdfast_successions_total", "Leaderships taken over at once from a process that was gone.");
+    describe_counter!("holdfast_leader_elections_total", "Times that a replica of this node became leader.");
+    describe_counter!("holdfast_fast_failovers_total", "Leaderships taken over at once from a process that was gone.");
     let witness = "Time until as many replicas as an election needs had said that the leader's process is gone.";
     describe_histogram!("holdfast_second_witness_seconds", Unit::Seconds, witness);
     let commit = "Time from proposing an entry to its being applied at the leader, durable on a majority.";

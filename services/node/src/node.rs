@@ -209,7 +209,7 @@ impl Node {
             .tasks
             .spawn_restarting("config", move || reconfigure::apply_config_updates(Weak::clone(&weak), later.clone()));
         let weak = Arc::downgrade(shared);
-        shared.tasks.spawn_restarting("figures", move || metrics::run(Weak::clone(&weak)));
+        shared.tasks.spawn_restarting("lock_metrics", move || metrics::run(Weak::clone(&weak)));
         Ok(())
     }
 

@@ -87,7 +87,7 @@ impl NodeInner {
         let group = self.group_manager.start_group(options, machine.clone()).await?;
         if may_bootstrap && is_bootstrap_replica(&shard.id, &group) {
             let (host, forming) = (self.group_manager.clone(), group.clone());
-            group.tasks().spawn_until_done("form", move || bootstrap(host.clone(), forming.clone()));
+            group.tasks().spawn_until_done("bootstrap", move || bootstrap(host.clone(), forming.clone()));
         }
         let started = Replica::start(&place, group, machine, starting.reads, self.outbox_sender.clone());
         if self.map().replica(replica).is_none() {
@@ -173,7 +173,7 @@ impl NodeInner {
 
     fn decommission(self: &Arc<Self>, replica: u64) {
         let weak = Arc::downgrade(self);
-        self.tasks.spawn_until_done("retire", move || decommission(Weak::clone(&weak), replica));
+        self.tasks.spawn_until_done("decommission", move || decommission(Weak::clone(&weak), replica));
     }
 
     /// Whether every shard has a leader whose group is as configured, so that none counts on that replica.

@@ -42,7 +42,7 @@ impl Replica {
         reads: ReadMode,
         delivery: OutboxSender,
     ) -> Self {
-        group.tasks().spawn_essential("duties", tasks::run(group.clone(), Arc::clone(&machine), delivery));
+        group.tasks().spawn_essential("leader_tasks", tasks::run(group.clone(), Arc::clone(&machine), delivery));
         let (is_decommissioned, restart_failure) = (AtomicBool::new(false), Mutex::default());
         let ReplicaSpec { application, may_bootstrap, .. } = *place;
         Self { application, group, machine, reads, may_bootstrap, is_decommissioned, restart_failure }

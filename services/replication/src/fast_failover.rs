@@ -52,7 +52,7 @@ impl Group {
             return;
         }
         tracing::info!(shard = self.shard(), replica = self.replica(), gone, "the leader's process is gone; standing");
-        metrics::counter!("holdfast_successions_total").increment(1);
+        metrics::counter!("holdfast_fast_failovers_total").increment(1);
         // openraft compares the vote in the step in which it stands: it does nothing if this replica has given another.
         let request = TransferLeaderRequest::new(vote, self.replica(), None);
         // It fails only when the replica has stopped.

@@ -145,7 +145,7 @@ impl Group {
         tasks.spawn_essential("leadership", leads);
         let proposer = Proposer::new(raft.clone(), proposals, leadership.clone(), header_source, in_flight);
         tasks.spawn_essential("proposer", proposer.run());
-        tasks.spawn_essential("shortening", compactor.run(raft.clone()));
+        tasks.spawn_essential("log_compaction", compactor.run(raft.clone()));
         if holds_back {
             let (raft, votes) = (raft.clone(), Arc::clone(&may_vote));
             let vote = move || leadership::enable_voting_after(raft.clone(), longest_lease.clone(), Arc::clone(&votes));

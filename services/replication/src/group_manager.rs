@@ -128,7 +128,7 @@ impl GroupManager {
             inner.connect(peer);
         }
         let weak = Arc::downgrade(&inner);
-        inner.tasks.spawn_restarting("disk", move || watch_disk_space(Weak::clone(&weak)));
+        inner.tasks.spawn_restarting("disk_space", move || watch_disk_space(Weak::clone(&weak)));
         Ok(Self { inner })
     }
 
@@ -162,7 +162,7 @@ impl GroupManager {
         let weak = Arc::downgrade(&self.inner);
         let allowed = self.inner.allowed_rules.subscribe();
         group.tasks().spawn_essential("rules", raise_rules::run(group.clone(), weak.clone(), allowed));
-        group.tasks().spawn_essential("members", membership::reconcile_membership(group.clone(), weak));
+        group.tasks().spawn_essential("membership", membership::reconcile_membership(group.clone(), weak));
         Ok(group)
     }
 
@@ -329,11 +329,12 @@ impl Inner {
             peer_registry: Arc::clone(&self.peer_registry),
         });
         let (inner, node, connected) = (Arc::downgrade(self), peer.node.clone(), link.connected_events());
-        link.tasks()
-            .spawn_restarting("welcome", move || on_peer_connected(Weak::clone(&inner), node.clone(), connected()));
+        link.tasks().spawn_restarting("peer_connected", move || {
+            on_peer_connected(Weak::clone(&inner), node.clone(), connected())
+        });
         let (inner, node, refusals) = (Arc::downgrade(self), peer.node.clone(), link.refusals());
         let connections = Arc::clone(&self.inbound_connections);
-        link.tasks().spawn_restarting("succession", move || {
+        link.tasks().spawn_restarting("fast_failover", move || {
             run_fast_failover(Weak::clone(&inner), Arc::clone(&connections), node.clone(), refusals())
         });
         drop(self.peer_connections.insert(&peer.node, link));

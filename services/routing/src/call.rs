@@ -224,7 +224,7 @@ impl<'a> RoutedCall<'a> {
             CallReply::NotSent(_) => "not_sent",
             CallReply::Unknown(_) => "unknown",
         };
-        metrics::counter!("holdfast_gateway_route_attempts_total", "outcome" => reason).increment(1);
+        metrics::counter!("holdfast_routing_route_attempts_total", "outcome" => reason).increment(1);
         match outcome {
             CallReply::Reply(bytes, attempt) => NextStep::Finish(CallOutcome::Reply(bytes, attempt)),
             CallReply::Deferred | CallReply::Update(_) => NextStep::RetryLater,

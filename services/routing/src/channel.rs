@@ -202,7 +202,7 @@ impl NodeChannel {
         });
         let tasks = TaskSet::new(TaskOwner::process());
         let (kept, address, options) = (shared.clone(), address.to_owned(), options.clone());
-        tasks.spawn_restarting("route", move || {
+        tasks.spawn_restarting("node_connection", move || {
             connection::run(kept.clone(), address.clone(), caller.clone(), options.clone())
         });
         Self { shared, tasks }
@@ -263,13 +263,13 @@ impl NodeChannel {
 impl ChannelState {
     pub(super) fn set_connected(&self) {
         *self.down.lock() = None;
-        metrics::gauge!("holdfast_gateway_node_connected", "node" => self.node_id.clone()).set(1.0);
+        metrics::gauge!("holdfast_routing_node_connected", "node" => self.node_id.clone()).set(1.0);
     }
 
     /// From now on calls are refused at once, and those that wait are too.
     pub(super) fn set_disconnected(&self, reason: &str) {
         *self.down.lock() = Some(reason.to_owned());
-        metrics::gauge!("holdfast_gateway_node_connected", "node" => self.node_id.clone()).set(0.0);
+        metrics::gauge!("holdfast_routing_node_connected", "node" => self.node_id.clone()).set(0.0);
         let mut waiting = self.waiting.lock();
         while let Ok(queued) = waiting.try_recv() {
             queued.sink.finish(CallReply::NotSent(format!("node {} cannot be reached: {reason}", self.node_id)));

@@ -28,7 +28,8 @@ const LONG_RETRY_DELAY: Duration = Duration::from_secs(10);
 /// Asks that node for as long as there is a link to it.
 pub(super) fn start(inner: &Arc<Inner>, address: &str, link: &NodeChannel) {
     let (weak, caller, address) = (Arc::downgrade(inner), Arc::clone(inner.identity()), address.to_owned());
-    link.tasks().spawn_restarting("config news", move || run(Weak::clone(&weak), Arc::clone(&caller), address.clone()));
+    link.tasks()
+        .spawn_restarting("config_watch", move || run(Weak::clone(&weak), Arc::clone(&caller), address.clone()));
 }
 
 async fn run(inner: Weak<Inner>, caller: Arc<ClientIdentity>, address: String) {

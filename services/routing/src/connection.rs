@@ -182,7 +182,7 @@ fn reply_from(answer: Answer) -> CallReply {
         Some(answer::Outcome::Held(_)) => CallReply::Deferred,
         Some(answer::Outcome::Notice(bytes)) => CallReply::Update(bytes),
         Some(answer::Outcome::NotLeader(hint)) => {
-            metrics::counter!("holdfast_gateway_not_leader_total").increment(1);
+            metrics::counter!("holdfast_routing_not_leader_total").increment(1);
             let leader = Leader { replica: hint.leader, term: hint.term };
             CallReply::NotLeader((hint.leader != 0 && hint.term != 0).then_some(leader))
         }
@@ -194,5 +194,5 @@ fn reply_from(answer: Answer) -> CallReply {
 
 fn count_event(shared: &ChannelState, event: &'static str) {
     let node = shared.node_id.clone();
-    metrics::counter!("holdfast_gateway_node_connections_total", "node" => node, "event" => event).increment(1);
+    metrics::counter!("holdfast_routing_node_connections_total", "node" => node, "event" => event).increment(1);
 }

@@ -113,7 +113,7 @@ impl ShardRoute {
         }
         if known.leader != Some(hint) {
             tracing::debug!(shard = %self.id, replica = hint.replica, term = hint.term, "another leader");
-            metrics::counter!("holdfast_gateway_leader_changes_total").increment(1);
+            metrics::counter!("holdfast_routing_leader_changes_total").increment(1);
         }
         known.leader = Some(hint);
         known.is_suspected = false;

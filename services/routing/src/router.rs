@@ -121,7 +121,7 @@ impl Router {
                 link.shutdown().await;
                 if is_removed {
                     // Neither connected nor missing: there is no such node any more.
-                    metrics::gauge!("holdfast_gateway_node_connected", "node" => node).set(f64::NAN);
+                    metrics::gauge!("holdfast_routing_node_connected", "node" => node).set(f64::NAN);
                 }
             });
         }
@@ -326,11 +326,11 @@ impl RoutedCall<'_> {
 
 /// What the figures mean: of gateways, and of nodes, which call each other's shards.
 fn describe_metrics() {
-    describe_counter!("holdfast_gateway_leader_changes_total", "Leaders of shards that this process heard of anew.");
-    describe_counter!("holdfast_gateway_not_leader_total", "Calls that a node sent on to another leader.");
-    describe_counter!("holdfast_gateway_node_connections_total", "Connections to nodes, by what became of them.");
-    describe_gauge!("holdfast_gateway_node_connected", "1 while this process is connected to the node.");
-    describe_counter!("holdfast_gateway_route_attempts_total", "Attempts at shards, by what came of them.");
+    describe_counter!("holdfast_routing_leader_changes_total", "Leaders of shards that this process heard of anew.");
+    describe_counter!("holdfast_routing_not_leader_total", "Calls that a node sent on to another leader.");
+    describe_counter!("holdfast_routing_node_connections_total", "Connections to nodes, by what became of them.");
+    describe_gauge!("holdfast_routing_node_connected", "1 while this process is connected to the node.");
+    describe_counter!("holdfast_routing_route_attempts_total", "Attempts at shards, by what came of them.");
 }
 
 /// Notices are for those who follow only.

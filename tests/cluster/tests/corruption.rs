@@ -122,7 +122,7 @@ async fn rebuild_node(cluster: &mut Cluster) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_byte_is_never_served_and_the_node_is_rebuilt_as_it_says() {
     // Snapshots and compactions, so that there are files of every kind.
-    let flags = [("--snapshot-after", "200"), ("--keep-entries", "50")];
+    let flags = [("--snapshot-after", "200"), ("--retain-entries", "50")];
     let node_flags = flags.map(|(flag, value)| (flag, value.to_owned())).to_vec();
     let mut cluster = Cluster::start(Setup { shards: 2, gateways: 2, node_flags, ..Setup::default() }).await;
     let tenant = cluster.create_tenant("damage", &NAMESPACES).await;

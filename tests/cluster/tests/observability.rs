@@ -65,7 +65,7 @@ async fn the_loss_of_a_node_is_seen_and_loses_neither_counts_nor_records() {
     let before: Vec<f64> = {
         let mut before = Vec::new();
         for node in 0..3 {
-            before.push(metric(&scrape(&cluster, node).await, "holdfast_leaderships_total"));
+            before.push(metric(&scrape(&cluster, node).await, "holdfast_leader_elections_total"));
         }
         before
     };
@@ -80,7 +80,7 @@ async fn the_loss_of_a_node_is_seen_and_loses_neither_counts_nor_records() {
     let (mut rises, mut committed) = (0.0, false);
     for node in (0..3).filter(|node| *node != leader) {
         let metrics = scrape(&cluster, node).await;
-        rises += metric(&metrics, "holdfast_leaderships_total") - before[node];
+        rises += metric(&metrics, "holdfast_leader_elections_total") - before[node];
         for name in ["holdfast_replica_lag_entries", "holdfast_snapshot_age_seconds"] {
             assert!(metrics.contains(name), "node {node} has no {name}");
         }

@@ -115,7 +115,7 @@ async fn nodes_replicas_and_leaders_change_under_load_and_no_request_fails() {
     let shard = watched.cluster.locks_shard(&watched.tenant, "orders");
     let there = ["move-replica", "--shard", &shard, "--from", "nd_1", "--to", "nd_4"];
     let back = ["move-replica", "--shard", &shard, "--from", "nd_4", "--to", "nd_1"];
-    let cut = watched.cluster.run_admin_command(&[&there[..], &["--within", "0"]].concat()).await;
+    let cut = watched.cluster.run_admin_command(&[&there[..], &["--timeout", "0"]].concat()).await;
     println!("cut short: {cut:?}");
     watched.run_admin_command(&back).await;
     watched.run_admin_command(&there).await;

@@ -12,7 +12,7 @@ const NAMESPACES: [&str; 4] = ["orders", "invoices", "users", "builds"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_whose_log_was_compacted_away_catches_up_and_all_states_are_equal() {
-    let flags = [("--snapshot-after", SNAPSHOT_INTERVAL_ENTRIES), ("--keep-entries", RETAIN_ENTRIES)];
+    let flags = [("--snapshot-after", SNAPSHOT_INTERVAL_ENTRIES), ("--retain-entries", RETAIN_ENTRIES)];
     let node_flags = flags.map(|(flag, value)| (flag, value.to_string())).to_vec();
     let mut cluster = Cluster::start(Setup { shards: 2, node_flags, ..Setup::default() }).await;
     let tenant = cluster.create_tenant("snapshots", &NAMESPACES).await;

@@ -71,7 +71,8 @@ fn the_core_is_pure() {
     let workspace = workspace();
     let services = workspace.packages_in("services");
     // Of mutations nothing is left in what is built for use.
-    let siblings = services.iter().filter(|(folder, _)| *folder != "mutations").map(|(_, package)| package.name.as_str());
+    let siblings =
+        services.iter().filter(|(folder, _)| *folder != "mutations").map(|(_, package)| package.name.as_str());
     let impure = ["tokio", "openraft", "rocksdb", "tonic", "hyper", "axum", "rand", "getrandom"];
     let forbidden: BTreeSet<&str> = siblings.chain(impure).collect();
     let reached = workspace.transitive_dependencies(services["core"]);

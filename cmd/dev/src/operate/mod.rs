@@ -17,8 +17,8 @@ use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use clap::Args;
 use holdfast_auth::{ClusterSecret, ServiceSigner, read_secret_file};
 use holdfast_cluster::{ClusterConfig, Node};
-use holdfast_runtime::ClusterTlsArgs;
 use holdfast_routing::{AdminClient, AdminError, Dialer, TcpDialer, TlsDialer};
+use holdfast_runtime::ClusterTlsArgs;
 
 pub(crate) use backup::{BackupArgs, back_up};
 pub(crate) use config::{

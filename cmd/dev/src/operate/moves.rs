@@ -14,11 +14,11 @@ use crate::output;
 #[derive(Debug, Args)]
 pub(crate) struct MoveLimits {
     /// Seconds that one step may take: a new replica has to get the whole state of its shard.
-    #[arg(long, env = "HOLDFAST_WITHIN", default_value_t = 600, value_name = "SECONDS")]
-    within: u64,
+    #[arg(long, alias = "within", env = "HOLDFAST_TIMEOUT", default_value_t = 600, value_name = "SECONDS")]
+    timeout: u64,
     /// Shards that move at a time.
-    #[arg(long, env = "HOLDFAST_AT_A_TIME", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
-    at_a_time: u16,
+    #[arg(long, alias = "at-a-time", env = "HOLDFAST_MAX_CONCURRENT", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
+    max_concurrent: u16,
 }
 
 /// Flags of `dev move-replica`.
@@ -134,9 +134,9 @@ impl Cluster {
     async fn move_all(&mut self, shards: &[String], from: &str, to: &str, pace: &MoveLimits) -> Result<()> {
         self.node(from)?;
         self.node(to)?;
-        let within = Duration::from_secs(pace.within);
+        let within = Duration::from_secs(pace.timeout);
         let mut moved = 0;
-        for some in shards.chunks(usize::from(pace.at_a_time)) {
+        for some in shards.chunks(usize::from(pace.max_concurrent)) {
             let new = self.locations(some, to, |shard| shard.replica_on(to).is_none());
             if !new.is_empty() {
                 let next = self.config.add_replicas(&new)?;

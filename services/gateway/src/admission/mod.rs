@@ -94,9 +94,9 @@ enum ReleaseReason {
 
 /// What the figures mean.
 pub(crate) fn describe_metrics() {
-    describe_gauge!("holdfast_calls_under_way", "Calls that have a turn at the shards.");
-    describe_gauge!("holdfast_calls_waiting", "Calls that wait for a turn at the shards.");
-    describe_counter!("holdfast_calls_shed_total", "Calls that were refused because too many wait.");
+    describe_gauge!("holdfast_calls_in_flight", "Calls that have a turn at the shards.");
+    describe_gauge!("holdfast_calls_queued", "Calls that wait for a turn at the shards.");
+    describe_counter!("holdfast_calls_rejected_total", "Calls that were refused because too many wait.");
 }
 
 impl FairQueue {
@@ -158,7 +158,7 @@ impl FairQueue {
 }
 
 fn overloaded() -> ApiError {
-    counter!("holdfast_calls_shed_total").increment(1);
+    counter!("holdfast_calls_rejected_total").increment(1);
     ApiError::new(Code::Unavailable, "too many calls wait at this gateway; nothing was done, try again later")
 }
 
@@ -254,8 +254,8 @@ impl State {
 
     fn update_gauges(&self) {
         let waiting: usize = self.queues.values().map(|lane| lane.high.len() + lane.normal.len()).sum();
-        gauge!("holdfast_calls_under_way").set(self.in_flight as f64);
-        gauge!("holdfast_calls_waiting").set(waiting as f64);
+        gauge!("holdfast_calls_in_flight").set(self.in_flight as f64);
+        gauge!("holdfast_calls_queued").set(waiting as f64);
     }
 }
 

@@ -41,7 +41,7 @@ impl AccountFeed {
     pub(super) fn start(tasks: &TaskSet, router: Router, accounts: Arc<Accounts>) -> Self {
         let health = Arc::new(FeedHealth { started_at: Instant::now(), last_answer: Mutex::new(None) });
         let told = health.clone();
-        tasks.spawn_restarting("account changes", move || run(router.clone(), accounts.clone(), told.clone()));
+        tasks.spawn_restarting("account_feed", move || run(router.clone(), accounts.clone(), told.clone()));
         Self { health }
     }
 

@@ -109,7 +109,7 @@ where
     }
 
     fn count(&self, outcome: &'static str) {
-        metrics::counter!("holdfast_gateway_cache_lookups_total", "cache" => self.name, "outcome" => outcome)
+        metrics::counter!("holdfast_directory_cache_lookups_total", "cache" => self.name, "outcome" => outcome)
             .increment(1);
     }
 }

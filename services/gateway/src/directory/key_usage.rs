@@ -41,7 +41,7 @@ impl KeyUsageReporter {
         let reported = Cache::builder().max_capacity(MAX_KEYS as u64).time_to_live(KEY_REPORT_INTERVAL).build();
         let usage = Arc::new(KeyUsage { pending: Mutex::default(), reported });
         let telling = usage.clone();
-        tasks.spawn_restarting("key use", move || run(router.clone(), telling.clone()));
+        tasks.spawn_restarting("key_usage", move || run(router.clone(), telling.clone()));
         Self { usage }
     }
 

@@ -127,7 +127,7 @@ impl ConnectionLimiter {
             found if found.is_empty() => largest_account(&seats, self.limit / 2, wanted),
             found => found,
         };
-        counter!("holdfast_connections_given_way_total").increment(leaving.len() as u64);
+        counter!("holdfast_connections_evicted_total").increment(leaving.len() as u64);
         leaving.iter().for_each(|seat| seat.eviction.cancel());
     }
 }

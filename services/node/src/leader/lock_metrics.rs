@@ -32,16 +32,16 @@ struct OutcomeCounters {
 /// Says what they are.
 pub(crate) fn describe() {
     describe_counter!("holdfast_acquires_total", "Acquires that were decided at once, by outcome.");
-    describe_counter!("holdfast_waits_total", "Waits that ended, by outcome.");
+    describe_counter!("holdfast_lock_waits_total", "Waits that ended, by outcome.");
     let waited = "Time that calls waited for their locks, as far as one leader saw it.";
-    describe_histogram!("holdfast_wait_seconds", Unit::Seconds, waited);
+    describe_histogram!("holdfast_lock_wait_seconds", Unit::Seconds, waited);
 }
 
 impl LockMetrics {
     pub(super) fn new() -> Self {
         Self {
             acquires: OutcomeCounters::new("holdfast_acquires_total"),
-            waits: OutcomeCounters::new("holdfast_waits_total"),
+            waits: OutcomeCounters::new("holdfast_lock_waits_total"),
         }
     }
 

@@ -120,7 +120,7 @@ impl PendingWaits {
         let now = Instant::now();
         let Some(slot) = self.pending.get_mut(&wait) else { return };
         let Effect::WaitResolved { outcome, locks, .. } = &effect else { return };
-        histogram!("holdfast_wait_seconds").record((now - slot.since).as_secs_f64());
+        histogram!("holdfast_lock_wait_seconds").record((now - slot.since).as_secs_f64());
         let is_granted = matches!(outcome, AcquireOutcome::Granted { .. });
         let answer = Response::Acquired { outcome: outcome.clone(), locks: locks.clone() };
         let reply = Bytes::from(codec::encode(&Reply { outcome: Ok(answer), clock_ms, awaits: None }));

@@ -37,7 +37,7 @@ pub(crate) async fn run(group: Group, machine: Arc<ShardMachine>, delivery: Outb
             continue;
         };
         tracing::info!(shard = group.shard(), replica = group.replica(), term = leads.term, "leads");
-        metrics::counter!("holdfast_leaderships_total").increment(1);
+        metrics::counter!("holdfast_leader_elections_total").increment(1);
         let leading = LeaderContext {
             group: group.clone(),
             machine: Arc::clone(&machine),
@@ -75,10 +75,10 @@ struct LeaderContext {
 fn start(leading: &LeaderContext) -> TaskSet {
     let duties = leading.group.tasks().child();
     spawn(&duties, "expiry", leading, expiry::run);
-    spawn(&duties, "outbox", leading, outbox_dispatcher::run);
-    spawn(&duties, "sessions", leading, session_reaper::run);
-    spawn(&duties, "waits", leading, wait_reaper::run);
-    spawn(&duties, "callers", leading, quorum_guard::run);
+    spawn(&duties, "outbox_dispatcher", leading, outbox_dispatcher::run);
+    spawn(&duties, "session_reaper", leading, session_reaper::run);
+    spawn(&duties, "wait_reaper", leading, wait_reaper::run);
+    spawn(&duties, "quorum_guard", leading, quorum_guard::run);
     duties
 }
 

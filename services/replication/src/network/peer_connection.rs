@@ -108,7 +108,7 @@ impl PeerConnection {
         };
         let kept = Arc::new(ConnectionTask { options, state, queue: questions });
         let tasks = TaskSet::new(TaskOwner::process());
-        tasks.spawn_restarting("link", move || {
+        tasks.spawn_restarting("peer_connection", move || {
             let kept = Arc::clone(&kept);
             async move { run(&kept).await }
         });

@@ -89,7 +89,7 @@ async fn a_task_that_may_end_is_started_again_after_a_panic_only() {
     let tasks = set();
     let runs = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&runs);
-    tasks.spawn_until_done("retire", move || {
+    tasks.spawn_until_done("decommission", move || {
         let run = count.fetch_add(1, Ordering::Relaxed);
         async move { assert!(run > 0, "the first time") }
     });

@@ -32,8 +32,8 @@ const EXPECTED_METRICS: [&str; 18] = [
     "holdfast_http_requests_total",
     "holdfast_request_seconds",
     "holdfast_acquires_total",
-    "holdfast_waits_total",
-    "holdfast_wait_seconds",
+    "holdfast_lock_waits_total",
+    "holdfast_lock_wait_seconds",
     "holdfast_holds",
     "holdfast_waiting_requests",
     "holdfast_sessions",
@@ -43,7 +43,7 @@ const EXPECTED_METRICS: [&str; 18] = [
     "holdfast_apply_seconds",
     "holdfast_apply_slice_seconds",
     "holdfast_storage_sync_seconds",
-    "holdfast_leaderships_total",
+    "holdfast_leader_elections_total",
     "holdfast_snapshot_age_seconds",
     "holdfast_snapshot_lag_entries",
     "holdfast_shard_leader",
@@ -139,10 +139,10 @@ async fn figures_have_good_names_and_no_label_without_a_bound() {
         assert!(values.len() <= bound, "{label} has {} values: {values:?}", values.len());
         assert!(!values.iter().any(|value| value.contains("made-up") || value.contains("MADEUP")), "{values:?}");
     }
-    for (name, least) in [("holdfast_waits_total", 60.0), ("holdfast_acquires_total", 180.0)] {
+    for (name, least) in [("holdfast_lock_waits_total", 60.0), ("holdfast_acquires_total", 180.0)] {
         assert!(figures.sum(name) >= least, "{name}: {}", figures.sum(name));
     }
-    assert!(figures.sum("holdfast_wait_seconds_count") >= 60.0);
+    assert!(figures.sum("holdfast_lock_wait_seconds_count") >= 60.0);
 }
 
 /// What Prometheus itself finds wrong with names, kinds and descriptions.

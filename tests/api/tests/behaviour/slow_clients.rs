@@ -70,7 +70,7 @@ async fn ten_thousand_idle_connections_keep_nobody_out_and_take_nothing_away() {
         assert!(asked.elapsed() < MAX_LATENCY, "{:?}", asked.elapsed());
     }
     session.expect_no_message().await;
-    assert!(metric(&tenant.rest, "holdfast_connections_given_way_total").await >= 50.0);
+    assert!(metric(&tenant.rest, "holdfast_connections_evicted_total").await >= 50.0);
     drop(idle);
     wait_until("the connections are gone", async || metric(&tenant.rest, "holdfast_connections").await < 10.0).await;
     session.expect_no_message().await;

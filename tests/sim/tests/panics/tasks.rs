@@ -53,15 +53,15 @@ async fn a_panic_of_any_task_is_counted_and_said_and_everything_serves_again() {
     let _alone = crate::EXCLUSIVE.lock().await;
     let metrics = install_metrics(BuildInfo { program: "test", version: "1" }).expect("it is installed once");
     // Groups are formed once.
-    assert!(inject_panic("form", 0));
+    assert!(inject_panic("bootstrap", 0));
     let mut world = TestCluster::start().await;
-    let forming_is_said = is_reported(&world, "form");
+    let forming_is_said = is_reported(&world, "bootstrap");
     for (number, point) in PANIC_POINTS.into_iter().enumerate() {
         // Who only calls nodes shows no readiness of its own here; and what forms groups did so in the beginning.
-        let is_shown = !["route", "config news"].contains(&point);
-        let mut is_said = point == "form" && forming_is_said;
+        let is_shown = !["node_connection", "config_watch"].contains(&point);
+        let mut is_said = point == "bootstrap" && forming_is_said;
         let mut strikes = 0;
-        while point != "form" && !is_said && (strikes == 0 || is_shown && strikes < 12) {
+        while point != "bootstrap" && !is_said && (strikes == 0 || is_shown && strikes < 12) {
             is_said = panic_and_check_report(&mut world, point, (number as u64 + strikes) % 3, strikes > 0).await;
             strikes += 1;
         }
