@@ -9,14 +9,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use holdfast_operator::output::{self, Format};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
 };
 use serde_json::json;
 use time::{Duration, OffsetDateTime};
-
-use crate::output::{self, Format};
 
 /// An authority outlives what it signs.
 const AUTHORITY_DAYS: i64 = 3_650;

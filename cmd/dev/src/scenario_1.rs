@@ -3,12 +3,10 @@
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use holdfast_auth::Secret;
+use holdfast_operator::api::{self, CallError, Client};
+use holdfast_operator::output::{self, Format};
+use holdfast_operator::{AccountId, ServiceArgs};
 use serde_json::{Value, json};
-
-use crate::Global;
-use crate::account_id::AccountId;
-use crate::api::{self, CallError, Client};
-use crate::output::{self, Format};
 
 const NAMESPACE: &str = "my-namespace";
 const LOCK: &str = "my-lock-1";
@@ -49,9 +47,9 @@ impl ScenarioOutput {
 }
 
 /// Runs the scenario with a key of its own, which is gone afterwards, however it ended.
-pub(crate) async fn run(global: &Global, args: &Scenario1Args) -> Result<()> {
-    let narrator = ScenarioOutput(global.output);
-    let operator = api::operator_client(global).await?;
+pub(crate) async fn run(service: &ServiceArgs, args: &Scenario1Args) -> Result<()> {
+    let narrator = ScenarioOutput(service.output);
+    let operator = api::operator_client(service).await?;
     let keys = format!("/v1/accounts/{}/api-keys", args.account_id);
 
     narrator.step(&format!("The operator makes an API key for account {}", args.account_id))?;

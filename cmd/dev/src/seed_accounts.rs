@@ -5,12 +5,11 @@ use std::collections::HashMap;
 use anyhow::{Context, Result};
 use clap::Args;
 use futures::{StreamExt, stream};
+use holdfast_operator::ServiceArgs;
+use holdfast_operator::api::{self, Client};
+use holdfast_operator::output::{self, Format};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
-
-use crate::Global;
-use crate::api::{self, Client};
-use crate::output::{self, Format};
 
 /// Creations under way at once.
 const CONCURRENCY: usize = 8;
@@ -32,14 +31,14 @@ struct Seeded {
 }
 
 /// Makes what is missing, and prints each account in order.
-pub(crate) async fn run(global: &Global, args: &SeedAccountsArgs) -> Result<()> {
-    let seeder = Seeder { client: api::operator_client(global).await?, existing: OnceCell::new() };
+pub(crate) async fn run(service: &ServiceArgs, args: &SeedAccountsArgs) -> Result<()> {
+    let seeder = Seeder { client: api::operator_client(service).await?, existing: OnceCell::new() };
     let (mut created, mut existed) = (0, 0);
     let mut accounts = stream::iter(1..=args.count).map(|number| seeder.seed(number)).buffered(CONCURRENCY);
     while let Some(account) = accounts.next().await {
         let account = account?;
         *(if account.api_key.is_some() { &mut created } else { &mut existed }) += 1;
-        print_account(global.output, &account)?;
+        print_account(service.output, &account)?;
     }
     output::info(format_args!("{created} created, {existed} existed"));
     if existed > 0 {

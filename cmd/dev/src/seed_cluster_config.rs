@@ -2,8 +2,9 @@
 
 use anyhow::Result;
 use clap::Args;
+use holdfast_operator::output;
 
-use crate::{output, topology};
+use crate::topology;
 
 /// Flags of `dev seed-cluster-config`.
 #[derive(Debug, Args)]

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use holdfast_cluster::{Application, ClusterConfig, ShardMap, shard_key};
+use holdfast_operator::AccountId;
+use holdfast_operator::output::{self, Format};
 use serde_json::json;
 
-use crate::account_id::AccountId;
-use crate::output::{self, Format};
 use crate::topology;
 
 /// Read when it is there and no other config is named.

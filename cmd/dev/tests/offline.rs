@@ -138,84 +138,11 @@ fn without_an_operator_token_it_is_said_where_it_is_looked_for() {
 }
 
 #[test]
-fn a_node_that_lost_its_data_gets_new_replica_ids_and_its_operator_is_told_what_to_do() {
-    let directory = tempfile::tempdir().unwrap();
-    std::fs::write(directory.path().join("cluster_config.json"), printed(&["seed-cluster-config", "--shards", "2"]))
-        .unwrap();
-    let output = dev(directory.path(), &["rebuild-node", "--node-id", "nd_2"]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("Move the data directory of nd_2 away"), "{said}");
-    let next: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(next["version"], 2);
-    let replicas = next["applications"][0]["shards"][0]["replicas"].as_array().unwrap();
-    let of = |node: &str| replicas.iter().find(|replica| replica["node_id"] == node).map(|replica| &replica["id"]);
-    assert_eq!((of("nd_1"), of("nd_2"), of("nd_3")), (Some(&1.into()), Some(&16.into()), Some(&3.into())));
-
-    let unknown = dev(directory.path(), &["rebuild-node", "--node-id", "nd_9"]);
-    assert!(!unknown.status.success() && String::from_utf8_lossy(&unknown.stderr).contains("name one of nd_1, nd_2"));
-}
-
-#[test]
-fn secrets_are_made_once_and_never_overwritten() {
-    let directory = tempfile::tempdir().unwrap();
-    let first = dev(directory.path(), &["secrets"]);
-    assert!(first.status.success(), "{}", String::from_utf8_lossy(&first.stderr));
-    let read = |name: &str| std::fs::read_to_string(directory.path().join("secrets").join(name)).unwrap();
-    let (secret, token) = (read("cluster.secret"), read("operator.token"));
-    assert!(secret.trim().len() == 64 && token.starts_with("hfop_"));
-    let again = dev(directory.path(), &["secrets"]);
-    let said = String::from_utf8_lossy(&again.stderr);
-    assert!(!again.status.success() && said.contains("is not overwritten"), "{said}");
-    assert_eq!((read("cluster.secret"), read("operator.token")), (secret, token));
-}
-
-#[test]
-fn what_is_no_backup_is_refused_before_anything_is_done() {
-    let directory = tempfile::tempdir().unwrap();
-    std::fs::create_dir(directory.path().join("backup")).unwrap();
-    let output = dev(directory.path(), &["restore", "--from", "backup", "--data-dir", "data"]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        !output.status.success() && said.contains("no manifest.json") && said.contains("use another one"),
-        "{said}"
-    );
-    assert!(!directory.path().join("data").exists());
-}
-
-#[test]
-fn a_cluster_that_does_not_answer_is_said_with_every_node_and_nothing_is_written() {
-    let directory = tempfile::tempdir().unwrap();
-    assert!(dev(directory.path(), &["secrets"]).status.success());
-    let config = printed(&["seed-cluster-config", "--base-port", "1"]);
-    let file = directory.path().join("cluster_config.json");
-    std::fs::write(&file, &config).unwrap();
-    let flags = ["--cluster-config", "cluster_config.json", "--cluster-secret-file", "secrets/cluster.secret"];
-    for words in [&["add-node", "--node-id", "nd_4", "--address", "127.0.0.1:9"][..], &["backup", "--out", "b"]] {
-        let output = dev(directory.path(), &[words, &flags[..]].concat());
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains("no node of") && said.contains("nd_3"), "{said}");
-    }
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), config);
-    assert!(!directory.path().join("b").exists());
-}
-
-/// Says once why a file is refused, whatever it is wrapped in.
-#[test]
-fn a_file_that_is_missing_is_named_with_its_reason_once() {
-    let directory = tempfile::tempdir().unwrap();
-    let refusal =
-        || String::from_utf8(dev(directory.path(), &["show-config", "--cluster-config", "c.json"]).stderr).unwrap();
-    let config = refusal();
-    assert!(config.contains("c.json") && config.matches("No such file").count() == 1, "{config}");
-    std::fs::write(directory.path().join("c.json"), printed(&["seed-cluster-config"])).unwrap();
-    let secret = refusal();
-    assert!(secret.contains("cluster.secret") && secret.matches("No such file").count() == 1, "{secret}");
-}
-
-#[test]
-fn a_node_does_not_take_its_own_place() {
-    let replacing = error_of(&["replace-node", "--node-id", "nd_1", "--with", "nd_1"]);
-    assert!(replacing.contains("--node-id and --with are the same node"), "{replacing}");
-    let moving = error_of(&["move-replica", "--shard", "locks_03", "--from", "nd_1", "--to", "nd_1"]);
-    assert!(moving.contains("--from and --to are the same node"), "{moving}");
+fn subcommands_that_moved_are_answered_with_their_new_name() {
+    let error = error_of(&["backup", "--out", "b", "--cluster-config", "cluster_config.json"]);
+    assert!(error.contains("`dev backup` is now `holdfast-admin backup`"), "{error}");
+    let error = error_of(&["--output", "json", "cluster", "finalize"]);
+    assert!(error.contains("`dev cluster finalize` is now `holdfast-admin cluster finalize`"), "{error}");
+    let error = error_of(&["no-such-command"]);
+    assert!(error.contains("unrecognized subcommand"), "{error}");
 }

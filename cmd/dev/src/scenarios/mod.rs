@@ -17,11 +17,10 @@ mod watcher_resumes;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use holdfast_auth::Secret;
+use holdfast_operator::api::{self, CallError, Client};
+use holdfast_operator::{AccountId, ServiceArgs};
 use serde_json::json;
 
-use crate::Global;
-use crate::account_id::AccountId;
-use crate::api::{self, CallError, Client};
 use runner::ScenarioRunner;
 
 /// The account that a first start makes.
@@ -74,8 +73,8 @@ impl Scenario {
 }
 
 /// Plays a scenario with a key and a namespace of its own, which are gone afterwards, however it ended.
-pub(crate) async fn run(global: &Global, args: &ScenarioArgs, scenario: Scenario) -> Result<()> {
-    let operator = api::operator_client(global).await?;
+pub(crate) async fn run(service: &ServiceArgs, args: &ScenarioArgs, scenario: Scenario) -> Result<()> {
+    let operator = api::operator_client(service).await?;
     let account = match args.account_id {
         Some(account) => account.to_string(),
         None => demo_account(&operator).await?,
@@ -87,7 +86,7 @@ pub(crate) async fn run(global: &Global, args: &ScenarioArgs, scenario: Scenario
     let secret = Secret::new(api::text_field(&key, "api_key")?);
 
     let played = tokio::select! {
-        played = run_in_namespace(global, &operator, secret, scenario) => played,
+        played = run_in_namespace(service, &operator, secret, scenario) => played,
         _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("stopped; a namespace scenario-… may be left behind")),
     };
     let deleted = operator.delete(&format!("{keys}/{key_id}")).await;
@@ -95,13 +94,13 @@ pub(crate) async fn run(global: &Global, args: &ScenarioArgs, scenario: Scenario
     ignore_missing(deleted, "API_KEY_NOT_FOUND").with_context(|| format!("the API key {key_id} is left behind"))
 }
 
-async fn run_in_namespace(global: &Global, operator: &Client, secret: Secret, scenario: Scenario) -> Result<()> {
+async fn run_in_namespace(service: &ServiceArgs, operator: &Client, secret: Secret, scenario: Scenario) -> Result<()> {
     let tenant = operator.with_bearer(secret.clone());
     let unique = uuid::Uuid::new_v4().simple().to_string();
     let namespace = format!("scenario-{}-{}", scenario.name(), &unique[..8]);
     let body = json!({"name": namespace, "description": "made by dev; deleted at the end of the scenario"});
     tenant.create("/v1/namespaces", &body).await.context("making a namespace")?;
-    let stage = ScenarioRunner::new(global, tenant.clone(), secret, namespace.clone());
+    let stage = ScenarioRunner::new(service, tenant.clone(), secret, namespace.clone());
     let played = scenario.run(&stage).await;
     let deleted = tenant.delete(&format!("/v1/namespaces/{namespace}")).await;
     played?;

@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use holdfast_auth::Secret;
+use holdfast_operator::ServiceArgs;
+use holdfast_operator::api::{BaseUrl, CallError, Client};
+use holdfast_operator::output::{self, Format};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::events::EventReader;
 use super::socket::Socket;
-use crate::Global;
-use crate::api::{BaseUrl, CallError, Client};
-use crate::output::{self, Format};
 
 /// How long something may take that needs no more than a moment.
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(10);
@@ -37,8 +37,8 @@ pub(super) struct PendingCall {
 }
 
 impl ScenarioRunner {
-    pub(super) fn new(global: &Global, client: Client, secret: Secret, namespace: String) -> Self {
-        Self { format: global.output, url: global.url.clone(), client, secret, namespace }
+    pub(super) fn new(service: &ServiceArgs, client: Client, secret: Secret, namespace: String) -> Self {
+        Self { format: service.output, url: service.url.clone(), client, secret, namespace }
     }
 
     /// Says what comes next, and why.

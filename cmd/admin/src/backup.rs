@@ -1,4 +1,4 @@
-//! `dev backup`: the states of all shards, each as its leader has it, in a new directory.
+//! `holdfast-admin backup`: writes a snapshot of each shard, from its leader, to a new directory.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,29 +8,29 @@ use bytes::Bytes;
 use clap::Args;
 use holdfast_backup::{Backup, BackupWriter, ShardFile};
 use holdfast_cluster::{Application, Shard};
+use holdfast_operator::output::{self, Format};
 use serde_json::json;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio::time::{Instant, sleep};
 
-use super::{Cluster, ClusterArgs};
-use crate::output::{self, Format};
+use crate::cluster::{Cluster, ClusterArgs};
 
-/// How long a shard is tried while its leader changes.
+/// How long the backup retries a shard while its leader changes.
 const SHARD_TIMEOUT: Duration = Duration::from_secs(60);
 const RETRY_DELAY: Duration = Duration::from_millis(300);
 
-/// Flags of `dev backup`.
+/// Flags of `holdfast-admin backup`.
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// The directory that is made. It has the tenants' data and the hashes of their keys: keep it as you keep those.
+    /// The directory to create. It will contain the tenants' data and the hashes of their keys: protect it accordingly.
     #[arg(long, env = "HOLDFAST_BACKUP_DIR", value_name = "DIR")]
     out: PathBuf,
 }
 
-/// The state of a shard, and the last entry in it.
+/// The state of a shard, and its last log entry.
 struct ShardSnapshot {
     term: u64,
     index: u64,
@@ -38,7 +38,7 @@ struct ShardSnapshot {
     chunks: Vec<Bytes>,
 }
 
-/// Writes the backup and reads it again.
+/// Writes the backup, then reads and verifies it.
 pub(crate) async fn back_up(format: Format, args: &BackupArgs) -> Result<()> {
     let began = Instant::now();
     let cluster = args.cluster.connect().await?;
@@ -78,8 +78,8 @@ pub(crate) async fn back_up(format: Format, args: &BackupArgs) -> Result<()> {
     }
 }
 
-/// Those who are told come before those who tell: what was made before its state was taken is then known to whoever
-/// tells of it, and a restore tells of it again.
+/// Orders shards so that receivers of messages come before their senders: a sender's later snapshot then contains every
+/// message that a receiver may lack, and sends it again after a restore.
 fn backup_order(cluster: &Cluster) -> Vec<Shard> {
     let order = [Application::Locks, Application::Namespaces, Application::Accounts];
     let applications = order.into_iter().filter_map(|name| cluster.config.application(name));
@@ -87,7 +87,7 @@ fn backup_order(cluster: &Cluster) -> Vec<Shard> {
 }
 
 impl Cluster {
-    /// Asks the leader, whoever that is by now.
+    /// Fetches the snapshot from the present leader, and retries if it changes.
     async fn snapshot_of(&self, shard: &Shard) -> Result<ShardSnapshot> {
         let deadline = Instant::now() + SHARD_TIMEOUT;
         loop {
@@ -110,13 +110,14 @@ impl Cluster {
     async fn fetch_snapshot(&self, node: &str, replica: u64, shard: &Shard) -> Result<ShardSnapshot> {
         let mut parts = self.operations.back_up(self.node(node)?, replica).await?;
         let first = parts.message().await?.and_then(|part| part.head);
-        let head = first.filter(|head| head.shard == shard.id).context("the node sent something else")?;
+        let head =
+            first.filter(|head| head.shard == shard.id).context("the node sent the snapshot of another shard")?;
         let mut chunks = Vec::new();
         while let Some(part) = parts.message().await? {
             chunks.push(part.chunk);
         }
-        // A node of before there were rules says none.
-        let rules = u16::try_from(head.rules).context("the node named no rules that can be")?.max(1);
+        // Releases before the introduction of rules send 0.
+        let rules = u16::try_from(head.rules).context("the node sent an invalid number of rules")?.max(1);
         Ok(ShardSnapshot { term: head.term, index: head.index, rules, chunks })
     }
 }

@@ -1,4 +1,4 @@
-//! `dev restore`: a backup becomes the data of new nodes on this machine.
+//! `holdfast-admin restore`: restores a backup to new nodes on this machine.
 
 use std::path::{Path, PathBuf};
 
@@ -6,19 +6,18 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use holdfast_backup::Backup;
 use holdfast_cluster::ClusterConfig;
+use holdfast_operator::output;
 use tokio::process::Command;
 use tokio::time::Instant;
 
-use crate::output;
-
-/// Flags of `dev restore`.
+/// Flags of `holdfast-admin restore`.
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
     /// The backup.
     #[arg(long, env = "HOLDFAST_BACKUP_DIR", value_name = "DIR")]
     from: PathBuf,
-    /// A directory as `dev cluster up` has it, with cluster_config.json, cluster.secret and operator.token (`dev
-    /// secrets` makes the two); each node's data goes into a directory of its own in it, which must be empty.
+    /// A directory as `dev cluster up` uses it, with cluster_config.json, cluster.secret and operator.token
+    /// (`holdfast-admin secrets` creates both). Each node gets a directory of its own in it, which must be empty.
     #[arg(long, env = "HOLDFAST_DATA_DIR", default_value = "./data/cluster", value_name = "DIR")]
     data_dir: PathBuf,
     /// Only this node; all when absent.
@@ -26,7 +25,7 @@ pub(crate) struct RestoreArgs {
     node_id: Option<String>,
 }
 
-/// Has each node restore its part. The backup is read as a whole first, so that a bad one changes nothing.
+/// Restores each node by its own program. Verifies the whole backup first, so that a bad one changes nothing.
 pub(crate) async fn restore(args: &RestoreArgs) -> Result<()> {
     let began = Instant::now();
     let backup = Backup::open(&args.from)?;

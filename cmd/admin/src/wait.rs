@@ -1,23 +1,23 @@
-//! Waiting until groups are as configured, and saying how far they are.
+//! Waits until Raft groups match the config, and reports their progress.
 
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use holdfast_cluster::{ClusterConfig, Shard};
+use holdfast_operator::output;
 use holdfast_proto::internal::ReplicaStatus;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
-use super::Cluster;
-use crate::output;
+use crate::cluster::Cluster;
 
-/// How often the nodes are asked.
+/// How often the program polls the nodes.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
-/// What the nodes say of a shard's leader.
+/// The leader of a shard, as its node reports it.
 #[derive(Clone, Debug)]
-pub(super) struct Leader {
-    pub(super) replica: u64,
-    pub(super) node: String,
+pub(crate) struct Leader {
+    pub(crate) replica: u64,
+    pub(crate) node: String,
     voters: Vec<u64>,
     learners: Vec<u64>,
     followers: Vec<(u64, u64)>,
@@ -25,7 +25,7 @@ pub(super) struct Leader {
 }
 
 impl Leader {
-    /// Whether its group has exactly the replicas that the shard is configured with.
+    /// Returns whether its group has exactly the configured replicas of the shard.
     fn is_as_configured(&self, shard: &Shard) -> bool {
         let mut configured: Vec<u64> = shard.replicas.iter().map(|replica| replica.id).collect();
         let mut voters = self.voters.clone();
@@ -36,16 +36,16 @@ impl Leader {
 }
 
 impl Cluster {
-    /// The leader of each shard of the config, in its order; nothing for a shard without one.
-    pub(super) async fn leaders(&self) -> Vec<(Shard, Option<Leader>)> {
+    /// Returns the shards in the order of the config, each with its leader if it has one.
+    pub(crate) async fn leaders(&self) -> Vec<(Shard, Option<Leader>)> {
         self.inspect().await.0
     }
 
-    /// The leaders, and the ids of the nodes that do not answer.
+    /// Returns the leaders, and the ids of the nodes that do not answer.
     async fn inspect(&self) -> (Vec<(Shard, Option<Leader>)>, Vec<String>) {
-        let looks = self.operations.statuses(&self.config).await;
-        let silent = looks.iter().filter(|(_, said)| said.is_err()).map(|(node, _)| node.id.clone()).collect();
-        let said: Vec<(String, ReplicaStatus)> = looks
+        let statuses = self.operations.statuses(&self.config).await;
+        let silent = statuses.iter().filter(|(_, said)| said.is_err()).map(|(node, _)| node.id.clone()).collect();
+        let said: Vec<(String, ReplicaStatus)> = statuses
             .into_iter()
             .filter_map(|(node, said)| Some((node.id, said.ok()?)))
             .flat_map(|(node, said)| said.replicas.into_iter().map(move |replica| (node.clone(), replica)))
@@ -64,13 +64,13 @@ impl Cluster {
         (self.config.shards().map(|shard| (shard.clone(), leader_of(shard))).collect(), silent)
     }
 
-    /// Waits until the groups of these shards have the replicas that the config says.
-    pub(super) async fn wait_until_configured(&self, shards: &[String], within: Duration) -> Result<()> {
+    /// Waits until the groups of these shards have exactly the configured replicas.
+    pub(crate) async fn wait_until_configured(&self, shards: &[String], within: Duration) -> Result<()> {
         self.wait_for(shards, within, Leader::is_as_configured).await
     }
 
-    /// Waits until these shards can do without their replicas on that node: all others are voters, with all data.
-    pub(super) async fn wait_until_removable(&self, shards: &[String], node: &str, within: Duration) -> Result<()> {
+    /// Waits until these shards no longer need their replicas on that node: all others are up-to-date voters.
+    pub(crate) async fn wait_until_removable(&self, shards: &[String], node: &str, within: Duration) -> Result<()> {
         self.wait_for(shards, within, |leader, shard| {
             let mut others = shard.replicas.iter().filter(|replica| replica.node_id != node);
             others.all(|replica| leader.voters.contains(&replica.id))
@@ -78,15 +78,15 @@ impl Cluster {
         .await
     }
 
-    /// Waits until all shards go by those rules, or later ones.
-    pub(super) async fn wait_until_rules(&self, rules: u16, within: Duration) -> Result<()> {
+    /// Waits until all shards use those rules, or later ones.
+    pub(crate) async fn wait_until_rules(&self, rules: u16, within: Duration) -> Result<()> {
         let mut wait = Wait::start(within);
         loop {
             wait.tick().await;
             let open = self.leaders().await.into_iter().filter_map(|(shard, leader)| match leader {
                 None => Some(format!("{} has no leader", shard.id)),
                 Some(leader) if leader.rules >= rules.into() => None,
-                Some(leader) => Some(format!("{} goes by rules {}", shard.id, leader.rules)),
+                Some(leader) => Some(format!("{} uses rules {}", shard.id, leader.rules)),
             });
             let open: Vec<String> = open.collect();
             if open.is_empty() {
@@ -120,8 +120,8 @@ impl Cluster {
     }
 }
 
-/// A bounded wait that says what it waits for.
-pub(super) struct Wait {
+/// A bounded wait that reports what it waits for.
+pub(crate) struct Wait {
     within: Duration,
     deadline: Instant,
     ticks: Interval,
@@ -129,24 +129,24 @@ pub(super) struct Wait {
 }
 
 impl Wait {
-    pub(super) fn start(within: Duration) -> Self {
+    pub(crate) fn start(within: Duration) -> Self {
         let deadline = Instant::now() + within;
         let mut ticks = interval(POLL_INTERVAL);
-        // A look may take longer than the time between two.
+        // A poll may take longer than the interval.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self { within, deadline, ticks, last_report: String::new() }
     }
 
-    /// Waits until it is time for the next look.
-    pub(super) async fn tick(&mut self) {
+    /// Waits until the next poll.
+    pub(crate) async fn tick(&mut self) {
         self.ticks.tick().await;
     }
 
-    /// It is not over yet, for that reason, which is said once.
+    /// Reports the reason why the wait continues, unless it reported the same one last.
     ///
     /// # Errors
-    /// When its time is up.
-    pub(super) fn report_pending(&mut self, reason: String) -> Result<()> {
+    /// If the time is up.
+    pub(crate) fn report_pending(&mut self, reason: String) -> Result<()> {
         ensure!(
             Instant::now() < self.deadline,
             "not finished within {} s: {reason}. What is done stays; run the same command again to go on",
@@ -185,8 +185,8 @@ fn describe(config: &ClusterConfig, shard: &Shard, leader: Option<&Leader>, sile
 
 #[cfg(test)]
 mod tests {
-    use super::super::config_of;
     use super::*;
+    use crate::cluster::config_of;
 
     #[test]
     fn a_replica_that_is_not_there_is_told_from_one_on_a_node_that_does_not_answer() {

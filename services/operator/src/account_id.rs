@@ -1,24 +1,28 @@
-//! Account ids as people write them.
+//! Account ids in the notation of users: hexadecimal or decimal.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Hex digits of an id as the service shows it.
+/// Hex digits of an id in the responses of the service.
 const HEX_DIGITS: usize = 16;
 
-/// An account. Shown as the service shows it: 16 lower-case hex digits.
+/// The id of an account. Displayed as the service does: 16 lower-case hex digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AccountId(pub(crate) u64);
+pub struct AccountId(pub u64);
 
-/// The text is no account id.
+/// The reason why a text is no account id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum MalformedAccountId {
+pub enum MalformedAccountId {
+    /// It has fewer than 16 characters.
     #[error("an account id has 16 hex digits, or more than 16 decimal ones; this is shorter")]
     TooShort,
+    /// It has 16 characters, and some are no hex digits.
     #[error("16 characters are an id in hex, and not all of these are hex digits")]
     NotHex,
+    /// It has more than 16 characters, and some are no decimal digits.
     #[error("more than 16 characters are an id in decimal, and not all of these are decimal digits")]
     NotDecimal,
+    /// It exceeds 64 bits.
     #[error("an id in decimal is at most {}", u64::MAX)]
     TooLarge,
 }
@@ -26,8 +30,8 @@ pub(crate) enum MalformedAccountId {
 impl FromStr for AccountId {
     type Err = MalformedAccountId;
 
-    /// 16 digits are hex, more are decimal. Fewer are neither: a decimal id that short could be meant as hex with its
-    /// zeros left out, and guessing would show another account's shard.
+    /// Parses 16 digits as hex and more as decimal. Rejects fewer: they could be decimal, or hex without its leading
+    /// zeros, and a wrong guess would select another account.
     fn from_str(text: &str) -> Result<Self, MalformedAccountId> {
         match text.chars().count() {
             0..HEX_DIGITS => Err(MalformedAccountId::TooShort),

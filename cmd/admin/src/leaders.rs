@@ -1,36 +1,36 @@
-//! Leaderships that move to other replicas.
+//! `holdfast-admin leader transfer`: moves leaderships to other replicas.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use holdfast_cluster::Shard;
+use holdfast_operator::output;
 
-use super::wait::{Leader, Wait};
-use super::{Cluster, ClusterArgs};
-use crate::output;
+use crate::cluster::{Cluster, ClusterArgs};
+use crate::wait::{Leader, Wait};
 
-/// Flags of `dev transfer-leaders`.
+/// Flags of `holdfast-admin leader transfer`.
 #[derive(Debug, Args)]
 pub(crate) struct TransferLeadersArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// Only the shards whose id begins so, like locks or locks_03.
+    /// Only shards whose id has this prefix, like locks or locks_03.
     #[arg(long, env = "HOLDFAST_SHARD", default_value = "", value_name = "PREFIX")]
     shard: String,
-    /// Only what this node leads. Without it and without --to each shard gets the leader that the config names first,
-    /// which spreads them evenly.
+    /// Only shards that this node leads. Without --from and --to, the first replica of each shard in the config becomes
+    /// its leader, which spreads leaders evenly.
     #[arg(long, env = "HOLDFAST_FROM", value_name = "NODE")]
     from: Option<String>,
-    /// The node that is to lead; when absent, of the shards of --from whoever has most of the log.
+    /// The new leader; when absent, the leaderships of --from go to the replicas with the longest logs.
     #[arg(long, env = "HOLDFAST_TO", value_name = "NODE")]
     to: Option<String>,
-    /// Every leadership goes to the next replica of its shard, in the order of the config.
+    /// Transfer each leadership to the next replica of its shard, in the order of the config.
     #[arg(long, env = "HOLDFAST_ALL", conflicts_with_all = ["from", "to"])]
     all: bool,
 }
 
-/// Who is to lead a shard.
+/// The replica that is to lead a shard.
 #[derive(Clone, Copy)]
 enum TransferTarget<'a> {
     Preferred,
@@ -39,8 +39,8 @@ enum TransferTarget<'a> {
     Any,
 }
 
-/// Hands leaderships over, one after the other.
-pub(crate) async fn transfer_leaders(args: &TransferLeadersArgs) -> Result<()> {
+/// Transfers leaderships, one after the other.
+pub(crate) async fn transfer(args: &TransferLeadersArgs) -> Result<()> {
     let cluster = args.cluster.connect().await?;
     for node in args.from.iter().chain(&args.to) {
         cluster.node(node)?;
@@ -54,7 +54,7 @@ pub(crate) async fn transfer_leaders(args: &TransferLeadersArgs) -> Result<()> {
     let (mut moved, mut problems) = (0, Vec::new());
     let leaders = cluster.leaders().await;
     let wanted: Vec<_> = leaders.iter().filter(|(shard, _)| shard.id.starts_with(&args.shard)).collect();
-    ensure!(!wanted.is_empty(), "no shard's id begins with {:?}; `dev inspect` lists them", args.shard);
+    ensure!(!wanted.is_empty(), "no shard's id begins with {:?}; `holdfast-admin status` lists them", args.shard);
     for (shard, leader) in &wanted {
         let Some(leader) = leader else {
             problems.push(format!("{} has no leader", shard.id));
@@ -74,14 +74,14 @@ pub(crate) async fn transfer_leaders(args: &TransferLeadersArgs) -> Result<()> {
     }
     ensure!(
         problems.is_empty(),
-        "{moved} leaderships moved, and these did not:\n  {}\nRun it again when the nodes are ready",
+        "{moved} leaderships moved, and these did not:\n  {}\nRun the command again when the nodes are ready",
         problems.join("\n  ")
     );
     output::print(format_args!("{moved} leaderships moved"))
 }
 
 impl Cluster {
-    /// Whether the leadership had to move, and did.
+    /// Transfers the leadership of a shard. Returns false if the target leads already.
     async fn transfer(&self, shard: &Shard, leader: &Leader, successor: TransferTarget<'_>) -> Result<bool> {
         let replicas = &shard.replicas;
         let target = match successor {
@@ -103,9 +103,9 @@ impl Cluster {
         Ok(true)
     }
 
-    /// Waits until the node leads none of these shards. That one is to lead what it led, or whoever can when that one
-    /// does not: where leadership goes matters less than that the shard goes on.
-    pub(super) async fn transfer_away(&self, shards: &[String], node: &str, to: &str, within: Duration) -> Result<()> {
+    /// Moves the leaderships of these shards from a node to another one, and waits until that is done. If the target
+    /// cannot lead a shard, any other replica may: availability matters more than the choice of the leader.
+    pub(crate) async fn transfer_away(&self, shards: &[String], node: &str, to: &str, within: Duration) -> Result<()> {
         let mut successor = TransferTarget::Node(to);
         let mut wait = Wait::start(within);
         loop {

@@ -1,14 +1,7 @@
-//! What an operator does to a running cluster: nodes, replicas, leaders, backups. These subcommands speak to the nodes
-//! themselves, as gateways do, so that they work while no gateway does. They need the cluster's secret.
-
-mod backup;
-mod config;
-mod files;
-mod finalize;
-mod leaders;
-mod moves;
-mod restore;
-mod wait;
+//! Connection to the nodes of a running cluster: its latest config, and the next one.
+//!
+//! The subcommands connect to the nodes directly, as gateways do, so they work without a gateway. They need the cluster
+//! secret.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,29 +10,21 @@ use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use clap::Args;
 use holdfast_auth::{ClusterSecret, ServiceSigner, read_secret_file};
 use holdfast_cluster::{ClusterConfig, Node};
+use holdfast_operator::output;
 use holdfast_routing::{AdminClient, AdminError, Dialer, TcpDialer, TlsDialer};
 use holdfast_runtime::ClusterTlsArgs;
 
-pub(crate) use backup::{BackupArgs, back_up};
-pub(crate) use config::{
-    AddNodeArgs, ApplyConfigArgs, RemoveNodeArgs, ShowConfigArgs, add_node, apply_config, remove_node, show_config,
-};
-pub(crate) use finalize::{FinalizeArgs, finalize};
-pub(crate) use leaders::{TransferLeadersArgs, transfer_leaders};
-pub(crate) use moves::{MoveReplicaArgs, ReplaceNodeArgs, move_replica, replace_node};
-pub(crate) use restore::{RestoreArgs, restore};
+use crate::files;
 
-use crate::output;
+/// Added if no node answers a client without certificates: nodes with TLS close its connections without a reason.
+const TLS_HINT: &str = "\nIf the nodes use TLS, give --cluster-tls-cert-file, --cluster-tls-key-file and \
+                        --cluster-tls-ca-file";
 
-/// Said when no node answers a caller without certificates: nodes that encrypt answer it with nothing that tells why.
-const TLS_HINT: &str = "\nIf the nodes want TLS, give --cluster-tls-cert-file, --cluster-tls-key-file and \
-                             --cluster-tls-ca-file";
-
-/// Which cluster, and the proof of belonging to it.
+/// Flags that select the cluster and authenticate to its nodes.
 #[derive(Debug, Args)]
 pub(crate) struct ClusterArgs {
-    /// A config of the cluster, to find a node by; the latest one is asked of the nodes, and written here when it
-    /// changes, for the processes that start later.
+    /// A config of the cluster, to find its nodes. The nodes return the latest one; each change is also written to this
+    /// file, for processes that start later.
     #[arg(
         long,
         env = "HOLDFAST_CLUSTER_CONFIG",
@@ -61,31 +46,33 @@ pub(crate) struct ClusterArgs {
 
 /// A running cluster.
 pub(crate) struct Cluster {
-    operations: AdminClient,
-    /// The latest config that a node has.
-    config: ClusterConfig,
-    file: PathBuf,
+    pub(crate) operations: AdminClient,
+    /// The latest config of any node.
+    pub(crate) config: ClusterConfig,
+    /// The file with the config of this machine.
+    pub(crate) file: PathBuf,
     is_encrypted: bool,
 }
 
 impl ClusterArgs {
+    /// Reads the cluster secret.
     pub(crate) fn secret(&self) -> Result<ClusterSecret> {
         let file = read_secret_file(&self.cluster_secret_file)?;
         let secret = ClusterSecret::from_hex(file.secret.expose());
         secret.with_context(|| format!("--cluster-secret-file {}", self.cluster_secret_file.display()))
     }
 
-    /// Finds the cluster's nodes and the config that they have.
+    /// Connects to the nodes and reads their latest config.
     pub(crate) async fn connect(&self) -> Result<Cluster> {
         let config = ClusterConfig::load(&self.cluster_config)?;
-        let signer = ServiceSigner::new(&self.secret()?, "dev");
+        let signer = ServiceSigner::new(&self.secret()?, "admin");
         let tls = self.cluster_tls.load_client()?;
         let is_encrypted = tls.is_some();
-        let connector: Arc<dyn Dialer> = match tls {
+        let dialer: Arc<dyn Dialer> = match tls {
             Some(tls) => Arc::new(TlsDialer::new(tls)),
             None => Arc::new(TcpDialer),
         };
-        let operations = AdminClient::new(signer, connector);
+        let operations = AdminClient::new(signer, dialer);
         let mut cluster = Cluster { operations, config, file: self.cluster_config.clone(), is_encrypted };
         cluster.refresh_config().await?;
         Ok(cluster)
@@ -93,7 +80,7 @@ impl ClusterArgs {
 }
 
 impl Cluster {
-    /// Takes the latest config that any node has; a node that only that one names may have a later one still.
+    /// Reads the latest config of any node. Repeats with it, because nodes that only it names may have a later one.
     async fn refresh_config(&mut self) -> Result<()> {
         loop {
             let nodes = self.config.nodes.clone();
@@ -113,8 +100,7 @@ impl Cluster {
             let is_later = latest.version > self.config.version;
             ensure!(
                 is_later || latest.version == self.config.version,
-                "{} is version {} of the cluster config, and the nodes have version {}: give it to them by starting them \
-                 with it, or use the file that they were started with",
+                "{} is version {} of the cluster config, and the nodes have version {}: restart them with it, or use the file that they were started with",
                 self.file.display(),
                 self.config.version,
                 latest.version
@@ -126,9 +112,9 @@ impl Cluster {
         }
     }
 
-    /// Gives the next config to every node, in the order of their ids: of two operators at a time one is refused by the
-    /// first node, with nothing changed. Nodes that are away get it from the others.
-    async fn push_config(&mut self, next: ClusterConfig) -> Result<()> {
+    /// Sends the next config to every node, in the order of their ids: the first node rejects one of two concurrent
+    /// changes, and nothing of it is applied. Unreachable nodes get the config from the others later.
+    pub(crate) async fn push_config(&mut self, next: ClusterConfig) -> Result<()> {
         let mut nodes: Vec<Node> = self.config.nodes.clone();
         nodes.extend(next.nodes.iter().filter(|node| self.config.node(&node.id).is_none()).cloned());
         nodes.sort_by(|one, other| one.id.cmp(&other.id));
@@ -143,14 +129,14 @@ impl Cluster {
         let majority = self.config.nodes.len() / 2 + 1;
         ensure!(
             taken >= majority,
-            "only {taken} of {} nodes could be given config version {}; start the others and run this again",
+            "only {taken} of {} nodes have config version {}; start the others and run the command again",
             self.config.nodes.len(),
             next.version
         );
-        output::info(format_args!("config version {} is given to {taken} nodes", next.version));
+        output::info(format_args!("{taken} nodes have config version {}", next.version));
         if let Err(error) = files::write_atomically(&self.file, next.to_json().as_bytes()) {
             output::info(format_args!(
-                "can't write {}: {error}; `dev show-config` prints the config for processes that start later",
+                "can't write {}: {error}; `holdfast-admin config show` prints the config for processes that start later",
                 self.file.display()
             ));
         }
@@ -158,11 +144,11 @@ impl Cluster {
         Ok(())
     }
 
-    /// Why a node does not take the next config: most likely it has got another one meanwhile.
+    /// Explains why a node rejects the next config: most likely it has a newer one by now.
     async fn rejection(&self, node: &Node, next: &ClusterConfig, error: AdminError) -> Error {
         match self.operations.config(node).await {
             Ok(config) if config.version >= next.version => anyhow!(
-                "another change came in between: node {} has config version {} already. Run the same command again",
+                "a concurrent change won: node {} has config version {} already. Run the same command again",
                 node.id,
                 config.version
             ),
@@ -170,7 +156,8 @@ impl Cluster {
         }
     }
 
-    fn node(&self, id: &str) -> Result<&Node> {
+    /// Returns the node of that id.
+    pub(crate) fn node(&self, id: &str) -> Result<&Node> {
         let known = || self.config.nodes.iter().map(|node| node.id.as_str()).collect::<Vec<_>>().join(", ");
         self.config.node(id).with_context(|| format!("there is no node {id:?}; there are {}", known()))
     }
@@ -189,9 +176,9 @@ impl MaxByVersion for Option<ClusterConfig> {
     }
 }
 
-/// Of so many nodes, for tests: `nd_1` and so on, with three replicas of each shard.
+/// Returns a config for tests: nodes `nd_1` and so on, three replicas of each shard.
 #[cfg(test)]
-fn config_of(nodes: u16) -> ClusterConfig {
-    let place = |number| (format!("nd_{number}"), format!("127.0.0.1:{}", 6999 + number));
-    ClusterConfig::generate((1..=nodes).map(place).collect(), 2, 3).unwrap()
+pub(crate) fn config_of(nodes: u16) -> ClusterConfig {
+    let node = |number| (format!("nd_{number}"), format!("127.0.0.1:{}", 6999 + number));
+    ClusterConfig::generate((1..=nodes).map(node).collect(), 2, 3).unwrap()
 }

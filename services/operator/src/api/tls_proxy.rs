@@ -1,13 +1,14 @@
-//! `https://`: an ear on this machine's loopback that encrypts what it hears and passes it on to the service.
+//! `https://`: a listener on this machine's loopback that encrypts connections and forwards them to the service.
 //!
-//! Calls, streams and WebSockets of this tool speak to the ear as they would to a service on this machine. It adds no
-//! credential of its own, so that whoever else speaks to it can do no more than by calling the service.
+//! REST calls, event streams and WebSockets of the program use the listener like a service without TLS. The proxy adds
+//! no credential, so it gives other local processes no access that they lack without it.
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use holdfast_supervise::spawn_temporary;
 use reqwest::Url;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
@@ -20,11 +21,11 @@ use tokio_rustls::TlsConnector;
 use super::BaseUrl;
 use crate::output;
 
-/// Where the service of that address can be called without TLS: at the address itself or, when it is `https://`, at an
-/// ear that lives as long as this process. Trusts the authorities in a file, or those of this machine.
+/// Returns the address for calls without TLS: the address itself or, for `https://`, that of a proxy that lives as long
+/// as this process. Trusts the authorities in a file, or those of this machine.
 ///
 /// # Errors
-/// When there is nobody to trust, or no ear can be had.
+/// If the address has no valid host, no authority is trusted, or no port is free.
 pub(crate) async fn plaintext_url(url: &BaseUrl, ca_file: Option<&Path>) -> Result<BaseUrl> {
     let parsed = Url::parse(&url.to_string()).context("the address of the service")?;
     if parsed.scheme() != "https" {
@@ -36,11 +37,11 @@ pub(crate) async fn plaintext_url(url: &BaseUrl, ca_file: Option<&Path>) -> Resu
     let address = format!("{host}:{}", parsed.port_or_known_default().unwrap_or(443));
     let connector = TlsConnector::from(Arc::new(tls_config(ca_file)?));
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.context("no port can be had")?;
-    let ear = listener.local_addr().context("the port can't be read")?;
-    tokio::spawn(async move {
+    let local = listener.local_addr().context("the port can't be read")?;
+    spawn_temporary("tls_proxy", async move {
         while let Ok((near, _)) = listener.accept().await {
             let (connector, name, address) = (connector.clone(), name.clone(), address.clone());
-            tokio::spawn(async move {
+            spawn_temporary("tls_proxy_connection", async move {
                 if let Err(error) = proxy_connection(near, &connector, name, &address).await {
                     output::info(format_args!("{address}: {error:#}"));
                 }
@@ -48,10 +49,10 @@ pub(crate) async fn plaintext_url(url: &BaseUrl, ca_file: Option<&Path>) -> Resu
         }
     });
     let path = parsed.path().trim_end_matches('/');
-    format!("http://{ear}{path}").parse().context("the address of the ear")
+    format!("http://{local}{path}").parse().context("the address of the TLS proxy")
 }
 
-/// Ends with either side. How a connection ends says nothing that the calls over it do not say better.
+/// Forwards one connection until either side closes it. Calls report broken connections themselves.
 async fn proxy_connection(
     mut near: TcpStream,
     connector: &TlsConnector,

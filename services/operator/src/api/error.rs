@@ -1,54 +1,53 @@
-//! Calls that fail, with what to do about it.
+//! Errors of calls, each with its remedy.
 
 use serde_json::Value;
 
 use super::BaseUrl;
 
-/// A call that brought no result.
+/// The reason why a call has no result.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum CallError {
-    /// The service answered with an error of the contract.
+pub enum CallError {
+    /// The service responded with an error of its API.
     #[error("{code}: {detail}{}", remedy(code))]
     Problem {
         /// The public code.
         code: String,
-        /// What exactly, for people.
+        /// The details, for people.
         detail: String,
-        /// The whole answer.
+        /// The whole response.
         body: Value,
     },
-    /// Something answered that is not the service.
+    /// The response does not come from Holdfast.
     #[error("{url} answered with status {status} and not as Holdfast does: is --url the address of a gateway?")]
     NotHoldfast {
-        /// What was called.
+        /// The address called.
         url: BaseUrl,
         /// The HTTP status.
         status: u16,
     },
-    /// No answer came.
+    /// No response arrived.
     #[error("{}", no_answer(url, reason))]
     Unreachable {
-        /// What was called.
+        /// The address called.
         url: BaseUrl,
-        /// Why, and whether a connection was made at all. It is part of the message.
+        /// The cause, which tells whether a connection was made. It is part of the message.
         reason: reqwest::Error,
     },
 }
 
 impl CallError {
-    /// Whether it is that problem.
-    pub(crate) fn has_code(&self, wanted: &str) -> bool {
+    /// Returns whether it is a problem with that code.
+    pub fn has_code(&self, wanted: &str) -> bool {
         matches!(self, Self::Problem { code, .. } if code == wanted)
     }
 
-    /// Whether the same call may succeed later. All calls here may be repeated, so that it is enough that the outcome
-    /// is unknown.
-    pub(crate) fn is_retryable(&self) -> bool {
+    /// Returns whether a retry may succeed. Every call here is idempotent, so an unknown outcome allows a retry too.
+    pub(super) fn is_retryable(&self) -> bool {
         ["UNAVAILABLE", "DEADLINE_EXCEEDED", "RATE_LIMITED"].iter().any(|code| self.has_code(code))
     }
 }
 
-/// What to do about a problem, on a line of its own; nothing where the detail says it.
+/// Returns the remedy for a problem, on a line of its own; empty if the detail contains it.
 fn remedy(code: &str) -> &'static str {
     match code {
         "UNAUTHENTICATED" => {
@@ -79,7 +78,7 @@ fn no_answer(url: &BaseUrl, error: &reqwest::Error) -> String {
     format!("the call to {url} broke off, it may have been done: {}", root_cause(error))
 }
 
-/// The first cause, which says what happened; those above it say that something did.
+/// Returns the innermost cause, which names the actual failure.
 fn root_cause<'a>(error: &'a (dyn std::error::Error + 'static)) -> &'a (dyn std::error::Error + 'static) {
     let mut cause = error;
     while let Some(deeper) = cause.source() {

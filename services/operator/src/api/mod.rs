@@ -1,4 +1,4 @@
-//! Calls to the service, as any client makes them.
+//! REST client of the service.
 
 mod error;
 mod operator;
@@ -12,25 +12,27 @@ use holdfast_auth::Secret;
 use reqwest::{Method, RequestBuilder, Url};
 use serde_json::Value;
 
-pub(crate) use error::CallError;
-pub(crate) use operator::operator_client;
+pub use error::CallError;
+pub use operator::operator_client;
 pub(crate) use tls_proxy::plaintext_url;
 
-/// Longer than the service takes to say that it is out of time.
+/// Longer than the deadline of the service, so that its own error arrives.
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 const MAX_RETRIES: usize = 5;
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(200);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(3);
 
-/// Where the service is reached: `http://host:port` or `https://host:port`, without a slash at the end.
+/// The address of the service: `http://host:port` or `https://host:port`, without a slash at the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BaseUrl(String);
+pub struct BaseUrl(String);
 
-/// The text is no address of a service.
+/// The reason why a text is no address of a service.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum InvalidUrl {
+pub enum InvalidUrl {
+    /// It is no URL, or has a query or fragment.
     #[error("write it like http://127.0.0.1:8080 ({0})")]
     Malformed(String),
+    /// Its scheme is neither http nor https.
     #[error("only http:// and https:// are spoken here, not {0}://")]
     OtherScheme(String),
 }
@@ -45,7 +47,7 @@ impl std::str::FromStr for BaseUrl {
                 Ok(Self(url.as_str().trim_end_matches('/').to_owned()))
             }
             "http" | "https" => Err(InvalidUrl::Malformed("without ? and #".to_owned())),
-            // What looks like a scheme here is a host when the scheme was left out.
+            // Without `://`, the apparent scheme is a host, and the scheme is missing.
             scheme if !text.contains("://") => Err(InvalidUrl::Malformed(format!("{scheme} is no scheme"))),
             scheme => Err(InvalidUrl::OtherScheme(scheme.to_owned())),
         }
@@ -58,42 +60,61 @@ impl std::fmt::Display for BaseUrl {
     }
 }
 
-/// Calls the service with one credential. A cheap clone.
+/// Calls the service with one credential. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Client {
+pub struct Client {
     http: reqwest::Client,
     url: BaseUrl,
     bearer: Secret,
 }
 
 impl Client {
-    pub(crate) fn new(url: BaseUrl, bearer: Secret) -> Result<Self> {
-        // A proxy of the environment could not reach what listens on this machine's loopback.
+    /// Creates a client for that address and credential.
+    ///
+    /// # Errors
+    /// If the HTTP client cannot be created.
+    pub fn new(url: BaseUrl, bearer: Secret) -> Result<Self> {
+        // A proxy from the environment cannot reach the loopback addresses of this machine.
         let http = reqwest::Client::builder().timeout(CALL_TIMEOUT).no_proxy().build();
         Ok(Self { http: http.context("no HTTP client can be made")?, url, bearer })
     }
 
-    /// The same with another credential.
-    pub(crate) fn with_bearer(&self, bearer: Secret) -> Self {
+    /// Returns a client with another credential.
+    pub fn with_bearer(&self, bearer: Secret) -> Self {
         Self { bearer, ..self.clone() }
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Result<Value, CallError> {
+    /// Sends a GET request.
+    ///
+    /// # Errors
+    /// If the call fails.
+    pub async fn get(&self, path: &str) -> Result<Value, CallError> {
         self.call(|| self.request(Method::GET, path)).await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<Value, CallError> {
+    /// Sends a POST request that is safe to repeat.
+    ///
+    /// # Errors
+    /// If the call fails.
+    pub async fn post(&self, path: &str, body: &Value) -> Result<Value, CallError> {
         self.call(|| self.request(Method::POST, path).json(body)).await
     }
 
-    /// A creation. However often it is sent, it is done once, and every answer is that of the first.
-    pub(crate) async fn create(&self, path: &str, body: &Value) -> Result<Value, CallError> {
+    /// Sends a creation with an idempotency key: the service performs it once, and repeats its response.
+    ///
+    /// # Errors
+    /// If the call fails.
+    pub async fn create(&self, path: &str, body: &Value) -> Result<Value, CallError> {
         let idempotency_key = uuid::Uuid::new_v4().to_string();
         let request = || self.request(Method::POST, path).header("Idempotency-Key", &idempotency_key).json(body);
         self.call(request).await
     }
 
-    pub(crate) async fn delete(&self, path: &str) -> Result<(), CallError> {
+    /// Sends a DELETE request.
+    ///
+    /// # Errors
+    /// If the call fails.
+    pub async fn delete(&self, path: &str) -> Result<(), CallError> {
         self.call(|| self.request(Method::DELETE, path)).await.map(|_| ())
     }
 
@@ -101,7 +122,7 @@ impl Client {
         self.http.request(method, format!("{}{path}", self.url)).bearer_auth(self.bearer.expose())
     }
 
-    /// Sends a request that may be repeated, again while the service says that a later try may succeed.
+    /// Sends an idempotent request, and retries while the error allows it.
     async fn call(&self, request: impl Fn() -> RequestBuilder) -> Result<Value, CallError> {
         let pauses = ExponentialBuilder::default()
             .with_min_delay(MIN_RETRY_DELAY)
@@ -130,8 +151,11 @@ impl Client {
     }
 }
 
-/// A text that an answer must have.
-pub(crate) fn text_field<'a>(answer: &'a Value, field: &str) -> Result<&'a str> {
+/// Returns a text that the response must have.
+///
+/// # Errors
+/// If it has none.
+pub fn text_field<'a>(answer: &'a Value, field: &str) -> Result<&'a str> {
     answer[field]
         .as_str()
         .with_context(|| format!("the service's answer has no text {field:?}; is it of this version?"))

@@ -1,4 +1,4 @@
-//! Replicas that move to other nodes, while the service goes on.
+//! `holdfast-admin replica move` and `node replace`: move replicas to other nodes without downtime.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,22 +6,22 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use holdfast_cluster::{ApplicationConfig, ClusterConfig, Shard};
+use holdfast_operator::output;
 
-use super::{Cluster, ClusterArgs};
-use crate::output;
+use crate::cluster::{Cluster, ClusterArgs};
 
-/// Flags about how long it may take and how much is done at a time.
+/// Flags for the duration and the concurrency of moves.
 #[derive(Debug, Args)]
 pub(crate) struct MoveLimits {
-    /// Seconds that one step may take: a new replica has to get the whole state of its shard.
+    /// Timeout of one step in seconds: a new replica copies the whole state of its shard.
     #[arg(long, alias = "within", env = "HOLDFAST_TIMEOUT", default_value_t = 600, value_name = "SECONDS")]
     timeout: u64,
-    /// Shards that move at a time.
+    /// Maximum number of shards that move concurrently.
     #[arg(long, alias = "at-a-time", env = "HOLDFAST_MAX_CONCURRENT", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     max_concurrent: u16,
 }
 
-/// Flags of `dev move-replica`.
+/// Flags of `holdfast-admin replica move`.
 #[derive(Debug, Args)]
 pub(crate) struct MoveReplicaArgs {
     #[command(flatten)]
@@ -29,32 +29,32 @@ pub(crate) struct MoveReplicaArgs {
     /// The shard, like locks_03; may be repeated.
     #[arg(long = "shard", env = "HOLDFAST_SHARDS", value_delimiter = ',', required = true)]
     shards: Vec<String>,
-    /// The node that keeps a replica of it.
+    /// The node that has the replica.
     #[arg(long, env = "HOLDFAST_FROM", value_name = "NODE")]
     from: String,
-    /// The node that is to keep it. To undo a move that was begun, swap the two.
+    /// The node that is to have it. To undo a move, swap the two.
     #[arg(long, env = "HOLDFAST_TO", value_name = "NODE")]
     to: String,
     #[command(flatten)]
     limits: MoveLimits,
 }
 
-/// Flags of `dev replace-node`.
+/// Flags of `holdfast-admin node replace`.
 #[derive(Debug, Args)]
 pub(crate) struct ReplaceNodeArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// The node that goes; it may be down for good.
+    /// The node to remove; it may be down for good.
     #[arg(long, env = "HOLDFAST_TARGET_NODE")]
     node_id: String,
-    /// The node that takes its replicas; `dev add-node` adds it before.
+    /// The node that gets its replicas; add it with `holdfast-admin node add` first.
     #[arg(long, env = "HOLDFAST_TO", value_name = "NODE")]
     with: String,
     #[command(flatten)]
     limits: MoveLimits,
 }
 
-/// Moves replicas of the shards named from one node to another.
+/// Moves the replicas of some shards from one node to another.
 pub(crate) async fn move_replica(args: &MoveReplicaArgs) -> Result<()> {
     let (from, to) = (&args.from, &args.to);
     ensure!(from != to, "--from and --to are the same node");
@@ -66,14 +66,14 @@ pub(crate) async fn move_replica(args: &MoveReplicaArgs) -> Result<()> {
     output::print(format_args!("{} moved from {from} to {to}", args.shards.join(", ")))
 }
 
-/// Moves everything from one node to another, and takes the first out of the cluster.
+/// Moves all replicas from one node to another, and removes the first from the cluster.
 pub(crate) async fn replace_node(args: &ReplaceNodeArgs) -> Result<()> {
     let (from, to) = (&args.node_id, &args.with);
-    ensure!(from != to, "--node-id and --with are the same node; name another one that takes its replicas");
+    ensure!(from != to, "--node-id and --with are the same node; name another one that gets its replicas");
     let mut cluster = args.cluster.connect().await?;
     cluster.node(to)?;
     if cluster.config.node(from).is_none() {
-        // Carried on after it was interrupted at its very end, or a slip of the pen.
+        // An earlier run removed the node before it was interrupted, or the id is wrong.
         return output::print(format_args!(
             "{from} is not in the cluster config (any more): nothing was moved; if it was there, stop it and remove its data"
         ));
@@ -86,7 +86,8 @@ pub(crate) async fn replace_node(args: &ReplaceNodeArgs) -> Result<()> {
     output::print(format_args!("{to} has taken the place of {from}: stop {from}, and remove its data"))
 }
 
-/// A replica goes where there is none, unless a move is begun: then its shard has one more than it should.
+/// Rejects a move to a node that has a replica of the shard, unless a move is in progress: the shard then has one replica
+/// more than configured.
 fn check_move(config: &ClusterConfig, wanted: &str, from: &str, to: &str) -> Result<()> {
     let find = |application: &ApplicationConfig| {
         let shard = application.shards.iter().find(|shard| shard.id == wanted)?.clone();
@@ -95,7 +96,7 @@ fn check_move(config: &ClusterConfig, wanted: &str, from: &str, to: &str) -> Res
     };
     let found = config.applications.iter().find_map(find);
     let (shard, is_moving) =
-        found.with_context(|| format!("there is no shard {wanted:?}; `dev inspect` lists them"))?;
+        found.with_context(|| format!("there is no shard {wanted:?}; `holdfast-admin status` lists them"))?;
     match (shard.replica_on(from).is_some(), shard.replica_on(to).is_some()) {
         (false, false) => bail!("shard {wanted} has a replica neither on {from} nor on {to}"),
         (true, true) if !is_moving => {
@@ -107,8 +108,8 @@ fn check_move(config: &ClusterConfig, wanted: &str, from: &str, to: &str) -> Res
 }
 
 impl Cluster {
-    /// Where the replicas of a node go: all to that one, but of shards that it has a replica of already; these go to the
-    /// node that keeps fewest. A shard with one replica more is in the midst of a move.
+    /// Returns the target of each replica of a node: the node `to` or, if it has a replica of the shard already, the node
+    /// with the fewest. A shard with one replica more than configured is in the middle of a move.
     fn targets(&self, from: &str, to: &str) -> Result<BTreeMap<String, Vec<String>>> {
         let mut targets: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let keeps = |node: &str| self.config.shards().filter(|shard| shard.replica_on(node).is_some()).count();
@@ -121,7 +122,7 @@ impl Cluster {
                     let free = self.config.nodes.iter().filter(|node| shard.replica_on(&node.id).is_none());
                     let free = free.min_by_key(|node| keeps(&node.id));
                     let problem = || format!("{to} has a replica of {} already, and no other node is free", shard.id);
-                    free.with_context(|| format!("{}: add a node (`dev add-node`)", problem()))?.id.as_str()
+                    free.with_context(|| format!("{}: add a node (`holdfast-admin node add`)", problem()))?.id.as_str()
                 };
                 targets.entry(target.to_owned()).or_default().push(shard.id.clone());
             }
@@ -129,8 +130,8 @@ impl Cluster {
         Ok(targets)
     }
 
-    /// Moves a few shards at a time. Every step looks at the config as it is, so that it goes on where an earlier run
-    /// ended, and swapping the nodes undoes what was begun.
+    /// Moves a few shards at a time. Each step starts from the present config, so a repeated run continues an interrupted
+    /// one, and swapped nodes undo it.
     async fn move_all(&mut self, shards: &[String], from: &str, to: &str, pace: &MoveLimits) -> Result<()> {
         self.node(from)?;
         self.node(to)?;
@@ -156,7 +157,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Those of the shards that are wanted, with the node.
+    /// Returns the selected shards, each with the node.
     fn locations(&self, shards: &[String], node: &str, wanted: impl Fn(&Shard) -> bool) -> Vec<(String, String)> {
         let those = self.config.shards().filter(|shard| shards.contains(&shard.id) && wanted(shard));
         those.map(|shard| (shard.id.clone(), node.to_owned())).collect()
@@ -165,8 +166,8 @@ impl Cluster {
 
 #[cfg(test)]
 mod tests {
-    use super::super::config_of;
     use super::*;
+    use crate::cluster::config_of;
 
     #[test]
     fn a_move_to_a_node_that_has_a_replica_is_refused_unless_it_was_begun() {

@@ -1,4 +1,4 @@
-//! `dev secrets`: the secrets of a new cluster whose processes are started one by one.
+//! `holdfast-admin secrets`: creates the secrets of a new cluster.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -7,19 +7,18 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Args;
 use holdfast_auth::{ClusterSecret, OperatorToken, create_secret_file};
+use holdfast_operator::output::{self, Format};
 use serde_json::json;
 
-use crate::output::{self, Format};
-
-/// Flags of `dev secrets`.
+/// Flags of `holdfast-admin secrets`.
 #[derive(Debug, Args)]
 pub(crate) struct SecretsArgs {
-    /// Where the files go; the directory is made, readable by its owner only, when it is not there.
+    /// The directory of the files; created, readable by its owner only, if it does not exist.
     #[arg(long, env = "HOLDFAST_SECRETS_DIR", default_value = "./secrets", value_name = "DIR")]
     out: PathBuf,
 }
 
-/// Makes the files. One that is there already is refused, and nothing is overwritten.
+/// Creates the files. Fails if one exists, and overwrites nothing.
 pub(crate) fn run(format: Format, args: &SecretsArgs) -> Result<()> {
     let dir = std::path::absolute(&args.out).with_context(|| format!("--out {}", args.out.display()))?;
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&dir);

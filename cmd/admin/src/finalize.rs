@@ -1,29 +1,29 @@
-//! `dev cluster finalize`: the last step of an upgrade. From then on shards go by the rules of the new release, and the
-//! one before it can't be taken back.
+//! `holdfast-admin cluster finalize`: the last step of an upgrade. From then on, shards use the rules of the new release,
+//! and a downgrade is impossible.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
+use holdfast_operator::output;
 use holdfast_proto::internal::StatusAnswer;
 
-use super::{Cluster, ClusterArgs};
-use crate::output;
+use crate::cluster::{Cluster, ClusterArgs};
 
-/// How long the shards may take to go over.
+/// How long the shards may take to adopt the rules.
 const RAISE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Flags of `dev cluster finalize`.
+/// Flags of `holdfast-admin cluster finalize`.
 #[derive(Debug, Args)]
 pub(crate) struct FinalizeArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// The rules that shards may be raised to; the latest that every node knows when absent.
+    /// The rules that shards may use; the latest that every node supports when absent.
     #[arg(long, env = "HOLDFAST_RULES", value_name = "NUMBER")]
     rules: Option<u16>,
 }
 
-/// Allows the rules that all nodes know, and waits until every shard goes by them.
+/// Allows the rules that all nodes support, and waits until every shard uses them.
 pub(crate) async fn finalize(args: &FinalizeArgs) -> Result<()> {
     let mut cluster = args.cluster.connect().await?;
     let latest = cluster.latest_rules().await?;
@@ -40,7 +40,7 @@ pub(crate) async fn finalize(args: &FinalizeArgs) -> Result<()> {
 }
 
 impl Cluster {
-    /// The highest rules that every node of the config knows.
+    /// Returns the highest rules that every node of the config supports.
     async fn latest_rules(&self) -> Result<u16> {
         let mut latest = u16::MAX;
         for (node, said) in self.operations.statuses(&self.config).await {
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_that_does_not_say_what_it_knows_is_named() {
+    fn a_node_that_does_not_report_its_rules_is_named() {
         let said = |highest_rules| StatusAnswer { highest_rules, ..StatusAnswer::default() };
         assert_eq!(highest_rules("nd_1", &said(2)).unwrap(), 2);
         assert!(highest_rules("nd_1", &said(0)).unwrap_err().to_string().contains("nd_1"));

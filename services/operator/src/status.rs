@@ -1,4 +1,4 @@
-//! `dev inspect`: the cluster as its nodes see it.
+//! `holdfast-admin status` and `dev inspect`: nodes, shards, leaders and failed replicas of the cluster.
 
 use std::fmt::Write as _;
 
@@ -7,21 +7,24 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::output::{self, Format};
-use crate::{Global, api};
+use crate::{ServiceArgs, api};
 
-/// Flags of `dev inspect`.
+/// Flags of the subcommand.
 #[derive(Debug, Args)]
-pub(crate) struct InspectArgs {
-    /// Only the shards whose id begins so, like locks or locks_03.
+pub struct StatusArgs {
+    /// Only shards whose id has this prefix, like locks or locks_03.
     #[arg(long, env = "HOLDFAST_SHARD", default_value = "", value_name = "PREFIX")]
     shard: String,
 }
 
-/// Asks, and prints.
-pub(crate) async fn run(global: &Global, args: &InspectArgs) -> Result<()> {
-    let client = api::operator_client(global).await?;
+/// Reads the state of the cluster from a gateway, and prints it.
+///
+/// # Errors
+/// If the call fails, or the output cannot be written.
+pub async fn run(service: &ServiceArgs, args: &StatusArgs) -> Result<()> {
+    let client = api::operator_client(service).await?;
     let cluster = client.get("/v1/cluster").await?;
-    match global.output {
+    match service.output {
         Format::Json => output::print(&cluster),
         Format::Text => output::print(text(&cluster, &args.shard)?.trim_end()),
     }
@@ -58,7 +61,7 @@ fn text(cluster: &Value, prefix: &str) -> Result<String> {
 fn row(id: &str, shard: &Value) -> Result<String> {
     let leader = shard["leader_node_id"].as_str().unwrap_or("none");
     let (lower, upper) = (api::text_field(shard, "lower_bound")?, api::text_field(shard, "upper_bound")?);
-    // As texts, since JSON values know nothing of columns.
+    // JSON values ignore the width of a column, texts do not.
     let [term, holds, waiting, sessions] = ["term", "holds", "waiting", "sessions"].map(|name| shard[name].to_string());
     let behind = rows(shard, "replicas")?.iter().map(|replica| {
         let node = replica["node_id"].as_str().unwrap_or("?");
@@ -73,7 +76,7 @@ fn row(id: &str, shard: &Value) -> Result<String> {
     Ok(format!("{id:<14} {lower:<8} {upper:<8} {leader:<8} {figures}  {behind}"))
 }
 
-/// What a replica can't get past. The backtrace is in `--output json`.
+/// Describes the entry at which a replica failed. The backtrace is in `--output json`.
 fn poison(replica: &Value) -> Result<String> {
     let poison = &replica["poison"];
     let [step, message, release] = ["step", "message", "release"].map(|name| api::text_field(poison, name));

@@ -1,11 +1,11 @@
-//! Files that are there whole or not at all.
+//! Atomic writes of files.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Writes a file in the place of another. It is on disk when this returns.
-pub(super) fn write_atomically(path: &Path, content: &[u8]) -> io::Result<()> {
+/// Replaces a file atomically. The new content is on disk when this returns.
+pub(crate) fn write_atomically(path: &Path, content: &[u8]) -> io::Result<()> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),

@@ -1,43 +1,42 @@
-//! `dev usage`: what every account used since it was made, for billing and for a look.
+//! `holdfast-admin usage`: the usage of every account since its creation, for billing.
 
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use holdfast_operator::api::{self, Client};
+use holdfast_operator::output::{self, Format};
+use holdfast_operator::{AccountId, ServiceArgs};
 use serde_json::Value;
 
-use crate::account_id::AccountId;
-use crate::output::{self, Format};
-use crate::{Global, api};
-
-/// Accounts asked for at a time.
+/// Path of the list of accounts, with the page size.
 const ACCOUNTS_PATH: &str = "/v1/accounts?page_size=1000";
-/// What is shown of an account to people; programs get everything.
+/// The columns of the text output; JSON has everything.
 const COLUMNS: [&str; 5] = ["operations", "grants", "waits", "holds", "peak_holds"];
 
-/// Flags of `dev usage`.
+/// Flags of `holdfast-admin usage`.
 #[derive(Debug, Args)]
 pub(crate) struct UsageArgs {
-    /// Only this account: 16 digits are hex, more are decimal; all when absent.
+    /// Only this account; 16 digits are hex, more are decimal; all when absent.
     #[arg(long, env = "HOLDFAST_ACCOUNT", value_name = "ID")]
     account_id: Option<AccountId>,
 }
 
-/// Asks for every account, and prints each as it comes.
-pub(crate) async fn run(global: &Global, args: &UsageArgs) -> Result<()> {
-    let client = api::operator_client(global).await?;
-    if global.output == Format::Text {
+/// Fetches the accounts page by page, and prints the usage of each.
+pub(crate) async fn run(service: &ServiceArgs, args: &UsageArgs) -> Result<()> {
+    let client = api::operator_client(service).await?;
+    if service.output == Format::Text {
         output::print(heading())?;
     }
     if let Some(id) = args.account_id {
         let account = client.get(&format!("/v1/accounts/{id}")).await?;
-        return print_usage(&client, global.output, &account).await;
+        return print_usage(&client, service.output, &account).await;
     }
     let mut path = ACCOUNTS_PATH.to_owned();
     loop {
         let page = client.get(&path).await.context("listing the accounts")?;
         for account in page["accounts"].as_array().into_iter().flatten() {
-            print_usage(&client, global.output, account).await?;
+            print_usage(&client, service.output, account).await?;
         }
         match page["next_page_token"].as_str() {
             Some(token) if !token.is_empty() => path = format!("{ACCOUNTS_PATH}&page_token={token}"),
@@ -46,11 +45,11 @@ pub(crate) async fn run(global: &Global, args: &UsageArgs) -> Result<()> {
     }
 }
 
-async fn print_usage(client: &api::Client, format: Format, account: &Value) -> Result<()> {
+async fn print_usage(client: &Client, format: Format, account: &Value) -> Result<()> {
     let id = api::text_field(account, "id")?;
     let mut usage = match client.get(&format!("/v1/usage?account={id}")).await {
         Ok(usage) => usage,
-        // It was deleted since it was listed, and its usage with it.
+        // The account was deleted after it was listed, and its usage with it.
         Err(error) if error.has_code("ACCOUNT_NOT_FOUND") => return Ok(()),
         Err(error) => return Err(error).with_context(|| format!("the usage of account {id}")),
     };

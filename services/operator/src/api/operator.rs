@@ -1,4 +1,4 @@
-//! The operator's credential: given, or found where a first start on this machine leaves it.
+//! The operator token: from the flags, or from the files that a first start on this machine writes.
 
 use std::path::Path;
 
@@ -6,21 +6,24 @@ use anyhow::{Context, Result, bail};
 use holdfast_auth::{OperatorToken, read_secret_file};
 
 use super::Client;
-use crate::{Global, output};
+use crate::{ServiceArgs, output};
 
-/// Where `holdfast-standalone` and `dev cluster up` write the token by default.
+/// The files that `holdfast-standalone` and `dev cluster up` write by default.
 const TOKEN_FILES: [&str; 2] = ["./data/operator.token", "./data/cluster/operator.token"];
 
-/// A client with the operator token.
-pub(crate) async fn operator_client(global: &Global) -> Result<Client> {
-    if let Some(text) = &global.operator_token {
+/// Returns a client with the operator token.
+///
+/// # Errors
+/// If there is no token, or the service accepts none of the tokens found.
+pub async fn operator_client(service: &ServiceArgs) -> Result<Client> {
+    if let Some(text) = &service.operator_token {
         let token = OperatorToken::parse(text.trim()).context("--operator-token")?;
-        return Client::new(global.url.clone(), token.reveal().clone());
+        return Client::new(service.url.clone(), token.reveal().clone());
     }
     let found: Vec<&str> = TOKEN_FILES.into_iter().filter(|file| Path::new(file).exists()).collect();
     for file in &found {
-        let client = Client::new(global.url.clone(), read_token(file)?.reveal().clone())?;
-        // With one there is nothing to choose, and what is wrong with it shows at the first call.
+        let client = Client::new(service.url.clone(), read_token(file)?.reveal().clone())?;
+        // A single token needs no check: the first call reports if it is wrong.
         if found.len() == 1 || is_accepted(&client).await? {
             output::info(format_args!("using the operator token of {file}"));
             return Ok(client);
@@ -35,7 +38,7 @@ pub(crate) async fn operator_client(global: &Global) -> Result<Client> {
     }
     bail!(
         "the service at {} accepts neither {}: set HOLDFAST_OPERATOR_TOKEN to the one of its first start",
-        global.url,
+        service.url,
         found.join(" nor ")
     )
 }
