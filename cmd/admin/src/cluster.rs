@@ -100,7 +100,8 @@ impl Cluster {
             let is_later = latest.version > self.config.version;
             ensure!(
                 is_later || latest.version == self.config.version,
-                "{} is version {} of the cluster config, and the nodes have version {}: restart them with it, or use the file that they were started with",
+                "{} is version {} of the cluster config, and the nodes have version {}: restart them with it, or use \
+                 the file that they were started with",
                 self.file.display(),
                 self.config.version,
                 latest.version
@@ -136,7 +137,8 @@ impl Cluster {
         output::info(format_args!("{taken} nodes have config version {}", next.version));
         if let Err(error) = files::write_atomically(&self.file, next.to_json().as_bytes()) {
             output::info(format_args!(
-                "can't write {}: {error}; `holdfast-admin config show` prints the config for processes that start later",
+                "can't write {}: {error}; `holdfast-admin config show` prints the config for \
+                 processes that start later",
                 self.file.display()
             ));
         }

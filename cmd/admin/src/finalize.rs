@@ -1,5 +1,5 @@
-//! `holdfast-admin cluster finalize`: the last step of an upgrade. From then on, shards use the rules of the new release,
-//! and a downgrade is impossible.
+//! `holdfast-admin cluster finalize`: the last step of an upgrade. From then on, shards use the rules of the new
+//! release, and a downgrade is impossible.
 
 use std::time::Duration;
 

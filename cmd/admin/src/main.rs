@@ -55,7 +55,7 @@ enum Command {
     Cluster(ClusterCommand),
     /// Back up the whole cluster to a new directory.
     Backup(backup::BackupArgs),
-    /// Restore a backup to the empty directories of new nodes on this machine; elsewhere, use holdfast-node --restore-from.
+    /// Restore a backup to empty directories of new nodes on this machine; elsewhere, use holdfast-node --restore-from.
     Restore(restore::RestoreArgs),
     /// Create the cluster secret and the operator token of a new cluster.
     Secrets(secrets::SecretsArgs),

@@ -75,7 +75,8 @@ pub(crate) async fn replace_node(args: &ReplaceNodeArgs) -> Result<()> {
     if cluster.config.node(from).is_none() {
         // An earlier run removed the node before it was interrupted, or the id is wrong.
         return output::print(format_args!(
-            "{from} is not in the cluster config (any more): nothing was moved; if it was there, stop it and remove its data"
+            "{from} is not in the cluster config (any more): nothing was moved; if it was there, stop it and \
+             remove its data"
         ));
     }
     for (target, shards) in cluster.targets(from, to)? {
@@ -86,8 +87,8 @@ pub(crate) async fn replace_node(args: &ReplaceNodeArgs) -> Result<()> {
     output::print(format_args!("{to} has taken the place of {from}: stop {from}, and remove its data"))
 }
 
-/// Rejects a move to a node that has a replica of the shard, unless a move is in progress: the shard then has one replica
-/// more than configured.
+/// Rejects a move to a node that has a replica of the shard, unless a move is in progress: the shard then has one
+/// replica more than configured.
 fn check_move(config: &ClusterConfig, wanted: &str, from: &str, to: &str) -> Result<()> {
     let find = |application: &ApplicationConfig| {
         let shard = application.shards.iter().find(|shard| shard.id == wanted)?.clone();
@@ -108,8 +109,8 @@ fn check_move(config: &ClusterConfig, wanted: &str, from: &str, to: &str) -> Res
 }
 
 impl Cluster {
-    /// Returns the target of each replica of a node: the node `to` or, if it has a replica of the shard already, the node
-    /// with the fewest. A shard with one replica more than configured is in the middle of a move.
+    /// Returns the target of each replica of a node: the node `to` or, if it has a replica of the shard already, the
+    /// node with the fewest. A shard with one replica more than configured is in the middle of a move.
     fn targets(&self, from: &str, to: &str) -> Result<BTreeMap<String, Vec<String>>> {
         let mut targets: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let keeps = |node: &str| self.config.shards().filter(|shard| shard.replica_on(node).is_some()).count();

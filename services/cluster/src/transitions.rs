@@ -122,7 +122,7 @@ impl ClusterConfig {
         let shards = self.applications.iter_mut().flat_map(|application| &mut application.shards);
         let unknown = || {
             let problem = format!("there is no shard {id:?}");
-            ConfigError::invalid("applications", problem, "`dev inspect` lists the shards")
+            ConfigError::invalid("applications", problem, "`holdfast-admin status` lists the shards")
         };
         shards.into_iter().find(|shard| shard.id == id).ok_or_else(unknown)
     }

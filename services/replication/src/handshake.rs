@@ -150,7 +150,7 @@ impl PeerRegistry {
         }
         let Some(configured) = self.configured.read().peers.get(&theirs.node_id).cloned() else {
             return Err(format!(
-                "node {} is not in the cluster config of node {}; add it there (`dev add-node`)",
+                "node {} is not in the cluster config of node {}; add it there (`holdfast-admin node add`)",
                 theirs.node_id, self.node
             ));
         };
@@ -209,7 +209,7 @@ impl PeerRegistry {
             }
             Some(_) => Err(format!(
                 "node {node} came back with another data directory: replica {replica} has lost its data and needs a \
-                 new id (`dev rebuild-node` makes the config for that); or two processes run as {node}: stop one"
+                 new id (`holdfast-admin node rebuild` prints the config for that); or two processes run as {node}: stop one"
             )),
             None => self.store.pin_peer(replica, store_id).await.map_err(|error| error.to_string()),
         }
@@ -296,6 +296,6 @@ pub(crate) fn lease_of(hello: &Hello) -> Duration {
 fn lost_data_error(node: &str, what_to_do: &str) -> String {
     format!(
         "node {node} came back without data that it had acknowledged (an older copy, or a log that was cut off): \
-         {what_to_do} (`dev rebuild-node` makes the config for that)"
+         {what_to_do} (`holdfast-admin node rebuild` prints the config for that)"
     )
 }

@@ -18,7 +18,7 @@ pub enum StorageError {
     /// Data is damaged or missing. It is never served.
     #[error(
         "corrupt data in {place}{}: {what}; nothing of it is served: move the data directory away, and \
-         let this node get its replicas from its peers as `dev rebuild-node` says (docs/running.md)",
+         let this node get its replicas from its peers as `holdfast-admin node rebuild` says (docs/running.md)",
         describe_position(*replica, *index)
     )]
     Corrupt {

@@ -23,7 +23,7 @@ use crate::latency_proxy::LatencyProxy;
 use crate::network::Network;
 use crate::node_client::NodeClient;
 use crate::process::Process;
-use crate::programs::run_dev;
+use crate::programs::run_admin;
 use crate::rest_client::RestClient;
 use crate::setup::{PreparedCluster, PreparedStandalone, Setup, config_file, data_dir};
 
@@ -152,22 +152,22 @@ impl Cluster {
         config_file(&self.dir())
     }
 
-    /// The flags by which the developers' tool finds the nodes.
+    /// Returns the flags by which `holdfast-admin` finds the nodes.
     pub fn cluster_flags(&self) -> [String; 4] {
         let text = |path: PathBuf| path.display().to_string();
         let secret = text(self.secrets.cluster_secret_file());
         ["--cluster-config".into(), text(self.config_file()), "--cluster-secret-file".into(), secret]
     }
 
-    /// Has the developers' tool do something to the nodes, while everything else goes on.
+    /// Runs `holdfast-admin` on the nodes, concurrently with everything else.
     ///
     /// # Errors
-    /// When it fails: its complaint.
+    /// If it fails: its standard error.
     pub async fn run_admin_command(&self, words: &[&str]) -> Result<String, String> {
         let mut arguments: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
         arguments.extend(self.cluster_flags());
         let running =
-            tokio::task::spawn_blocking(move || run_dev(&arguments.iter().map(String::as_str).collect::<Vec<_>>()));
+            tokio::task::spawn_blocking(move || run_admin(&arguments.iter().map(String::as_str).collect::<Vec<_>>()));
         running.await.expect("the tool can be waited for")
     }
 

@@ -43,7 +43,7 @@ pub use network::Network;
 pub use node_client::{NodeClient, replica_of};
 pub use outage::{DurationStats, Outages};
 pub use process::Process;
-pub use programs::run_dev;
+pub use programs::{run_admin, run_dev};
 pub use report::{assert_no_violations, print_summary, read_all_locks};
 pub use rest_client::{CallError, CallOutcome, RestClient};
 pub use setup::Setup;

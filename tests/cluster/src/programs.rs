@@ -28,12 +28,24 @@ fn build_dir() -> PathBuf {
     beside.unwrap_or_else(|| panic!("{} lies in no build folder", test.display())).to_owned()
 }
 
-/// Runs the developers' tool; what it prints, or its complaint.
+/// Runs `dev`, and returns its output.
 ///
 /// # Errors
-/// When it fails.
+/// If it fails: its standard error.
 pub fn run_dev(arguments: &[&str]) -> Result<String, String> {
-    let mut words = vec![program("dev").display().to_string()];
+    run_tool("dev", arguments)
+}
+
+/// Runs `holdfast-admin`, and returns its output.
+///
+/// # Errors
+/// If it fails: its standard error.
+pub fn run_admin(arguments: &[&str]) -> Result<String, String> {
+    run_tool("holdfast-admin", arguments)
+}
+
+fn run_tool(name: &str, arguments: &[&str]) -> Result<String, String> {
+    let mut words = vec![program(name).display().to_string()];
     words.extend(arguments.iter().map(|&argument| argument.to_owned()));
     run_command(&words)
 }

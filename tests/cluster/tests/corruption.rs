@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use holdfast_cluster_tests::history::History;
 use holdfast_cluster_tests::{
-    Cluster, Load, LoadPlan, Setup, assert_no_violations, eventually, print_summary, read_all_locks, run_dev,
+    Cluster, Load, LoadPlan, Setup, assert_no_violations, eventually, print_summary, read_all_locks, run_admin,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -56,7 +56,7 @@ async fn damage_one(cluster: &mut Cluster, file: &Path, random: &mut SmallRng) -
             println!("{name}, byte {at}: refused");
             let says = log.contains(&data.display().to_string()) && log.contains(&name);
             assert!(says, "{name}: it does not say which file: {log}");
-            assert!(log.contains("dev rebuild-node"), "{name}: it does not say what to do: {log}");
+            assert!(log.contains("holdfast-admin node rebuild"), "{name}: it does not say what to do: {log}");
         }
     }
     // A file that is served from may be gone by now, or written anew.
@@ -96,11 +96,11 @@ async fn start_error(cluster: &mut Cluster, file: &Path) -> Option<String> {
     (!serves).then(|| cluster.nodes[DAMAGED_NODE].log()[before..].to_owned())
 }
 
-/// Does what the refusal says: `dev rebuild-node`, an empty data directory, and the new config for everybody.
+/// Does what the refusal says: `holdfast-admin node rebuild`, an empty data directory, and the new config for everybody.
 async fn rebuild_node(cluster: &mut Cluster) {
     let config = cluster.config_file();
     let node = cluster.nodes[DAMAGED_NODE].name().to_owned();
-    let next = run_dev(&["rebuild-node", "--node-id", &node, "--cluster-config", &config.display().to_string()]);
+    let next = run_admin(&["node", "rebuild", "--node-id", &node, "--cluster-config", &config.display().to_string()]);
     std::fs::write(&config, next.expect("the next config is made")).expect("the config can be written");
     let data = cluster.data_dir(DAMAGED_NODE);
     std::fs::rename(&data, data.with_extension("damaged")).expect("the data can be moved away");

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use holdfast_auth::ClusterSecret;
 use holdfast_bootstrap::Secrets;
-use holdfast_cluster_tests::{Cluster, NodeClient, Setup, Tenant, eventually, run_dev};
+use holdfast_cluster_tests::{Cluster, NodeClient, Setup, Tenant, eventually, run_admin};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_lost_its_data_is_refused_under_its_old_replica_ids_and_the_others_go_on() {
@@ -145,11 +145,11 @@ async fn rebuild_node(cluster: &mut Cluster, node: usize) {
     let data = cluster.data_dir(node);
     std::fs::rename(&data, data.with_extension("refused")).expect("the data can be moved away");
     let (config, name) = (cluster.config_file().display().to_string(), cluster.nodes[node].name().to_owned());
-    let next = run_dev(&["rebuild-node", "--node-id", &name, "--cluster-config", &config]);
+    let next = run_admin(&["node", "rebuild", "--node-id", &name, "--cluster-config", &config]);
     let file = cluster.dir().join("next.json");
     std::fs::write(&file, next.expect("the next config is made")).expect("it can be written");
     cluster
-        .run_admin_command(&["apply-config", "--next", &file.display().to_string()])
+        .run_admin_command(&["config", "apply", "--next", &file.display().to_string()])
         .await
         .expect("the nodes take it");
     cluster.nodes[node].start();

@@ -70,7 +70,7 @@ async fn a_command_of_a_later_build_is_refused_until_all_know_it_and_then_stops_
         restart_with_program(&mut cluster, node, Some(&later)).await;
     }
     for leader in ["nd_1", "nd_3"] {
-        cluster.run_admin_command(&["transfer-leaders", "--from", leader]).await.unwrap();
+        cluster.run_admin_command(&["leader", "transfer", "--from", leader]).await.unwrap();
         assert_extra_command_rejected(&cluster).await;
     }
     let refusal = cluster.run_admin_command(&["cluster", "finalize", "--rules", "3"]).await.unwrap_err();

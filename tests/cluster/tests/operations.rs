@@ -67,7 +67,7 @@ impl LoadedCluster {
 
     async fn run_admin_command(&self, words: &[&str]) -> String {
         let said = self.cluster.run_admin_command(words).await.unwrap_or_else(|error| panic!("{error}"));
-        println!("dev {}: {said}", words.join(" "));
+        println!("holdfast-admin {}: {said}", words.join(" "));
         said
     }
 
@@ -101,20 +101,20 @@ async fn restart(process: &mut Process) {
 async fn nodes_replicas_and_leaders_change_under_load_and_no_request_fails() {
     let cluster = Cluster::start(Setup { gateways: 2, spare_nodes: 1, ..Setup::default() }).await;
     let mut watched = LoadedCluster::start("operations", cluster).await;
-    watched.run_admin_command(&["transfer-leaders", "--all"]).await;
+    watched.run_admin_command(&["leader", "transfer", "--all"]).await;
     watched.finish_step("every leadership was transferred").await;
 
     // A node more. It is there before it runs, and a second one of its name is not let in.
     let address = watched.cluster.spare_nodes[0].address().to_string();
-    watched.run_admin_command(&["add-node", "--node-id", "nd_4", "--address", &address]).await;
+    watched.run_admin_command(&["node", "add", "--node-id", "nd_4", "--address", &address]).await;
     watched.cluster.spare_nodes[0].start();
     watched.cluster.spare_nodes[0].wait_ready().await;
     watched.finish_step("a node was added").await;
 
     // A move that is cut short, undone, and made again.
     let shard = watched.cluster.locks_shard(&watched.tenant, "orders");
-    let there = ["move-replica", "--shard", &shard, "--from", "nd_1", "--to", "nd_4"];
-    let back = ["move-replica", "--shard", &shard, "--from", "nd_4", "--to", "nd_1"];
+    let there = ["replica", "move", "--shard", &shard, "--from", "nd_1", "--to", "nd_4"];
+    let back = ["replica", "move", "--shard", &shard, "--from", "nd_4", "--to", "nd_1"];
     let cut = watched.cluster.run_admin_command(&[&there[..], &["--timeout", "0"]].concat()).await;
     println!("cut short: {cut:?}");
     watched.run_admin_command(&back).await;
@@ -122,11 +122,11 @@ async fn nodes_replicas_and_leaders_change_under_load_and_no_request_fails() {
     watched.finish_step("a replica was moved, after a move that was cut short and undone").await;
 
     // A node goes, and its data with it.
-    watched.run_admin_command(&["replace-node", "--node-id", "nd_2", "--with", "nd_4"]).await;
+    watched.run_admin_command(&["node", "replace", "--node-id", "nd_2", "--with", "nd_4"]).await;
     watched.finish_step("a node was replaced").await;
     let status = watched.cluster.nodes[1].terminate().await;
     assert!(status.success(), "{status}");
-    let refusal = watched.cluster.run_admin_command(&["remove-node", "--node-id", "nd_4"]).await.unwrap_err();
+    let refusal = watched.cluster.run_admin_command(&["node", "remove", "--node-id", "nd_4"]).await.unwrap_err();
     assert!(refusal.contains("still keeps replicas") && refusal.contains("move them"), "{refusal}");
 
     // Every process once, with whatever config its file has.
@@ -147,13 +147,13 @@ async fn a_config_that_goes_back_or_names_used_ids_is_refused_and_an_old_file_ch
     let mut cluster = Cluster::start(Setup { spare_nodes: 1, ..Setup::default() }).await;
     let old = std::fs::read_to_string(cluster.config_file()).unwrap();
     let address = cluster.spare_nodes[0].address().to_string();
-    cluster.run_admin_command(&["add-node", "--node-id", "nd_4", "--address", &address]).await.unwrap();
+    cluster.run_admin_command(&["node", "add", "--node-id", "nd_4", "--address", &address]).await.unwrap();
     cluster.spare_nodes[0].start();
     cluster.spare_nodes[0].wait_ready().await;
     let twice =
-        cluster.run_admin_command(&["add-node", "--node-id", "nd_4", "--address", "127.0.0.1:1"]).await.unwrap_err();
+        cluster.run_admin_command(&["node", "add", "--node-id", "nd_4", "--address", "127.0.0.1:1"]).await.unwrap_err();
     assert!(twice.contains("nd_4"), "{twice}");
-    let unknown = cluster.run_admin_command(&["remove-node", "--node-id", "nd_9"]).await.unwrap_err();
+    let unknown = cluster.run_admin_command(&["node", "remove", "--node-id", "nd_9"]).await.unwrap_err();
     assert!(unknown.contains("there is no node \"nd_9\"; there are nd_1"), "{unknown}");
 
     // A node that starts with the file of before goes on with what it had.
@@ -162,7 +162,7 @@ async fn a_config_that_goes_back_or_names_used_ids_is_refused_and_an_old_file_ch
     restart(&mut cluster.nodes[0]).await;
     assert!(cluster.nodes[0].log().contains("an earlier one than the node had"));
     assert_eq!(cluster.status(0, false).await.unwrap().config_version, 2);
-    let shown = cluster.run_admin_command(&["show-config"]).await.unwrap();
+    let shown = cluster.run_admin_command(&["config", "show"]).await.unwrap();
     assert_eq!(shown.trim(), new.trim());
     std::fs::write(cluster.config_file(), &new).unwrap();
 

@@ -55,7 +55,7 @@ fn remedy(code: &str) -> &'static str {
              operator.token in its data directory"
         }
         "PERMISSION_DENIED" => "\n  is the account suspended? GET /v1/accounts/{id} with the operator token shows it",
-        "ACCOUNT_NOT_FOUND" => "\n  make accounts with `dev seed-accounts`; it prints their ids",
+        "ACCOUNT_NOT_FOUND" => "\n  GET /v1/accounts lists all accounts; `dev seed-accounts` makes some for trials",
         "QUOTA_EXCEEDED" => "\n  delete what is no longer used, or raise the limit with PATCH /v1/accounts/{id}",
         "UNAVAILABLE" => {
             "\n  nothing was done; a shard has no leader or its nodes are down: see the log of the cluster"

@@ -165,7 +165,7 @@ impl Cluster {
     pub async fn back_up(&self) -> Result<(Duration, f64)> {
         let folder = self.dir.path().join("backup");
         let begun = Instant::now();
-        let made = tokio::process::Command::new(program("dev")?)
+        let made = tokio::process::Command::new(program("holdfast-admin")?)
             .args(["backup", "--out"])
             .arg(&folder)
             .arg("--cluster-config")
