@@ -27,7 +27,7 @@ pub(crate) struct ApplyConfigArgs {
 }
 
 /// Prints the latest config of the nodes, and reports nodes that have another version.
-pub(crate) async fn show(args: &ShowConfigArgs) -> Result<()> {
+pub(crate) async fn print_config(args: &ShowConfigArgs) -> Result<()> {
     let cluster = args.cluster.connect().await?;
     for (node, status) in cluster.operations.statuses(&cluster.config).await {
         match status {
@@ -40,7 +40,7 @@ pub(crate) async fn show(args: &ShowConfigArgs) -> Result<()> {
 }
 
 /// Sends a config to the running nodes. The config that they have already changes nothing.
-pub(crate) async fn apply(args: &ApplyConfigArgs) -> Result<()> {
+pub(crate) async fn apply_config(args: &ApplyConfigArgs) -> Result<()> {
     let next = ClusterConfig::load(&args.next)?;
     let mut cluster = args.cluster.connect().await?;
     if next != cluster.config {

@@ -117,8 +117,8 @@ async fn run(mut cli: Cli) -> Result<()> {
             cli.service.start_tls_proxy().await?;
             usage::run(&cli.service, args).await
         }
-        Command::Config(ConfigCommand::Show(args)) => config::show(args).await,
-        Command::Config(ConfigCommand::Apply(args)) => config::apply(args).await,
+        Command::Config(ConfigCommand::Show(args)) => config::print_config(args).await,
+        Command::Config(ConfigCommand::Apply(args)) => config::apply_config(args).await,
         Command::Node(NodeCommand::Add(args)) => nodes::add(args).await,
         Command::Node(NodeCommand::Remove(args)) => nodes::remove(args).await,
         Command::Node(NodeCommand::Replace(args)) => moves::replace_node(args).await,
