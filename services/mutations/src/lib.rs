@@ -75,6 +75,8 @@ pub enum Mutation {
     DueHeld,
     /// What says that a session is ending stays when it has ended.
     MarkOutlivesJob,
+    /// Commands of all accounts wait in one lane.
+    OneLane,
 }
 
 impl Mutation {
@@ -109,6 +111,7 @@ impl Mutation {
         Self::JobLost,
         Self::DueHeld,
         Self::MarkOutlivesJob,
+        Self::OneLane,
     ];
 
     /// What it is called on a command line.
@@ -143,6 +146,7 @@ impl Mutation {
             Self::JobLost => "job-lost",
             Self::DueHeld => "due-held",
             Self::MarkOutlivesJob => "mark-outlives-job",
+            Self::OneLane => "one-lane",
         }
     }
 
@@ -159,6 +163,7 @@ impl Mutation {
             Self::DeathOneWitness => Some("fast_failover::one_replica_whose_leaders_address_refuses_breaks_no_lease"),
             Self::DeathByAddress => Some("fast_failover::the_end_of_a_process_is_none_of_the_next_at_its_address"),
             Self::UnknownCommandSkipped => Some("rules::a_command_that_a_replica_can_not_read_stops_it_and_no_other"),
+            Self::OneLane => Some("proposing::an_account_that_fills_the_queue_delays_no_other"),
             _ => None,
         }
     }

@@ -17,6 +17,7 @@ mod admission;
 mod call_handler;
 mod calls;
 mod connections;
+mod cost_estimates;
 mod credentials;
 mod deferred;
 mod error;

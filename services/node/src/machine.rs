@@ -10,13 +10,14 @@ use holdfast_core::outbox::OutboxMessage;
 use holdfast_core::shard::{Application, PendingReply, ShardState};
 use holdfast_core::{Bounds, Command, CommandError, JobState, LocksCommand, Query, Reply, Revision, Rules, codec};
 use holdfast_replication::{
-    Applied, ApplyFailure, EntryHeader, FrozenState, ReplyMode, StateMachine, StateMachineError,
+    Applied, ApplyFailure, CommandCost, EntryHeader, FrozenState, ReplyMode, StateMachine, StateMachineError,
 };
 use holdfast_supervise::catch_panic;
 use metrics::{Histogram, histogram};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, watch};
 
+use crate::cost_estimates::CostEstimates;
 use crate::leader::LeaderState;
 use crate::memory::{NodeMemory, ShardMemory};
 use crate::{failure, mutations};
@@ -68,6 +69,8 @@ pub struct ShardMachine {
     cancels: Semaphore,
     /// What the state keeps for each account.
     memory: ShardMemory,
+    /// What their commands take.
+    costs: Mutex<CostEstimates>,
     /// How long each slice has the lock.
     slice_seconds: Histogram,
 }
@@ -114,6 +117,7 @@ impl ShardMachine {
             leader_state_failed,
             cancels: Semaphore::new(CANCELS_AT_ONCE),
             memory: ShardMemory::new(NodeMemory::new(u64::MAX)),
+            costs: Mutex::default(),
             slice_seconds: histogram!("holdfast_apply_slice_seconds"),
         }
     }
@@ -317,8 +321,9 @@ impl StateMachine for ShardMachine {
         self.apply_next_slice(Entry::new(stamp, commands, read, encodes))
     }
 
-    fn check(&self, rules: u16, command: &[u8]) -> Result<(), StateMachineError> {
-        decode(Rules(rules), command).map(|_| ())
+    fn assess(&self, rules: u16, command: &[u8]) -> Result<CommandCost, StateMachineError> {
+        let command = decode(Rules(rules), command)?;
+        Ok(self.costs.lock().of(&command))
     }
 
     fn set_rules(&self, rules: u16) {

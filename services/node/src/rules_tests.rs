@@ -39,8 +39,8 @@ fn an_entry_with_a_command_that_can_not_be_read_changes_nothing() {
 #[test]
 fn what_can_not_be_read_is_not_even_proposed() {
     let machine = ShardMachine::new(Application::Locks, "locks_00", None, None);
-    assert_eq!(machine.check(1, &known()), Ok(()));
-    assert!(machine.check(2, &unknown()).is_err());
+    assert!(machine.assess(1, &known()).is_ok());
+    assert!(machine.assess(2, &unknown()).is_err());
 }
 
 /// Opens a node that knows rules 1 and 2 over data that went by those.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use holdfast_storage::ReplicaStore;
 use holdfast_supervise::{TaskOwner, TaskSet};
 use openraft::async_runtime::watch::WatchReceiver;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
 use crate::clock::WallClock;
@@ -23,9 +23,10 @@ use crate::log_compaction::LogLimits;
 use crate::log_store::{LogStore, VotedTerm};
 use crate::membership;
 use crate::network::{MemberLocations, MemberLocationsReceiver, PeerConnections, RaftNetwork};
-use crate::proposer::{self, HeaderSource, InFlightEntries, Proposal, ProposalState, Proposer, QUEUE_CAPACITY};
+use crate::proposal_queue::{Proposal, ProposalQueue, ProposalResult, ProposalState};
+use crate::proposer::{self, HeaderSource, InFlightEntries, Proposer};
 use crate::rules::{GroupState, KnownRules};
-use crate::state_machine::StateMachine;
+use crate::state_machine::{CommandCost, StateMachine};
 use crate::state_machine_adapter::{AdapterHandle, StateMachineAdapter};
 use crate::timing::Timing;
 use crate::types::TypeConfig;
@@ -87,7 +88,7 @@ pub(crate) struct Inner {
     timing: Timing,
     locations: watch::Sender<MemberLocations>,
     raft: Raft,
-    queue: mpsc::Sender<Proposal>,
+    queue: Arc<ProposalQueue>,
     leadership: watch::Receiver<Option<Leadership>>,
     relinquished_term: watch::Sender<u64>,
     rejected_candidates: watch::Sender<u64>,
@@ -104,6 +105,13 @@ pub(crate) struct Inner {
     known_rules: KnownRules,
     /// Kept by what applies to it.
     machine: Weak<dyn StateMachine>,
+}
+
+/// Nobody can propose any more.
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
 }
 
 impl Group {
@@ -136,14 +144,14 @@ impl Group {
         let raft = Raft::new(options.replica, Arc::new(config), network, log, state_machine)
             .await
             .map_err(|error| stopped(error.to_string()))?;
-        let (queue, proposals) = mpsc::channel(QUEUE_CAPACITY);
+        let queue = Arc::new(ProposalQueue::new());
         let observed_clock = ObservedClock::new();
         let (relinquished_term, relinquished) = watch::channel(0);
         let floor = ClockFloor { machine: Arc::clone(&machine), observed: observed_clock.clone() };
         let tasks = TaskSet::new(TaskOwner::replica(&options.shard, options.replica));
         let leads = leadership::watch_leadership(raft.clone(), floor, term_start, relinquished, leadership_sender);
         tasks.spawn_essential("leadership", leads);
-        let proposer = Proposer::new(raft.clone(), proposals, leadership.clone(), header_source, in_flight);
+        let proposer = Proposer::new(raft.clone(), Arc::clone(&queue), leadership.clone(), header_source, in_flight);
         tasks.spawn_essential("proposer", proposer.run());
         tasks.spawn_essential("log_compaction", compactor.run(raft.clone()));
         if holds_back {
@@ -262,30 +270,21 @@ impl Group {
         if command.len() > MAX_COMMAND_BYTES {
             return Err(ProposeError::NotProposed("the command is too large"));
         }
-        self.check(&command)?;
-        let progress = ProposalState::default();
+        let cost = self.assess(&command)?;
+        let state = ProposalState::default();
         let (reply, receiver) = oneshot::channel();
-        let proposal = Proposal { term, command, state: progress.clone(), reply };
-        match self.inner.queue.try_send(proposal) {
-            Ok(()) => {}
-            Err(mpsc::error::TrySendError::Full(_)) => {
-                return Err(ProposeError::NotProposed("the shard's queue is full; try again later"));
-            }
-            Err(mpsc::error::TrySendError::Closed(_)) => {
-                return Err(ProposeError::NotProposed("the replica is stopping"));
-            }
-        }
+        self.inner.queue.push(cost, Proposal { term, command, state: state.clone(), reply })?;
         match self.wait_for_reply(term, receiver, deadline).await {
             Ok(reply) => reply,
-            Err(reason) if progress.cancel() => Err(ProposeError::NotProposed(reason)),
+            Err(reason) if state.cancel() => Err(ProposeError::NotProposed(reason)),
             Err(reason) => Err(ProposeError::Unknown(reason)),
         }
     }
 
-    /// Whether every replica of the group can apply the command.
-    fn check(&self, command: &[u8]) -> Result<(), ProposeError> {
+    /// Whether every replica of the group can apply the command, and what it costs.
+    fn assess(&self, command: &[u8]) -> Result<CommandCost, ProposeError> {
         let machine = self.inner.machine.upgrade().ok_or(ProposeError::NotProposed("the replica is stopping"))?;
-        machine.check(self.rules(), command).map_err(|error| ProposeError::UnsupportedCommand(error.to_string()))
+        machine.assess(self.rules(), command).map_err(|error| ProposeError::UnsupportedCommand(error.to_string()))
     }
 
     /// The rules by which the next entry is applied, as far as this replica knows.
@@ -313,9 +312,9 @@ impl Group {
     async fn wait_for_reply(
         &self,
         term: u64,
-        mut receiver: oneshot::Receiver<proposer::ProposalResult>,
+        mut receiver: oneshot::Receiver<ProposalResult>,
         deadline: Instant,
-    ) -> Result<proposer::ProposalResult, &'static str> {
+    ) -> Result<ProposalResult, &'static str> {
         loop {
             let look = deadline.min(Instant::now() + QUORUM_POLL_INTERVAL);
             match timeout_at(look, &mut receiver).await {
@@ -419,7 +418,7 @@ impl Group {
 
     /// Commands that wait for their entry.
     pub(crate) fn queued_commands(&self) -> usize {
-        QUEUE_CAPACITY.saturating_sub(self.inner.queue.capacity())
+        self.inner.queue.len()
     }
 
     /// The index that the machine's state is of, unless it is changing: what is read of the machine between two calls

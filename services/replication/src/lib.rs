@@ -38,6 +38,7 @@ mod longest_lease;
 mod membership;
 mod network;
 mod poison;
+mod proposal_queue;
 mod proposer;
 mod raise_rules;
 mod restore;
@@ -64,7 +65,7 @@ pub use poison::Poison;
 pub use restore::{InitialSnapshot, bootstrap_from_snapshot};
 pub use rules::KnownRules;
 pub use state_machine::{
-    Applied, ApplyFailure, ApplyStep, Continuation, EntryHeader, FrozenState, ReplyMode, StateMachine,
+    Applied, ApplyFailure, ApplyStep, CommandCost, Continuation, EntryHeader, FrozenState, ReplyMode, StateMachine,
     StateMachineError,
 };
 pub use state_machine_adapter::FailedEntry;

@@ -1,10 +1,10 @@
-//! The queue of a shard: commands wait here while earlier batches are under way, and form the next log entry.
+//! Forms entries of the commands that wait in the queue of a shard, while earlier ones are under way.
 //!
 //! Self-clocking: nothing waits for a timer. An idle shard proposes a command as it comes; a busy one proposes all
 //! that arrived since the last batch, and what tasks that are ready to run are about to add.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -13,15 +13,15 @@ use holdfast_mutations::{Mutation, is_enabled};
 use metrics::histogram;
 use openraft::impls::OneshotResponder;
 use openraft::raft::ClientWriteResult;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use crate::clock::WallClock;
-use crate::coalesce::coalesce;
 use crate::entry::{EntryData, FIRST_RULES};
 use crate::error::{NotLeader, ProposeError};
 use crate::group::Raft;
 use crate::leadership::{Leadership, known_leader};
+use crate::proposal_queue::{Proposal, ProposalQueue, ProposalResult};
 use crate::rules::GroupState;
 use crate::types::TypeConfig;
 
@@ -32,43 +32,6 @@ const MAX_IN_FLIGHT: usize = 1;
 /// The same while the node has nothing else under way than one command of that shard. A lock that is fought over is
 /// handed on by rounds that follow from one another, and what comes from others need not delay the next of them.
 const MAX_IN_FLIGHT_ALONE: usize = 2;
-/// Commands in one entry.
-const MAX_BATCH_COMMANDS: usize = 512;
-/// Bytes in one entry, as soon as it has one command.
-const MAX_BATCH_BYTES: usize = 1024 * 1024;
-/// Commands that wait for their entry; more are refused with "not proposed".
-pub(crate) const QUEUE_CAPACITY: usize = 8_192;
-
-const QUEUED: u8 = 0;
-const PROPOSED: u8 = 1;
-const CANCELLED: u8 = 2;
-
-pub(crate) type ProposalResult = Result<Bytes, ProposeError>;
-
-/// Whether a command has left the queue. Decides between "nothing was done" and "outcome unknown" when its caller
-/// gives up.
-#[derive(Clone, Default)]
-pub(crate) struct ProposalState(Arc<AtomicU8>);
-
-impl ProposalState {
-    /// The caller gives up. True when the command had not been proposed, and now never will be.
-    pub(crate) fn cancel(&self) -> bool {
-        self.0.compare_exchange(QUEUED, CANCELLED, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-
-    fn mark_proposed(&self) -> bool {
-        self.0.compare_exchange(QUEUED, PROPOSED, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-}
-
-/// A command on its way into the log.
-pub(crate) struct Proposal {
-    /// The term that it is addressed to.
-    pub(crate) term: u64,
-    pub(crate) command: Bytes,
-    pub(crate) state: ProposalState,
-    pub(crate) reply: oneshot::Sender<ProposalResult>,
-}
 
 /// Entries of all shards of a node that are under way. Clones count together.
 #[derive(Clone, Default)]
@@ -105,7 +68,7 @@ type WriteResult = Result<ClientWriteResult<TypeConfig>, oneshot::error::RecvErr
 
 pub(crate) struct Proposer {
     raft: Raft,
-    queue: mpsc::Receiver<Proposal>,
+    queue: Arc<ProposalQueue>,
     leadership: watch::Receiver<Option<Leadership>>,
     header_source: HeaderSource,
     node_in_flight: InFlightEntries,
@@ -114,10 +77,17 @@ pub(crate) struct Proposer {
     last: usize,
 }
 
+/// However it ends, nobody waits for it in vain.
+impl Drop for Proposer {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}
+
 impl Proposer {
     pub(crate) fn new(
         raft: Raft,
-        queue: mpsc::Receiver<Proposal>,
+        queue: Arc<ProposalQueue>,
         leadership: watch::Receiver<Option<Leadership>>,
         header_source: HeaderSource,
         node_in_flight: InFlightEntries,
@@ -127,7 +97,6 @@ impl Proposer {
 
     /// Runs until the last handle of the group is gone.
     pub(crate) async fn run(mut self) {
-        let mut batch = Vec::with_capacity(MAX_BATCH_COMMANDS);
         loop {
             // A replica that does not lead answers at once, also while entries of an earlier term are undecided.
             let leads = self.leadership.borrow_and_update().is_some();
@@ -137,12 +106,11 @@ impl Proposer {
             tokio::select! {
                 biased;
                 Some(()) = self.in_flight.next(), if !self.in_flight.is_empty() => {}
-                count = self.queue.recv_many(&mut batch, MAX_BATCH_COMMANDS), if takes => {
-                    if count == 0 {
+                is_open = self.queue.wait_nonempty(), if takes => {
+                    if !is_open {
                         return;
                     }
-                    coalesce(&mut self.queue, &mut batch, MAX_BATCH_COMMANDS).await;
-                    self.propose(&mut batch).await;
+                    self.propose(self.queue.take_batch()).await;
                 }
                 changed = self.leadership.changed() => {
                     if changed.is_err() {
@@ -153,27 +121,18 @@ impl Proposer {
         }
     }
 
-    /// Proposes a batch in as few entries as the bound on their bytes allows.
-    async fn propose(&mut self, batch: &mut Vec<Proposal>) {
+    /// Proposes a batch as one entry.
+    async fn propose(&mut self, batch: Vec<Proposal>) {
         let leadership = *self.leadership.borrow();
         let mut commands = Vec::with_capacity(batch.len());
         let mut answers = Vec::with_capacity(batch.len());
-        let mut bytes = 0;
-        for proposal in batch.drain(..) {
-            let Some(leads) = leadership.filter(|leads| leads.term == proposal.term) else {
+        for proposal in batch {
+            if leadership.is_none_or(|leads| leads.term != proposal.term) {
                 let _ = proposal.reply.send(Err(self.not_leader(leadership).into()));
-                continue;
-            };
-            if !proposal.state.mark_proposed() {
-                continue;
+            } else if proposal.state.mark_proposed() {
+                commands.push(proposal.command);
+                answers.push(proposal.reply);
             }
-            if bytes > 0 && bytes + proposal.command.len() > MAX_BATCH_BYTES {
-                self.write(leads, std::mem::take(&mut commands), std::mem::take(&mut answers)).await;
-                bytes = 0;
-            }
-            bytes += proposal.command.len().max(1);
-            commands.push(proposal.command);
-            answers.push(proposal.reply);
         }
         if let (Some(leads), false) = (leadership, commands.is_empty()) {
             self.write(leads, commands, answers).await;

@@ -74,6 +74,15 @@ impl ApplyFailure {
 #[error("{0}")]
 pub struct StateMachineError(pub String);
 
+/// Whose a command is and what it is expected to cost, so that accounts share a shard fairly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommandCost {
+    /// The account; 0 for what a leader does by itself.
+    pub account: u64,
+    /// Units of work.
+    pub units: u64,
+}
+
 /// How far an entry was applied.
 pub enum Applied<'a> {
     /// To its end: one reply for each command, empty where nobody waits for it.
@@ -110,7 +119,7 @@ pub trait StateMachine: Send + Sync + 'static {
     ///
     /// # Errors
     /// Why it can't be applied.
-    fn check(&self, rules: u16, command: &[u8]) -> Result<(), StateMachineError>;
+    fn assess(&self, rules: u16, command: &[u8]) -> Result<CommandCost, StateMachineError>;
 
     /// From the next entry on those rules count.
     fn set_rules(&self, rules: u16);

@@ -15,13 +15,14 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 17] = [
     ("proto", &[]),
     ("tls", &["supervise"]),
     ("mutations", &[]),
+    ("fair_queue", &[]),
     ("supervise", &["mutations"]),
     ("auth", &["core"]),
     ("runtime", &["auth", "telemetry", "tls"]),
     ("bootstrap", &["auth"]),
     ("operator", &["auth", "supervise"]),
     ("routing", &["core", "proto", "cluster", "auth", "tls", "telemetry", "supervise"]),
-    ("replication", &["storage", "proto", "mutations", "supervise"]),
+    ("replication", &["storage", "proto", "mutations", "supervise", "fair_queue"]),
     (
         "node",
         &[

@@ -17,6 +17,7 @@ mod namespace;
 mod query;
 mod response;
 mod rules;
+mod scheduling;
 mod session;
 mod usage;
 

@@ -108,7 +108,7 @@ impl ShardMachine {
         let context = EntryContext { now_ms, wall_ms, rules: Rules(rules) };
         // What comes next is carried out once all is told of what came before.
         let commands = if core.has_effects() { 0 } else { MAX_SLICE_COMMANDS };
-        let mut has_done_some = false;
+        let (mut has_done_some, mut costs) = (false, Vec::new());
         if !entry.has_advanced {
             maybe_panic("apply");
             core.advance(&context);
@@ -120,9 +120,15 @@ impl ShardMachine {
             }
             let Some(command) = entry.remaining.next() else { break };
             entry.step = ApplyStep::Command(u32::try_from(entry.replies.len()).unwrap_or(u32::MAX));
+            let (account, min_units, before) = (command.account(), command.min_units(), core.units());
             let reply = apply_command(core, table.as_deref_mut(), &context, command, entry.encode_replies);
             entry.replies.push(reply);
+            costs.extend(account.map(|account| (account, min_units, core.units() - before)));
             has_done_some = true;
+        }
+        if table.is_some() && !costs.is_empty() {
+            let mut known = self.costs.lock();
+            costs.into_iter().for_each(|(account, expected, units)| known.record(account, expected, units));
         }
         match &mut table {
             // Under the same lock, so that the table is never behind the state by more than it is told next.

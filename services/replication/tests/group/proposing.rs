@@ -45,6 +45,25 @@ async fn concurrent_commands_share_entries_and_each_gets_its_own_reply() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_account_that_fills_the_queue_delays_no_other() {
+    let cluster = Cluster::bootstrapped(Setup::default()).await;
+    let (leader, leads) = cluster.leader().await;
+    cluster.propose(&command("first of the term")).await.expect("answered");
+    let group = cluster.group(leader);
+    let flood: Vec<_> = (0..1_000).map(|number| command(format!("{number} of account A"))).collect();
+    let other = command("of account B");
+    let replies = join_all(flood.iter().chain([&other]).map(|command| propose_to(group, leads.term, command))).await;
+    let position = replies.last().expect("the last").as_ref().expect("answered").position;
+    assert!(position < 500, "{position} commands came before it");
+    assert!(replies.iter().all(Result::is_ok), "the account has no more queued than it may");
+    let surplus: Vec<_> = (0..3_000).map(|number| command(format!("{number} more of account A"))).collect();
+    let surplus = surplus.iter().map(|command| propose_to(group, leads.term, command));
+    let (surplus, reply) = tokio::join!(join_all(surplus), propose_to(group, leads.term, &other));
+    let refused = surplus.iter().filter(|reply| matches!(reply, Err(ProposeError::NotProposed(_)))).count();
+    assert!(refused > 0 && reply.is_ok(), "{refused} refused, {reply:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_does_not_wait_for_the_one_before_it_and_those_after_it_do() {
     let cluster = Cluster::bootstrapped(Setup::default()).await;
     let (leader, leads) = cluster.leader().await;

@@ -6,7 +6,7 @@ use crate::common::node::RULES;
 use bytes::Bytes;
 use holdfast_replication::testing::{LogStore, StateMachineAdapter, TypeConfig};
 use holdfast_replication::{
-    Applied, ApplyFailure, EntryHeader, FrozenState, LogLimits, ReplyMode, StateMachine, StateMachineError,
+    Applied, ApplyFailure, CommandCost, EntryHeader, FrozenState, LogLimits, ReplyMode, StateMachine, StateMachineError,
 };
 use holdfast_storage::{Identity, MemoryDisk, NodeStore};
 use openraft::StorageError;
@@ -20,8 +20,8 @@ struct Journal {
 }
 
 impl StateMachine for Journal {
-    fn check(&self, _: u16, _: &[u8]) -> Result<(), StateMachineError> {
-        Ok(())
+    fn assess(&self, _: u16, _: &[u8]) -> Result<CommandCost, StateMachineError> {
+        Ok(CommandCost { account: 0, units: 1 })
     }
 
     fn apply<'a>(

@@ -4,11 +4,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use holdfast_replication::{
-    Applied, ApplyFailure, ApplyStep, EntryHeader, FrozenState, KnownRules, ReplyMode, StateMachine, StateMachineError,
+    Applied, ApplyFailure, ApplyStep, CommandCost, EntryHeader, FrozenState, KnownRules, ReplyMode, StateMachine,
+    StateMachineError,
 };
 use parking_lot::Mutex;
 
 const CHUNK: usize = 1024 * 1024;
+/// What a command is expected to cost: some hundred of them fill an entry.
+const COMMAND_UNITS: u64 = 80;
 
 #[derive(Default)]
 struct State {
@@ -86,8 +89,10 @@ impl Journal {
 }
 
 impl StateMachine for Journal {
-    fn check(&self, _: u16, command: &[u8]) -> Result<(), StateMachineError> {
-        self.read(command)
+    fn assess(&self, _: u16, command: &[u8]) -> Result<CommandCost, StateMachineError> {
+        // Whatever it ends with is its account.
+        let account = command.last().map_or(0, |last| u64::from(*last));
+        self.read(command).map(|()| CommandCost { account, units: COMMAND_UNITS })
     }
 
     fn apply<'a>(

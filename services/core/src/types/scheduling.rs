@@ -1,0 +1,94 @@
+//! What a command costs, and whose it is, before it is applied. Queues share a shard among accounts by it; nothing in
+//! the state depends on it.
+
+use super::{
+    AccountId, AccountMessage, AccountsCommand, Claim, Command, LocksCommand, NamespaceMessage, NamespacesCommand,
+    Reattach, ReleaseTarget,
+};
+
+/// Units that every command takes at least.
+const BASE_UNITS: u64 = 8;
+
+impl Command {
+    /// The account that it works for. None for what a shard's leader does by itself, and for changes by an operator that
+    /// concern no single account.
+    pub fn account(&self) -> Option<AccountId> {
+        match self.inner() {
+            Self::Accounts(command) => match command {
+                AccountsCommand::Create { id, .. }
+                | AccountsCommand::Update { id, .. }
+                | AccountsCommand::Update2 { id, .. }
+                | AccountsCommand::Delete { id } => Some(*id),
+                AccountsCommand::CreateApiKey { key } => Some(key.account),
+                AccountsCommand::DeleteApiKey { account, .. } => Some(*account),
+                AccountsCommand::RecordKeyUse { .. } => None,
+            },
+            Self::Namespaces(command) => match command {
+                NamespacesCommand::Create { account, .. }
+                | NamespacesCommand::Update { account, .. }
+                | NamespacesCommand::Delete { account, .. } => Some(*account),
+                NamespacesCommand::Deliver { message, .. } => match message {
+                    AccountMessage::Open { account, .. }
+                    | AccountMessage::Open2 { account, .. }
+                    | AccountMessage::Purge { account } => Some(*account),
+                },
+            },
+            Self::Locks(command) => command.account(),
+            Self::OutboxConfirm { .. } | Self::Audited(_) => None,
+            #[cfg(feature = "extra-command")]
+            Self::Extra => None,
+        }
+    }
+
+    /// Units that it takes at least, reckoned from the command alone: 8, and for each claim its depth + 1.
+    pub fn min_units(&self) -> u64 {
+        match self.inner() {
+            Self::Locks(command) => command.min_units(),
+            _ => BASE_UNITS,
+        }
+    }
+}
+
+impl LocksCommand {
+    fn account(&self) -> Option<AccountId> {
+        let namespace = match self {
+            Self::Deliver { message, .. } => match message {
+                NamespaceMessage::Open { namespace, .. }
+                | NamespaceMessage::Open2 { namespace, .. }
+                | NamespaceMessage::Purge { namespace } => namespace,
+            },
+            Self::Acquire(acquire) | Self::Reattach(Reattach { acquire, .. }) => &acquire.namespace,
+            Self::Release(release) => &release.namespace,
+            Self::Delete { namespace, .. } | Self::CloseSession { namespace, .. } => namespace,
+            Self::Cancel(cancel) => &cancel.namespace,
+            Self::CancelAttempts(cancel) => &cancel.cancel.namespace,
+            Self::Reset(reset) => &reset.namespace,
+            Self::OpenSession(open) => &open.namespace,
+            Self::LockInfo(info) => &info.namespace,
+            Self::ExpireSessions { .. } => return None,
+            // All of one connection.
+            Self::Batch(commands) => return commands.first().and_then(Self::account),
+        };
+        Some(namespace.account)
+    }
+
+    fn min_units(&self) -> u64 {
+        let claims = |claims: &[Claim]| claims.iter().map(|claim| claim.path.0.len() as u64 + 1).sum::<u64>();
+        let of_parts = match self {
+            Self::Acquire(acquire) | Self::Reattach(Reattach { acquire, .. }) => claims(&acquire.claims),
+            Self::Release(release) => match &release.what {
+                ReleaseTarget::Paths { paths, .. } => paths.iter().map(|path| path.0.len() as u64 + 1).sum(),
+                ReleaseTarget::Request { .. } | ReleaseTarget::All => 1,
+            },
+            Self::Cancel(cancel) => claims(&cancel.claims),
+            Self::CancelAttempts(cancel) => claims(&cancel.cancel.claims),
+            Self::Delete { path, .. } => path.0.len() as u64 + 1,
+            Self::Reset(reset) => reset.live_owners.len() as u64,
+            Self::LockInfo(info) => (info.held.len() + info.pending.len()) as u64,
+            Self::ExpireSessions { ids, .. } => ids.len() as u64,
+            Self::Batch(commands) => return commands.iter().map(Self::min_units).sum(),
+            Self::Deliver { .. } | Self::OpenSession(_) | Self::CloseSession { .. } => 0,
+        };
+        BASE_UNITS + of_parts
+    }
+}
