@@ -20,8 +20,10 @@ use crate::validate;
 
 /// Holds asked about at once after a change of leader.
 const MAX_RECONCILED_HOLDS: usize = 1_000;
-/// What goes into one command: so many jobs, and as long as it has fewer bytes of paths.
-const MAX_BATCH_COMMANDS: usize = 128;
+/// What goes into one command for the shard: so many of the client's commands, fewer when they have many claims, and as
+/// long as they have fewer bytes of paths. The shard carries a command out as a whole, and others wait meanwhile.
+const MAX_BATCH_COMMANDS: usize = 32;
+const MAX_BATCH_CLAIMS: usize = 64;
 const MAX_BATCH_BYTES: usize = 64 * 1_024;
 
 /// One thing to do.
@@ -94,6 +96,11 @@ impl ClientCommand {
         matches!(self, Self::Lock(_) | Self::Requery(_) | Self::Release(_) | Self::ReleaseAll)
     }
 
+    /// Claims that it makes or gives up.
+    fn claims(&self) -> usize {
+        if let Self::Lock(lock) = self { lock.resources.len() } else { 1 }
+    }
+
     /// About how much it adds to a command.
     fn bytes(&self) -> usize {
         match self {
@@ -109,13 +116,16 @@ impl SessionConnection<'_> {
     pub(super) async fn start_next(&mut self) -> Result<(), CloseReason> {
         while self.in_flight.is_none() && !self.is_session_gone() {
             let Some(job) = self.queue.pop_front() else { return Ok(()) };
-            let mut bytes = job.bytes();
+            let (mut bytes, mut claims) = (job.bytes(), job.claims());
             let mut jobs = vec![job];
             while jobs[0].is_batchable() && jobs.len() < MAX_BATCH_COMMANDS && bytes < MAX_BATCH_BYTES {
-                if !self.queue.front().is_some_and(ClientCommand::is_batchable) {
+                let fits = |next: &ClientCommand| next.is_batchable() && claims + next.claims() <= MAX_BATCH_CLAIMS;
+                if !self.queue.front().is_some_and(fits) {
                     break;
                 }
-                jobs.extend(self.queue.pop_front().inspect(|job| bytes += job.bytes()));
+                let Some(next) = self.queue.pop_front() else { break };
+                (bytes, claims) = (bytes + next.bytes(), claims + next.claims());
+                jobs.push(next);
             }
             self.start(jobs, 0).await?;
         }
