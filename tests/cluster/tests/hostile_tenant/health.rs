@@ -12,6 +12,7 @@ use super::pacing::wait_for;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const TASK_FAILURES_METRIC: &str = "holdfast_task_failures_total";
+const SLICE_METRIC: &str = "holdfast_apply_slice_seconds_bucket";
 
 /// How the service stands.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -20,6 +21,8 @@ pub(crate) struct Health {
     pub leaders: BTreeMap<String, String>,
     /// Tasks that have ended or panicked, in all processes.
     pub failures: u64,
+    /// Slices of apply by the upper bound of their bucket in nanoseconds: those that took no longer.
+    pub slices: BTreeMap<u64, u64>,
 }
 
 /// What is wrong with the service that was right before.
@@ -29,6 +32,8 @@ pub(crate) struct HealthChanges {
     pub failures: Vec<String>,
     /// Shards that got another leader.
     pub leader_changes: u64,
+    /// What no slice of apply took longer than, in ms, by the buckets of the histogram.
+    pub slice_ms: f64,
 }
 
 /// How it stands; fails when somebody does not answer, or a shard has no leader.
@@ -53,7 +58,7 @@ pub(crate) async fn check(cluster: &mut Cluster) -> Result<Health, String> {
     }
     let addresses: Vec<_> = cluster.nodes.iter().chain(&cluster.gateways).map(|process| process.address()).collect();
     for address in addresses {
-        health.failures += task_failures(address).await?;
+        health.add_metrics(address).await?;
     }
     Ok(health)
 }
@@ -75,23 +80,41 @@ async fn cluster_status(operator: &RestClient) -> Result<Value, String> {
     asked.map_err(|error| format!("the cluster can't be looked at: {error}"))
 }
 
-async fn task_failures(address: std::net::SocketAddr) -> Result<u64, String> {
-    let asked = reqwest::get(format!("http://{address}/metrics")).await.map_err(|error| error.to_string())?;
-    let text = asked.text().await.map_err(|error| error.to_string())?;
-    let lines = text.lines().filter(|line| line.starts_with(TASK_FAILURES_METRIC));
-    let values = lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
-    Ok(values.sum::<f64>() as u64)
+impl Health {
+    async fn add_metrics(&mut self, address: std::net::SocketAddr) -> Result<(), String> {
+        let asked = reqwest::get(format!("http://{address}/metrics")).await.map_err(|error| error.to_string())?;
+        let text = asked.text().await.map_err(|error| error.to_string())?;
+        for line in text.lines() {
+            let value = || line.rsplit_once(' ').and_then(|(_, value)| value.parse::<f64>().ok()).unwrap_or_default();
+            if line.starts_with(TASK_FAILURES_METRIC) {
+                self.failures += value() as u64;
+            } else if line.starts_with(SLICE_METRIC) {
+                let bound = line.split("le=\"").nth(1).and_then(|rest| rest.split('"').next()?.parse::<f64>().ok());
+                let nanos = bound.filter(|bound| bound.is_finite()).map_or(u64::MAX, |bound| (bound * 1e9) as u64);
+                *self.slices.entry(nanos).or_default() += value() as u64;
+            }
+        }
+        Ok(())
+    }
+
+    /// The bucket of the longest slice since then, in ms; 0 when there was none.
+    fn longest_slice_ms(&self, before: &Self) -> f64 {
+        let since = |(bound, count): (&u64, &u64)| (*bound, count - before.slices.get(bound).unwrap_or(&0).min(count));
+        let all: Vec<(u64, u64)> = self.slices.iter().map(since).collect();
+        let total = all.last().map_or(0, |(_, count)| *count);
+        all.iter().find(|(_, count)| total > 0 && *count == total).map_or(0.0, |(bound, _)| *bound as f64 / 1e6)
+    }
 }
 
 /// What has changed since.
 pub(crate) fn changes(before: &Health, after: &Result<Health, String>) -> HealthChanges {
     let after = match after {
         Ok(after) => after,
-        Err(reason) => return HealthChanges { failures: vec![reason.clone()], leader_changes: 0 },
+        Err(reason) => return HealthChanges { failures: vec![reason.clone()], ..HealthChanges::default() },
     };
     let failed = after.failures.saturating_sub(before.failures);
     let failures = if failed > 0 { vec![format!("{failed} tasks failed")] } else { Vec::new() };
     let is_other = |(shard, leader): &(&String, &String)| after.leaders.get(*shard) != Some(*leader);
     let leader_changes = before.leaders.iter().filter(is_other).count() as u64;
-    HealthChanges { failures, leader_changes }
+    HealthChanges { failures, leader_changes, slice_ms: after.longest_slice_ms(before) }
 }

@@ -71,6 +71,9 @@ pub(crate) struct Row {
     pub lost: Vec<String>,
     pub deaths: Vec<String>,
     pub leader_changes: u64,
+    /// What no slice of apply took longer than, in ms.
+    #[serde(default)]
+    pub slice_ms: f64,
     /// Of each process, in MiB: before, the most, afterwards.
     pub memory: Vec<[u64; 3]>,
     pub is_memory_back: bool,
@@ -171,9 +174,9 @@ pub(crate) fn table(rows: &[Row], before: &[Row], findings: &dyn Fn(&Row) -> Vec
             continue;
         }
         let earlier = |row: &Row| before.iter().find(|old| old.service == service && old.attack == row.attack);
-        let columns = "attack | before | quiet p50, p99, longest | calm p50, p99 | busy | memory: before, most, after \
+        let columns = "attack | before | quiet p50, p99, longest | calm p50, p99 | slices up to | busy | memory: before, most, after \
                        | its calls | its own slowest | found";
-        let _ = writeln!(text, "\n## {}\n\n| {columns} |\n|{}", title(service), "---|".repeat(9));
+        let _ = writeln!(text, "\n## {}\n\n| {columns} |\n|{}", title(service), "---|".repeat(10));
         for row in own {
             let was = earlier(row).map_or_else(String::new, earlier_summary);
             let found = findings(row);
@@ -199,7 +202,8 @@ fn cells(row: &Row) -> String {
     let slowest: Vec<String> = row.slowest.iter().map(|(what, ms)| format!("{what} {ms}")).collect();
     let busy = (row.busy * 100.0).round();
     format!(
-        "{quiet} | {calm} | {busy} % | {memory} | {}{refused} in {:.0} s | {}",
+        "{quiet} | {calm} | {} | {busy} % | {memory} | {}{refused} in {:.0} s | {}",
+        row.slice_ms,
         row.calls,
         row.seconds,
         slowest.join(", ")

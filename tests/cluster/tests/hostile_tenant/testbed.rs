@@ -127,7 +127,8 @@ impl TestBed {
             Ok(Err(reason)) => Some(reason),
             Err(_) => Some(format!("not done after {:?}", self.scale.attack_timeout)),
         };
-        (row.deaths, row.leader_changes, row.busy) = (changes.failures, changes.leader_changes, busy);
+        (row.deaths, row.leader_changes) = (changes.failures, changes.leader_changes);
+        (row.slice_ms, row.busy) = (changes.slice_ms, busy);
         let back = self.wait_memory_released(&memory).await;
         row.memory = memory.iter().zip(&most).zip(&back).map(|((a, b), c)| [mib(*a), mib(*b), mib(*c)]).collect();
         row.is_memory_back = back.iter().zip(&memory).all(|(now, before)| self.is_memory_released(*now, *before));
