@@ -9,21 +9,19 @@
 //! Deliberately unknown here: who leads a shard, whether a node is up, what a shard stores, and how accounts and
 //! namespaces look beyond the bytes that are hashed.
 
-mod application;
 mod bound;
 mod config;
 mod error;
 mod generate;
 mod rebuild;
-mod shard_key;
 mod shard_map;
 mod transition;
 mod transitions;
 mod validate;
 
-pub use application::{Application, UnknownApplication};
 pub use config::{ApplicationConfig, ClusterConfig, Node, Replica, Shard};
 pub use error::ConfigError;
-pub use shard_key::shard_key;
+pub use holdfast_core::shard::{Application, UnknownApplication};
+pub use holdfast_core::shard_key;
 pub use shard_map::{ReplicaLocation, ShardMap};
 pub use validate::{MAX_ID_BYTES, MAX_REPLICA_ID, MAX_SHARDS_PER_APPLICATION};

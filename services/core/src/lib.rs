@@ -12,6 +12,7 @@
 
 pub mod accounts;
 mod after_restore;
+mod application;
 mod audit;
 mod chunks;
 pub mod codec;
@@ -22,8 +23,9 @@ pub mod outbox;
 mod page;
 pub mod shard;
 mod shard_common;
-pub mod shard_key;
+mod shard_key;
 pub mod types;
 
 pub use after_restore::RESTORE_MARGIN;
+pub use shard_key::shard_key;
 pub use types::*;

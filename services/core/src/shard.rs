@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+pub use crate::application::{Application, UnknownApplication};
 
 use crate::accounts::AccountsState;
 use crate::codec::DecodeError;
@@ -17,36 +17,6 @@ use crate::{
     AccountsCommand, Acquire, Audited, Bounds, Command, CommandError, Effect, EntryContext, JobState, LocksCommand,
     NamespacesCommand, Query, Reply, Response, Revision, SessionRecord, WaitId, WaitRecord,
 };
-
-/// The kinds of shards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Application {
-    /// Accounts and API keys.
-    Accounts,
-    /// Names of namespaces.
-    Namespaces,
-    /// Locks.
-    Locks,
-}
-
-impl Application {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Accounts, Self::Namespaces, Self::Locks];
-
-    /// The name that it has in a cluster config.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Accounts => "Accounts",
-            Self::Namespaces => "Namespaces",
-            Self::Locks => "Locks",
-        }
-    }
-
-    /// The one of that name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|application| application.name() == name)
-    }
-}
 
 /// The replicated state of one shard.
 #[derive(Clone, Debug, PartialEq, Eq)]

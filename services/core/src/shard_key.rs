@@ -1,41 +1,49 @@
-//! Which shard a thing belongs to: the first four bytes, big-endian, of a SHA-256.
+//! From an account and a namespace to the key that decides their shard.
 
 use sha2::{Digest, Sha256};
 
-use crate::AccountId;
+use crate::shard::Application;
 
-/// The key of every account: the accounts application has one shard.
-pub const ACCOUNTS: u32 = 0;
-
-/// Where the namespaces of an account are kept.
-pub fn namespaces(account: AccountId) -> u32 {
-    first_four(Sha256::new().chain_update(account.0.to_be_bytes()))
-}
-
-/// Where the locks of a namespace are kept.
-pub fn locks(account: AccountId, namespace: &str) -> u32 {
-    first_four(Sha256::new().chain_update(account.0.to_be_bytes()).chain_update(namespace))
-}
-
-fn first_four(hash: Sha256) -> u32 {
-    let digest = hash.finalize();
-    u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]])
+/// The key of a thing: the first 4 bytes, big-endian, of SHA-256 over the account id as 8 big-endian bytes, followed
+/// for `Locks` by the namespace's name. All accounts share key 0, so that e-mails can be unique among them.
+///
+/// `account` and `namespace` are looked at only where the application is hashed by them.
+pub fn shard_key(application: Application, account: u64, namespace: &str) -> u32 {
+    let hasher = Sha256::new().chain_update(account.to_be_bytes());
+    let digest: [u8; 32] = match application {
+        Application::Accounts => return 0,
+        Application::Namespaces => hasher.finalize(),
+        Application::Locks => hasher.chain_update(namespace).finalize(),
+    }
+    .into();
+    let [first, second, third, fourth, ..] = digest;
+    u32::from_be_bytes([first, second, third, fourth])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const ACCOUNT: u64 = 17_376_851_231_650_125_672;
+
     #[test]
-    fn the_namespaces_key_is_that_of_the_contract() {
-        assert_eq!(format!("{:08x}", namespaces(AccountId(17_376_851_231_650_125_672))), "b207da9a");
+    fn namespaces_are_hashed_by_account() {
+        assert_eq!(shard_key(Application::Namespaces, ACCOUNT, ""), 0xb207_da9a);
+        assert_eq!(shard_key(Application::Namespaces, ACCOUNT, "ignored"), 0xb207_da9a);
     }
 
     #[test]
-    fn the_locks_key_depends_on_the_account_and_on_the_name() {
-        let key = locks(AccountId(1), "orders");
-        assert_ne!(key, locks(AccountId(2), "orders"));
-        assert_ne!(key, locks(AccountId(1), "invoices"));
-        assert_eq!(locks(AccountId(1), ""), namespaces(AccountId(1)));
+    fn locks_are_hashed_by_account_and_namespace() {
+        let mut bytes = ACCOUNT.to_be_bytes().to_vec();
+        bytes.extend_from_slice("my-namespace".as_bytes());
+        let digest = Sha256::digest(&bytes);
+        let expected = u32::from_be_bytes(digest[..4].try_into().unwrap());
+        assert_eq!(shard_key(Application::Locks, ACCOUNT, "my-namespace"), expected);
+        assert_ne!(shard_key(Application::Locks, ACCOUNT, "other"), expected);
+    }
+
+    #[test]
+    fn all_accounts_share_one_key() {
+        assert_eq!(shard_key(Application::Accounts, ACCOUNT, ""), 0);
     }
 }

@@ -1,6 +1,6 @@
 //! The way of outbox messages to the shards that they are for.
 
-use holdfast_cluster::{Application, ShardMap};
+use holdfast_cluster::ShardMap;
 use holdfast_core::Response;
 use holdfast_core::outbox::OutboxMessage;
 use holdfast_routing::{RetryPolicy, Router};
@@ -28,7 +28,7 @@ impl OutboxSender {
 
     /// The shard that a message is for.
     pub(crate) fn destination(&self, message: &OutboxMessage) -> String {
-        self.map.shard_for(application(message), message.shard_key).id.clone()
+        self.map.shard_for(message.application, message.shard_key).id.clone()
     }
 
     /// Delivers one message. True once the receiver has confirmed it, and with it everything that it awaits itself.
@@ -36,7 +36,7 @@ impl OutboxSender {
         let deadline = Instant::now() + DELIVERY_TIMEOUT;
         let sent = self
             .router
-            .command(application(message), message.shard_key, &message.command, RetryPolicy::LaterTerm, deadline)
+            .command(message.application, message.shard_key, &message.command, RetryPolicy::LaterTerm, deadline)
             .await;
         match sent {
             Ok(routed) => match routed.reply.outcome {
@@ -55,14 +55,5 @@ impl OutboxSender {
 
     pub(crate) async fn shutdown(&self) {
         self.router.shutdown().await;
-    }
-}
-
-fn application(message: &OutboxMessage) -> Application {
-    use holdfast_core::shard::Application as Core;
-    match message.application {
-        Core::Accounts => Application::Accounts,
-        Core::Namespaces => Application::Namespaces,
-        Core::Locks => Application::Locks,
     }
 }

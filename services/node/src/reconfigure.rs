@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use holdfast_cluster::{Application, ClusterConfig, ConfigError, ReplicaLocation, Shard, ShardMap};
+use holdfast_cluster::{ClusterConfig, ConfigError, ReplicaLocation, Shard, ShardMap};
 use holdfast_core::Bounds;
 use holdfast_proto::internal::ReplicaStatus;
 use holdfast_replication::{Group, GroupManager, GroupOptions, LogLimits, ReadMode, ReplicationError, WallClock};
@@ -238,7 +238,7 @@ pub(crate) async fn apply_config_updates(
 
 /// How a place of the config is started.
 pub(crate) fn replica_spec<'a>(place: &ReplicaLocation<'a>, may_bootstrap: bool) -> ReplicaSpec<'a> {
-    let application = core_application(place.application);
+    let application = place.application;
     ReplicaSpec { application, shard: place.shard, replica: place.replica.id, may_bootstrap }
 }
 
@@ -257,13 +257,4 @@ async fn bootstrap(host: GroupManager, group: Group) {
 
 fn members(shard: &Shard) -> BTreeMap<u64, String> {
     shard.replicas.iter().map(|replica| (replica.id, replica.node_id.clone())).collect()
-}
-
-pub(crate) fn core_application(application: Application) -> holdfast_core::shard::Application {
-    use holdfast_core::shard::Application as Core;
-    match application {
-        Application::Accounts => Core::Accounts,
-        Application::Namespaces => Core::Namespaces,
-        Application::Locks => Core::Locks,
-    }
 }

@@ -17,7 +17,6 @@ use holdfast_storage::NodeStore;
 use crate::error::NodeError;
 use crate::node::shard_map;
 use crate::options::NodeOptions;
-use crate::reconfigure::core_application;
 use crate::stored_config;
 
 /// There from the beginning of a restore to its end; holds the id of the backup.
@@ -193,7 +192,7 @@ async fn restore_replicas(
 fn advanced_state(place: &ReplicaLocation<'_>, chunks: &[Bytes]) -> Result<Vec<Bytes>, RestoreError> {
     let shard = &place.shard.id;
     let unreadable = |reason: String| RestoreError::Unreadable { shard: shard.clone(), reason };
-    let core = ShardState::restore(core_application(place.application), shard, chunks);
+    let core = ShardState::restore(place.application, shard, chunks);
     let mut core = core.map_err(|error| unreadable(error.to_string()))?;
     core.advance_after_restore().map_err(|error| unreadable(error.to_string()))?;
     Ok(core.snapshot().into_iter().map(Bytes::from).collect())

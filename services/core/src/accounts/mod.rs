@@ -105,7 +105,7 @@ impl AccountsState {
     /// Tells the account's namespaces shard, and returns the number of the message.
     fn enqueue(&mut self, account: AccountId, message: AccountMessage) -> u64 {
         let source = self.common.id.clone();
-        let key = shard_key::namespaces(account);
+        let key = shard_key(Application::Namespaces, account.0, "");
         self.common.outbox.push(Application::Namespaces, key, account, |number| {
             Command::Namespaces(NamespacesCommand::Deliver { source, number, message })
         })

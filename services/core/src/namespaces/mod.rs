@@ -64,7 +64,7 @@ impl NamespacesState {
     /// Tells the namespace's locks shard, and returns the number of the message.
     fn enqueue(&mut self, account: AccountId, name: &str, message: NamespaceMessage) -> u64 {
         let source = self.common.id.clone();
-        let key = shard_key::locks(account, name);
+        let key = shard_key(Application::Locks, account.0, name);
         self.common.outbox.push(Application::Locks, key, account, |number| {
             Command::Locks(LocksCommand::Deliver { source, number, message })
         })

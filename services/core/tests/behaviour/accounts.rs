@@ -303,7 +303,7 @@ fn sent_messages(core: &ShardState) -> Vec<AccountMessage> {
         .map(|outgoing| match &outgoing.command {
             Command::Namespaces(NamespacesCommand::Deliver { source, message, .. }) => {
                 assert_eq!((source.as_str(), outgoing.application), ("accounts_00", Application::Namespaces));
-                assert_eq!(outgoing.shard_key, shard_key::namespaces(AccountId(5)));
+                assert_eq!(outgoing.shard_key, shard_key(Application::Namespaces, 5, ""));
                 message.clone()
             }
             other => panic!("not for a namespaces shard: {other:?}"),

@@ -83,7 +83,7 @@ fn a_namespace_is_created_and_its_locks_shard_is_told() {
     assert_eq!(get(&core, "orders"), Ok(Response::Namespace(namespace.clone())));
     let reference = crate::support::namespace("orders", namespace.incarnation.0);
     let message = NamespaceMessage::Open { namespace: reference, limits: Limits::default() };
-    assert_eq!(sent_messages(&core), [(shard_key::locks(ACCOUNT, "orders"), message)]);
+    assert_eq!(sent_messages(&core), [(shard_key(Application::Locks, ACCOUNT.0, "orders"), message)]);
 }
 
 #[test]
@@ -199,7 +199,10 @@ fn new_limits_of_an_account_reach_the_locks_shards_of_its_namespaces() {
     let limits = Limits { max_holds_per_namespace: 5, ..Limits::default() };
     run(&mut core, &open_account(3, 9, limits.clone()));
     let namespace = crate::support::namespace("a", first.incarnation.0);
-    assert_eq!(sent_messages(&core), [(shard_key::locks(ACCOUNT, "a"), NamespaceMessage::Open { namespace, limits })]);
+    assert_eq!(
+        sent_messages(&core),
+        [(shard_key(Application::Locks, ACCOUNT.0, "a"), NamespaceMessage::Open { namespace, limits })]
+    );
 }
 
 #[test]

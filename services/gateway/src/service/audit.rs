@@ -152,7 +152,7 @@ impl Service {
         let all = |application| router.shard_keys(application).into_iter().map(move |key| (application, key));
         let namespaces: Vec<AuditSource> = match account {
             None => all(Application::Namespaces).collect(),
-            Some(account) => vec![(Application::Namespaces, shard_key::namespaces(account))],
+            Some(account) => vec![(Application::Namespaces, shard_key(Application::Namespaces, account.0, ""))],
         };
         all(Application::Accounts).chain(namespaces).chain(all(Application::Locks)).collect()
     }

@@ -74,7 +74,6 @@ impl TestNode {
         let map = ShardMap::new(config.clone()).unwrap();
         let shards = holdfast_cluster::Application::ALL.map(|application| {
             let shard = map.shards(application).next().unwrap();
-            let application = Application::from_name(application.name()).unwrap();
             (application, ShardState::new(application, &shard.id))
         });
         let state = State { shards: shards.into(), deferred: Vec::new(), attempts: 0, started: Instant::now() };
@@ -90,7 +89,7 @@ impl TestNode {
 
     fn serve(&self, call: &Call, from: ReplyHandle) {
         let place = self.map.replica(call.replica).unwrap();
-        let application = Application::from_name(place.application.name()).unwrap();
+        let application = place.application;
         let mut state = self.state.lock();
         let reply = match call.body.as_ref().unwrap() {
             Body::Query(bytes) => {
