@@ -10,11 +10,12 @@ use holdfast_core::{
     NamespaceRef, Owner, Path, Reply, Response as CoreAnswer, SessionEnd, SubscribeSession, Wait, codec,
 };
 use holdfast_proto::internal::{Answer, Call, answer, call};
+use holdfast_testkit::fake_node::{Action, config_of, deferred, not_leader};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::fake_node::{Action, FakeCluster, config_of, deferred, fast_options, not_leader};
+use crate::fake_cluster::{FakeCluster, fast_options};
 
 fn namespace() -> NamespaceRef {
     NamespaceRef { account: AccountId(1), name: "demo".into(), incarnation: Incarnation(2) }

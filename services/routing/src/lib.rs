@@ -119,8 +119,7 @@ impl Default for RoutingOptions {
 
 #[cfg(test)]
 mod deferred_tests;
-#[cfg(any(test, feature = "testing"))]
-#[doc(hidden)]
-pub mod fake_node;
+#[cfg(test)]
+mod fake_cluster;
 #[cfg(test)]
 mod tests;

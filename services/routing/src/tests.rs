@@ -8,12 +8,12 @@ use bytes::Bytes;
 use holdfast_auth::ClusterSecret;
 use holdfast_cluster::Application;
 use holdfast_core::{AccountId, AccountsCommand, Command, Query, Reply, Rules, codec};
+use holdfast_testkit::fake_node::{
+    Action, FakeNode, ReceivedCall, done, done_reply, leads, not_leader, not_proposed, unknown,
+};
 use tokio::time::Instant;
 
-use crate::fake_node::{
-    Action, FakeCluster, FakeNode, ReceivedCall, done, done_reply, fast_options, leads, not_leader, not_proposed,
-    router_to, unknown,
-};
+use crate::fake_cluster::{FakeCluster, fast_options, router_to};
 use crate::{RetryPolicy, RouteError, RoutedReply, RoutingOptions};
 
 fn command() -> Command {

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::{AuthContext, CallContext, CreateAccount, CreateApiKey, Service};
 use crate::{Gateway, GatewayOptions};
-use holdfast_routing::fake_node::{Action, FakeNode, config_of, not_leader};
+use holdfast_testkit::fake_node::{Action, FakeNode, config_of, not_leader};
 
 const TERM: u64 = 1;
 /// The wall clock of every entry.

@@ -1,15 +1,14 @@
 //! Test peers: nodes that speak the internal protocol over real sockets and do what the test tells them.
-#![allow(missing_docs, unreachable_pub, clippy::disallowed_methods, reason = "a test peer, not part of the library")]
+#![allow(missing_docs, clippy::disallowed_methods, reason = "a test peer")]
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use futures::channel::mpsc;
 use futures::{Stream, StreamExt};
-use holdfast_auth::{ClusterSecret, ServiceSigner, ServiceVerifier};
-use holdfast_cluster::{Application, ClusterConfig, ShardMap};
+use holdfast_auth::{ClusterSecret, ServiceVerifier};
+use holdfast_cluster::ClusterConfig;
 use holdfast_core::{Reply, Response as CoreAnswer, codec};
 use holdfast_proto::internal::node_service_server::{NodeService, NodeServiceServer};
 use holdfast_proto::internal::{
@@ -19,8 +18,6 @@ use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
-
-use crate::{Router, RoutingOptions, TcpDialer};
 
 /// What a node does with a call.
 pub enum Action {
@@ -192,24 +189,7 @@ pub fn leads(call: &Call, replica: u64, term: u64) -> Action {
     if is_query || call.term == term { done() } else { not_leader(replica, term) }
 }
 
-/// Three nodes, one shard for each application; the replicas of the accounts shard are 1, 2, 3 on nodes 0, 1, 2.
-pub struct FakeCluster {
-    pub nodes: Vec<FakeNode>,
-    pub router: Router,
-}
-
-impl FakeCluster {
-    pub async fn start(options: RoutingOptions) -> Self {
-        let secret = ClusterSecret::generate().expect("a test peer on loopback with a config of its own making");
-        let mut nodes = Vec::new();
-        for _ in 0..3 {
-            nodes.push(FakeNode::start(&secret).await);
-        }
-        let router = router_to(&nodes, &secret, options);
-        Self { nodes, router }
-    }
-}
-
+/// A config of these nodes with one locks shard.
 pub fn config_of(nodes: &[FakeNode]) -> ClusterConfig {
     let named = nodes.iter().enumerate().map(|(index, node)| (format!("nd_{}", index + 1), node.address.clone()));
     ClusterConfig::generate(
@@ -218,27 +198,4 @@ pub fn config_of(nodes: &[FakeNode]) -> ClusterConfig {
         u32::try_from(nodes.len()).expect("a test peer on loopback with a config of its own making"),
     )
     .expect("a test peer on loopback with a config of its own making")
-}
-
-pub fn router_to(nodes: &[FakeNode], secret: &ClusterSecret, options: RoutingOptions) -> Router {
-    let map = ShardMap::new(config_of(nodes)).expect("a test peer on loopback with a config of its own making");
-    let replicas = &map.shard_for(Application::Accounts, 0).replicas;
-    for (index, replica) in replicas.iter().enumerate() {
-        assert_eq!((replica.id, replica.node_id.clone()), (index as u64 + 1, format!("nd_{}", index + 1)));
-    }
-    let signer = ServiceSigner::new(secret, "gateway test");
-    Router::start(map, signer, "caller".to_owned(), Arc::new(TcpDialer), options)
-}
-
-/// Times short enough for tests, in the proportions of the real ones.
-pub fn fast_options() -> RoutingOptions {
-    RoutingOptions {
-        max_without_leader: Duration::from_millis(600),
-        suspect_after: Duration::from_millis(80),
-        probe_timeout: Duration::from_millis(50),
-        min_backoff: Duration::from_millis(2),
-        max_backoff: Duration::from_millis(10),
-        connect_timeout: Duration::from_millis(500),
-        max_reconnect_backoff: Duration::from_millis(50),
-    }
 }

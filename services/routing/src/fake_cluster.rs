@@ -1,0 +1,51 @@
+//! A router to three scripted nodes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_auth::{ClusterSecret, ServiceSigner};
+use holdfast_cluster::{Application, ShardMap};
+use holdfast_testkit::fake_node::{FakeNode, config_of};
+
+use crate::{Router, RoutingOptions, TcpDialer};
+
+/// Three nodes, one shard for each application; the replicas of the accounts shard are 1, 2, 3 on nodes 0, 1, 2.
+pub(crate) struct FakeCluster {
+    pub(crate) nodes: Vec<FakeNode>,
+    pub(crate) router: Router,
+}
+
+impl FakeCluster {
+    pub(crate) async fn start(options: RoutingOptions) -> Self {
+        let secret = ClusterSecret::generate().expect("a test peer on loopback with a config of its own making");
+        let mut nodes = Vec::new();
+        for _ in 0..3 {
+            nodes.push(FakeNode::start(&secret).await);
+        }
+        let router = router_to(&nodes, &secret, options);
+        Self { nodes, router }
+    }
+}
+
+pub(crate) fn router_to(nodes: &[FakeNode], secret: &ClusterSecret, options: RoutingOptions) -> Router {
+    let map = ShardMap::new(config_of(nodes)).expect("a test peer on loopback with a config of its own making");
+    let replicas = &map.shard_for(Application::Accounts, 0).replicas;
+    for (index, replica) in replicas.iter().enumerate() {
+        assert_eq!((replica.id, replica.node_id.clone()), (index as u64 + 1, format!("nd_{}", index + 1)));
+    }
+    let signer = ServiceSigner::new(secret, "gateway test");
+    Router::start(map, signer, "caller".to_owned(), Arc::new(TcpDialer), options)
+}
+
+/// Times short enough for tests, in the proportions of the real ones.
+pub(crate) fn fast_options() -> RoutingOptions {
+    RoutingOptions {
+        max_without_leader: Duration::from_millis(600),
+        suspect_after: Duration::from_millis(80),
+        probe_timeout: Duration::from_millis(50),
+        min_backoff: Duration::from_millis(2),
+        max_backoff: Duration::from_millis(10),
+        connect_timeout: Duration::from_millis(500),
+        max_reconnect_backoff: Duration::from_millis(50),
+    }
+}
