@@ -4,7 +4,8 @@
 CACHE := $(or $(HOLDFAST_CACHE),$(XDG_CACHE_HOME),$(HOME)/.cache)
 export CARGO_TARGET_DIR ?= $(CACHE)/holdfast/target
 ROCKSDB_VERSION := $(shell awk -F '"' '/^name = "librocksdb-sys"/ { getline; print $$2 }' Cargo.lock)
-export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)
+# The name changes with the way in which tools/rocksdb compiles it.
+export ROCKSDB_LIB_DIR ?= $(CACHE)/holdfast/rocksdb-$(ROCKSDB_VERSION)-unity
 export ROCKSDB_STATIC ?= 1
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
