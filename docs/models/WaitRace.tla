@@ -32,7 +32,7 @@ Compares    == "late-cancel" \notin Faults            \* a cancel ends nothing t
 ExpectsThem == "expected-is-absent" \notin Faults     \* who was enqueued and has not come yet has not left
 GivesUpAbsent == "absent-is-forgotten" \notin Faults  \* what those were granted who were not there is given back
 EndsFirst   == "timed-out-early" \notin Faults        \* TIMED_OUT is said once the place is gone
-IsDeaf      == "keep-alive-while-judged" \notin Faults \* no sign of life counts while the session is judged
+IsDeaf      == "keep-alive-while-expiring" \notin Faults \* no sign of life counts while the session is judged
 AwaitsOutcome == "judged-twice" \notin Faults         \* a session is judged by one entry at a time
 LooksAtOpening == "seen-ignored" \notin Faults        \* a session that was resumed since it was judged lives
 IsDeposed   == "keep-alive-by-deposed" \notin Faults  \* a leader that was replaced acknowledges nothing

@@ -124,7 +124,7 @@ impl Mutation {
             Self::RestoredLeadership => "restored-leadership",
             Self::StaleReads => "stale-reads",
             Self::KeepAliveByDeposed => "keep-alive-by-deposed",
-            Self::KeepAliveWhileExpiring => "keep-alive-while-judged",
+            Self::KeepAliveWhileExpiring => "keep-alive-while-expiring",
             Self::RunningClock => "running-clock",
             Self::LateCancel => "late-cancel",
             Self::QueueLost => "queue-lost",
