@@ -88,7 +88,7 @@ impl Error {
     }
 
     /// Whether trying again, here or at another gateway, may help.
-    pub(crate) fn is_transient(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable(_) => true,
             Self::Service { code, .. } => {

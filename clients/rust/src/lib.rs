@@ -1,12 +1,13 @@
 //! Locks of a Holdfast service, for programs written in Rust.
 //!
 //! Purpose: what an application programmer touches: a connection to any gateway, a session that outlives connections,
-//! locks on it that are released when their guards are dropped, contention for one owner, and leader election.
+//! and locks on it that are released when their guards are dropped.
 //!
 //! Invariant: whoever is told that it holds a lock holds it until the deadline it was told, counted on this machine's
 //! monotonic clock from before the service counts; nothing here says *held* after that.
 //!
-//! Deliberately unknown here: how the service keeps its promises, and what its users do with what they lock.
+//! Deliberately unknown here: how the service keeps its promises, and what its users do with what they lock. Contention
+//! for one owner and leader election are in the crate `holdfast-contention`.
 //!
 //! ```
 //! use holdfast_client::Client;
@@ -27,8 +28,6 @@
 //! ```
 
 mod client;
-pub mod contention;
-pub mod election;
 mod error;
 mod locks;
 mod session;

@@ -1,0 +1,139 @@
+//! One leader among many candidates, with a value that everybody can see.
+//!
+//! An election is a mutex: the leader is its owner, the value is in the metadata of its ownership. A term ends with the
+//! ownership; whoever wants to lead again campaigns again.
+
+mod leadership;
+mod observation;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+pub use leadership::Leadership;
+pub use observation::{Leader, Observation};
+
+use crate::one_shot::OneShotContention;
+use crate::{
+    ContenderIdGenerator, ContentionError, ContentionFactory, MutexContender, MutexRetrievalServiceFactory, MutexState,
+};
+
+/// Where in the metadata the value is.
+const VALUE: &str = "value";
+/// The longest value, in bytes; the metadata of a hold has a little more room.
+const MAX_VALUE_BYTES: usize = 1_000;
+
+/// An election, seen from one process: it may campaign, and observe.
+///
+/// ```
+/// use std::time::Duration;
+/// use holdfast_contention::{ContendOptions, ContentionFactory};
+/// use holdfast_contention::election::LeaderElection;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), holdfast_contention::ContentionError> {
+/// let factory = ContentionFactory::in_process(ContendOptions::new(Duration::from_secs(2)))?;
+/// let election = LeaderElection::new(&factory, "reports");
+///
+/// let leadership = election.campaign("http://10.0.0.1:8000").await?;
+/// let mut observation = election.observe()?;
+/// let leader = observation.changed().await.expect("somebody leads");
+/// assert_eq!((leader.value(), leader.fencing_token()), ("http://10.0.0.1:8000", Some(leadership.fencing_token())));
+///
+/// leadership.proclaim("http://10.0.0.1:9000").await?;
+/// assert_eq!(observation.changed().await.expect("somebody leads").value(), "http://10.0.0.1:9000");
+///
+/// leadership.resign().await?;
+/// assert_eq!(observation.changed().await, None);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct LeaderElection {
+    factory: ContentionFactory,
+    name: String,
+}
+
+impl LeaderElection {
+    /// The election of that name, 1 to 128 bytes. Nothing happens yet.
+    pub fn new(factory: &ContentionFactory, name: impl Into<String>) -> Self {
+        Self { factory: factory.clone(), name: name.into() }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Waits until this process is the leader, with a value of up to 1,000 bytes for everybody to see. Candidates
+    /// become leaders in the order in which they began to campaign. Dropping the answer ends the campaign.
+    ///
+    /// # Errors
+    /// [`ContentionError::Invalid`] when the name or the value is too long, [`ContentionError::Store`] when the service
+    /// refuses what is asked, [`ContentionError::NoRuntime`] outside of a runtime.
+    pub async fn campaign(&self, value: impl Into<String>) -> Result<Leadership, ContentionError> {
+        self.campaign_as(ContenderIdGenerator::HOST.generate(), value).await
+    }
+
+    /// The same under an id of one's own, which no other candidate has.
+    ///
+    /// # Errors
+    /// As those of [`LeaderElection::campaign`]; the id may be invalid, too.
+    pub async fn campaign_as(
+        &self,
+        candidate_id: impl Into<String>,
+        value: impl Into<String>,
+    ) -> Result<Leadership, ContentionError> {
+        let candidate = Arc::new(Candidate {
+            election: self.name.clone(),
+            candidate_id: candidate_id.into(),
+            value: Mutex::new(checked(value.into())?),
+        });
+        let contention = OneShotContention::new(&self.factory, Arc::clone(&candidate) as Arc<dyn MutexContender>)?;
+        let term = contention.acquire().await?;
+        Ok(Leadership::new(candidate, contention, term))
+    }
+
+    /// Looks who leads, from now on. To be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// [`ContentionError::Invalid`] when the name is too long, [`ContentionError::NoRuntime`] outside of a runtime.
+    pub fn observe(&self) -> Result<Observation, ContentionError> {
+        let service = self.factory.create_retrieval_service(Arc::new(observation::Observer(self.name.clone())))?;
+        Observation::start(service)
+    }
+}
+
+/// Contends for one term.
+struct Candidate {
+    election: String,
+    candidate_id: String,
+    value: Mutex<String>,
+}
+
+impl MutexContender for Candidate {
+    fn mutex(&self) -> &str {
+        &self.election
+    }
+
+    fn contender_id(&self) -> &str {
+        &self.candidate_id
+    }
+
+    fn on_acquired(&self, _state: &MutexState) {}
+
+    fn on_released(&self, _state: &MutexState) {}
+
+    fn metadata(&self) -> BTreeMap<String, String> {
+        BTreeMap::from([(VALUE.to_owned(), self.value.lock().clone())])
+    }
+}
+
+fn checked(value: String) -> Result<String, ContentionError> {
+    if value.len() <= MAX_VALUE_BYTES {
+        return Ok(value);
+    }
+    let why = format!("it has {} bytes, and {MAX_VALUE_BYTES} are the most", value.len());
+    Err(ContentionError::Invalid { what: "the value of a leader", why })
+}
