@@ -45,7 +45,7 @@ api-explore: build ## Let a generator of calls (schemathesis) look for answers t
 
 deploy: build ## Let Prometheus (promtool) check the rules, the alerts that they raise, and the figures of a running process.
 	promtool="$$(tools/promtool)" && HOLDFAST_PROMTOOL="$$promtool" \
-		cargo test --release --workspace --test deploy --test behaviour -- prometheus_itself
+		cargo test --release --workspace --test tidy --test behaviour -- prometheus_itself
 
 bench-tenants: build ## Measure what a loud tenant does to a quiet one, and ten times as many clients as do best; flags in ARGS="...".
 	bin/dev bench --workloads neighbours,overload --seconds 10 --warm-up 2 $(ARGS)
@@ -55,7 +55,7 @@ hostile: build ## Let a hostile account do its worst beside a quiet one, for MIN
 	HOLDFAST_HOSTILE_MINUTES=$(or $(MINUTES),30) HOLDFAST_HOSTILE_ONLY="$(ONLY)" HOLDFAST_HOSTILE_ON=$(ON) \
 		HOLDFAST_HOSTILE_OUT="$(abspath $(or $(OUT),docs/bench))" \
 		HOLDFAST_HOSTILE_BEFORE=$(if $(BEFORE),"$(abspath $(BEFORE))/hostile.json") \
-		cargo test --release --workspace --test hostile_tenant -- --ignored --nocapture
+		cargo test --release --workspace --test long -- --ignored --nocapture hostile_tenant::
 
 cost: setup ## Measure what each command costs in the core as there is more and more: docs/bench/cost.md.
 	HOLDFAST_COST_TABLE="$(abspath docs/bench/cost.md)" cargo test --release --workspace --test behaviour -- --nocapture cost_table
@@ -78,25 +78,25 @@ bench-core: setup ## Measure the core (queues of 100,000 too), the codec, the co
 
 chaos: build ## Break a loaded cluster at random for MINUTES=n (5), from SEED=n on; says how to repeat what it finds.
 	HOLDFAST_CHAOS_SECONDS=$$(( $(or $(MINUTES),5) * 60 )) $(if $(SEED),HOLDFAST_CHAOS_SEED=$(SEED)) \
-		cargo test --release --workspace --test chaos -- --ignored --nocapture
+		cargo test --release --workspace --test long -- --ignored --nocapture chaos::
 
 mixed: build ## Run two builds of nodes in one cluster, one of which knows rules and a command more.
 	cargo build --release --workspace --bin holdfast-node --features holdfast-node-program/extra-command
 	mkdir -p "$(CARGO_TARGET_DIR)/extra" && cp "$(CARGO_TARGET_DIR)/release/holdfast-node" "$(CARGO_TARGET_DIR)/extra/"
 	cargo build --release --workspace --bin holdfast-node
 	HOLDFAST_OTHER_NODE="$(CARGO_TARGET_DIR)/extra/holdfast-node" \
-		cargo test --release --workspace --test mixed_versions -- --nocapture
+		cargo test --release --workspace --test long -- --nocapture mixed_versions::
 
 fault-tests: build ## Damage the files of a node one by one, fill disks, let one fail, slow the network down, set clocks.
-	cargo test --release --workspace --test corruption --test lost_data --test full_disk --test slow_network \
-		--test wall_clock -- --include-ignored --nocapture
+	cargo test --release --workspace --test long -- --include-ignored --nocapture \
+		corruption:: lost_data:: full_disk:: slow_network:: wall_clock::
 
 failover: build ## Kill leaders KILLS=n (100) times, idle and loaded, or ONLY=idle; print how soon locks are granted again.
 	HOLDFAST_FAILOVER_KILLS=$(or $(KILLS),100) HOLDFAST_FAILOVER_ONLY=$(ONLY) \
-		cargo test --release --workspace --test failover -- --nocapture after_the_death_of_a_leader
+		cargo test --release --workspace --test long -- --nocapture after_the_death_of_a_leader
 
 bench-backup: build ## Back up and restore a cluster with 1,000,000 holds, and print time and size.
-	cargo test --release --workspace --test backup -- --ignored --nocapture
+	cargo test --release --workspace --test long -- --ignored --nocapture backup::
 
 fuzz: setup ## Feed damaged bytes to everything that reads any, for SECONDS=n (60) each, with SEED=n.
 	HOLDFAST_FUZZ_SECONDS=$(or $(SECONDS),60) $(if $(SEED),HOLDFAST_FUZZ_SEED=$(SEED)) \

@@ -27,10 +27,12 @@ use crate::programs::run_admin;
 use crate::rest_client::RestClient;
 use crate::setup::{PreparedCluster, PreparedStandalone, Setup, config_file, data_dir};
 
-/// Figures of time mean nothing while another test loads the machine.
+/// Tests of one program run side by side, and those with a cluster take turns: figures of time mean nothing while another
+/// test loads the machine, and there is one network for each test process.
 static MACHINE_LOCK: std::sync::LazyLock<Arc<Mutex<()>>> = std::sync::LazyLock::new(Arc::default);
 
-/// Three nodes and their gateways. Only one exists at a time in a test process. All processes end with it.
+/// Three nodes and their gateways. Only one exists at a time in a test process: whoever wants another one waits until this
+/// one is dropped. All processes end with it.
 pub struct Cluster {
     /// The nodes, `nd_1` first.
     pub nodes: Vec<Process>,

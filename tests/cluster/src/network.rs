@@ -20,6 +20,19 @@ pub struct Network {
     cuts: Mutex<BTreeSet<(usize, usize)>>,
 }
 
+/// The test's own end of its cable.
+fn cable_name() -> String {
+    format!("hf{}", std::process::id())
+}
+
+impl Drop for Network {
+    /// The kernel takes the cable away some time after the hub has ended, and the next network needs its name.
+    fn drop(&mut self) {
+        // It fails only where the cable was never made.
+        let _ = run_command(&["ip", "link", "del", &cable_name()].map(str::to_owned));
+    }
+}
+
 impl Network {
     /// Makes so many rooms, and cables between all of them and the test.
     pub(crate) fn create(rooms: usize) -> Result<Self, String> {
@@ -82,7 +95,7 @@ impl Network {
 
     /// The test itself has a cable to the hub, so that it reaches everything.
     fn connect_test_process(&self) -> Result<(), String> {
-        let cable = format!("hf{}", std::process::id());
+        let cable = cable_name();
         let outside = |line: &str| run_command(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
         let hub = self.hub.pid();
         outside(&format!("ip link add {cable} type veth peer name test netns {hub}"))?;

@@ -1,16 +1,15 @@
 //! Damage to the files of RocksDB: refused or detected, never served; a torn tail is no damage.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use common::{append, bytes, commit, entries, entry, identity, read_all};
 use holdfast_storage::{NodeStore, StorageError};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+
+use crate::common::{append, bytes, commit, entries, entry, identity, read_all};
 
 fn open(dir: &Path) -> Result<NodeStore, StorageError> {
     NodeStore::open(dir, &identity())

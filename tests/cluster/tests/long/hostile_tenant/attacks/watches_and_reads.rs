@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::AttackResult;
 use super::connections::acquire_and_release;
 use super::large_payloads::kibibyte_of_metadata;
-use crate::attacker::{AcquireOptions, Attacker, Owner, run_concurrently};
-use crate::session::{flat_path, lock_message, write_claim};
+use crate::hostile_tenant::attacker::{AcquireOptions, Attacker, Owner, run_concurrently};
+use crate::hostile_tenant::session::{flat_path, lock_message, write_claim};
 
 const EVENT_PAIRS: [usize; 2] = [4_000, 200];
 

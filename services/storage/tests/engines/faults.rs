@@ -1,17 +1,16 @@
 //! Crashes, failed syncs, full disks and lost data, on the twin.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{append, bytes, commit, entries, identity, read_all};
 use holdfast_storage::{Completion, CrashPoint, MemoryDisk, NodeStore, ReplicaStore, StorageError};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+
+use crate::common::{append, bytes, commit, entries, identity, read_all};
 
 fn open(disk: &MemoryDisk) -> NodeStore {
     NodeStore::in_memory(disk, &identity()).expect("the store opens")

@@ -6,9 +6,9 @@ use holdfast_proto::v1;
 
 use super::AttackResult;
 use super::large_payloads::kibibyte_of_metadata;
-use crate::attacker::{AcquireOptions, Attacker, Owner, run_concurrently, timestamp_in};
-use crate::pacing::wait_for;
-use crate::session::flat_path;
+use crate::hostile_tenant::attacker::{AcquireOptions, Attacker, Owner, run_concurrently, timestamp_in};
+use crate::hostile_tenant::pacing::wait_for;
+use crate::hostile_tenant::session::flat_path;
 
 const TTL: Duration = Duration::from_secs(600);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);

@@ -10,6 +10,8 @@ use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use serde_json::{Value, json};
 
+use crate::running::output;
+
 const ACCOUNT: &str = "9fff3bf7d1f9561d";
 
 /// What the service knows and was asked.
@@ -125,7 +127,7 @@ async fn serve(known: &Shared) -> String {
 async fn dev(url: &str, token: &str, arguments: &[&str]) -> Output {
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_dev"));
     command.args(arguments).env("HOLDFAST_URL", url).env("HOLDFAST_OPERATOR_TOKEN", token);
-    command.output().await.unwrap()
+    output(command).await
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -223,7 +225,7 @@ async fn of_the_tokens_that_first_starts_left_here_the_one_that_is_accepted_is_u
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_dev"));
         command.args(["seed-accounts", "--count", "1", "--url", &url]).env_remove("HOLDFAST_OPERATOR_TOKEN");
         command.current_dir(directory.path());
-        async move { command.output().await.unwrap() }
+        output(command)
     };
     leave("data/operator.token", &format!("hfop_{}\n", "B".repeat(43)));
     leave("data/cluster/operator.token", &token());

@@ -1,15 +1,14 @@
 //! What both engines do alike: round trips, order, reopening, ownership.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use common::{Disk, append, bytes, commit, entries, entry, identity, owner, read_all};
 use holdfast_storage::StorageError;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
+
+use crate::common::{Disk, append, bytes, commit, entries, entry, identity, owner, read_all};
 
 #[tokio::test]
 async fn entries_are_read_back_as_written_and_replicas_do_not_see_each_other() {

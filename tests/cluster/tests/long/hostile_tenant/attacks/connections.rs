@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
 use super::AttackResult;
-use crate::attacker::{AcquireOptions, Attacker, MAX_CLAIMS, Owner, run_concurrently};
-use crate::grpc_client::GrpcClient;
-use crate::session::{self, flat_path, lock_message, write_claim};
+use crate::hostile_tenant::attacker::{AcquireOptions, Attacker, MAX_CLAIMS, Owner, run_concurrently};
+use crate::hostile_tenant::grpc_client::GrpcClient;
+use crate::hostile_tenant::session::{self, flat_path, lock_message, write_claim};
 
 const TTL: Duration = Duration::from_secs(600);
 

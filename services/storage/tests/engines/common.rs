@@ -1,7 +1,5 @@
 //! What the suites share: one suite runs on RocksDB and on its twin.
 
-#![allow(dead_code, reason = "each test binary uses a part of it")]
-
 use bytes::Bytes;
 use holdfast_storage::{Completion, Identity, MemoryDisk, NodeStore, ReplicaStore, StorageError};
 use tokio::sync::oneshot;

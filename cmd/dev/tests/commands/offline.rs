@@ -4,13 +4,16 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::running::blocking_output;
+
 /// Runs `dev` in a directory, without anything that the environment says.
 fn dev(directory: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dev"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("HOLDFAST_")) {
         command.env_remove(name);
     }
-    command.current_dir(directory).args(arguments).output().unwrap()
+    command.current_dir(directory).args(arguments);
+    blocking_output(command)
 }
 
 fn printed(arguments: &[&str]) -> String {
@@ -92,7 +95,7 @@ fn ids_that_could_mean_two_accounts_are_refused() {
 
 #[test]
 fn the_default_config_is_the_one_that_ships() {
-    assert_eq!(printed(&["seed-cluster-config"]), include_str!("../../../cluster_config.json"));
+    assert_eq!(printed(&["seed-cluster-config"]), include_str!("../../../../cluster_config.json"));
 }
 
 #[test]

@@ -7,9 +7,9 @@ use holdfast_proto::v1::client_message::Lock;
 use tokio::task::JoinSet;
 
 use super::AttackResult;
-use crate::attacker::{AcquireOptions, Attacker, MAX_CLAIMS, Owner, run_concurrently};
-use crate::pacing::wait_for;
-use crate::session::{flat_path, lock_message, read_claim, write_claim};
+use crate::hostile_tenant::attacker::{AcquireOptions, Attacker, MAX_CLAIMS, Owner, run_concurrently};
+use crate::hostile_tenant::pacing::wait_for;
+use crate::hostile_tenant::session::{flat_path, lock_message, read_claim, write_claim};
 
 const HOLDS_EACH: usize = 66;
 const WAIT_MS: u64 = 600_000;

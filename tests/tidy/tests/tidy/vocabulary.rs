@@ -7,7 +7,7 @@ use syn::{Item, ItemFn, TraitItemFn};
 
 /// Names of types: the folder in which each is retired, the name, and what to say instead. Elsewhere it may be the
 /// field's term.
-const RETIRED_TYPES: &str = include_str!("../retired_types.txt");
+const RETIRED_TYPES: &str = include_str!("../../retired_types.txt");
 
 /// Names of types that have had too many meanings to be used for any.
 const RETIRED_EVERYWHERE: [&str; 6] = ["Caller", "Heard", "Place", "Room", "Standing", "Waiting"];

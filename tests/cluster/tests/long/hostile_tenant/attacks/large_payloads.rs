@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use holdfast_proto::v1;
 
 use super::AttackResult;
-use crate::attacker::{AcquireOptions, Attacker, MAX_CLAIMS, Owner, run_concurrently};
-use crate::session::{flat_path, lock_message, write_claim};
+use crate::hostile_tenant::attacker::{AcquireOptions, Attacker, MAX_CLAIMS, Owner, run_concurrently};
+use crate::hostile_tenant::session::{flat_path, lock_message, write_claim};
 
 /// The bytes that metadata may have.
 const MAX_METADATA_BYTES: usize = 1_024;

@@ -1,5 +1,4 @@
 //! What is planted on purpose is found. Only in a build that is armed (`make mutations` goes through all faults).
-#![cfg(feature = "mutations")]
 
 use holdfast_mutations::Mutation;
 use holdfast_sim_tests::Run;

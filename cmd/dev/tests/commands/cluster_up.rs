@@ -6,7 +6,6 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::routing::{get, post};
@@ -17,11 +16,10 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
+use crate::running::with_fork_lock;
+
 /// Longer than anything here takes.
 const MAX_WAIT: Duration = Duration::from_secs(30);
-/// Held while programs are written and while processes are started: a process forked in between would keep a program
-/// open for writing, which then can't be run.
-static FORK_LOCK: Mutex<()> = Mutex::new(());
 /// Says who it is, ends when told to or when its input ends, as the real programs do.
 const PROGRAM: &str = r#"#!/bin/sh
 echo "pid $$ runs: $(basename "$0") $*"
@@ -141,11 +139,6 @@ impl RunningCluster {
         let place = self.seen.iter().position(|line| line.contains(text));
         place.unwrap_or_else(|| panic!("no line contains {text:?}:\n{}", self.seen.join("\n")))
     }
-}
-
-fn with_fork_lock<T>(start: impl FnOnce() -> T) -> T {
-    let _guard = FORK_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
-    start()
 }
 
 fn free_port() -> u16 {

@@ -1,12 +1,11 @@
-//! How long a synced batch takes. Prints figures; run it with `--ignored --nocapture`.
-
-mod common;
+//! How long a synced batch takes. Prints figures; run it with `--test engines -- --ignored --nocapture`.
 
 use std::time::Instant;
 
 use bytes::Bytes;
-use common::{commit, identity};
 use holdfast_storage::NodeStore;
+
+use crate::common::{commit, identity};
 
 #[tokio::test]
 #[ignore = "a measurement"]

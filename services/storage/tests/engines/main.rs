@@ -1,0 +1,7 @@
+//! What the engines of the store promise: one suite for both, faults on the twin, damage to the files of RocksDB.
+
+mod common;
+mod damage;
+mod faults;
+mod latency;
+mod suite;

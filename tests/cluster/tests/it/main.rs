@@ -1,0 +1,20 @@
+//! The service in real processes: what it keeps and answers while they are killed, paused, cut off and started again.
+//!
+//! Cases with a cluster take turns: see `Cluster`. One file of them runs alone with its name as a filter:
+//! `cargo test --release --workspace --test it -- --nocapture snapshots::`.
+
+mod duplicate_requests;
+mod long_queue;
+mod many_sessions;
+mod namespaces;
+mod node_crashes;
+mod observability;
+mod operations;
+mod partitions;
+mod pipelined_sessions;
+mod quorum_loss;
+mod revocations;
+mod sessions;
+mod shutdown_and_pause;
+mod snapshots;
+mod waiting_acquires;

@@ -1,0 +1,15 @@
+//! Longer tests of the service in real processes, each of which `make` also runs alone, in its full size: see the
+//! targets `bench-backup`, `chaos`, `failover`, `fault-tests`, `hostile` and `mixed`.
+//!
+//! Cases with a cluster take turns: see `Cluster`.
+
+mod backup;
+mod chaos;
+mod corruption;
+mod failover;
+mod full_disk;
+mod hostile_tenant;
+mod lost_data;
+mod mixed_versions;
+mod slow_network;
+mod wall_clock;

@@ -1,0 +1,8 @@
+//! The rules of the tree, each of which a reader can rely on everywhere.
+
+mod dependencies;
+mod deploy;
+mod house_rules;
+mod models;
+mod mutations;
+mod vocabulary;
