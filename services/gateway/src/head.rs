@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use holdfast_api::{ApiError, ApiResult};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::error::{ApiError, ApiResult};
 use crate::service::{CallContext, DEFAULT_DEADLINE, DeadlineExtension};
 
 /// Names a call in logs, in the answer and in support requests.
@@ -109,11 +109,6 @@ pub(crate) async fn throttle() {
 /// The span that the caller says its call belongs to.
 pub(crate) fn trace_parent(headers: &HeaderMap) -> Option<&str> {
     headers.get("traceparent")?.to_str().ok()
-}
-
-/// The error for a call that the service did not answer in time.
-pub(crate) fn deadline_exceeded() -> ApiError {
-    ApiError::new(crate::Code::DeadlineExceeded, "the call did not end within its deadline; it may have been done")
 }
 
 fn request_id(headers: &HeaderMap) -> String {

@@ -1,5 +1,6 @@
+use holdfast_api::Code;
+
 use super::*;
-use crate::Code;
 
 fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();

@@ -7,10 +7,10 @@ use axum::extract::{ConnectInfo, Request, State};
 use axum::http::header::{CONTENT_TYPE, FORWARDED};
 use axum::http::{Extensions, HeaderMap};
 use axum::response::{IntoResponse, Response};
+use holdfast_api::{ApiError, Code};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::error::{ApiError, Code};
 use crate::head::Head;
 use crate::rest::{BaseErrors, LocalErrors, ProbeErrors, Problem, Problems};
 

@@ -15,20 +15,18 @@ pub mod config;
 mod console;
 pub mod directory;
 mod dlocks;
-pub mod error;
 pub mod events;
 mod grpc;
 mod head;
 pub mod health;
 mod locktopus;
-pub mod page_token;
 mod rest;
+mod route_error;
 pub mod server;
 pub mod service;
 mod session;
 #[cfg(test)]
 mod test_cluster;
-pub mod validate;
 
 #[doc(hidden)]
 pub mod testing {
@@ -38,7 +36,6 @@ pub mod testing {
 }
 
 pub use config::{Gateway, GatewayOptions, StartError};
-pub use error::{ApiError, ApiResult, Code};
 pub use locktopus::{
     LocktopusAccount, LocktopusOptions, LocktopusOrigin, MalformedLocktopusAccount, MalformedLocktopusOrigin,
     serve_locktopus,

@@ -249,7 +249,7 @@ async fn a_dlocks_client_runs_unchanged() {
     let listed = client.list_namespaces(named(d::ListNamespacesRequest {}, &account)).await.unwrap().into_inner();
     assert_eq!(listed.namespaces, [made]);
 
-    let in_a_minute = crate::service::Timestamp::now().as_nanos() + 60_000_000_123;
+    let in_a_minute = holdfast_api::Timestamp::now().as_nanos() + 60_000_000_123;
     let request = |process_id: &str, expires_at| d::AcquireLockRequest {
         namespace_name: "ns".into(),
         lock_name: "l".into(),

@@ -49,7 +49,7 @@ impl TestCluster {
     /// A new account with a key that may do everything.
     pub(crate) async fn tenant(&self, email: &str) -> TestTenant {
         let (caller, context) = (self.operator_context().await, CallContext::new("test"));
-        let request = crate::service::CreateAccount {
+        let request = holdfast_api::CreateAccount {
             email: email.to_owned(),
             full_name: "Test".to_owned(),
             max_number_of_namespaces: Some(2),

@@ -47,7 +47,7 @@ const fn binary(name: &'static str, run: fn(&[u8]) -> bool) -> Target {
 
 fn page_token(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
-    holdfast_gateway::page_token::decode::<(u64, String)>("locks", Some(text)).is_ok_and(|cursor| cursor.is_some())
+    holdfast_api::page_token::decode::<(u64, String)>("locks", Some(text)).is_ok_and(|cursor| cursor.is_some())
 }
 
 fn credential(bytes: &[u8]) -> bool {

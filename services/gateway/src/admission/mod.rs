@@ -16,6 +16,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_api::{ApiError, ApiResult, Code};
 use holdfast_core::AccountId;
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use parking_lot::Mutex;
@@ -23,7 +24,6 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::error::{ApiError, ApiResult, Code};
 use concurrency_limit::{AccountLoad as Seen, ConcurrencyLimit, MAX_LIGHT_CALLS};
 
 /// Calls of one account that wait for their turn.

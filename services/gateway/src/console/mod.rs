@@ -14,8 +14,8 @@ use axum::http::header::{
 use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
+use holdfast_api::{ApiError, Code};
 
-use crate::error::{ApiError, Code};
 use crate::rest::Problem;
 
 const PAGE: &str = "index.html";

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_api::{ApiError, ApiResult, Code};
 use holdfast_cluster::Application;
 use holdfast_core::{AccountChange, CommandError, Query, Response, Revision};
+use holdfast_routing::{RouteError, Router};
 use holdfast_supervise::TaskSet;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::accounts::{Accounts, SHARD_KEY};
-use crate::error::{ApiError, ApiResult, Code};
-use holdfast_routing::{RouteError, Router};
 
 /// How long the shard keeps the question for changes until there is one.
 const LONG_POLL: Duration = Duration::from_millis(500);

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
+use holdfast_api::{ApiError, ApiResult, Timestamp};
 use holdfast_cluster::Application;
 use holdfast_core::{Account, AccountChange, AccountId, ApiKey, CommandError, Query, Response};
+use holdfast_routing::Router;
 use tokio::time::Instant;
 
 use super::cache::SingleFlightCache;
 use super::change_notifier::{ChangeListener, ChangeNotifier};
 use super::revocations::Revocations;
-use crate::error::{ApiError, ApiResult};
-use crate::service::Timestamp;
-use holdfast_routing::Router;
+use crate::route_error::route_error;
 
 /// Accounts in memory; others are looked up again.
 const MAX_ACCOUNTS: u64 = 100_000;
@@ -115,7 +115,7 @@ impl Accounts {
     }
 
     async fn query(&self, query: &Query, deadline: Instant) -> ApiResult<Result<Response, CommandError>> {
-        Ok(self.router.query(Application::Accounts, SHARD_KEY, query, deadline).await?.outcome)
+        Ok(self.router.query(Application::Accounts, SHARD_KEY, query, deadline).await.map_err(route_error)?.outcome)
     }
 }
 

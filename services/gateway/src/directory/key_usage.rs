@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_api::Timestamp;
 use holdfast_cluster::Application;
 use holdfast_core::{AccountsCommand, Command};
 use holdfast_routing::{RetryPolicy, Router};
@@ -13,7 +14,6 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::accounts::SHARD_KEY;
-use crate::service::Timestamp;
 
 /// How often there is something to tell at most.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);

@@ -15,17 +15,16 @@ mod revocations;
 
 use std::sync::Arc;
 
-use holdfast_core::{Account, AccountId, ApiKey, Incarnation};
-use tokio::time::Instant;
-
-use crate::error::ApiResult;
 use account_feed::AccountFeed;
 use accounts::Accounts;
 pub(crate) use change_notifier::ChangeListener;
+use holdfast_api::ApiResult;
+use holdfast_core::{Account, AccountId, ApiKey, Incarnation};
 use holdfast_routing::Router;
 use holdfast_supervise::{TaskOwner, TaskSet};
 use key_usage::KeyUsageReporter;
 use namespaces::Namespaces;
+use tokio::time::Instant;
 
 pub use account_feed::{MAX_STALENESS, POLL_INTERVAL};
 pub use rate_limit::RateLimits;

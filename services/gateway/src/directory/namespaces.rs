@@ -1,13 +1,14 @@
 //! Names of namespaces and their incarnations in memory.
 
+use holdfast_api::{ApiError, ApiResult};
 use holdfast_cluster::{Application, shard_key};
 use holdfast_core::{AccountId, CommandError, Incarnation, Query, Response};
+use holdfast_routing::Router;
 use tokio::time::Instant;
 
 use super::accounts::unexpected_outcome;
 use super::cache::SingleFlightCache;
-use crate::error::{ApiError, ApiResult};
-use holdfast_routing::Router;
+use crate::route_error::route_error;
 
 /// Namespaces in memory; others are looked up again.
 const MAX_NAMESPACES: u64 = 200_000;
@@ -33,7 +34,7 @@ impl Namespaces {
         let look_up = || async {
             let key = shard_key(Application::Namespaces, account.0, "");
             let query = Query::Namespace { account, name: name.to_owned() };
-            let reply = self.router.query(Application::Namespaces, key, &query, deadline).await?;
+            let reply = self.router.query(Application::Namespaces, key, &query, deadline).await.map_err(route_error)?;
             match reply.outcome {
                 Ok(Response::Namespace(namespace)) => Ok(Some(namespace.incarnation)),
                 Err(CommandError::NamespaceNotFound | CommandError::AccountNotFound(_)) => Ok(None),

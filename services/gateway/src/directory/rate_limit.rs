@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use holdfast_api::{ApiError, ApiResult};
 use holdfast_core::{Account, AccountId};
 use moka::sync::Cache;
-
-use crate::error::{ApiError, ApiResult};
 
 /// Accounts whose rate is counted at once; an account that is not seen for a while starts afresh.
 const MAX_ACCOUNTS: u64 = 100_000;
@@ -82,10 +81,10 @@ const BURST_FACTOR: NonZeroU32 = match NonZeroU32::new(2) {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_api::Code;
     use holdfast_core::{AccountStatus, Limits};
 
     use super::*;
-    use crate::error::Code;
 
     fn account(max_requests_per_second: u32) -> Account {
         Account {

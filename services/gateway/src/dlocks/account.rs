@@ -1,8 +1,7 @@
 //! Which account a dlocks client says it is, where it may.
 
+use holdfast_api::{ApiError, ApiResult};
 use tonic::metadata::MetadataMap;
-
-use crate::error::{ApiError, ApiResult};
 
 const ACCOUNT_ID: &str = "account-id";
 
@@ -36,8 +35,9 @@ pub(super) fn from_metadata(metadata: &MetadataMap, trusted: bool, has_key: bool
 
 #[cfg(test)]
 mod tests {
+    use holdfast_api::Code;
+
     use super::*;
-    use crate::Code;
 
     fn metadata(values: &[&'static str]) -> MetadataMap {
         let mut metadata = MetadataMap::new();

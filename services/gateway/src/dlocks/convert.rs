@@ -1,9 +1,8 @@
 //! Views of the service as dlocks messages. All times are Unix nanoseconds.
 
+use holdfast_api::{Holder, LockInfo, NamespaceView, Timestamp};
 use holdfast_core::LockState;
 use holdfast_proto::dlocks as d;
-
-use crate::service::{Holder, LockInfo, NamespaceView, Timestamp};
 
 pub(super) fn namespace(view: NamespaceView) -> d::Namespace {
     d::Namespace {

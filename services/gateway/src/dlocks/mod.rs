@@ -6,16 +6,15 @@
 mod account;
 mod convert;
 
+use holdfast_api::{
+    AcquireLock, ApiResult, CreateNamespace, LockName, NamespaceView, OwnerFields, PageRequest, ReleaseLock, Terms,
+};
 use holdfast_core::Mode;
 use holdfast_proto::dlocks as d;
 use tonic::{Request, Response, Status};
 
-use crate::error::ApiResult;
 use crate::grpc::{head, status};
-use crate::service::{
-    AcquireLock, AuthContext, CallContext, CreateNamespace, LockName, NamespaceView, OwnerFields, PageRequest,
-    ReleaseLock, Service, Terms,
-};
+use crate::service::{AuthContext, CallContext, Service};
 
 pub(crate) use d::locks_service_api_server::LocksServiceApiServer;
 

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use holdfast_api::{ApiError, ApiResult, EventPage};
 use holdfast_cluster::Application;
 use holdfast_core::{AccountId, CommandError, NamespaceRef, Path, Query, Reply, Response, Revision};
 use tokio::time::{Instant, sleep};
 
-use super::EventPage;
 use super::stream::PageSource;
-use crate::error::{ApiError, ApiResult};
+use crate::route_error::route_error;
 use crate::service::shard_call::AsReply;
 use crate::service::{CallContext, Inner, Service};
 
@@ -58,7 +58,8 @@ impl EventCursor {
         let call = |key, namespace: NamespaceRef| {
             let query = events_query(&namespace, &prefix, from_revision);
             async move {
-                let reply = router.query(Application::Locks, key, &query, context.deadline).await?;
+                let reply =
+                    router.query(Application::Locks, key, &query, context.deadline).await.map_err(route_error)?;
                 Ok(Opened { key, namespace, reply })
             }
         };
@@ -96,7 +97,7 @@ impl PageSource for EventCursor {
                     tracing::debug!(%error, "a watcher asks again");
                     sleep(RETRY_DELAY).await;
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(route_error(error)),
             }
         }
     }

@@ -6,43 +6,19 @@
 mod cursor;
 mod event_poller;
 mod stream;
-mod view;
 mod watcher_limiter;
 
-use holdfast_core::{Revision, Scopes};
+use holdfast_api::{ApiResult, WatchEvents, validate};
+use holdfast_core::Scopes;
 
-use crate::error::ApiResult;
 use crate::service::{AccessWatch, AuthContext, CallContext, Service};
-use crate::validate;
-
 use cursor::EventCursor;
 pub(crate) use event_poller::EventPoller;
 pub use stream::EventStream;
-pub use view::{ClaimInfo, EventInfo};
 pub(crate) use watcher_limiter::WatcherLimiter;
 
 /// Watchers of one account at one gateway.
 pub const MAX_WATCHERS: usize = 1_000;
-
-/// Which events are asked for.
-#[derive(Clone, Debug, Default)]
-pub struct WatchEvents {
-    /// Where.
-    pub namespace: String,
-    /// Segments of a path: only events that concern it, or something above or below. Empty for all.
-    pub prefix: Vec<String>,
-    /// From this revision on, inclusive; absent means from now.
-    pub from_revision: Option<Revision>,
-}
-
-/// Some events, and how far the stream has come with them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EventPage {
-    /// In order of revision; may be none.
-    pub events: Vec<EventInfo>,
-    /// Whoever goes on from here misses nothing.
-    pub next_revision: Revision,
-}
 
 impl Service {
     /// Watches a namespace. The stream ends when the caller is no longer let in.

@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
+use holdfast_api::{ApiError, ApiResult, Code, EventPage};
 use holdfast_supervise::spawn_temporary;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::EventPage;
 use super::watcher_limiter::WatcherPermit;
-use crate::error::{ApiError, ApiResult, Code};
 
 /// How long a reader may take for a page before it is cut off.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_api::{ApiError, ApiResult, Code};
 use holdfast_core::AccountId;
 use parking_lot::Mutex;
 
 use super::MAX_WATCHERS;
-use crate::error::{ApiError, ApiResult, Code};
 
 /// When it makes sense to try again: streams end at any time.
 const RETRY_AFTER: Duration = Duration::from_secs(5);

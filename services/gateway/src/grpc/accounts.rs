@@ -1,13 +1,11 @@
 //! `AccountsService`.
 
-use holdfast_core::AccountStatus;
+use holdfast_api::v1::convert;
+use holdfast_api::{CreateAccount, CreateApiKey, CreateToken, UpdateAccount};
 use holdfast_proto::v1;
-use holdfast_proto::v1::account::Status as AccountStatusMessage;
 use tonic::{Request, Response, Status};
 
-use super::{AuthenticatedCall, GrpcServices, convert, status};
-use crate::error::{ApiError, ApiResult};
-use crate::service::{CreateAccount, CreateApiKey, CreateToken, UpdateAccount};
+use super::{AuthenticatedCall, GrpcServices, status};
 
 type RpcResult<T> = Result<Response<T>, Status>;
 
@@ -40,7 +38,7 @@ impl v1::accounts_service_server::AccountsService for GrpcServices {
     async fn update_account(&self, request: Request<v1::UpdateAccountRequest>) -> RpcResult<v1::Account> {
         let AuthenticatedCall { caller, context, message } = AuthenticatedCall::check(&self.service, request).await?;
         let update = UpdateAccount {
-            status: account_status(message.status).map_err(status)?,
+            status: convert::account_status(message.status).map_err(status)?,
             full_name: message.full_name,
             max_number_of_namespaces: message.max_number_of_namespaces,
             limits: message.limits.map(convert::limits_patch),
@@ -90,15 +88,6 @@ impl v1::accounts_service_server::AccountsService for GrpcServices {
         let request = CreateToken { scopes: non_empty_list(scopes), namespaces: non_empty_list(namespaces), ttl_ms };
         let created = self.service.create_token(&caller, request).map_err(status)?;
         Ok(Response::new(v1::Token { token: created.token, expires_at: Some(convert::instant(created.expires_at)) }))
-    }
-}
-
-fn account_status(value: i32) -> ApiResult<Option<AccountStatus>> {
-    match AccountStatusMessage::try_from(value) {
-        Ok(AccountStatusMessage::Unspecified) => Ok(None),
-        Ok(AccountStatusMessage::Active) => Ok(Some(AccountStatus::Active)),
-        Ok(AccountStatusMessage::Suspended) => Ok(Some(AccountStatus::Suspended)),
-        Err(_) => Err(ApiError::invalid("status", "status: must be ACTIVE or SUSPENDED")),
     }
 }
 

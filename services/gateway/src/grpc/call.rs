@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
+use holdfast_api::ApiResult;
 use tonic::{Request, Status};
 
 use super::status;
-use crate::error::ApiResult;
 use crate::head::Head;
 use crate::server::ActivityGuard;
 use crate::service::{AuthContext, CallContext, Service};

@@ -5,15 +5,15 @@ use std::time::Instant;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
+use holdfast_api::ApiError;
+use holdfast_routing::with_request_id;
+use holdfast_telemetry::continue_trace;
 use metrics::{counter, histogram};
 use tonic::Code;
 use tracing::{Instrument, debug, error, info_span};
 
-use holdfast_routing::with_request_id;
-use holdfast_telemetry::continue_trace;
-
 use super::{Methods, status};
-use crate::head::{Head, REQUEST_ID_HEADER, deadline_exceeded, throttle, trace_parent};
+use crate::head::{Head, REQUEST_ID_HEADER, throttle, trace_parent};
 
 pub(super) async fn instrument(State(methods): State<Methods>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
@@ -27,7 +27,7 @@ pub(super) async fn instrument(State(methods): State<Methods>, mut request: Requ
     // Only the time to the head of the answer is bounded: a stream may then go on.
     let called = with_request_id(&head.request_id, next.run(request)).instrument(span.clone());
     let answered = head.within_deadline(called).await;
-    let mut response = answered.unwrap_or_else(|| status(deadline_exceeded()).into_http());
+    let mut response = answered.unwrap_or_else(|| status(ApiError::deadline_exceeded()).into_http());
     response.headers_mut().insert(&REQUEST_ID_HEADER, head.id_header());
     let code = code_label(&response);
     if code == "RESOURCE_EXHAUSTED" {

@@ -1,10 +1,11 @@
 //! `LocksService`.
 
+use holdfast_api::v1::{convert, lock_requests};
+use holdfast_api::{ListLocks, ResetAnswer};
 use holdfast_proto::v1;
 use tonic::{Request, Response, Status};
 
-use super::{AuthenticatedCall, GrpcServices, convert, lock_requests, status, watch};
-use crate::service::{ListLocks, ResetAnswer};
+use super::{AuthenticatedCall, GrpcServices, status, watch};
 
 type RpcResult<T> = Result<Response<T>, Status>;
 

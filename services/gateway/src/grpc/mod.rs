@@ -2,19 +2,17 @@
 
 mod accounts;
 mod call;
-mod convert;
 mod instrument;
-mod lock_requests;
 mod locks;
 mod methods;
 mod namespaces;
-mod session_messages;
 mod sessions;
 mod status;
 mod watch;
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
+use holdfast_api::validate::{MAX_BODY_BYTES, MAX_LOCK_INFO_BYTES};
 use holdfast_proto::v1::accounts_service_server::AccountsServiceServer;
 use holdfast_proto::v1::locks_service_server::LocksServiceServer;
 use holdfast_proto::v1::namespaces_service_server::NamespacesServiceServer;
@@ -25,9 +23,7 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::dlocks::{DlocksService, LocksServiceApiServer};
-use crate::rest::MAX_BODY_BYTES;
 use crate::service::Service;
-use crate::session::MAX_LOCK_INFO_BYTES;
 
 pub(crate) use call::{AuthenticatedCall, head};
 pub(crate) use methods::Methods;

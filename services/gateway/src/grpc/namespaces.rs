@@ -1,10 +1,11 @@
 //! `NamespacesService`.
 
+use holdfast_api::CreateNamespace;
+use holdfast_api::v1::convert;
 use holdfast_proto::v1;
 use tonic::{Request, Response, Status};
 
-use super::{AuthenticatedCall, GrpcServices, convert, status};
-use crate::service::CreateNamespace;
+use super::{AuthenticatedCall, GrpcServices, status};
 
 type RpcResult<T> = Result<Response<T>, Status>;
 

@@ -3,18 +3,18 @@
 use std::pin::Pin;
 
 use futures::{Stream, stream};
+use holdfast_api::session_message::ClientMessage;
+use holdfast_api::v1::convert;
+use holdfast_api::v1::session_messages::{decode, encode};
+use holdfast_api::validate::message_size;
+use holdfast_api::{ApiError, ApiResult, Code, CreateSession};
 use holdfast_proto::v1;
 use holdfast_supervise::spawn_temporary;
 use prost::Message;
 use tonic::{Code as Grpc, Request, Response, Status, Streaming};
 
-use super::session_messages::{decode, encode};
-use super::{AuthenticatedCall, GrpcServices, convert, status};
-use crate::error::{ApiError, ApiResult, Code};
-use crate::service::{CreateSession, SessionInfo};
-use crate::session::{
-    ClientMessage, CloseReason, ConnectionOptions, Outbound, SessionReceiver, SessionSender, check_size,
-};
+use super::{AuthenticatedCall, GrpcServices, status};
+use crate::session::{CloseReason, ConnectionOptions, Outbound, SessionReceiver, SessionSender};
 
 type RpcResult<T> = Result<Response<T>, Status>;
 
@@ -25,7 +25,7 @@ impl v1::sessions_service_server::SessionsService for GrpcServices {
         let v1::CreateSessionRequest { namespace, process_id, ttl_ms, metadata } = message;
         let request = CreateSession { namespace, process_id, ttl_ms, metadata: metadata.into_iter().collect() };
         let session = self.service.create_session(&caller, &context, request).await.map_err(status)?;
-        Ok(Response::new(session_message(session)))
+        Ok(Response::new(convert::session(session)))
     }
 
     async fn keep_alive(&self, request: Request<v1::KeepAliveRequest>) -> RpcResult<v1::KeepAliveResponse> {
@@ -37,7 +37,7 @@ impl v1::sessions_service_server::SessionsService for GrpcServices {
     async fn get_session(&self, request: Request<v1::GetSessionRequest>) -> RpcResult<v1::Session> {
         let AuthenticatedCall { caller, context, message } = AuthenticatedCall::check(&self.service, request).await?;
         let session = self.service.get_session(&caller, &context, &message.namespace, &message.session_id).await;
-        Ok(Response::new(session_message(session.map_err(status)?)))
+        Ok(Response::new(convert::session(session.map_err(status)?)))
     }
 
     async fn delete_session(&self, request: Request<v1::DeleteSessionRequest>) -> RpcResult<v1::DeleteSessionResponse> {
@@ -52,7 +52,7 @@ impl v1::sessions_service_server::SessionsService for GrpcServices {
         let page = convert::page_request(message.page_size, message.page_token);
         let page = self.service.list_sessions(&caller, &context, &message.namespace, page).await.map_err(status)?;
         Ok(Response::new(v1::ListSessionsResponse {
-            sessions: page.items.into_iter().map(session_message).collect(),
+            sessions: page.items.into_iter().map(convert::session).collect(),
             next_page_token: page.next_page_token.unwrap_or_default(),
         }))
     }
@@ -65,19 +65,6 @@ impl v1::sessions_service_server::SessionsService for GrpcServices {
         let (to, from) = self.service.connect(caller, ConnectionOptions::default());
         spawn_temporary("session reader", read_loop(messages, to));
         Ok(Response::new(Box::pin(stream::unfold(Some(from), next_message))))
-    }
-}
-
-fn session_message(session: SessionInfo) -> v1::Session {
-    v1::Session {
-        session_id: session.session_id,
-        process_id: session.process_id,
-        ttl_ms: session.ttl_ms,
-        remaining_ms: session.remaining_ms,
-        metadata: session.metadata.into_iter().collect(),
-        opened_at: Some(convert::instant(session.opened_at)),
-        holds: session.holds,
-        waiting: session.waiting,
     }
 }
 
@@ -115,7 +102,7 @@ async fn read_loop(mut messages: Streaming<v1::ClientMessage>, to: SessionSender
 fn decode_one(message: v1::ClientMessage) -> ApiResult<ClientMessage> {
     let bytes = message.encoded_len();
     let message = decode(message)?;
-    check_size(bytes, &message.payload)?;
+    message_size(bytes, &message.payload)?;
     Ok(message)
 }
 

@@ -7,10 +7,9 @@ use axum::extract::Request;
 use axum::http::Response as HttpResponse;
 use axum::middleware::Next;
 use axum::response::Response;
+use holdfast_api::{ApiError, Code};
 use tonic::{Code as Grpc, Status};
 use tonic_types::{ErrorDetails, StatusExt};
-
-use crate::error::{ApiError, Code};
 
 /// The domain of the reasons in `google.rpc.ErrorInfo`.
 const DOMAIN: &str = "holdfast";

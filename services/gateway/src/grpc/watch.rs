@@ -4,12 +4,13 @@ use std::pin::Pin;
 use std::vec::IntoIter;
 
 use futures::{Stream, stream};
-use holdfast_core::{EventKind, Mode};
+use holdfast_api::v1::events;
+use holdfast_api::{EventInfo, WatchEvents};
 use holdfast_proto::v1;
 use tonic::{Request, Response, Status};
 
-use super::{AuthenticatedCall, convert, status};
-use crate::events::{EventInfo, EventStream, WatchEvents};
+use super::{AuthenticatedCall, status};
+use crate::events::EventStream;
 use crate::service::Service;
 
 /// The answer of a watch.
@@ -22,8 +23,8 @@ pub(super) async fn watch(
     let AuthenticatedCall { caller, context, message } = AuthenticatedCall::check(service, request).await?;
     let v1::WatchRequest { namespace, prefix, from_revision } = message;
     let request = WatchEvents { namespace, prefix, from_revision };
-    let events = service.watch_events(&caller, &context, request).await.map_err(status)?;
-    Ok(Response::new(Box::pin(stream::unfold(Some(EventFeed::new(events)), next_event))))
+    let stream = service.watch_events(&caller, &context, request).await.map_err(status)?;
+    Ok(Response::new(Box::pin(stream::unfold(Some(EventFeed::new(stream)), next_event))))
 }
 
 /// A stream on its way to the wire.
@@ -40,7 +41,7 @@ impl EventFeed {
     async fn next(&mut self) -> Result<v1::Event, Status> {
         loop {
             if let Some(event) = self.page.next() {
-                return Ok(event_message(event));
+                return Ok(events::event(event));
             }
             self.page = self.events.next().await.map_err(status)?.events.into_iter();
         }
@@ -52,38 +53,5 @@ async fn next_event(feed: Option<EventFeed>) -> Option<(Result<v1::Event, Status
     match feed.next().await {
         Ok(event) => Some((Ok(event), Some(feed))),
         Err(status) => Some((Err(status), None)),
-    }
-}
-
-fn event_message(event: EventInfo) -> v1::Event {
-    let claims = event.claims.into_iter();
-    v1::Event {
-        revision: event.revision,
-        r#type: kind(event.kind).into(),
-        at: Some(convert::instant(event.at)),
-        process_id: event.process_id,
-        session_id: event.session_id,
-        holder: event.holder,
-        fencing_token: event.fencing_token,
-        claims: claims.map(|claim| v1::event::Claim { path: claim.path, mode: mode(claim.mode).into() }).collect(),
-    }
-}
-
-fn mode(mode: Mode) -> v1::Mode {
-    match mode {
-        Mode::Read => v1::Mode::Read,
-        Mode::Write => v1::Mode::Write,
-    }
-}
-
-fn kind(kind: EventKind) -> v1::event::Type {
-    match kind {
-        EventKind::Acquired => v1::event::Type::Acquired,
-        EventKind::Released => v1::event::Type::Released,
-        EventKind::Expired => v1::event::Type::Expired,
-        EventKind::Deleted => v1::event::Type::Deleted,
-        EventKind::Reset => v1::event::Type::Reset,
-        EventKind::SessionOpened => v1::event::Type::SessionOpened,
-        EventKind::SessionEnded => v1::event::Type::SessionEnded,
     }
 }

@@ -2,11 +2,12 @@
 
 use std::str::FromStr;
 
+use holdfast_api::{ApiError, ApiResult, Code};
 use holdfast_cluster::Application;
 use holdfast_core::{Account, AccountId, MAX_PAGE_SIZE, Query, Response};
 
 use super::LocktopusServer;
-use crate::error::{ApiError, ApiResult, Code};
+use crate::route_error::route_error;
 use crate::service::{AuthContext, CallContext};
 
 /// The account that a first start makes.
@@ -67,7 +68,7 @@ impl LocktopusServer {
         loop {
             let query = Query::Accounts { after, limit: MAX_PAGE_SIZE };
             let router = &self.service.inner.router;
-            let reply = router.query(Application::Accounts, 0, &query, context.deadline).await?;
+            let reply = router.query(Application::Accounts, 0, &query, context.deadline).await.map_err(route_error)?;
             let Ok(Response::Accounts { accounts, more }) = reply.outcome else {
                 return Err(ApiError::internal("the accounts cannot be listed"));
             };

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use holdfast_api::session_message::ClientPayload;
+use holdfast_api::{ApiResult, CreateSession};
 use holdfast_core::{Metadata, Scopes};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::connection::{Connection, SessionClient};
-use crate::error::ApiResult;
-use crate::service::{CallContext, CreateSession};
-use crate::session::ClientPayload;
+use crate::service::CallContext;
 
 /// How long ending a session may take before it is left to its time to live.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);

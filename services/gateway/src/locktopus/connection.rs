@@ -4,18 +4,16 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::extract::ws::{CloseFrame, Message, WebSocket};
+use holdfast_api::session_message::{ClientMessage, ClientPayload, Lock, Open, RefusalCause, Release, ServerMessage};
+use holdfast_api::{ApiError, Code};
 use holdfast_core::{AccountId, Metadata};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use uuid::Uuid;
 
 use super::cleanup::SessionCleanup;
 use super::message::{LockState, Request, decode, encode};
-use crate::error::{ApiError, Code};
 use crate::service::{CallContext, Service};
-use crate::session::{
-    ClientMessage, ClientPayload, CloseReason, ConnectionOptions, Lock, Open, Outbound, RefusalCause, Release,
-    ServerMessage, SessionReceiver, SessionSender,
-};
+use crate::session::{CloseReason, ConnectionOptions, Outbound, SessionReceiver, SessionSender};
 
 /// What a client did that it may not.
 const BAD_INPUT: u16 = 3000;

@@ -1,10 +1,9 @@
 //! What Locktopus clients say and are told.
 
+use holdfast_api::Resource;
 use holdfast_core::Mode;
 use serde::Deserialize;
 use serde_json::json;
-
-use crate::service::Resource;
 
 /// A message of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]

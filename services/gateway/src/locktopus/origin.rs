@@ -14,9 +14,9 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use holdfast_api::{ApiError, ApiResult, Code};
 
 use super::routes::ErrorResponse;
-use crate::error::{ApiError, ApiResult, Code};
 
 /// Where web pages come from, as browsers write it: `https://console.example` or `http://127.0.0.1:3000`.
 #[derive(Clone, Debug, PartialEq, Eq)]

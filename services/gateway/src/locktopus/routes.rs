@@ -13,6 +13,8 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Json, Router};
+use holdfast_api::validate::MAX_BODY_BYTES;
+use holdfast_api::{ApiError, ApiResult, Code, CreateNamespace, PageRequest};
 use holdfast_core::{MAX_PAGE_SIZE, Query as Question, Response as CoreAnswer, Scopes};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -21,11 +23,9 @@ use uuid::Uuid;
 use super::LocktopusServer;
 use super::connection::Connection;
 use super::origin::{self, AllowedOrigins};
-use crate::error::{ApiError, ApiResult, Code};
-use crate::rest::MAX_BODY_BYTES;
 use crate::server::ActivityGuard;
 use crate::service::shard_call::{ShardRequest, is_not_opened, unexpected};
-use crate::service::{AuthContext, CallContext, CreateNamespace, PageRequest};
+use crate::service::{AuthContext, CallContext};
 
 /// How long the locks of a lost connection stay when its client does not say, in milliseconds.
 const DEFAULT_ABANDON_TIMEOUT_MS: u64 = 60_000;

@@ -3,6 +3,9 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use holdfast_api::{
+    AccountView, ApiError, ApiResult, CreateAccount, LimitsPatch, PageRequest, UpdateAccount, parse_status,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -12,8 +15,7 @@ use super::call::AuthenticatedCall;
 use super::openapi::{AccountErrors, BodyErrors, CommonErrors, ConflictErrors, Problems};
 use super::path_params::PathParams;
 use super::query::Query;
-use crate::error::{ApiError, ApiResult};
-use crate::service::{AccountView, CreateAccount, LimitsPatch, PageRequest, Service, UpdateAccount, parse_status};
+use crate::service::Service;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -1,12 +1,11 @@
 //! The body of an acquire, of one lock and of a set.
 
+use holdfast_api::{ApiError, ApiResult, ModeName, OwnerFields, Resource, Terms, parse_mode};
 use holdfast_core::Mode;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::body::{Rfc3339, StrictObject, StringMap};
-use crate::error::{ApiError, ApiResult};
-use crate::service::{ModeName, OwnerFields, Resource, Terms, parse_mode};
 
 /// Derives what both bodies share: serde cannot flatten fields and refuse unknown ones at once.
 macro_rules! acquire_body {

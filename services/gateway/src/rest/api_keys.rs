@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use holdfast_api::{ApiKeyView, CreateApiKey, CreatedApiKey};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -12,7 +13,7 @@ use super::call::AuthenticatedCall;
 use super::openapi::{AccountErrors, BodyErrors, CommonErrors, KeyErrors, Problems, QuotaErrors, RateErrors};
 use super::path_params::PathParams;
 use super::query::Query;
-use crate::service::{ApiKeyView, CreateApiKey, CreatedApiKey, Service};
+use crate::service::Service;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

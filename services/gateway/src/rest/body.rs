@@ -10,6 +10,8 @@ use axum::extract::{FromRequest, Request};
 use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use bytes::Bytes;
+use holdfast_api::validate::MAX_BODY_BYTES;
+use holdfast_api::{ApiError, ApiResult, Code, parse_instant};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
@@ -19,11 +21,7 @@ use time::OffsetDateTime;
 use tokio::time::timeout;
 
 use super::Problem;
-use crate::error::{ApiError, ApiResult, Code};
-use crate::service::parse_instant;
 
-/// The largest body that is read, in bytes.
-pub(crate) const MAX_BODY_BYTES: usize = 64 * 1_024;
 /// How long a body may take, so that nobody keeps a connection busy with one that comes byte by byte.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How much of a body that is too large is thrown away, in bytes: a caller that is still sending when the connection

@@ -1,7 +1,7 @@
+use holdfast_api::LimitsPatch;
 use serde::Deserialize;
 
 use super::*;
-use crate::service::LimitsPatch;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -14,6 +14,9 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt, StreamExt};
+use holdfast_api::session_message::ClientMessage;
+use holdfast_api::validate::{MAX_LOCK_INFO_BYTES, message_size};
+use holdfast_api::{ApiError, ApiResult, Code};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use super::Problem;
@@ -21,14 +24,10 @@ use super::openapi::{CommonErrors, NamespaceErrors, Problems, RateErrors};
 use super::path_params::PathParams;
 use super::query::Query;
 use super::session_messages::{decode, encode};
-use crate::error::{ApiError, ApiResult, Code};
 use crate::head::Head;
 use crate::server::ActivityGuard;
 use crate::service::{AuthContext, CallContext, Service};
-use crate::session::{
-    ClientMessage, CloseReason, ConnectionOptions, MAX_LOCK_INFO_BYTES, Outbound, SEND_TIMEOUT, SessionReceiver,
-    SessionSender, check_size,
-};
+use crate::session::{CloseReason, ConnectionOptions, Outbound, SEND_TIMEOUT, SessionReceiver, SessionSender};
 
 /// The subprotocol of clients that cannot set headers: the next one that they name is the credential.
 const BEARER_PROTOCOL: &str = "bearer";
@@ -157,7 +156,7 @@ fn decode_text(text: &str, namespace: &str) -> ApiResult<ClientMessage> {
         return Err(ApiError::new(Code::PayloadTooLarge, detail));
     }
     let message = decode(text, namespace)?;
-    check_size(text.len(), &message.payload)?;
+    message_size(text.len(), &message.payload)?;
     Ok(message)
 }
 

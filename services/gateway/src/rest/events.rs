@@ -10,6 +10,7 @@ use axum::http::header::CACHE_CONTROL;
 use axum::response::IntoResponse;
 use axum::response::sse::{Event, Sse};
 use futures::stream;
+use holdfast_api::{ApiError, ApiResult, EventInfo, WatchEvents};
 use holdfast_core::Revision;
 use tokio::time::{Instant, timeout_at};
 
@@ -18,8 +19,7 @@ use super::call::AuthenticatedCall;
 use super::openapi::{CommonErrors, HistoryErrors, NamespaceErrors, Problems, RateErrors};
 use super::path_params::PathParams;
 use super::query::{FromQuery, Parameters, Query};
-use crate::error::{ApiError, ApiResult};
-use crate::events::{EventInfo, EventStream, WatchEvents};
+use crate::events::EventStream;
 use crate::service::Service;
 
 /// How often a reader hears of a stream in which nothing happens, so that nobody on the way takes it for dead.
@@ -131,8 +131,9 @@ fn to_sse_event(event: &EventInfo) -> Event {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_api::Code;
+
     use super::*;
-    use crate::error::Code;
 
     #[test]
     fn a_reader_goes_on_after_the_last_event_that_it_has() {

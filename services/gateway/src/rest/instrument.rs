@@ -7,14 +7,14 @@ use axum::http::header::CACHE_CONTROL;
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use holdfast_api::ApiError;
+use holdfast_routing::with_request_id;
+use holdfast_telemetry::continue_trace;
 use metrics::{counter, histogram};
 use tracing::{Instrument, debug, error, info_span};
 
-use holdfast_routing::with_request_id;
-use holdfast_telemetry::continue_trace;
-
 use super::Problem;
-use crate::head::{Head, REQUEST_ID_HEADER, deadline_exceeded, throttle, trace_parent};
+use crate::head::{Head, REQUEST_ID_HEADER, throttle, trace_parent};
 
 pub(super) async fn instrument(mut request: Request, next: Next) -> Response {
     let started = Instant::now();
@@ -28,7 +28,7 @@ pub(super) async fn instrument(mut request: Request, next: Next) -> Response {
     request.extensions_mut().insert(head.clone());
     let called = with_request_id(&head.request_id, next.run(request)).instrument(span.clone());
     let answered = head.within_deadline(called).await;
-    let mut response = answered.unwrap_or_else(|| Problem::from(deadline_exceeded()).into_response());
+    let mut response = answered.unwrap_or_else(|| Problem::from(ApiError::deadline_exceeded()).into_response());
     response.headers_mut().insert(&REQUEST_ID_HEADER, head.id_header());
     // Answers are about now, and some hold a secret.
     response.headers_mut().entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));

@@ -3,6 +3,10 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use holdfast_api::{
+    AcquireLocks, AcquireLocksAnswer, CheckAnswer, LockName, OwnerFields, ReleaseLocks, ReleaseLocksAnswer,
+    ResetAnswer, ResetNamespace,
+};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -14,10 +18,7 @@ use super::locks::OneLock;
 use super::openapi::{BodyErrors, CommonErrors, NamespaceErrors, Problems, QuotaErrors, RateErrors, SessionErrors};
 use super::path_params::PathParams;
 use super::query::Query;
-use crate::service::{
-    AcquireLocks, AcquireLocksAnswer, CheckAnswer, LockName, OwnerFields, ReleaseLocks, ReleaseLocksAnswer,
-    ResetAnswer, ResetNamespace, Service,
-};
+use crate::service::Service;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

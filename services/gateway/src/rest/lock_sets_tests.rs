@@ -1,9 +1,9 @@
 //! Several paths at once, trees of locks, and resets.
 
+use holdfast_api::Code;
 use serde_json::{Value, json};
 
 use super::tests::{TestApi, TestResponse};
-use crate::error::Code;
 
 async fn post(door: &TestApi, call: &str, body: Value) -> TestResponse {
     door.call(&format!("POST /v1/namespaces/ns/{call}"), Some(body)).await

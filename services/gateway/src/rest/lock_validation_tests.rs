@@ -1,9 +1,9 @@
 //! What requests about locks may not contain. Every refusal names the field and does nothing.
 
+use holdfast_api::Code;
 use serde_json::{Value, json};
 
 use super::tests::TestApi;
-use crate::error::Code;
 
 const ACQUIRE: &str = "POST /v1/namespaces/ns/locks/l/acquire";
 const ACQUIRE_SET: &str = "POST /v1/namespaces/ns/lock-sets/acquire";

@@ -3,6 +3,10 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use holdfast_api::{
+    AcquireAnswer, AcquireLock, ApiResult, CheckAnswer, ListLocks, LockInfo, LockName, OwnerFields, PageRequest,
+    ReleaseAnswer, ReleaseLock,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -13,11 +17,7 @@ use super::call::AuthenticatedCall;
 use super::openapi::{BodyErrors, CommonErrors, NamespaceErrors, Problems, QuotaErrors, RateErrors, SessionErrors};
 use super::path_params::PathParams;
 use super::query::{FromQuery, Parameters, Query};
-use crate::error::ApiResult;
-use crate::service::{
-    AcquireAnswer, AcquireLock, CheckAnswer, ListLocks, LockInfo, LockName, OwnerFields, PageRequest, ReleaseAnswer,
-    ReleaseLock, Service,
-};
+use crate::service::Service;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use holdfast_api::{ApiResult, CreateNamespace, NamespaceView, PageRequest};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -14,8 +15,7 @@ use super::openapi::{
 };
 use super::path_params::PathParams;
 use super::query::{FromQuery, Parameters, Query};
-use crate::error::ApiResult;
-use crate::service::{CreateNamespace, NamespaceView, PageRequest, Service};
+use crate::service::Service;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -4,10 +4,10 @@ use axum::extract::path::ErrorKind;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
+use holdfast_api::{ApiError, Code};
 use serde::de::DeserializeOwned;
 
 use super::Problem;
-use crate::error::{ApiError, Code};
 
 /// The variable segments of the route, percent-decoded one by one: `a%2Fb` is the name `a/b`, and `%2e%2e` is `..`, a
 /// name like any other.

@@ -6,9 +6,8 @@ use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Response as HttpResponse, StatusCode};
 use axum::response::{IntoResponse, Response};
+use holdfast_api::{ApiError, Code};
 use serde_json::{Map, Value};
-
-use crate::error::{ApiError, Code};
 
 /// An error on its way out over REST.
 #[derive(Debug)]

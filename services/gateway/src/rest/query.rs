@@ -2,11 +2,10 @@
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use holdfast_api::{ApiError, ApiResult, Code, PageRequest};
 use percent_encoding::percent_decode;
 
 use super::Problem;
-use crate::error::{ApiError, ApiResult, Code};
-use crate::service::PageRequest;
 
 /// The parameters of a route. What `T` does not take is refused.
 #[derive(Debug)]

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
 use axum::routing::get;
+use holdfast_api::validate::MAX_BODY_BYTES;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 

@@ -1,13 +1,11 @@
 //! Messages of the session protocol as JSON: one object with the name of the message in `type`.
 
+use holdfast_api::session_message::{self, ClientMessage, ClientPayload, RefusalCause, ServerMessage};
+use holdfast_api::{ApiError, ApiResult, BlockerInfo, Holder, ReasonInfo, Resource, parse_mode};
 use holdfast_core::{Mode, Path, ReportedHold};
 use serde::{Deserialize, Serialize};
 
 use super::body::{StringMap, parse};
-use crate::error::{ApiError, ApiResult};
-use crate::service::{BlockerInfo, Holder, ReasonInfo, Resource, parse_mode};
-use crate::session;
-use crate::session::{ClientMessage, ClientPayload, RefusalCause, ServerMessage};
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -98,12 +96,12 @@ pub(super) fn decode(text: &str, namespace: &str) -> ApiResult<ClientMessage> {
         ClientJson::Open(open) => {
             let Open { seq, session_id, process_id, ttl_ms, metadata } = open;
             let (namespace, metadata) = (namespace.to_owned(), metadata.unwrap_or_default().0);
-            (seq, ClientPayload::Open(session::Open { namespace, session_id, process_id, ttl_ms, metadata }))
+            (seq, ClientPayload::Open(session_message::Open { namespace, session_id, process_id, ttl_ms, metadata }))
         }
         ClientJson::LockInfo(info) => {
             let held = info.held.into_iter().map(Held::read).collect::<ApiResult<_>>()?;
             let pending = info.pending.into_iter().map(Pending::read).collect::<ApiResult<_>>()?;
-            (info.seq, ClientPayload::LockInfo(session::LockInfo { held, pending }))
+            (info.seq, ClientPayload::LockInfo(session_message::LockInfo { held, pending }))
         }
         ClientJson::Lock(lock) => (require_seq(lock.seq)?, ClientPayload::Lock(lock.read()?)),
         ClientJson::Release(release) => (require_seq(release.seq)?, ClientPayload::Release(release.read())),
@@ -130,18 +128,18 @@ impl Held {
 }
 
 impl Pending {
-    fn read(self) -> ApiResult<session::Pending> {
+    fn read(self) -> ApiResult<session_message::Pending> {
         match self {
-            Self::Lock(lock) => lock.read().map(session::Pending::Lock),
-            Self::Release(release) => Ok(session::Pending::Release(release.read())),
+            Self::Lock(lock) => lock.read().map(session_message::Pending::Lock),
+            Self::Release(release) => Ok(session_message::Pending::Release(release.read())),
         }
     }
 }
 
 impl Lock {
-    fn read(self) -> ApiResult<session::Lock> {
+    fn read(self) -> ApiResult<session_message::Lock> {
         let resource = |claimed: ClaimJson| Ok(Resource { path: claimed.path, mode: mode(claimed.mode)? });
-        Ok(session::Lock {
+        Ok(session_message::Lock {
             request_id: self.request_id,
             resources: self.resources.into_iter().map(resource).collect::<ApiResult<_>>()?,
             holder: self.holder,
@@ -153,8 +151,8 @@ impl Lock {
 }
 
 impl Release {
-    fn read(self) -> session::Release {
-        session::Release { request_id: self.request_id }
+    fn read(self) -> session_message::Release {
+        session_message::Release { request_id: self.request_id }
     }
 }
 

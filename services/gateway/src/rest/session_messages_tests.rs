@@ -1,9 +1,9 @@
+use holdfast_api::Code;
+use holdfast_api::session_message::EndReason;
 use holdfast_core::{RevokedReason, SessionEnd};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::error::Code;
-use crate::session::EndReason;
 
 fn decoded(message: Value) -> ClientMessage {
     decode(&message.to_string(), "ns").unwrap()
@@ -26,7 +26,7 @@ fn a_client_says_all_that_the_protocol_knows() {
     assert!(lock.only_try && !lock.allow_upgrade);
     let modes: Vec<Mode> = lock.resources.iter().map(|resource| resource.mode).collect();
     assert_eq!(modes, [Mode::Read, Mode::Write]);
-    let release = session::Release { request_id: "a".into() };
+    let release = session_message::Release { request_id: "a".into() };
     let bare = |name: &str| decoded(json!({"type": name, "seq": 4})).payload;
     assert_eq!(
         decoded(json!({"type": "release", "seq": 4, "request_id": "a"})).payload,

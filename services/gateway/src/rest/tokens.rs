@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::header::CACHE_CONTROL;
 use axum::response::IntoResponse;
+use holdfast_api::{CreateToken, CreatedToken};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -12,7 +13,7 @@ use super::body::Body;
 use super::call::AuthenticatedCall;
 use super::openapi::{BaseErrors, BodyErrors, CommonErrors, Problems, RateErrors};
 use super::query::Query;
-use crate::service::{CreateToken, CreatedToken, Service};
+use crate::service::Service;
 
 /// Anybody may keep the public keys for so long: the next one is among them long before it is used.
 const JWKS_CACHE_DIRECTIVE: &str = "public, max-age=300";

@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
+use holdfast_api::{ApiResult, AuditEntry, ClusterInfo, ListAudit, PageRequest, UsageInfo};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -9,8 +10,7 @@ use super::Problem;
 use super::call::AuthenticatedCall;
 use super::openapi::{AccountErrors, CommonErrors, Problems, RateErrors};
 use super::query::{FromQuery, Parameters, Query};
-use crate::error::ApiResult;
-use crate::service::{AuditEntry, ClusterInfo, ListAudit, PageRequest, Service, UsageInfo};
+use crate::service::Service;
 
 /// Whose; absent for the caller's own.
 #[derive(Debug)]

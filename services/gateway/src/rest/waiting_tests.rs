@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use holdfast_api::Code;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::tests::{TestApi, TestResponse};
-use crate::error::Code;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 const MAX_WAIT: Duration = Duration::from_secs(20);

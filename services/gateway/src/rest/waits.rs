@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
+use holdfast_api::{PageRequest, WaitInfo};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -10,7 +11,7 @@ use super::call::AuthenticatedCall;
 use super::openapi::{CommonErrors, NamespaceErrors, Problems, RateErrors};
 use super::path_params::PathParams;
 use super::query::Query;
-use crate::service::{PageRequest, Service, WaitInfo};
+use crate::service::Service;
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct Waits {

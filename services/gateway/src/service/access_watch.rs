@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
+use holdfast_api::{ApiError, ApiResult, Code, Timestamp};
 use holdfast_core::AccountId;
 use tokio::time::{Instant, sleep_until};
 
-use super::{AuthContext, Service, Timestamp};
+use super::{AuthContext, Service};
 use crate::directory::ChangeListener;
-use crate::error::{ApiError, ApiResult, Code};
 
 /// How often it is looked at when nothing is heard of it. Changes of its key and its account are heard of at once; this
 /// is for credentials that expire, and for gateways that hear of nothing any more.

@@ -1,13 +1,14 @@
 //! Accounts, by the operator.
 
+use holdfast_api::{
+    AccountView, ApiError, ApiResult, CreateAccount, Page, PageRequest, UpdateAccount, page_token, validate,
+};
 use holdfast_core::{
     Account, AccountId, AccountsCommand, Command, CommandError, DEFAULT_MAX_NAMESPACES, Limits, Query, Response,
 };
 
 use super::shard_call::{check_repeat, expect_answer, random_bytes};
-use super::{AccountView, AuthContext, CallContext, CreateAccount, Page, PageRequest, Service, UpdateAccount};
-use crate::error::{ApiError, ApiResult};
-use crate::{page_token, validate};
+use super::{AuthContext, CallContext, Service};
 
 const PAGE_TOKEN_LIST: &str = "accounts";
 /// How often an id is drawn again that turned out to be in use. Of 2^64 ids even one repetition is a wonder.

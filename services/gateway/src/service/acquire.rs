@@ -2,19 +2,18 @@
 
 use std::time::Duration;
 
+use holdfast_api::validate::WaitOptions;
+use holdfast_api::{
+    AcquireAnswer, AcquireLock, AcquireLocks, AcquireLocksAnswer, ApiError, ApiResult, Code, LockInfo, Terms,
+    Timestamp, validate, wall_now,
+};
 use holdfast_core::{Acquire, Claim, Command, LocksCommand, Owner, Query, Response, Scopes};
 use tokio_util::sync::CancellationToken;
 
 use super::auth::TenantContext;
-use super::instant::wall_now;
 use super::shard_call::{ShardRequest, expect_answer};
 use super::view_builder::ViewBuilder;
-use super::{
-    AccessWatch, AcquireAnswer, AcquireLock, AcquireLocks, AcquireLocksAnswer, AuthContext, CallContext, LockInfo,
-    Service, Terms, Timestamp,
-};
-use crate::error::{ApiError, ApiResult, Code};
-use crate::validate::{self, WaitOptions};
+use super::{AccessWatch, AuthContext, CallContext, Service};
 
 /// An acquire that was checked.
 struct CheckedAcquire<'a> {

@@ -2,14 +2,12 @@
 
 use std::collections::HashMap;
 
+use holdfast_api::{ApiError, ApiKeyView, ApiResult, CreateApiKey, CreatedApiKey, Timestamp, validate, wall_now};
 use holdfast_auth::ApiKeySecret;
 use holdfast_core::{AccountId, AccountsCommand, ApiKey, Command, CommandError, Limits, Query, Response, Scopes};
 
-use super::instant::wall_now;
 use super::shard_call::{check_repeat, expect_answer};
-use super::{ApiKeyView, AuthContext, CallContext, CreateApiKey, CreatedApiKey, Service, Timestamp};
-use crate::error::{ApiError, ApiResult};
-use crate::validate;
+use super::{AuthContext, CallContext, Service};
 
 const MAX_ID_ATTEMPTS: usize = 3;
 

@@ -1,80 +1,13 @@
 //! Who did what: noted by the shards in the step that does it, read from all of them together.
 
 use futures::future::try_join_all;
+use holdfast_api::{ApiError, ApiResult, AuditEntry, ListAudit, Page, page_token, validate};
 use holdfast_cluster::Application;
-use holdfast_core::{
-    AccountId, Actor, AuditAction, AuditCursor, AuditRecord, Audited, Command, Query, Response, Scopes, shard_key,
-};
-use serde::{Serialize, Serializer};
-use utoipa::ToSchema;
+use holdfast_core::{AccountId, Actor, AuditCursor, AuditRecord, Audited, Command, Query, Response, Scopes, shard_key};
 
 use super::shard_call::expect_answer;
-use super::{ActionName, AuthContext, CallContext, Page, PageRequest, Service, Timestamp};
-use crate::error::{ApiError, ApiResult};
-use crate::{page_token, validate};
-
-/// Which records.
-#[derive(Clone, Debug, Default)]
-pub struct ListAudit {
-    /// Whose: any account's for the operator, all when absent. Others see their own account's.
-    pub account: Option<String>,
-    /// Which page.
-    pub page: PageRequest,
-}
-
-/// One thing that was done.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[schema(as = AuditEntry)]
-pub struct AuditEntry {
-    /// When.
-    pub at: Timestamp,
-    /// To whose account: 16 lower-case hex digits.
-    pub account_id: String,
-    /// What.
-    #[serde(serialize_with = "action_as_name")]
-    #[schema(value_type = ActionName)]
-    pub action: AuditAction,
-    /// By whom: `OPERATOR`, `API_KEY` (or a token made with one), or `ACCOUNT` where callers are trusted to name it.
-    pub actor: &'static str,
-    /// The key that it was done with.
-    pub actor_key_id: Option<String>,
-    /// The id of the call, as in its answer and in the log.
-    pub request_id: String,
-    /// The key that it was done to.
-    pub key_id: Option<String>,
-    /// The namespace that it was done to or in.
-    pub namespace: Option<String>,
-    /// The lock that it was done to.
-    pub path: Option<Vec<String>>,
-    /// More, for people.
-    pub detail: String,
-}
-
-impl From<AuditRecord> for AuditEntry {
-    fn from(record: AuditRecord) -> Self {
-        let (actor, actor_key_id) = match record.actor {
-            Actor::Operator => ("OPERATOR", None),
-            Actor::ApiKey { key_id, .. } => ("API_KEY", Some(key_id)),
-            Actor::Account(_) => ("ACCOUNT", None),
-        };
-        Self {
-            at: Timestamp(record.at_ms),
-            account_id: record.account.to_string(),
-            action: record.action,
-            actor,
-            actor_key_id,
-            request_id: record.request_id,
-            key_id: record.key_id,
-            namespace: record.namespace,
-            path: record.path.map(|path| path.0),
-            detail: record.detail,
-        }
-    }
-}
-
-fn action_as_name<S: Serializer>(action: &AuditAction, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(action.name())
-}
+use super::{AuthContext, CallContext, Service};
+use crate::route_error::route_error;
 
 impl AuthContext {
     /// The command, with who gives it, for the audit log.
@@ -164,7 +97,7 @@ impl Service {
         query: Query,
         context: &CallContext,
     ) -> ApiResult<(Vec<(Cursor, AuditRecord)>, bool)> {
-        let reply = self.inner.router.query(application, key, &query, context.deadline).await?;
+        let reply = self.inner.router.query(application, key, &query, context.deadline).await.map_err(route_error)?;
         let (records, more) =
             expect_answer!(reply.outcome?, Response::AuditRecords { records, more } => (records, more))?;
         let placed = records.into_iter().map(|record| ((record.at_ms, ordinal, record.number), record));

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
+use holdfast_api::{ApiError, ApiResult, Timestamp, validate};
 use holdfast_auth::{AccountPrincipal, Credential, CredentialKind, OperatorToken, Principal};
 use holdfast_core::{Account, AccountStatus, Limits, Scopes};
 use tokio::time::Instant;
 
-use super::{CallContext, Service, Timestamp};
-use crate::error::{ApiError, ApiResult};
-use crate::validate;
+use super::{CallContext, Service};
 
 /// What a caller of the dlocks door is allowed that is known by the number of its account only.
 const TRUSTED_SCOPES: Scopes =

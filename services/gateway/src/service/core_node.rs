@@ -5,16 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use holdfast_api::{CreateAccount, CreateApiKey};
 use holdfast_auth::{ClusterSecret, OperatorToken};
 use holdfast_cluster::{ClusterConfig, ShardMap};
 use holdfast_core::shard::{Application, ShardState};
 use holdfast_core::{Command, EntryContext, Query, Reply, Rules, codec};
 use holdfast_proto::internal::{Call, answer, call};
+use holdfast_testkit::fake_node::{Action, FakeNode, config_of, not_leader};
 use parking_lot::Mutex;
 
-use super::{AuthContext, CallContext, CreateAccount, CreateApiKey, Service};
+use super::{AuthContext, CallContext, Service};
 use crate::{Gateway, GatewayOptions};
-use holdfast_testkit::fake_node::{Action, FakeNode, config_of, not_leader};
 
 const TERM: u64 = 1;
 /// The wall clock of every entry.

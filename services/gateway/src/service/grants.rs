@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use holdfast_api::{ApiResult, Holder, LockInfo, Timestamp, mode_name};
 use holdfast_auth::{GrantOwner, UnsignedGrant};
 use holdfast_core::{Owner, Path, Phase, Query, Response};
 
 use super::shard_call::{ShardRequest, expect_answer};
 use super::tokens::signing_error;
 use super::view_builder::ViewBuilder;
-use super::{CallContext, Holder, LockInfo, Service, TenantContext, Timestamp, mode_name};
-use crate::error::ApiResult;
+use super::{CallContext, Service, TenantContext};
 
 /// Longest life of the signed grant of a session's hold: the session may be closed any time.
 const MAX_SESSION_GRANT_TTL: Duration = Duration::from_secs(60);

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use holdfast_api::*;
 use holdfast_core::Mode;
 use serde_json::Value;
 
 use super::core_node::{TestGateway, context};
 use super::tests::{acquire, demo_tenant};
 use super::*;
-use crate::error::Code;
 
 /// How late answers come; twice that is more than the second that a grant's end is rounded down to.
 const LATE: Duration = Duration::from_millis(600);

@@ -1,14 +1,13 @@
 //! Looking at locks, and deleting them.
 
+use holdfast_api::{ApiResult, CheckAnswer, ListLocks, LockInfo, LockName, Page, Timestamp, page_token, validate};
 use holdfast_core::{Command, LocksCommand, NamespaceRef, Path, Query, Reply, Response, Scopes};
+use holdfast_routing::RetryPolicy;
 
 use super::auth::TenantContext;
 use super::shard_call::{ShardRequest, expect_answer};
 use super::view_builder::ViewBuilder;
-use super::{AuthContext, CallContext, CheckAnswer, ListLocks, LockInfo, LockName, Page, Service, Timestamp};
-use crate::error::ApiResult;
-use crate::{page_token, validate};
-use holdfast_routing::RetryPolicy;
+use super::{AuthContext, CallContext, Service};
 
 impl Service {
     /// A lock as it is, with all its readers; one that nobody holds is `UNLOCKED`.

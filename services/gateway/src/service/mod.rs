@@ -9,21 +9,15 @@ mod audit;
 pub(crate) mod auth;
 mod cluster;
 mod context;
-mod enum_names;
 mod grants;
-mod instant;
-mod lock_requests;
-mod lock_view;
 mod locks;
 mod namespaces;
 mod release;
-mod requests;
 mod reset;
 mod sessions;
 pub(crate) mod shard_call;
 mod tokens;
 mod usage;
-mod view;
 pub(crate) mod view_builder;
 mod waits;
 
@@ -31,32 +25,19 @@ use std::fmt;
 use std::sync::Arc;
 
 use holdfast_auth::{ClusterSecret, OperatorVerifier};
+use holdfast_routing::Router;
+use tokio_util::sync::CancellationToken;
 
 use crate::admission::FairQueue;
 use crate::directory::{Directory, RateLimits};
 use crate::events::{EventPoller, WatcherLimiter};
-use holdfast_routing::Router;
-use tokio_util::sync::CancellationToken;
 
 pub(crate) use access_watch::{AccessWatch, is_final};
-pub use audit::{AuditEntry, ListAudit};
 pub use auth::AuthContext;
 pub(crate) use auth::TenantContext;
-pub use cluster::{ClusterInfo, NodeInfo, ReplicaInfo, ShardInfo};
 pub(crate) use context::DeadlineExtension;
 pub use context::{CallContext, DEFAULT_DEADLINE};
-pub use enum_names::*;
-pub use instant::{Timestamp, parse_instant};
-pub use lock_requests::*;
-pub use lock_view::*;
-pub use requests::*;
-pub(crate) use sessions::session_ttl_ms;
-pub use sessions::{CreateSession, SessionInfo};
 pub(crate) use tokens::TokenIssuer;
-pub use tokens::{CreateToken, CreatedToken};
-pub use usage::{NamespaceFigures, NamespaceUsageInfo, StateBytesInfo, UsageInfo, UsageTotalsInfo};
-pub use view::*;
-pub use waits::{ResourceInfo, WaitInfo};
 
 /// The operations. A cheap clone; all clones share connections and caches.
 #[derive(Clone)]

@@ -1,12 +1,13 @@
 //! Namespaces of the caller's account.
 
+use holdfast_api::{
+    ApiError, ApiResult, Code, CreateNamespace, NamespaceView, Page, PageRequest, page_token, validate,
+};
 use holdfast_core::{Command, CommandError, Namespace, NamespacesCommand, Query, Response, Scopes};
 
 use super::auth::TenantContext;
 use super::shard_call::{check_repeat, expect_answer};
-use super::{AuthContext, CallContext, CreateNamespace, NamespaceView, Page, PageRequest, Service};
-use crate::error::{ApiError, ApiResult};
-use crate::{page_token, validate};
+use super::{AuthContext, CallContext, Service};
 
 /// Scopes of which one is enough to see namespaces.
 const READ_SCOPES: [Scopes; 2] = [Scopes::LOCKS_READ, Scopes::NAMESPACES_ADMIN];
@@ -173,7 +174,7 @@ impl Service {
             match self.read_namespace(tenant, name, context).await {
                 Ok(_) if found.len() == limit as usize => return Ok((found, true)),
                 Ok(namespace) => found.push(namespace),
-                Err(error) if error.code == crate::Code::NamespaceNotFound => {}
+                Err(error) if error.code == Code::NamespaceNotFound => {}
                 Err(error) => return Err(error),
             }
         }

@@ -1,11 +1,10 @@
 //! Namespaces that come and go under the calls that use them.
 
+use holdfast_api::*;
 use holdfast_core::{LockState, Mode};
 
 use super::core_node::{TestGateway, context};
 use super::tests::{acquire, code, demo_tenant, make_namespace};
-use crate::error::Code;
-use crate::events::WatchEvents;
 
 #[tokio::test]
 async fn a_namespace_made_again_is_found_empty_by_a_gateway_that_remembers_the_old_one() {

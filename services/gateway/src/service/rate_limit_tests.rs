@@ -3,12 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use holdfast_api::*;
 use holdfast_core::{Mode, Query};
 
 use super::core_node::{TestGateway, context};
 use super::tests::{acquire, code, make_namespace};
 use super::*;
-use crate::error::Code;
 
 /// Claims of the largest request.
 const CLAIMS: usize = 64;

@@ -1,16 +1,15 @@
 //! Releasing: one lock, a set, or everything of an owner. Never limited in rate.
 
+use holdfast_api::{
+    ApiError, ApiResult, ReleaseAnswer, ReleaseLock, ReleaseLocks, ReleaseLocksAnswer, Timestamp, validate,
+};
 use holdfast_core::{Command, LocksCommand, Owner, Release, ReleaseTarget, Response, Scopes};
 
 use super::acquire::single_lock;
 use super::auth::TenantContext;
 use super::shard_call::{ShardRequest, expect_answer};
 use super::view_builder::ViewBuilder;
-use super::{
-    AuthContext, CallContext, ReleaseAnswer, ReleaseLock, ReleaseLocks, ReleaseLocksAnswer, Service, Timestamp,
-};
-use crate::error::{ApiError, ApiResult};
-use crate::validate;
+use super::{AuthContext, CallContext, Service};
 
 impl Service {
     /// Releases a lock; by anyone but its holder nothing changes.

@@ -1,12 +1,11 @@
 //! Resetting a namespace: ending what owners have that are no more.
 
+use holdfast_api::{ApiResult, ResetAnswer, ResetNamespace, validate};
 use holdfast_core::{Command, LocksCommand, Reset, Response, Scopes};
 use holdfast_routing::RetryPolicy;
 
 use super::shard_call::{ShardRequest, expect_answer};
-use super::{AuthContext, CallContext, ResetAnswer, ResetNamespace, Service};
-use crate::error::ApiResult;
-use crate::validate;
+use super::{AuthContext, CallContext, Service};
 
 impl Service {
     /// Ends the holds, waiting requests and sessions of every owner that is not listed, in one step.

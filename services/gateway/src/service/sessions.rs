@@ -1,20 +1,16 @@
 //! Sessions: open, keep alive, look at, end.
 
+use holdfast_api::{ApiError, ApiResult, CreateSession, Page, PageRequest, SessionInfo, page_token, validate};
+use holdfast_cluster::Application;
 use holdfast_core::{
-    Command, CommandError, Limits, LocksCommand, Metadata, NamespaceRef, OpenSession, Query, Reply, Response, Scopes,
-    SessionView,
+    Command, CommandError, LocksCommand, NamespaceRef, OpenSession, Query, Reply, Response, Scopes, SessionView,
 };
-use serde::Serialize;
+use holdfast_routing::RoutedReply;
 use sha2::{Digest, Sha256};
-use utoipa::ToSchema;
 
 use super::auth::TenantContext;
 use super::shard_call::{AsReply, ShardRequest, check_repeat, expect_answer, random_bytes};
-use super::{AuthContext, CallContext, Page, PageRequest, Service, Timestamp};
-use crate::error::{ApiError, ApiResult};
-use crate::{page_token, validate};
-use holdfast_cluster::Application;
-use holdfast_routing::RoutedReply;
+use super::{AuthContext, CallContext, Service};
 
 /// 32 letters, so that five bits make one.
 const ID_ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
@@ -22,57 +18,6 @@ const ID_ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 const ID_LENGTH: usize = 26;
 /// How often another id is drawn when one is in use. That it is at all is next to impossible.
 const MAX_ID_ATTEMPTS: usize = 3;
-
-/// A new session, or what changes when one is resumed.
-#[derive(Clone, Debug)]
-pub struct CreateSession {
-    /// Where.
-    pub namespace: String,
-    /// Shown with what it holds.
-    pub process_id: String,
-    /// How long it lives after the last sign of life, in milliseconds.
-    pub ttl_ms: u64,
-    /// For whoever looks at it.
-    pub metadata: Metadata,
-}
-
-/// A session.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[schema(as = Session)]
-pub struct SessionInfo {
-    /// Begins with `se_`.
-    pub session_id: String,
-    /// As given.
-    pub process_id: String,
-    /// How long it lives after the last sign of life.
-    pub ttl_ms: u64,
-    /// How much of that is left.
-    pub remaining_ms: u64,
-    /// As given.
-    #[schema(value_type = std::collections::BTreeMap<String, String>)]
-    pub metadata: Metadata,
-    /// Its first opening.
-    pub opened_at: Timestamp,
-    /// How many holds it has.
-    pub holds: u64,
-    /// How many of its requests wait.
-    pub waiting: u64,
-}
-
-impl From<SessionView> for SessionInfo {
-    fn from(session: SessionView) -> Self {
-        Self {
-            session_id: session.session_id,
-            process_id: session.process_id,
-            ttl_ms: session.ttl_ms,
-            remaining_ms: session.remaining_ms,
-            metadata: session.metadata,
-            opened_at: Timestamp(session.opened_at_ms),
-            holds: session.holds,
-            waiting: session.waiting,
-        }
-    }
-}
 
 /// What a locks shard answered, and where it was asked.
 pub(crate) struct SessionLocation {
@@ -109,7 +54,7 @@ impl Service {
         request: CreateSession,
     ) -> ApiResult<SessionInfo> {
         let tenant = caller.require(Scopes::LOCKS_WRITE)?;
-        session_ttl_ms(request.ttl_ms, tenant.limits())?;
+        validate::session_ttl_ms(request.ttl_ms, tenant.limits())?;
         let opened = self.open_session(tenant, context, &request, None).await?;
         check_repeat(opened.session.process_id == request.process_id)?;
         Ok(opened.session.into())
@@ -304,15 +249,6 @@ impl Service {
         };
         self.with_incarnation(account, name, context.deadline, call).await
     }
-}
-
-/// How long a session may live without a sign of life.
-pub(crate) fn session_ttl_ms(is: u64, limits: &Limits) -> ApiResult<()> {
-    let (min, max) = (limits.min_session_ttl_ms, limits.max_session_ttl_ms);
-    if (min..=max).contains(&is) {
-        return Ok(());
-    }
-    Err(ApiError::invalid("ttl_ms", format!("ttl_ms: must be {min} to {max}, is {is}")))
 }
 
 /// The id that random bytes make.

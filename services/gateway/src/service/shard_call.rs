@@ -3,10 +3,12 @@
 use std::future::Future;
 use std::time::Duration;
 
+use holdfast_api::{ApiError, ApiResult, Code, validate};
 use holdfast_cluster::{Application, shard_key};
 use holdfast_core::{
     AccountId, Acquire, Command, CommandError, LocksCommand, NamespaceRef, Query, Reply, RequestId, Response,
 };
+use holdfast_routing::{RetryPolicy, RoutedReply};
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -14,10 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::auth::TenantContext;
 use super::{CallContext, Service};
 use crate::admission::{FairQueue, Priority};
-use crate::error::{ApiError, ApiResult, Code};
-use crate::head::deadline_exceeded;
-use crate::validate;
-use holdfast_routing::{RetryPolicy, RoutedReply};
+use crate::route_error::route_error;
 
 /// How far a shard's idea of the deadline of a waiting call is beyond the caller's.
 const SHARD_DEADLINE_MARGIN: Duration = Duration::from_secs(1);
@@ -193,7 +192,7 @@ impl Service {
         let stopping = self.stopping();
         tokio::select! {
             answered = asked => answered,
-            () = sleep_until(deadline) => Err(deadline_exceeded()),
+            () = sleep_until(deadline) => Err(ApiError::deadline_exceeded()),
             // Long waits would only be cut off.
             () = stopping.cancelled() => {
                 let detail = "this process is stopping, and gives the place in the queue up; repeat the call";
@@ -212,15 +211,15 @@ impl Service {
         let router = &self.inner.router;
         let routed = match ask {
             ShardRequest::Command(command, repeat) => {
-                router.command(application, key, &command, repeat, context.deadline).await?
+                router.command(application, key, &command, repeat, context.deadline).await.map_err(route_error)?
             }
             ShardRequest::Wait(acquire, poll, deferred) => {
                 let deadline = context.deadline + SHARD_DEADLINE_MARGIN;
-                let reply = router.acquire(key, *acquire, poll, deadline, deferred).await?;
+                let reply = router.acquire(key, *acquire, poll, deadline, deferred).await.map_err(route_error)?;
                 RoutedReply { reply, maybe_done_before: false }
             }
             ShardRequest::Query(query) => {
-                let reply = router.query(application, key, &query, context.deadline).await?;
+                let reply = router.query(application, key, &query, context.deadline).await.map_err(route_error)?;
                 RoutedReply { reply, maybe_done_before: false }
             }
         };

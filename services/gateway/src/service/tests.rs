@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use holdfast_api::*;
 use holdfast_core::{AccountStatus, LockState, Mode, Phase, Reason};
 use time::OffsetDateTime;
 
 use super::core_node::{TestGateway, WALL_MS, context};
 use super::*;
-use crate::error::{ApiResult, Code};
 
 pub(super) fn code<T>(result: ApiResult<T>) -> Code {
     result.map(|_| ()).expect_err("a refusal").code

@@ -2,19 +2,17 @@
 
 use std::time::Duration;
 
+use holdfast_api::{ApiError, ApiResult, CreateToken, CreatedToken, Timestamp, validate};
 use holdfast_auth::{
     AccountPrincipal, CredentialKind, MAX_TOKEN_BYTES, MAX_TOKEN_LIFETIME, Principal, Secret, SigningKeys,
 };
 use moka::sync::Cache;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use utoipa::ToSchema;
 
 use super::api_keys::parse_scopes;
 use super::auth::invalid_token;
-use super::{AuthContext, Service, Timestamp};
-use crate::error::{ApiError, ApiResult};
-use crate::validate;
+use super::{AuthContext, Service};
 
 /// A token's life when the caller does not say.
 const DEFAULT_TTL: Duration = Duration::from_secs(15 * 60);
@@ -30,26 +28,6 @@ const ENTRY_BYTES: usize = 300;
 pub(crate) struct TokenIssuer {
     pub(super) keys: SigningKeys,
     verified: Cache<[u8; 32], AccountPrincipal>,
-}
-
-/// A token that is asked for.
-#[derive(Clone, Debug, Default)]
-pub struct CreateToken {
-    /// Public names of scopes; the key's own when absent, and never more than those.
-    pub scopes: Option<Vec<String>>,
-    /// The namespaces it may be used for; the key's own list when absent, and never more than that.
-    pub namespaces: Option<Vec<String>>,
-    /// How long it is good, in milliseconds: a second to an hour; 15 minutes when absent.
-    pub ttl_ms: Option<u64>,
-}
-
-/// A token that was just made.
-#[derive(Clone, Serialize, ToSchema)]
-pub struct CreatedToken {
-    /// What follows `Bearer `.
-    pub token: String,
-    /// Refused from then on.
-    pub expires_at: Timestamp,
 }
 
 impl TokenIssuer {

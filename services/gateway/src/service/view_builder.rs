@@ -1,8 +1,7 @@
 //! Turning what a locks shard answers into what callers see: the shard's clock becomes time remaining.
 
+use holdfast_api::{AcquireLocksAnswer, BlockerInfo, CycleStepInfo, Holder, LockInfo, ReasonInfo, Timestamp};
 use holdfast_core::{AcquireOutcome, Blocker, CycleStep, HolderView, LockView, Owner, Reason, Refused};
-
-use super::{AcquireLocksAnswer, BlockerInfo, CycleStepInfo, Holder, LockInfo, ReasonInfo, Timestamp};
 
 /// How one reply is shown.
 pub(crate) struct ViewBuilder<'a> {

@@ -2,12 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
+use holdfast_api::WatchEvents;
 use holdfast_core::Mode;
 
 use super::core_node::{TestGateway, context};
 use super::tests::{acquire, demo_tenant};
 use super::*;
-use crate::events::{EventStream, WatchEvents};
+use crate::events::EventStream;
 
 /// A watcher that has taken everything there is so far.
 async fn watcher(world: &TestGateway, tenant: &AuthContext) -> EventStream {

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
+use holdfast_api::session_message::{ClientMessage, ServerMessage};
+use holdfast_api::{ApiError, Code};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-
-use super::message::{ClientMessage, ServerMessage};
-use crate::error::ApiError;
 
 /// Messages of the client on the way to the session. More wait in the session itself, see `live`.
 const INBOUND_CAPACITY: usize = 16;
@@ -84,7 +83,7 @@ impl SessionReceiver {
 pub(crate) fn slow_client_error() -> ApiError {
     let seconds = SEND_TIMEOUT.as_secs();
     ApiError::new(
-        crate::Code::Unavailable,
+        Code::Unavailable,
         format!("the client did not read for {seconds} s while messages were waiting; connect again and resume"),
     )
 }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use holdfast_api::session_message::{Lock, LockInfo, Pending, RefusalCause, Release, ServerMessage};
+use holdfast_api::{ApiError, ApiResult, validate};
 use holdfast_core::{
     Acquire, Limits, LocksCommand, Metadata, Query, Release as ReleaseCommand, ReleaseTarget, Reply, ReportedHold,
     Scopes, Wait,
@@ -12,11 +14,8 @@ use holdfast_core::{
 use super::channel::CloseReason;
 use super::connection::SessionConnection;
 use super::handle::SessionHandle;
-use super::message::{Lock, LockInfo, Pending, RefusalCause, Release, ServerMessage};
 use super::protocol;
-use crate::error::{ApiError, ApiResult};
 use crate::service::TenantContext;
-use crate::validate;
 
 /// Holds asked about at once after a change of leader.
 const MAX_RECONCILED_HOLDS: usize = 1_000;

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use holdfast_api::ApiResult;
+use holdfast_api::session_message::{ClientPayload, EndReason, ServerMessage};
 use holdfast_core::{Reply, SessionEnd};
 use holdfast_routing::SessionUpdate;
 use tokio::sync::mpsc;
@@ -19,11 +21,9 @@ use super::commands::{ClientCommand, InFlightBatch};
 use super::handle::SessionHandle;
 use super::handshake::{ConnectionOptions, stopping_error};
 use super::keep_alive::KeepAliveScheduler;
-use super::message::{ClientPayload, EndReason, ServerMessage};
 use super::protocol::MessageSequence;
 use super::request_table::RequestTable;
 use super::subscription::{SessionSubscription, SubscriptionEvent};
-use crate::error::ApiResult;
 use crate::service::{AccessWatch, AuthContext, is_final};
 
 /// Messages of the client that wait for those before them. With more, the client is not read.

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_api::ApiResult;
 use holdfast_cluster::Application;
 use holdfast_core::{Command, LocksCommand, MessageSeq, NamespaceRef, Owner, Query, Reply, SubscribeSession};
 use holdfast_routing::{RetryPolicy, Subscription};
 use tokio::time::Instant;
 
-use crate::error::ApiResult;
+use crate::route_error::route_error;
 use crate::service::Service;
 
 /// How long one command or query may take.
@@ -40,12 +41,12 @@ impl SessionHandle {
         let (router, deadline) = (&self.service.inner.router, Instant::now() + RESPONSE_TIMEOUT);
         let command = Command::Locks(command);
         let sent = router.command(Application::Locks, self.key, &command, RetryPolicy::LaterTerm, deadline).await;
-        Ok(sent?.reply)
+        Ok(sent.map_err(route_error)?.reply)
     }
 
     pub(super) async fn query(self: Arc<Self>, query: Query) -> ApiResult<Reply> {
         let (router, deadline) = (&self.service.inner.router, Instant::now() + RESPONSE_TIMEOUT);
-        Ok(router.query(Application::Locks, self.key, &query, deadline).await?)
+        router.query(Application::Locks, self.key, &query, deadline).await.map_err(route_error)
     }
 
     /// A sign of life.
@@ -62,6 +63,7 @@ impl SessionHandle {
             session_id: self.session_id.clone(),
             epoch: self.epoch,
         };
-        Ok(self.service.inner.router.subscribe(self.key, &follow, Instant::now() + RESPONSE_TIMEOUT).await?)
+        let (router, deadline) = (&self.service.inner.router, Instant::now() + RESPONSE_TIMEOUT);
+        router.subscribe(self.key, &follow, deadline).await.map_err(route_error)
     }
 }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_api::session_message::{ClientPayload, Open, ServerMessage};
+use holdfast_api::{ApiError, ApiResult, Code, CreateSession, validate};
 use holdfast_core::Scopes;
 use holdfast_supervise::spawn_temporary;
 use metrics::gauge;
@@ -12,11 +14,8 @@ use tokio::time::{Instant, timeout_at};
 use super::channel::{CloseReason, Inbound, OutboundQueue, SessionReceiver, SessionSender, queues};
 use super::connection::SessionConnection;
 use super::handle::SessionHandle;
-use super::message::{ClientPayload, Open, ServerMessage};
 use super::protocol::{MessageSequence, protocol_error};
-use crate::error::{ApiError, ApiResult, Code};
-use crate::service::{AccessWatch, AuthContext, CallContext, CreateSession, Service, is_final, session_ttl_ms};
-use crate::validate;
+use crate::service::{AccessWatch, AuthContext, CallContext, Service, is_final};
 
 /// How long a client may take to open its session.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -152,7 +151,7 @@ impl Handshake {
                 Some(_) => &validate::limits_for_existing(tenant.limits()),
                 None => tenant.limits(),
             };
-            session_ttl_ms(open.ttl_ms, limits)?;
+            validate::session_ttl_ms(open.ttl_ms, limits)?;
         } else if open.ttl_ms == 0 {
             return Err(ApiError::invalid("ttl_ms", "ttl_ms: must be at least 1"));
         }

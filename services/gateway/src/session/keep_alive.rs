@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use holdfast_api::ApiResult;
 use holdfast_core::Reply;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::handle::SessionHandle;
-use crate::error::ApiResult;
 
 /// Signs of life come so often in a session's time to live, when the gateway gives them.
 const KEEP_ALIVES_PER_TTL: u32 = 3;

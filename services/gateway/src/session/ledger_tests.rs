@@ -1,7 +1,7 @@
+use holdfast_api::Resource;
 use holdfast_core::{LockState, Metadata, Phase};
 
 use super::*;
-use crate::service::Resource;
 
 fn lock(request_id: &str, paths: &[&str], mode: Mode) -> Arc<Lock> {
     let resources = paths.iter().map(|path| Resource { path: vec![(*path).to_owned()], mode }).collect();

@@ -17,7 +17,6 @@ mod connection;
 mod handle;
 mod handshake;
 mod keep_alive;
-mod message;
 mod protocol;
 mod replies;
 mod request_table;
@@ -26,7 +25,3 @@ mod updates;
 
 pub(crate) use channel::{CloseReason, Outbound, SEND_TIMEOUT, SessionReceiver, SessionSender, slow_client_error};
 pub(crate) use handshake::ConnectionOptions;
-pub(crate) use message::{
-    ClientMessage, ClientPayload, EndReason, Lock, LockInfo, Open, Pending, RefusalCause, Release, ServerMessage,
-};
-pub(crate) use protocol::{MAX_LOCK_INFO_BYTES, size as check_size};

@@ -1,27 +1,8 @@
 //! What a client may say: the order of its messages, and what a request contains.
 
+use holdfast_api::session_message::{ClientPayload, Lock};
+use holdfast_api::{ApiError, ApiResult, Code, validate};
 use holdfast_core::{Claim, Limits};
-
-use super::message::{ClientPayload, Lock};
-use crate::error::{ApiError, ApiResult, Code};
-use crate::rest::MAX_BODY_BYTES;
-use crate::validate;
-
-/// What a client may say that lists all that its session holds. It comes once in a connection, so that it may be larger
-/// than other messages.
-pub(crate) const MAX_LOCK_INFO_BYTES: usize = 1_024 * 1_024;
-
-/// Refuses a message that is larger than one of its kind may be.
-///
-/// # Errors
-/// `PAYLOAD_TOO_LARGE`.
-pub(crate) fn size(bytes: usize, said: &ClientPayload) -> ApiResult<()> {
-    let max = if matches!(said, ClientPayload::LockInfo(_)) { MAX_LOCK_INFO_BYTES } else { MAX_BODY_BYTES };
-    if bytes <= max {
-        return Ok(());
-    }
-    Err(ApiError::new(Code::PayloadTooLarge, format!("the message has {bytes} bytes, of at most {max}")))
-}
 
 /// The order of a client's messages after `open`.
 #[derive(Debug)]
@@ -86,11 +67,11 @@ pub(super) fn validate_claims(lock: &Lock, limits: &Limits) -> ApiResult<Vec<Cla
 
 #[cfg(test)]
 mod tests {
+    use holdfast_api::Resource;
+    use holdfast_api::session_message::{LockInfo, Release};
     use holdfast_core::Mode;
 
-    use super::super::message::{LockInfo, Release};
     use super::*;
-    use crate::service::Resource;
 
     fn lock() -> Lock {
         let resources = vec![Resource { path: vec!["x".to_owned()], mode: Mode::Write }];

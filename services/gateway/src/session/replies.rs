@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use holdfast_api::session_message::{EndReason, Lock, RefusalCause, ServerMessage};
+use holdfast_api::{ApiError, ApiResult, Code, Timestamp};
 use holdfast_core::{
     AcquireOutcome, CommandError, LockView, LostHold, Reason, Refused, Reply, Response, RevokedReason, SessionEnd,
 };
@@ -9,10 +11,7 @@ use holdfast_core::{
 use super::channel::CloseReason;
 use super::commands::{ClientCommand, InFlightBatch};
 use super::connection::SessionConnection;
-use super::message::{EndReason, Lock, RefusalCause, ServerMessage};
 use super::request_table::RequestState;
-use crate::error::{ApiError, ApiResult, Code};
-use crate::service::Timestamp;
 use crate::service::shard_call::unexpected;
 use crate::service::view_builder::ViewBuilder;
 

@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use holdfast_api::session_message::Lock;
 use holdfast_core::{FencingToken, HolderView, LockView, Mode, Owner, Path, ReportedHold, WaitId};
-
-use super::message::Lock;
 
 /// Where a request stands, as the client was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use holdfast_api::{ApiError, ApiResult, Code};
 use holdfast_core::CommandError;
 use holdfast_routing::{SessionUpdate, Subscription};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::handle::SessionHandle;
-use crate::error::{ApiError, ApiResult, Code};
 
 /// Shortest and longest pause before the leader is asked again.
 const BACKOFF_RANGE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));

@@ -1,14 +1,14 @@
 //! What the leader tells of a session, as the client is told.
 
+use holdfast_api::Timestamp;
+use holdfast_api::session_message::{EndReason, ServerMessage};
 use holdfast_core::{AcquireOutcome, CommandError, Effect, LockView, SessionEnd, WaitId};
 use holdfast_routing::SessionUpdate;
 
 use super::channel::CloseReason;
 use super::connection::SessionConnection;
-use super::message::{EndReason, ServerMessage};
 use super::request_table::RequestState;
 use super::subscription::SubscriptionEvent;
-use crate::service::Timestamp;
 use crate::service::view_builder::ViewBuilder;
 
 impl SessionConnection<'_> {

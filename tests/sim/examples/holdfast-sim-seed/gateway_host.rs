@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Result;
+use holdfast_api::{ApiResult, Code, CreateAccount, CreateApiKey, LimitsPatch, UpdateAccount};
 use holdfast_core::{Claim, Mode, Owner, Path};
-use holdfast_gateway::service::{CreateAccount, CreateApiKey, LimitsPatch, UpdateAccount};
-use holdfast_gateway::{ApiResult, CallContext, Code, Gateway, GatewayOptions, Service};
+use holdfast_gateway::{CallContext, Gateway, GatewayOptions, Service};
 use tokio::time::sleep;
 
 use crate::client::{Client, STABLE_NAMESPACES, attack, watch};
@@ -111,7 +111,7 @@ async fn create_tenant(world: &World, service: &Service, number: usize) -> ApiRe
     service.update_account(&operator, &context("limits"), &account.id, update).await?;
     let request = CreateApiKey::default();
     let key = service.create_api_key(&operator, &context("key"), Some(&account.id), request).await?;
-    let account = account.id.parse().map_err(|_| holdfast_gateway::ApiError::internal("an account id is no id"))?;
+    let account = account.id.parse().map_err(|_| holdfast_api::ApiError::internal("an account id is no id"))?;
     Ok(Tenant { account, api_key: key.api_key })
 }
 

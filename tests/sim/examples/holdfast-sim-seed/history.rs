@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use holdfast_api::{Code, Holder, LockInfo};
 use holdfast_core::{AccountId, Claim, LockState, Mode, Owner, Path, Phase, Reason};
-use holdfast_gateway::Code;
-use holdfast_gateway::service::{Holder, LockInfo};
 use parking_lot::Mutex;
 
 use crate::world::now;

@@ -1,7 +1,7 @@
 //! What watchers were told.
 
+use holdfast_api::{EventInfo, EventPage};
 use holdfast_core::AccountId;
-use holdfast_gateway::events::{EventInfo, EventPage};
 use parking_lot::Mutex;
 
 /// Everything that one watcher was told.

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use holdfast_api::Code;
 use holdfast_core::{Incarnation, Path, Phase};
-use holdfast_gateway::Code;
 
 use super::linearization::{CheckContext, LinearizationPoint, LocksReplays, LowerBounds, NamespacesReplays, Window};
 use super::locks_replay::{CommandOutcome, Write};

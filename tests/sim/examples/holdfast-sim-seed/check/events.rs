@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use holdfast_api::EventInfo;
 use holdfast_core::Event;
-use holdfast_gateway::events::EventInfo;
 
 use super::locks_replay::LocksReplay;
 use crate::watch_log::Watch;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use holdfast_core::Mode;
-use holdfast_gateway::events::WatchEvents;
-use holdfast_gateway::service::{
-    AcquireLocks, CreateNamespace, CreateSession, LockName, OwnerFields, ReleaseLocks, ResetNamespace, Resource, Terms,
+use holdfast_api::{
+    AcquireLocks, ApiResult, Code, CreateNamespace, CreateSession, LockName, OwnerFields, ReleaseLocks, ResetNamespace,
+    Resource, Terms, WatchEvents,
 };
-use holdfast_gateway::{ApiResult, AuthContext, CallContext, Code, Service};
+use holdfast_core::Mode;
+use holdfast_gateway::{AuthContext, CallContext, Service};
 use rand::Rng;
 use rand::rngs::StdRng;
 use tokio::task::JoinSet;

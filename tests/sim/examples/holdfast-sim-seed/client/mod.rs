@@ -9,7 +9,8 @@ mod watcher;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_gateway::{Code, Service};
+use holdfast_api::Code;
+use holdfast_gateway::Service;
 use rand::Rng;
 use rand::rngs::StdRng;
 use tokio::time::{sleep, timeout};

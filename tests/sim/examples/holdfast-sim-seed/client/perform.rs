@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use holdfast_core::{Owner, Path};
-use holdfast_gateway::service::{
-    AcquireLock, AcquireLocks, CreateNamespace, CreateSession, LockName, OwnerFields, ReasonInfo, ReleaseLock,
-    ReleaseLocks, Resource, Terms,
+use holdfast_api::{
+    AcquireLock, AcquireLocks, ApiResult, CreateNamespace, CreateSession, LockName, OwnerFields, ReasonInfo,
+    ReleaseLock, ReleaseLocks, Resource, Terms,
 };
-use holdfast_gateway::{ApiResult, AuthContext, CallContext};
+use holdfast_core::{Owner, Path};
+use holdfast_gateway::{AuthContext, CallContext};
 
 use super::Client;
 use crate::history::{AcquireOp, Answer, CALL_KEY, ObservedLock, Op};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use holdfast_gateway::Code;
+use holdfast_api::Code;
 use rand::Rng;
 use tokio::time::sleep;
 

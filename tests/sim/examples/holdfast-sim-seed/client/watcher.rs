@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use holdfast_gateway::events::{EventStream, WatchEvents};
-use holdfast_gateway::{ApiResult, CallContext, Service};
+use holdfast_api::{ApiResult, WatchEvents};
+use holdfast_gateway::events::EventStream;
+use holdfast_gateway::{CallContext, Service};
 use tokio::time::{Duration, sleep};
 
 use crate::watch_log::WatchLog;

@@ -2,80 +2,97 @@
 
 use holdfast_core::{Metadata, ReportedHold, RevokedReason, SessionEnd};
 
-use crate::error::ApiError;
-use crate::service::{BlockerInfo, Holder, ReasonInfo, Resource};
+use crate::{ApiError, BlockerInfo, Holder, ReasonInfo, Resource};
 
 /// A message of the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ClientMessage {
+pub struct ClientMessage {
     /// Rises with each message of the connection; one that does not raise it is ignored.
-    pub(crate) seq: u64,
-    pub(crate) payload: ClientPayload,
+    pub seq: u64,
+    /// What it says.
+    pub payload: ClientPayload,
 }
 
 /// What a client says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ClientPayload {
+pub enum ClientPayload {
+    /// Opens or resumes the session.
     Open(Open),
+    /// Says what the client of a resumed session knows.
     LockInfo(LockInfo),
+    /// Requests claims.
     Lock(Lock),
+    /// Ends a request.
     Release(Release),
+    /// Ends all requests.
     ReleaseAll,
+    /// Keeps the session alive.
     KeepAlive,
+    /// Ends the session.
     Close,
 }
 
 /// Opens a session, or resumes one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Open {
-    pub(crate) namespace: String,
+pub struct Open {
+    /// Where the session is.
+    pub namespace: String,
     /// The session to resume.
-    pub(crate) session_id: Option<String>,
-    pub(crate) process_id: String,
-    pub(crate) ttl_ms: u64,
-    pub(crate) metadata: Metadata,
+    pub session_id: Option<String>,
+    /// Shown with what the session holds.
+    pub process_id: String,
+    /// How long the session lives after the last sign of life, in milliseconds.
+    pub ttl_ms: u64,
+    /// For whoever looks at the session.
+    pub metadata: Metadata,
 }
 
 /// What the client of a resumed session knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LockInfo {
+pub struct LockInfo {
     /// The holds that it believes it has.
-    pub(crate) held: Vec<ReportedHold>,
+    pub held: Vec<ReportedHold>,
     /// Its messages without an answer.
-    pub(crate) pending: Vec<Pending>,
+    pub pending: Vec<Pending>,
 }
 
 /// A message without an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Pending {
+pub enum Pending {
+    /// A request for claims.
     Lock(Lock),
+    /// The end of a request.
     Release(Release),
 }
 
 /// A request for claims, granted all together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Lock {
+pub struct Lock {
     /// Names the request until it is released.
-    pub(crate) request_id: String,
-    pub(crate) resources: Vec<Resource>,
+    pub request_id: String,
+    /// What is claimed.
+    pub resources: Vec<Resource>,
     /// Tells apart threads that share the session.
-    pub(crate) holder: Option<String>,
+    pub holder: Option<String>,
     /// How long the holds stay in transition when the session expires, in milliseconds.
-    pub(crate) transition_ms: u64,
-    pub(crate) allow_upgrade: bool,
+    pub transition_ms: u64,
+    /// Whether a hold that the owner has may change its mode.
+    pub allow_upgrade: bool,
     /// Whether it is refused, and does not wait, when it cannot be granted at once.
-    pub(crate) only_try: bool,
+    pub only_try: bool,
 }
 
 /// The end of a request, waiting or granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Release {
-    pub(crate) request_id: String,
+pub struct Release {
+    /// The name of the request.
+    pub request_id: String,
 }
 
 /// A message of the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ServerMessage {
+#[expect(missing_docs, reason = "the contract explains the fields")]
+pub enum ServerMessage {
     /// The session is open on this connection.
     Opened { session_id: String, epoch: u64, ttl_ms: u64, resumed: bool },
     /// The session lost a hold by no doing of its own.
@@ -98,7 +115,7 @@ pub(crate) enum ServerMessage {
 
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum RefusalCause {
+pub enum RefusalCause {
     /// By what others hold, or by how its wait ended.
     Reason(ReasonInfo),
     /// By a limit or for its content. Nothing was done.
@@ -107,7 +124,7 @@ pub(crate) enum RefusalCause {
 
 /// Why a connection has no session any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EndReason {
+pub enum EndReason {
     /// The session ended.
     Ended(SessionEnd),
     /// Another connection resumed it.
@@ -116,7 +133,7 @@ pub(crate) enum EndReason {
 
 impl EndReason {
     /// The public name.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Ended(reason) => reason.name(),
             Self::Superseded => "SUPERSEDED",

@@ -44,7 +44,7 @@ mod tests {
     use utoipa::PartialSchema;
 
     use super::*;
-    use crate::service::{mode_name, phase_name, state_name, status_name};
+    use crate::{mode_name, phase_name, state_name, status_name};
 
     fn described<T: PartialSchema>() -> serde_json::Value {
         serde_json::to_value(T::schema()).unwrap()["enum"].clone()

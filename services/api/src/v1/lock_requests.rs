@@ -4,12 +4,13 @@ use holdfast_core::Mode;
 use holdfast_proto::v1;
 
 use super::convert;
-use crate::error::{ApiError, ApiResult};
-use crate::service::{
-    AcquireLock, AcquireLocks, LockName, OwnerFields, ReleaseLock, ReleaseLocks, ResetNamespace, Resource, Terms,
+use crate::{
+    AcquireLock, AcquireLocks, ApiError, ApiResult, LockName, OwnerFields, ReleaseLock, ReleaseLocks, ResetNamespace,
+    Resource, Terms,
 };
 
-pub(super) fn acquire(message: v1::AcquireLockRequest) -> ApiResult<AcquireLock> {
+/// An acquire of one lock.
+pub fn acquire(message: v1::AcquireLockRequest) -> ApiResult<AcquireLock> {
     Ok(AcquireLock {
         namespace: message.namespace,
         lock: lock_name((message.name, message.path, message.whole_namespace))?,
@@ -30,7 +31,8 @@ pub(super) fn acquire(message: v1::AcquireLockRequest) -> ApiResult<AcquireLock>
     })
 }
 
-pub(super) fn acquire_set(message: v1::AcquireLocksRequest) -> ApiResult<AcquireLocks> {
+/// An acquire of a set.
+pub fn acquire_set(message: v1::AcquireLocksRequest) -> ApiResult<AcquireLocks> {
     let resource = |(index, resource): (usize, v1::Resource)| {
         Ok(Resource { path: resource.path, mode: mode(&format!("resources[{index}].mode"), resource.mode)? })
     };
@@ -54,7 +56,8 @@ pub(super) fn acquire_set(message: v1::AcquireLocksRequest) -> ApiResult<Acquire
     })
 }
 
-pub(super) fn release(message: v1::ReleaseLockRequest) -> ApiResult<ReleaseLock> {
+/// A release of one lock.
+pub fn release(message: v1::ReleaseLockRequest) -> ApiResult<ReleaseLock> {
     Ok(ReleaseLock {
         namespace: message.namespace,
         lock: lock_name((message.name, message.path, message.whole_namespace))?,
@@ -63,7 +66,8 @@ pub(super) fn release(message: v1::ReleaseLockRequest) -> ApiResult<ReleaseLock>
     })
 }
 
-pub(super) fn release_set(message: v1::ReleaseLocksRequest) -> ReleaseLocks {
+/// A release of a set.
+pub fn release_set(message: v1::ReleaseLocksRequest) -> ReleaseLocks {
     let paths: Vec<_> = message.resources.into_iter().map(|resource| resource.path).collect();
     ReleaseLocks {
         namespace: message.namespace,
@@ -73,7 +77,8 @@ pub(super) fn release_set(message: v1::ReleaseLocksRequest) -> ReleaseLocks {
     }
 }
 
-pub(super) fn reset(message: v1::ResetNamespaceRequest) -> ApiResult<ResetNamespace> {
+/// A reset of a namespace.
+pub fn reset(message: v1::ResetNamespaceRequest) -> ApiResult<ResetNamespace> {
     let Some(live_owners) = message.live_owners else {
         let detail = "live_owners: is needed; give it without ids to end what every owner has";
         return Err(ApiError::invalid("live_owners", detail));
@@ -86,7 +91,7 @@ pub(super) fn reset(message: v1::ResetNamespaceRequest) -> ApiResult<ResetNamesp
 }
 
 /// The lock of a name, of a path, or of the whole namespace: exactly one of them.
-pub(super) fn lock_name(named: (Option<String>, Vec<String>, bool)) -> ApiResult<LockName> {
+pub fn lock_name(named: (Option<String>, Vec<String>, bool)) -> ApiResult<LockName> {
     match named {
         (Some(name), path, false) if path.is_empty() => Ok(LockName::Flat(name)),
         (None, path, false) if !path.is_empty() => Ok(LockName::Path(path)),
@@ -108,5 +113,5 @@ fn mode(field: &str, number: i32) -> ApiResult<Mode> {
 }
 
 #[cfg(test)]
-#[path = "ask_locks_tests.rs"]
+#[path = "lock_requests_tests.rs"]
 mod tests;

@@ -9,7 +9,7 @@ use holdfast_core::codec;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::error::{ApiError, ApiResult};
+use crate::{ApiError, ApiResult};
 
 const CHECKSUM_BYTES: usize = 4;
 
@@ -44,7 +44,7 @@ fn checksum(list: &str, cursor: &[u8]) -> [u8; CHECKSUM_BYTES] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Code;
+    use crate::Code;
 
     #[test]
     fn a_token_brings_back_its_cursor() {

@@ -53,6 +53,6 @@ pub fn parse_instant(text: &str) -> Option<OffsetDateTime> {
 }
 
 /// This gateway's wall clock, to the nanosecond.
-pub(crate) fn wall_now() -> OffsetDateTime {
+pub fn wall_now() -> OffsetDateTime {
     OffsetDateTime::now_utc()
 }

@@ -6,8 +6,7 @@ use holdfast_core::{Claim, Limits, Owner, Path, Wait};
 use time::OffsetDateTime;
 
 use super::{SESSION_PREFIX, name, process_id, range, ttl_ms};
-use crate::error::{ApiError, ApiResult};
-use crate::service::{LockName, OwnerFields, Resource, Terms};
+use crate::{ApiError, ApiResult, LockName, OwnerFields, Resource, Terms};
 
 /// How long an acquire waits for its grant, and when this one call is answered at the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +48,15 @@ pub fn session_id(text: &str) -> ApiResult<()> {
         return Ok(());
     }
     Err(ApiError::invalid("session_id", "session_id: must begin with `se_`; the service makes them"))
+}
+
+/// How long a session may live without a sign of life.
+pub fn session_ttl_ms(is: u64, limits: &Limits) -> ApiResult<()> {
+    let (min, max) = (limits.min_session_ttl_ms, limits.max_session_ttl_ms);
+    if (min..=max).contains(&is) {
+        return Ok(());
+    }
+    Err(ApiError::invalid("ttl_ms", format!("ttl_ms: must be {min} to {max}, is {is}")))
 }
 
 /// The name that a request has within its owner's.

@@ -1,4 +1,4 @@
-//! What operations are asked: the same for every door. Doors parse, the service checks.
+//! What operations are asked: the same for every frontend. Frontends parse, the service checks.
 
 use holdfast_core::{AccountStatus, Limits};
 use serde::Deserialize;
@@ -56,7 +56,7 @@ macro_rules! limits_patch {
         #[derive(Debug, ToSchema)]
         #[schema(as = Limits)]
         #[expect(dead_code, reason = "it is described, never made")]
-        pub(crate) struct LimitsSchema {
+        pub struct LimitsSchema {
             $(
                 #[doc = concat!("Present `", stringify!($field), "`.")]
                 $field: $type,

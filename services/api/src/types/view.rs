@@ -4,7 +4,8 @@ use holdfast_core::{Account, AccountStatus, ApiKey, Limits, Namespace};
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
-use super::{LimitsSchema, StatusName, Timestamp};
+use super::{LimitsSchema, StatusName};
+use crate::Timestamp;
 
 /// One page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]

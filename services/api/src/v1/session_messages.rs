@@ -6,16 +6,14 @@ use holdfast_proto::v1::client_message::{self as client, Message as Said};
 use holdfast_proto::v1::server_message::{self as server, Message as Says};
 
 use super::convert;
-use crate::error::{ApiError, ApiResult};
-use crate::service::Resource;
-use crate::session;
-use crate::session::{ClientMessage, ClientPayload, EndReason, RefusalCause, ServerMessage};
+use crate::session_message::{self, ClientMessage, ClientPayload, EndReason, RefusalCause, ServerMessage};
+use crate::{ApiError, ApiResult, Resource};
 
 /// A message of a client.
-pub(super) fn decode(message: v1::ClientMessage) -> ApiResult<ClientMessage> {
+pub fn decode(message: v1::ClientMessage) -> ApiResult<ClientMessage> {
     let payload = match message.message {
         None => return Err(ApiError::invalid("message", "message: is missing, or of a kind that is not known")),
-        Some(Said::Open(open)) => ClientPayload::Open(session::Open {
+        Some(Said::Open(open)) => ClientPayload::Open(session_message::Open {
             namespace: open.namespace,
             session_id: open.session_id,
             process_id: open.process_id,
@@ -25,7 +23,7 @@ pub(super) fn decode(message: v1::ClientMessage) -> ApiResult<ClientMessage> {
         Some(Said::LockInfo(info)) => {
             let held = info.held.into_iter().map(held).collect::<ApiResult<_>>()?;
             let pending = info.pending.into_iter().map(pending).collect::<ApiResult<_>>()?;
-            ClientPayload::LockInfo(session::LockInfo { held, pending })
+            ClientPayload::LockInfo(session_message::LockInfo { held, pending })
         }
         Some(Said::Lock(message)) => ClientPayload::Lock(lock(message)?),
         Some(Said::Release(message)) => ClientPayload::Release(release(message)),
@@ -40,17 +38,17 @@ fn held(held: client::Held) -> ApiResult<ReportedHold> {
     Ok(ReportedHold { path: Path(held.path), mode: mode(held.mode)?, fencing_token: held.fencing_token })
 }
 
-fn pending(pending: client::Pending) -> ApiResult<session::Pending> {
+fn pending(pending: client::Pending) -> ApiResult<session_message::Pending> {
     match pending.message {
         None => Err(ApiError::invalid("pending", "pending: a message is missing, or of a kind that is not known")),
-        Some(client::pending::Message::Lock(message)) => lock(message).map(session::Pending::Lock),
-        Some(client::pending::Message::Release(message)) => Ok(session::Pending::Release(release(message))),
+        Some(client::pending::Message::Lock(message)) => lock(message).map(session_message::Pending::Lock),
+        Some(client::pending::Message::Release(message)) => Ok(session_message::Pending::Release(release(message))),
     }
 }
 
-fn lock(lock: client::Lock) -> ApiResult<session::Lock> {
+fn lock(lock: client::Lock) -> ApiResult<session_message::Lock> {
     let resource = |given: v1::Resource| Ok(Resource { path: given.path, mode: mode(given.mode)? });
-    Ok(session::Lock {
+    Ok(session_message::Lock {
         request_id: lock.request_id,
         resources: lock.resources.into_iter().map(resource).collect::<ApiResult<_>>()?,
         holder: lock.holder,
@@ -60,8 +58,8 @@ fn lock(lock: client::Lock) -> ApiResult<session::Lock> {
     })
 }
 
-fn release(release: client::Release) -> session::Release {
-    session::Release { request_id: release.request_id }
+fn release(release: client::Release) -> session_message::Release {
+    session_message::Release { request_id: release.request_id }
 }
 
 fn mode(mode: i32) -> ApiResult<Mode> {
@@ -73,7 +71,7 @@ fn mode(mode: i32) -> ApiResult<Mode> {
 }
 
 /// A message of the service.
-pub(super) fn encode(message: ServerMessage) -> v1::ServerMessage {
+pub fn encode(message: ServerMessage) -> v1::ServerMessage {
     let message = match message {
         ServerMessage::Opened { session_id, epoch, ttl_ms, resumed } => {
             Says::Opened(server::Opened { session_id, epoch, ttl_ms, resumed })
@@ -143,7 +141,7 @@ fn ended_reason(reason: EndReason) -> server::session_ended::Reason {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Code;
+    use crate::Code;
 
     fn decoded(message: Said) -> ApiResult<ClientPayload> {
         decode(v1::ClientMessage { seq: 3, message: Some(message) }).map(|message| message.payload)

@@ -4,7 +4,8 @@ use holdfast_core::{LockState, Metadata, Mode, Phase, Reason};
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
-use super::{ModeName, PhaseName, ReasonName, StateName, Timestamp};
+use super::{ModeName, PhaseName, ReasonName, StateName};
+use crate::Timestamp;
 
 /// A lock as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]

@@ -7,10 +7,12 @@ use holdfast_core::{
 use time::OffsetDateTime;
 
 mod locks;
+mod message_size;
 
 pub use locks::*;
+pub use message_size::*;
 
-use crate::error::{ApiError, ApiResult};
+use crate::{ApiError, ApiResult};
 
 /// What the ids of sessions begin with; no process id may.
 pub const SESSION_PREFIX: &str = "se_";

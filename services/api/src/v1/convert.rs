@@ -4,24 +4,20 @@ use holdfast_core::{AccountStatus, Limits, LockState, Mode, Phase, Reason};
 use holdfast_proto::v1;
 use time::OffsetDateTime;
 
-use crate::error::{ApiError, ApiResult};
-use crate::service::{
-    AccountView, AcquireAnswer, AcquireLocksAnswer, ApiKeyView, BlockerInfo, CycleStepInfo, Holder, LimitsPatch,
-    LockInfo, NamespaceView, PageRequest, ReasonInfo, Timestamp,
+use crate::{
+    AccountView, AcquireAnswer, AcquireLocksAnswer, ApiError, ApiKeyView, ApiResult, BlockerInfo, CycleStepInfo,
+    Holder, LimitsPatch, LockInfo, NamespaceView, PageRequest, ReasonInfo, SessionInfo, Timestamp,
 };
 
 /// An instant of an answer.
-pub(super) fn instant(timestamp: Timestamp) -> prost_types::Timestamp {
+pub fn instant(timestamp: Timestamp) -> prost_types::Timestamp {
     let (seconds, millis) = (timestamp.0 / 1_000, timestamp.0 % 1_000);
     // Both fit: the seconds are a thousandth of a u64, the nanoseconds below 10^9.
     prost_types::Timestamp { seconds: seconds as i64, nanos: (millis * 1_000_000) as i32 }
 }
 
 /// An instant of a request.
-pub(super) fn parse_instant(
-    field: &'static str,
-    given: Option<prost_types::Timestamp>,
-) -> ApiResult<Option<OffsetDateTime>> {
+pub fn parse_instant(field: &'static str, given: Option<prost_types::Timestamp>) -> ApiResult<Option<OffsetDateTime>> {
     let Some(given) = given else { return Ok(None) };
     let nanos = i128::from(given.seconds) * 1_000_000_000 + i128::from(given.nanos);
     match OffsetDateTime::from_unix_timestamp_nanos(nanos) {
@@ -31,14 +27,15 @@ pub(super) fn parse_instant(
 }
 
 /// The page asked for; 0 and the empty text stand for what is absent.
-pub(super) fn page_request(page_size: u32, page_token: String) -> PageRequest {
+pub fn page_request(page_size: u32, page_token: String) -> PageRequest {
     PageRequest {
         page_size: (page_size > 0).then_some(page_size),
         page_token: (!page_token.is_empty()).then_some(page_token),
     }
 }
 
-pub(super) fn account(view: AccountView) -> v1::Account {
+/// An account.
+pub fn account(view: AccountView) -> v1::Account {
     let status = match view.status {
         AccountStatus::Active => v1::account::Status::Active,
         AccountStatus::Suspended => v1::account::Status::Suspended,
@@ -55,6 +52,16 @@ pub(super) fn account(view: AccountView) -> v1::Account {
     }
 }
 
+/// The status that a request gives an account; unspecified stands for what is absent.
+pub fn account_status(value: i32) -> ApiResult<Option<AccountStatus>> {
+    match v1::account::Status::try_from(value) {
+        Ok(v1::account::Status::Unspecified) => Ok(None),
+        Ok(v1::account::Status::Active) => Ok(Some(AccountStatus::Active)),
+        Ok(v1::account::Status::Suspended) => Ok(Some(AccountStatus::Suspended)),
+        Err(_) => Err(ApiError::invalid("status", "status: must be ACTIVE or SUSPENDED")),
+    }
+}
+
 /// Both directions at once, so that no limit is forgotten in one of them.
 macro_rules! limits {
     ($($field:ident),* $(,)?) => {
@@ -64,7 +71,7 @@ macro_rules! limits {
         }
 
         /// The limits to change.
-        pub(super) fn limits_patch(limits: v1::Limits) -> LimitsPatch {
+        pub fn limits_patch(limits: v1::Limits) -> LimitsPatch {
             let v1::Limits { $($field),* } = limits;
             LimitsPatch { $($field),* }
         }
@@ -79,7 +86,8 @@ limits! {
     max_requests_per_hold, max_requests_per_session, max_owners_per_session, max_event_bytes, max_lock_info,
 }
 
-pub(super) fn api_key(view: ApiKeyView, api_key: Option<String>) -> v1::ApiKey {
+/// An API key, with the whole key when it was just made.
+pub fn api_key(view: ApiKeyView, api_key: Option<String>) -> v1::ApiKey {
     v1::ApiKey {
         key_id: view.key_id,
         api_key,
@@ -93,7 +101,8 @@ pub(super) fn api_key(view: ApiKeyView, api_key: Option<String>) -> v1::ApiKey {
     }
 }
 
-pub(super) fn namespace(view: NamespaceView) -> v1::Namespace {
+/// A namespace.
+pub fn namespace(view: NamespaceView) -> v1::Namespace {
     v1::Namespace {
         id: view.id,
         name: view.name,
@@ -103,7 +112,22 @@ pub(super) fn namespace(view: NamespaceView) -> v1::Namespace {
     }
 }
 
-pub(super) fn lock(info: LockInfo) -> v1::Lock {
+/// A session.
+pub fn session(session: SessionInfo) -> v1::Session {
+    v1::Session {
+        session_id: session.session_id,
+        process_id: session.process_id,
+        ttl_ms: session.ttl_ms,
+        remaining_ms: session.remaining_ms,
+        metadata: session.metadata.into_iter().collect(),
+        opened_at: Some(instant(session.opened_at)),
+        holds: session.holds,
+        waiting: session.waiting,
+    }
+}
+
+/// A lock.
+pub fn lock(info: LockInfo) -> v1::Lock {
     let state = match info.state {
         LockState::Unlocked => v1::lock::State::Unlocked,
         LockState::ReadLocked => v1::lock::State::ReadLocked,
@@ -123,7 +147,8 @@ pub(super) fn lock(info: LockInfo) -> v1::Lock {
     }
 }
 
-pub(super) fn holder(holder: Holder) -> v1::Holder {
+/// A hold.
+pub fn holder(holder: Holder) -> v1::Holder {
     let mode = match holder.mode {
         Mode::Read => v1::Mode::Read,
         Mode::Write => v1::Mode::Write,
@@ -146,7 +171,8 @@ pub(super) fn holder(holder: Holder) -> v1::Holder {
     }
 }
 
-pub(super) fn acquired(answer: AcquireAnswer) -> v1::AcquireLockResponse {
+/// The answer to an acquire of one lock.
+pub fn acquired(answer: AcquireAnswer) -> v1::AcquireLockResponse {
     v1::AcquireLockResponse {
         success: answer.success,
         fencing_token: answer.fencing_token,
@@ -156,7 +182,8 @@ pub(super) fn acquired(answer: AcquireAnswer) -> v1::AcquireLockResponse {
     }
 }
 
-pub(super) fn acquired_set(answer: AcquireLocksAnswer) -> v1::AcquireLocksResponse {
+/// The answer to an acquire of a set.
+pub fn acquired_set(answer: AcquireLocksAnswer) -> v1::AcquireLocksResponse {
     v1::AcquireLocksResponse {
         success: answer.success,
         fencing_token: answer.fencing_token,
@@ -166,7 +193,8 @@ pub(super) fn acquired_set(answer: AcquireLocksAnswer) -> v1::AcquireLocksRespon
     }
 }
 
-pub(super) fn refusal(reason: ReasonInfo) -> v1::Refusal {
+/// Why a lock was not granted.
+pub fn refusal(reason: ReasonInfo) -> v1::Refusal {
     use v1::refusal::Code;
     let code = match reason.code {
         Reason::Upgrade => Code::Upgrade,
@@ -193,10 +221,11 @@ fn cycle_step(step: CycleStepInfo) -> v1::CycleStep {
     v1::CycleStep { process_id, session_id, holder, path, waiting }
 }
 
-pub(super) fn blocker(blocker: BlockerInfo) -> v1::Blocker {
+/// Somebody in the way.
+pub fn blocker(blocker: BlockerInfo) -> v1::Blocker {
     v1::Blocker { path: blocker.path, waiting: blocker.waiting, holder: Some(holder(blocker.holder)) }
 }
 
 #[cfg(test)]
-#[path = "show_tests.rs"]
+#[path = "convert_tests.rs"]
 mod tests;

@@ -1,10 +1,31 @@
-//! Events as callers see them.
+//! Events: which are asked for, and how callers see them.
 
-use holdfast_core::{Event, EventKind, Mode, Owner};
+use holdfast_core::{Event, EventKind, Mode, Owner, Revision};
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
-use crate::service::{EventName, ModeName, Timestamp, mode_name};
+use super::{EventName, ModeName, mode_name};
+use crate::Timestamp;
+
+/// Which events are asked for.
+#[derive(Clone, Debug, Default)]
+pub struct WatchEvents {
+    /// Where.
+    pub namespace: String,
+    /// Segments of a path: only events that concern it, or something above or below. Empty for all.
+    pub prefix: Vec<String>,
+    /// From this revision on, inclusive; absent means from now.
+    pub from_revision: Option<Revision>,
+}
+
+/// Some events, and how far the stream has come with them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventPage {
+    /// In order of revision; may be none.
+    pub events: Vec<EventInfo>,
+    /// Whoever goes on from here misses nothing.
+    pub next_revision: Revision,
+}
 
 /// Something that happened in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]

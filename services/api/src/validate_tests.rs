@@ -2,7 +2,7 @@ use holdfast_core::MAX_NAME_BYTES;
 use time::macros::datetime;
 
 use super::*;
-use crate::error::Code;
+use crate::Code;
 
 pub(super) const NOW: OffsetDateTime = datetime!(2024-05-06 07:08:09 UTC);
 

@@ -1,0 +1,71 @@
+//! Audit records: which are asked for, and what one says.
+
+use holdfast_core::{Actor, AuditAction, AuditRecord};
+use serde::{Serialize, Serializer};
+use utoipa::ToSchema;
+
+use super::{ActionName, PageRequest};
+use crate::Timestamp;
+
+/// Which records.
+#[derive(Clone, Debug, Default)]
+pub struct ListAudit {
+    /// Whose: any account's for the operator, all when absent. Others see their own account's.
+    pub account: Option<String>,
+    /// Which page.
+    pub page: PageRequest,
+}
+
+/// One thing that was done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = AuditEntry)]
+pub struct AuditEntry {
+    /// When.
+    pub at: Timestamp,
+    /// To whose account: 16 lower-case hex digits.
+    pub account_id: String,
+    /// What.
+    #[serde(serialize_with = "action_as_name")]
+    #[schema(value_type = ActionName)]
+    pub action: AuditAction,
+    /// By whom: `OPERATOR`, `API_KEY` (or a token made with one), or `ACCOUNT` where callers are trusted to name it.
+    pub actor: &'static str,
+    /// The key that it was done with.
+    pub actor_key_id: Option<String>,
+    /// The id of the call, as in its answer and in the log.
+    pub request_id: String,
+    /// The key that it was done to.
+    pub key_id: Option<String>,
+    /// The namespace that it was done to or in.
+    pub namespace: Option<String>,
+    /// The lock that it was done to.
+    pub path: Option<Vec<String>>,
+    /// More, for people.
+    pub detail: String,
+}
+
+impl From<AuditRecord> for AuditEntry {
+    fn from(record: AuditRecord) -> Self {
+        let (actor, actor_key_id) = match record.actor {
+            Actor::Operator => ("OPERATOR", None),
+            Actor::ApiKey { key_id, .. } => ("API_KEY", Some(key_id)),
+            Actor::Account(_) => ("ACCOUNT", None),
+        };
+        Self {
+            at: Timestamp(record.at_ms),
+            account_id: record.account.to_string(),
+            action: record.action,
+            actor,
+            actor_key_id,
+            request_id: record.request_id,
+            key_id: record.key_id,
+            namespace: record.namespace,
+            path: record.path.map(|path| path.0),
+            detail: record.detail,
+        }
+    }
+}
+
+fn action_as_name<S: Serializer>(action: &AuditAction, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(action.name())
+}

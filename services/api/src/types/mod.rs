@@ -1,0 +1,28 @@
+//! Requests and answers of the operations: the same for every frontend. Each answer serializes as its JSON form in the
+//! contract.
+
+mod audit;
+mod cluster;
+mod enum_names;
+mod event;
+mod lock_requests;
+mod lock_view;
+mod requests;
+mod session;
+mod token;
+mod usage;
+mod view;
+mod wait;
+
+pub use audit::{AuditEntry, ListAudit};
+pub use cluster::{ClusterInfo, NodeInfo, PoisonInfo, ReplicaInfo, ShardInfo};
+pub use enum_names::*;
+pub use event::{ClaimInfo, EventInfo, EventPage, WatchEvents};
+pub use lock_requests::*;
+pub use lock_view::*;
+pub use requests::*;
+pub use session::{CreateSession, SessionInfo};
+pub use token::{CreateToken, CreatedToken};
+pub use usage::{NamespaceFigures, NamespaceUsageInfo, StateBytesInfo, UsageInfo, UsageTotalsInfo};
+pub use view::*;
+pub use wait::{ResourceInfo, WaitInfo};

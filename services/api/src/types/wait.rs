@@ -1,0 +1,44 @@
+//! Requests that wait.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{ModeName, ReasonInfo};
+use crate::Timestamp;
+
+/// A request in the queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Wait)]
+pub struct WaitInfo {
+    /// The owner's process id; of a session: the session's.
+    pub process_id: String,
+    /// Set when a session waits.
+    pub session_id: Option<String>,
+    /// Tells apart threads that share a session.
+    pub holder: Option<String>,
+    /// As given, if it was.
+    pub request_id: Option<String>,
+    /// What it waits for, all of it together.
+    pub resources: Vec<ResourceInfo>,
+    /// Whether it waits, at the head of the queue, to change the mode of its own hold.
+    pub upgrade: bool,
+    /// When it began to wait.
+    pub waiting_since: Timestamp,
+    /// Computed from `remaining_ms`; absent for a session's request, which waits as long as it takes.
+    pub expires_at: Option<Timestamp>,
+    /// How long it goes on waiting.
+    pub remaining_ms: Option<u64>,
+    /// Why it waits, for whom, and its place in the queue.
+    pub reason: ReasonInfo,
+}
+
+/// One path in one mode.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = AwaitedResource)]
+pub struct ResourceInfo {
+    /// Segments from the root.
+    pub path: Vec<String>,
+    /// How.
+    #[schema(value_type = ModeName)]
+    pub mode: &'static str,
+}

@@ -1,0 +1,41 @@
+//! Events as messages.
+
+use holdfast_core::{EventKind, Mode};
+use holdfast_proto::v1;
+
+use super::convert;
+use crate::EventInfo;
+
+/// An event.
+pub fn event(event: EventInfo) -> v1::Event {
+    let claims = event.claims.into_iter();
+    v1::Event {
+        revision: event.revision,
+        r#type: kind(event.kind).into(),
+        at: Some(convert::instant(event.at)),
+        process_id: event.process_id,
+        session_id: event.session_id,
+        holder: event.holder,
+        fencing_token: event.fencing_token,
+        claims: claims.map(|claim| v1::event::Claim { path: claim.path, mode: mode(claim.mode).into() }).collect(),
+    }
+}
+
+fn mode(mode: Mode) -> v1::Mode {
+    match mode {
+        Mode::Read => v1::Mode::Read,
+        Mode::Write => v1::Mode::Write,
+    }
+}
+
+fn kind(kind: EventKind) -> v1::event::Type {
+    match kind {
+        EventKind::Acquired => v1::event::Type::Acquired,
+        EventKind::Released => v1::event::Type::Released,
+        EventKind::Expired => v1::event::Type::Expired,
+        EventKind::Deleted => v1::event::Type::Deleted,
+        EventKind::Reset => v1::event::Type::Reset,
+        EventKind::SessionOpened => v1::event::Type::SessionOpened,
+        EventKind::SessionEnded => v1::event::Type::SessionEnded,
+    }
+}

@@ -1,0 +1,6 @@
+//! Conversions between the types of this crate and the messages of `holdfast.v1`.
+
+pub mod convert;
+pub mod events;
+pub mod lock_requests;
+pub mod session_messages;
