@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Parser;
+use holdfast_backend::{Gateway, GatewayOptions};
 use holdfast_cluster::ClusterConfig;
 use holdfast_gateway::server::{ServerOptions, serve};
-use holdfast_gateway::{Gateway, GatewayOptions, LocktopusAccount, LocktopusOptions, LocktopusOrigin, serve_locktopus};
+use holdfast_gateway::{LocktopusAccount, LocktopusOptions, LocktopusOrigin, serve_locktopus};
 use holdfast_routing::TlsDialer;
 use holdfast_runtime::{
     ClusterTlsArgs, SecretsArgs, ShutdownArgs, SigningArgs, TelemetryArgs, TlsArgs, bind, check_listen_address,

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
 use clap::Parser;
+use holdfast_backend::{Gateway, GatewayOptions};
 use holdfast_bootstrap::Secrets;
 use holdfast_cluster::ClusterConfig;
 use holdfast_gateway::server::{ServerOptions, serve, serve_beside};
-use holdfast_gateway::{Gateway, GatewayOptions, LocktopusAccount, LocktopusOptions, LocktopusOrigin, serve_locktopus};
+use holdfast_gateway::{LocktopusAccount, LocktopusOptions, LocktopusOrigin, serve_locktopus};
 use holdfast_node::{Node, NodeOptions, in_process};
 use holdfast_routing::Dialer;
 use holdfast_runtime::{

@@ -9,10 +9,10 @@ use time::OffsetDateTime;
 mod locks;
 mod message_size;
 
+use crate::{ApiError, ApiResult};
+
 pub use locks::*;
 pub use message_size::*;
-
-use crate::{ApiError, ApiResult};
 
 /// What the ids of sessions begin with; no process id may.
 pub const SESSION_PREFIX: &str = "se_";

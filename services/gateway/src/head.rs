@@ -7,10 +7,9 @@ use std::time::Duration;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use holdfast_api::{ApiError, ApiResult};
+use holdfast_backend::{CallContext, DEFAULT_DEADLINE, DeadlineExtension};
 use tokio::time::Instant;
 use uuid::Uuid;
-
-use crate::service::{CallContext, DEFAULT_DEADLINE, DeadlineExtension};
 
 /// Names a call in logs, in the answer and in support requests.
 pub(crate) static REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("holdfast-request-id");

@@ -1,30 +1,23 @@
-//! The front door of Holdfast: tenants, limits, and the way to the shards.
+//! The frontends of Holdfast: REST, gRPC, WebSocket, the compatible doors and the console.
 //!
-//! Purpose: take calls over REST and gRPC, check who calls and what is asked, route each to the leader of the shard
-//! that owns it, and show the answer.
+//! Purpose: accept connections, read each call into a request of the public API, carry it out with the backend, and
+//! present the answer or the error in the protocol of the caller.
 //!
-//! Invariant: a command is addressed to a leader *and term*; it is sent again only after a definite "not done", or to
-//! a later term. `UNAVAILABLE` is answered only when nothing was done.
+//! Invariant: every frontend reads a call's credential and deadline in the same way, and presents one error by one
+//! status. A frontend decides nothing that another one could decide differently.
 //!
-//! Deliberately unknown here: Raft, storage, and what a lock *is*: which holds exist is decided by the shards alone.
+//! Deliberately unknown here: who is allowed what, limits, shards, and how a call reaches them.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
-mod admission;
-pub mod config;
 mod console;
-pub mod directory;
 mod dlocks;
-pub mod events;
 mod grpc;
 mod head;
 pub mod health;
 mod locktopus;
 mod rest;
-mod route_error;
 pub mod server;
-pub mod service;
-mod session;
 #[cfg(test)]
 mod test_cluster;
 
@@ -35,9 +28,7 @@ pub mod testing {
     pub use crate::rest::fuzz_support::{read_body, read_session_message};
 }
 
-pub use config::{Gateway, GatewayOptions, StartError};
 pub use locktopus::{
     LocktopusAccount, LocktopusOptions, LocktopusOrigin, MalformedLocktopusAccount, MalformedLocktopusOrigin,
     serve_locktopus,
 };
-pub use service::{AuthContext, CallContext, Service};

@@ -19,6 +19,7 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::header::{CONNECTION, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
+use holdfast_backend::Service;
 use holdfast_supervise::{TaskOwner, TaskSet};
 use holdfast_tls::ServerTls;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
@@ -38,8 +39,7 @@ use tracing::{debug, info, warn};
 
 use crate::dlocks::DlocksService;
 use crate::health::{MetricsRenderer, Probes};
-use crate::service::Service;
-use crate::{admission, grpc, rest};
+use crate::{grpc, rest};
 use connection_limiter::{ConnectionLimiter, ConnectionPermit};
 
 pub use crate::grpc::DescriptorsError;
@@ -169,17 +169,12 @@ async fn serve_mux(
 }
 
 fn describe_metrics() {
-    admission::describe_metrics();
+    holdfast_backend::describe_metrics();
     describe_counter!("holdfast_http_requests_total", "Calls over REST, by route, method and HTTP status.");
     describe_counter!("holdfast_grpc_requests_total", "Calls over gRPC, by method and status.");
     describe_histogram!("holdfast_request_seconds", Unit::Seconds, "Time from the head of a call to its answer's.");
     describe_gauge!("holdfast_connections", "Connections that are open.");
     describe_counter!("holdfast_connections_evicted_total", "Connections that ended to make room for others.");
-    describe_gauge!("holdfast_session_connections", "Connections of sessions that are open.");
-    describe_counter!(
-        "holdfast_directory_cache_lookups_total",
-        "Look-ups of keys, accounts and namespaces, by outcome."
-    );
 }
 
 fn probes(doors: &ServerOptions) -> Probes {

@@ -2,12 +2,11 @@
 //! consensus and storage are missing.
 
 use holdfast_auth::{ClusterSecret, OperatorToken};
+use holdfast_backend::{AuthContext, CallContext, Gateway, GatewayOptions, Service};
 use holdfast_cluster::ClusterConfig;
 use holdfast_proto::internal::node_service_server::NodeServiceServer;
 use tokio::net::TcpListener;
 use tonic::transport::server::TcpIncoming;
-
-use crate::{AuthContext, CallContext, Gateway, GatewayOptions, Service};
 
 mod node;
 

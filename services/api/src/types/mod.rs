@@ -23,6 +23,6 @@ pub use lock_view::*;
 pub use requests::*;
 pub use session::{CreateSession, SessionInfo};
 pub use token::{CreateToken, CreatedToken};
-pub use usage::{NamespaceFigures, NamespaceUsageInfo, StateBytesInfo, UsageInfo, UsageTotalsInfo};
+pub use usage::{NamespaceFigures, NamespaceLoad, NamespaceUsageInfo, StateBytesInfo, UsageInfo, UsageTotalsInfo};
 pub use view::*;
 pub use wait::{ResourceInfo, WaitInfo};

@@ -94,6 +94,17 @@ pub struct NamespaceFigures {
     pub totals: UsageTotalsInfo,
 }
 
+/// What there is in a namespace at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceLoad {
+    /// Holds, in any state.
+    pub holds: u64,
+    /// Waiting requests.
+    pub waiting: u64,
+    /// Sessions.
+    pub sessions: u64,
+}
+
 /// What was done, and the most that there was at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = UsageTotals)]

@@ -9,12 +9,12 @@ mod convert;
 use holdfast_api::{
     AcquireLock, ApiResult, CreateNamespace, LockName, NamespaceView, OwnerFields, PageRequest, ReleaseLock, Terms,
 };
+use holdfast_backend::{AuthContext, CallContext, Service};
 use holdfast_core::Mode;
 use holdfast_proto::dlocks as d;
 use tonic::{Request, Response, Status};
 
 use crate::grpc::{head, status};
-use crate::service::{AuthContext, CallContext, Service};
 
 pub(crate) use d::locks_service_api_server::LocksServiceApiServer;
 

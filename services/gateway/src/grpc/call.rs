@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 
 use holdfast_api::ApiResult;
+use holdfast_backend::{AuthContext, CallContext, Service};
 use tonic::{Request, Status};
 
 use super::status;
 use crate::head::Head;
 use crate::server::ActivityGuard;
-use crate::service::{AuthContext, CallContext, Service};
 
 /// A call by a caller whose credential was checked, and what it asks.
 #[derive(Debug)]

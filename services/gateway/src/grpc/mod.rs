@@ -13,6 +13,7 @@ mod watch;
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use holdfast_api::validate::{MAX_BODY_BYTES, MAX_LOCK_INFO_BYTES};
+use holdfast_backend::Service;
 use holdfast_proto::v1::accounts_service_server::AccountsServiceServer;
 use holdfast_proto::v1::locks_service_server::LocksServiceServer;
 use holdfast_proto::v1::namespaces_service_server::NamespacesServiceServer;
@@ -23,7 +24,6 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::dlocks::{DlocksService, LocksServiceApiServer};
-use crate::service::Service;
 
 pub(crate) use call::{AuthenticatedCall, head};
 pub(crate) use methods::Methods;

@@ -8,13 +8,13 @@ use holdfast_api::v1::convert;
 use holdfast_api::v1::session_messages::{decode, encode};
 use holdfast_api::validate::message_size;
 use holdfast_api::{ApiError, ApiResult, Code, CreateSession};
+use holdfast_backend::session::{CloseReason, ConnectionOptions, Outbound, SessionReceiver, SessionSender};
 use holdfast_proto::v1;
 use holdfast_supervise::spawn_temporary;
 use prost::Message;
 use tonic::{Code as Grpc, Request, Response, Status, Streaming};
 
 use super::{AuthenticatedCall, GrpcServices, status};
-use crate::session::{CloseReason, ConnectionOptions, Outbound, SessionReceiver, SessionSender};
 
 type RpcResult<T> = Result<Response<T>, Status>;
 

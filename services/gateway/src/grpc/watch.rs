@@ -6,12 +6,11 @@ use std::vec::IntoIter;
 use futures::{Stream, stream};
 use holdfast_api::v1::events;
 use holdfast_api::{EventInfo, WatchEvents};
+use holdfast_backend::{EventStream, Service};
 use holdfast_proto::v1;
 use tonic::{Request, Response, Status};
 
 use super::{AuthenticatedCall, status};
-use crate::events::EventStream;
-use crate::service::Service;
 
 /// The answer of a watch.
 pub(super) type WatchStream = Pin<Box<dyn Stream<Item = Result<v1::Event, Status>> + Send>>;

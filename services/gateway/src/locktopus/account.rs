@@ -3,12 +3,10 @@
 use std::str::FromStr;
 
 use holdfast_api::{ApiError, ApiResult, Code};
-use holdfast_cluster::Application;
-use holdfast_core::{Account, AccountId, MAX_PAGE_SIZE, Query, Response};
+use holdfast_backend::{AuthContext, CallContext};
+use holdfast_core::AccountId;
 
 use super::LocktopusServer;
-use crate::route_error::route_error;
-use crate::service::{AuthContext, CallContext};
 
 /// The account that a first start makes.
 const DEMO_EMAIL: &str = "demo@example.com";
@@ -64,24 +62,10 @@ impl LocktopusServer {
     }
 
     async fn find_demo(&self, context: &CallContext) -> ApiResult<AccountId> {
-        let mut after = None;
-        loop {
-            let query = Query::Accounts { after, limit: MAX_PAGE_SIZE };
-            let router = &self.service.inner.router;
-            let reply = router.query(Application::Accounts, 0, &query, context.deadline).await.map_err(route_error)?;
-            let Ok(Response::Accounts { accounts, more }) = reply.outcome else {
-                return Err(ApiError::internal("the accounts cannot be listed"));
-            };
-            let is_demo = |account: &&Account| account.email == DEMO_EMAIL;
-            if let Some(demo) = accounts.iter().find(is_demo) {
-                return Ok(demo.id);
-            }
-            after = accounts.last().map(|account| account.id);
-            if !more {
-                let detail = format!("there is no account {DEMO_EMAIL}; name another with --locktopus-account");
-                return Err(ApiError::new(Code::AccountNotFound, detail));
-            }
-        }
+        self.service.find_account_id(DEMO_EMAIL, context).await?.ok_or_else(|| {
+            let detail = format!("there is no account {DEMO_EMAIL}; name another with --locktopus-account");
+            ApiError::new(Code::AccountNotFound, detail)
+        })
     }
 }
 

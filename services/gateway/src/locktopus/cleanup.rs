@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use holdfast_api::session_message::ClientPayload;
 use holdfast_api::{ApiResult, CreateSession};
-use holdfast_core::{Metadata, Scopes};
+use holdfast_backend::CallContext;
+use holdfast_core::Metadata;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::connection::{Connection, SessionClient};
-use crate::service::CallContext;
 
 /// How long ending a session may take before it is left to its time to live.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -60,7 +60,6 @@ impl SessionCleanup<'_> {
             ttl_ms: self.connection.abandon_ms,
             metadata: Metadata::new(),
         };
-        let tenant = caller.require(Scopes::LOCKS_WRITE)?;
-        service.open_session(tenant, &context, &request, Some(&self.session_id)).await.map(drop)
+        service.resume_session(&caller, &context, &request, &self.session_id).await
     }
 }

@@ -6,14 +6,14 @@ use std::time::Duration;
 use axum::extract::ws::{CloseFrame, Message, WebSocket};
 use holdfast_api::session_message::{ClientMessage, ClientPayload, Lock, Open, RefusalCause, Release, ServerMessage};
 use holdfast_api::{ApiError, Code};
+use holdfast_backend::session::{CloseReason, ConnectionOptions, Outbound, SessionReceiver, SessionSender};
+use holdfast_backend::{CallContext, Service};
 use holdfast_core::{AccountId, Metadata};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use uuid::Uuid;
 
 use super::cleanup::SessionCleanup;
 use super::message::{LockState, Request, decode, encode};
-use crate::service::{CallContext, Service};
-use crate::session::{CloseReason, ConnectionOptions, Outbound, SessionReceiver, SessionSender};
 
 /// What a client did that it may not.
 const BAD_INPUT: u16 = 3000;

@@ -17,6 +17,7 @@ mod routes;
 use std::future::Future;
 use std::sync::Arc;
 
+use holdfast_backend::Service;
 use holdfast_core::AccountId;
 use holdfast_tls::ServerTls;
 use tokio::net::TcpListener;
@@ -24,7 +25,6 @@ use tokio::sync::OnceCell;
 
 use self::origin::AllowedOrigins;
 use crate::server::serve_routes;
-use crate::service::Service;
 
 pub use account::{LocktopusAccount, MalformedLocktopusAccount};
 pub use origin::{LocktopusOrigin, MalformedLocktopusOrigin};

@@ -15,7 +15,8 @@ use axum::routing::get;
 use axum::{Extension, Json, Router};
 use holdfast_api::validate::MAX_BODY_BYTES;
 use holdfast_api::{ApiError, ApiResult, Code, CreateNamespace, PageRequest};
-use holdfast_core::{MAX_PAGE_SIZE, Query as Question, Response as CoreAnswer, Scopes};
+use holdfast_backend::{AuthContext, CallContext, is_not_opened};
+use holdfast_core::{MAX_PAGE_SIZE, Scopes};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
@@ -24,8 +25,6 @@ use super::LocktopusServer;
 use super::connection::Connection;
 use super::origin::{self, AllowedOrigins};
 use crate::server::ActivityGuard;
-use crate::service::shard_call::{ShardRequest, is_not_opened, unexpected};
-use crate::service::{AuthContext, CallContext};
 
 /// How long the locks of a lost connection stay when its client does not say, in milliseconds.
 const DEFAULT_ABANDON_TIMEOUT_MS: u64 = 60_000;
@@ -85,8 +84,9 @@ async fn stats(State(door): State<LocktopusServer>, parameters: Parameters) -> R
     let name = namespace(&parse_parameters(parameters)?)?;
     let context = context();
     let caller = door.authenticate(&context).await?;
-    let (holds, waiting, sessions) = usage(&door, &caller, &context, &name).await?;
-    Ok(Json(json!({"GroupsPending": waiting, "LocksAcquired": holds, "Sessions": sessions})).into_response())
+    let load = door.service.namespace_load(&caller, &context, &name).await?;
+    let figures = json!({"GroupsPending": load.waiting, "LocksAcquired": load.holds, "Sessions": load.sessions});
+    Ok(Json(figures).into_response())
 }
 
 /// Takes a client in. What can be refused is refused before the protocol changes.
@@ -127,7 +127,7 @@ async fn ensure_namespace(
 ) -> ApiResult<()> {
     loop {
         let is_in_time = Instant::now() < context.deadline;
-        match usage(door, caller, context, name).await {
+        match door.service.namespace_load(caller, context, name).await {
             Err(error) if error.code == Code::NamespaceNotFound && is_in_time => {
                 let description = Some("made for Locktopus clients".to_owned());
                 let request = CreateNamespace { name: name.to_owned(), description };
@@ -139,22 +139,6 @@ async fn ensure_namespace(
             Err(error) if is_not_opened(&error) && is_in_time => sleep(RETRY_DELAY).await,
             looked => return looked.map(drop),
         }
-    }
-}
-
-/// Holds, waiting requests and sessions of a namespace.
-async fn usage(
-    door: &LocktopusServer,
-    caller: &AuthContext,
-    context: &CallContext,
-    name: &str,
-) -> ApiResult<(u64, u64, u64)> {
-    let tenant = caller.require(Scopes::LOCKS_READ)?;
-    tenant.check_namespace("namespace", name)?;
-    let make = |namespace| ShardRequest::from(Question::Usage { namespace });
-    match door.service.call_locks(tenant, name, context, make).await?.outcome? {
-        CoreAnswer::Usage { holds, waiting, sessions } => Ok((holds, waiting, sessions)),
-        other => Err(unexpected(&other)),
     }
 }
 

@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use holdfast_api::{
     AccountView, ApiError, ApiResult, CreateAccount, LimitsPatch, PageRequest, UpdateAccount, parse_status,
 };
+use holdfast_backend::Service;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -15,7 +16,6 @@ use super::call::AuthenticatedCall;
 use super::openapi::{AccountErrors, BodyErrors, CommonErrors, ConflictErrors, Problems};
 use super::path_params::PathParams;
 use super::query::Query;
-use crate::service::Service;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

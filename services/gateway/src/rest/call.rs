@@ -2,11 +2,11 @@
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use holdfast_backend::{AuthContext, CallContext, Service};
 
 use super::Problem;
 use crate::head::Head;
 use crate::server::ActivityGuard;
-use crate::service::{AuthContext, CallContext, Service};
 
 /// A call by a caller whose credential was checked.
 #[derive(Debug)]

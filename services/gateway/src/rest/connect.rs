@@ -17,6 +17,10 @@ use futures::{SinkExt, StreamExt};
 use holdfast_api::session_message::ClientMessage;
 use holdfast_api::validate::{MAX_LOCK_INFO_BYTES, message_size};
 use holdfast_api::{ApiError, ApiResult, Code};
+use holdfast_backend::session::{
+    CloseReason, ConnectionOptions, Outbound, SEND_TIMEOUT, SessionReceiver, SessionSender, slow_client_error,
+};
+use holdfast_backend::{AuthContext, CallContext, Service};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use super::Problem;
@@ -26,8 +30,6 @@ use super::query::Query;
 use super::session_messages::{decode, encode};
 use crate::head::Head;
 use crate::server::ActivityGuard;
-use crate::service::{AuthContext, CallContext, Service};
-use crate::session::{CloseReason, ConnectionOptions, Outbound, SEND_TIMEOUT, SessionReceiver, SessionSender};
 
 /// The subprotocol of clients that cannot set headers: the next one that they name is the credential.
 const BEARER_PROTOCOL: &str = "bearer";
@@ -175,7 +177,7 @@ async fn write_loop(mut sink: SplitSink<WebSocket, Message>, mut from: SessionRe
         match timeout(SEND_TIMEOUT, sink.send(message)).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return,
-            Err(_) => break CloseReason::Failed(crate::session::slow_client_error()),
+            Err(_) => break CloseReason::Failed(slow_client_error()),
         }
     };
     let close = Message::Close(Some(close_frame(&ending)));

@@ -11,6 +11,7 @@ use axum::response::IntoResponse;
 use axum::response::sse::{Event, Sse};
 use futures::stream;
 use holdfast_api::{ApiError, ApiResult, EventInfo, WatchEvents};
+use holdfast_backend::{EventStream, Service};
 use holdfast_core::Revision;
 use tokio::time::{Instant, timeout_at};
 
@@ -19,8 +20,6 @@ use super::call::AuthenticatedCall;
 use super::openapi::{CommonErrors, HistoryErrors, NamespaceErrors, Problems, RateErrors};
 use super::path_params::PathParams;
 use super::query::{FromQuery, Parameters, Query};
-use crate::events::EventStream;
-use crate::service::Service;
 
 /// How often a reader hears of a stream in which nothing happens, so that nobody on the way takes it for dead.
 const COMMENT_INTERVAL: Duration = Duration::from_secs(15);

@@ -7,6 +7,7 @@ use holdfast_api::{
     AcquireLocks, AcquireLocksAnswer, CheckAnswer, LockName, OwnerFields, ReleaseLocks, ReleaseLocksAnswer,
     ResetAnswer, ResetNamespace,
 };
+use holdfast_backend::Service;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -18,7 +19,6 @@ use super::locks::OneLock;
 use super::openapi::{BodyErrors, CommonErrors, NamespaceErrors, Problems, QuotaErrors, RateErrors, SessionErrors};
 use super::path_params::PathParams;
 use super::query::Query;
-use crate::service::Service;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

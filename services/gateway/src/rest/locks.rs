@@ -7,6 +7,7 @@ use holdfast_api::{
     AcquireAnswer, AcquireLock, ApiResult, CheckAnswer, ListLocks, LockInfo, LockName, OwnerFields, PageRequest,
     ReleaseAnswer, ReleaseLock,
 };
+use holdfast_backend::Service;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -17,7 +18,6 @@ use super::call::AuthenticatedCall;
 use super::openapi::{BodyErrors, CommonErrors, NamespaceErrors, Problems, QuotaErrors, RateErrors, SessionErrors};
 use super::path_params::PathParams;
 use super::query::{FromQuery, Parameters, Query};
-use crate::service::Service;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

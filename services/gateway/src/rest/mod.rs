@@ -31,13 +31,13 @@ use axum::http::{Method, StatusCode};
 use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use holdfast_api::{ApiError, Code};
+use holdfast_backend::Service;
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::console;
 use crate::health::{self, Probes};
-use crate::service::Service;
 
 pub(crate) use openapi::{BaseErrors, LocalErrors, ProbeErrors, Problems};
 pub(crate) use problem::{Problem, handle_panic};

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use holdfast_api::{ApiResult, CreateNamespace, NamespaceView, PageRequest};
+use holdfast_backend::Service;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -15,7 +16,6 @@ use super::openapi::{
 };
 use super::path_params::PathParams;
 use super::query::{FromQuery, Parameters, Query};
-use crate::service::Service;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

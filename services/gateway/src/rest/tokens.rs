@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::http::header::CACHE_CONTROL;
 use axum::response::IntoResponse;
 use holdfast_api::{CreateToken, CreatedToken};
+use holdfast_backend::Service;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -13,7 +14,6 @@ use super::body::Body;
 use super::call::AuthenticatedCall;
 use super::openapi::{BaseErrors, BodyErrors, CommonErrors, Problems, RateErrors};
 use super::query::Query;
-use crate::service::Service;
 
 /// Anybody may keep the public keys for so long: the next one is among them long before it is used.
 const JWKS_CACHE_DIRECTIVE: &str = "public, max-age=300";

@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use holdfast_api::{ApiResult, AuditEntry, ClusterInfo, ListAudit, PageRequest, UsageInfo};
+use holdfast_backend::Service;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -10,7 +11,6 @@ use super::Problem;
 use super::call::AuthenticatedCall;
 use super::openapi::{AccountErrors, CommonErrors, Problems, RateErrors};
 use super::query::{FromQuery, Parameters, Query};
-use crate::service::Service;
 
 /// Whose; absent for the caller's own.
 #[derive(Debug)]

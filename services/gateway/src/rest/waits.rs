@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use holdfast_api::{PageRequest, WaitInfo};
+use holdfast_backend::Service;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -11,7 +12,6 @@ use super::call::AuthenticatedCall;
 use super::openapi::{CommonErrors, NamespaceErrors, Problems, RateErrors};
 use super::path_params::PathParams;
 use super::query::Query;
-use crate::service::Service;
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct Waits {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use holdfast_api::{ApiResult, Code, CreateAccount, CreateApiKey, LimitsPatch, UpdateAccount};
+use holdfast_backend::{CallContext, Gateway, GatewayOptions, Service};
 use holdfast_core::{Claim, Mode, Owner, Path};
-use holdfast_gateway::{CallContext, Gateway, GatewayOptions, Service};
 use tokio::time::sleep;
 
 use crate::client::{Client, STABLE_NAMESPACES, attack, watch};

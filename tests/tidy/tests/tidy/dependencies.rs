@@ -6,7 +6,7 @@ use holdfast_tidy::packages::Workspace;
 use holdfast_tidy::{assert_none, root};
 
 /// Which services each service may use directly. When the design changes, change it here and in ARCHITECTURE.md.
-const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 19] = [
+const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 20] = [
     ("core", &["mutations"]),
     ("cluster", &["core"]),
     ("backup", &[]),
@@ -41,7 +41,8 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 19] = [
         ],
     ),
     ("api", &["core", "proto"]),
-    ("gateway", &["api", "core", "proto", "cluster", "auth", "routing", "tls", "telemetry", "supervise"]),
+    ("backend", &["api", "core", "proto", "cluster", "auth", "routing", "supervise"]),
+    ("gateway", &["backend", "api", "core", "proto", "routing", "tls", "telemetry", "supervise"]),
 ];
 
 fn workspace() -> Workspace {
@@ -96,6 +97,24 @@ fn the_gateway_knows_nothing_of_raft_and_storage() {
             .map(|name| format!("services/gateway: reaches {name}"))
             .collect::<Vec<_>>(),
     );
+}
+
+/// What only frontends are made of.
+const FRONTEND_LIBRARIES: [&str; 7] =
+    ["axum", "hyper", "hyper-util", "tonic-health", "tonic-reflection", "tower-http", "utoipa-axum"];
+
+#[test]
+fn the_api_and_the_backend_know_no_frontend() {
+    let workspace = workspace();
+    let services = workspace.packages_in("services");
+    let mut findings = Vec::new();
+    for folder in ["api", "backend"] {
+        let declared = workspace.declared_dependencies(services[folder]).into_iter();
+        let of_frontends =
+            declared.filter(|declared| !declared.is_for_tests && FRONTEND_LIBRARIES.contains(&declared.name));
+        findings.extend(of_frontends.map(|declared| format!("services/{folder}: depends on {}", declared.name)));
+    }
+    assert_none(&findings);
 }
 
 #[test]

@@ -9,8 +9,8 @@ use holdfast_api::{
     AcquireLocks, ApiResult, Code, CreateNamespace, CreateSession, LockName, OwnerFields, ReleaseLocks, ResetNamespace,
     Resource, Terms, WatchEvents,
 };
+use holdfast_backend::{AuthContext, CallContext, Service};
 use holdfast_core::Mode;
-use holdfast_gateway::{AuthContext, CallContext, Service};
 use rand::Rng;
 use rand::rngs::StdRng;
 use tokio::task::JoinSet;

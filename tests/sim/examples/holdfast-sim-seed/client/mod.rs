@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_api::Code;
-use holdfast_gateway::Service;
+use holdfast_backend::Service;
 use rand::Rng;
 use rand::rngs::StdRng;
 use tokio::time::{sleep, timeout};
@@ -18,13 +18,12 @@ use tokio::time::{sleep, timeout};
 use crate::history::{AcquireOp, Answer, Op};
 use crate::plan::rng_of;
 use crate::world::{Phase, Tenant, World, now};
+use draw::KnownHold;
+use session::Session;
 
 pub(crate) use draw::STABLE_NAMESPACES;
 pub(crate) use hostile::attack;
 pub(crate) use watcher::watch;
-
-use draw::KnownHold;
-use session::Session;
 
 const TIMEOUTS: [Duration; 3] = [Duration::from_millis(800), Duration::from_secs(3), Duration::from_secs(10)];
 const MAX_PAUSE_MS: u64 = 150;

@@ -6,8 +6,8 @@ use holdfast_api::{
     AcquireLock, AcquireLocks, ApiResult, CreateNamespace, CreateSession, LockName, OwnerFields, ReasonInfo,
     ReleaseLock, ReleaseLocks, Resource, Terms,
 };
+use holdfast_backend::{AuthContext, CallContext};
 use holdfast_core::{Owner, Path};
-use holdfast_gateway::{AuthContext, CallContext};
 
 use super::Client;
 use crate::history::{AcquireOp, Answer, CALL_KEY, ObservedLock, Op};

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use holdfast_api::{ApiResult, WatchEvents};
-use holdfast_gateway::events::EventStream;
-use holdfast_gateway::{CallContext, Service};
+use holdfast_backend::{CallContext, EventStream, Service};
 use tokio::time::{Duration, sleep};
 
 use crate::watch_log::WatchLog;

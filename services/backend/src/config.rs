@@ -1,0 +1,98 @@
+//! Starting the inner half of a gateway.
+
+use std::sync::Arc;
+
+use holdfast_auth::{
+    ClusterSecret, KeyRotation, OperatorToken, OperatorVerifier, ServiceSigner, SigningError, SigningKeys,
+};
+use holdfast_cluster::{ClusterConfig, ConfigError, ShardMap};
+use holdfast_routing::{Dialer, Router, RoutingOptions, TcpDialer};
+use tokio_util::sync::CancellationToken;
+
+use crate::Service;
+use crate::directory::{Directory, RateLimits};
+use crate::events::{EventPoller, WatcherLimiter};
+use crate::ops::TokenIssuer;
+use crate::service::Inner;
+
+/// What a gateway needs to know.
+pub struct GatewayOptions {
+    /// Where the shards are.
+    pub cluster_config: ClusterConfig,
+    /// What proves to nodes that this process belongs to the cluster.
+    pub cluster_secret: ClusterSecret,
+    /// Knows the operator token by its hash.
+    pub operator: OperatorVerifier,
+    /// When the keys that sign tokens and grants change; the same for every gateway of a cluster.
+    pub signing: KeyRotation,
+    /// How nodes name this process in their logs, like `gateway 127.0.0.1:8080`.
+    pub process_name: String,
+    /// How connections to nodes are made.
+    pub dialer: Arc<dyn Dialer>,
+    /// Times of routing.
+    pub routing: RoutingOptions,
+}
+
+impl GatewayOptions {
+    /// The usual options: TCP, and times that fit failovers of about two seconds.
+    pub fn new(
+        cluster_config: ClusterConfig,
+        cluster_secret: ClusterSecret,
+        operator_token: &OperatorToken,
+        process_name: impl Into<String>,
+    ) -> Self {
+        Self {
+            cluster_config,
+            cluster_secret,
+            operator: OperatorVerifier::new(operator_token),
+            signing: KeyRotation::default(),
+            process_name: process_name.into(),
+            dialer: Arc::new(TcpDialer),
+            routing: RoutingOptions::default(),
+        }
+    }
+}
+
+/// A gateway cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The cluster config is refused.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Nothing could be signed.
+    #[error(transparent)]
+    Unsigned(#[from] SigningError),
+}
+
+/// Starts gateways.
+pub struct Gateway;
+
+impl Gateway {
+    /// Connects to the nodes and begins to follow the accounts shard, in the background: nodes may come up later. Needs
+    /// a tokio runtime. [`Service::shutdown`] ends it.
+    ///
+    /// # Errors
+    /// When the cluster config is refused.
+    pub fn start(options: GatewayOptions) -> Result<Service, StartError> {
+        let map = ShardMap::new(options.cluster_config)?;
+        let tokens = TokenIssuer::new(SigningKeys::new(&options.cluster_secret, options.signing)?);
+        let signer = ServiceSigner::new(&options.cluster_secret, options.process_name);
+        // Another one at every start, so that nodes do not take this process for its predecessor.
+        let caller_id = uuid::Uuid::new_v4().to_string();
+        let router = Router::start(map, signer, caller_id, options.dialer, options.routing);
+        router.follow_config_updates();
+        let directory = Directory::start(router.clone());
+        Ok(Service::new(Inner {
+            router,
+            directory,
+            rates: RateLimits::default(),
+            admission: Arc::default(),
+            operator: options.operator,
+            tokens,
+            cluster_secret: options.cluster_secret,
+            watchers: WatcherLimiter::default(),
+            event_poller: EventPoller::default(),
+            stopping: CancellationToken::new(),
+        }))
+    }
+}

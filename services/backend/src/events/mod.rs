@@ -1,0 +1,48 @@
+//! The events of a namespace, as they happen.
+//!
+//! A watcher asks the shard for one page after another, and the shard keeps the question until there is something to
+//! tell. Nothing is gathered for a reader who does not read: the next page is asked for when the last one was taken.
+
+mod cursor;
+mod event_poller;
+mod stream;
+mod watcher_limiter;
+
+use holdfast_api::{ApiResult, WatchEvents, validate};
+use holdfast_core::Scopes;
+
+use crate::access_watch::AccessWatch;
+use crate::{AuthContext, CallContext, Service};
+use cursor::EventCursor;
+
+pub(crate) use event_poller::EventPoller;
+pub use stream::EventStream;
+pub(crate) use watcher_limiter::WatcherLimiter;
+
+/// Watchers of one account at one gateway.
+pub const MAX_WATCHERS: usize = 1_000;
+
+impl Service {
+    /// Watches a namespace. The stream ends when the caller is no longer let in.
+    ///
+    /// # Errors
+    /// `NAMESPACE_NOT_FOUND`, `REVISION_COMPACTED` when the start is too old, `RATE_LIMITED` when the account has too
+    /// many watchers here, besides those of every call.
+    pub async fn watch_events(
+        &self,
+        caller: &AuthContext,
+        context: &CallContext,
+        request: WatchEvents,
+    ) -> ApiResult<EventStream> {
+        let tenant = caller.require(Scopes::LOCKS_READ)?;
+        tenant.check_namespace("namespace", &request.namespace)?;
+        let prefix = validate::prefix(&request.prefix, tenant.limits())?;
+        self.inner.rates.admit(tenant.account)?;
+        let place = self.inner.watchers.acquire(tenant.account.id)?;
+        let standing = AccessWatch::new(self.clone(), caller.clone());
+        let from = request.from_revision;
+        let pages =
+            EventCursor::open(self.clone(), tenant.account.id, &request.namespace, prefix, from, context).await?;
+        Ok(EventStream::start(pages.start(), pages, standing.wait_revoked(), place, self.stopping()))
+    }
+}

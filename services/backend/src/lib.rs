@@ -1,0 +1,36 @@
+//! The operations behind every frontend: who calls, what is allowed, and the way to the shards.
+//!
+//! Purpose: check the caller and the request of every operation, call the shard that owns the data, and turn its
+//! reply into an answer of the public API. Sessions, events, caches of accounts and namespaces, and the limits on
+//! rates and concurrency belong to it.
+//!
+//! Invariant: an operation without a valid credential does nothing. `UNAVAILABLE` is answered only when nothing was
+//! done.
+//!
+//! Deliberately unknown here: HTTP, gRPC and WebSocket; Raft and storage; which holds exist, since only the shards
+//! decide that.
+
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
+mod access_watch;
+mod admission;
+mod auth;
+mod config;
+mod context;
+mod directory;
+mod events;
+mod metrics;
+mod ops;
+mod route_error;
+mod service;
+pub mod session;
+mod shard_call;
+mod view_builder;
+
+pub use self::metrics::describe_metrics;
+pub use auth::{AuthContext, TenantContext};
+pub use config::{Gateway, GatewayOptions, StartError};
+pub use context::{CallContext, DEFAULT_DEADLINE, DeadlineExtension};
+pub use events::{EventStream, MAX_WATCHERS};
+pub use service::Service;
+pub use shard_call::is_not_opened;

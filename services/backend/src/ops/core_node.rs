@@ -1,0 +1,223 @@
+//! A test peer: one node that leads every shard and runs the real state machines, without Raft or storage.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use holdfast_api::{CreateAccount, CreateApiKey};
+use holdfast_auth::{ClusterSecret, OperatorToken};
+use holdfast_cluster::{ClusterConfig, ShardMap};
+use holdfast_core::shard::{Application, ShardState};
+use holdfast_core::{Command, EntryContext, Query, Reply, Rules, codec};
+use holdfast_proto::internal::{Call, answer, call};
+use holdfast_testkit::fake_node::{Action, FakeNode, config_of, not_leader};
+use parking_lot::Mutex;
+
+use crate::{AuthContext, CallContext, Gateway, GatewayOptions, Service};
+
+const TERM: u64 = 1;
+/// The wall clock of every entry.
+pub(super) const WALL_MS: u64 = 1_700_000_000_000;
+
+/// A gateway on one node, and its operator.
+pub(super) struct TestGateway {
+    pub(super) service: Service,
+    pub(super) node: FakeNode,
+    pub(super) operator_token: OperatorToken,
+    pub(super) secret: ClusterSecret,
+    pub(super) config: ClusterConfig,
+    shards: Arc<Mutex<Shards>>,
+    clock_ms: Arc<AtomicU64>,
+}
+
+impl TestGateway {
+    pub(super) async fn start() -> Self {
+        let secret = ClusterSecret::generate().unwrap();
+        let operator_token = OperatorToken::generate().unwrap();
+        let node = FakeNode::start(&secret).await;
+        let config = config_of(std::slice::from_ref(&node));
+        let clock_ms = Arc::new(AtomicU64::new(1_000));
+        let shards = Arc::new(Mutex::new(Shards::new(ShardMap::new(config.clone()).unwrap(), clock_ms.clone())));
+        let running = shards.clone();
+        node.on_call(move |call| running.lock().serve(call));
+        let service = start(&config, &secret, &operator_token);
+        Self { service, node, operator_token, secret, config, shards, clock_ms }
+    }
+
+    /// Another gateway of the same cluster.
+    pub(super) fn another_gateway(&self) -> Service {
+        start(&self.config, &self.secret, &self.operator_token)
+    }
+
+    /// Moves the shards' clocks; what is due ends with the next command.
+    pub(super) fn advance_clock(&self, ms: u64) {
+        self.clock_ms.fetch_add(ms, Ordering::SeqCst);
+        self.shards.lock().advance_all();
+    }
+
+    /// From now on every answer about locks comes so much later than it was made, and the shards' clocks go on
+    /// meanwhile.
+    pub(super) fn delay_lock_answers(&self, by: Duration) {
+        let (running, clock_ms) = (self.shards.clone(), self.clock_ms.clone());
+        let by_ms = u64::try_from(by.as_millis()).unwrap();
+        self.node.on_call(move |call| {
+            let mut shards = running.lock();
+            let act = shards.serve(call);
+            if shards.map.replica(call.replica).unwrap().application == holdfast_cluster::Application::Locks {
+                wait_artificial_delay(by);
+                clock_ms.fetch_add(by_ms, Ordering::SeqCst);
+            }
+            act
+        });
+    }
+
+    /// From now on the outboxes of shards keep what is in them, or are emptied again.
+    pub(super) fn set_outboxes_paused(&self, are_kept: bool) {
+        let mut shards = self.shards.lock();
+        shards.outboxes_paused = are_kept;
+        shards.deliver_all();
+    }
+
+    /// From now on no question is answered; commands are.
+    pub(super) fn drop_queries(&self) {
+        let running = self.shards.clone();
+        self.node.on_call(move |call| match call.body {
+            Some(call::Body::Query(_)) => Action::Silent,
+            _ => running.lock().serve(call),
+        });
+    }
+
+    /// Counts the questions about events from now on.
+    pub(super) fn count_event_queries(&self) -> Arc<AtomicU64> {
+        self.count_queries(|query| matches!(query, Query::Events { .. }))
+    }
+
+    /// Counts the questions of some kinds from now on.
+    pub(super) fn count_queries(&self, counts: impl Fn(&Query) -> bool + Send + Sync + 'static) -> Arc<AtomicU64> {
+        let (running, count) = (self.shards.clone(), Arc::<AtomicU64>::default());
+        let counting = count.clone();
+        self.node.on_call(move |call| {
+            if let Some(call::Body::Query(bytes)) = &call.body
+                && codec::decode(bytes).is_ok_and(|query| counts(&query))
+            {
+                counting.fetch_add(1, Ordering::SeqCst);
+            }
+            running.lock().serve(call)
+        });
+        count
+    }
+
+    pub(super) async fn operator(&self) -> AuthContext {
+        self.service.authenticate(Some(self.operator_token.reveal().expose()), &context()).await.unwrap()
+    }
+
+    /// A new account; its id.
+    pub(super) async fn account(&self, email: &str) -> String {
+        let request = CreateAccount { email: email.into(), full_name: "A".into(), max_number_of_namespaces: None };
+        self.service.create_account(&self.operator().await, &context(), request).await.unwrap().id
+    }
+
+    /// A caller with a new key, made by the operator.
+    pub(super) async fn caller(&self, account: &str, request: CreateApiKey) -> AuthContext {
+        let operator = self.operator().await;
+        let made = self.service.create_api_key(&operator, &context(), Some(account), request).await.unwrap();
+        self.service.authenticate(Some(&made.api_key), &context()).await.unwrap()
+    }
+
+    /// A tenant that may do everything.
+    pub(super) async fn tenant(&self, email: &str) -> AuthContext {
+        let account = self.account(email).await;
+        self.caller(&account, CreateApiKey::default()).await
+    }
+}
+
+fn start(config: &ClusterConfig, secret: &ClusterSecret, operator_token: &OperatorToken) -> Service {
+    Gateway::start(GatewayOptions::new(config.clone(), secret.clone(), operator_token, "gateway test")).unwrap()
+}
+
+pub(super) fn context() -> CallContext {
+    CallContext::new("test")
+}
+
+struct Shards {
+    map: ShardMap,
+    states: HashMap<String, ShardState>,
+    clock_ms: Arc<AtomicU64>,
+    outboxes_paused: bool,
+}
+
+impl Shards {
+    fn new(map: ShardMap, clock_ms: Arc<AtomicU64>) -> Self {
+        let mut states = HashMap::new();
+        for application in Application::ALL {
+            for shard in map.shards(to_cluster_application(application)) {
+                states.insert(shard.id.clone(), ShardState::new(application, &shard.id));
+            }
+        }
+        Self { map, states, clock_ms, outboxes_paused: false }
+    }
+
+    fn serve(&mut self, call: &Call) -> Action {
+        let shard = self.map.replica(call.replica).unwrap().shard.id.clone();
+        let reply = match call.body.as_ref().unwrap() {
+            call::Body::Command(_) if call.term != TERM => return not_leader(call.replica, TERM),
+            call::Body::Command(bytes) => {
+                let reply = self.apply(&shard, &codec::decode::<Command>(bytes).unwrap());
+                self.deliver_all();
+                reply
+            }
+            call::Body::Query(bytes) => {
+                let now_ms = self.clock_ms.load(Ordering::SeqCst);
+                self.states[&shard].query(now_ms, &codec::decode::<Query>(bytes).unwrap())
+            }
+            call::Body::Follow(_) => panic!("sessions are not followed in these tests"),
+        };
+        Action::Answer(answer::Outcome::Reply(codec::encode(&reply).into()))
+    }
+
+    fn apply(&mut self, shard: &str, command: &Command) -> Reply {
+        let context =
+            EntryContext { now_ms: self.clock_ms.load(Ordering::SeqCst), wall_ms: WALL_MS, rules: Rules::HIGHEST };
+        let core = self.states.get_mut(shard).unwrap();
+        core.advance(&context);
+        core.apply(&context, command)
+    }
+
+    fn advance_all(&mut self) {
+        let context =
+            EntryContext { now_ms: self.clock_ms.load(Ordering::SeqCst), wall_ms: WALL_MS, rules: Rules::HIGHEST };
+        self.states.values_mut().for_each(|core| core.advance(&context));
+    }
+
+    /// Empties the outboxes, as the nodes of leaders do.
+    fn deliver_all(&mut self) {
+        while !self.outboxes_paused {
+            let mut pending = Vec::new();
+            for (shard, core) in &self.states {
+                for (number, message) in core.outbox().messages() {
+                    pending.push((shard.clone(), *number, message.clone()));
+                }
+            }
+            if pending.is_empty() {
+                return;
+            }
+            for (source, number, message) in pending {
+                let shard =
+                    self.map.shard_for(to_cluster_application(message.application), message.shard_key).id.clone();
+                self.apply(&shard, &message.command).outcome.unwrap();
+                self.apply(&source, &Command::OutboxConfirm { numbers: vec![number] });
+            }
+        }
+    }
+}
+
+/// The same application as the cluster config names it.
+fn to_cluster_application(application: Application) -> holdfast_cluster::Application {
+    application.name().parse().unwrap()
+}
+
+/// The delay itself is what is tried.
+fn wait_artificial_delay(by: Duration) {
+    std::thread::sleep(by);
+}

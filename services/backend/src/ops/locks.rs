@@ -1,0 +1,118 @@
+//! Looking at locks, and deleting them.
+
+use holdfast_api::{ApiResult, CheckAnswer, ListLocks, LockInfo, LockName, Page, Timestamp, page_token, validate};
+use holdfast_core::{Command, LocksCommand, NamespaceRef, Path, Query, Reply, Response, Scopes};
+use holdfast_routing::RetryPolicy;
+
+use crate::auth::TenantContext;
+use crate::shard_call::{ShardRequest, expect_answer};
+use crate::view_builder::ViewBuilder;
+use crate::{AuthContext, CallContext, Service};
+
+impl Service {
+    /// A lock as it is, with all its readers; one that nobody holds is `UNLOCKED`.
+    ///
+    /// # Errors
+    /// `NAMESPACE_NOT_FOUND`, besides those of every call.
+    pub async fn get_lock(
+        &self,
+        caller: &AuthContext,
+        context: &CallContext,
+        namespace: &str,
+        lock: &LockName,
+    ) -> ApiResult<LockInfo> {
+        let tenant = caller.require(Scopes::LOCKS_READ)?;
+        let path = validate::existing_lock(lock, tenant.limits())?;
+        let make = |namespace| ShardRequest::from(Query::Lock { namespace, path: path.clone() });
+        let asked = Timestamp::now();
+        let reply = self.read_locks(tenant, context, namespace, make).await?;
+        let shown = ViewBuilder::new(namespace, reply.clock_ms, asked);
+        expect_answer!(reply.outcome?, Response::Lock(lock) => shown.lock(lock))
+    }
+
+    /// Ends all holds of a lock, whoever has them.
+    ///
+    /// # Errors
+    /// `NAMESPACE_NOT_FOUND`, besides those of every call.
+    pub async fn delete_lock(
+        &self,
+        caller: &AuthContext,
+        context: &CallContext,
+        namespace: &str,
+        lock: &LockName,
+    ) -> ApiResult<()> {
+        let tenant = caller.require(Scopes::LOCKS_FORCE)?;
+        tenant.check_namespace("namespace", namespace)?;
+        let path = validate::existing_lock(lock, tenant.limits())?;
+        self.inner.rates.admit(tenant.account)?;
+        // Done twice it could end a hold that was granted in between, which nobody asked for. So when its outcome is
+        // not known, the caller is told so, and repeats it if that is what it wants.
+        let make = |namespace| {
+            let command = Command::Locks(LocksCommand::Delete { namespace, path: path.clone() });
+            ShardRequest::Command(caller.audited(context, command), RetryPolicy::Never)
+        };
+        let reply = self.call_locks(tenant, namespace, context, make).await?;
+        expect_answer!(reply.outcome?, Response::Done => ())
+    }
+
+    /// Whether the hold of that token is held now, and the lock.
+    ///
+    /// # Errors
+    /// `NAMESPACE_NOT_FOUND`, besides those of every call.
+    pub async fn check_lock(
+        &self,
+        caller: &AuthContext,
+        context: &CallContext,
+        namespace: &str,
+        lock: &LockName,
+        fencing_token: u64,
+    ) -> ApiResult<CheckAnswer> {
+        let tenant = caller.require(Scopes::LOCKS_READ)?;
+        let path = validate::existing_lock(lock, tenant.limits())?;
+        let make = |namespace| ShardRequest::from(Query::Check { namespace, path: path.clone(), fencing_token });
+        let asked = Timestamp::now();
+        let reply = self.read_locks(tenant, context, namespace, make).await?;
+        let shown = ViewBuilder::new(namespace, reply.clock_ms, asked);
+        let (current, lock) = expect_answer!(reply.outcome?, Response::Checked { current, lock } => (current, lock))?;
+        Ok(CheckAnswer { current, lock: shown.lock(lock) })
+    }
+
+    /// Held locks under a path, in order of path.
+    ///
+    /// # Errors
+    /// `NAMESPACE_NOT_FOUND`, besides those of every call.
+    pub async fn list_locks(
+        &self,
+        caller: &AuthContext,
+        context: &CallContext,
+        request: ListLocks,
+    ) -> ApiResult<Page<LockInfo>> {
+        let tenant = caller.require(Scopes::LOCKS_READ)?;
+        let limit = validate::page_size(request.page.page_size)?;
+        let prefix = validate::prefix(&request.prefix, tenant.limits())?;
+        let list = format!("locks of {} {:?} {:?}", tenant.account.id, request.namespace, prefix.0);
+        let after: Option<Path> = page_token::decode(&list, request.page.page_token.as_deref())?;
+        let make = |namespace| {
+            ShardRequest::from(Query::Locks { namespace, prefix: prefix.clone(), after: after.clone(), limit })
+        };
+        let asked = Timestamp::now();
+        let reply = self.read_locks(tenant, context, &request.namespace, make).await?;
+        let shown = ViewBuilder::new(&request.namespace, reply.clock_ms, asked);
+        let (locks, more) = expect_answer!(reply.outcome?, Response::Locks { locks, more } => (locks, more))?;
+        let last = locks.last().map(|lock| &lock.path);
+        let next_page_token = last.filter(|_| more).map(|last| page_token::encode(&list, last));
+        Ok(Page { items: shown.locks(locks), next_page_token })
+    }
+
+    async fn read_locks(
+        &self,
+        tenant: TenantContext<'_>,
+        context: &CallContext,
+        namespace: &str,
+        make: impl Fn(NamespaceRef) -> ShardRequest,
+    ) -> ApiResult<Reply> {
+        tenant.check_namespace("namespace", namespace)?;
+        self.inner.rates.admit(tenant.account)?;
+        self.call_locks(tenant, namespace, context, make).await
+    }
+}

@@ -1,0 +1,31 @@
+//! The operations, the same for every frontend: check the caller, check the request, call the shard, make the answer.
+
+mod accounts;
+mod acquire;
+mod api_keys;
+mod audit;
+mod cluster;
+mod grants;
+mod locks;
+mod namespaces;
+mod release;
+mod reset;
+mod sessions;
+mod tokens;
+mod usage;
+mod waits;
+
+pub(crate) use tokens::TokenIssuer;
+
+#[cfg(test)]
+mod core_node;
+#[cfg(test)]
+mod grants_tests;
+#[cfg(test)]
+mod namespaces_tests;
+#[cfg(test)]
+mod rate_limit_tests;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod watch_tests;

@@ -1,0 +1,191 @@
+//! Namespaces of the caller's account.
+
+use holdfast_api::{
+    ApiError, ApiResult, Code, CreateNamespace, NamespaceView, Page, PageRequest, page_token, validate,
+};
+use holdfast_core::{Command, CommandError, Namespace, NamespacesCommand, Query, Response, Scopes};
+
+use crate::auth::TenantContext;
+use crate::shard_call::{check_repeat, expect_answer};
+use crate::{AuthContext, CallContext, Service};
+
+/// Scopes of which one is enough to see namespaces.
+const READ_SCOPES: [Scopes; 2] = [Scopes::LOCKS_READ, Scopes::NAMESPACES_ADMIN];
+
+impl Service {
+    /// Makes a namespace; answers when its locks can be taken.
+    ///
+    /// # Errors
+    /// `ALREADY_EXISTS`, `QUOTA_EXCEEDED`, besides those of every call.
+    pub async fn create_namespace(
+        &self,
+        caller: &AuthContext,
+        context: &CallContext,
+        request: CreateNamespace,
+    ) -> ApiResult<NamespaceView> {
+        let tenant = caller.require(Scopes::NAMESPACES_ADMIN)?;
+        tenant.check_namespace("name", &request.name)?;
+        let description = request.description.unwrap_or_default();
+        validate::description(&description, tenant.limits())?;
+        self.inner.rates.admit(tenant.account)?;
+        let account = tenant.account.id;
+        let command = NamespacesCommand::Create {
+            request_id: self.request_id(&account.to_string(), "create namespace", context)?,
+            account,
+            name: request.name.clone(),
+            description,
+        };
+        let command = caller.audited(context, Command::Namespaces(command));
+        let routed = self.call_namespaces(account, command, context).await?;
+        let namespace = expect_answer!(routed.reply.outcome?, Response::Namespace(namespace) => namespace)?;
+        check_repeat(namespace.name == request.name)?;
+        Ok(namespace.into())
+    }
+
+    /// One namespace.
+    ///
+    /// # Errors
+    /// `NAMESPACE_NOT_FOUND`, besides those of every call.
+    pub async fn get_namespace(
+        &self,
+        caller: &AuthContext,
+        context: &CallContext,
+        name: &str,
+    ) -> ApiResult<NamespaceView> {
+        let tenant = caller.require_any(&READ_SCOPES)?;
+        tenant.check_namespace("namespace", name)?;
+        self.inner.rates.admit(tenant.account)?;
+        self.read_namespace(tenant, name, context).await.map(Into::into)
+    }
+
+    /// Namespaces in order of name: all of the account, or those that the key is for.
+    ///
+    /// # Errors
+    /// Those of every call.
+    pub async fn list_namespaces(
+        &self,
+        caller: &AuthContext,
+        context: &CallContext,
+        page: PageRequest,
+    ) -> ApiResult<Page<NamespaceView>> {
+        let tenant = caller.require_any(&READ_SCOPES)?;
+        let limit = validate::page_size(page.page_size)?;
+        let account = tenant.account.id;
+        let list = format!("namespaces of {account}");
+        let after: Option<String> = page_token::decode(&list, page.page_token.as_deref())?;
+        self.inner.rates.admit(tenant.account)?;
+        let (namespaces, more) = match &tenant.principal.namespaces {
+            Some(allowed) => self.list_allowed(tenant, allowed, after, limit, context).await?,
+            None => {
+                let query = Query::Namespaces { account, after, limit };
+                let routed = self.call_namespaces(account, query, context).await?;
+                expect_answer!(routed.reply.outcome?, Response::Namespaces { namespaces, more } => (namespaces, more))?
+            }
+        };
+        let last = namespaces.last().map(|namespace| &namespace.name);
+        let next_page_token = last.filter(|_| more).map(|last| page_token::encode(&list, last));
+        Ok(Page { items: namespaces.into_iter().map(Into::into).collect(), next_page_token })
+    }
+
+    /// Changes the description, when one is given.
+    ///
+    /// # Errors
+    /// `NAMESPACE_NOT_FOUND`, besides those of every call.
+    pub async fn update_namespace(
+        &self,
+        caller: &AuthContext,
+        context: &CallContext,
+        name: &str,
+        description: Option<String>,
+    ) -> ApiResult<NamespaceView> {
+        let tenant = caller.require(Scopes::NAMESPACES_ADMIN)?;
+        tenant.check_namespace("namespace", name)?;
+        if let Some(description) = &description {
+            validate::description(description, tenant.limits())?;
+        }
+        self.inner.rates.admit(tenant.account)?;
+        let account = tenant.account.id;
+        let command = NamespacesCommand::Update { account, name: name.to_owned(), description };
+        let command = caller.audited(context, Command::Namespaces(command));
+        let routed = self.call_namespaces(account, command, context).await?;
+        let outcome = routed.reply.outcome.map_err(|refusal| namespace_error(refusal, name));
+        expect_answer!(outcome?, Response::Namespace(namespace) => namespace.into())
+    }
+
+    /// Ends a namespace, its holds and waits; answers when they are gone. With `id` only that incarnation.
+    ///
+    /// # Errors
+    /// `NAMESPACE_NOT_FOUND`, also when another incarnation is there, besides those of every call.
+    pub async fn delete_namespace(
+        &self,
+        caller: &AuthContext,
+        context: &CallContext,
+        name: &str,
+        id: Option<&str>,
+    ) -> ApiResult<()> {
+        let tenant = caller.require(Scopes::NAMESPACES_ADMIN)?;
+        tenant.check_namespace("namespace", name)?;
+        let asked = id.map(validate::incarnation).transpose()?;
+        self.inner.rates.admit(tenant.account)?;
+        let account = tenant.account.id;
+        // The command always names an incarnation, so that its repeat cannot end a namespace that was made meanwhile.
+        let incarnation = match asked {
+            Some(incarnation) => incarnation,
+            None => self.read_namespace(tenant, name, context).await?.incarnation,
+        };
+        let command = NamespacesCommand::Delete { account, name: name.to_owned(), incarnation: Some(incarnation) };
+        let command = caller.audited(context, Command::Namespaces(command));
+        let routed = self.call_namespaces(account, command, context).await?;
+        self.inner.directory.invalidate_namespace(account, name);
+        match routed.reply.outcome {
+            // An earlier attempt of this very call may have been the one that deleted it.
+            Err(CommandError::NamespaceNotFound) if routed.maybe_done_before => Ok(()),
+            Err(refusal) => Err(namespace_error(refusal, name)),
+            Ok(answer) => expect_answer!(answer, Response::Done => ()),
+        }
+    }
+
+    async fn read_namespace(
+        &self,
+        tenant: TenantContext<'_>,
+        name: &str,
+        context: &CallContext,
+    ) -> ApiResult<Namespace> {
+        let account = tenant.account.id;
+        let query = Query::Namespace { account, name: name.to_owned() };
+        let routed = self.call_namespaces(account, query, context).await?;
+        let outcome = routed.reply.outcome.map_err(|refusal| namespace_error(refusal, name));
+        expect_answer!(outcome?, Response::Namespace(namespace) => namespace)
+    }
+
+    /// A page of the namespaces that a key is for; the key's list is short and in order.
+    async fn list_allowed(
+        &self,
+        tenant: TenantContext<'_>,
+        allowed: &[String],
+        after: Option<String>,
+        limit: u32,
+        context: &CallContext,
+    ) -> ApiResult<(Vec<Namespace>, bool)> {
+        let mut names: Vec<&String> = allowed.iter().filter(|name| after.as_ref() < Some(name)).collect();
+        names.sort();
+        let mut found = Vec::new();
+        for name in names {
+            match self.read_namespace(tenant, name, context).await {
+                Ok(_) if found.len() == limit as usize => return Ok((found, true)),
+                Ok(namespace) => found.push(namespace),
+                Err(error) if error.code == Code::NamespaceNotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((found, false))
+    }
+}
+
+/// A refusal about one namespace. An account that its namespaces shard does not know (yet, or any more) has none.
+fn namespace_error(refusal: CommandError, name: &str) -> ApiError {
+    match refusal {
+        CommandError::NamespaceNotFound => ApiError::namespace_not_found(name),
+        other => ApiError::from(other),
+    }
+}

@@ -1,0 +1,40 @@
+//! Resetting a namespace: ending what owners have that are no more.
+
+use holdfast_api::{ApiResult, ResetAnswer, ResetNamespace, validate};
+use holdfast_core::{Command, LocksCommand, Reset, Response, Scopes};
+use holdfast_routing::RetryPolicy;
+
+use crate::shard_call::{ShardRequest, expect_answer};
+use crate::{AuthContext, CallContext, Service};
+
+impl Service {
+    /// Ends the holds, waiting requests and sessions of every owner that is not listed, in one step.
+    ///
+    /// # Errors
+    /// `NAMESPACE_NOT_FOUND`, besides those of every call.
+    pub async fn reset_namespace(
+        &self,
+        caller: &AuthContext,
+        context: &CallContext,
+        request: ResetNamespace,
+    ) -> ApiResult<ResetAnswer> {
+        let tenant = caller.require(Scopes::LOCKS_FORCE)?;
+        tenant.check_namespace("namespace", &request.namespace)?;
+        validate::live_owners(&request.live_owners)?;
+        self.inner.rates.admit(tenant.account)?;
+        let make = |namespace| {
+            let (live_owners, before_revision) = (request.live_owners.clone(), request.before_revision);
+            let reset = Reset { namespace, live_owners, before_revision };
+            // Done twice it could end what was granted in between, as with the deletion of a lock.
+            ShardRequest::Command(
+                caller.audited(context, Command::Locks(LocksCommand::Reset(reset))),
+                RetryPolicy::Never,
+            )
+        };
+        let reply = self.call_locks(tenant, &request.namespace, context, make).await?;
+        expect_answer!(
+            reply.outcome?,
+            Response::Reset { removed_holds, removed_waiters } => ResetAnswer { removed_holds, removed_waiters }
+        )
+    }
+}

@@ -1,0 +1,306 @@
+//! Sessions: open, keep alive, look at, end.
+
+use holdfast_api::{ApiError, ApiResult, CreateSession, Page, PageRequest, SessionInfo, page_token, validate};
+use holdfast_cluster::Application;
+use holdfast_core::{
+    Command, CommandError, LocksCommand, NamespaceRef, OpenSession, Query, Reply, Response, Scopes, SessionView,
+};
+use holdfast_routing::RoutedReply;
+use sha2::{Digest, Sha256};
+
+use crate::auth::TenantContext;
+use crate::shard_call::{AsReply, ShardRequest, check_repeat, expect_answer, random_bytes};
+use crate::{AuthContext, CallContext, Service};
+
+/// 32 letters, so that five bits make one.
+const ID_ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+/// Letters of a session id after its prefix: 130 bits.
+const ID_LENGTH: usize = 26;
+/// How often another id is drawn when one is in use. That it is at all is next to impossible.
+const MAX_ID_ATTEMPTS: usize = 3;
+
+/// What a locks shard answered, and where it was asked.
+pub(crate) struct SessionLocation {
+    /// The shard that owns the namespace.
+    pub(crate) key: u32,
+    /// The incarnation that was asked about.
+    pub(crate) namespace: NamespaceRef,
+    routed: RoutedReply,
+}
+
+impl AsReply for SessionLocation {
+    fn reply(&self) -> &Reply {
+        &self.routed.reply
+    }
+}
+
+/// A session that was opened or resumed.
+pub(crate) struct OpenedSession {
+    pub(crate) key: u32,
+    pub(crate) namespace: NamespaceRef,
+    pub(crate) session: SessionView,
+    pub(crate) resumed: bool,
+}
+
+impl Service {
+    /// Opens a session that is on no connection: its client keeps it alive by calls.
+    ///
+    /// # Errors
+    /// `NAMESPACE_NOT_FOUND`, `QUOTA_EXCEEDED`, besides those of every call.
+    pub async fn create_session(
+        &self,
+        caller: &AuthContext,
+        context: &CallContext,
+        request: CreateSession,
+    ) -> ApiResult<SessionInfo> {
+        let tenant = caller.require(Scopes::LOCKS_WRITE)?;
+        validate::session_ttl_ms(request.ttl_ms, tenant.limits())?;
+        let opened = self.open_session(tenant, context, &request, None).await?;
+        check_repeat(opened.session.process_id == request.process_id)?;
+        Ok(opened.session.into())
+    }
+
+    /// Opens a session, or resumes the one of that id. Its time to live is not checked against the account's limits.
+    pub(crate) async fn open_session(
+        &self,
+        tenant: TenantContext<'_>,
+        context: &CallContext,
+        request: &CreateSession,
+        resume: Option<&str>,
+    ) -> ApiResult<OpenedSession> {
+        tenant.check_namespace("namespace", &request.namespace)?;
+        validate::process_id(&request.process_id)?;
+        validate::metadata(&request.metadata, tenant.limits())?;
+        match resume {
+            Some(session_id) => validate::session_id(session_id)?,
+            // A resume goes on with what is there, so that it counts no more than an extension does.
+            None => self.inner.rates.admit(tenant.account)?,
+        }
+        let maker = tenant.account.id.to_string();
+        let opening = self.request_id(&maker, "create session", context)?;
+        for _ in 0..MAX_ID_ATTEMPTS {
+            let session_id = match (resume, &context.idempotency_key) {
+                (Some(session_id), _) => session_id.to_owned(),
+                // The same for every repeat of the call.
+                (None, Some(_)) => session_id(&Sha256::digest(opening.0)),
+                (None, None) => session_id(&random_bytes::<ID_LENGTH>()?),
+            };
+            let make = |namespace| {
+                ShardRequest::from(Command::Locks(LocksCommand::OpenSession(OpenSession {
+                    namespace,
+                    session_id: session_id.clone(),
+                    resume: resume.is_some(),
+                    request_id: opening,
+                    process_id: request.process_id.clone(),
+                    ttl_ms: request.ttl_ms,
+                    metadata: request.metadata.clone(),
+                })))
+            };
+            let SessionLocation { key, namespace, routed } =
+                self.call_located(tenant, &request.namespace, context, make).await?;
+            match routed.reply.outcome {
+                // The session of that idempotency key, which a connection resumed meanwhile.
+                Err(CommandError::IdTaken) if context.idempotency_key.is_some() => {
+                    let session = self.read_session(tenant, context, &request.namespace, &session_id).await?;
+                    return Ok(OpenedSession { key, namespace, session, resumed: false });
+                }
+                Err(CommandError::IdTaken) => {}
+                outcome => {
+                    let (session, resumed) = expect_answer!(outcome?, Response::SessionOpened { session, resumed }
+                        => (session, resumed))?;
+                    return Ok(OpenedSession { key, namespace, session, resumed });
+                }
+            }
+        }
+        Err(ApiError::from(CommandError::IdTaken))
+    }
+
+    /// A sign of life; how long the session lives from now, in milliseconds.
+    ///
+    /// # Errors
+    /// `SESSION_NOT_FOUND`, also when it has ended, besides those of every call. Never limited by rate.
+    pub async fn keep_session_alive(
+        &self,
+        caller: &AuthContext,
+        context: &CallContext,
+        namespace: &str,
+        session_id: &str,
+    ) -> ApiResult<u64> {
+        let tenant = caller.require(Scopes::LOCKS_WRITE)?;
+        tenant.check_namespace("namespace", namespace)?;
+        validate::session_id(session_id)?;
+        let make = |namespace| {
+            ShardRequest::from(Query::KeepAlive { namespace, session_id: session_id.to_owned(), epoch: None })
+        };
+        let reply = self.call_locks(tenant, namespace, context, make).await?;
+        expect_answer!(reply.outcome?, Response::Session(session) => session.remaining_ms)
+    }
+
+    /// One session. Looking at it is no sign of its life.
+    ///
+    /// # Errors
+    /// `SESSION_NOT_FOUND`, besides those of every call.
+    pub async fn get_session(
+        &self,
+        caller: &AuthContext,
+        context: &CallContext,
+        namespace: &str,
+        session_id: &str,
+    ) -> ApiResult<SessionInfo> {
+        let tenant = caller.require(Scopes::LOCKS_READ)?;
+        tenant.check_namespace("namespace", namespace)?;
+        validate::session_id(session_id)?;
+        self.inner.rates.admit(tenant.account)?;
+        self.read_session(tenant, context, namespace, session_id).await.map(Into::into)
+    }
+
+    /// Ends a session, and at once all that it holds and waits for.
+    ///
+    /// # Errors
+    /// `SESSION_NOT_FOUND`, besides those of every call. Never limited by rate, since it releases.
+    pub async fn delete_session(
+        &self,
+        caller: &AuthContext,
+        context: &CallContext,
+        namespace: &str,
+        session_id: &str,
+    ) -> ApiResult<()> {
+        let tenant = caller.require(Scopes::LOCKS_WRITE)?;
+        tenant.check_namespace("namespace", namespace)?;
+        validate::session_id(session_id)?;
+        let make = |namespace| {
+            let session_id = session_id.to_owned();
+            ShardRequest::from(Command::Locks(LocksCommand::CloseSession { namespace, session_id, message: None }))
+        };
+        let routed = self.call_located(tenant, namespace, context, make).await?.routed;
+        match routed.reply.outcome {
+            // An earlier attempt of this very call may have been the one that ended it.
+            Err(CommandError::SessionNotFound(_)) if routed.maybe_done_before => Ok(()),
+            outcome => expect_answer!(outcome?, Response::Done => ()),
+        }
+    }
+
+    /// Sessions of a namespace, in order of id.
+    ///
+    /// # Errors
+    /// `NAMESPACE_NOT_FOUND`, besides those of every call.
+    pub async fn list_sessions(
+        &self,
+        caller: &AuthContext,
+        context: &CallContext,
+        namespace: &str,
+        page: PageRequest,
+    ) -> ApiResult<Page<SessionInfo>> {
+        let tenant = caller.require(Scopes::LOCKS_READ)?;
+        tenant.check_namespace("namespace", namespace)?;
+        let limit = validate::page_size(page.page_size)?;
+        let list = format!("sessions of {} {namespace:?}", tenant.account.id);
+        let after: Option<String> = page_token::decode(&list, page.page_token.as_deref())?;
+        self.inner.rates.admit(tenant.account)?;
+        let make = |namespace| ShardRequest::from(Query::Sessions { namespace, after: after.clone(), limit });
+        let reply = self.call_locks(tenant, namespace, context, make).await?;
+        let (sessions, more) =
+            expect_answer!(reply.outcome?, Response::Sessions { sessions, more } => (sessions, more))?;
+        let last = sessions.last().map(|session| &session.session_id);
+        let next_page_token = last.filter(|_| more).map(|last| page_token::encode(&list, last));
+        Ok(Page { items: sessions.into_iter().map(Into::into).collect(), next_page_token })
+    }
+
+    /// Resumes a session on no connection. Its time to live begins anew, and is not checked against the account's
+    /// limits.
+    ///
+    /// # Errors
+    /// `SESSION_NOT_FOUND`, besides those of every call. Never limited by rate.
+    pub async fn resume_session(
+        &self,
+        caller: &AuthContext,
+        context: &CallContext,
+        request: &CreateSession,
+        session_id: &str,
+    ) -> ApiResult<()> {
+        let tenant = caller.require(Scopes::LOCKS_WRITE)?;
+        self.open_session(tenant, context, request, Some(session_id)).await.map(drop)
+    }
+
+    /// Whether the caller may open a session there: what is certain is said before a connection is made.
+    ///
+    /// # Errors
+    /// `NAMESPACE_NOT_FOUND`, besides those of every call.
+    pub async fn check_may_connect(
+        &self,
+        caller: &AuthContext,
+        context: &CallContext,
+        namespace: &str,
+    ) -> ApiResult<()> {
+        let tenant = caller.require(Scopes::LOCKS_WRITE)?;
+        tenant.check_namespace("namespace", namespace)?;
+        let found = self.inner.directory.namespace(tenant.account.id, namespace, context.deadline).await?;
+        found.map(drop).ok_or_else(|| ApiError::namespace_not_found(namespace))
+    }
+
+    pub(super) async fn read_session(
+        &self,
+        tenant: TenantContext<'_>,
+        context: &CallContext,
+        namespace: &str,
+        session_id: &str,
+    ) -> ApiResult<SessionView> {
+        let make = |namespace| ShardRequest::from(Query::Session { namespace, session_id: session_id.to_owned() });
+        let reply = self.call_locks(tenant, namespace, context, make).await?;
+        expect_answer!(reply.outcome?, Response::Session(session) => session)
+    }
+
+    /// Asks the locks shard of a namespace, and tells where that was.
+    async fn call_located(
+        &self,
+        tenant: TenantContext<'_>,
+        name: &str,
+        context: &CallContext,
+        make: impl Fn(NamespaceRef) -> ShardRequest,
+    ) -> ApiResult<SessionLocation> {
+        let account = tenant.account.id;
+        let call = |key, namespace: NamespaceRef| {
+            let ask = make(namespace.clone());
+            async move {
+                let routed = self.call_with_permit(account, Application::Locks, key, ask, context).await?;
+                Ok(SessionLocation { key, namespace, routed })
+            }
+        };
+        self.with_incarnation(account, name, context.deadline, call).await
+    }
+}
+
+/// The id that random bytes make.
+fn session_id(bytes: &[u8]) -> String {
+    let letters = bytes.iter().take(ID_LENGTH).map(|byte| char::from(ID_ALPHABET[usize::from(byte % 32)]));
+    validate::SESSION_PREFIX.chars().chain(letters).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn ids_are_valid_have_130_bits_and_differ() {
+        let draw = || session_id(&random_bytes::<ID_LENGTH>().unwrap());
+        let ids: HashSet<String> = (0..1_000).map(|_| draw()).collect();
+        assert_eq!(ids.len(), 1_000);
+        for id in &ids {
+            validate::session_id(id).unwrap();
+            let rest = id.strip_prefix("se_").unwrap();
+            assert_eq!(rest.len(), 26);
+            assert!(rest.bytes().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit()));
+        }
+        let used: HashSet<char> = ids.iter().flat_map(|id| id["se_".len()..].chars()).collect();
+        assert_eq!(used.len(), 32, "every letter comes up");
+    }
+
+    #[test]
+    fn the_same_bytes_make_the_same_id() {
+        let digest = Sha256::digest(b"opening");
+        assert_eq!(session_id(&digest), session_id(&digest));
+        assert_eq!(session_id(&digest).len(), "se_".len() + 26);
+    }
+}

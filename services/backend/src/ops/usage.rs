@@ -1,0 +1,113 @@
+//! What an account uses: counted by the shards in the steps that they log anyway, added up here.
+
+use std::collections::BTreeMap;
+
+use futures::future::try_join_all;
+use futures::try_join;
+use holdfast_api::{ApiError, ApiResult, NamespaceFigures, NamespaceLoad, NamespaceUsageInfo, UsageInfo, validate};
+use holdfast_cluster::Application;
+use holdfast_core::{Account, Query, Response, Scopes, StateBytes, UsageTotals};
+
+use crate::route_error::route_error;
+use crate::shard_call::{ShardRequest, expect_answer};
+use crate::{AuthContext, CallContext, Service};
+
+/// Scopes of which one is enough to see what the account uses.
+const READ_SCOPES: [Scopes; 3] = [Scopes::LOCKS_READ, Scopes::NAMESPACES_ADMIN, Scopes::ACCOUNT_ADMIN];
+
+impl Service {
+    /// What an account uses: of the caller's own, or of `account` by the operator.
+    ///
+    /// # Errors
+    /// `PERMISSION_DENIED` for another account's, `ACCOUNT_NOT_FOUND`, besides those of every call.
+    pub async fn usage(
+        &self,
+        caller: &AuthContext,
+        context: &CallContext,
+        account: Option<&str>,
+    ) -> ApiResult<UsageInfo> {
+        let asked = account.map(|id| validate::account_id("account", id)).transpose()?;
+        if caller.principal().is_operator() {
+            let needed = || ApiError::invalid("account", "account: the operator has to say whose usage it is about");
+            let account = self.read_account(asked.ok_or_else(needed)?, context).await?;
+            return self.usage_of(&account, |_| true, true, context).await;
+        }
+        let tenant = caller.require_any(&READ_SCOPES)?;
+        if asked.is_some_and(|asked| asked != tenant.account.id) {
+            return Err(ApiError::denied("only the operator sees what other accounts use"));
+        }
+        self.inner.rates.admit(tenant.account)?;
+        let sees_all = tenant.principal.namespaces.is_none();
+        self.usage_of(tenant.account, |name| tenant.principal.allows_namespace(name), sees_all, context).await
+    }
+
+    /// Holds, waiting requests and sessions of a namespace, as its shard has them now.
+    ///
+    /// # Errors
+    /// `NAMESPACE_NOT_FOUND`, besides those of every call. Never limited by rate.
+    pub async fn namespace_load(
+        &self,
+        caller: &AuthContext,
+        context: &CallContext,
+        name: &str,
+    ) -> ApiResult<NamespaceLoad> {
+        let tenant = caller.require(Scopes::LOCKS_READ)?;
+        tenant.check_namespace("namespace", name)?;
+        let make = |namespace| ShardRequest::from(Query::Usage { namespace });
+        let reply = self.call_locks(tenant, name, context, make).await?;
+        expect_answer!(reply.outcome?, Response::Usage { holds, waiting, sessions }
+            => NamespaceLoad { holds, waiting, sessions })
+    }
+
+    async fn usage_of(
+        &self,
+        account: &Account,
+        is_shown: impl Fn(&str) -> bool,
+        sees_all: bool,
+        context: &CallContext,
+    ) -> ApiResult<UsageInfo> {
+        let router = &self.inner.router;
+        let (query, state) = (Query::AccountUsage { account: account.id }, Query::AccountState { account: account.id });
+        let asking = router.shard_keys(Application::Locks).into_iter().map(async |key| {
+            let asked = |query| router.query(Application::Locks, key, query, context.deadline);
+            let (reply, state) = try_join!(asked(&query), asked(&state)).map_err(route_error)?;
+            let (namespaces, ended) =
+                expect_answer!(reply.outcome?, Response::AccountUsage { namespaces, ended } => (namespaces, ended))?;
+            let state = expect_answer!(state.outcome?, Response::AccountState(state) => state)?;
+            Ok::<_, ApiError>((namespaces, ended, state))
+        });
+        let (mut namespaces, mut deleted, mut all) = (Vec::new(), UsageTotals::default(), UsageTotals::default());
+        let mut total = NamespaceFigures::default();
+        let (mut state_bytes, mut state_bytes_of_fullest_shard) = (StateBytes::default(), 0);
+        for (open, ended, state) in try_join_all(asking).await? {
+            deleted.add(&ended);
+            let state: BTreeMap<String, StateBytes> = state.into_iter().filter(|(name, _)| is_shown(name)).collect();
+            state.values().for_each(|bytes| state_bytes.add(bytes));
+            state_bytes_of_fullest_shard =
+                state.values().map(StateBytes::total).sum::<u64>().max(state_bytes_of_fullest_shard);
+            for namespace in open.into_iter().filter(|namespace| is_shown(&namespace.name)) {
+                total.holds += namespace.holds;
+                total.waiting += namespace.waiting;
+                total.sessions += namespace.sessions;
+                all.add(&namespace.totals);
+                let state_bytes = state.get(&namespace.name).copied().unwrap_or_default().into();
+                namespaces.push(NamespaceUsageInfo { state_bytes, ..NamespaceUsageInfo::from(namespace) });
+            }
+        }
+        namespaces.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        if sees_all {
+            all.add(&deleted);
+        }
+        total.totals = all.into();
+        Ok(UsageInfo {
+            account_id: account.id.to_string(),
+            max_number_of_namespaces: account.max_number_of_namespaces,
+            limits: account.limits.clone(),
+            total,
+            state_bytes: state_bytes.into(),
+            state_bytes_of_fullest_shard,
+            namespaces,
+            deleted_namespaces: sees_all.then(|| deleted.into()),
+        })
+    }
+}

@@ -1,0 +1,297 @@
+//! What a connection has to do at its shard, one thing after the other.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use holdfast_api::session_message::{Lock, LockInfo, Pending, RefusalCause, Release, ServerMessage};
+use holdfast_api::{ApiError, ApiResult, validate};
+use holdfast_core::{
+    Acquire, Limits, LocksCommand, Metadata, Query, Release as ReleaseCommand, ReleaseTarget, Reply, ReportedHold,
+    Scopes, Wait,
+};
+
+use super::channel::CloseReason;
+use super::connection::SessionConnection;
+use super::handle::SessionHandle;
+use super::protocol;
+use crate::auth::TenantContext;
+
+/// Holds asked about at once after a change of leader.
+const MAX_RECONCILED_HOLDS: usize = 1_000;
+/// What goes into one command for the shard: so many of the client's commands, fewer when they have many claims, and as
+/// long as they have fewer bytes of paths. The shard carries a command out as a whole, and others wait meanwhile.
+const MAX_BATCH_COMMANDS: usize = 32;
+const MAX_BATCH_CLAIMS: usize = 64;
+const MAX_BATCH_BYTES: usize = 64 * 1_024;
+
+/// One thing to do.
+#[derive(Clone, Debug)]
+pub(super) enum ClientCommand {
+    Lock(Arc<Lock>),
+    /// How a request that waits stands with a new leader.
+    Requery(String),
+    Release(Release),
+    ReleaseAll,
+    LockInfo(LockInfo),
+    /// Whether these holds are still there, after a change of leader.
+    ReconcileHolds(Vec<ReportedHold>),
+    Close,
+    /// The client broke the protocol.
+    Malformed(ApiError),
+}
+
+/// Jobs that one command does, in their order.
+pub(super) struct InFlightBatch {
+    pub(super) commands: Vec<ClientCommand>,
+    /// How often they were sent before, as far as the shard ignored them.
+    pub(super) attempts: u8,
+    pub(super) reply: BoxFuture<'static, ApiResult<Reply>>,
+}
+
+impl InFlightBatch {
+    /// Whether it asks for the request.
+    pub(super) fn acquires(&self, request_id: &str) -> bool {
+        self.commands.iter().any(|job| job.acquire_request_id() == Some(request_id))
+    }
+
+    /// Whether it may bring holds that are not known yet: it asks for some, or lists those of before a resume.
+    pub(super) fn may_add_holds(&self) -> bool {
+        self.commands.iter().any(|job| job.acquire_request_id().is_some() || matches!(job, ClientCommand::LockInfo(_)))
+    }
+
+    /// Whether it ends the request.
+    pub(super) fn ends(&self, request_id: &str) -> bool {
+        self.commands.iter().any(|job| job.ends(request_id))
+    }
+}
+
+impl ClientCommand {
+    /// The request that it asks for.
+    pub(super) fn acquire_request_id(&self) -> Option<&str> {
+        match self {
+            Self::Lock(lock) => Some(&lock.request_id),
+            Self::Requery(request_id) => Some(request_id),
+            _ => None,
+        }
+    }
+
+    /// Whether it ends the request.
+    pub(super) fn ends(&self, request_id: &str) -> bool {
+        match self {
+            Self::Release(release) => release.request_id == request_id,
+            Self::ReleaseAll | Self::Close => true,
+            _ => false,
+        }
+    }
+
+    /// Whether its answer says more than that it was done.
+    pub(super) fn needs_reply(&self) -> bool {
+        !matches!(self, Self::Release(_) | Self::ReleaseAll)
+    }
+
+    /// Whether others like it may go to the shard in the same command.
+    fn is_batchable(&self) -> bool {
+        matches!(self, Self::Lock(_) | Self::Requery(_) | Self::Release(_) | Self::ReleaseAll)
+    }
+
+    /// Claims that it makes or gives up.
+    fn claims(&self) -> usize {
+        if let Self::Lock(lock) = self { lock.resources.len() } else { 1 }
+    }
+
+    /// About how much it adds to a command.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Lock(lock) => lock.resources.iter().flat_map(|resource| &resource.path).map(String::len).sum(),
+            _ => 0,
+        }
+    }
+}
+
+impl SessionConnection<'_> {
+    /// Sends the next command, unless one is under way. Whatever waits goes into it, as far as it can: the longer
+    /// the shard takes, the more it is asked at once.
+    pub(super) async fn start_next(&mut self) -> Result<(), CloseReason> {
+        while self.in_flight.is_none() && !self.is_session_gone() {
+            let Some(job) = self.queue.pop_front() else { return Ok(()) };
+            let (mut bytes, mut claims) = (job.bytes(), job.claims());
+            let mut jobs = vec![job];
+            while jobs[0].is_batchable() && jobs.len() < MAX_BATCH_COMMANDS && bytes < MAX_BATCH_BYTES {
+                let fits = |next: &ClientCommand| next.is_batchable() && claims + next.claims() <= MAX_BATCH_CLAIMS;
+                if !self.queue.front().is_some_and(fits) {
+                    break;
+                }
+                let Some(next) = self.queue.pop_front() else { break };
+                (bytes, claims) = (bytes + next.bytes(), claims + next.claims());
+                jobs.push(next);
+            }
+            self.start(jobs, 0).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends a command under the next numbers, or tells why it is not sent.
+    pub(super) async fn start(&mut self, jobs: Vec<ClientCommand>, attempts: u8) -> Result<(), CloseReason> {
+        let mut sent = Vec::with_capacity(jobs.len());
+        let mut commands = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            if let ClientCommand::ReconcileHolds(held) = &job {
+                let reply = self.query_reconcile_holds(held);
+                self.in_flight = Some(InFlightBatch { commands: vec![job], attempts, reply });
+                return Ok(());
+            }
+            if let Some(command) = self.command_for(&job, attempts).await? {
+                self.seq += 1;
+                sent.push(job);
+                commands.push(command);
+            }
+        }
+        let command = match commands.len() {
+            0 => return Ok(()),
+            1 => commands.remove(0),
+            _ => LocksCommand::Batch(commands),
+        };
+        self.in_flight =
+            Some(InFlightBatch { commands: sent, attempts, reply: Arc::clone(&self.session).command(command).boxed() });
+        Ok(())
+    }
+
+    /// What a job asks of the shard; nothing when the client was told why it does not, or nobody waits for it.
+    async fn command_for(&mut self, job: &ClientCommand, tries: u8) -> Result<Option<LocksCommand>, CloseReason> {
+        let command = match job {
+            ClientCommand::Malformed(error) => return Err(CloseReason::Malformed(error.clone())),
+            ClientCommand::Lock(lock) => match self.admit(lock, tries) {
+                Ok(acquire) => LocksCommand::Acquire(acquire),
+                Err(error) => {
+                    let request_id = lock.request_id.clone();
+                    self.send(ServerMessage::Refused { request_id, why: RefusalCause::Fault(error) }).await?;
+                    return Ok(None);
+                }
+            },
+            ClientCommand::Requery(request_id) => {
+                match self.requests.waiting(request_id).map(|lock| self.repeat_acquire_command(&lock)) {
+                    Some(Ok(acquire)) => LocksCommand::Acquire(acquire),
+                    // It was settled meanwhile; or its caller is no longer let in, which is told elsewhere.
+                    _ => return Ok(None),
+                }
+            }
+            ClientCommand::Release(release) => {
+                if let Err(error) = validate::request_id(&release.request_id) {
+                    let request_id = Some(release.request_id.clone());
+                    self.send(ServerMessage::Error { error, request_id }).await?;
+                    return Ok(None);
+                }
+                self.release_command(ReleaseTarget::Request { request_id: release.request_id.clone() })
+            }
+            ClientCommand::ReleaseAll => self.release_command(ReleaseTarget::All),
+            ClientCommand::LockInfo(info) => self.lock_info_command(info),
+            ClientCommand::Close => {
+                let (namespace, session_id) = (self.session.namespace.clone(), self.session.session_id.clone());
+                LocksCommand::CloseSession { namespace, session_id, message: self.session.message_seq(self.seq + 1) }
+            }
+            ClientCommand::ReconcileHolds(_) => return Ok(None),
+        };
+        Ok(Some(command))
+    }
+
+    fn query_reconcile_holds(&self, held: &[ReportedHold]) -> BoxFuture<'static, ApiResult<Reply>> {
+        // As they are now: since they were listed some were released, or are held in another mode.
+        let still = |hold: &ReportedHold| {
+            let mode = self.requests.mode(&hold.path, hold.fencing_token)?;
+            Some(ReportedHold { mode, ..hold.clone() })
+        };
+        let held: Vec<ReportedHold> = held.iter().filter_map(still).collect();
+        let (namespace, session_id) = (self.session.namespace.clone(), self.session.session_id.clone());
+        Arc::clone(&self.session).query(Query::ReconcileHolds { namespace, session_id, held }).boxed()
+    }
+
+    /// After a change of leader: what became of all that the client waits for and believes to hold.
+    pub(super) fn queue_reconciliation(&mut self) {
+        for request_id in self.requests.waiting_request_ids().into_iter().rev() {
+            self.queue.push_front(ClientCommand::Requery(request_id));
+        }
+        for held in self.requests.client_view().chunks(MAX_RECONCILED_HOLDS) {
+            self.queue.push_front(ClientCommand::ReconcileHolds(held.to_vec()));
+        }
+    }
+
+    /// The messages that a resumed client has no answer to, before all that it says now.
+    pub(super) fn queue_pending(&mut self, pending: &[Pending]) {
+        let locks = pending.iter().filter_map(|message| match message {
+            Pending::Lock(lock) => Some(lock.request_id.clone()),
+            Pending::Release(_) => None,
+        });
+        self.resumed_requests = locks.collect();
+        for message in pending.iter().rev() {
+            self.queue.push_front(match message {
+                Pending::Lock(lock) => ClientCommand::Lock(Arc::new(lock.clone())),
+                Pending::Release(release) => ClientCommand::Release(release.clone()),
+            });
+        }
+    }
+
+    /// A request of the client counts against its account's rate, once.
+    fn admit(&self, lock: &Lock, tries: u8) -> ApiResult<Acquire> {
+        let tenant = self.tenant()?;
+        // A repeat asks for nothing new: refused, its client would forget what it has.
+        let is_new = tries == 0 && self.requests.state(&lock.request_id).is_none();
+        if !is_new || self.resumed_requests.contains(&lock.request_id) {
+            return self.repeat_acquire_command(lock);
+        }
+        let acquire = self.acquire_command(lock, tenant.limits())?;
+        self.session.service.inner.rates.admit(tenant.account)?;
+        Ok(acquire)
+    }
+
+    fn repeat_acquire_command(&self, lock: &Lock) -> ApiResult<Acquire> {
+        self.acquire_command(lock, &validate::limits_for_existing(self.tenant()?.limits()))
+    }
+
+    fn tenant(&self) -> ApiResult<TenantContext<'_>> {
+        self.caller.as_ref().map_err(Clone::clone)?.require(Scopes::LOCKS_WRITE)
+    }
+
+    fn acquire_command(&self, lock: &Lock, limits: &Limits) -> ApiResult<Acquire> {
+        Ok(Acquire {
+            namespace: self.session.namespace.clone(),
+            owner: self.session.owner(lock.holder.clone()),
+            claims: protocol::validate_claims(lock, limits)?,
+            ttl_ms: None,
+            transition_ms: lock.transition_ms,
+            metadata: Metadata::new(),
+            fencing_token: None,
+            requested_expires_at_ns: None,
+            wait: if lock.only_try { Wait::No } else { Wait::Unlimited },
+            allow_upgrade: lock.allow_upgrade,
+            request_id: Some(lock.request_id.clone()),
+            attempt: 0,
+            message: self.session.message_seq(self.seq + 1),
+        })
+    }
+
+    /// Of the whole session: request ids are its own, whichever thread of it used them.
+    fn release_command(&self, what: ReleaseTarget) -> LocksCommand {
+        LocksCommand::Release(ReleaseCommand {
+            namespace: self.session.namespace.clone(),
+            owner: self.session.owner(None),
+            what,
+            message: self.session.message_seq(self.seq + 1),
+        })
+    }
+
+    fn lock_info_command(&self, info: &LockInfo) -> LocksCommand {
+        let SessionHandle { namespace, session_id, .. } = &*self.session;
+        let request_id = |message: &Pending| match message {
+            Pending::Lock(lock) => lock.request_id.clone(),
+            Pending::Release(release) => release.request_id.clone(),
+        };
+        LocksCommand::LockInfo(holdfast_core::LockInfo {
+            namespace: namespace.clone(),
+            session_id: session_id.clone(),
+            message: self.session.message_seq(self.seq + 1),
+            held: info.held.clone(),
+            pending: info.pending.iter().map(request_id).collect(),
+        })
+    }
+}

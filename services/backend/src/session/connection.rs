@@ -1,0 +1,296 @@
+//! A connection whose session is open: one task that hears everybody and lets one command run at a time.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use holdfast_api::ApiResult;
+use holdfast_api::session_message::{ClientPayload, EndReason, ServerMessage};
+use holdfast_core::{Reply, SessionEnd};
+use holdfast_routing::SessionUpdate;
+use tokio::sync::mpsc;
+use tokio::task::yield_now;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::channel::{CloseReason, Inbound, OutboundQueue, slow_client_error};
+use super::commands::{ClientCommand, InFlightBatch};
+use super::handle::SessionHandle;
+use super::handshake::{ConnectionOptions, stopping_error};
+use super::keep_alive::KeepAliveScheduler;
+use super::protocol::MessageSequence;
+use super::request_table::RequestTable;
+use super::subscription::{SessionSubscription, SubscriptionEvent};
+use crate::AuthContext;
+use crate::access_watch::{AccessWatch, is_final};
+
+/// Messages of the client that wait for those before them. With more, the client is not read.
+const MAX_QUEUED_COMMANDS: usize = 1_024;
+/// How long what a client said before it went away may take to be done.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the leader may take to say how a session ended that is found gone.
+const END_REASON_TIMEOUT: Duration = Duration::from_secs(1);
+
+pub(super) struct SessionConnection<'a> {
+    pub(super) session: Arc<SessionHandle>,
+    access_watch: AccessWatch,
+    /// The caller when its credential was last looked at, or why nobody can tell whether it is good.
+    pub(super) caller: ApiResult<AuthContext>,
+    sequence: MessageSequence,
+    incoming: Option<mpsc::Receiver<Inbound>>,
+    outgoing: &'a OutboundQueue,
+    pub(super) queue: VecDeque<ClientCommand>,
+    pub(super) in_flight: Option<InFlightBatch>,
+    /// The number of the last command of this epoch.
+    pub(super) seq: u64,
+    pub(super) requests: RequestTable,
+    /// The requests that a resumed client has no answer to.
+    pub(super) resumed_requests: BTreeSet<String>,
+    /// What was heard of the running request before the answer to it.
+    pub(super) deferred_updates: Vec<SessionUpdate>,
+    keep_alive: KeepAliveScheduler,
+    pub(super) subscription: SessionSubscription,
+    revalidation: Option<BoxFuture<'static, ApiResult<AuthContext>>>,
+    /// The client is gone: what it said is done until then.
+    finish_deadline: Option<Instant>,
+    /// The session is gone, and the leader has until then to say how it ended.
+    end_reason_deadline: Option<Instant>,
+    stopping: CancellationToken,
+}
+
+/// What happens next.
+enum ConnectionEvent {
+    Stop,
+    Subscription(SubscriptionEvent),
+    Reply(ApiResult<Reply>),
+    KeepAlive(usize, ApiResult<Reply>),
+    Revalidated(ApiResult<AuthContext>),
+    RevalidationDue,
+    Inbound(Option<Inbound>),
+    ClientGone,
+    FinishTimeout,
+    EndReasonTimeout,
+}
+
+impl<'a> SessionConnection<'a> {
+    pub(super) fn new(
+        session: Arc<SessionHandle>,
+        access_watch: AccessWatch,
+        caller: AuthContext,
+        options: ConnectionOptions,
+        sequence: MessageSequence,
+        incoming: mpsc::Receiver<Inbound>,
+        outgoing: &'a OutboundQueue,
+    ) -> Self {
+        Self {
+            access_watch,
+            caller: Ok(caller),
+            sequence,
+            incoming: Some(incoming),
+            outgoing,
+            queue: VecDeque::new(),
+            in_flight: None,
+            seq: 0,
+            requests: RequestTable::new(&session.session_id),
+            resumed_requests: BTreeSet::new(),
+            deferred_updates: Vec::new(),
+            keep_alive: KeepAliveScheduler::new(Arc::clone(&session), options.keep_alive),
+            subscription: SessionSubscription::new(Arc::clone(&session)),
+            revalidation: None,
+            finish_deadline: None,
+            end_reason_deadline: None,
+            stopping: session.service.stopping(),
+            session,
+        }
+    }
+
+    /// Runs to its end.
+    pub(super) async fn run(mut self, opened: ServerMessage) -> CloseReason {
+        match self.event_loop(opened).await {
+            Err(ending) => ending,
+            Ok(never) => match never {},
+        }
+    }
+
+    async fn event_loop(&mut self, opened: ServerMessage) -> Result<std::convert::Infallible, CloseReason> {
+        self.send(opened).await?;
+        loop {
+            self.start_next().await?;
+            if self.incoming.is_none() && self.in_flight.is_none() && self.queue.is_empty() {
+                return Err(CloseReason::Done);
+            }
+            let next = self.next_event().await;
+            self.on_event(next).await?;
+        }
+    }
+
+    async fn next_event(&mut self) -> ConnectionEvent {
+        let has_room = self.queue.len() < MAX_QUEUED_COMMANDS;
+        tokio::select! {
+            biased;
+            () = self.stopping.cancelled() => ConnectionEvent::Stop,
+            heard = self.subscription.next() => ConnectionEvent::Subscription(heard),
+            reply = await_reply(&mut self.in_flight) => ConnectionEvent::Reply(reply),
+            (owed, reply) = self.keep_alive.next() => ConnectionEvent::KeepAlive(owed, reply),
+            looked = await_revalidation(&mut self.revalidation) => ConnectionEvent::Revalidated(looked),
+            () = self.access_watch.next_check(), if self.revalidation.is_none() => ConnectionEvent::RevalidationDue,
+            said = receive(&mut self.incoming), if has_room => ConnectionEvent::Inbound(said),
+            () = self.outgoing.closed(), if self.finish_deadline.is_none() => ConnectionEvent::ClientGone,
+            () = maybe_sleep_until(self.finish_deadline) => ConnectionEvent::FinishTimeout,
+            () = maybe_sleep_until(self.end_reason_deadline) => ConnectionEvent::EndReasonTimeout,
+        }
+    }
+
+    async fn on_event(&mut self, next: ConnectionEvent) -> Result<(), CloseReason> {
+        match next {
+            ConnectionEvent::Stop => Err(CloseReason::Failed(stopping_error())),
+            ConnectionEvent::Subscription(heard) => self.on_subscription_event(heard).await,
+            ConnectionEvent::Reply(reply) => self.on_reply(reply).await,
+            ConnectionEvent::KeepAlive(owed, reply) => self.on_keep_alive_reply(owed, reply).await,
+            ConnectionEvent::Revalidated(looked) => {
+                self.revalidation = None;
+                match looked {
+                    Err(error) if is_final(&error) => Err(CloseReason::Failed(error)),
+                    looked => {
+                        if looked.is_err() {
+                            self.access_watch.retry_soon();
+                        }
+                        self.caller = looked;
+                        Ok(())
+                    }
+                }
+            }
+            ConnectionEvent::RevalidationDue => {
+                self.revalidation = Some(self.access_watch.check().boxed());
+                Ok(())
+            }
+            ConnectionEvent::Inbound(Some(incoming)) => {
+                self.on_client_message(incoming)?;
+                self.drain_ready().await
+            }
+            ConnectionEvent::Inbound(None) => {
+                self.incoming = None;
+                self.on_client_gone();
+                Ok(())
+            }
+            ConnectionEvent::ClientGone => {
+                self.on_client_gone();
+                Ok(())
+            }
+            ConnectionEvent::FinishTimeout => Err(CloseReason::Done),
+            ConnectionEvent::EndReasonTimeout => self.end_with(EndReason::Ended(SessionEnd::Expired)).await,
+        }
+    }
+
+    fn on_client_message(&mut self, incoming: Inbound) -> Result<(), CloseReason> {
+        let message = match incoming {
+            Inbound::Message(message) => message,
+            Inbound::Malformed(error) => {
+                self.queue.push_back(ClientCommand::Malformed(error));
+                return Ok(());
+            }
+        };
+        if !self.sequence.advance(message.seq) {
+            return Ok(());
+        }
+        if let Err(error) = self.sequence.check(&message.payload) {
+            self.queue.push_back(ClientCommand::Malformed(error));
+            return Ok(());
+        }
+        let job = match message.payload {
+            ClientPayload::KeepAlive => {
+                self.keep_alive.request();
+                return Ok(());
+            }
+            ClientPayload::Lock(lock) => ClientCommand::Lock(Arc::new(lock)),
+            ClientPayload::Release(release) => ClientCommand::Release(release),
+            ClientPayload::ReleaseAll => ClientCommand::ReleaseAll,
+            ClientPayload::LockInfo(info) => ClientCommand::LockInfo(info),
+            ClientPayload::Close | ClientPayload::Open(_) => ClientCommand::Close,
+        };
+        self.queue.push_back(job);
+        Ok(())
+    }
+
+    /// Before the next command begins: what the client has said with it goes along. That is the release of one thread and
+    /// the next request of another, when both were told at once: two commands would be two rounds, one after the other.
+    async fn drain_ready(&mut self) -> Result<(), CloseReason> {
+        if self.in_flight.is_some() || self.queue.is_empty() {
+            return Ok(());
+        }
+        yield_now().await;
+        while self.queue.len() < MAX_QUEUED_COMMANDS
+            && let Some(Some(incoming)) = receive(&mut self.incoming).now_or_never()
+        {
+            self.on_client_message(incoming)?;
+        }
+        Ok(())
+    }
+
+    /// What it said is still done, since its answers may have been lost on their way only.
+    fn on_client_gone(&mut self) {
+        self.finish_deadline.get_or_insert_with(|| Instant::now() + FINISH_TIMEOUT);
+    }
+
+    /// Tells the client something, unless it is gone.
+    pub(super) async fn send(&mut self, message: ServerMessage) -> Result<(), CloseReason> {
+        if self.outgoing.send(message).await {
+            return Ok(());
+        }
+        if !self.outgoing.is_closed() {
+            return Err(CloseReason::Failed(slow_client_error()));
+        }
+        self.on_client_gone();
+        Ok(())
+    }
+
+    /// The connection has no session any more.
+    pub(super) async fn end_with(&mut self, reason: EndReason) -> Result<(), CloseReason> {
+        self.send(ServerMessage::SessionEnded { reason }).await?;
+        Err(CloseReason::Done)
+    }
+
+    /// The session was found gone: the leader says why, if it can be heard.
+    pub(super) fn on_session_gone(&mut self) {
+        self.end_reason_deadline.get_or_insert_with(|| Instant::now() + END_REASON_TIMEOUT);
+        self.queue.clear();
+    }
+
+    /// Whether the session was found gone.
+    pub(super) fn is_session_gone(&self) -> bool {
+        self.end_reason_deadline.is_some()
+    }
+}
+
+async fn await_reply(running: &mut Option<InFlightBatch>) -> ApiResult<Reply> {
+    match running {
+        Some(running) => (&mut running.reply).await,
+        None => pending().await,
+    }
+}
+
+async fn await_revalidation(
+    looking: &mut Option<BoxFuture<'static, ApiResult<AuthContext>>>,
+) -> ApiResult<AuthContext> {
+    match looking {
+        Some(looking) => looking.await,
+        None => pending().await,
+    }
+}
+
+async fn receive(incoming: &mut Option<mpsc::Receiver<Inbound>>) -> Option<Inbound> {
+    match incoming {
+        Some(incoming) => incoming.recv().await,
+        None => pending().await,
+    }
+}
+
+async fn maybe_sleep_until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant).await,
+        None => pending().await,
+    }
+}

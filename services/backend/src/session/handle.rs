@@ -1,0 +1,69 @@
+//! The shard of a session, as one connection of it sees it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_api::ApiResult;
+use holdfast_cluster::Application;
+use holdfast_core::{Command, LocksCommand, MessageSeq, NamespaceRef, Owner, Query, Reply, SubscribeSession};
+use holdfast_routing::{RetryPolicy, Subscription};
+use tokio::time::Instant;
+
+use crate::Service;
+use crate::route_error::route_error;
+
+/// How long one command or query may take.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where a session is, and which epoch of it this connection is.
+#[derive(Clone, Debug)]
+pub(super) struct SessionHandle {
+    pub(super) service: Service,
+    pub(super) key: u32,
+    pub(super) namespace: NamespaceRef,
+    pub(super) session_id: String,
+    pub(super) epoch: u64,
+    pub(super) ttl_ms: u64,
+}
+
+impl SessionHandle {
+    /// The session, or a thread of it.
+    pub(super) fn owner(&self, holder: Option<String>) -> Owner {
+        Owner::Session { session_id: self.session_id.clone(), holder }
+    }
+
+    pub(super) fn message_seq(&self, seq: u64) -> Option<MessageSeq> {
+        Some(MessageSeq { epoch: self.epoch, seq })
+    }
+
+    /// Sends a command. A copy that arrives late is ignored by its stamp.
+    pub(super) async fn command(self: Arc<Self>, command: LocksCommand) -> ApiResult<Reply> {
+        let (router, deadline) = (&self.service.inner.router, Instant::now() + RESPONSE_TIMEOUT);
+        let command = Command::Locks(command);
+        let sent = router.command(Application::Locks, self.key, &command, RetryPolicy::LaterTerm, deadline).await;
+        Ok(sent.map_err(route_error)?.reply)
+    }
+
+    pub(super) async fn query(self: Arc<Self>, query: Query) -> ApiResult<Reply> {
+        let (router, deadline) = (&self.service.inner.router, Instant::now() + RESPONSE_TIMEOUT);
+        router.query(Application::Locks, self.key, &query, deadline).await.map_err(route_error)
+    }
+
+    /// A sign of life.
+    pub(super) async fn keep_alive(self: Arc<Self>) -> ApiResult<Reply> {
+        let (namespace, session_id) = (self.namespace.clone(), self.session_id.clone());
+        let epoch = Some(self.epoch);
+        self.query(Query::KeepAlive { namespace, session_id, epoch }).await
+    }
+
+    /// What the leader tells of the session.
+    pub(super) async fn subscribe(self: Arc<Self>) -> ApiResult<Subscription> {
+        let follow = SubscribeSession {
+            namespace: self.namespace.clone(),
+            session_id: self.session_id.clone(),
+            epoch: self.epoch,
+        };
+        let (router, deadline) = (&self.service.inner.router, Instant::now() + RESPONSE_TIMEOUT);
+        router.subscribe(self.key, &follow, deadline).await.map_err(route_error)
+    }
+}

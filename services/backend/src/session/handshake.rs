@@ -1,0 +1,181 @@
+//! The beginning of a connection: until its session is open.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_api::session_message::{ClientPayload, Open, ServerMessage};
+use holdfast_api::{ApiError, ApiResult, Code, CreateSession, validate};
+use holdfast_core::Scopes;
+use holdfast_supervise::spawn_temporary;
+use metrics::gauge;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+
+use super::channel::{CloseReason, Inbound, OutboundQueue, SessionReceiver, SessionSender, queues};
+use super::connection::SessionConnection;
+use super::handle::SessionHandle;
+use super::protocol::{MessageSequence, protocol_error};
+use crate::access_watch::{AccessWatch, is_final};
+use crate::{AuthContext, CallContext, Service};
+
+/// How long a client may take to open its session.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What a door may change about a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ConnectionOptions {
+    /// Whether the session's time to live may be outside the account's limits. It is at least 1 ms.
+    pub allow_any_ttl: bool,
+    /// Whether the gateway keeps the session alive as long as the connection is open.
+    pub keep_alive: bool,
+}
+
+impl Service {
+    /// Begins a connection of a caller who was let in. It lives until both ends are dropped, or until [`SessionReceiver`] says that it ended; the
+    /// session then lives on for its time to live, unless it was closed.
+    pub fn connect(&self, caller: AuthContext, options: ConnectionOptions) -> (SessionSender, SessionReceiver) {
+        let (door, (incoming, outgoing)) = queues();
+        let opening = Handshake { service: self.clone(), caller, options };
+        spawn_temporary("session", async move {
+            let _counted = ConnectionGauge::start();
+            let ending = opening.run(incoming, &outgoing).await;
+            outgoing.close(ending);
+        });
+        door
+    }
+}
+
+/// A connection in the figures, however it ends.
+struct ConnectionGauge;
+
+impl ConnectionGauge {
+    fn start() -> Self {
+        gauge!("holdfast_session_connections").increment(1.0);
+        Self
+    }
+}
+
+impl Drop for ConnectionGauge {
+    fn drop(&mut self) {
+        gauge!("holdfast_session_connections").decrement(1.0);
+    }
+}
+
+/// Where the session is, the caller when it was opened, and whether it was resumed.
+type OpenedSession = (SessionHandle, AuthContext, bool);
+
+/// A connection whose session is not open.
+struct Handshake {
+    service: Service,
+    caller: AuthContext,
+    options: ConnectionOptions,
+}
+
+impl Handshake {
+    async fn run(self, mut incoming: mpsc::Receiver<Inbound>, outgoing: &OutboundQueue) -> CloseReason {
+        let stopping = self.service.stopping();
+        let opened = tokio::select! {
+            () = stopping.cancelled() => Err(CloseReason::Failed(stopping_error())),
+            error = self.access_watch().wait_revoked() => Err(CloseReason::Failed(error)),
+            opened = self.wait_for_open(&mut incoming, outgoing) => opened,
+        };
+        let ((place, caller, resumed), seq) = match opened {
+            Ok(opened) => opened,
+            Err(ending) => return ending,
+        };
+        let opened = ServerMessage::Opened {
+            session_id: place.session_id.clone(),
+            epoch: place.epoch,
+            ttl_ms: place.ttl_ms,
+            resumed,
+        };
+        let order = MessageSequence::after_open(seq, resumed);
+        let live = SessionConnection::new(
+            Arc::new(place),
+            self.access_watch(),
+            caller,
+            self.options,
+            order,
+            incoming,
+            outgoing,
+        );
+        live.run(opened).await
+    }
+
+    /// What is noticed of the caller from now on.
+    fn access_watch(&self) -> AccessWatch {
+        AccessWatch::new(self.service.clone(), self.caller.clone())
+    }
+
+    /// The session, with the number of the message that opened it.
+    async fn wait_for_open(
+        &self,
+        incoming: &mut mpsc::Receiver<Inbound>,
+        outgoing: &OutboundQueue,
+    ) -> Result<(OpenedSession, u64), CloseReason> {
+        let open_by = Instant::now() + OPEN_TIMEOUT;
+        loop {
+            let message = match timeout_at(open_by, incoming.recv()).await {
+                Err(_) => return Err(CloseReason::Failed(open_timeout_error())),
+                Ok(None) => return Err(CloseReason::Done),
+                Ok(Some(Inbound::Malformed(error))) => return Err(CloseReason::Malformed(error)),
+                Ok(Some(Inbound::Message(message))) => message,
+            };
+            let ClientPayload::Open(open) = message.payload else {
+                return Err(CloseReason::Malformed(protocol_error("open has to come first")));
+            };
+            match self.open(&open).await {
+                Ok(opened) => return Ok((opened, message.seq)),
+                Err(error) if is_final(&error) => return Err(CloseReason::Failed(error)),
+                // The client may open another one.
+                Err(error) => {
+                    if !outgoing.send(ServerMessage::Error { error, request_id: None }).await {
+                        return Err(CloseReason::Done);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn open(&self, open: &Open) -> ApiResult<OpenedSession> {
+        let caller = self.access_watch().check().await?;
+        let tenant = caller.require(Scopes::LOCKS_WRITE)?;
+        tenant.check_namespace("namespace", &open.namespace)?;
+        let request = CreateSession {
+            namespace: open.namespace.clone(),
+            process_id: open.process_id.clone(),
+            ttl_ms: open.ttl_ms,
+            metadata: open.metadata.clone(),
+        };
+        if !self.options.allow_any_ttl {
+            let limits = match open.session_id {
+                Some(_) => &validate::limits_for_existing(tenant.limits()),
+                None => tenant.limits(),
+            };
+            validate::session_ttl_ms(open.ttl_ms, limits)?;
+        } else if open.ttl_ms == 0 {
+            return Err(ApiError::invalid("ttl_ms", "ttl_ms: must be at least 1"));
+        }
+        let context = CallContext::new("session connection");
+        let opened = self.service.open_session(tenant, &context, &request, open.session_id.as_deref()).await?;
+        let place = SessionHandle {
+            service: self.service.clone(),
+            key: opened.key,
+            namespace: opened.namespace,
+            session_id: opened.session.session_id,
+            epoch: opened.session.epoch,
+            ttl_ms: opened.session.ttl_ms,
+        };
+        Ok((place, caller, opened.resumed))
+    }
+}
+
+/// The error for clients of a process that stops.
+pub(super) fn stopping_error() -> ApiError {
+    ApiError::new(Code::Unavailable, "this gateway stops; connect to another one and resume the session")
+}
+
+fn open_timeout_error() -> ApiError {
+    let seconds = OPEN_TIMEOUT.as_secs();
+    ApiError::new(Code::DeadlineExceeded, format!("no session was opened within {seconds} s; connect again"))
+}

@@ -1,0 +1,279 @@
+//! What the shard answers to commands, as the client is told.
+
+use std::sync::Arc;
+
+use holdfast_api::session_message::{EndReason, Lock, RefusalCause, ServerMessage};
+use holdfast_api::{ApiError, ApiResult, Code, Timestamp};
+use holdfast_core::{
+    AcquireOutcome, CommandError, LockView, LostHold, Reason, Refused, Reply, Response, RevokedReason, SessionEnd,
+};
+
+use super::channel::CloseReason;
+use super::commands::{ClientCommand, InFlightBatch};
+use super::connection::SessionConnection;
+use super::request_table::RequestState;
+use crate::shard_call::unexpected;
+use crate::view_builder::ViewBuilder;
+
+/// How often a command is sent again that the shard took for a copy of itself.
+const MAX_ATTEMPTS: u8 = 3;
+
+impl SessionConnection<'_> {
+    /// The command under way was answered.
+    pub(super) async fn on_reply(&mut self, reply: ApiResult<Reply>) -> Result<(), CloseReason> {
+        let Some(InFlightBatch { commands, attempts, .. }) = self.in_flight.take() else { return Ok(()) };
+        match reply {
+            Err(error) => {
+                for job in &commands {
+                    self.on_command_failed(job, error.clone()).await?;
+                }
+            }
+            Ok(Reply { outcome: Ok(Response::Batch(outcomes)), clock_ms, .. }) => {
+                self.on_outcomes(commands, attempts, outcomes, clock_ms).await?;
+            }
+            Ok(Reply { outcome, clock_ms, .. }) => {
+                self.on_outcomes(commands, attempts, vec![outcome], clock_ms).await?
+            }
+        }
+        if self.in_flight.is_none() {
+            for notice in std::mem::take(&mut self.deferred_updates) {
+                self.on_update(notice).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn on_outcomes(
+        &mut self,
+        jobs: Vec<ClientCommand>,
+        tries: u8,
+        outcomes: Vec<Result<Response, CommandError>>,
+        clock_ms: u64,
+    ) -> Result<(), CloseReason> {
+        // A copy came first, and what it came to was lost with the answer to it.
+        let is_copy = outcomes.contains(&Ok(Response::Ignored));
+        let mut again = Vec::new();
+        for (at, (job, outcome)) in jobs.iter().zip(outcomes).enumerate() {
+            let end = if is_copy { ended_by(job, &jobs[at + 1..]) } else { None };
+            match (end, outcome) {
+                (Some(ClientCommand::ReleaseAll), _) => {
+                    // Of requests that are known it is told when the answer to that has its turn.
+                    if let Some(request_id) = job.acquire_request_id().filter(|id| self.requests.state(id).is_none()) {
+                        self.send(ServerMessage::Ready { request_id: Some(request_id.to_owned()) }).await?;
+                    }
+                }
+                (Some(_), _) => {}
+                (None, Err(refusal)) => self.on_command_rejected(job, refusal).await?,
+                (None, Ok(Response::Ignored)) if job.needs_reply() => again.push(job.clone()),
+                (None, Ok(answer)) => self.on_answer(job, answer, clock_ms).await?,
+            }
+        }
+        if tries < MAX_ATTEMPTS && !again.is_empty() {
+            return self.start(again, tries + 1).await;
+        }
+        for job in &again {
+            self.on_command_failed(job, unknown_outcome()).await?;
+        }
+        Ok(())
+    }
+
+    async fn on_answer(&mut self, job: &ClientCommand, answer: Response, clock_ms: u64) -> Result<(), CloseReason> {
+        match (job, answer) {
+            (ClientCommand::Lock(lock), Response::Acquired { outcome, locks }) => {
+                let lock = Arc::clone(lock);
+                self.on_acquire_outcome(&lock, outcome, &locks, clock_ms, true).await
+            }
+            (ClientCommand::Requery(request_id), Response::Acquired { outcome, locks }) => {
+                let Some(lock) = self.requests.waiting(request_id) else { return Ok(()) };
+                self.on_acquire_outcome(&lock, outcome, &locks, clock_ms, false).await
+            }
+            (ClientCommand::Release(release), answer) => {
+                match answer {
+                    Response::Released { locks, released: true } => self.requests.released(&release.request_id, &locks),
+                    _ => self.requests.released_without_views(&release.request_id),
+                }
+                self.send(ServerMessage::Ready { request_id: Some(release.request_id.clone()) }).await
+            }
+            (ClientCommand::ReleaseAll, _) => self.on_all_released().await,
+            (ClientCommand::LockInfo(info), Response::Reconciled { lost, .. }) => {
+                info.held.iter().for_each(|held| self.requests.add_reported(held.clone()));
+                self.on_holds_lost(lost, clock_ms).await?;
+                self.queue_pending(&info.pending);
+                Ok(())
+            }
+            (ClientCommand::ReconcileHolds(_), Response::Reconciled { lost, .. }) => {
+                self.on_holds_lost(lost, clock_ms).await
+            }
+            (ClientCommand::Close, Response::Done) => self.end_with(EndReason::Ended(SessionEnd::Closed)).await,
+            (_, answer) => Err(CloseReason::Failed(unexpected(&answer))),
+        }
+    }
+
+    /// What a request came to. That it still waits is told to a client that asked only.
+    async fn on_acquire_outcome(
+        &mut self,
+        lock: &Arc<Lock>,
+        outcome: AcquireOutcome,
+        locks: &[LockView],
+        clock_ms: u64,
+        asked: bool,
+    ) -> Result<(), CloseReason> {
+        let request_id = lock.request_id.clone();
+        match outcome {
+            AcquireOutcome::Granted { fencing_token } => {
+                self.requests.granted(lock, fencing_token, locks);
+                self.send(ServerMessage::Acquired { request_id, fencing_token }).await
+            }
+            AcquireOutcome::Enqueued(enqueued) => {
+                self.requests.enqueued(lock, enqueued.wait);
+                if !asked {
+                    return Ok(());
+                }
+                let namespace = self.session.namespace.name.clone();
+                let shown = ViewBuilder::new(&namespace, clock_ms, Timestamp::now()).reason(enqueued.not_granted);
+                let (queue_position, blockers) = (shown.queue_position, shown.blockers);
+                self.send(ServerMessage::Enqueued { request_id, queue_position, blockers }).await
+            }
+            AcquireOutcome::Refused(refusal) => {
+                // A try of a request that waits leaves it waiting; one that lost a hold has to be released.
+                let stays = match self.requests.state(&request_id) {
+                    Some(RequestState::Waiting(_)) => refusal.reason == Reason::Queued,
+                    Some(RequestState::Granted) => refusal.reason == Reason::NotHeld,
+                    None => false,
+                };
+                if !stays {
+                    self.requests.remove(&request_id);
+                }
+                self.send_refused(request_id, *refusal, clock_ms).await
+            }
+        }
+    }
+
+    pub(super) async fn send_refused(
+        &mut self,
+        request_id: String,
+        refusal: Refused,
+        clock_ms: u64,
+    ) -> Result<(), CloseReason> {
+        let namespace = self.session.namespace.name.clone();
+        let why = RefusalCause::Reason(ViewBuilder::new(&namespace, clock_ms, Timestamp::now()).reason(refusal));
+        self.send(ServerMessage::Refused { request_id, why }).await
+    }
+
+    async fn on_all_released(&mut self) -> Result<(), CloseReason> {
+        let released = self.requests.clear();
+        if released.is_empty() {
+            return self.send(ServerMessage::Ready { request_id: None }).await;
+        }
+        for request_id in released {
+            self.send(ServerMessage::Ready { request_id: Some(request_id) }).await?;
+        }
+        Ok(())
+    }
+
+    /// Holds that the client believed in.
+    async fn on_holds_lost(&mut self, lost: Vec<LostHold>, clock_ms: u64) -> Result<(), CloseReason> {
+        for hold in lost {
+            if !self.requests.remove_hold(&hold.path, hold.fencing_token) {
+                continue;
+            }
+            let namespace = self.session.namespace.name.clone();
+            let shown = ViewBuilder::new(&namespace, clock_ms, Timestamp::now());
+            let current_owner = hold.current_owner.map(|holder| shown.holder(holder));
+            let reason = RevokedReason::Duplicate;
+            self.send(ServerMessage::Revoked { path: hold.path.0, reason, current_owner }).await?;
+        }
+        Ok(())
+    }
+
+    /// How many signs of life were answered, and how.
+    pub(super) async fn on_keep_alive_reply(
+        &mut self,
+        owed: usize,
+        reply: ApiResult<Reply>,
+    ) -> Result<(), CloseReason> {
+        let error = match reply.map(|reply| reply.outcome) {
+            Ok(Ok(Response::Session(session))) => {
+                for _ in 0..owed {
+                    self.send(ServerMessage::KeptAlive { remaining_ms: session.remaining_ms }).await?;
+                }
+                return Ok(());
+            }
+            Ok(Ok(answer)) => return Err(CloseReason::Failed(unexpected(&answer))),
+            Ok(Err(refusal)) => return self.on_session_rejected(refusal).await,
+            Err(error) => error,
+        };
+        for _ in 0..owed {
+            self.send(ServerMessage::Error { error: error.clone(), request_id: None }).await?;
+        }
+        Ok(())
+    }
+
+    /// No answer came, or none that says what was done.
+    async fn on_command_failed(&mut self, job: &ClientCommand, error: ApiError) -> Result<(), CloseReason> {
+        let request_id = match job {
+            ClientCommand::Lock(lock) if error.code.has_no_side_effects() => {
+                let why = RefusalCause::Fault(error);
+                return self.send(ServerMessage::Refused { request_id: lock.request_id.clone(), why }).await;
+            }
+            ClientCommand::Lock(lock) => Some(lock.request_id.clone()),
+            ClientCommand::Release(release) => Some(release.request_id.clone()),
+            // All of it is asked about once more when a leader is followed again.
+            ClientCommand::Requery(_) | ClientCommand::ReconcileHolds(_) => {
+                self.subscription.resubscribe();
+                return Ok(());
+            }
+            // What the client is to believe is not known: it has to resume once more.
+            ClientCommand::LockInfo(_) => return Err(CloseReason::Failed(error)),
+            ClientCommand::ReleaseAll | ClientCommand::Close | ClientCommand::Malformed(_) => None,
+        };
+        self.send(ServerMessage::Error { error, request_id }).await
+    }
+
+    async fn on_command_rejected(&mut self, job: &ClientCommand, refusal: CommandError) -> Result<(), CloseReason> {
+        match (job, refusal) {
+            // An earlier copy of the very message may have been the one that ended it.
+            (ClientCommand::Close, CommandError::SessionNotFound(_)) => {
+                self.end_with(EndReason::Ended(SessionEnd::Closed)).await
+            }
+            (
+                _,
+                refusal @ (CommandError::SessionNotFound(_)
+                | CommandError::Superseded { .. }
+                | CommandError::NamespaceNotFound),
+            ) => self.on_session_rejected(refusal).await,
+            (ClientCommand::Requery(request_id), refusal) => {
+                self.requests.remove(request_id);
+                let (request_id, why) = (request_id.clone(), RefusalCause::Fault(ApiError::from(refusal)));
+                self.send(ServerMessage::Refused { request_id, why }).await
+            }
+            (job, refusal) => self.on_command_failed(job, ApiError::from(refusal)).await,
+        }
+    }
+
+    /// A refusal of everything that this connection may ask.
+    pub(super) async fn on_session_rejected(&mut self, refusal: CommandError) -> Result<(), CloseReason> {
+        match refusal {
+            CommandError::SessionNotFound(_) => {
+                self.on_session_gone();
+                Ok(())
+            }
+            CommandError::Superseded { .. } => self.end_with(EndReason::Superseded).await,
+            CommandError::NamespaceNotFound => self.end_with(EndReason::Ended(SessionEnd::NamespaceDeleted)).await,
+            other => Err(CloseReason::Failed(ApiError::from(other))),
+        }
+    }
+}
+
+/// What ended a job's request, of those that went to the shard with it and were done after it. To ask for the request
+/// again would be to do it a second time: its caller is told of the end only, by the release of that name if there is one.
+fn ended_by<'a>(job: &ClientCommand, later: &'a [ClientCommand]) -> Option<&'a ClientCommand> {
+    let request_id = job.acquire_request_id()?;
+    let is_its_release =
+        |other: &&ClientCommand| matches!(other, ClientCommand::Release(release) if release.request_id == request_id);
+    later.iter().find(is_its_release).or_else(|| later.iter().find(|other| other.ends(request_id)))
+}
+
+fn unknown_outcome() -> ApiError {
+    ApiError::new(Code::DeadlineExceeded, "the shard may have done it before, and does not tell; ask again")
+}

@@ -1,0 +1,274 @@
+//! Asking shards: what every operation shares.
+
+use std::future::Future;
+use std::time::Duration;
+
+use holdfast_api::{ApiError, ApiResult, Code, validate};
+use holdfast_cluster::{Application, shard_key};
+use holdfast_core::{
+    AccountId, Acquire, Command, CommandError, LocksCommand, NamespaceRef, Query, Reply, RequestId, Response,
+};
+use holdfast_routing::{RetryPolicy, RoutedReply};
+use sha2::{Digest, Sha256};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::admission::{FairQueue, Priority};
+use crate::auth::TenantContext;
+use crate::route_error::route_error;
+use crate::{CallContext, Service};
+
+/// How far a shard's idea of the deadline of a waiting call is beyond the caller's.
+const SHARD_DEADLINE_MARGIN: Duration = Duration::from_secs(1);
+
+const NOT_OPENED: &str = "the namespace was just made and has no locks yet; repeat the call";
+
+/// What a call sends to a shard.
+pub(crate) enum ShardRequest {
+    /// Through the log.
+    Command(Command, RetryPolicy),
+    /// An acquire that waits for its grant, how long this one call of it may take, and what is cancelled once the request
+    /// waits at the shard.
+    Wait(Box<Acquire>, Option<Duration>, CancellationToken),
+    /// Answered from the applied state.
+    Query(Query),
+}
+
+impl ShardRequest {
+    fn priority(&self) -> Priority {
+        let is_urgent = match self {
+            Self::Command(Command::Locks(command), _) => match command {
+                LocksCommand::Release(_) | LocksCommand::CloseSession { .. } => true,
+                LocksCommand::Acquire(acquire) => acquire.fencing_token.is_some(),
+                LocksCommand::OpenSession(open) => open.resume,
+                _ => false,
+            },
+            Self::Query(query) => matches!(query, Query::KeepAlive { .. }),
+            Self::Wait(..) => return Priority::Patient,
+            Self::Command(..) => false,
+        };
+        if is_urgent { Priority::High } else { Priority::Normal }
+    }
+
+    /// What is cancelled once it waits at the shard.
+    fn deferred(&self) -> Option<CancellationToken> {
+        if let Self::Wait(.., deferred) = self { Some(deferred.clone()) } else { None }
+    }
+}
+
+impl From<Command> for ShardRequest {
+    fn from(command: Command) -> Self {
+        Self::Command(command, RetryPolicy::LaterTerm)
+    }
+}
+
+impl From<Query> for ShardRequest {
+    fn from(query: Query) -> Self {
+        Self::Query(query)
+    }
+}
+
+/// What a locks shard gives back, with its reply in it.
+pub(crate) trait AsReply {
+    /// The reply.
+    fn reply(&self) -> &Reply;
+}
+
+impl AsReply for Reply {
+    fn reply(&self) -> &Reply {
+        self
+    }
+}
+
+/// Takes the expected kind of answer apart. Another kind is a fault of the shard.
+macro_rules! expect_answer {
+    ($answer:expr, $pattern:pat => $value:expr) => {
+        match $answer {
+            $pattern => Ok($value),
+            other => Err($crate::shard_call::unexpected(&other)),
+        }
+    };
+}
+pub(crate) use expect_answer;
+
+/// The answer is of another kind than its question asks for.
+pub(crate) fn unexpected(answer: &Response) -> ApiError {
+    tracing::error!(?answer, "a shard gave an answer of another kind than was asked for");
+    ApiError::internal("a shard gave an answer that this gateway does not understand")
+}
+
+impl Service {
+    /// Asks the accounts shard.
+    pub(crate) async fn call_accounts(
+        &self,
+        ask: impl Into<ShardRequest>,
+        context: &CallContext,
+    ) -> ApiResult<RoutedReply> {
+        self.call(Application::Accounts, shard_key(Application::Accounts, 0, ""), ask.into(), context).await
+    }
+
+    /// Asks the namespaces shard of an account.
+    pub(crate) async fn call_namespaces(
+        &self,
+        account: AccountId,
+        ask: impl Into<ShardRequest>,
+        context: &CallContext,
+    ) -> ApiResult<RoutedReply> {
+        let key = shard_key(Application::Namespaces, account.0, "");
+        self.call_with_permit(account, Application::Namespaces, key, ask.into(), context).await
+    }
+
+    /// Asks the locks shard of a namespace by its name.
+    pub(crate) async fn call_locks(
+        &self,
+        tenant: TenantContext<'_>,
+        name: &str,
+        context: &CallContext,
+        make: impl Fn(NamespaceRef) -> ShardRequest,
+    ) -> ApiResult<Reply> {
+        let account = tenant.account.id;
+        let call = |key, namespace| {
+            let ask = make(namespace);
+            async move { Ok(self.call_with_permit(account, Application::Locks, key, ask, context).await?.reply) }
+        };
+        self.with_incarnation(account, name, context.deadline, call).await
+    }
+
+    /// Calls the locks shard that owns the key, about a namespace by its name. The incarnation comes from the cache;
+    /// when the shard does not know that one, it is looked up afresh, and asked about when it is another.
+    ///
+    /// # Errors
+    /// `NAMESPACE_NOT_FOUND`; `UNAVAILABLE` when it was just made and its locks shard has not heard of it yet.
+    pub(crate) async fn with_incarnation<T: AsReply, F: Future<Output = ApiResult<T>>>(
+        &self,
+        account: AccountId,
+        name: &str,
+        deadline: Instant,
+        call: impl Fn(u32, NamespaceRef) -> F,
+    ) -> ApiResult<T> {
+        let key = shard_key(Application::Locks, account.0, name);
+        let directory = &self.inner.directory;
+        let mut unknown = None;
+        loop {
+            let found = directory.namespace(account, name, deadline).await?;
+            let incarnation = found.ok_or_else(|| ApiError::namespace_not_found(name))?;
+            if unknown == Some(incarnation) {
+                return Err(not_opened(name));
+            }
+            let answered = call(key, NamespaceRef { account, name: name.to_owned(), incarnation }).await?;
+            if answered.reply().outcome != Err(CommandError::NamespaceNotFound) {
+                return Ok(answered);
+            }
+            directory.invalidate_namespace(account, name);
+            unknown = Some(incarnation);
+        }
+    }
+
+    /// Asks for an account when it is its turn.
+    pub(crate) async fn call_with_permit(
+        &self,
+        account: AccountId,
+        application: Application,
+        key: u32,
+        ask: ShardRequest,
+        context: &CallContext,
+    ) -> ApiResult<RoutedReply> {
+        let (urgency, deferred) = (ask.priority(), ask.deferred());
+        let is_command = !matches!(ask, ShardRequest::Query(_));
+        let asked = async {
+            let turn = self.inner.admission.acquire(account, urgency, context.deadline).await?;
+            FairQueue::run(turn, is_command, deferred, self.call(application, key, ask, context)).await
+        };
+        if urgency == Priority::Patient { self.run_until_deadline(context.deadline, asked).await } else { asked.await }
+    }
+
+    /// An acquire that waits. Given up here, and not by the shard: what lasts to the end of its time there is taken for a
+    /// poll, whose place is kept.
+    async fn run_until_deadline<T>(
+        &self,
+        deadline: Instant,
+        asked: impl Future<Output = ApiResult<T>>,
+    ) -> ApiResult<T> {
+        let stopping = self.stopping();
+        tokio::select! {
+            answered = asked => answered,
+            () = sleep_until(deadline) => Err(ApiError::deadline_exceeded()),
+            // Long waits would only be cut off.
+            () = stopping.cancelled() => {
+                let detail = "this process is stopping, and gives the place in the queue up; repeat the call";
+                Err(ApiError::new(Code::DeadlineExceeded, detail))
+            }
+        }
+    }
+
+    async fn call(
+        &self,
+        application: Application,
+        key: u32,
+        ask: ShardRequest,
+        context: &CallContext,
+    ) -> ApiResult<RoutedReply> {
+        let router = &self.inner.router;
+        let routed = match ask {
+            ShardRequest::Command(command, repeat) => {
+                router.command(application, key, &command, repeat, context.deadline).await.map_err(route_error)?
+            }
+            ShardRequest::Wait(acquire, poll, deferred) => {
+                let deadline = context.deadline + SHARD_DEADLINE_MARGIN;
+                let reply = router.acquire(key, *acquire, poll, deadline, deferred).await.map_err(route_error)?;
+                RoutedReply { reply, maybe_done_before: false }
+            }
+            ShardRequest::Query(query) => {
+                let reply = router.query(application, key, &query, context.deadline).await.map_err(route_error)?;
+                RoutedReply { reply, maybe_done_before: false }
+            }
+        };
+        Ok(routed)
+    }
+
+    /// The id of a creation: of its idempotency key, the same for the same call of the same account; else a new one,
+    /// for this call's own repeats.
+    pub(crate) fn request_id(&self, maker: &str, call: &str, context: &CallContext) -> ApiResult<RequestId> {
+        let Some(key) = &context.idempotency_key else { return Ok(RequestId(random_bytes()?)) };
+        validate::idempotency_key(key)?;
+        let mut hasher = Sha256::new();
+        for part in [maker, call, key.as_str()] {
+            hasher.update((part.len() as u64).to_be_bytes());
+            hasher.update(part);
+        }
+        let digest: [u8; 32] = hasher.finalize().into();
+        let mut id = [0; 16];
+        id.copy_from_slice(&digest[..16]);
+        Ok(RequestId(id))
+    }
+}
+
+/// The namespace exists, and its locks shard has not heard of it yet: what its namespaces shard tells to others is on
+/// the way. It was not purged there, since then it would exist no more.
+fn not_opened(name: &str) -> ApiError {
+    ApiError::new(Code::Unavailable, NOT_OPENED).with("namespace", name)
+}
+
+/// Whether all that a call lacked was a moment, until the locks of a new namespace can be taken.
+pub fn is_not_opened(error: &ApiError) -> bool {
+    error.code == Code::Unavailable && error.detail == NOT_OPENED
+}
+
+/// A repeat answers as the first did: an answer about something else means that the caller used its idempotency key for
+/// another creation before. Nothing was made now.
+pub(crate) fn check_repeat(is_of_this_call: bool) -> ApiResult<()> {
+    if is_of_this_call {
+        return Ok(());
+    }
+    Err(ApiError::invalid("idempotency_key", "idempotency_key: was used for another creation; take a new one"))
+}
+
+/// Random bytes for ids.
+pub(crate) fn random_bytes<const COUNT: usize>() -> ApiResult<[u8; COUNT]> {
+    let mut bytes = [0; COUNT];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        tracing::error!(%error, "the system gives no random bytes");
+        ApiError::internal("no id can be drawn")
+    })?;
+    Ok(bytes)
+}

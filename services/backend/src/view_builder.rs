@@ -1,0 +1,105 @@
+//! Turning what a locks shard answers into what callers see: the shard's clock becomes time remaining.
+
+use holdfast_api::{AcquireLocksAnswer, BlockerInfo, CycleStepInfo, Holder, LockInfo, ReasonInfo, Timestamp};
+use holdfast_core::{AcquireOutcome, Blocker, CycleStep, HolderView, LockView, Owner, Reason, Refused};
+
+/// How one reply is shown.
+pub(crate) struct ViewBuilder<'a> {
+    namespace: &'a str,
+    /// The shard clock that the reply is of.
+    clock_ms: u64,
+    /// When its question was about to be sent, by this gateway's wall clock; of what nobody asked for, when it came.
+    sent_at: Timestamp,
+}
+
+impl<'a> ViewBuilder<'a> {
+    /// Instants are counted from before the question: the shard's clock was read after it, so that however late the
+    /// reply comes, none is shown as later than it is.
+    pub(crate) fn new(namespace: &'a str, clock_ms: u64, sent_at: Timestamp) -> Self {
+        Self { namespace, clock_ms, sent_at }
+    }
+
+    pub(crate) fn acquired(&self, outcome: AcquireOutcome, locks: Vec<LockView>) -> AcquireLocksAnswer {
+        let (fencing_token, reason) = match outcome {
+            AcquireOutcome::Granted { fencing_token } => (Some(fencing_token), None),
+            // The call ended before the wait did: what it waits for is told by the blockers.
+            AcquireOutcome::Enqueued(enqueued) => {
+                (None, Some(self.reason(Refused { reason: Reason::Queued, ..enqueued.not_granted })))
+            }
+            AcquireOutcome::Refused(refusal) => (None, Some(self.reason(*refusal))),
+        };
+        let (success, locks) = (fencing_token.is_some(), self.locks(locks));
+        AcquireLocksAnswer { success, fencing_token, reason, signed_grants: None, locks }
+    }
+
+    pub(crate) fn locks(&self, locks: Vec<LockView>) -> Vec<LockInfo> {
+        locks.into_iter().map(|lock| self.lock(lock)).collect()
+    }
+
+    pub(crate) fn lock(&self, lock: LockView) -> LockInfo {
+        let path = lock.path.0;
+        let name = if let [name] = path.as_slice() { Some(name.clone()) } else { None };
+        LockInfo {
+            namespace: self.namespace.to_owned(),
+            name,
+            path,
+            state: lock.state,
+            locked_at: lock.locked_at_ms.map(Timestamp),
+            write_lock_holder: lock.write_lock_holder.map(|holder| self.holder(holder)),
+            read_lock_holders: lock.read_lock_holders.into_iter().map(|holder| self.holder(holder)).collect(),
+            holders_total: lock.holders_total,
+            waiting: lock.waiting,
+            revision: lock.revision,
+        }
+    }
+
+    pub(crate) fn reason(&self, refusal: Refused) -> ReasonInfo {
+        ReasonInfo {
+            code: refusal.reason,
+            blockers: refusal.blockers.into_iter().map(|blocker| self.blocker(blocker)).collect(),
+            queue_position: refusal.queue_position,
+            cycle: refusal.cycle.into_iter().map(cycle_step).collect(),
+        }
+    }
+
+    pub(crate) fn blocker(&self, blocker: Blocker) -> BlockerInfo {
+        BlockerInfo { path: blocker.path.0, waiting: blocker.waiting, holder: self.holder(blocker.holder) }
+    }
+
+    pub(crate) fn holder(&self, holder: HolderView) -> Holder {
+        let (session_id, thread) = session_of(holder.owner);
+        let (remaining_ms, expires_at) = self.time_left(holder.deadline_ms);
+        Holder {
+            process_id: holder.process_id,
+            session_id,
+            holder: thread,
+            mode: holder.mode,
+            fencing_token: holder.fencing_token,
+            locked_at: Timestamp(holder.locked_at_ms),
+            expires_at,
+            remaining_ms,
+            phase: holder.phase,
+            metadata: holder.metadata,
+            requested_expires_at_ns: holder.requested_expires_at_ns,
+        }
+    }
+
+    /// How long it is until a deadline of the shard's clock, and which instant that is.
+    pub(crate) fn time_left(&self, deadline_ms: Option<u64>) -> (Option<u64>, Option<Timestamp>) {
+        let remaining_ms = deadline_ms.map(|deadline_ms| deadline_ms.saturating_sub(self.clock_ms));
+        (remaining_ms, remaining_ms.map(|remaining_ms| Timestamp(self.sent_at.0.saturating_add(remaining_ms))))
+    }
+}
+
+fn cycle_step(step: CycleStep) -> CycleStepInfo {
+    let (session_id, holder) = session_of(step.owner);
+    CycleStepInfo { process_id: step.process_id, session_id, holder, path: step.path.0, waiting: step.waiting }
+}
+
+/// The session of an owner, and its holder.
+pub(crate) fn session_of(owner: Owner) -> (Option<String>, Option<String>) {
+    match owner {
+        Owner::Process(_) => (None, None),
+        Owner::Session { session_id, holder } => (Some(session_id), holder),
+    }
+}
