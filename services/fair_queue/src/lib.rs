@@ -13,17 +13,13 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
 
-/// Bounds of a queue.
+/// Bounds of a queue, in whatever measures the items' size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueLimits {
-    /// Items in all lanes.
-    pub items: usize,
-    /// Bytes in all lanes.
-    pub bytes: usize,
-    /// Items in one lane.
-    pub lane_items: usize,
-    /// Bytes in one lane.
-    pub lane_bytes: usize,
+    /// Size of all lanes together.
+    pub total: usize,
+    /// Size of one lane.
+    pub lane: usize,
 }
 
 /// Why an item can't be queued.
@@ -31,31 +27,25 @@ pub struct QueueLimits {
 pub enum Full {
     /// The lane is full.
     Lane,
-    /// The queue is full, and no lane is longer than this one.
+    /// The queue is full, and no other lane is larger than this one.
     Queue,
 }
 
-/// An item that left the queue.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Served<T> {
-    /// The item.
-    pub item: T,
-    /// Its cost.
-    pub cost: u64,
-    /// Its bytes.
-    pub bytes: usize,
+struct Item<T> {
+    value: T,
+    size: usize,
 }
 
 struct Lane<T> {
-    items: VecDeque<Served<T>>,
-    bytes: usize,
+    items: VecDeque<Item<T>>,
+    size: usize,
     /// Virtual time at which the first item starts, or, of an empty lane, at which the last one ended.
     start: u64,
 }
 
 impl<T> Default for Lane<T> {
     fn default() -> Self {
-        Self { items: VecDeque::new(), bytes: 0, start: 0 }
+        Self { items: VecDeque::new(), size: 0, start: 0 }
     }
 }
 
@@ -65,18 +55,34 @@ pub struct FairQueue<K, T> {
     lanes: HashMap<K, Lane<T>>,
     /// Lanes with items, by the virtual time at which their first item starts.
     ready: BTreeSet<(u64, K)>,
+    /// The same lanes by size.
+    by_size: BTreeSet<(usize, K)>,
     /// The virtual time: the start of the last item that was served, or, of an empty queue, the latest end of any.
     now: u64,
     /// The latest end of an item that was served.
     latest_end: u64,
     items: usize,
-    bytes: usize,
+    size: usize,
+    /// With so many lanes, those that are empty and owe nothing are dropped.
+    sweep_at: usize,
 }
+
+const MIN_SWEEP: usize = 64;
 
 impl<K: Copy + Ord + Hash, T> FairQueue<K, T> {
     /// An empty queue.
     pub fn new(limits: QueueLimits) -> Self {
-        Self { limits, lanes: HashMap::new(), ready: BTreeSet::new(), now: 0, latest_end: 0, items: 0, bytes: 0 }
+        Self {
+            limits,
+            lanes: HashMap::new(),
+            ready: BTreeSet::new(),
+            by_size: BTreeSet::new(),
+            now: 0,
+            latest_end: 0,
+            items: 0,
+            size: 0,
+            sweep_at: MIN_SWEEP,
+        }
     }
 
     /// Items in it.
@@ -89,86 +95,98 @@ impl<K: Copy + Ord + Hash, T> FairQueue<K, T> {
         self.items == 0
     }
 
-    /// Adds an item to the end of a lane. When the queue has all the items that it may have and another lane has more of
-    /// them, that lane's newest item makes room and is returned.
+    /// Adds an item to the end of a lane. When the queue is full, the newest items of larger lanes make room and are
+    /// returned.
     ///
     /// # Errors
-    /// When the lane is full, or the queue is and no lane is longer. The item is dropped.
-    pub fn push(&mut self, key: K, cost: u64, bytes: usize, item: T) -> Result<Option<T>, Full> {
-        let lane = self.lanes.get(&key);
-        let (count, used) = lane.map_or((0, 0), |lane| (lane.items.len(), lane.bytes));
-        if count >= self.limits.lane_items || used + bytes > self.limits.lane_bytes {
+    /// When the lane is full, or the queue is and no other lane is larger. The item is dropped.
+    pub fn push(&mut self, key: K, size: usize, value: T) -> Result<Vec<T>, Full> {
+        let own = self.lanes.get(&key).map_or(0, |lane| lane.size);
+        if own + size > self.limits.lane {
             return Err(Full::Lane);
         }
-        if self.bytes + bytes > self.limits.bytes {
-            return Err(Full::Queue);
+        let mut evicted = Vec::new();
+        while self.size + size > self.limits.total {
+            match self.by_size.last().copied() {
+                Some((largest, other)) if largest > own + size && other != key => {
+                    evicted.extend(self.pop_newest(other))
+                }
+                _ if evicted.is_empty() => return Err(Full::Queue),
+                _ => break,
+            }
         }
-        let mut evicted = None;
-        if self.items >= self.limits.items {
-            evicted = Some(self.evict_from_longest(count + 1).ok_or(Full::Queue)?);
-        }
+        self.forget_idle_lanes();
         let now = self.now;
         let lane = self.lanes.entry(key).or_default();
         if lane.items.is_empty() {
             lane.start = lane.start.max(now);
             self.ready.insert((lane.start, key));
         }
-        lane.items.push_back(Served { item, cost: cost.max(1), bytes });
-        lane.bytes += bytes;
+        lane.items.push_back(Item { value, size });
         self.items += 1;
-        self.bytes += bytes;
+        self.resize(key, own, own + size);
         Ok(evicted)
     }
 
-    /// The cost and the bytes of what [`Self::pop`] returns next.
-    pub fn peek(&self) -> Option<(u64, usize)> {
+    /// The next item and its lane: the first of the lane that has been served least.
+    pub fn peek(&self) -> Option<(K, &T)> {
         let (_, key) = self.ready.first()?;
-        self.lanes[key].items.front().map(|next| (next.cost, next.bytes))
+        self.lanes[key].items.front().map(|item| (*key, &item.value))
     }
 
-    /// Takes the next item of the lane that has been served least.
-    pub fn pop(&mut self) -> Option<Served<T>> {
+    /// Takes the next item, and charges its lane with what it costs; nothing for one that is not to be served after all.
+    pub fn pop(&mut self, cost: u64) -> Option<T> {
         let (start, key) = self.ready.pop_first()?;
         let lane = self.lanes.get_mut(&key)?;
-        let served = lane.items.pop_front()?;
+        let item = lane.items.pop_front()?;
+        let size = lane.size;
         self.now = start;
-        lane.start = start.saturating_add(served.cost);
+        lane.start = start.saturating_add(cost);
         self.latest_end = self.latest_end.max(lane.start);
-        lane.bytes -= served.bytes;
         if !lane.items.is_empty() {
             self.ready.insert((lane.start, key));
         }
         self.items -= 1;
-        self.bytes -= served.bytes;
+        self.resize(key, size, size - item.size);
         if self.items == 0 {
-            // Nobody waited for anybody, so nobody owes anything.
+            // No lane waited for another, so none owes anything.
             self.now = self.latest_end;
         }
-        self.forget_idle_lanes();
-        Some(served)
+        Some(item.value)
     }
 
-    /// Drops the newest item of the lane with the most, if it has more than `least`. Called only while the queue is full;
-    /// looks at every lane with items.
-    fn evict_from_longest(&mut self, least: usize) -> Option<T> {
-        let longest = self.ready.iter().map(|(_, key)| *key).max_by_key(|key| self.lanes[key].items.len())?;
-        let lane = self.lanes.get_mut(&longest)?;
-        if lane.items.len() <= least {
-            return None;
-        }
+    /// Drops the newest item of a lane.
+    fn pop_newest(&mut self, key: K) -> Option<T> {
+        let lane = self.lanes.get_mut(&key)?;
         let newest = lane.items.pop_back()?;
-        lane.bytes -= newest.bytes;
+        let (start, size, is_empty) = (lane.start, lane.size, lane.items.is_empty());
+        if is_empty {
+            self.ready.remove(&(start, key));
+        }
         self.items -= 1;
-        self.bytes -= newest.bytes;
-        Some(newest.item)
+        self.resize(key, size, size - newest.size);
+        Some(newest.value)
     }
 
-    /// Drops empty lanes that owe nothing, once there are more of them than of others.
-    fn forget_idle_lanes(&mut self) {
-        if self.lanes.len() > 2 * self.ready.len() + 64 {
-            let now = self.now;
-            self.lanes.retain(|_, lane| !lane.items.is_empty() || lane.start > now);
+    fn resize(&mut self, key: K, before: usize, after: usize) {
+        self.by_size.remove(&(before, key));
+        if let Some(lane) = self.lanes.get_mut(&key) {
+            lane.size = after;
+            if !lane.items.is_empty() {
+                self.by_size.insert((after, key));
+            }
         }
+        self.size = self.size + after - before;
+    }
+
+    /// Drops empty lanes that owe nothing, each time there are twice as many lanes as were left the time before.
+    fn forget_idle_lanes(&mut self) {
+        if self.lanes.len() < self.sweep_at {
+            return;
+        }
+        let now = self.now;
+        self.lanes.retain(|_, lane| !lane.items.is_empty() || lane.start > now);
+        self.sweep_at = MIN_SWEEP.max(2 * self.lanes.len());
     }
 }
 

@@ -140,7 +140,7 @@ impl AcquireWait<'_> {
         let Some(attempts) = leaves.flatten() else { return };
         let bytes = Bytes::from(codec::encode(&cancel_all(cancel_of(acquire), &attempts)));
         let Ok(_permit) = machine.cancels().acquire().await else { return };
-        match self.replica.group.propose(self.term, bytes, Instant::now() + CANCEL_TIMEOUT).await {
+        match self.replica.group.propose_own(self.term, bytes, Instant::now() + CANCEL_TIMEOUT).await {
             Ok(_) => drop(machine.with_leader_state(self.term, |_, table| table.waits.on_cancelled(wait, &attempts))),
             Err(error) => {
                 tracing::debug!(shard = self.replica.group.shard(), %error, "a place could not be given up yet");

@@ -1,86 +1,106 @@
-//! What the commands of an account are expected to cost, by what those before took.
+//! What the commands of an account are expected to take, by what those before took.
 
 use std::collections::HashMap;
 
-use holdfast_core::{AccountId, Command};
-use holdfast_replication::CommandCost;
+use holdfast_core::AccountId;
+use tokio::time::{Duration, Instant};
 
 /// Accounts that are remembered, each of which lately had commands much dearer than they look.
 const MAX_ACCOUNTS: usize = 1_024;
 /// Ratios are kept in sixteenths.
 const ONE: u64 = 16;
-/// The newest counts for a quarter.
-const SMOOTHING: u64 = 4;
+/// What is known counts for so many parts beside the newest.
+const SMOOTHING: u64 = 16;
+/// The ratio of an account that sends nothing halves in that time.
+const HALF_LIFE: Duration = Duration::from_secs(1);
 
-/// By how much the commands of each account are dearer than [`Command::min_units`] says. Accounts that are not listed have
-/// commands that cost less than twice that.
+#[derive(Debug, Clone, Copy)]
+struct Ratio {
+    value: u64,
+    as_of: Instant,
+}
+
+impl Ratio {
+    fn now(&self, now: Instant) -> u64 {
+        let halves = now.saturating_duration_since(self.as_of).as_millis() / HALF_LIFE.as_millis();
+        self.value.checked_shr(u32::try_from(halves).unwrap_or(u32::MAX)).unwrap_or(0).max(ONE)
+    }
+}
+
+/// By how much the commands of each account are dearer than [`holdfast_core::Command::min_units`] says. Those of an account
+/// that is not listed take less than twice that.
 #[derive(Debug, Default)]
 pub(crate) struct CostEstimates {
-    ratios: HashMap<AccountId, u64>,
+    ratios: HashMap<AccountId, Ratio>,
 }
 
 impl CostEstimates {
-    /// What a command is expected to cost.
-    pub(crate) fn of(&self, command: &Command) -> CommandCost {
-        let account = command.account();
-        let ratio = account.and_then(|account| self.ratios.get(&account)).copied().unwrap_or(ONE);
-        CommandCost { account: account.map_or(0, |account| account.0), units: command.min_units() * ratio / ONE }
+    /// What a command of an account is expected to take, by what it takes at least.
+    pub(crate) fn price(&self, account: AccountId, min_units: u64, now: Instant) -> u64 {
+        let ratio = self.ratios.get(&account).map_or(ONE, |ratio| ratio.now(now));
+        min_units.saturating_mul(ratio) / ONE
     }
 
-    /// Learns what a command took.
-    pub(crate) fn record(&mut self, account: AccountId, expected_units: u64, units: u64) {
-        let newest = units * ONE / expected_units.max(1);
-        let known = self.ratios.get(&account).copied();
+    /// Learns what a command took. A dear one counts at once, cheap ones little by little.
+    pub(crate) fn record(&mut self, account: AccountId, min_units: u64, units: u64, now: Instant) {
+        let newest = units.saturating_mul(ONE) / min_units.max(1);
+        let known = self.ratios.get(&account).map(|ratio| ratio.now(now));
         if known.is_none() && newest < 2 * ONE {
             return;
         }
         let known = known.unwrap_or(ONE);
-        let ratio = (known * (SMOOTHING - 1) + newest) / SMOOTHING;
-        if ratio < 2 * ONE {
+        let value = newest.max((known * (SMOOTHING - 1) + newest) / SMOOTHING);
+        if value < 2 * ONE {
             self.ratios.remove(&account);
             return;
         }
         if self.ratios.len() >= MAX_ACCOUNTS && !self.ratios.contains_key(&account) {
-            let least = self.ratios.iter().min_by_key(|(_, ratio)| **ratio).map(|(account, _)| *account);
-            least.and_then(|least| self.ratios.remove(&least));
+            // Rare, and those that are left are dear.
+            self.ratios.retain(|_, ratio| ratio.now(now) >= 4 * ONE);
+            if self.ratios.len() >= MAX_ACCOUNTS {
+                return;
+            }
         }
-        self.ratios.insert(account, ratio);
+        self.ratios.insert(account, Ratio { value, as_of: now });
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use holdfast_core::{LocksCommand, NamespaceRef, Path};
-
     use super::*;
 
-    fn command(account: u64) -> Command {
-        let namespace = NamespaceRef { account: AccountId(account), ..crate::testing::namespace() };
-        Command::Locks(LocksCommand::Delete { namespace, path: Path::flat("a") })
-    }
-
     #[test]
-    fn dear_commands_make_those_of_the_same_account_dear_until_they_are_cheap_again() {
-        let mut estimates = CostEstimates::default();
-        let cheap = estimates.of(&command(1));
-        for _ in 0..20 {
-            estimates.record(AccountId(1), cheap.units, cheap.units * 100);
+    fn a_dear_command_makes_those_of_the_same_account_dear_until_they_are_cheap_again() {
+        let (mut estimates, now) = (CostEstimates::default(), Instant::now());
+        estimates.record(AccountId(1), 10, 1_000, now);
+        assert_eq!(estimates.price(AccountId(1), 10, now), 1_000);
+        assert_eq!(estimates.price(AccountId(2), 10, now), 10);
+        for _ in 0..200 {
+            estimates.record(AccountId(1), 10, 10, now);
         }
-        assert!(estimates.of(&command(1)).units > cheap.units * 90);
-        assert_eq!(estimates.of(&command(2)).units, cheap.units);
-        for _ in 0..20 {
-            estimates.record(AccountId(1), cheap.units, cheap.units);
-        }
-        assert_eq!(estimates.of(&command(1)).units, cheap.units);
+        assert_eq!(estimates.price(AccountId(1), 10, now), 10);
         assert!(estimates.ratios.is_empty());
     }
 
     #[test]
-    fn only_so_many_accounts_are_remembered_and_the_dearest_of_them() {
-        let mut estimates = CostEstimates::default();
+    fn an_account_that_sends_nothing_is_cheap_again_with_time() {
+        let (mut estimates, now) = (CostEstimates::default(), Instant::now());
+        estimates.record(AccountId(1), 10, 1_000, now);
+        assert_eq!(estimates.price(AccountId(1), 10, now + HALF_LIFE), 500);
+        assert_eq!(estimates.price(AccountId(1), 10, now + 100 * HALF_LIFE), 10);
+    }
+
+    #[test]
+    fn only_so_many_accounts_are_remembered() {
+        let (mut estimates, now) = (CostEstimates::default(), Instant::now());
         for account in 0..2 * MAX_ACCOUNTS as u64 {
-            estimates.record(AccountId(account), 10, 1_000 + account);
+            estimates.record(AccountId(account), 10, 1_000, now);
         }
         assert_eq!(estimates.ratios.len(), MAX_ACCOUNTS);
+        for account in 0..10 {
+            estimates.record(AccountId(account), 10, 1_000, now + 100 * HALF_LIFE);
+        }
+        estimates.record(AccountId(u64::MAX), 10, 1_000, now + 100 * HALF_LIFE);
+        assert_eq!(estimates.ratios.len(), 11);
     }
 }

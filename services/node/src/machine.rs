@@ -8,7 +8,9 @@ use bytes::Bytes;
 use holdfast_core::locks::Footprint;
 use holdfast_core::outbox::OutboxMessage;
 use holdfast_core::shard::{Application, PendingReply, ShardState};
-use holdfast_core::{Bounds, Command, CommandError, JobState, LocksCommand, Query, Reply, Revision, Rules, codec};
+use holdfast_core::{
+    AccountId, Bounds, Command, CommandError, JobState, LocksCommand, Query, Reply, Revision, Rules, codec,
+};
 use holdfast_replication::{
     Applied, ApplyFailure, CommandCost, EntryHeader, FrozenState, ReplyMode, StateMachine, StateMachineError,
 };
@@ -16,6 +18,7 @@ use holdfast_supervise::catch_panic;
 use metrics::{Histogram, histogram};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, watch};
+use tokio::time::Instant;
 
 use crate::cost_estimates::CostEstimates;
 use crate::leader::LeaderState;
@@ -323,7 +326,11 @@ impl StateMachine for ShardMachine {
 
     fn assess(&self, rules: u16, command: &[u8]) -> Result<CommandCost, StateMachineError> {
         let command = decode(Rules(rules), command)?;
-        Ok(self.costs.lock().of(&command))
+        Ok(CommandCost { account: command.account().map_or(0, |account| account.0), units: command.min_units() })
+    }
+
+    fn price(&self, account: u64, min_units: u64) -> u64 {
+        self.costs.lock().price(AccountId(account), min_units, Instant::now())
     }
 
     fn set_rules(&self, rules: u16) {

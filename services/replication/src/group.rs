@@ -151,7 +151,14 @@ impl Group {
         let tasks = TaskSet::new(TaskOwner::replica(&options.shard, options.replica));
         let leads = leadership::watch_leadership(raft.clone(), floor, term_start, relinquished, leadership_sender);
         tasks.spawn_essential("leadership", leads);
-        let proposer = Proposer::new(raft.clone(), Arc::clone(&queue), leadership.clone(), header_source, in_flight);
+        let proposer = Proposer::new(
+            raft.clone(),
+            Arc::clone(&queue),
+            Arc::downgrade(&machine),
+            leadership.clone(),
+            header_source,
+            in_flight,
+        );
         tasks.spawn_essential("proposer", proposer.run());
         tasks.spawn_essential("log_compaction", compactor.run(raft.clone()));
         if holds_back {
@@ -257,6 +264,25 @@ impl Group {
     /// # Errors
     /// `NotLeader` and `NotProposed`: nothing was done. `Unknown`: it may have been done, or may still be.
     pub async fn propose(&self, term: u64, command: Bytes, deadline: Instant) -> Result<Bytes, ProposeError> {
+        self.propose_as(None, term, command, deadline).await
+    }
+
+    /// The same for what a leader does by itself, which goes before what accounts have sent. Whoever calls it bounds how
+    /// many it has in flight.
+    ///
+    /// # Errors
+    /// As [`Self::propose`].
+    pub async fn propose_own(&self, term: u64, command: Bytes, deadline: Instant) -> Result<Bytes, ProposeError> {
+        self.propose_as(Some(0), term, command, deadline).await
+    }
+
+    async fn propose_as(
+        &self,
+        account: Option<u64>,
+        term: u64,
+        command: Bytes,
+        deadline: Instant,
+    ) -> Result<Bytes, ProposeError> {
         if self.leadership().is_none_or(|leads| leads.term != term) {
             return Err(self.not_leader().into());
         }
@@ -273,7 +299,8 @@ impl Group {
         let cost = self.assess(&command)?;
         let state = ProposalState::default();
         let (reply, receiver) = oneshot::channel();
-        self.inner.queue.push(cost, Proposal { term, command, state: state.clone(), reply })?;
+        let proposal = Proposal { term, command, min_units: cost.units, state: state.clone(), reply };
+        self.inner.queue.push(account.unwrap_or(cost.account), proposal)?;
         match self.wait_for_reply(term, receiver, deadline).await {
             Ok(reply) => reply,
             Err(reason) if state.cancel() => Err(ProposeError::NotProposed(reason)),

@@ -1,5 +1,6 @@
 //! Commands that wait for their entry: a lane for each account, served in equal shares of the shard's work.
 
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -11,21 +12,29 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::yield_now;
 
 use crate::error::ProposeError;
-use crate::state_machine::CommandCost;
 
 /// Commands in one entry.
 const MAX_BATCH_COMMANDS: usize = 512;
+/// Those of one account: what an entry takes is not known before it is applied, and the next one waits for it.
+const MAX_BATCH_COMMANDS_OF_ACCOUNT: usize = 128;
 /// Bytes in one entry, as soon as it has one command.
 const MAX_BATCH_BYTES: usize = 1024 * 1024;
 /// Units that an entry is expected to take, as soon as it has one command: some milliseconds. What comes next waits for no
 /// more than that, whoever filled the entry.
 const MAX_BATCH_UNITS: u64 = 8_192;
-const LIMITS: QueueLimits =
-    QueueLimits { items: 8_192, bytes: 64 * 1024 * 1024, lane_items: 1_024, lane_bytes: 4 * 1024 * 1024 };
+/// Bytes that a command counts at least in the queue.
+const MIN_COMMAND_BYTES: usize = 4 * 1024;
+/// 16,384 small commands, 1,024 of one account.
+const LIMITS: QueueLimits = QueueLimits { total: 64 * 1024 * 1024, lane: 4 * 1024 * 1024 };
+/// Commands of the leader itself that wait; it has few, each after the other.
+const MAX_OWN_COMMANDS: usize = 1_024;
 
 const QUEUED: u8 = 0;
 const PROPOSED: u8 = 1;
 const CANCELLED: u8 = 2;
+
+const LANE_IS_FULL: &str = "too many calls of this account wait at the shard; try again later";
+const QUEUE_IS_FULL: &str = "the shard's queue is full; try again later";
 
 pub(crate) type ProposalResult = Result<Bytes, ProposeError>;
 
@@ -40,6 +49,11 @@ impl ProposalState {
         self.0.compare_exchange(QUEUED, CANCELLED, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
+    /// Whether the caller has given up.
+    fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Acquire) == CANCELLED
+    }
+
     pub(crate) fn mark_proposed(&self) -> bool {
         self.0.compare_exchange(QUEUED, PROPOSED, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
@@ -50,11 +64,15 @@ pub(crate) struct Proposal {
     /// The term that it is addressed to.
     pub(crate) term: u64,
     pub(crate) command: Bytes,
+    /// Units that it takes at least.
+    pub(crate) min_units: u64,
     pub(crate) state: ProposalState,
     pub(crate) reply: oneshot::Sender<ProposalResult>,
 }
 
 struct State {
+    /// What the leader does by itself, for all accounts.
+    own: VecDeque<Proposal>,
     queue: FairQueue<u64, Proposal>,
     is_closed: bool,
 }
@@ -67,34 +85,41 @@ pub(crate) struct ProposalQueue {
 
 impl ProposalQueue {
     pub(crate) fn new() -> Self {
-        Self { state: Mutex::new(State { queue: FairQueue::new(LIMITS), is_closed: false }), pushed: Notify::new() }
+        let state = State { own: VecDeque::new(), queue: FairQueue::new(LIMITS), is_closed: false };
+        Self { state: Mutex::new(state), pushed: Notify::new() }
     }
 
-    /// Queues a command in the lane of its account. When the queue is full, the newest of the longest lane is refused in
-    /// place of one of a shorter lane.
+    /// Queues a command in the lane of its account, or, of account 0, before all of them. When the queue is full, the
+    /// newest of larger lanes are refused in place of one of a smaller lane.
     ///
     /// # Errors
     /// `NotProposed`: the account or the shard has too much queued, or the replica is stopping.
-    pub(crate) fn push(&self, cost: CommandCost, proposal: Proposal) -> Result<(), ProposeError> {
-        const TOO_MANY: ProposeError =
-            ProposeError::NotProposed("too many calls of this account wait at the shard; try again later");
+    pub(crate) fn push(&self, account: u64, proposal: Proposal) -> Result<(), ProposeError> {
         let mut state = self.state.lock();
         if state.is_closed {
             return Err(ProposeError::NotProposed("the replica is stopping"));
         }
-        let lane = if is_enabled(Mutation::OneLane) { 0 } else { cost.account };
-        let bytes = proposal.command.len();
-        let pushed = state.queue.push(lane, cost.units, bytes, proposal);
+        let pushed = if account == 0 {
+            if state.own.len() >= MAX_OWN_COMMANDS {
+                return Err(ProposeError::NotProposed(QUEUE_IS_FULL));
+            }
+            state.own.push_back(proposal);
+            Ok(Vec::new())
+        } else {
+            let lane = if is_enabled(Mutation::OneLane) { u64::MAX } else { account };
+            state.queue.push(lane, proposal.command.len().max(MIN_COMMAND_BYTES), proposal)
+        };
         drop(state);
         self.pushed.notify_one();
         match pushed {
-            Ok(None) => Ok(()),
-            Ok(Some(evicted)) => {
-                let _ = evicted.reply.send(Err(TOO_MANY));
+            Ok(evicted) => {
+                for evicted in evicted {
+                    let _ = evicted.reply.send(Err(ProposeError::NotProposed(LANE_IS_FULL)));
+                }
                 Ok(())
             }
-            Err(Full::Lane) => Err(TOO_MANY),
-            Err(Full::Queue) => Err(ProposeError::NotProposed("the shard's queue is full; try again later")),
+            Err(Full::Lane) => Err(ProposeError::NotProposed(LANE_IS_FULL)),
+            Err(Full::Queue) => Err(ProposeError::NotProposed(QUEUE_IS_FULL)),
         }
     }
 
@@ -104,7 +129,7 @@ impl ProposalQueue {
         loop {
             let (is_empty, is_closed) = {
                 let state = self.state.lock();
-                (state.queue.is_empty(), state.is_closed)
+                (state.queue.is_empty() && state.own.is_empty(), state.is_closed)
             };
             if is_closed {
                 return false;
@@ -119,24 +144,37 @@ impl ProposalQueue {
         true
     }
 
-    /// Takes what goes into one entry.
-    pub(crate) fn take_batch(&self) -> Vec<Proposal> {
+    /// Takes what goes into one entry: what the leader does by itself, up to half of it, and then what accounts have sent,
+    /// in equal shares. `price` says what a command of an account is expected to cost, by what it takes at least.
+    pub(crate) fn take_batch(&self, price: impl Fn(u64, u64) -> u64) -> Vec<Proposal> {
         let mut state = self.state.lock();
-        let (mut batch, mut bytes, mut units) = (Vec::new(), 0, 0);
-        while let Some((next_units, next_bytes)) = state.queue.peek() {
-            (bytes, units) = (bytes + next_bytes, units + next_units);
-            let is_full = batch.len() >= MAX_BATCH_COMMANDS || bytes > MAX_BATCH_BYTES || units > MAX_BATCH_UNITS;
-            if is_full && !batch.is_empty() {
+        let mut batch = Batch::default();
+        while let Some(next) = state.own.front() {
+            let units = next.min_units;
+            if !next.state.is_cancelled() && !batch.has_room_for(next, units, 2) {
                 break;
             }
-            batch.extend(state.queue.pop().map(|served| served.item));
+            batch.add(state.own.pop_front(), units);
         }
-        batch
+        while let Some((account, next)) = state.queue.peek() {
+            if next.state.is_cancelled() {
+                // Its caller has its answer, and its account pays for nothing.
+                drop(state.queue.pop(0));
+                continue;
+            }
+            let units = price(account, next.min_units).max(1);
+            if !batch.has_room_for(next, units, 1) || !batch.admits(account) {
+                break;
+            }
+            batch.add(state.queue.pop(units), units);
+        }
+        batch.proposals
     }
 
     /// Commands that wait.
     pub(crate) fn len(&self) -> usize {
-        self.state.lock().queue.len()
+        let state = self.state.lock();
+        state.queue.len() + state.own.len()
     }
 
     /// Refuses what comes from now on; what waits is dropped, and its callers hear that the replica stopped.
@@ -144,9 +182,42 @@ impl ProposalQueue {
         let waiting = {
             let mut state = self.state.lock();
             state.is_closed = true;
-            std::mem::replace(&mut state.queue, FairQueue::new(LIMITS))
+            (std::mem::take(&mut state.own), std::mem::replace(&mut state.queue, FairQueue::new(LIMITS)))
         };
         drop(waiting);
         self.pushed.notify_one();
+    }
+}
+
+/// An entry in the making.
+#[derive(Default)]
+struct Batch {
+    proposals: Vec<Proposal>,
+    bytes: usize,
+    units: u64,
+    of_account: HashMap<u64, usize>,
+}
+
+impl Batch {
+    /// Whether that part of an entry has room for one more.
+    fn has_room_for(&self, next: &Proposal, units: u64, parts: usize) -> bool {
+        self.proposals.is_empty()
+            || (self.proposals.len() < MAX_BATCH_COMMANDS / parts
+                && self.bytes + next.command.len() <= MAX_BATCH_BYTES / parts
+                && self.units + units <= MAX_BATCH_UNITS / parts as u64)
+    }
+
+    /// Counts one more command of an account, unless it has as many as an entry may have.
+    fn admits(&mut self, account: u64) -> bool {
+        let count = self.of_account.entry(account).or_default();
+        *count += 1;
+        *count <= MAX_BATCH_COMMANDS_OF_ACCOUNT
+    }
+
+    fn add(&mut self, next: Option<Proposal>, units: u64) {
+        let Some(next) = next.filter(|next| !next.state.is_cancelled()) else { return };
+        self.bytes += next.command.len();
+        self.units += units;
+        self.proposals.push(next);
     }
 }

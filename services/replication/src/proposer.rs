@@ -3,8 +3,8 @@
 //! Self-clocking: nothing waits for a timer. An idle shard proposes a command as it comes; a busy one proposes all
 //! that arrived since the last batch, and what tasks that are ready to run are about to add.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -23,6 +23,7 @@ use crate::group::Raft;
 use crate::leadership::{Leadership, known_leader};
 use crate::proposal_queue::{Proposal, ProposalQueue, ProposalResult};
 use crate::rules::GroupState;
+use crate::state_machine::StateMachine;
 use crate::types::TypeConfig;
 
 /// Entries of a shard under way at a time, while other shards of the node have some too. With one, whatever arrives
@@ -69,6 +70,7 @@ type WriteResult = Result<ClientWriteResult<TypeConfig>, oneshot::error::RecvErr
 pub(crate) struct Proposer {
     raft: Raft,
     queue: Arc<ProposalQueue>,
+    machine: Weak<dyn StateMachine>,
     leadership: watch::Receiver<Option<Leadership>>,
     header_source: HeaderSource,
     node_in_flight: InFlightEntries,
@@ -88,11 +90,21 @@ impl Proposer {
     pub(crate) fn new(
         raft: Raft,
         queue: Arc<ProposalQueue>,
+        machine: Weak<dyn StateMachine>,
         leadership: watch::Receiver<Option<Leadership>>,
         header_source: HeaderSource,
         node_in_flight: InFlightEntries,
     ) -> Self {
-        Self { raft, queue, leadership, header_source, node_in_flight, in_flight: FuturesUnordered::new(), last: 0 }
+        Self {
+            raft,
+            queue,
+            machine,
+            leadership,
+            header_source,
+            node_in_flight,
+            in_flight: FuturesUnordered::new(),
+            last: 0,
+        }
     }
 
     /// Runs until the last handle of the group is gone.
@@ -110,7 +122,9 @@ impl Proposer {
                     if !is_open {
                         return;
                     }
-                    self.propose(self.queue.take_batch()).await;
+                    let machine = self.machine.upgrade();
+                    let price = |account, units| machine.as_ref().map_or(units, |machine| machine.price(account, units));
+                    self.propose(self.queue.take_batch(price)).await;
                 }
                 changed = self.leadership.changed() => {
                     if changed.is_err() {

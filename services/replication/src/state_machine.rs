@@ -74,7 +74,7 @@ impl ApplyFailure {
 #[error("{0}")]
 pub struct StateMachineError(pub String);
 
-/// Whose a command is and what it is expected to cost, so that accounts share a shard fairly.
+/// Whose a command is and what it costs at least, so that accounts share a shard fairly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandCost {
     /// The account; 0 for what a leader does by itself.
@@ -120,6 +120,9 @@ pub trait StateMachine: Send + Sync + 'static {
     /// # Errors
     /// Why it can't be applied.
     fn assess(&self, rules: u16, command: &[u8]) -> Result<CommandCost, StateMachineError>;
+
+    /// What a command of an account is expected to take, by what it takes at least, in units.
+    fn price(&self, account: u64, min_units: u64) -> u64;
 
     /// From the next entry on those rules count.
     fn set_rules(&self, rules: u16);

@@ -94,19 +94,6 @@ impl ClientCommand {
     fn is_batchable(&self) -> bool {
         matches!(self, Self::Lock(_) | Self::Requery(_) | Self::Release(_) | Self::ReleaseAll)
     }
-
-    /// Claims that it makes or gives up.
-    fn claims(&self) -> usize {
-        if let Self::Lock(lock) = self { lock.resources.len() } else { 1 }
-    }
-
-    /// About how much it adds to a command.
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Lock(lock) => lock.resources.iter().flat_map(|resource| &resource.path).map(String::len).sum(),
-            _ => 0,
-        }
-    }
 }
 
 impl SessionConnection<'_> {
@@ -115,20 +102,39 @@ impl SessionConnection<'_> {
     pub(super) async fn start_next(&mut self) -> Result<(), CloseReason> {
         while self.in_flight.is_none() && !self.is_session_gone() {
             let Some(job) = self.queue.pop_front() else { return Ok(()) };
-            let (mut bytes, mut claims) = (job.bytes(), job.claims());
+            let (mut claims, mut bytes) = self.size_of(&job);
             let mut jobs = vec![job];
             while jobs[0].is_batchable() && jobs.len() < MAX_BATCH_COMMANDS && bytes < MAX_BATCH_BYTES {
-                let fits = |next: &ClientCommand| next.is_batchable() && claims + next.claims() <= MAX_BATCH_CLAIMS;
-                if !self.queue.front().is_some_and(fits) {
+                let Some(next) = self.queue.front().filter(|next| next.is_batchable()) else { break };
+                let (more_claims, more_bytes) = self.size_of(next);
+                if claims + more_claims > MAX_BATCH_CLAIMS {
                     break;
                 }
-                let Some(next) = self.queue.pop_front() else { break };
-                (bytes, claims) = (bytes + next.bytes(), claims + next.claims());
-                jobs.push(next);
+                (claims, bytes) = (claims + more_claims, bytes + more_bytes);
+                jobs.extend(self.queue.pop_front());
             }
             self.start(jobs, 0).await?;
         }
         Ok(())
+    }
+
+    /// Claims that a command makes or ends, and about how many bytes of paths it adds.
+    fn size_of(&self, job: &ClientCommand) -> (usize, usize) {
+        let lock = match job {
+            ClientCommand::Lock(lock) => Some(&**lock),
+            ClientCommand::Requery(request_id) => self.requests.lock(request_id),
+            // Only its claims go to the shard.
+            ClientCommand::Release(release) => {
+                let claims = self.requests.lock(&release.request_id).map_or(1, |lock| lock.resources.len());
+                return (claims, 0);
+            }
+            // Ends whatever the session has.
+            ClientCommand::ReleaseAll => return (MAX_BATCH_CLAIMS, 0),
+            _ => None,
+        };
+        let Some(lock) = lock else { return (1, 0) };
+        let bytes = lock.resources.iter().flat_map(|resource| &resource.path).map(String::len).sum();
+        (lock.resources.len(), bytes)
     }
 
     /// Sends a command under the next numbers, or tells why it is not sent.

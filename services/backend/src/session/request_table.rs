@@ -53,6 +53,11 @@ impl RequestTable {
         Self { session_id: session_id.to_owned(), requests: BTreeMap::new(), holds: BTreeMap::new() }
     }
 
+    /// What a request asks for.
+    pub(super) fn lock(&self, request_id: &str) -> Option<&Lock> {
+        self.requests.get(request_id).map(|request| &*request.lock)
+    }
+
     pub(super) fn state(&self, request_id: &str) -> Option<RequestState> {
         self.requests.get(request_id).map(|request| request.state)
     }

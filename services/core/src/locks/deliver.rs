@@ -30,7 +30,7 @@ impl LocksState {
         let slot = match self.slots.get(&key) {
             Some(slot) => *slot,
             None => {
-                let slot = self.namespaces.insert(Namespace::new(opened, limits, &self.common.bounds));
+                let slot = self.namespaces.insert(Namespace::new(opened, limits, &self.common.bounds, &self.units));
                 self.slots.insert(key, slot);
                 slot
             }

@@ -82,6 +82,7 @@ use purge::ClosedNamespace;
 use slab::Slab;
 use sweep::FinishedSweeps;
 use txn::{Budget, NamespaceTxn};
+use units::Units;
 
 pub use capacity::Charge;
 pub use purge::Purged;
@@ -114,6 +115,8 @@ pub struct LocksState {
     budget: Budget,
     /// Where a session is, by its number.
     sessions: BTreeMap<SessionNumber, (u32, Arc<str>)>,
+    /// What was spent in all namespaces, also in those that are gone. Not part of the state.
+    units: Units,
     /// What accounts did in namespaces that are gone.
     ended_usage: BTreeMap<AccountId, UsageTotals>,
     /// What the account's namespaces are charged with, as last settled.
@@ -171,6 +174,7 @@ impl LocksState {
             awaits: None,
             budget: Budget::default(),
             sessions: BTreeMap::new(),
+            units: Units::default(),
             ended_usage: BTreeMap::new(),
             charged: BTreeMap::new(),
             changed_charges: BTreeSet::new(),

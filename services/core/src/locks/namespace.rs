@@ -83,7 +83,7 @@ pub(super) struct Namespace {
 }
 
 impl Namespace {
-    pub(super) fn new(id: &NamespaceRef, limits: &Limits, bounds: &Arc<Bounds>) -> Self {
+    pub(super) fn new(id: &NamespaceRef, limits: &Limits, bounds: &Arc<Bounds>, units: &Units) -> Self {
         Self {
             id: Arc::new(id.clone()),
             limits: limits.clone(),
@@ -114,7 +114,7 @@ impl Namespace {
             accounted_bytes: 0,
             examined: 0,
             views_built: 0,
-            units: Units::default(),
+            units: units.clone(),
             usage: UsageTotals::default(),
         }
     }

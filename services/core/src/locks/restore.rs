@@ -158,7 +158,7 @@ impl Restorer {
         let key = NamespaceKey::of(&id);
         let is_new = self.core.names.insert((id.account, id.name.clone()), id.incarnation).is_none();
         ensure(is_new && !self.core.slots.contains_key(&key), "a namespace comes twice")?;
-        let mut namespace = Namespace::new(&id, limits, &self.core.common.bounds);
+        let mut namespace = Namespace::new(&id, limits, &self.core.common.bounds, &self.core.units);
         namespace.history.restore_compacted_revision(forgotten);
         if let Some(seed) = self.seed {
             namespace.shuffle(seed);

@@ -1,11 +1,12 @@
 //! What is looked at or done, counted.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Visits of paths, holds, owners, claims and entries of lines, grants and ends, since the start of the process. Whoever
-/// only looks counts too. Not part of the state.
-#[derive(Debug, Default)]
-pub(super) struct Units(AtomicU64);
+/// only looks counts too. Not part of the state: clones count together.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Units(Arc<AtomicU64>);
 
 impl Units {
     pub(super) fn get(&self) -> u64 {
@@ -14,11 +15,5 @@ impl Units {
 
     pub(super) fn spend(&self, units: usize) {
         self.0.fetch_add(units as u64, Ordering::Relaxed);
-    }
-}
-
-impl Clone for Units {
-    fn clone(&self) -> Self {
-        Self(AtomicU64::new(self.get()))
     }
 }

@@ -1,17 +1,14 @@
 //! What a command costs, and whose it is, before it is applied. Queues share a shard among accounts by it; nothing in
 //! the state depends on it.
 
-use super::{
-    AccountId, AccountMessage, AccountsCommand, Claim, Command, LocksCommand, NamespaceMessage, NamespacesCommand,
-    Reattach, ReleaseTarget,
-};
+use super::{AccountId, AccountsCommand, Claim, Command, LocksCommand, NamespacesCommand, Reattach, ReleaseTarget};
 
 /// Units that every command takes at least.
 const BASE_UNITS: u64 = 8;
 
 impl Command {
-    /// The account that it works for. None for what a shard's leader does by itself, and for changes by an operator that
-    /// concern no single account.
+    /// The account that it works for. None for what leaders of shards do by themselves: what is due, and messages from one
+    /// shard to another, of which each pair of shards has one in flight.
     pub fn account(&self) -> Option<AccountId> {
         match self.inner() {
             Self::Accounts(command) => match command {
@@ -27,11 +24,7 @@ impl Command {
                 NamespacesCommand::Create { account, .. }
                 | NamespacesCommand::Update { account, .. }
                 | NamespacesCommand::Delete { account, .. } => Some(*account),
-                NamespacesCommand::Deliver { message, .. } => match message {
-                    AccountMessage::Open { account, .. }
-                    | AccountMessage::Open2 { account, .. }
-                    | AccountMessage::Purge { account } => Some(*account),
-                },
+                NamespacesCommand::Deliver { .. } => None,
             },
             Self::Locks(command) => command.account(),
             Self::OutboxConfirm { .. } | Self::Audited(_) => None,
@@ -52,11 +45,6 @@ impl Command {
 impl LocksCommand {
     fn account(&self) -> Option<AccountId> {
         let namespace = match self {
-            Self::Deliver { message, .. } => match message {
-                NamespaceMessage::Open { namespace, .. }
-                | NamespaceMessage::Open2 { namespace, .. }
-                | NamespaceMessage::Purge { namespace } => namespace,
-            },
             Self::Acquire(acquire) | Self::Reattach(Reattach { acquire, .. }) => &acquire.namespace,
             Self::Release(release) => &release.namespace,
             Self::Delete { namespace, .. } | Self::CloseSession { namespace, .. } => namespace,
@@ -65,7 +53,7 @@ impl LocksCommand {
             Self::Reset(reset) => &reset.namespace,
             Self::OpenSession(open) => &open.namespace,
             Self::LockInfo(info) => &info.namespace,
-            Self::ExpireSessions { .. } => return None,
+            Self::Deliver { .. } | Self::ExpireSessions { .. } => return None,
             // All of one connection.
             Self::Batch(commands) => return commands.first().and_then(Self::account),
         };

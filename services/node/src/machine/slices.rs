@@ -120,15 +120,16 @@ impl ShardMachine {
             }
             let Some(command) = entry.remaining.next() else { break };
             entry.step = ApplyStep::Command(u32::try_from(entry.replies.len()).unwrap_or(u32::MAX));
-            let (account, min_units, before) = (command.account(), command.min_units(), core.units());
+            let costs_of = if table.is_some() { command.account() } else { None };
+            let (min_units, before) = (command.min_units(), core.units());
             let reply = apply_command(core, table.as_deref_mut(), &context, command, entry.encode_replies);
             entry.replies.push(reply);
-            costs.extend(account.map(|account| (account, min_units, core.units() - before)));
+            costs.extend(costs_of.map(|account| (account, min_units, core.units() - before)));
             has_done_some = true;
         }
-        if table.is_some() && !costs.is_empty() {
-            let mut known = self.costs.lock();
-            costs.into_iter().for_each(|(account, expected, units)| known.record(account, expected, units));
+        if !costs.is_empty() {
+            let (mut known, now) = (self.costs.lock(), Instant::now());
+            costs.into_iter().for_each(|(account, min_units, units)| known.record(account, min_units, units, now));
         }
         match &mut table {
             // Under the same lock, so that the table is never behind the state by more than it is told next.

@@ -72,7 +72,7 @@ fn find_wait(machine: &ShardMachine, leads: Leadership, namespace: &NamespaceRef
 
 async fn propose(group: &Group, leads: Leadership, command: Command) -> bool {
     let bytes = Bytes::from(codec::encode(&command));
-    let proposed = group.propose(leads.term, bytes, Instant::now() + ENTRY_TIMEOUT).await;
+    let proposed = group.propose_own(leads.term, bytes, Instant::now() + ENTRY_TIMEOUT).await;
     if let Err(error) = &proposed {
         tracing::debug!(shard = group.shard(), %error, "a forsaken request can't be given up yet");
     }

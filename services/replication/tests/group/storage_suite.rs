@@ -24,6 +24,10 @@ impl StateMachine for Journal {
         Ok(CommandCost { account: 0, units: 1 })
     }
 
+    fn price(&self, _: u64, min_units: u64) -> u64 {
+        min_units
+    }
+
     fn apply<'a>(
         &'a self,
         stamp: EntryHeader,

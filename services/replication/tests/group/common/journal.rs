@@ -95,6 +95,10 @@ impl StateMachine for Journal {
         self.read(command).map(|()| CommandCost { account, units: COMMAND_UNITS })
     }
 
+    fn price(&self, _: u64, min_units: u64) -> u64 {
+        min_units
+    }
+
     fn apply<'a>(
         &'a self,
         stamp: EntryHeader,
