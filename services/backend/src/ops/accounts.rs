@@ -1,4 +1,4 @@
-//! Accounts, by the operator.
+//! Operations on accounts, for the operator.
 
 use holdfast_api::{
     AccountView, ApiError, ApiResult, CreateAccount, Page, PageRequest, UpdateAccount, page_token, validate,
@@ -14,11 +14,11 @@ use crate::shard_call::{check_repeat, expect_answer, random_bytes};
 use crate::{AuthContext, CallContext, Service};
 
 const PAGE_TOKEN_LIST: &str = "accounts";
-/// How often an id is drawn again that turned out to be in use. Of 2^64 ids even one repetition is a wonder.
+/// How often an id is drawn again when it is in use. Among 2^64 ids, even one collision is extremely unlikely.
 const MAX_ID_ATTEMPTS: usize = 3;
 
 impl Service {
-    /// Makes an account.
+    /// Creates an account.
     ///
     /// # Errors
     /// `ALREADY_EXISTS` for an e-mail in use, besides those of every call.
@@ -54,7 +54,7 @@ impl Service {
         Err(ApiError::from(CommandError::IdTaken))
     }
 
-    /// One account.
+    /// Returns one account.
     ///
     /// # Errors
     /// `ACCOUNT_NOT_FOUND`, besides those of every call.
@@ -64,11 +64,11 @@ impl Service {
         self.read_account(id, context).await.map(Into::into)
     }
 
-    /// The id of the account with that e-mail, if there is one. Nobody's credential is checked: only for a process
-    /// whose own settings name an account.
+    /// Returns the id of the account with this e-mail, if there is one. Checks no credential: only for a process whose
+    /// own settings name an account.
     ///
     /// # Errors
-    /// `UNAVAILABLE` when it cannot be known.
+    /// `UNAVAILABLE` when the accounts cannot be read.
     pub async fn find_account_id(&self, email: &str, context: &CallContext) -> ApiResult<Option<AccountId>> {
         let mut after = None;
         loop {
@@ -88,7 +88,7 @@ impl Service {
         }
     }
 
-    /// Accounts in order of id.
+    /// Lists accounts in order of id.
     ///
     /// # Errors
     /// Those of every call.
@@ -109,8 +109,8 @@ impl Service {
         Ok(Page { items: accounts.into_iter().map(Into::into).collect(), next_page_token })
     }
 
-    /// Changes what is given of an account. Limits are changed from what they are now; of two changes of limits at the
-    /// same instant the later one wins.
+    /// Changes the given fields of an account. The patch of limits applies to the current limits; of two concurrent
+    /// changes of limits the later one wins.
     ///
     /// # Errors
     /// `ACCOUNT_NOT_FOUND`, besides those of every call.
@@ -133,7 +133,7 @@ impl Service {
                 let before = self.read_account(id, context).await?.limits;
                 let limits = patch.applied_to(&before);
                 validate::limits(&limits)?;
-                // What leaves the later limits as they are is known to every release.
+                // Every release knows the command that leaves the later limits as they are.
                 if limits.with_later_of(&before) == limits {
                     let limits = Some(limits);
                     AccountsCommand::Update { id, full_name, status, max_number_of_namespaces, limits }
@@ -147,14 +147,14 @@ impl Service {
         expect_answer!(routed.reply.outcome?, Response::Account(account) => account.into())
     }
 
-    /// Ends an account with its namespaces, keys and locks.
+    /// Deletes an account with its namespaces, keys and locks.
     ///
     /// # Errors
     /// `ACCOUNT_NOT_FOUND`, besides those of every call.
     pub async fn delete_account(&self, caller: &AuthContext, context: &CallContext, id: &str) -> ApiResult<()> {
         caller.require_operator()?;
         let id = validate::account_id("account_id", id)?;
-        // Ids are never used again, so an account that is gone after an attempt of this call was there before it.
+        // Ids are never reused, so an account that is missing after an attempt of this call existed before it.
         let command = caller.audited(context, Command::Accounts(AccountsCommand::Delete { id }));
         let routed = self.call_accounts(command, context).await?;
         self.inner.directory.invalidate_account(id);

@@ -1,4 +1,4 @@
-//! Acquiring: one lock or a set, at once or after a wait, or extending a hold.
+//! Acquires one lock or a set, immediately or after a wait, and extends holds.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::shard_call::{ShardRequest, expect_answer};
 use crate::view_builder::ViewBuilder;
 use crate::{AuthContext, CallContext, Service};
 
-/// An acquire that was checked.
+/// A validated acquire.
 struct CheckedAcquire<'a> {
     namespace: &'a str,
     owner: Owner,
@@ -28,7 +28,7 @@ struct CheckedAcquire<'a> {
 }
 
 impl Service {
-    /// Takes a lock, waits for it, or extends a hold. A refusal is an answer.
+    /// Acquires a lock, waits for it, or extends a hold. A refused request is a response, not an error.
     ///
     /// # Errors
     /// `NAMESPACE_NOT_FOUND`, `SESSION_NOT_FOUND`, `QUOTA_EXCEEDED`, besides those of every call.
@@ -53,7 +53,7 @@ impl Service {
         Ok(AcquireAnswer { success, fencing_token, reason, signed_grant, lock: single_lock(locks)? })
     }
 
-    /// Takes several paths at once, all of them or none.
+    /// Acquires several paths at once, all of them or none.
     ///
     /// # Errors
     /// As for one lock.
@@ -81,11 +81,11 @@ impl Service {
         checked: CheckedAcquire<'_>,
     ) -> ApiResult<AcquireLocksAnswer> {
         let tenant = caller.tenant()?;
-        // An extension is never limited: its owner would lose what it holds.
+        // The rate limit never applies to an extension, because its owner would lose its holds.
         if checked.terms.fencing_token.is_none()
             && let Err(limited) = self.inner.rates.admit(tenant.account)
         {
-            // Looking whether it is one must cost less than what is refused.
+            // The check for an extension must cost less than the rejected call.
             let may_look = self.inner.rates.admit_extension_check(tenant.account);
             if !may_look || !self.is_extension(tenant, context, &checked).await? {
                 return Err(limited);
@@ -105,7 +105,7 @@ impl Service {
                 wait: validate::to_wait(checked.waiting),
                 allow_upgrade: checked.terms.allow_upgrade,
                 request_id: checked.request_id.clone(),
-                // Only the node that leads knows which attempt at its place a call is.
+                // Only the leader's node knows the attempt number of a call.
                 attempt: 0,
                 message: None,
             };
@@ -119,9 +119,9 @@ impl Service {
         let answered = self.call_locks(tenant, checked.namespace, context, make);
         let (reply, asked) = match checked.waiting {
             None => (answered.await?, asked),
-            // Whoever is no longer let in waits no longer: dropped, the call gives its place up.
+            // A caller without access stops waiting: dropping the call cancels its queued request.
             Some(_) => tokio::select! {
-                // How long ago the grant was nobody says. Before the wait there was none.
+                // Nothing says how long ago the grant was, and a time before the wait would be too early.
                 reply = answered => (reply?, Timestamp::now()),
                 error = AccessWatch::new(self.clone(), caller.clone()).wait_revoked() => {
                     let what = "who calls can't be checked any more, so that the wait is given up; it may have been granted";
@@ -145,7 +145,7 @@ impl Service {
 }
 
 impl Service {
-    /// Whether the owner has all of it already, so that its holds would only last longer.
+    /// Returns whether the owner already has all holds, so that the acquire only extends them.
     async fn is_extension(
         &self,
         tenant: TenantContext<'_>,
@@ -178,12 +178,13 @@ fn check_acquire<'a>(
     Ok(CheckedAcquire { namespace, owner, claims, ttl_ms, waiting, request_id: None, terms })
 }
 
-/// An error that comes after the locks were granted, or may have been: the caller must not hear that nothing was done.
+/// Converts an error that occurs after the locks were or may have been granted: the caller must not conclude that
+/// nothing changed.
 fn as_outcome_unknown(error: ApiError, what: &str) -> ApiError {
     if error.code == Code::Unavailable { ApiError::new(Code::DeadlineExceeded, what) } else { error }
 }
 
-/// The one lock of an answer about one lock.
+/// Returns the one lock of a response about one lock.
 pub(super) fn single_lock(locks: Vec<LockInfo>) -> ApiResult<LockInfo> {
     let mut locks = locks.into_iter();
     match (locks.next(), locks.next()) {

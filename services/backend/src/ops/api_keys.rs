@@ -1,4 +1,4 @@
-//! API keys: of any account by the operator, of the own account with `account:admin`.
+//! API keys: of any account for the operator, of the own account with `account:admin`.
 
 use std::collections::HashMap;
 
@@ -12,11 +12,11 @@ use crate::{AuthContext, CallContext, Service};
 const MAX_ID_ATTEMPTS: usize = 3;
 
 impl Service {
-    /// Makes a key: of `account` by the operator, of the caller's own account when it is absent.
+    /// Creates a key: of `account` for the operator, of the caller's own account when it is absent.
     ///
     /// # Errors
-    /// `PERMISSION_DENIED` for more scopes, more namespaces or a later end than the maker's own, `ACCOUNT_NOT_FOUND`,
-    /// `QUOTA_EXCEEDED`, besides those of every call.
+    /// `PERMISSION_DENIED` for more scopes, more namespaces or a later end than the caller's own key,
+    /// `ACCOUNT_NOT_FOUND`, `QUOTA_EXCEEDED`, besides those of every call.
     pub async fn create_api_key(
         &self,
         caller: &AuthContext,
@@ -50,7 +50,7 @@ impl Service {
         Err(ApiError::from(CommandError::IdTaken))
     }
 
-    /// The keys of an account, in order of creation, without their secrets.
+    /// Lists the keys of an account, in order of creation, without their secrets.
     ///
     /// # Errors
     /// `ACCOUNT_NOT_FOUND`, besides those of every call.
@@ -73,7 +73,7 @@ impl Service {
         Ok(shown.collect())
     }
 
-    /// Revokes a key: refused here from now on, and everywhere else within a second.
+    /// Revokes a key: this gateway rejects it immediately, all others within a second.
     ///
     /// # Errors
     /// `API_KEY_NOT_FOUND`, also for another account's key, besides those of every call.
@@ -89,7 +89,7 @@ impl Service {
         let command = AccountsCommand::DeleteApiKey { account, key_id: key_id.to_owned() };
         let routed = self.call_accounts(caller.audited(context, Command::Accounts(command)), context).await?;
         match routed.reply.outcome {
-            // An earlier attempt of this very call may have been the one that deleted it.
+            // An earlier attempt of this call may have deleted it.
             Err(CommandError::ApiKeyNotFound) if routed.maybe_done_before => {}
             Err(refusal) => return Err(ApiError::from(refusal).with("key_id", key_id)),
             Ok(answer) => expect_answer!(answer, Response::Done => ())?,
@@ -98,7 +98,7 @@ impl Service {
         Ok(())
     }
 
-    /// Whose keys the call is about.
+    /// Returns the account whose keys the call concerns.
     fn account_of_keys(&self, caller: &AuthContext, account: Option<&str>) -> ApiResult<AccountId> {
         if let Some(account) = account {
             caller.require_operator()?;
@@ -117,13 +117,13 @@ impl Service {
             });
         };
         validate::idempotency_key(key)?;
-        // Whoever repeats the creation is told the secret, so the maker is part of what it is derived from.
+        // A caller that repeats the creation receives the secret, so the creator is part of its derivation.
         let maker = caller.principal().account().map_or("operator", |principal| &principal.key_id);
         Ok(ApiKeySecret::derive(&self.inner.cluster_secret, account, &format!("{maker}/{key}")))
     }
 }
 
-/// The key that was asked for, without id and secret.
+/// Returns the requested key without id and secret.
 fn key_template(caller: &AuthContext, account: AccountId, request: CreateApiKey) -> ApiResult<ApiKey> {
     let principal = caller.principal();
     let own = principal.account();

@@ -1,4 +1,4 @@
-//! Who did what: noted by the shards in the step that does it, read from all of them together.
+//! The audit log: shards record an action in the step that performs it, and a query merges the records of all shards.
 
 use futures::future::try_join_all;
 use holdfast_api::{ApiError, ApiResult, AuditEntry, ListAudit, Page, page_token, validate};
@@ -10,7 +10,7 @@ use crate::shard_call::expect_answer;
 use crate::{AuthContext, CallContext, Service};
 
 impl AuthContext {
-    /// The command, with who gives it, for the audit log.
+    /// Returns the command with its caller, for the audit log.
     pub(super) fn audited(&self, context: &CallContext, command: Command) -> Command {
         let actor = match self.principal().account() {
             None => Actor::Operator,
@@ -28,8 +28,8 @@ type AuditSource = (Application, u32);
 type Cursor = (u64, u32, u64);
 
 impl Service {
-    /// What was done, the latest first. The shards keep a bounded number of records. A key that is for some namespaces
-    /// only sees nothing of others; its pages have fewer entries then, or none, and go on all the same.
+    /// Lists actions, the latest first. The shards keep a bounded number of records. A key that is limited to some
+    /// namespaces sees no records of others. Its pages may be shorter or empty and still have a next page.
     ///
     /// # Errors
     /// `PERMISSION_DENIED` for another account's, besides those of every call.
@@ -79,7 +79,7 @@ impl Service {
         Ok(Some(own))
     }
 
-    /// Every shard that may have records of the account, always in the same order.
+    /// Returns every shard that may have records of the account, always in the same order.
     fn audit_sources(&self, account: Option<AccountId>) -> Vec<AuditSource> {
         let router = &self.inner.router;
         let all = |application| router.shard_keys(application).into_iter().map(move |key| (application, key));
@@ -105,7 +105,7 @@ impl Service {
     }
 }
 
-/// Where the page of one shard begins, so that all together go on after the cursor.
+/// Returns where the page of one shard begins, so that all shards continue after the cursor.
 fn shard_cursor(cursor: Option<Cursor>, ordinal: u32) -> Option<AuditCursor> {
     let (at_ms, of, number) = cursor?;
     Some(match ordinal.cmp(&of) {

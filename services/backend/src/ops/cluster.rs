@@ -1,4 +1,4 @@
-//! The cluster as its nodes see it, for the operator.
+//! The cluster as its nodes report it, for the operator.
 
 use std::collections::HashMap;
 
@@ -9,10 +9,10 @@ use holdfast_proto::internal::{Poison, ReplicaStatus, StatusAnswer};
 use crate::{AuthContext, CallContext, Service};
 
 impl Service {
-    /// Nodes, shards, leaders, and how far replicas are behind: what every node says of itself now.
+    /// Returns nodes, shards, leaders, and the lag of replicas, as every node reports them now.
     ///
     /// # Errors
-    /// Those of every call. Nodes that do not answer are part of the answer.
+    /// Those of every call. The response includes nodes that do not reply.
     pub async fn cluster(&self, caller: &AuthContext, context: &CallContext) -> ApiResult<ClusterInfo> {
         caller.require_operator()?;
         let router = &self.inner.router;
@@ -47,11 +47,11 @@ fn node_info(node: &Node, said: &Result<StatusAnswer, String>, shards: &[ShardIn
     }
 }
 
-/// Of several that believe to lead, the one of the highest term does.
+/// Of several replicas that claim to lead, the one with the highest term leads.
 fn shard_info(application: Application, shard: &Shard, said: &HashMap<u64, &ReplicaStatus>) -> ShardInfo {
     let replicas = || shard.replicas.iter().filter_map(|replica| said.get(&replica.id).copied());
     let leader = replicas().filter(|replica| replica.leader == replica.replica).max_by_key(|replica| replica.term);
-    // A leader whose node does not answer is known to its followers.
+    // The followers know a leader whose node does not reply.
     let leader_id = replicas().filter(|replica| replica.leader != 0).max_by_key(|replica| replica.term);
     let leader_id = leader.or(leader_id).map(|replica| replica.leader);
     let node_of =

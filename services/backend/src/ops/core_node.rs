@@ -45,19 +45,18 @@ impl TestGateway {
         Self { service, node, operator_token, secret, config, shards, clock_ms }
     }
 
-    /// Another gateway of the same cluster.
+    /// Starts another gateway of the same cluster.
     pub(super) fn another_gateway(&self) -> Service {
         start(&self.config, &self.secret, &self.operator_token)
     }
 
-    /// Moves the shards' clocks; what is due ends with the next command.
+    /// Advances the shard clocks; due items end with the next command.
     pub(super) fn advance_clock(&self, ms: u64) {
         self.clock_ms.fetch_add(ms, Ordering::SeqCst);
         self.shards.lock().advance_all();
     }
 
-    /// From now on every answer about locks comes so much later than it was made, and the shards' clocks go on
-    /// meanwhile.
+    /// Delays every following reply about locks by this much after it is made, while the shard clocks advance.
     pub(super) fn delay_lock_answers(&self, by: Duration) {
         let (running, clock_ms) = (self.shards.clone(), self.clock_ms.clone());
         let by_ms = u64::try_from(by.as_millis()).unwrap();
@@ -72,14 +71,14 @@ impl TestGateway {
         });
     }
 
-    /// From now on the outboxes of shards keep what is in them, or are emptied again.
+    /// Pauses or resumes the delivery of the shards' outboxes.
     pub(super) fn set_outboxes_paused(&self, are_kept: bool) {
         let mut shards = self.shards.lock();
         shards.outboxes_paused = are_kept;
         shards.deliver_all();
     }
 
-    /// From now on no question is answered; commands are.
+    /// Drops all following queries; commands still get replies.
     pub(super) fn drop_queries(&self) {
         let running = self.shards.clone();
         self.node.on_call(move |call| match call.body {
@@ -88,12 +87,12 @@ impl TestGateway {
         });
     }
 
-    /// Counts the questions about events from now on.
+    /// Counts event queries from now on.
     pub(super) fn count_event_queries(&self) -> Arc<AtomicU64> {
         self.count_queries(|query| matches!(query, Query::Events { .. }))
     }
 
-    /// Counts the questions of some kinds from now on.
+    /// Counts the matching queries from now on.
     pub(super) fn count_queries(&self, counts: impl Fn(&Query) -> bool + Send + Sync + 'static) -> Arc<AtomicU64> {
         let (running, count) = (self.shards.clone(), Arc::<AtomicU64>::default());
         let counting = count.clone();
@@ -112,20 +111,20 @@ impl TestGateway {
         self.service.authenticate(Some(self.operator_token.reveal().expose()), &context()).await.unwrap()
     }
 
-    /// A new account; its id.
+    /// Creates an account and returns its id.
     pub(super) async fn account(&self, email: &str) -> String {
         let request = CreateAccount { email: email.into(), full_name: "A".into(), max_number_of_namespaces: None };
         self.service.create_account(&self.operator().await, &context(), request).await.unwrap().id
     }
 
-    /// A caller with a new key, made by the operator.
+    /// Returns a caller with a new key that the operator created.
     pub(super) async fn caller(&self, account: &str, request: CreateApiKey) -> AuthContext {
         let operator = self.operator().await;
         let made = self.service.create_api_key(&operator, &context(), Some(account), request).await.unwrap();
         self.service.authenticate(Some(&made.api_key), &context()).await.unwrap()
     }
 
-    /// A tenant that may do everything.
+    /// Returns a tenant with all scopes.
     pub(super) async fn tenant(&self, email: &str) -> AuthContext {
         let account = self.account(email).await;
         self.caller(&account, CreateApiKey::default()).await
@@ -212,12 +211,12 @@ impl Shards {
     }
 }
 
-/// The same application as the cluster config names it.
+/// Returns the same application as the cluster config names it.
 fn to_cluster_application(application: Application) -> holdfast_cluster::Application {
     application.name().parse().unwrap()
 }
 
-/// The delay itself is what is tried.
+/// The delay itself is under test.
 fn wait_artificial_delay(by: Duration) {
     std::thread::sleep(by);
 }

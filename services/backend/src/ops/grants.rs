@@ -1,4 +1,4 @@
-//! Signed grants: what an acquire answers on request, for resource servers that ask nobody.
+//! Signed grants: an acquire returns them on request, and resource servers verify them offline.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::shard_call::{ShardRequest, expect_answer};
 use crate::view_builder::ViewBuilder;
 use crate::{CallContext, Service};
 
-/// Longest life of the signed grant of a session's hold: the session may be closed any time.
+/// Maximum life of the signed grant of a session's hold, because the session may be closed at any time.
 const MAX_SESSION_GRANT_TTL: Duration = Duration::from_secs(60);
 
 impl Service {
-    /// A signed grant for each of the locks that the owner holds, in their order. After a wait nobody knows how old what
-    /// was said of them is, so each is asked about: a grant is not to outlive its hold.
+    /// Signs a grant for each of these locks that the owner holds, in their order. After a wait the age of the shown
+    /// locks is unknown, so this queries each of them: a grant must not outlive its hold.
     pub(super) async fn sign_grants(
         &self,
         tenant: TenantContext<'_>,
@@ -38,19 +38,19 @@ impl Service {
                     match self.current_hold(tenant, context, (&lock.namespace, &Path(lock.path.clone())), owner).await?
                     {
                         Some(hold) => hold,
-                        // It has ended by now, and there is nothing to be said for it.
+                        // The hold has ended, so there is nothing to sign.
                         None => continue,
                     }
                 }
             };
-            // That of a process has an end of its own.
+            // A hold of a process has an end of its own.
             let Some(end) = hold.expires_at.or(session_end) else { continue };
             grants.push(self.sign_grant(tenant, lock, hold, end)?);
         }
         Ok(grants)
     }
 
-    /// Until when a session lives whatever becomes of it, or for as long as a grant of its holds is good.
+    /// Returns until when a session lives in any case, or for as long as a grant of its holds may be valid.
     async fn session_expiry(
         &self,
         tenant: TenantContext<'_>,
@@ -65,7 +65,8 @@ impl Service {
         Ok(Timestamp(asked.0.saturating_add(left_ms.min(life_ms))))
     }
 
-    /// The owner's hold of a path; also of a reader in a crowd: an acquire shows some of them only.
+    /// Returns the owner's hold of a path. Also finds one of many readers, because the response of an acquire shows
+    /// only some of them.
     async fn current_hold(
         &self,
         tenant: TenantContext<'_>,

@@ -1,4 +1,4 @@
-//! Instants that are shown and signed: never later than what they are of ends.
+//! Shown and signed instants are never later than the actual end.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::core_node::{TestGateway, context};
 use super::tests::{acquire, demo_tenant};
 use crate::*;
 
-/// How late answers come; twice that is more than the second that a grant's end is rounded down to.
+/// How late replies arrive; twice that exceeds the second that a grant's end is rounded down to.
 const LATE: Duration = Duration::from_millis(600);
 const LATE_MS: u64 = 600;
 const TTL_MS: u64 = 60_000;
@@ -24,7 +24,7 @@ fn exp_ms(grant: Option<&String>) -> u64 {
     claims["exp"].as_u64().unwrap() * 1_000
 }
 
-/// A tenant whose answers come late, at a gateway that knows who leads.
+/// A tenant with late replies, at a gateway that knows the leader.
 async fn slow_gateway() -> (TestGateway, AuthContext) {
     let world = TestGateway::start().await;
     let tenant = demo_tenant(&world).await;
@@ -42,7 +42,7 @@ fn signed(fencing_token: Option<u64>) -> AcquireLock {
 async fn an_answer_that_comes_late_makes_nothing_end_later() {
     let (world, tenant) = slow_gateway().await;
     let mut token = None;
-    // Taken first, then extended.
+    // The first acquire takes the lock, the second extends it.
     for _ in 0..2 {
         let answer = world.service.acquire_lock(&tenant, &context(), signed(token)).await.unwrap();
         let asked_by = Timestamp::now().0 - LATE_MS;
@@ -80,7 +80,7 @@ async fn what_was_waited_for_is_looked_at_before_it_is_signed() {
     let mut request = signed(None);
     request.terms.wait_ms = 10_000;
     let answer = world.service.acquire_lock(&tenant, &context(), request).await.unwrap();
-    // The answer to the acquire was late, and so was the one to the look.
+    // The reply to the acquire was late, and so was the reply to the query.
     let granted_by = Timestamp::now().0 - 2 * LATE_MS;
     assert!(exp_ms(answer.signed_grant.as_ref()) <= granted_by + TTL_MS);
 }
@@ -96,7 +96,7 @@ async fn a_grant_that_cannot_be_signed_is_not_said_to_be_none() {
     let short = context().with_timeout(Duration::from_millis(400));
     let error = world.service.acquire_lock(&tenant, &short, request).await.unwrap_err();
     assert_eq!(error.code, Code::DeadlineExceeded, "{error:?}");
-    // It is held: nobody else gets it.
+    // The lock is held, so another owner does not get it.
     let other = world.service.acquire_lock(&tenant, &context(), acquire("l", "other", Mode::Write)).await.unwrap();
     assert!(!other.success);
 }

@@ -1,4 +1,4 @@
-//! Looking at locks, and deleting them.
+//! Reads and deletes locks.
 
 use holdfast_api::{ApiResult, CheckAnswer, ListLocks, LockInfo, LockName, Page, Timestamp, page_token, validate};
 use holdfast_core::{Command, LocksCommand, NamespaceRef, Path, Query, Reply, Response, Scopes};
@@ -10,7 +10,7 @@ use crate::view_builder::ViewBuilder;
 use crate::{AuthContext, CallContext, Service};
 
 impl Service {
-    /// A lock as it is, with all its readers; one that nobody holds is `UNLOCKED`.
+    /// Returns the current state of a lock with all its readers; a lock without holds is `UNLOCKED`.
     ///
     /// # Errors
     /// `NAMESPACE_NOT_FOUND`, besides those of every call.
@@ -30,7 +30,7 @@ impl Service {
         expect_answer!(reply.outcome?, Response::Lock(lock) => shown.lock(lock))
     }
 
-    /// Ends all holds of a lock, whoever has them.
+    /// Ends all holds of a lock, of any owner.
     ///
     /// # Errors
     /// `NAMESPACE_NOT_FOUND`, besides those of every call.
@@ -45,8 +45,8 @@ impl Service {
         tenant.check_namespace("namespace", namespace)?;
         let path = validate::existing_lock(lock, tenant.limits())?;
         self.inner.rates.admit(tenant.account)?;
-        // Done twice it could end a hold that was granted in between, which nobody asked for. So when its outcome is
-        // not known, the caller is told so, and repeats it if that is what it wants.
+        // A second execution could end a hold that was granted in between, which the caller did not request. So the
+        // router never retries: the caller receives an unknown outcome and decides whether to repeat the call.
         let make = |namespace| {
             let command = Command::Locks(LocksCommand::Delete { namespace, path: path.clone() });
             ShardRequest::Command(caller.audited(context, command), RetryPolicy::Never)
@@ -55,7 +55,7 @@ impl Service {
         expect_answer!(reply.outcome?, Response::Done => ())
     }
 
-    /// Whether the hold of that token is held now, and the lock.
+    /// Returns the lock, and whether the hold with this token exists now.
     ///
     /// # Errors
     /// `NAMESPACE_NOT_FOUND`, besides those of every call.
@@ -77,7 +77,7 @@ impl Service {
         Ok(CheckAnswer { current, lock: shown.lock(lock) })
     }
 
-    /// Held locks under a path, in order of path.
+    /// Lists held locks under a path, in order of path.
     ///
     /// # Errors
     /// `NAMESPACE_NOT_FOUND`, besides those of every call.

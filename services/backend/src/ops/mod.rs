@@ -1,4 +1,5 @@
-//! The operations, the same for every frontend: check the caller, check the request, call the shard, make the answer.
+//! The operations, the same for every frontend: each checks the caller and the request, calls the shard, and builds the
+//! response.
 
 mod accounts;
 mod acquire;

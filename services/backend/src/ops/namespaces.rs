@@ -9,11 +9,11 @@ use crate::auth::TenantContext;
 use crate::shard_call::{check_repeat, expect_answer};
 use crate::{AuthContext, CallContext, Service};
 
-/// Scopes of which one is enough to see namespaces.
+/// Any one of these scopes suffices to read namespaces.
 const READ_SCOPES: [Scopes; 2] = [Scopes::LOCKS_READ, Scopes::NAMESPACES_ADMIN];
 
 impl Service {
-    /// Makes a namespace; answers when its locks can be taken.
+    /// Creates a namespace; returns when its locks are available.
     ///
     /// # Errors
     /// `ALREADY_EXISTS`, `QUOTA_EXCEEDED`, besides those of every call.
@@ -42,7 +42,7 @@ impl Service {
         Ok(namespace.into())
     }
 
-    /// One namespace.
+    /// Returns one namespace.
     ///
     /// # Errors
     /// `NAMESPACE_NOT_FOUND`, besides those of every call.
@@ -58,7 +58,7 @@ impl Service {
         self.read_namespace(tenant, name, context).await.map(Into::into)
     }
 
-    /// Namespaces in order of name: all of the account, or those that the key is for.
+    /// Lists namespaces in order of name: all of the account, or those that the key covers.
     ///
     /// # Errors
     /// Those of every call.
@@ -87,7 +87,7 @@ impl Service {
         Ok(Page { items: namespaces.into_iter().map(Into::into).collect(), next_page_token })
     }
 
-    /// Changes the description, when one is given.
+    /// Changes the description, if one is given.
     ///
     /// # Errors
     /// `NAMESPACE_NOT_FOUND`, besides those of every call.
@@ -112,10 +112,11 @@ impl Service {
         expect_answer!(outcome?, Response::Namespace(namespace) => namespace.into())
     }
 
-    /// Ends a namespace, its holds and waits; answers when they are gone. With `id` only that incarnation.
+    /// Deletes a namespace with its holds and waiting requests; returns when they are gone. With `id`, deletes only
+    /// that incarnation.
     ///
     /// # Errors
-    /// `NAMESPACE_NOT_FOUND`, also when another incarnation is there, besides those of every call.
+    /// `NAMESPACE_NOT_FOUND`, also when another incarnation exists, besides those of every call.
     pub async fn delete_namespace(
         &self,
         caller: &AuthContext,
@@ -128,7 +129,8 @@ impl Service {
         let asked = id.map(validate::incarnation).transpose()?;
         self.inner.rates.admit(tenant.account)?;
         let account = tenant.account.id;
-        // The command always names an incarnation, so that its repeat cannot end a namespace that was made meanwhile.
+        // The command always names an incarnation, so that a retry cannot delete a namespace that was created
+        // meanwhile.
         let incarnation = match asked {
             Some(incarnation) => incarnation,
             None => self.read_namespace(tenant, name, context).await?.incarnation,
@@ -138,7 +140,7 @@ impl Service {
         let routed = self.call_namespaces(account, command, context).await?;
         self.inner.directory.invalidate_namespace(account, name);
         match routed.reply.outcome {
-            // An earlier attempt of this very call may have been the one that deleted it.
+            // An earlier attempt of this call may have deleted it.
             Err(CommandError::NamespaceNotFound) if routed.maybe_done_before => Ok(()),
             Err(refusal) => Err(namespace_error(refusal, name)),
             Ok(answer) => expect_answer!(answer, Response::Done => ()),
@@ -158,7 +160,7 @@ impl Service {
         expect_answer!(outcome?, Response::Namespace(namespace) => namespace)
     }
 
-    /// A page of the namespaces that a key is for; the key's list is short and in order.
+    /// Returns a page of the namespaces that a key covers; the key's list is short and sorted.
     async fn list_allowed(
         &self,
         tenant: TenantContext<'_>,
@@ -182,7 +184,8 @@ impl Service {
     }
 }
 
-/// A refusal about one namespace. An account that its namespaces shard does not know (yet, or any more) has none.
+/// Converts an error about one namespace. An account that its namespaces shard does not know (yet, or any more) has
+/// none.
 fn namespace_error(refusal: CommandError, name: &str) -> ApiError {
     match refusal {
         CommandError::NamespaceNotFound => ApiError::namespace_not_found(name),

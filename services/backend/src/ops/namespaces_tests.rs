@@ -1,4 +1,4 @@
-//! Namespaces that come and go under the calls that use them.
+//! Namespaces that are created and deleted during calls that use them.
 
 use holdfast_api::*;
 use holdfast_core::{LockState, Mode};

@@ -1,4 +1,4 @@
-//! What acquires cost that come beyond the account's rate.
+//! The cost of acquires beyond the account's rate.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::*;
 /// Claims of the largest request.
 const CLAIMS: usize = 64;
 
-/// A tenant with a namespace `demo`, whose next two requests a second pass.
+/// A tenant with a namespace `demo`, whose rate admits the next two requests in a second.
 async fn rate_limited_tenant(world: &TestGateway) -> AuthContext {
     let operator = world.operator().await;
     let account = world.account("slow@example.com").await;
@@ -25,7 +25,7 @@ async fn rate_limited_tenant(world: &TestGateway) -> AuthContext {
     world.caller(&account, CreateApiKey::default()).await
 }
 
-/// So many locks at once, from a number on.
+/// A request for this many locks, numbered from `first`.
 fn set_request(first: usize, claims: usize) -> AcquireLocks {
     let resource = |number| Resource { path: vec![format!("l{number}")], mode: Mode::Write };
     AcquireLocks {
@@ -53,7 +53,8 @@ async fn an_acquire_beyond_the_rate_costs_one_question_however_much_it_claims() 
     let extended = service.acquire_locks(&tenant, &context(), set_request(0, CLAIMS)).await.unwrap();
     assert_eq!(extended.fencing_token, held.fencing_token, "it only extends, and is let through");
     assert_eq!(asked.load(Ordering::SeqCst), 1);
-    // One of them is not held, and nothing of the others: each is refused after one question.
+    // The first request contains one path that is not held, the second only such paths: each is rejected after one
+    // query.
     for (number, refused) in [set_request(1, CLAIMS), set_request(1_000, CLAIMS)].into_iter().enumerate() {
         assert_eq!(code(service.acquire_locks(&tenant, &context(), refused).await), Code::RateLimited);
         assert_eq!(asked.load(Ordering::SeqCst), 2 + number as u64);
@@ -79,7 +80,7 @@ async fn acquires_far_beyond_the_rate_cost_no_more_than_a_hundred_questions_a_se
     let began = Instant::now();
     let mut refused = 0;
     for number in 0..1_000 {
-        // Now and then the rate lets one pass.
+        // The rate occasionally admits one.
         refused +=
             u64::from(world.service.acquire_locks(&tenant, &context(), set_request(10 + number, 1)).await.is_err());
     }

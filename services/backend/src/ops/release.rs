@@ -1,4 +1,4 @@
-//! Releasing: one lock, a set, or everything of an owner. Never limited in rate.
+//! Releases one lock, a set, or everything of an owner. The rate limit never applies.
 
 use holdfast_api::{
     ApiError, ApiResult, ReleaseAnswer, ReleaseLock, ReleaseLocks, ReleaseLocksAnswer, Timestamp, validate,
@@ -12,7 +12,7 @@ use crate::view_builder::ViewBuilder;
 use crate::{AuthContext, CallContext, Service};
 
 impl Service {
-    /// Releases a lock; by anyone but its holder nothing changes.
+    /// Releases a lock; a call of an owner without a hold changes nothing.
     ///
     /// # Errors
     /// `NAMESPACE_NOT_FOUND`, besides those of every call.
@@ -31,7 +31,7 @@ impl Service {
         Ok(ReleaseAnswer { released, lock: single_lock(locks)? })
     }
 
-    /// Releases several paths, or everything that an owner holds and waits for.
+    /// Releases several paths, or all holds and waiting requests of an owner.
     ///
     /// # Errors
     /// `NAMESPACE_NOT_FOUND`, besides those of every call.

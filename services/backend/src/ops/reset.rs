@@ -1,4 +1,4 @@
-//! Resetting a namespace: ending what owners have that are no more.
+//! Resets a namespace: ends everything of owners that no longer exist.
 
 use holdfast_api::{ApiResult, ResetAnswer, ResetNamespace, validate};
 use holdfast_core::{Command, LocksCommand, Reset, Response, Scopes};
@@ -25,7 +25,7 @@ impl Service {
         let make = |namespace| {
             let (live_owners, before_revision) = (request.live_owners.clone(), request.before_revision);
             let reset = Reset { namespace, live_owners, before_revision };
-            // Done twice it could end what was granted in between, as with the deletion of a lock.
+            // A second execution could end holds that were granted in between, as with the deletion of a lock.
             ShardRequest::Command(
                 caller.audited(context, Command::Locks(LocksCommand::Reset(reset))),
                 RetryPolicy::Never,

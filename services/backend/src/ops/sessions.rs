@@ -1,4 +1,4 @@
-//! Sessions: open, keep alive, look at, end.
+//! Opens, reads, keeps alive and ends sessions.
 
 use holdfast_api::{ApiError, ApiResult, CreateSession, Page, PageRequest, SessionInfo, page_token, validate};
 use holdfast_cluster::Application;
@@ -12,18 +12,18 @@ use crate::auth::TenantContext;
 use crate::shard_call::{AsReply, ShardRequest, check_repeat, expect_answer, random_bytes};
 use crate::{AuthContext, CallContext, Service};
 
-/// 32 letters, so that five bits make one.
+/// 32 letters, so that five bits make one letter.
 const ID_ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 /// Letters of a session id after its prefix: 130 bits.
 const ID_LENGTH: usize = 26;
-/// How often another id is drawn when one is in use. That it is at all is next to impossible.
+/// How often another id is drawn when one is in use. A collision is next to impossible.
 const MAX_ID_ATTEMPTS: usize = 3;
 
-/// What a locks shard answered, and where it was asked.
+/// The reply of a locks shard, and the shard that sent it.
 pub(crate) struct SessionLocation {
     /// The shard that owns the namespace.
     pub(crate) key: u32,
-    /// The incarnation that was asked about.
+    /// The incarnation that the call concerned.
     pub(crate) namespace: NamespaceRef,
     routed: RoutedReply,
 }
@@ -43,7 +43,7 @@ pub(crate) struct OpenedSession {
 }
 
 impl Service {
-    /// Opens a session that is on no connection: its client keeps it alive by calls.
+    /// Opens a session without a connection: its client keeps it alive by calls.
     ///
     /// # Errors
     /// `NAMESPACE_NOT_FOUND`, `QUOTA_EXCEEDED`, besides those of every call.
@@ -60,7 +60,8 @@ impl Service {
         Ok(opened.session.into())
     }
 
-    /// Opens a session, or resumes the one of that id. Its time to live is not checked against the account's limits.
+    /// Opens a session, or resumes the session with this id. Does not check its time to live against the account's
+    /// limits.
     pub(crate) async fn open_session(
         &self,
         tenant: TenantContext<'_>,
@@ -73,7 +74,7 @@ impl Service {
         validate::metadata(&request.metadata, tenant.limits())?;
         match resume {
             Some(session_id) => validate::session_id(session_id)?,
-            // A resume goes on with what is there, so that it counts no more than an extension does.
+            // A resume continues an existing session, so like an extension it does not count against the rate.
             None => self.inner.rates.admit(tenant.account)?,
         }
         let maker = tenant.account.id.to_string();
@@ -81,7 +82,7 @@ impl Service {
         for _ in 0..MAX_ID_ATTEMPTS {
             let session_id = match (resume, &context.idempotency_key) {
                 (Some(session_id), _) => session_id.to_owned(),
-                // The same for every repeat of the call.
+                // The same id for every repeat of the call.
                 (None, Some(_)) => session_id(&Sha256::digest(opening.0)),
                 (None, None) => session_id(&random_bytes::<ID_LENGTH>()?),
             };
@@ -115,10 +116,10 @@ impl Service {
         Err(ApiError::from(CommandError::IdTaken))
     }
 
-    /// A sign of life; how long the session lives from now, in milliseconds.
+    /// Records a keep-alive and returns the remaining time to live in milliseconds.
     ///
     /// # Errors
-    /// `SESSION_NOT_FOUND`, also when it has ended, besides those of every call. Never limited by rate.
+    /// `SESSION_NOT_FOUND`, also when it has ended, besides those of every call. The rate limit never applies.
     pub async fn keep_session_alive(
         &self,
         caller: &AuthContext,
@@ -136,7 +137,7 @@ impl Service {
         expect_answer!(reply.outcome?, Response::Session(session) => session.remaining_ms)
     }
 
-    /// One session. Looking at it is no sign of its life.
+    /// Returns one session. Reading it does not keep it alive.
     ///
     /// # Errors
     /// `SESSION_NOT_FOUND`, besides those of every call.
@@ -154,10 +155,10 @@ impl Service {
         self.read_session(tenant, context, namespace, session_id).await.map(Into::into)
     }
 
-    /// Ends a session, and at once all that it holds and waits for.
+    /// Ends a session, and at once all its holds and waiting requests.
     ///
     /// # Errors
-    /// `SESSION_NOT_FOUND`, besides those of every call. Never limited by rate, since it releases.
+    /// `SESSION_NOT_FOUND`, besides those of every call. The rate limit never applies, since this releases.
     pub async fn delete_session(
         &self,
         caller: &AuthContext,
@@ -174,13 +175,13 @@ impl Service {
         };
         let routed = self.call_located(tenant, namespace, context, make).await?.routed;
         match routed.reply.outcome {
-            // An earlier attempt of this very call may have been the one that ended it.
+            // An earlier attempt of this call may have ended it.
             Err(CommandError::SessionNotFound(_)) if routed.maybe_done_before => Ok(()),
             outcome => expect_answer!(outcome?, Response::Done => ()),
         }
     }
 
-    /// Sessions of a namespace, in order of id.
+    /// Lists sessions of a namespace, in order of id.
     ///
     /// # Errors
     /// `NAMESPACE_NOT_FOUND`, besides those of every call.
@@ -206,11 +207,11 @@ impl Service {
         Ok(Page { items: sessions.into_iter().map(Into::into).collect(), next_page_token })
     }
 
-    /// Resumes a session on no connection. Its time to live begins anew, and is not checked against the account's
+    /// Resumes a session without a connection. Its time to live starts again, and is not checked against the account's
     /// limits.
     ///
     /// # Errors
-    /// `SESSION_NOT_FOUND`, besides those of every call. Never limited by rate.
+    /// `SESSION_NOT_FOUND`, besides those of every call. The rate limit never applies.
     pub async fn resume_session(
         &self,
         caller: &AuthContext,
@@ -222,7 +223,7 @@ impl Service {
         self.open_session(tenant, context, request, Some(session_id)).await.map(drop)
     }
 
-    /// Whether the caller may open a session there: what is certain is said before a connection is made.
+    /// Checks whether the caller may open a session there, so that a certain rejection precedes the connection.
     ///
     /// # Errors
     /// `NAMESPACE_NOT_FOUND`, besides those of every call.
@@ -250,7 +251,7 @@ impl Service {
         expect_answer!(reply.outcome?, Response::Session(session) => session)
     }
 
-    /// Asks the locks shard of a namespace, and tells where that was.
+    /// Calls the locks shard of a namespace, and returns the shard with the reply.
     async fn call_located(
         &self,
         tenant: TenantContext<'_>,
@@ -270,7 +271,7 @@ impl Service {
     }
 }
 
-/// The id that random bytes make.
+/// Returns the session id of these random bytes.
 fn session_id(bytes: &[u8]) -> String {
     let letters = bytes.iter().take(ID_LENGTH).map(|byte| char::from(ID_ALPHABET[usize::from(byte % 32)]));
     validate::SESSION_PREFIX.chars().chain(letters).collect()

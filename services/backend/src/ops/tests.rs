@@ -45,7 +45,7 @@ fn reset() -> ResetNamespace {
     ResetNamespace { namespace: "demo".into(), live_owners: Vec::new(), before_revision: None }
 }
 
-/// The same with other terms.
+/// Returns the same request with other terms.
 fn with_terms(request: AcquireLock, change: impl FnOnce(&mut Terms)) -> AcquireLock {
     let mut changed = request;
     change(&mut changed.terms);
@@ -279,7 +279,7 @@ async fn credentials_that_are_not_current_are_refused() {
     assert_eq!(code(again), Code::ApiKeyNotFound);
 }
 
-/// Looks again and again, for as long as a gateway may take to learn of a change and more.
+/// Polls the condition for longer than a gateway may take to learn of a change.
 async fn wait_until(holds: impl AsyncFn() -> bool) {
     let looking = async {
         while !holds().await {
@@ -369,7 +369,7 @@ async fn limits_are_changed_one_by_one_and_count_at_once() {
     assert_eq!((limited.code, limited.retry_after_seconds()), (Code::RateLimited, Some(1)));
     assert_eq!(code(service.acquire_locks(&fresh, &context(), acquire_set("q")).await), Code::RateLimited);
     assert_eq!(code(service.reset_namespace(&fresh, &context(), reset()).await), Code::RateLimited);
-    // Extensions and releases pass all the same, whether the token is named or not.
+    // Extensions and releases still pass, with or without the token.
     let again = service.acquire_lock(&fresh, &context(), short()).await.unwrap();
     assert_eq!(again.fencing_token, first.fencing_token);
     let extend = with_terms(short(), |terms| terms.fencing_token = first.fencing_token);

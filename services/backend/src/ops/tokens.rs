@@ -1,4 +1,4 @@
-//! Tokens: got for an API key, given to others in its place, and verified without asking anybody.
+//! Tokens: issued for an API key, used in its place, and verified without a call to a shard.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use super::api_keys::parse_scopes;
 use crate::auth::invalid_token;
 use crate::{AuthContext, Service};
 
-/// A token's life when the caller does not say.
+/// A token's life when the caller sets none.
 const DEFAULT_TTL: Duration = Duration::from_secs(15 * 60);
 const MIN_TTL: Duration = Duration::from_secs(1);
-/// How long the outcome of checking a signature is remembered; the token's own end counts before that.
+/// How long a verified signature stays in the cache, at most until the token's own end.
 const CACHE_TTL: Duration = Duration::from_secs(5 * 60);
-/// Bytes that remembered tokens may take.
+/// Maximum size of the cache of verified tokens, in bytes.
 const MAX_CACHE_BYTES: u64 = 32 * 1_024 * 1_024;
-/// What a remembered token takes besides the names in it.
+/// Bytes of a cached token besides the names in it.
 const ENTRY_BYTES: usize = 300;
 
-/// Checks tokens; a signature is checked once and remembered for a while, by the hash of the whole token.
+/// Verifies tokens. It verifies a signature once and caches the outcome for a while, by the hash of the whole token.
 pub(crate) struct TokenIssuer {
     pub(crate) keys: SigningKeys,
     verified: Cache<[u8; 32], AccountPrincipal>,
@@ -40,12 +40,12 @@ impl TokenIssuer {
         Self { keys, verified: verified.build() }
     }
 
-    /// Who presents the token, by its signature and its times.
+    /// Returns the principal of a token, by its signature and its times.
     pub(crate) fn verify(&self, token: &Secret) -> ApiResult<AccountPrincipal> {
         let now_ms = Timestamp::now().0;
         let hash: [u8; 32] = Sha256::digest(token.expose()).into();
         if let Some(principal) = self.verified.get(&hash) {
-            // Its signature was good and stays so until it ends.
+            // The signature was valid and stays so until the token ends.
             let is_alive = principal.expires_at_ms.is_some_and(|expires_at_ms| now_ms < expires_at_ms);
             return if is_alive { Ok(principal) } else { Err(invalid_token()) };
         }
@@ -59,10 +59,10 @@ impl TokenIssuer {
 }
 
 impl Service {
-    /// Makes a token for the caller's key, with the same or fewer scopes and namespaces.
+    /// Creates a token for the caller's key, with the same or fewer scopes and namespaces.
     ///
     /// # Errors
-    /// `PERMISSION_DENIED` for more scopes or namespaces than the key's, and for callers that came without the key,
+    /// `PERMISSION_DENIED` for more scopes or namespaces than the key's, and for callers that did not present the key,
     /// besides those of every call.
     pub fn create_token(&self, caller: &AuthContext, request: CreateToken) -> ApiResult<CreatedToken> {
         let tenant = caller.tenant()?;
@@ -98,7 +98,7 @@ impl Service {
         Ok(CreatedToken { token: token.expose().to_owned(), expires_at: Timestamp(expires_at_ms) })
     }
 
-    /// The public keys with which anybody verifies tokens and signed grants: a JSON Web Key Set.
+    /// Returns the public keys that verify tokens and signed grants: a JSON Web Key Set.
     ///
     /// # Errors
     /// `INTERNAL` when no key can be made.
@@ -107,7 +107,7 @@ impl Service {
     }
 }
 
-/// Nothing of it is the caller's doing.
+/// The caller causes none of these errors.
 pub(super) fn signing_error(error: holdfast_auth::SigningError) -> ApiError {
     tracing::error!(%error, "a text cannot be signed");
     ApiError::internal("nothing can be signed")

@@ -1,4 +1,4 @@
-//! What an account uses: counted by the shards in the steps that they log anyway, added up here.
+//! Usage of an account: shards count it in steps that they log anyway, and this module adds it up.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use crate::route_error::route_error;
 use crate::shard_call::{ShardRequest, expect_answer};
 use crate::{AuthContext, CallContext, Service};
 
-/// Scopes of which one is enough to see what the account uses.
+/// Any one of these scopes suffices to read the account's usage.
 const READ_SCOPES: [Scopes; 3] = [Scopes::LOCKS_READ, Scopes::NAMESPACES_ADMIN, Scopes::ACCOUNT_ADMIN];
 
 impl Service {
-    /// What an account uses: of the caller's own, or of `account` by the operator.
+    /// Returns the usage of an account: the caller's own, or `account` for the operator.
     ///
     /// # Errors
     /// `PERMISSION_DENIED` for another account's, `ACCOUNT_NOT_FOUND`, besides those of every call.
@@ -41,10 +41,10 @@ impl Service {
         self.usage_of(tenant.account, |name| tenant.principal.allows_namespace(name), sees_all, context).await
     }
 
-    /// Holds, waiting requests and sessions of a namespace, as its shard has them now.
+    /// Returns holds, waiting requests and sessions of a namespace, as its shard has them now.
     ///
     /// # Errors
-    /// `NAMESPACE_NOT_FOUND`, besides those of every call. Never limited by rate.
+    /// `NAMESPACE_NOT_FOUND`, besides those of every call. The rate limit never applies.
     pub async fn namespace_load(
         &self,
         caller: &AuthContext,

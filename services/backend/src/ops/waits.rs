@@ -1,4 +1,4 @@
-//! Requests that wait, and for whom.
+//! Waiting requests and their blockers.
 
 use holdfast_api::{ApiResult, Page, PageRequest, ResourceInfo, Timestamp, WaitInfo, mode_name, page_token, validate};
 use holdfast_core::{Mode, Query, QueuedRequestView, Response, Scopes, WaitId};
@@ -7,11 +7,11 @@ use crate::shard_call::{ShardRequest, expect_answer};
 use crate::view_builder::{ViewBuilder, session_of};
 use crate::{AuthContext, CallContext, Service};
 
-/// Each is judged anew for the answer, by the shard that also grants locks: so a page is short.
+/// Pages are short because the shard that also grants locks evaluates each request again for the response.
 const MAX_PAGE_WAITS: u32 = 100;
 
 impl Service {
-    /// Requests that wait in a namespace, in the order in which they began to.
+    /// Lists the waiting requests of a namespace, in the order in which they began to wait.
     ///
     /// # Errors
     /// `NAMESPACE_NOT_FOUND`, besides those of every call.

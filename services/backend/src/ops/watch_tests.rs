@@ -1,4 +1,4 @@
-//! Watchers of one namespace, and what they cost its shard.
+//! Watchers of one namespace, and their cost to its shard.
 
 use std::sync::atomic::Ordering;
 
@@ -9,7 +9,7 @@ use super::core_node::{TestGateway, context};
 use super::tests::{acquire, demo_tenant};
 use crate::*;
 
-/// A watcher that has taken everything there is so far.
+/// A watcher that has received all events so far.
 async fn watcher(world: &TestGateway, tenant: &AuthContext) -> EventStream {
     let request = WatchEvents { namespace: "demo".into(), ..WatchEvents::default() };
     let mut stream = world.service.watch_events(tenant, &context(), request).await.unwrap();
@@ -31,7 +31,7 @@ async fn watchers_at_the_same_place_ask_once_and_are_told_the_same() {
     assert_eq!(questions.load(Ordering::SeqCst), 1);
     assert_eq!(told[0], told[1]);
     assert_eq!(told[0].events.len(), 1);
-    // What comes after it is asked for anew.
+    // Later events need a new query.
     world.service.acquire_lock(&tenant, &context(), acquire("m", "p", Mode::Write)).await.unwrap();
     for watcher in &mut watchers {
         assert_eq!(watcher.next().await.unwrap().events[0].revision, told[0].events[0].revision + 1);
