@@ -1,4 +1,4 @@
-//! Asking a shard for one page of events after another.
+//! Fetches the events of a namespace from its shard, page after page.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use crate::service::Inner;
 use crate::shard_call::AsReply;
 use crate::{CallContext, Service};
 
-/// Events of one page.
+/// Events in a page.
 const PAGE_SIZE: u32 = 256;
-/// How long the shard may be silent before the stream ends: longer than any failover should take.
+/// How long the shard may fail to reply before the stream ends: longer than any failover should take.
 const MAX_WAIT: Duration = Duration::from_secs(30);
-/// Between two attempts to reach a shard that cannot be reached.
+/// Delay between two attempts while the shard is unreachable.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// A place in the history of a namespace, which moves on.
+/// A position in the history of a namespace that advances with each page.
 pub(super) struct EventCursor {
     service: Service,
     key: u32,
@@ -28,11 +28,11 @@ pub(super) struct EventCursor {
     prefix: Path,
     next_revision: Revision,
     start: Revision,
-    /// What the opening brought.
+    /// The page of the first reply.
     first_page: Option<EventPage>,
 }
 
-/// What a locks shard answered first, and where it was asked.
+/// The first reply of a locks shard, and the shard that sent it.
 struct Opened {
     key: u32,
     namespace: NamespaceRef,
@@ -46,7 +46,7 @@ impl AsReply for Opened {
 }
 
 impl EventCursor {
-    /// Finds the start, so that one that is too old is refused before the stream begins.
+    /// Finds the start, so that a start that is too old is rejected before the stream begins.
     pub(super) async fn open(
         service: Service,
         account: AccountId,
@@ -71,14 +71,15 @@ impl EventCursor {
         Ok(Self { service, key, namespace, prefix, next_revision, start, first_page: Some(first) })
     }
 
-    /// From where to go on when nothing of what is still to come was taken.
+    /// Returns the revision after which to continue if the reader took none of the coming events.
     pub(super) fn start(&self) -> Revision {
         self.start
     }
 }
 
 impl PageSource for EventCursor {
-    /// As soon as there is a page with events; after a while also one without any, to say how far the stream has come.
+    /// Returns once there is a page with events. After a while it also returns a page without any, to report how far
+    /// the stream has advanced.
     async fn next(&mut self) -> ApiResult<EventPage> {
         if let Some(first) = self.first_page.take() {
             return Ok(first);
@@ -93,7 +94,7 @@ impl PageSource for EventCursor {
                     self.next_revision = page.next_revision;
                     return Ok(page);
                 }
-                // Most likely another replica is about to lead; nothing is lost meanwhile.
+                // Most likely another replica is about to lead; no events are lost meanwhile.
                 Err(error) if Instant::now() < give_up_at => {
                     tracing::debug!(%error, "a watcher asks again");
                     sleep(RETRY_DELAY).await;

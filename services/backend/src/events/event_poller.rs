@@ -1,8 +1,8 @@
-//! Questions about events that several watchers ask: the shard is asked once for all of them.
+//! Event queries that several watchers share: the shard receives each query once.
 //!
-//! Watchers that keep up with a namespace are at the same place in its history, or were a moment ago. One question for
-//! each of them would cost the shard with every event as much as there are watchers. History does not change, so an
-//! answer may be told again; it is kept for as long as it takes the last of them to come for it.
+//! Watchers that keep up with a namespace are at the same position in its history, or were a moment ago. One query per
+//! watcher would make every event cost the shard as much as there are watchers. History does not change, so a reply can
+//! be reused; the cache keeps it until the last of them has probably fetched it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use moka::sync::Cache;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How long the shard keeps a question to which there is no answer yet.
+/// How long the shard defers a query without events.
 const LONG_POLL: Duration = Duration::from_secs(10);
-/// How much longer an answer may take.
+/// How much longer a reply may take.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an answer is kept.
+/// How long the cache keeps a reply.
 const CACHE_TTL: Duration = Duration::from_secs(1);
-/// Bytes of all answers that are kept, roughly.
+/// Approximate bytes of all cached replies.
 const MAX_CACHE_BYTES: u64 = 16 * 1024 * 1024;
 
 type PollResult = Result<Arc<Reply>, RouteError>;
 type InFlightPoll = WeakShared<BoxFuture<'static, PollResult>>;
 
-/// Questions by their encoding. A cheap clone.
+/// Queries by their encoding. Clones are cheap.
 #[derive(Clone)]
 pub(crate) struct EventPoller {
     in_flight: Arc<Mutex<HashMap<Vec<u8>, InFlightPoll>>>,
@@ -52,22 +52,22 @@ fn events_in(reply: &Reply) -> &[Event] {
     }
 }
 
-/// What an event takes in memory, roughly.
+/// Returns the approximate size of an event in memory.
 fn event_bytes(event: &Event) -> u32 {
     let of_path = |path: &Path| path.0.iter().map(|segment| size_of::<String>() + segment.len()).sum::<usize>();
     let claims = event.claims.iter().map(|claim| size_of::<Claim>() + of_path(&claim.path));
     u32::try_from(2 * size_of::<Event>() + claims.sum::<usize>()).unwrap_or(u32::MAX)
 }
 
-/// Forgets a question once it is answered, or nobody asks any more.
+/// Removes a query once it has a reply, or when no watcher waits for it.
 struct SharedPoll {
     poller: EventPoller,
     encoded_query: Vec<u8>,
 }
 
 impl EventPoller {
-    /// What comes next in a namespace; nothing new, if nothing does for a while. Whoever asks what others ask, or asked
-    /// a moment ago, gets their answer.
+    /// Returns the next events of a namespace, or an empty reply if there are none for a while. Watchers that send the
+    /// same query at the same time, or a moment later, share one reply.
     ///
     /// # Errors
     /// As of [`Router::long_poll`].
@@ -96,11 +96,11 @@ impl SharedPoll {
     async fn run(self, router: Router, key: u32, query: Query) -> PollResult {
         let deadline = Instant::now() + LONG_POLL + RESPONSE_TIMEOUT;
         let reply = router.long_poll(Application::Locks, key, &query, LONG_POLL, deadline).await.map(Arc::new);
-        // Without events there may be some the next moment.
+        // A reply without events may be outdated the next moment.
         if let Some(reply) = reply.as_ref().ok().filter(|reply| !events_in(reply).is_empty()) {
             self.poller.cache.insert(self.encoded_query.clone(), Arc::clone(reply));
         }
-        // Before anybody hears of it: who asks again wants to hear of more.
+        // Removes the query before any watcher receives the reply: a watcher's next query must not get this reply.
         drop(self);
         reply
     }

@@ -1,7 +1,7 @@
-//! The events of a namespace, as they happen.
+//! The live events of a namespace.
 //!
-//! A watcher asks the shard for one page after another, and the shard keeps the question until there is something to
-//! tell. Nothing is gathered for a reader who does not read: the next page is asked for when the last one was taken.
+//! A watcher fetches one page after another from the shard, and the shard defers the query until there are events.
+//! Nothing is buffered for a slow reader: the next fetch begins once the reader has taken the last page.
 
 mod cursor;
 mod event_poller;
@@ -19,11 +19,11 @@ pub(crate) use event_poller::EventPoller;
 pub use stream::EventStream;
 pub(crate) use watcher_limiter::WatcherLimiter;
 
-/// Watchers of one account at one gateway.
+/// Maximum watchers of one account at one gateway.
 pub const MAX_WATCHERS: usize = 1_000;
 
 impl Service {
-    /// Watches a namespace. The stream ends when the caller is no longer let in.
+    /// Watches a namespace. The stream ends when the caller loses access.
     ///
     /// # Errors
     /// `NAMESPACE_NOT_FOUND`, `REVISION_COMPACTED` when the start is too old, `RATE_LIMITED` when the account has too

@@ -1,4 +1,4 @@
-//! A stream of events towards one reader.
+//! A stream of events to one reader.
 
 use std::time::Duration;
 
@@ -11,29 +11,29 @@ use tokio_util::sync::CancellationToken;
 
 use super::watcher_limiter::WatcherPermit;
 
-/// How long a reader may take for a page before it is cut off.
+/// How long a reader may take for a page before its stream is closed.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where pages come from.
+/// A source of pages.
 pub(super) trait PageSource: Send {
-    /// The next one, after all that were fetched before.
+    /// Returns the next page, after all that were fetched before.
     fn next(&mut self) -> impl Future<Output = ApiResult<EventPage>> + Send;
 }
 
-/// The pages of one watcher. A task of its own fetches them, one at a time and only when the reader comes for it; so a
-/// reader that does not read costs one page, and is found out.
+/// The pages of one watcher. A separate task fetches them one by one, and only when the reader requests one. So a
+/// reader that stops reading costs one page, and is detected.
 pub struct EventStream {
     next_revision: u64,
-    /// Whether a page was asked for that has not come yet.
+    /// Whether a requested page has not arrived yet.
     is_requested: bool,
     demand: mpsc::Sender<()>,
     pages: mpsc::Receiver<EventPage>,
-    /// Ends with the reason why the stream does.
+    /// Returns the reason why the stream ended.
     task: JoinHandle<ApiError>,
 }
 
 impl EventStream {
-    /// Begins to fetch when the first page is asked for.
+    /// Starts the task; it fetches when the first page is requested.
     pub(super) fn start(
         next_revision: u64,
         pages: impl PageSource + 'static,
@@ -56,18 +56,18 @@ impl EventStream {
         Self { next_revision, is_requested: false, demand, pages: delivered, task }
     }
 
-    /// From where a reader has to go on that has taken every page so far.
+    /// Returns where a reader continues that has taken every page so far.
     pub fn next_revision(&self) -> u64 {
         self.next_revision
     }
 
-    /// The next page; it may have no events. A call that is given up loses nothing.
+    /// Returns the next page; it may have no events. A dropped call loses nothing.
     ///
     /// # Errors
-    /// Why the stream has ended; it must not be asked again then.
+    /// The reason why the stream has ended; the reader must not call this again after it.
     pub async fn next(&mut self) -> ApiResult<EventPage> {
         if !self.is_requested {
-            // When the task has ended there is nobody to ask, and no page will come.
+            // If the task has ended, no page will arrive.
             self.is_requested = self.demand.send(()).await.is_ok();
         }
         match self.pages.recv().await {
@@ -87,7 +87,7 @@ impl EventStream {
     }
 }
 
-/// Fetches a page whenever the reader comes for one.
+/// Fetches a page for each request of the reader.
 async fn deliver(
     mut pages: impl PageSource,
     mut demanded: mpsc::Receiver<()>,
@@ -110,7 +110,7 @@ async fn deliver(
     }
 }
 
-/// An end after which the reader may go on where it was.
+/// The error for an end after which the reader can resume at its position.
 fn resumable_end(reason: &str) -> ApiError {
     ApiError::new(Code::Unavailable, format!("{reason}; watch again from after the last event to miss nothing"))
 }
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use crate::events::WatcherLimiter;
 
-    /// Pages without end, each of no events; counts what was fetched.
+    /// An endless source of pages without events; counts the fetches.
     struct Endless(tokio::sync::watch::Sender<u64>);
 
     impl PageSource for Endless {
@@ -139,7 +139,7 @@ mod tests {
         WatcherLimiter::default().acquire(AccountId(1)).unwrap()
     }
 
-    /// Why it ends, after whatever it still brings.
+    /// Returns the reason for the end, after all remaining pages.
     async fn end_of(stream: &mut EventStream) -> ApiError {
         loop {
             if let Err(reason) = stream.next().await {
@@ -156,7 +156,7 @@ mod tests {
             assert_eq!(stream.next().await.unwrap().next_revision, page);
         }
         let before = tokio::time::Instant::now();
-        // The task lets go of its source when it ends.
+        // The task drops its source when it ends.
         while seen.changed().await.is_ok() {}
         assert_eq!((before.elapsed(), *seen.borrow()), (READ_TIMEOUT, 3));
         let reason = stream.next().await.unwrap_err();

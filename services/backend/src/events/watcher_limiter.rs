@@ -1,4 +1,4 @@
-//! How many streams each account has open here.
+//! Limits the open streams of each account at this gateway.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use parking_lot::Mutex;
 
 use super::MAX_WATCHERS;
 
-/// When it makes sense to try again: streams end at any time.
+/// When a retry makes sense: streams end at any time.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// The places for watchers, of each account the same number. A cheap clone.
+/// Counts watchers, with the same limit for each account. Clones are cheap.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WatcherLimiter {
     watchers: Arc<Mutex<HashMap<AccountId, usize>>>,
 }
 
-/// A place, free again when this is dropped.
+/// A permit for one watcher, released when it is dropped.
 #[derive(Debug)]
 pub(crate) struct WatcherPermit {
     limiter: WatcherLimiter,
@@ -27,7 +27,7 @@ pub(crate) struct WatcherPermit {
 }
 
 impl WatcherLimiter {
-    /// Takes a place.
+    /// Acquires a permit.
     pub(crate) fn acquire(&self, account: AccountId) -> ApiResult<WatcherPermit> {
         let mut taken = self.watchers.lock();
         let count = taken.entry(account).or_default();

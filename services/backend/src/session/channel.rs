@@ -1,4 +1,4 @@
-//! Both ends of a connection: bounded queues between a door and the session.
+//! Both ends of a connection: bounded queues between a frontend and the session.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use holdfast_api::{ApiError, Code};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// Messages of the client on the way to the session. More wait in the session itself, see `live`.
+/// Messages of the client in transit to the session. The session itself queues more, see `live`.
 const INBOUND_CAPACITY: usize = 16;
-/// Messages of the service that the client did not read yet.
+/// Messages of the service that the client has not read yet.
 const OUTBOUND_CAPACITY: usize = 1_024;
-/// How long there may be no room for another message before the client is cut off.
+/// How long the outbound queue may stay full before the client is disconnected.
 pub const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CloseReason {
-    /// In good order: the session ended, or the client went away.
+    /// Normally: the session ended, or the client disconnected.
     Done,
     /// The client broke the protocol.
     Malformed(ApiError),
@@ -25,33 +25,33 @@ pub enum CloseReason {
     Failed(ApiError),
 }
 
-/// What a connection tells its door.
+/// An item for the frontend of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outbound {
     /// For the client.
     Message(ServerMessage),
-    /// Nothing comes after it. Whatever is to be said to the client about it was said before.
+    /// The last item. All messages for the client about the end precede it.
     End(CloseReason),
 }
 
-/// What a door tells the session.
+/// An item for the session from its frontend.
 #[derive(Debug)]
 pub(super) enum Inbound {
     Message(ClientMessage),
-    /// The client sent something that is no message.
+    /// The client sent an invalid message.
     Malformed(ApiError),
 }
 
-/// The session is over: nothing more is taken.
+/// The session's side has ended and accepts no more messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed;
 
-/// Takes what the client says. Dropping it says that the client went away.
+/// Accepts messages of the client. Dropping it means that the client disconnected.
 #[derive(Debug)]
 pub struct SessionSender(mpsc::Sender<Inbound>);
 
 impl SessionSender {
-    /// Waits while there is no room, so that a client that sends too fast is not read.
+    /// Waits while the queue is full, so that the frontend stops reading from a client that sends too fast.
     ///
     /// # Errors
     /// [`Closed`].
@@ -59,12 +59,12 @@ impl SessionSender {
         self.0.send(Inbound::Message(message)).await.map_err(|_| Closed)
     }
 
-    /// Ends when the session's side has ended.
+    /// Returns when the session's side has ended.
     pub async fn closed(&self) {
         self.0.closed().await;
     }
 
-    /// The client sent something that is no message: once all before it is done the connection ends.
+    /// Reports an invalid message of the client: the connection ends once all earlier messages are done.
     ///
     /// # Errors
     /// [`Closed`].
@@ -73,12 +73,12 @@ impl SessionSender {
     }
 }
 
-/// Brings what the service says.
+/// Yields the messages of the service.
 #[derive(Debug)]
 pub struct SessionReceiver(mpsc::Receiver<Outbound>);
 
 impl SessionReceiver {
-    /// The next message, or how it ended. Can be dropped and called again without losing anything.
+    /// Returns the next message, or the end of the connection. Cancel-safe.
     pub async fn next(&mut self) -> Outbound {
         let cut_off = || Outbound::End(CloseReason::Failed(slow_client_error()));
         self.0.recv().await.unwrap_or_else(cut_off)
@@ -94,12 +94,12 @@ pub fn slow_client_error() -> ApiError {
     )
 }
 
-/// The session's end of the way out.
+/// The session's end of the outbound queue.
 #[derive(Debug)]
 pub(super) struct OutboundQueue(mpsc::Sender<Outbound>);
 
 impl OutboundQueue {
-    /// False when the client does not take it: it is gone, or did not read for too long.
+    /// Returns false if the client does not accept the message: it disconnected, or did not read for too long.
     pub(super) async fn send(&self, message: ServerMessage) -> bool {
         self.send_timeout(message, SEND_TIMEOUT).await
     }
@@ -108,27 +108,27 @@ impl OutboundQueue {
         matches!(timeout(within, self.0.send(Outbound::Message(message))).await, Ok(Ok(())))
     }
 
-    /// The last word, if there is room for it.
+    /// Sends the end of the connection if the queue has capacity.
     pub(super) fn close(self, ending: CloseReason) {
-        // Without room the client is not reading, and is told so when the channel is found closed.
+        // If the queue is full, the client is not reading. It receives that error when the channel closes.
         if let CloseReason::Malformed(error) | CloseReason::Failed(error) = &ending {
             let _ = self.0.try_send(Outbound::Message(ServerMessage::Error { error: error.clone(), request_id: None }));
         }
         let _ = self.0.try_send(Outbound::End(ending));
     }
 
-    /// Whether nobody takes messages any more.
+    /// Returns whether the receiver is gone.
     pub(super) fn is_closed(&self) -> bool {
         self.0.is_closed()
     }
 
-    /// Ends when nobody takes messages any more.
+    /// Returns when the receiver is gone.
     pub(super) async fn closed(&self) {
         self.0.closed().await;
     }
 }
 
-/// A connection's queues: the door's ends and the session's.
+/// Creates the queues of a connection: the frontend's ends and the session's.
 pub(super) fn queues() -> ((SessionSender, SessionReceiver), (mpsc::Receiver<Inbound>, OutboundQueue)) {
     let (to_session, incoming) = mpsc::channel(INBOUND_CAPACITY);
     let (outgoing, from_session) = mpsc::channel(OUTBOUND_CAPACITY);

@@ -1,4 +1,4 @@
-//! What a connection has to do at its shard, one thing after the other.
+//! The commands of a connection to its shard, sent one after the other.
 
 use std::sync::Arc;
 
@@ -17,57 +17,57 @@ use super::handle::SessionHandle;
 use super::protocol;
 use crate::auth::TenantContext;
 
-/// Holds asked about at once after a change of leader.
+/// Maximum holds in one query after a change of leader.
 const MAX_RECONCILED_HOLDS: usize = 1_000;
-/// What goes into one command for the shard: so many of the client's commands, fewer when they have many claims, and as
-/// long as they have fewer bytes of paths. The shard carries a command out as a whole, and others wait meanwhile.
+/// Limits of one command to the shard: a number of client commands, fewer when they have many claims, and a bound on
+/// the bytes of their paths. The shard executes a command as a whole while other calls wait.
 const MAX_BATCH_COMMANDS: usize = 32;
 const MAX_BATCH_CLAIMS: usize = 64;
 const MAX_BATCH_BYTES: usize = 64 * 1_024;
 
-/// One thing to do.
+/// One command of the client.
 #[derive(Clone, Debug)]
 pub(super) enum ClientCommand {
     Lock(Arc<Lock>),
-    /// How a request that waits stands with a new leader.
+    /// Queries the state of a waiting request at a new leader.
     Requery(String),
     Release(Release),
     ReleaseAll,
     LockInfo(LockInfo),
-    /// Whether these holds are still there, after a change of leader.
+    /// Queries whether these holds still exist, after a change of leader.
     ReconcileHolds(Vec<ReportedHold>),
     Close,
     /// The client broke the protocol.
     Malformed(ApiError),
 }
 
-/// Jobs that one command does, in their order.
+/// Client commands that one shard command executes, in their order.
 pub(super) struct InFlightBatch {
     pub(super) commands: Vec<ClientCommand>,
-    /// How often they were sent before, as far as the shard ignored them.
+    /// How often the batch was sent before and ignored by the shard.
     pub(super) attempts: u8,
     pub(super) reply: BoxFuture<'static, ApiResult<Reply>>,
 }
 
 impl InFlightBatch {
-    /// Whether it asks for the request.
+    /// Returns whether it acquires the request.
     pub(super) fn acquires(&self, request_id: &str) -> bool {
         self.commands.iter().any(|job| job.acquire_request_id() == Some(request_id))
     }
 
-    /// Whether it may bring holds that are not known yet: it asks for some, or lists those of before a resume.
+    /// Returns whether it may add holds that are not known yet: it acquires some, or lists those from before a resume.
     pub(super) fn may_add_holds(&self) -> bool {
         self.commands.iter().any(|job| job.acquire_request_id().is_some() || matches!(job, ClientCommand::LockInfo(_)))
     }
 
-    /// Whether it ends the request.
+    /// Returns whether it ends the request.
     pub(super) fn ends(&self, request_id: &str) -> bool {
         self.commands.iter().any(|job| job.ends(request_id))
     }
 }
 
 impl ClientCommand {
-    /// The request that it asks for.
+    /// Returns the request that it acquires.
     pub(super) fn acquire_request_id(&self) -> Option<&str> {
         match self {
             Self::Lock(lock) => Some(&lock.request_id),
@@ -76,7 +76,7 @@ impl ClientCommand {
         }
     }
 
-    /// Whether it ends the request.
+    /// Returns whether it ends the request.
     pub(super) fn ends(&self, request_id: &str) -> bool {
         match self {
             Self::Release(release) => release.request_id == request_id,
@@ -85,20 +85,20 @@ impl ClientCommand {
         }
     }
 
-    /// Whether its answer says more than that it was done.
+    /// Returns whether its reply says more than that it was done.
     pub(super) fn needs_reply(&self) -> bool {
         !matches!(self, Self::Release(_) | Self::ReleaseAll)
     }
 
-    /// Whether others like it may go to the shard in the same command.
+    /// Returns whether the shard command may contain others like it.
     fn is_batchable(&self) -> bool {
         matches!(self, Self::Lock(_) | Self::Requery(_) | Self::Release(_) | Self::ReleaseAll)
     }
 }
 
 impl SessionConnection<'_> {
-    /// Sends the next command, unless one is under way. Whatever waits goes into it, as far as it can: the longer
-    /// the shard takes, the more it is asked at once.
+    /// Sends the next command, unless one is in flight. It takes in as many queued client commands as it can: the
+    /// slower the shard, the larger the batch.
     pub(super) async fn start_next(&mut self) -> Result<(), CloseReason> {
         while self.in_flight.is_none() && !self.is_session_gone() {
             let Some(job) = self.queue.pop_front() else { return Ok(()) };
@@ -118,7 +118,7 @@ impl SessionConnection<'_> {
         Ok(())
     }
 
-    /// Claims that a command makes or ends, and about how many bytes of paths it adds.
+    /// Returns how many claims a command makes or ends, and roughly how many bytes of paths it adds.
     fn size_of(&self, job: &ClientCommand) -> (usize, usize) {
         let lock = match job {
             ClientCommand::Lock(lock) => Some(&**lock),
@@ -128,7 +128,7 @@ impl SessionConnection<'_> {
                 let claims = self.requests.lock(&release.request_id).map_or(1, |lock| lock.resources.len());
                 return (claims, 0);
             }
-            // Ends whatever the session has.
+            // Ends all holds of the session.
             ClientCommand::ReleaseAll => return (MAX_BATCH_CLAIMS, 0),
             _ => None,
         };
@@ -137,7 +137,7 @@ impl SessionConnection<'_> {
         (lock.resources.len(), bytes)
     }
 
-    /// Sends a command under the next numbers, or tells why it is not sent.
+    /// Sends a command under the next numbers, or reports why it was not sent.
     pub(super) async fn start(&mut self, jobs: Vec<ClientCommand>, attempts: u8) -> Result<(), CloseReason> {
         let mut sent = Vec::with_capacity(jobs.len());
         let mut commands = Vec::with_capacity(jobs.len());
@@ -163,7 +163,8 @@ impl SessionConnection<'_> {
         Ok(())
     }
 
-    /// What a job asks of the shard; nothing when the client was told why it does not, or nobody waits for it.
+    /// Returns the shard command of a client command. Returns none when the client was notified of a rejection, or when
+    /// no reply is needed any more.
     async fn command_for(&mut self, job: &ClientCommand, tries: u8) -> Result<Option<LocksCommand>, CloseReason> {
         let command = match job {
             ClientCommand::Malformed(error) => return Err(CloseReason::Malformed(error.clone())),
@@ -178,7 +179,7 @@ impl SessionConnection<'_> {
             ClientCommand::Requery(request_id) => {
                 match self.requests.waiting(request_id).map(|lock| self.repeat_acquire_command(&lock)) {
                     Some(Ok(acquire)) => LocksCommand::Acquire(acquire),
-                    // It was settled meanwhile; or its caller is no longer let in, which is told elsewhere.
+                    // It was resolved meanwhile; or its caller lost access, which is reported elsewhere.
                     _ => return Ok(None),
                 }
             }
@@ -202,7 +203,7 @@ impl SessionConnection<'_> {
     }
 
     fn query_reconcile_holds(&self, held: &[ReportedHold]) -> BoxFuture<'static, ApiResult<Reply>> {
-        // As they are now: since they were listed some were released, or are held in another mode.
+        // Takes their current state: since they were listed, some were released or changed their mode.
         let still = |hold: &ReportedHold| {
             let mode = self.requests.mode(&hold.path, hold.fencing_token)?;
             Some(ReportedHold { mode, ..hold.clone() })
@@ -212,7 +213,7 @@ impl SessionConnection<'_> {
         Arc::clone(&self.session).query(Query::ReconcileHolds { namespace, session_id, held }).boxed()
     }
 
-    /// After a change of leader: what became of all that the client waits for and believes to hold.
+    /// After a change of leader, queries the state of everything that the client waits for and believes to hold.
     pub(super) fn queue_reconciliation(&mut self) {
         for request_id in self.requests.waiting_request_ids().into_iter().rev() {
             self.queue.push_front(ClientCommand::Requery(request_id));
@@ -222,7 +223,7 @@ impl SessionConnection<'_> {
         }
     }
 
-    /// The messages that a resumed client has no answer to, before all that it says now.
+    /// Queues the messages for which a resumed client has no reply, before all its new ones.
     pub(super) fn queue_pending(&mut self, pending: &[Pending]) {
         let locks = pending.iter().filter_map(|message| match message {
             Pending::Lock(lock) => Some(lock.request_id.clone()),
@@ -237,10 +238,10 @@ impl SessionConnection<'_> {
         }
     }
 
-    /// A request of the client counts against its account's rate, once.
+    /// Counts a request of the client against its account's rate, once.
     fn admit(&self, lock: &Lock, tries: u8) -> ApiResult<Acquire> {
         let tenant = self.tenant()?;
-        // A repeat asks for nothing new: refused, its client would forget what it has.
+        // A repeat requests nothing new: after a rejection its client would forget what it has.
         let is_new = tries == 0 && self.requests.state(&lock.request_id).is_none();
         if !is_new || self.resumed_requests.contains(&lock.request_id) {
             return self.repeat_acquire_command(lock);
@@ -276,7 +277,7 @@ impl SessionConnection<'_> {
         })
     }
 
-    /// Of the whole session: request ids are its own, whichever thread of it used them.
+    /// Releases for the whole session: request ids belong to it, whichever thread used them.
     fn release_command(&self, what: ReleaseTarget) -> LocksCommand {
         LocksCommand::Release(ReleaseCommand {
             namespace: self.session.namespace.clone(),

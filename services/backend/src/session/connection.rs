@@ -1,4 +1,4 @@
-//! A connection whose session is open: one task that hears everybody and lets one command run at a time.
+//! A connection with an open session: one task that handles every event and runs one command at a time.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::future::pending;
@@ -27,17 +27,17 @@ use super::subscription::{SessionSubscription, SubscriptionEvent};
 use crate::AuthContext;
 use crate::access_watch::{AccessWatch, is_final};
 
-/// Messages of the client that wait for those before them. With more, the client is not read.
+/// Queued messages of the client. At the limit, the connection stops reading from the client.
 const MAX_QUEUED_COMMANDS: usize = 1_024;
-/// How long what a client said before it went away may take to be done.
+/// Time to finish the messages that the client sent before it disconnected.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the leader may take to say how a session ended that is found gone.
+/// How long the leader may take to report why a missing session ended.
 const END_REASON_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) struct SessionConnection<'a> {
     pub(super) session: Arc<SessionHandle>,
     access_watch: AccessWatch,
-    /// The caller when its credential was last looked at, or why nobody can tell whether it is good.
+    /// The caller as of the last check of its credential, or why the check was inconclusive.
     pub(super) caller: ApiResult<AuthContext>,
     sequence: MessageSequence,
     incoming: Option<mpsc::Receiver<Inbound>>,
@@ -47,21 +47,21 @@ pub(super) struct SessionConnection<'a> {
     /// The number of the last command of this epoch.
     pub(super) seq: u64,
     pub(super) requests: RequestTable,
-    /// The requests that a resumed client has no answer to.
+    /// The requests for which a resumed client has no response.
     pub(super) resumed_requests: BTreeSet<String>,
-    /// What was heard of the running request before the answer to it.
+    /// Updates about the running request that arrived before its reply.
     pub(super) deferred_updates: Vec<SessionUpdate>,
     keep_alive: KeepAliveScheduler,
     pub(super) subscription: SessionSubscription,
     revalidation: Option<BoxFuture<'static, ApiResult<AuthContext>>>,
-    /// The client is gone: what it said is done until then.
+    /// Set when the client has disconnected: its messages are processed until then.
     finish_deadline: Option<Instant>,
-    /// The session is gone, and the leader has until then to say how it ended.
+    /// Set when the session is missing: the leader has until then to report how it ended.
     end_reason_deadline: Option<Instant>,
     stopping: CancellationToken,
 }
 
-/// What happens next.
+/// The next event of the connection.
 enum ConnectionEvent {
     Stop,
     Subscription(SubscriptionEvent),
@@ -107,7 +107,7 @@ impl<'a> SessionConnection<'a> {
         }
     }
 
-    /// Runs to its end.
+    /// Runs the connection to its end.
     pub(super) async fn run(mut self, opened: ServerMessage) -> CloseReason {
         match self.event_loop(opened).await {
             Err(ending) => ending,
@@ -215,8 +215,8 @@ impl<'a> SessionConnection<'a> {
         Ok(())
     }
 
-    /// Before the next command begins: what the client has said with it goes along. That is the release of one thread and
-    /// the next request of another, when both were told at once: two commands would be two rounds, one after the other.
+    /// Takes further messages of the client that have already arrived into the same command. For example, one thread
+    /// releases and another requests after one notification: two commands would take two rounds, one after the other.
     async fn drain_ready(&mut self) -> Result<(), CloseReason> {
         if self.in_flight.is_some() || self.queue.is_empty() {
             return Ok(());
@@ -230,12 +230,12 @@ impl<'a> SessionConnection<'a> {
         Ok(())
     }
 
-    /// What it said is still done, since its answers may have been lost on their way only.
+    /// The connection still processes the client's messages, since only the responses may have been lost.
     fn on_client_gone(&mut self) {
         self.finish_deadline.get_or_insert_with(|| Instant::now() + FINISH_TIMEOUT);
     }
 
-    /// Tells the client something, unless it is gone.
+    /// Sends a message to the client, unless it disconnected.
     pub(super) async fn send(&mut self, message: ServerMessage) -> Result<(), CloseReason> {
         if self.outgoing.send(message).await {
             return Ok(());
@@ -247,19 +247,19 @@ impl<'a> SessionConnection<'a> {
         Ok(())
     }
 
-    /// The connection has no session any more.
+    /// Ends the connection, because its session ended.
     pub(super) async fn end_with(&mut self, reason: EndReason) -> Result<(), CloseReason> {
         self.send(ServerMessage::SessionEnded { reason }).await?;
         Err(CloseReason::Done)
     }
 
-    /// The session was found gone: the leader says why, if it can be heard.
+    /// Handles a missing session: the leader reports the reason, if it is reachable.
     pub(super) fn on_session_gone(&mut self) {
         self.end_reason_deadline.get_or_insert_with(|| Instant::now() + END_REASON_TIMEOUT);
         self.queue.clear();
     }
 
-    /// Whether the session was found gone.
+    /// Returns whether the session is missing.
     pub(super) fn is_session_gone(&self) -> bool {
         self.end_reason_deadline.is_some()
     }

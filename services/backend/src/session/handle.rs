@@ -1,4 +1,4 @@
-//! The shard of a session, as one connection of it sees it.
+//! The shard of a session, as seen by one of its connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::route_error::route_error;
 /// How long one command or query may take.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where a session is, and which epoch of it this connection is.
+/// The location of a session, and the epoch of this connection.
 #[derive(Clone, Debug)]
 pub(super) struct SessionHandle {
     pub(super) service: Service,
@@ -27,7 +27,7 @@ pub(super) struct SessionHandle {
 }
 
 impl SessionHandle {
-    /// The session, or a thread of it.
+    /// Returns the owner: the session, or one of its threads.
     pub(super) fn owner(&self, holder: Option<String>) -> Owner {
         Owner::Session { session_id: self.session_id.clone(), holder }
     }
@@ -36,7 +36,7 @@ impl SessionHandle {
         Some(MessageSeq { epoch: self.epoch, seq })
     }
 
-    /// Sends a command. A copy that arrives late is ignored by its stamp.
+    /// Sends a command. The shard ignores a late copy by its stamp.
     pub(super) async fn command(self: Arc<Self>, command: LocksCommand) -> ApiResult<Reply> {
         let (router, deadline) = (&self.service.inner.router, Instant::now() + RESPONSE_TIMEOUT);
         let command = Command::Locks(command);
@@ -49,14 +49,14 @@ impl SessionHandle {
         router.query(Application::Locks, self.key, &query, deadline).await.map_err(route_error)
     }
 
-    /// A sign of life.
+    /// Sends a keep-alive.
     pub(super) async fn keep_alive(self: Arc<Self>) -> ApiResult<Reply> {
         let (namespace, session_id) = (self.namespace.clone(), self.session_id.clone());
         let epoch = Some(self.epoch);
         self.query(Query::KeepAlive { namespace, session_id, epoch }).await
     }
 
-    /// What the leader tells of the session.
+    /// Subscribes to the leader's updates about the session.
     pub(super) async fn subscribe(self: Arc<Self>) -> ApiResult<Subscription> {
         let follow = SubscribeSession {
             namespace: self.namespace.clone(),

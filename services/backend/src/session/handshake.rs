@@ -1,4 +1,4 @@
-//! The beginning of a connection: until its session is open.
+//! The start of a connection, until its session is open.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::{AuthContext, CallContext, Service};
 /// How long a client may take to open its session.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a door may change about a connection.
+/// Options of a connection that a frontend sets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConnectionOptions {
     /// Whether the session's time to live may be outside the account's limits. It is at least 1 ms.
@@ -31,8 +31,8 @@ pub struct ConnectionOptions {
 }
 
 impl Service {
-    /// Begins a connection of a caller who was let in. It lives until both ends are dropped, or until [`SessionReceiver`] says that it ended; the
-    /// session then lives on for its time to live, unless it was closed.
+    /// Starts a connection of an authenticated caller. It ends when both ends are dropped, or when [`SessionReceiver`]
+    /// reports its end. The session then continues for its time to live, unless it was closed.
     pub fn connect(&self, caller: AuthContext, options: ConnectionOptions) -> (SessionSender, SessionReceiver) {
         let (door, (incoming, outgoing)) = queues();
         let opening = Handshake { service: self.clone(), caller, options };
@@ -45,7 +45,7 @@ impl Service {
     }
 }
 
-/// A connection in the figures, however it ends.
+/// Counts a connection in the metrics, however it ends.
 struct ConnectionGauge;
 
 impl ConnectionGauge {
@@ -61,10 +61,10 @@ impl Drop for ConnectionGauge {
     }
 }
 
-/// Where the session is, the caller when it was opened, and whether it was resumed.
+/// The location of the session, the caller when it was opened, and whether it was resumed.
 type OpenedSession = (SessionHandle, AuthContext, bool);
 
-/// A connection whose session is not open.
+/// A connection without an open session.
 struct Handshake {
     service: Service,
     caller: AuthContext,
@@ -102,12 +102,12 @@ impl Handshake {
         live.run(opened).await
     }
 
-    /// What is noticed of the caller from now on.
+    /// Watches the access of the caller from now on.
     fn access_watch(&self) -> AccessWatch {
         AccessWatch::new(self.service.clone(), self.caller.clone())
     }
 
-    /// The session, with the number of the message that opened it.
+    /// Returns the session, with the number of the message that opened it.
     async fn wait_for_open(
         &self,
         incoming: &mut mpsc::Receiver<Inbound>,
@@ -127,7 +127,7 @@ impl Handshake {
             match self.open(&open).await {
                 Ok(opened) => return Ok((opened, message.seq)),
                 Err(error) if is_final(&error) => return Err(CloseReason::Failed(error)),
-                // The client may open another one.
+                // The client may open another session.
                 Err(error) => {
                     if !outgoing.send(ServerMessage::Error { error, request_id: None }).await {
                         return Err(CloseReason::Done);
@@ -170,7 +170,7 @@ impl Handshake {
     }
 }
 
-/// The error for clients of a process that stops.
+/// The error for clients of a stopping process.
 pub(super) fn stopping_error() -> ApiError {
     ApiError::new(Code::Unavailable, "this gateway stops; connect to another one and resume the session")
 }

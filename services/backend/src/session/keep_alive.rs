@@ -1,4 +1,4 @@
-//! Signs of life of a session, beside its commands.
+//! Keep-alives of a session, independent of its commands.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -12,24 +12,24 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::handle::SessionHandle;
 
-/// Signs of life come so often in a session's time to live, when the gateway gives them.
+/// Keep-alives per time to live of the session, when the gateway sends them.
 const KEEP_ALIVES_PER_TTL: u32 = 3;
 const MIN_KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(10);
 
-/// One sign of life at a time. Those asked for meanwhile share the next one: each is answered by one that was sent after
-/// it came.
+/// Sends one keep-alive at a time. Requests that arrive meanwhile share the next one: every request is answered by a
+/// keep-alive that was sent after it arrived.
 pub(super) struct KeepAliveScheduler {
     session: Arc<SessionHandle>,
     reply: Option<BoxFuture<'static, ApiResult<Reply>>>,
-    /// How many the running one answers.
+    /// Requests that the running keep-alive answers.
     in_flight: usize,
-    /// How many wait for the next one.
+    /// Requests for the next one.
     queued: usize,
     interval: Option<Interval>,
 }
 
 impl KeepAliveScheduler {
-    /// With `by_itself` it gives signs of life without being asked.
+    /// With `by_itself`, the gateway sends keep-alives on its own.
     pub(super) fn new(session: Arc<SessionHandle>, by_itself: bool) -> Self {
         let interval = by_itself.then(|| {
             let beat = (Duration::from_millis(session.ttl_ms) / KEEP_ALIVES_PER_TTL).max(MIN_KEEP_ALIVE_INTERVAL);
@@ -40,12 +40,12 @@ impl KeepAliveScheduler {
         Self { session, reply: None, in_flight: 0, queued: 0, interval }
     }
 
-    /// The client asks for one.
+    /// The client requests a keep-alive.
     pub(super) fn request(&mut self) {
         self.queued += 1;
     }
 
-    /// The next one's outcome, and how many it answers. Can be dropped and called again without losing anything.
+    /// Returns the outcome of the next keep-alive, and how many requests it answers. Cancel-safe.
     pub(super) async fn next(&mut self) -> (usize, ApiResult<Reply>) {
         loop {
             if let Some(running) = &mut self.reply {

@@ -23,7 +23,7 @@ fn held_by(session_id: &str, mode: Mode, token: FencingToken) -> HolderView {
     }
 }
 
-/// A lock with these holders, of which there may be more than are shown.
+/// A lock with these holders; `total` may exceed the number of holders shown.
 fn view(path: &str, holders: Vec<HolderView>, total: u64) -> LockView {
     let (write, read) = holders.into_iter().partition::<Vec<_>, _>(|hold| hold.mode == Mode::Write);
     LockView {
@@ -159,7 +159,7 @@ fn what_was_listed_after_a_resume_is_believed_until_it_is_lost_or_released() {
         ledger.add_reported(ReportedHold { path: Path::flat(path), mode: Mode::Write, fencing_token: token });
     }
     assert!(ledger.remove_hold(&Path::flat("x"), 3) && !ledger.remove_hold(&Path::flat("x"), 3));
-    // A request of an earlier connection, whose name is not known here.
+    // A request of an earlier connection, whose name is unknown here.
     ledger.released("old", &[view("y", Vec::new(), 0)]);
     assert!(client_view(&ledger).is_empty());
 }

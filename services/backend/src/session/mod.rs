@@ -1,14 +1,17 @@
-//! The connection of a session, whatever carries it: messages of the client go in, messages of the service come out.
+//! The connection of a session, over any transport: it receives messages of the client and sends messages of the
+//! service.
 //!
-//! A door starts one with `Service::connect`, gives it what the client says through [`SessionSender`] and passes on
-//! what [`SessionReceiver`] brings, until that says how the connection ended. All rules of the protocol are kept here:
+//! A frontend starts one with `Service::connect`, passes the client's messages to [`SessionSender`], and forwards the
+//! messages of [`SessionReceiver`] until that reports how the connection ended. All rules of the protocol are here:
 //!
-//! - Commands of one session go to its shard strictly one after the other; keep-alives go beside them.
-//! - Each command carries a number of this connection's own, which rises within the session's epoch: the shard ignores
-//!   copies, whatever way they took.
-//! - What the leader tells of the session (grants, losses, its end) is followed. When the leader is gone the next one
-//!   is followed, and asked what became of all that the client waits for and believes to hold.
-//! - Everything that queues is bounded. A client that sends too fast is not read; one that does not read is cut off.
+//! - The commands of one session go to its shard strictly one after the other; keep-alives are independent of them.
+//! - Each command carries a number of this connection, which rises within the session's epoch: the shard ignores
+//!   copies, whatever route they took.
+//! - The connection subscribes to the leader's updates of the session (grants, losses, its end). When the leader
+//!   changes, it subscribes to the next one, and queries the state of everything that the client waits for and believes
+//!   to hold.
+//! - Every queue is bounded. The connection stops reading from a client that sends too fast, and disconnects a client
+//!   that does not read.
 //! - A connection that ends without `close` leaves the session to its time to live.
 
 mod channel;

@@ -1,4 +1,4 @@
-//! What a client may say: the order of its messages, and what a request contains.
+//! Validates client messages: their order, and the content of requests.
 
 use holdfast_api::session_message::{ClientPayload, Lock};
 use holdfast_api::{ApiError, ApiResult, Code, validate};
@@ -9,24 +9,24 @@ use holdfast_core::{Claim, Limits};
 pub(super) struct MessageSequence {
     last_seq: u64,
     resumed: bool,
-    /// Whether a message but signs of life has come since.
+    /// Whether a message other than a keep-alive has arrived since.
     started: bool,
 }
 
 impl MessageSequence {
-    /// After an `open` with that number.
+    /// Starts the sequence after an `open` with this number.
     pub(super) fn after_open(seq: u64, resumed: bool) -> Self {
         Self { last_seq: seq, resumed, started: false }
     }
 
-    /// Whether the message counts; one that does not raise the number is ignored.
+    /// Returns whether the message counts; a message that does not raise the number is ignored.
     pub(super) fn advance(&mut self, seq: u64) -> bool {
         let rises = seq > self.last_seq;
         self.last_seq = self.last_seq.max(seq);
         rises
     }
 
-    /// Refuses a message that has no place here.
+    /// Rejects a message that is not allowed at this point.
     pub(super) fn check(&mut self, said: &ClientPayload) -> ApiResult<()> {
         let is_first = !self.started;
         match said {
@@ -52,7 +52,7 @@ pub(super) fn protocol_error(detail: &str) -> ApiError {
     ApiError::new(Code::InvalidArgument, detail)
 }
 
-/// The claims of a request that may be made.
+/// Returns the claims of a valid request.
 pub(super) fn validate_claims(lock: &Lock, limits: &Limits) -> ApiResult<Vec<Claim>> {
     validate::request_id(&lock.request_id)?;
     if let Some(holder) = &lock.holder {

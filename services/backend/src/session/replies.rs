@@ -1,4 +1,4 @@
-//! What the shard answers to commands, as the client is told.
+//! Converts the shard's replies to commands into messages for the client.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::view_builder::ViewBuilder;
 const MAX_ATTEMPTS: u8 = 3;
 
 impl SessionConnection<'_> {
-    /// The command under way was answered.
+    /// Handles the reply to the command in flight.
     pub(super) async fn on_reply(&mut self, reply: ApiResult<Reply>) -> Result<(), CloseReason> {
         let Some(InFlightBatch { commands, attempts, .. }) = self.in_flight.take() else { return Ok(()) };
         match reply {
@@ -50,14 +50,14 @@ impl SessionConnection<'_> {
         outcomes: Vec<Result<Response, CommandError>>,
         clock_ms: u64,
     ) -> Result<(), CloseReason> {
-        // A copy came first, and what it came to was lost with the answer to it.
+        // A copy arrived first, and its outcome was lost with its reply.
         let is_copy = outcomes.contains(&Ok(Response::Ignored));
         let mut again = Vec::new();
         for (at, (job, outcome)) in jobs.iter().zip(outcomes).enumerate() {
             let end = if is_copy { ended_by(job, &jobs[at + 1..]) } else { None };
             match (end, outcome) {
                 (Some(ClientCommand::ReleaseAll), _) => {
-                    // Of requests that are known it is told when the answer to that has its turn.
+                    // For a known request, this message follows with the reply to that command.
                     if let Some(request_id) = job.acquire_request_id().filter(|id| self.requests.state(id).is_none()) {
                         self.send(ServerMessage::Ready { request_id: Some(request_id.to_owned()) }).await?;
                     }
@@ -109,7 +109,7 @@ impl SessionConnection<'_> {
         }
     }
 
-    /// What a request came to. That it still waits is told to a client that asked only.
+    /// Handles the outcome of a request. Only a client that asked is notified that it still waits.
     async fn on_acquire_outcome(
         &mut self,
         lock: &Arc<Lock>,
@@ -135,7 +135,7 @@ impl SessionConnection<'_> {
                 self.send(ServerMessage::Enqueued { request_id, queue_position, blockers }).await
             }
             AcquireOutcome::Refused(refusal) => {
-                // A try of a request that waits leaves it waiting; one that lost a hold has to be released.
+                // A refused try of a waiting request leaves it waiting; a request that lost a hold must be released.
                 let stays = match self.requests.state(&request_id) {
                     Some(RequestState::Waiting(_)) => refusal.reason == Reason::Queued,
                     Some(RequestState::Granted) => refusal.reason == Reason::NotHeld,
@@ -171,7 +171,7 @@ impl SessionConnection<'_> {
         Ok(())
     }
 
-    /// Holds that the client believed in.
+    /// Handles the loss of holds that the client believed to have.
     async fn on_holds_lost(&mut self, lost: Vec<LostHold>, clock_ms: u64) -> Result<(), CloseReason> {
         for hold in lost {
             if !self.requests.remove_hold(&hold.path, hold.fencing_token) {
@@ -186,7 +186,7 @@ impl SessionConnection<'_> {
         Ok(())
     }
 
-    /// How many signs of life were answered, and how.
+    /// Handles the outcome of a keep-alive that answers this many requests.
     pub(super) async fn on_keep_alive_reply(
         &mut self,
         owed: usize,
@@ -209,7 +209,7 @@ impl SessionConnection<'_> {
         Ok(())
     }
 
-    /// No answer came, or none that says what was done.
+    /// Handles a missing reply, or one that does not say what was done.
     async fn on_command_failed(&mut self, job: &ClientCommand, error: ApiError) -> Result<(), CloseReason> {
         let request_id = match job {
             ClientCommand::Lock(lock) if error.code.has_no_side_effects() => {
@@ -218,12 +218,12 @@ impl SessionConnection<'_> {
             }
             ClientCommand::Lock(lock) => Some(lock.request_id.clone()),
             ClientCommand::Release(release) => Some(release.request_id.clone()),
-            // All of it is asked about once more when a leader is followed again.
+            // The next subscription to a leader queries all of it again.
             ClientCommand::Requery(_) | ClientCommand::ReconcileHolds(_) => {
                 self.subscription.resubscribe();
                 return Ok(());
             }
-            // What the client is to believe is not known: it has to resume once more.
+            // The client's view is unknown, so it must resume again.
             ClientCommand::LockInfo(_) => return Err(CloseReason::Failed(error)),
             ClientCommand::ReleaseAll | ClientCommand::Close | ClientCommand::Malformed(_) => None,
         };
@@ -232,7 +232,7 @@ impl SessionConnection<'_> {
 
     async fn on_command_rejected(&mut self, job: &ClientCommand, refusal: CommandError) -> Result<(), CloseReason> {
         match (job, refusal) {
-            // An earlier copy of the very message may have been the one that ended it.
+            // An earlier copy of this message may have ended it.
             (ClientCommand::Close, CommandError::SessionNotFound(_)) => {
                 self.end_with(EndReason::Ended(SessionEnd::Closed)).await
             }
@@ -251,7 +251,7 @@ impl SessionConnection<'_> {
         }
     }
 
-    /// A refusal of everything that this connection may ask.
+    /// Handles an error that rejects every command of this connection.
     pub(super) async fn on_session_rejected(&mut self, refusal: CommandError) -> Result<(), CloseReason> {
         match refusal {
             CommandError::SessionNotFound(_) => {
@@ -265,8 +265,8 @@ impl SessionConnection<'_> {
     }
 }
 
-/// What ended a job's request, of those that went to the shard with it and were done after it. To ask for the request
-/// again would be to do it a second time: its caller is told of the end only, by the release of that name if there is one.
+/// Returns the later command in the same batch that ended the request of this one. Sending the request again would
+/// execute it a second time. So the client is notified of the end only, by the release of that name if there is one.
 fn ended_by<'a>(job: &ClientCommand, later: &'a [ClientCommand]) -> Option<&'a ClientCommand> {
     let request_id = job.acquire_request_id()?;
     let is_its_release =

@@ -1,5 +1,5 @@
-//! What a connection knows of its session: the requests that it named and that are not released, and the holds that
-//! its client was told of.
+//! A connection's knowledge of its session: the unreleased requests that it named, and the holds that its client was
+//! notified of.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use holdfast_api::session_message::Lock;
 use holdfast_core::{FencingToken, HolderView, LockView, Mode, Owner, Path, ReportedHold, WaitId};
 
-/// Where a request stands, as the client was told.
+/// The state of a request, as the client was notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestState {
     Waiting(WaitId),
@@ -18,12 +18,12 @@ pub(super) enum RequestState {
 struct Request {
     lock: Arc<Lock>,
     state: RequestState,
-    /// What it claimed and lost: it is not it that has these if its thread holds them again.
+    /// Claims that it had and lost: if its thread holds these paths again, the holds are not its own.
     lost: Vec<Path>,
 }
 
 impl Request {
-    /// Whether it claims the path and holds it.
+    /// Returns whether it claims the path and holds it.
     fn holds_claim(&self, path: &Path) -> bool {
         let claims = || self.lock.resources.iter().any(|claim| claim.path == path.0);
         self.state == RequestState::Granted && claims() && !self.lost.contains(path)
@@ -33,13 +33,13 @@ impl Request {
 #[derive(Debug)]
 struct Hold {
     mode: Mode,
-    /// Which thread of the session has it; not known of what the client listed after a resume.
+    /// The thread of the session that has it; unknown for holds that the client listed after a resume.
     holder: Option<Option<String>>,
-    /// The client listed it after a resume: requests from before, which are not known here, may claim it too.
+    /// The client listed it after a resume: requests from before, which are unknown here, may claim it too.
     is_listed: bool,
 }
 
-/// As large as what the session holds and awaits, which its account's limits bound.
+/// Its size is proportional to the holds and waiting requests of the session, which its account's limits bound.
 #[derive(Debug)]
 pub(super) struct RequestTable {
     session_id: String,
@@ -53,7 +53,7 @@ impl RequestTable {
         Self { session_id: session_id.to_owned(), requests: BTreeMap::new(), holds: BTreeMap::new() }
     }
 
-    /// What a request asks for.
+    /// Returns the lock of a request.
     pub(super) fn lock(&self, request_id: &str) -> Option<&Lock> {
         self.requests.get(request_id).map(|request| &*request.lock)
     }
@@ -62,19 +62,19 @@ impl RequestTable {
         self.requests.get(request_id).map(|request| request.state)
     }
 
-    /// A request that waits, to ask again how it stands.
+    /// Returns a waiting request, to query its state again.
     pub(super) fn waiting(&self, request_id: &str) -> Option<Arc<Lock>> {
         let request = self.requests.get(request_id)?;
         matches!(request.state, RequestState::Waiting(_)).then(|| Arc::clone(&request.lock))
     }
 
-    /// Names of all requests that wait.
+    /// Returns the names of all waiting requests.
     pub(super) fn waiting_request_ids(&self) -> Vec<String> {
         let waits = self.requests.iter().filter(|(_, request)| matches!(request.state, RequestState::Waiting(_)));
         waits.map(|(request_id, _)| request_id.clone()).collect()
     }
 
-    /// What the client believes to hold.
+    /// Returns the holds that the client believes to have.
     pub(super) fn client_view(&self) -> Vec<ReportedHold> {
         let believed = |((path, token), hold): (&(Path, FencingToken), &Hold)| ReportedHold {
             path: path.clone(),
@@ -88,14 +88,14 @@ impl RequestTable {
         self.mode(path, token).is_some()
     }
 
-    /// The mode of a hold, if it is there.
+    /// Returns the mode of a hold, if it exists.
     pub(super) fn mode(&self, path: &Path, token: FencingToken) -> Option<Mode> {
-        // The key owns its path, so it is looked for from its place on.
+        // The key owns its path, so the lookup needs a copy.
         let from = (path.clone(), token);
         self.holds.get(&from).map(|hold| hold.mode)
     }
 
-    /// The client of a resumed session holds this.
+    /// Adds a hold that the client of a resumed session reported.
     pub(super) fn add_reported(&mut self, held: ReportedHold) {
         self.holds.insert((held.path, held.fencing_token), Hold { mode: held.mode, holder: None, is_listed: true });
     }
@@ -105,8 +105,8 @@ impl RequestTable {
         self.requests.insert(lock.request_id.clone(), request);
     }
 
-    /// A request holds all its claims. `locks` are those claimed, as they are after the grant; claims that were held
-    /// before keep their tokens, which are read from there.
+    /// Records that a request holds all its claims. `locks` are the claimed locks after the grant; claims that were
+    /// held before keep their tokens, which this reads from there.
     pub(super) fn granted(&mut self, lock: &Arc<Lock>, token: FencingToken, locks: &[LockView]) {
         let request = Request { lock: Arc::clone(lock), state: RequestState::Granted, lost: Vec::new() };
         self.requests.insert(lock.request_id.clone(), request);
@@ -118,7 +118,7 @@ impl RequestTable {
             let is_same = |hold: &Hold| hold.holder.as_ref().is_none_or(|holder| *holder == lock.holder);
             let (mode, token) = match shown {
                 Some(hold) => (hold.mode, hold.fencing_token),
-                // One of very many readers, not all of which are shown. What it held before it still has.
+                // The hold is one of very many readers, of which only some are shown. It keeps its earlier state.
                 None if self.holds_at(&path).any(|(_, hold)| is_same(hold)) => continue,
                 None => (claim.mode, token),
             };
@@ -133,12 +133,12 @@ impl RequestTable {
         }
     }
 
-    /// The request has nothing and does not wait.
+    /// Removes a request that has no holds and does not wait.
     pub(super) fn remove(&mut self, request_id: &str) {
         self.requests.remove(request_id);
     }
 
-    /// Whether the client had been told of that hold.
+    /// Removes a hold, and returns whether the client had been notified of it.
     pub(super) fn remove_hold(&mut self, path: &Path, token: FencingToken) -> bool {
         let Some(hold) = self.holds.remove(&(path.clone(), token)) else { return false };
         let of_thread = self.requests.values_mut().filter(|it| hold.holder.as_ref() == Some(&it.lock.holder));
@@ -148,12 +148,12 @@ impl RequestTable {
         true
     }
 
-    /// A request was released. `locks` are those that it claimed, as they are now.
+    /// Records the release of a request. `locks` are the locks that it claimed, as they are now.
     pub(super) fn released(&mut self, request_id: &str, locks: &[LockView]) {
         let released = self.requests.remove(request_id);
         for view in locks {
             let is_complete = holders_in(view).count() as u64 == view.holders_total;
-            // Those of other threads were lost, which is told by whoever says how.
+            // Holds of other threads were lost; the message that says how notifies the client.
             let is_its = |hold: &Hold| match &released {
                 Some(released) => hold.holder.as_ref().is_none_or(|holder| *holder == released.lock.holder),
                 None => hold.is_listed,
@@ -173,7 +173,8 @@ impl RequestTable {
         }
     }
 
-    /// A request was released, and what is held now was not told: holds end that no other request of its thread claims.
+    /// Records the release of a request without views of its locks: ends its holds that no other request of its thread
+    /// claims.
     pub(super) fn released_without_views(&mut self, request_id: &str) {
         let Some(released) = self.requests.remove(request_id) else { return };
         for claim in &released.lock.resources {
@@ -184,13 +185,13 @@ impl RequestTable {
         }
     }
 
-    /// Everything was released; the requests that it ends.
+    /// Records the release of everything, and returns the requests that it ends.
     pub(super) fn clear(&mut self) -> Vec<String> {
         self.holds.clear();
         std::mem::take(&mut self.requests).into_keys().collect()
     }
 
-    /// Holds of the path that nothing claims any more after the release of that request.
+    /// Returns the holds of the path that no request claims after the release of this request.
     fn unshared_holds(&self, released: &Request, path: &Path) -> Vec<FencingToken> {
         let thread = &released.lock.holder;
         let others = || self.requests.values().filter(|request| request.lock.holder == *thread);
@@ -211,7 +212,7 @@ impl RequestTable {
     }
 }
 
-/// The holders that a view shows.
+/// Returns the holders that a view shows.
 fn holders_in(view: &LockView) -> impl Iterator<Item = &HolderView> {
     view.write_lock_holder.iter().chain(&view.read_lock_holders)
 }

@@ -1,4 +1,4 @@
-//! Following what the leader tells of a session, also when the leader changes.
+//! A subscription to the leader's updates of a session that survives changes of leader.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,29 +13,29 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::handle::SessionHandle;
 
-/// Shortest and longest pause before the leader is asked again.
+/// Shortest and longest delay before the connection calls the leader again.
 const BACKOFF_RANGE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
-/// For so long beyond its time to live a session may be without a leader that can be followed.
+/// How long beyond its time to live a session may be without a subscription to a leader.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// What is heard.
+/// An event of the subscription.
 #[derive(Debug)]
 pub(super) enum SubscriptionEvent {
-    /// From now on everything is heard. What happened before has to be asked for.
+    /// Every update arrives from now on. Earlier changes need a query.
     Started,
-    /// Something happened.
+    /// The session changed.
     Update(Box<SessionUpdate>),
-    /// The session is not there any more, or not this connection's.
+    /// The session no longer exists, or no longer belongs to this connection.
     Rejected(CommandError),
-    /// No leader could be followed for too long.
+    /// No subscription to a leader succeeded for too long.
     Failed(ApiError),
 }
 
-/// An ear on the leader.
+/// A subscription to the leader.
 pub(super) struct SessionSubscription {
     session: Arc<SessionHandle>,
     state: State,
-    /// Since when nothing is heard.
+    /// Since when there is no subscription.
     disconnected_since: Instant,
     backoff: Duration,
 }
@@ -52,7 +52,7 @@ impl SessionSubscription {
         Self { session, state, disconnected_since: Instant::now(), backoff: BACKOFF_RANGE.0 }
     }
 
-    /// What is heard next. Can be dropped and called again without losing anything.
+    /// Returns the next event. Cancel-safe.
     pub(super) async fn next(&mut self) -> SubscriptionEvent {
         loop {
             match &mut self.state {
@@ -92,7 +92,7 @@ impl SessionSubscription {
         }
     }
 
-    /// What was heard cannot be relied on: after a pause it begins again.
+    /// Discards the current subscription, because its updates are unreliable, and subscribes again after a delay.
     pub(super) fn resubscribe(&mut self) {
         if matches!(self.state, State::Subscribed(_)) {
             self.disconnected_since = Instant::now();

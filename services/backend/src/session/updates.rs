@@ -1,4 +1,4 @@
-//! What the leader tells of a session, as the client is told.
+//! Converts the leader's updates of a session into messages for the client.
 
 use holdfast_api::Timestamp;
 use holdfast_api::session_message::{EndReason, ServerMessage};
@@ -23,7 +23,7 @@ impl SessionConnection<'_> {
                 Ok(())
             }
             SubscriptionEvent::Update(notice) => self.on_update(*notice).await,
-            // Nobody is left to say how it ended.
+            // No node is left that knows how it ended.
             SubscriptionEvent::Rejected(CommandError::SessionNotFound(_)) => {
                 self.end_with(EndReason::Ended(SessionEnd::Expired)).await
             }
@@ -32,7 +32,7 @@ impl SessionConnection<'_> {
         }
     }
 
-    /// Whether it is about what the command under way asks for: the answer to that is told first.
+    /// Returns whether the update concerns the request of the command in flight: its reply comes first.
     fn must_follow_reply(&self, effect: &Effect) -> bool {
         let Some(running) = &self.in_flight else { return false };
         match effect {
@@ -66,7 +66,8 @@ impl SessionConnection<'_> {
         }
     }
 
-    /// A wait is over. Only that of a request as it now stands counts: an earlier one of the same name was released.
+    /// Handles the end of a wait. Only the wait of the current request counts: an earlier one of the same name was
+    /// released.
     async fn on_wait_resolved(
         &mut self,
         request_id: String,
@@ -85,7 +86,7 @@ impl SessionConnection<'_> {
                 }
                 self.send(ServerMessage::Acquired { request_id, fencing_token }).await
             }
-            // The client ends it, and is told that.
+            // The client ends it, and is notified of that instead.
             AcquireOutcome::Refused(_) if self.in_flight.as_ref().is_some_and(|it| it.ends(&request_id)) => Ok(()),
             AcquireOutcome::Refused(refusal) => {
                 self.requests.remove(&request_id);
