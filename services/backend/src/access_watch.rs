@@ -1,5 +1,5 @@
-//! A caller with something open: a wait, a stream, the connection of a session. The one place that looks whether it
-//! would still be let in.
+//! Re-checks the access of a caller with something open: a wait, a stream, or the connection of a session. No other
+//! module does so.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use tokio::time::{Instant, sleep_until};
 use crate::directory::ChangeListener;
 use crate::{AuthContext, Service};
 
-/// How often it is looked at when nothing is heard of it. Changes of its key and its account are heard of at once; this
-/// is for credentials that expire, and for gateways that hear of nothing any more.
+/// Time between checks without a notification. Changes of the key and the account are notified at once. This interval
+/// covers credentials that expire and gateways that no longer receive notifications.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// How soon it is looked at again when nobody could say.
+/// Delay before the next check after an inconclusive one.
 const CHECK_RETRY_DELAY: Duration = Duration::from_millis(500);
-/// How long one look may take; most find everything in memory.
+/// Maximum time of one check; most find everything in memory.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a wait or a stream goes on when nobody can say whether its caller is still let in.
+/// How long a wait or a stream continues while its caller's access cannot be verified.
 const MAX_UNVERIFIED_TIME: Duration = Duration::from_secs(5);
 
-/// A caller who was let in.
+/// Watches the access of an authenticated caller.
 pub(crate) struct AccessWatch {
     service: Service,
     auth: AuthContext,
@@ -36,11 +36,11 @@ impl AccessWatch {
         let account_changes = principal.map(|principal| directory.subscribe_account(principal.account));
         let key_changes = principal.filter(|principal| !principal.key_id.is_empty());
         let key_changes = key_changes.map(|principal| directory.subscribe_key(&principal.key_id));
-        // At once: what changed between letting it in and listening was not heard.
+        // The first check is due immediately, because changes between authentication and subscription were missed.
         Self { service, auth, account_changes, key_changes, check_at: Instant::now() }
     }
 
-    /// Ends when it has to be looked at. A wait that is given up loses nothing.
+    /// Returns when a check is due. A dropped future loses no notification.
     pub(crate) async fn next_check(&mut self) {
         tokio::select! {
             () = changed(&mut self.account_changes) => {}
@@ -50,19 +50,19 @@ impl AccessWatch {
         self.check_at = Instant::now() + self.time_to_expiry().min(CHECK_INTERVAL);
     }
 
-    /// The caller as it now is.
+    /// Returns the caller in its current state.
     pub(crate) fn check(&self) -> impl Future<Output = ApiResult<AuthContext>> + Send + use<> {
         let (service, caller) = (self.service.clone(), self.auth.clone());
         async move { service.revalidate(&caller, Instant::now() + CHECK_TIMEOUT).await }
     }
 
-    /// Nobody could say: it is looked at again soon.
+    /// Schedules the next check soon, after an inconclusive one.
     pub(crate) fn retry_soon(&mut self) {
         self.check_at = Instant::now() + CHECK_RETRY_DELAY;
     }
 
-    /// Ends when the caller is no longer let in: the key revoked or expired, the account suspended or gone; or when
-    /// nobody could say so for too long.
+    /// Returns when the caller loses access: the key is revoked or expired, or the account is suspended or deleted.
+    /// Also returns when access could not be verified for too long.
     pub(crate) async fn wait_revoked(mut self) -> ApiError {
         let mut doubted_since = None;
         loop {
@@ -86,7 +86,7 @@ impl AccessWatch {
     }
 }
 
-/// Whether a look that failed says that the caller is not let in, and not only that nobody can tell.
+/// Returns whether a failed check proves that the caller has no access, and not only that nothing could be verified.
 pub(crate) fn is_final(error: &ApiError) -> bool {
     matches!(error.code, Code::Unauthenticated | Code::PermissionDenied | Code::AccountNotFound)
 }

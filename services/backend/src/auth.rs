@@ -1,4 +1,4 @@
-//! Who calls: the credential checked, the account looked up.
+//! Authentication: checks the credential and looks up the account.
 
 use std::sync::Arc;
 
@@ -9,15 +9,16 @@ use tokio::time::Instant;
 
 use crate::{CallContext, Service};
 
-/// What a caller of the dlocks door is allowed that is known by the number of its account only.
+/// Scopes of a caller of the dlocks frontend that is known by its account id only.
 const TRUSTED_SCOPES: Scopes =
     Scopes(Scopes::LOCKS_READ.0 | Scopes::LOCKS_WRITE.0 | Scopes::LOCKS_FORCE.0 | Scopes::NAMESPACES_ADMIN.0);
 
-/// A caller whose credential was checked. Good for one call: keys are revoked and accounts suspended at any time.
+/// A caller whose credential was checked. Valid for one call, because keys can be revoked and accounts suspended at any
+/// time.
 #[derive(Clone, Debug)]
 pub struct AuthContext {
     principal: Principal,
-    /// Of a tenant.
+    /// Set for a tenant.
     account: Option<Arc<Account>>,
 }
 
@@ -29,17 +30,17 @@ pub struct TenantContext<'a> {
 }
 
 impl AuthContext {
-    /// Who it is.
+    /// The authenticated principal.
     pub fn principal(&self) -> &Principal {
         &self.principal
     }
 
-    /// The operator, or a refusal.
+    /// Rejects every caller except the operator.
     pub(crate) fn require_operator(&self) -> ApiResult<()> {
         if self.principal.is_operator() { Ok(()) } else { Err(ApiError::denied("this call needs the operator token")) }
     }
 
-    /// The tenant, whatever its key allows.
+    /// Returns the tenant, whatever scopes its key has.
     pub(crate) fn tenant(&self) -> ApiResult<TenantContext<'_>> {
         match (&self.principal, &self.account) {
             (Principal::Account(principal), Some(account)) => Ok(TenantContext { principal, account }),
@@ -49,7 +50,7 @@ impl AuthContext {
         }
     }
 
-    /// The tenant, when its key has at least one of these scopes.
+    /// Returns the tenant if its key has at least one of these scopes.
     pub(crate) fn require_any(&self, scopes: &[Scopes]) -> ApiResult<TenantContext<'_>> {
         let tenant = self.tenant()?;
         if scopes.iter().any(|scope| tenant.principal.scopes.contains(*scope)) {
@@ -60,17 +61,17 @@ impl AuthContext {
             .with("scope", names.join(" ")))
     }
 
-    /// The tenant, when its key has that scope.
+    /// Returns the tenant if its key has this scope.
     ///
     /// # Errors
-    /// `PERMISSION_DENIED` when it has not, and for the operator.
+    /// `PERMISSION_DENIED` without the scope, and for the operator.
     pub fn require(&self, scope: Scopes) -> ApiResult<TenantContext<'_>> {
         self.require_any(&[scope])
     }
 }
 
 impl TenantContext<'_> {
-    /// Refuses a name that is no namespace name, and a namespace that the key is not for.
+    /// Rejects an invalid namespace name, and a namespace that the key does not cover.
     pub(crate) fn check_namespace(&self, field: &'static str, name: &str) -> ApiResult<()> {
         validate::name(field, name)?;
         if self.principal.allows_namespace(name) {
@@ -86,7 +87,7 @@ impl TenantContext<'_> {
 }
 
 impl Service {
-    /// Checks what follows `Bearer ` (absent when there is no such header).
+    /// Checks the text after `Bearer ` (absent without such a header).
     ///
     /// # Errors
     /// `UNAUTHENTICATED` for anything but a current key or the operator token, `PERMISSION_DENIED` for a suspended
@@ -118,11 +119,11 @@ impl Service {
         require_active(principal, account)
     }
 
-    /// The caller of an account that is known by its id alone. Only for the dlocks door, and only when it is told to
-    /// trust its callers.
+    /// Returns the caller of an account that is known by its id alone. Only for the dlocks frontend, and only when it
+    /// is configured to trust its callers.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` for an id that is none, `ACCOUNT_NOT_FOUND`, `PERMISSION_DENIED` for a suspended account,
+    /// `INVALID_ARGUMENT` for a malformed id, `ACCOUNT_NOT_FOUND`, `PERMISSION_DENIED` for a suspended account,
     /// `UNAVAILABLE`.
     pub async fn authenticate_trusted(&self, account_id: &str, context: &CallContext) -> ApiResult<AuthContext> {
         let id = validate::account_id("account-id", account_id)?;
@@ -139,8 +140,8 @@ impl Service {
         require_active(Principal::Account(principal), account)
     }
 
-    /// The caller as it now is, after it was let in: a key keeps its secret, scopes and namespaces for life, so that
-    /// nothing but its end has to be looked at.
+    /// Returns an authenticated caller in its current state. A key never changes its secret, scopes or namespaces, so
+    /// only its end is checked.
     pub(crate) async fn revalidate(&self, caller: &AuthContext, deadline: Instant) -> ApiResult<AuthContext> {
         match &caller.principal {
             Principal::Operator => Ok(caller.clone()),
@@ -148,7 +149,7 @@ impl Service {
         }
     }
 
-    /// The caller of a principal that was checked, unless it ended since.
+    /// Returns the caller of a checked principal, unless it ended since.
     async fn validate(&self, principal: AccountPrincipal, deadline: Instant) -> ApiResult<AuthContext> {
         let directory = &self.inner.directory;
         let (is_good, refused): (bool, fn() -> ApiError) = match principal.credential_kind {
@@ -169,19 +170,19 @@ impl Service {
         require_active(Principal::Account(principal), account)
     }
 
-    /// Whether what follows `Bearer ` is the operator token.
+    /// Returns whether the text after `Bearer ` is the operator token.
     pub fn is_operator_token(&self, bearer: Option<&str>) -> bool {
         let token = bearer.and_then(|text| OperatorToken::parse(text).ok());
         token.is_some_and(|token| self.inner.operator.accepts(&token))
     }
 }
 
-/// One text for unknown, wrong, revoked and expired, so that nobody learns which key ids exist.
+/// One text for unknown, wrong, revoked and expired keys, so that no caller learns which key ids exist.
 fn invalid_api_key() -> ApiError {
     ApiError::unauthenticated("the API key is unknown, expired or revoked")
 }
 
-/// One text for whatever is wrong with a token.
+/// One text for every fault of a token.
 pub(crate) fn invalid_token() -> ApiError {
     ApiError::unauthenticated("the token is malformed, expired or revoked; get another one at POST /v1/tokens")
 }

@@ -1,4 +1,4 @@
-//! Starting the inner half of a gateway.
+//! Options and start of the backend of a gateway.
 
 use std::sync::Arc;
 
@@ -15,26 +15,26 @@ use crate::events::{EventPoller, WatcherLimiter};
 use crate::ops::TokenIssuer;
 use crate::service::Inner;
 
-/// What a gateway needs to know.
+/// The options of a gateway.
 pub struct GatewayOptions {
-    /// Where the shards are.
+    /// The locations of the shards.
     pub cluster_config: ClusterConfig,
-    /// What proves to nodes that this process belongs to the cluster.
+    /// Proves to nodes that this process belongs to the cluster.
     pub cluster_secret: ClusterSecret,
-    /// Knows the operator token by its hash.
+    /// Checks the operator token by its hash.
     pub operator: OperatorVerifier,
-    /// When the keys that sign tokens and grants change; the same for every gateway of a cluster.
+    /// When the keys that sign tokens and grants rotate; the same for every gateway of a cluster.
     pub signing: KeyRotation,
-    /// How nodes name this process in their logs, like `gateway 127.0.0.1:8080`.
+    /// Names this process in the logs of nodes, like `gateway 127.0.0.1:8080`.
     pub process_name: String,
-    /// How connections to nodes are made.
+    /// Opens connections to nodes.
     pub dialer: Arc<dyn Dialer>,
-    /// Times of routing.
+    /// Timeouts and delays of routing.
     pub routing: RoutingOptions,
 }
 
 impl GatewayOptions {
-    /// The usual options: TCP, and times that fit failovers of about two seconds.
+    /// Returns the default options: TCP, and timeouts that fit failovers of about two seconds.
     pub fn new(
         cluster_config: ClusterConfig,
         cluster_secret: ClusterSecret,
@@ -53,13 +53,13 @@ impl GatewayOptions {
     }
 }
 
-/// A gateway cannot start.
+/// The reason why a gateway cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The cluster config is refused.
+    /// The cluster config is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Nothing could be signed.
+    /// Signing failed.
     #[error(transparent)]
     Unsigned(#[from] SigningError),
 }
@@ -68,16 +68,16 @@ pub enum StartError {
 pub struct Gateway;
 
 impl Gateway {
-    /// Connects to the nodes and begins to follow the accounts shard, in the background: nodes may come up later. Needs
-    /// a tokio runtime. [`Service::shutdown`] ends it.
+    /// Connects to the nodes and follows the accounts shard in the background, so nodes may start later. Needs a tokio
+    /// runtime. [`Service::shutdown`] ends it.
     ///
     /// # Errors
-    /// When the cluster config is refused.
+    /// When the cluster config is invalid.
     pub fn start(options: GatewayOptions) -> Result<Service, StartError> {
         let map = ShardMap::new(options.cluster_config)?;
         let tokens = TokenIssuer::new(SigningKeys::new(&options.cluster_secret, options.signing)?);
         let signer = ServiceSigner::new(&options.cluster_secret, options.process_name);
-        // Another one at every start, so that nodes do not take this process for its predecessor.
+        // A new id at every start, so that nodes do not confuse this process with its predecessor.
         let caller_id = uuid::Uuid::new_v4().to_string();
         let router = Router::start(map, signer, caller_id, options.dialer, options.routing);
         router.follow_config_updates();

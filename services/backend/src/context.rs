@@ -1,4 +1,4 @@
-//! What comes with every call, whatever the operation.
+//! The context of every call, independent of the operation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,23 +6,23 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A call's deadline when the caller does not bring its own.
+/// The deadline of a call whose caller sets none.
 pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
 
-/// What a door knows about a call besides its request.
+/// The facts that a frontend knows about a call besides its request.
 #[derive(Clone, Debug)]
 pub struct CallContext {
     /// Names the call in logs and in the header `Holdfast-Request-Id`.
     pub request_id: String,
     /// When the caller stops waiting.
     pub deadline: Instant,
-    /// `Idempotency-Key`: a creation of the same account with the same key answers as the first did.
+    /// `Idempotency-Key`: a second creation of the same account with the same key gets the response of the first.
     pub idempotency_key: Option<String>,
-    /// For calls without a deadline of their own, which are given more time when they wait.
+    /// For calls without a deadline of their own, which get more time when they wait.
     pub deadline_extension: Option<DeadlineExtension>,
 }
 
-/// How much longer a door waits for an operation than the deadline said at first. Clones share it.
+/// The time that a frontend adds to the first deadline of an operation. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct DeadlineExtension(Arc<AtomicU64>);
 
@@ -31,14 +31,14 @@ impl DeadlineExtension {
         self.0.fetch_add(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// All of it so far.
+    /// The total extension so far.
     pub fn total(&self) -> Duration {
         Duration::from_millis(self.0.load(Ordering::Relaxed))
     }
 }
 
 impl CallContext {
-    /// A call that brings neither a deadline nor an idempotency key.
+    /// Returns the context of a call without a deadline of its own and without an idempotency key.
     pub fn new(request_id: impl Into<String>) -> Self {
         Self {
             request_id: request_id.into(),
@@ -48,7 +48,7 @@ impl CallContext {
         }
     }
 
-    /// The same call with that long to go.
+    /// Returns the same context with this timeout from now.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.deadline = Instant::now() + timeout;
@@ -56,7 +56,8 @@ impl CallContext {
         self
     }
 
-    /// The same call as one that waits for so long: without a deadline of its own it has that much more time.
+    /// Returns the context of the same call when it waits for this long. A call without a deadline of its own gets that
+    /// much more time.
     #[must_use]
     pub fn with_wait(&self, wait: Duration) -> Self {
         let mut longer = self.clone();
@@ -67,7 +68,7 @@ impl CallContext {
         longer
     }
 
-    /// The same call with that idempotency key.
+    /// Returns the same context with this idempotency key.
     #[must_use]
     pub fn with_idempotency_key(mut self, key: Option<String>) -> Self {
         self.idempotency_key = key;

@@ -1,14 +1,14 @@
-//! The operations behind every frontend: who calls, what is allowed, and the way to the shards.
+//! The operations behind every frontend: authentication, permissions, and calls to shards.
 //!
-//! Purpose: check the caller and the request of every operation, call the shard that owns the data, and turn its
-//! reply into an answer of the public API. Sessions, events, caches of accounts and namespaces, and the limits on
-//! rates and concurrency belong to it.
+//! Purpose: check the caller and the request of every operation, call the shard that owns the data, and convert its
+//! reply to a response of the public API. Sessions, events, caches of accounts and namespaces, and the limits on rates
+//! and concurrency belong to it.
 //!
-//! Invariant: an operation without a valid credential does nothing. `UNAVAILABLE` is answered only when nothing was
-//! done.
+//! Invariant: an operation without a valid credential changes nothing. A call returns `UNAVAILABLE` only if it changed
+//! nothing.
 //!
-//! Deliberately unknown here: HTTP, gRPC and WebSocket; Raft and storage; which holds exist, since only the shards
-//! decide that.
+//! Deliberately unknown here: HTTP, gRPC and WebSocket; Raft and storage; the current holds, since only the shards
+//! decide them.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

@@ -1,8 +1,8 @@
-//! What the figures of the operations mean.
+//! Descriptions of the metrics of the operations.
 
 use metrics::{describe_counter, describe_gauge};
 
-/// Describes every figure that the operations count.
+/// Describes every metric of the operations.
 pub fn describe_metrics() {
     crate::admission::describe_metrics();
     describe_gauge!("holdfast_session_connections", "Connections of sessions that are open.");

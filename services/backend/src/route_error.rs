@@ -1,9 +1,9 @@
-//! What became of a call to a shard, as callers see it.
+//! Public errors for failed calls to shards.
 
 use holdfast_api::{ApiError, Code};
 use holdfast_routing::RouteError;
 
-/// The public error for a call that did not bring a reply. A function, since both types are of other crates.
+/// Returns the public error for a call without a reply. A function, since both types belong to other crates.
 pub(crate) fn route_error(error: RouteError) -> ApiError {
     let detail = error.to_string();
     match error {

@@ -1,4 +1,4 @@
-//! The handle of all operations, and what they share.
+//! The handle of all operations, and their shared state.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use crate::directory::{Directory, RateLimits};
 use crate::events::{EventPoller, WatcherLimiter};
 use crate::ops::TokenIssuer;
 
-/// The operations. A cheap clone; all clones share connections and caches.
+/// The operations. Clones are cheap and share connections and caches.
 #[derive(Clone)]
 pub struct Service {
     pub(crate) inner: Arc<Inner>,
 }
 
 impl fmt::Debug for Service {
-    /// Nothing of what is inside: there are secrets among it.
+    /// Prints no fields, because some are secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Service").finish_non_exhaustive()
     }
@@ -35,7 +35,7 @@ pub(crate) struct Inner {
     pub(crate) cluster_secret: ClusterSecret,
     pub(crate) watchers: WatcherLimiter,
     pub(crate) event_poller: EventPoller,
-    /// Cancelled when the process begins to stop: streams end then, calls go on.
+    /// Cancelled when the process begins to stop: streams end then, calls continue.
     pub(crate) stopping: CancellationToken,
 }
 
@@ -44,26 +44,26 @@ impl Service {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Whether calls can be served: the accounts shard answered lately, without which nobody can be let in.
+    /// Checks whether calls can be served: no caller can be authenticated without a recent reply of the accounts shard.
     ///
     /// # Errors
-    /// Why not, for people.
+    /// The reason, for people.
     pub fn ready(&self) -> Result<(), String> {
         self.inner.directory.check_fresh()
     }
 
-    /// Cancelled when the process begins to stop. Whatever has no end of its own ends then.
+    /// Cancelled when the process begins to stop. Work without an end of its own ends then.
     pub(crate) fn stopping(&self) -> CancellationToken {
         self.inner.stopping.clone()
     }
 
-    /// Ends streams and connected sessions, with a reason; calls go on.
+    /// Ends streams and connected sessions, with a reason; calls continue.
     pub fn end_streams(&self) {
         self.inner.stopping.cancel();
     }
 
-    /// Ends the connections to nodes and everything that runs in the background. Calls in flight are answered with
-    /// `UNAVAILABLE` or `DEADLINE_EXCEEDED`; let them end first.
+    /// Closes the connections to nodes and stops all background tasks. Calls in flight end with `UNAVAILABLE` or
+    /// `DEADLINE_EXCEEDED`, so let them end first.
     pub async fn shutdown(&self) {
         self.inner.directory.shutdown().await;
         self.inner.router.shutdown().await;

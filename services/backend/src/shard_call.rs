@@ -1,4 +1,4 @@
-//! Asking shards: what every operation shares.
+//! Calls to shards, shared by all operations.
 
 use std::future::Future;
 use std::time::Duration;
@@ -18,19 +18,19 @@ use crate::auth::TenantContext;
 use crate::route_error::route_error;
 use crate::{CallContext, Service};
 
-/// How far a shard's idea of the deadline of a waiting call is beyond the caller's.
+/// How much later the deadline of a waiting call is at the shard than at the caller.
 const SHARD_DEADLINE_MARGIN: Duration = Duration::from_secs(1);
 
 const NOT_OPENED: &str = "the namespace was just made and has no locks yet; repeat the call";
 
-/// What a call sends to a shard.
+/// The payload of a call to a shard.
 pub(crate) enum ShardRequest {
-    /// Through the log.
+    /// A command, written to the log.
     Command(Command, RetryPolicy),
-    /// An acquire that waits for its grant, how long this one call of it may take, and what is cancelled once the request
-    /// waits at the shard.
+    /// An acquire that waits for its grant. The duration bounds this one call of it. The token is cancelled once the
+    /// request waits at the shard.
     Wait(Box<Acquire>, Option<Duration>, CancellationToken),
-    /// Answered from the applied state.
+    /// A query, served from the applied state.
     Query(Query),
 }
 
@@ -50,7 +50,7 @@ impl ShardRequest {
         if is_urgent { Priority::High } else { Priority::Normal }
     }
 
-    /// What is cancelled once it waits at the shard.
+    /// The token that is cancelled once the request waits at the shard.
     fn deferred(&self) -> Option<CancellationToken> {
         if let Self::Wait(.., deferred) = self { Some(deferred.clone()) } else { None }
     }
@@ -68,7 +68,7 @@ impl From<Query> for ShardRequest {
     }
 }
 
-/// What a locks shard gives back, with its reply in it.
+/// A result that contains the reply of a locks shard.
 pub(crate) trait AsReply {
     /// The reply.
     fn reply(&self) -> &Reply;
@@ -80,7 +80,7 @@ impl AsReply for Reply {
     }
 }
 
-/// Takes the expected kind of answer apart. Another kind is a fault of the shard.
+/// Extracts the expected kind of response. Another kind is a fault of the shard.
 macro_rules! expect_answer {
     ($answer:expr, $pattern:pat => $value:expr) => {
         match $answer {
@@ -91,14 +91,14 @@ macro_rules! expect_answer {
 }
 pub(crate) use expect_answer;
 
-/// The answer is of another kind than its question asks for.
+/// The error for a response of an unexpected kind.
 pub(crate) fn unexpected(answer: &Response) -> ApiError {
     tracing::error!(?answer, "a shard gave an answer of another kind than was asked for");
     ApiError::internal("a shard gave an answer that this gateway does not understand")
 }
 
 impl Service {
-    /// Asks the accounts shard.
+    /// Calls the accounts shard.
     pub(crate) async fn call_accounts(
         &self,
         ask: impl Into<ShardRequest>,
@@ -107,7 +107,7 @@ impl Service {
         self.call(Application::Accounts, shard_key(Application::Accounts, 0, ""), ask.into(), context).await
     }
 
-    /// Asks the namespaces shard of an account.
+    /// Calls the namespaces shard of an account.
     pub(crate) async fn call_namespaces(
         &self,
         account: AccountId,
@@ -118,7 +118,7 @@ impl Service {
         self.call_with_permit(account, Application::Namespaces, key, ask.into(), context).await
     }
 
-    /// Asks the locks shard of a namespace by its name.
+    /// Calls the locks shard of a namespace by its name.
     pub(crate) async fn call_locks(
         &self,
         tenant: TenantContext<'_>,
@@ -134,11 +134,11 @@ impl Service {
         self.with_incarnation(account, name, context.deadline, call).await
     }
 
-    /// Calls the locks shard that owns the key, about a namespace by its name. The incarnation comes from the cache;
-    /// when the shard does not know that one, it is looked up afresh, and asked about when it is another.
+    /// Calls the locks shard that owns the key, about a namespace by its name. The incarnation comes from the cache. If
+    /// the shard does not know it, the backend fetches it again and repeats the call with a different one.
     ///
     /// # Errors
-    /// `NAMESPACE_NOT_FOUND`; `UNAVAILABLE` when it was just made and its locks shard has not heard of it yet.
+    /// `NAMESPACE_NOT_FOUND`; `UNAVAILABLE` when the namespace is so new that its locks shard does not know it yet.
     pub(crate) async fn with_incarnation<T: AsReply, F: Future<Output = ApiResult<T>>>(
         &self,
         account: AccountId,
@@ -164,7 +164,7 @@ impl Service {
         }
     }
 
-    /// Asks for an account when it is its turn.
+    /// Sends a call of an account once it has a permit.
     pub(crate) async fn call_with_permit(
         &self,
         account: AccountId,
@@ -182,8 +182,8 @@ impl Service {
         if urgency == Priority::Patient { self.run_until_deadline(context.deadline, asked).await } else { asked.await }
     }
 
-    /// An acquire that waits. Given up here, and not by the shard: what lasts to the end of its time there is taken for a
-    /// poll, whose place is kept.
+    /// Runs an acquire that waits. It is cancelled here and not by the shard: the shard takes a call that lasts to its
+    /// deadline there for a poll and keeps its queued request.
     async fn run_until_deadline<T>(
         &self,
         deadline: Instant,
@@ -193,7 +193,7 @@ impl Service {
         tokio::select! {
             answered = asked => answered,
             () = sleep_until(deadline) => Err(ApiError::deadline_exceeded()),
-            // Long waits would only be cut off.
+            // Shutdown would cut long waits off anyway.
             () = stopping.cancelled() => {
                 let detail = "this process is stopping, and gives the place in the queue up; repeat the call";
                 Err(ApiError::new(Code::DeadlineExceeded, detail))
@@ -226,8 +226,8 @@ impl Service {
         Ok(routed)
     }
 
-    /// The id of a creation: of its idempotency key, the same for the same call of the same account; else a new one,
-    /// for this call's own repeats.
+    /// Returns the id of a creation. With an idempotency key it is the same for the same call of the same account.
+    /// Without one it is new, and only retries of this call share it.
     pub(crate) fn request_id(&self, maker: &str, call: &str, context: &CallContext) -> ApiResult<RequestId> {
         let Some(key) = &context.idempotency_key else { return Ok(RequestId(random_bytes()?)) };
         validate::idempotency_key(key)?;
@@ -243,19 +243,19 @@ impl Service {
     }
 }
 
-/// The namespace exists, and its locks shard has not heard of it yet: what its namespaces shard tells to others is on
-/// the way. It was not purged there, since then it would exist no more.
+/// The namespace exists, but its locks shard does not know it yet: the message of its namespaces shard is still in the
+/// outbox. It was not purged there, since then it would no longer exist.
 fn not_opened(name: &str) -> ApiError {
     ApiError::new(Code::Unavailable, NOT_OPENED).with("namespace", name)
 }
 
-/// Whether all that a call lacked was a moment, until the locks of a new namespace can be taken.
+/// Returns whether the call failed only because the locks of a new namespace are not available yet.
 pub fn is_not_opened(error: &ApiError) -> bool {
     error.code == Code::Unavailable && error.detail == NOT_OPENED
 }
 
-/// A repeat answers as the first did: an answer about something else means that the caller used its idempotency key for
-/// another creation before. Nothing was made now.
+/// A repeat gets the response of the first call. A response about something else means that the caller used its
+/// idempotency key for another creation before. This call created nothing.
 pub(crate) fn check_repeat(is_of_this_call: bool) -> ApiResult<()> {
     if is_of_this_call {
         return Ok(());
@@ -263,7 +263,7 @@ pub(crate) fn check_repeat(is_of_this_call: bool) -> ApiResult<()> {
     Err(ApiError::invalid("idempotency_key", "idempotency_key: was used for another creation; take a new one"))
 }
 
-/// Random bytes for ids.
+/// Returns random bytes for ids.
 pub(crate) fn random_bytes<const COUNT: usize>() -> ApiResult<[u8; COUNT]> {
     let mut bytes = [0; COUNT];
     getrandom::fill(&mut bytes).map_err(|error| {

@@ -1,20 +1,20 @@
-//! Turning what a locks shard answers into what callers see: the shard's clock becomes time remaining.
+//! Converts replies of locks shards to public views: deadlines of the shard clock become time remaining.
 
 use holdfast_api::{AcquireLocksAnswer, BlockerInfo, CycleStepInfo, Holder, LockInfo, ReasonInfo, Timestamp};
 use holdfast_core::{AcquireOutcome, Blocker, CycleStep, HolderView, LockView, Owner, Reason, Refused};
 
-/// How one reply is shown.
+/// Converts one reply.
 pub(crate) struct ViewBuilder<'a> {
     namespace: &'a str,
-    /// The shard clock that the reply is of.
+    /// The shard clock of the reply.
     clock_ms: u64,
-    /// When its question was about to be sent, by this gateway's wall clock; of what nobody asked for, when it came.
+    /// The gateway's wall clock just before it sent the query; for an unsolicited message, when it arrived.
     sent_at: Timestamp,
 }
 
 impl<'a> ViewBuilder<'a> {
-    /// Instants are counted from before the question: the shard's clock was read after it, so that however late the
-    /// reply comes, none is shown as later than it is.
+    /// Instants are counted from `sent_at`. The shard reads its clock after that, so no instant is shown later than it
+    /// is, however late the reply arrives.
     pub(crate) fn new(namespace: &'a str, clock_ms: u64, sent_at: Timestamp) -> Self {
         Self { namespace, clock_ms, sent_at }
     }
@@ -22,7 +22,7 @@ impl<'a> ViewBuilder<'a> {
     pub(crate) fn acquired(&self, outcome: AcquireOutcome, locks: Vec<LockView>) -> AcquireLocksAnswer {
         let (fencing_token, reason) = match outcome {
             AcquireOutcome::Granted { fencing_token } => (Some(fencing_token), None),
-            // The call ended before the wait did: what it waits for is told by the blockers.
+            // The call ended before the wait did; the blockers say what the request waits for.
             AcquireOutcome::Enqueued(enqueued) => {
                 (None, Some(self.reason(Refused { reason: Reason::Queued, ..enqueued.not_granted })))
             }
@@ -84,7 +84,7 @@ impl<'a> ViewBuilder<'a> {
         }
     }
 
-    /// How long it is until a deadline of the shard's clock, and which instant that is.
+    /// Returns the time until a deadline of the shard clock, and the instant of that deadline.
     pub(crate) fn time_left(&self, deadline_ms: Option<u64>) -> (Option<u64>, Option<Timestamp>) {
         let remaining_ms = deadline_ms.map(|deadline_ms| deadline_ms.saturating_sub(self.clock_ms));
         (remaining_ms, remaining_ms.map(|remaining_ms| Timestamp(self.sent_at.0.saturating_add(remaining_ms))))
@@ -96,7 +96,7 @@ fn cycle_step(step: CycleStep) -> CycleStepInfo {
     CycleStepInfo { process_id: step.process_id, session_id, holder, path: step.path.0, waiting: step.waiting }
 }
 
-/// The session of an owner, and its holder.
+/// Returns the session of an owner, and its holder.
 pub(crate) fn session_of(owner: Owner) -> (Option<String>, Option<String>) {
     match owner {
         Owner::Process(_) => (None, None),

@@ -1,56 +1,57 @@
-//! How much may be under way: for all accounts together as long as calls are answered in good time, and for each of
-//! those that call much as long as calls take about as long as they do when there is little to do.
+//! Adaptive limits on calls in flight. One limit covers all accounts together, as long as calls finish in good time.
+//! Each busy account also has a share, as long as calls take about as long as they do without load.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How often it is looked at.
+/// Time between two updates.
 const UPDATE_INTERVAL: Duration = Duration::from_millis(100);
-/// Calls under way at most, and however slow they are.
+/// Bounds of the limit on calls in flight; the minimum applies however slow they are.
 const MAX_LIMIT: usize = 1_024;
 const MIN_LIMIT: usize = 64;
-/// Of one account, however slow they are.
+/// The minimum for one account, however slow its calls are.
 const MIN_SHARE: usize = 1;
-/// Calls that take longer on average are too slow to be of use.
+/// Calls with a longer mean latency are too slow to be useful.
 const MAX_MEAN_LATENCY: Duration = Duration::from_millis(200);
-/// Beside one that calls little, calls may take so many halves of the usual time, and a little.
+/// Beside a light account, calls may take this many halves of the baseline, plus the slack.
 const MAX_SLOWDOWN_HALVES: u32 = 3;
 const LATENCY_SLACK: Duration = Duration::from_micros(200);
-/// By one of so many parts calls may become slower with each look, when no less can be under way: twofold in a minute.
+/// With each update the baseline may rise by one part in this many, when the share is already minimal: twofold in a
+/// minute.
 const BASELINE_DRIFT_DIVISOR: u32 = 1_024;
-/// With each look calls may become usual that are faster by one of so many parts of the difference, or slower by one of
-/// so many parts.
+/// With each update the baseline falls by one part in this many of the difference to faster calls, or rises by one part
+/// in this many of the difference to slower ones.
 const BASELINE_FALL_DIVISOR: u32 = 8;
 const BASELINE_RISE_DIVISOR: u32 = 256;
-/// No command is done faster: it is on a disk and a network first.
+/// No command is faster, because it must reach a disk and a network first.
 const MIN_BASELINE: Duration = Duration::from_micros(100);
-/// With so few calls under way there is little to do.
+/// At most this many calls in flight count as light load.
 pub(super) const MAX_LIGHT_CALLS: usize = 4;
-/// An account that called is remembered for so many looks.
+/// An account is kept for this many updates after its last call.
 const MAX_IDLE_TICKS: u32 = 300;
-/// A part of the greatest number of calls is forgotten with each look: after half a minute little of it is left.
+/// With each update the decaying peak of calls shrinks by this factor: after half a minute little of it is left.
 const PEAK_DECAY: f64 = 0.98;
 
-/// What is known of an account.
+/// The load of an account.
 #[derive(Default)]
 pub(super) struct AccountLoad {
-    /// The most calls at a time since the last look.
+    /// The most concurrent calls since the last update.
     peak: usize,
-    /// The most lately, of which a little is forgotten with each look.
+    /// The recent peak, which decays with each update.
     recent_peak: f64,
-    /// Looks since it called.
+    /// Updates since its last call.
     idle_ticks: u32,
 }
 
-/// How much may be under way.
+/// The limit on calls in flight.
 pub(super) struct ConcurrencyLimit {
     limit: usize,
     share: usize,
-    /// How long a command takes when there is little to do.
+    /// The time of a command under light load.
     baseline: Option<Duration>,
-    /// How long calls took since the last look: all of them, commands that were done, and those of them that began while
-    /// there was little to do.
+    /// Latencies since the last update: of all calls, of completed commands, and of completed commands that began under
+    /// light load.
     all: LatencyMean,
     done: LatencyMean,
     unloaded: LatencyMean,
@@ -58,7 +59,7 @@ pub(super) struct ConcurrencyLimit {
     due_at: Option<Instant>,
 }
 
-/// Times of which the mean is wanted.
+/// Accumulates times for their mean.
 #[derive(Default)]
 struct LatencyMean {
     sum: Duration,
@@ -71,7 +72,7 @@ impl LatencyMean {
         self.count += 1;
     }
 
-    /// The mean, after which it begins anew.
+    /// Returns the mean and starts again.
     fn take_mean(&mut self) -> Option<Duration> {
         let Self { sum, count } = std::mem::take(self);
         (count > 0).then(|| sum / count)
@@ -103,26 +104,26 @@ impl AccountLoad {
         self.idle_ticks += 1;
     }
 
-    /// Whether it calls so little that it is to be protected.
+    /// Returns whether its load is so light that it is protected from others.
     pub(super) fn is_light(&self) -> bool {
         self.recent_peak <= MAX_LIGHT_CALLS as f64
     }
 }
 
 impl ConcurrencyLimit {
-    /// Calls under way at most.
+    /// The limit on calls in flight.
     pub(super) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// The same of one account.
+    /// The limit of one account.
     pub(super) fn share(&self) -> usize {
         self.share
     }
 
-    /// A call has ended. Commands that were done and began while there was little to do say how long one takes then: not
-    /// those that began while others were kept waiting, or what is slow would soon be taken for usual; nor what is only
-    /// looked up or refused, which is quick however much there is to do.
+    /// Records the end of a call. Completed commands that began under light load define the baseline. Commands that
+    /// began while calls were queued do not count, or slow would soon pass for normal. Neither do reads and rejections,
+    /// which are quick under any load.
     pub(super) fn record(&mut self, time: Duration, is_done: bool, is_easy: bool) {
         self.all.add(time);
         if is_done {
@@ -133,7 +134,7 @@ impl ConcurrencyLimit {
         }
     }
 
-    /// A call was not answered in good time.
+    /// Records a call without a reply in good time.
     pub(super) fn record_slow(&mut self) {
         self.slow_calls += 1;
     }
@@ -142,7 +143,7 @@ impl ConcurrencyLimit {
         self.due_at.is_none_or(|due_at| now >= due_at)
     }
 
-    /// Looks at how long calls took.
+    /// Updates the limits from the latencies since the last update.
     pub(super) fn tick<'a>(&mut self, now: Instant, lanes: impl Iterator<Item = &'a mut AccountLoad>) {
         self.due_at = Some(now + UPDATE_INTERVAL);
         let (mut any_little, mut most) = (false, 0);
@@ -152,7 +153,7 @@ impl ConcurrencyLimit {
             any_little |= lane.is_light();
         }
         let mean = self.all.take_mean();
-        // What waits for a leader says nothing of the others; when nothing at all is answered, all are slow.
+        // Calls that wait for a leader say nothing about the others; when no call gets a reply, all are slow.
         let is_slow = mean.map_or(self.slow_calls > 0, |mean| mean > MAX_MEAN_LATENCY);
         self.limit = if is_slow { decreased(self.limit, MIN_LIMIT) } else { increased(self.limit) };
         if let Some(easy) = self.unloaded.take_mean() {
@@ -165,7 +166,7 @@ impl ConcurrencyLimit {
         self.slow_calls = 0;
     }
 
-    /// `mean` is of commands that were done beside an account that calls little.
+    /// `mean` is of commands that completed beside a light account.
     fn adjust_share(&mut self, mean: Option<Duration>, most: usize) {
         let slow =
             mean.zip(self.baseline).filter(|(mean, usual)| *mean > *usual * MAX_SLOWDOWN_HALVES / 2 + LATENCY_SLACK);
@@ -174,17 +175,17 @@ impl ConcurrencyLimit {
             return;
         };
         if self.share > MIN_SHARE {
-            // From what is really used on: what was allowed beyond that changes nothing.
+            // Decreases from actual use: an allowance beyond that has no effect.
             self.share = decreased(self.share.min(most), MIN_SHARE);
         } else {
-            // With so little under way it is not the company that makes them slow.
+            // With so few calls in flight, other calls are not the cause of the latency.
             self.baseline = Some(usual + usual / BASELINE_DRIFT_DIVISOR);
         }
     }
 }
 
-/// What calls usually take, after a look at some: soon less, but only slowly more. What takes no turns, as connections
-/// that are made, keeps processors busy as well, and easy calls are slow then.
+/// Returns the new baseline after a sample: it falls fast and rises slowly. Work without permits, such as new
+/// connections, keeps processors busy as well and makes calls under light load slow.
 fn smoothed_baseline(usual: Duration, easy: Duration) -> Duration {
     if easy < usual {
         usual - (usual - easy) / BASELINE_FALL_DIVISOR
@@ -205,7 +206,7 @@ fn increased(count: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// A look after calls that took so long.
+    /// Updates after calls that took this long.
     fn tick(pace: &mut ConcurrencyLimit, lanes: &mut [AccountLoad], millis: u64) {
         pace.record(Duration::from_millis(millis), true, false);
         let now = pace.due_at.unwrap_or_else(Instant::now);
@@ -218,7 +219,7 @@ mod tests {
         pace
     }
 
-    /// A look after a call that took so long although there was little to do.
+    /// Updates after a call that took this long under light load.
     fn tick_unloaded(pace: &mut ConcurrencyLimit, millis: u64) {
         pace.record(Duration::from_millis(millis), true, true);
         pace.tick(Instant::now(), std::iter::empty());

@@ -1,12 +1,12 @@
-//! Turns at the shards: how many calls of this process are under way at a time, and whose is next.
+//! Fair admission to the shards: bounds the calls of this process in flight, and chooses the next account.
 //!
-//! Whatever is under way takes time from what comes after it, in this process, on the nodes, on their disks. So there is
-//! a bound on it, and accounts whose calls wait take turns: one that calls much waits for its own calls. While one that
-//! calls little is there, the others get so much less at a time that its calls take about as long as ever. What waits for
-//! too long is refused, with nothing done, and costs the nodes nothing; what ends or keeps a hold goes first and is never
-//! refused.
+//! Calls in flight delay later calls: in this process, on the nodes, and on their disks. So their number is bounded,
+//! and accounts with queued calls take turns: a busy account waits for its own calls. Beside a light account, the
+//! others get fewer concurrent calls, so that its calls take about as long as without them. A call that is queued for
+//! too long is rejected without effect, and costs the nodes nothing. A call that ends or keeps a hold goes first and is
+//! never rejected.
 //!
-//! A call that takes long gives its turn back: it waits for something else, a leader maybe, that others do not need.
+//! A slow call releases its permit: it waits for something else, such as a leader, that other calls do not need.
 
 mod concurrency_limit;
 
@@ -26,27 +26,27 @@ use tokio_util::sync::CancellationToken;
 
 use concurrency_limit::{AccountLoad as Seen, ConcurrencyLimit, MAX_LIGHT_CALLS};
 
-/// Calls of one account that wait for their turn.
+/// Queued calls of one account.
 const MAX_QUEUED_CALLS: usize = 4_096;
-/// The same of those that wait at the shard after that.
+/// The same for calls that later wait at the shard.
 const MAX_PATIENT: usize = 16_384;
-/// How long a call waits for its turn: whoever asks is better off asking again later.
+/// How long a call is queued: after that, a later retry serves the caller better.
 const MAX_WAIT: Duration = Duration::from_secs(1);
-/// How long a call keeps its turn.
+/// How long a call keeps its permit.
 const MAX_PERMIT_TIME: Duration = Duration::from_millis(500);
 
-/// Whether a call can be refused.
+/// Whether a call can be rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Priority {
-    /// Something new, or a look.
+    /// A new request, or a read.
     Normal,
-    /// It is to wait at the shard, and may as well wait here.
+    /// A call that will wait at the shard, and may as well wait here.
     Patient,
-    /// It ends or keeps what its owner has.
+    /// A call that ends or keeps a hold of its owner.
     High,
 }
 
-/// The turns of a process.
+/// The permits of a process.
 #[derive(Default)]
 pub(crate) struct FairQueue {
     state: Mutex<State>,
@@ -55,7 +55,7 @@ pub(crate) struct FairQueue {
 #[derive(Default)]
 struct State {
     queues: HashMap<AccountId, AccountQueue>,
-    /// Accounts with calls that wait, the next one first.
+    /// Accounts with queued calls, the next one first.
     round_robin: VecDeque<AccountId>,
     in_flight: usize,
     concurrency: ConcurrencyLimit,
@@ -70,29 +70,29 @@ struct AccountQueue {
     load: Seen,
 }
 
-/// A turn, given back when this is dropped.
+/// A permit, released when it is dropped.
 pub(crate) struct Permit {
     queue: Arc<FairQueue>,
     account: AccountId,
     started_at: Instant,
-    /// Whether it was for a command, and that was done.
+    /// Whether it was for a command, and that completed.
     is_done: bool,
-    /// Whether few calls were under way when it began, itself included, and none waited.
+    /// Whether few calls, itself included, were in flight when it began, and none was queued.
     is_unloaded: bool,
     release_reason: ReleaseReason,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReleaseReason {
-    /// Its call was answered, or its caller went away.
+    /// Its call got a reply, or its caller disconnected.
     Finished,
     /// Its call takes long.
     Slow,
-    /// It was never taken.
+    /// No call received it.
     Undelivered,
 }
 
-/// What the figures mean.
+/// Describes the metrics of admission.
 pub(crate) fn describe_metrics() {
     describe_gauge!("holdfast_calls_in_flight", "Calls that have a turn at the shards.");
     describe_gauge!("holdfast_calls_queued", "Calls that wait for a turn at the shards.");
@@ -100,10 +100,10 @@ pub(crate) fn describe_metrics() {
 }
 
 impl FairQueue {
-    /// Waits for a turn of the account.
+    /// Waits for a permit of the account.
     ///
     /// # Errors
-    /// `UNAVAILABLE` when there is none in time, or too many wait already.
+    /// `UNAVAILABLE` when none is free in time, or too many calls are queued already.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         account: AccountId,
@@ -129,7 +129,7 @@ impl FairQueue {
         }
     }
 
-    /// Does the work of a call in its turn, and gives that back when it takes long, or when it waits at the shard.
+    /// Runs a call under its permit. Releases the permit early when the call takes long, or when it waits at the shard.
     pub(crate) async fn run<T>(
         mut turn: Permit,
         is_command: bool,
@@ -179,7 +179,7 @@ impl State {
         }
     }
 
-    /// A place in the account's own queue, unless that is full.
+    /// Joins the account's own queue, unless that is full.
     fn enqueue(&mut self, account: AccountId, urgency: Priority) -> Option<oneshot::Receiver<Permit>> {
         let lane = self.queues.entry(account).or_default();
         let (turn, waiting) = oneshot::channel();
@@ -188,7 +188,7 @@ impl State {
             Priority::Normal | Priority::Patient => {
                 let max = if urgency == Priority::Patient { MAX_PATIENT } else { MAX_QUEUED_CALLS };
                 if lane.normal.len() >= max {
-                    // Those that were given up are found here at the latest.
+                    // Cancelled calls are removed here at the latest.
                     lane.normal.retain(|waiting| !waiting.is_closed());
                 }
                 if lane.normal.len() >= max {
@@ -205,7 +205,7 @@ impl State {
         Some(waiting)
     }
 
-    /// Gives turns to whoever waits, one of each account after the other.
+    /// Gives permits to queued calls, one account after the other.
     fn dispatch(&mut self, turns: &Arc<FairQueue>, now: Instant) {
         let mut passed_over = 0;
         while self.in_flight < self.concurrency.limit() && passed_over < self.round_robin.len() {
@@ -225,7 +225,7 @@ impl State {
             passed_over = 0;
             let turn = self.issue(turns, account, now);
             if let Err(mut unwanted) = next.send(turn) {
-                // Its caller went away just now. It must not be given back by itself: that needs this very state.
+                // Its caller disconnected just now. It must not release itself: that needs this very state.
                 unwanted.release_reason = ReleaseReason::Undelivered;
                 self.release(account);
             }
@@ -239,7 +239,7 @@ impl State {
         }
     }
 
-    /// Looks again, now and then, at how much may be under way.
+    /// Updates the limits if that is due.
     fn tick(&mut self, now: Instant) {
         if !self.concurrency.is_due(now) {
             return;
@@ -260,12 +260,13 @@ impl State {
 }
 
 impl AccountQueue {
-    /// Whether another call of it may be under way. Who calls little is not held back for the sake of others like it.
+    /// Returns whether another call of it may be in flight. A light account does not wait for the sake of others like
+    /// it.
     fn has_capacity(&self, share: usize) -> bool {
         self.in_flight < share || (self.in_flight < MAX_LIGHT_CALLS && self.load.is_light())
     }
 
-    /// The next call whose caller still waits.
+    /// Returns the next call whose caller still waits.
     fn next(&mut self) -> Option<oneshot::Sender<Permit>> {
         let waiting = [&mut self.high, &mut self.normal];
         waiting.into_iter().find_map(|queue| std::iter::from_fn(|| queue.pop_front()).find(|next| !next.is_closed()))
@@ -292,7 +293,7 @@ impl Drop for Permit {
         state.tick(now);
         state.dispatch(&turns, now);
         if state.in_flight == 0 {
-            // Nobody may call for long, and what is shown is to be right all the same.
+            // Calls may be rare, and the gauges must be right all the same.
             state.update_gauges();
         }
     }

@@ -6,7 +6,7 @@ fn deadline() -> Instant {
     Instant::now() + Duration::from_secs(10)
 }
 
-/// Takes all turns that there are for one account.
+/// Acquires all available permits for one account.
 async fn fill(turns: &Arc<FairQueue>, account: AccountId) -> Vec<Permit> {
     let limit = turns.state.lock().concurrency.limit();
     let mut taken = Vec::new();
@@ -16,7 +16,7 @@ async fn fill(turns: &Arc<FairQueue>, account: AccountId) -> Vec<Permit> {
     taken
 }
 
-/// A call that waits; it is in the queue when this returns.
+/// Starts a call and returns when it is queued.
 async fn spawn_queued(
     turns: &Arc<FairQueue>,
     account: u64,
@@ -31,7 +31,7 @@ async fn spawn_queued(
     task
 }
 
-/// Time that passes at once.
+/// Advances the paused time.
 async fn wait_for(time: Duration) {
     tokio::time::sleep(time).await;
 }
@@ -63,10 +63,10 @@ async fn what_ends_or_keeps_a_hold_goes_first_and_is_not_refused() {
     let first = urgent.await.unwrap().unwrap();
     assert!(!usual.is_finished());
     let late = spawn_queued(&turns, 1, Priority::High).await;
-    // The usual one is refused after a second, with nothing done.
+    // The normal call is rejected after a second, without effect.
     assert_eq!(usual.await.unwrap().err().unwrap().code, Code::Unavailable);
     assert!(!late.is_finished());
-    // Calls that took so long leave room for fewer at a time, so that others have to end as well.
+    // Calls this slow leave capacity for fewer concurrent ones, so others must end as well.
     drop((first, taken));
     late.await.unwrap().unwrap();
 }

@@ -1,4 +1,4 @@
-//! Follows the changes of the accounts shard, and knows how long ago it was heard of.
+//! Follows the changes of the accounts shard, and records when it last replied.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,25 +13,25 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::accounts::{Accounts, SHARD_KEY};
 
-/// How long the shard keeps the question for changes until there is one.
+/// How long the shard defers the query for changes until there is one.
 const LONG_POLL: Duration = Duration::from_millis(500);
-/// How soon the shard is asked again that has nothing to tell and keeps no question, or that cannot be asked.
+/// Delay before the next query when the shard has no changes and does not defer, or is unreachable.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Between two questions, when there is much to tell.
+/// Delay between two queries when there are many changes.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// Without contact for so long, nothing is served from memory.
+/// After this long without contact, nothing is served from memory.
 const MAX_STALENESS: Duration = Duration::from_secs(30);
-/// Without contact for so long, the process says that it is not ready.
+/// After this long without contact, the process reports that it is not ready.
 const NOT_READY_AFTER: Duration = Duration::from_secs(5);
-/// How long one question may take.
+/// How long one query may take.
 const POLL_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The task that asks, and what it found.
+/// The polling task, and its health.
 pub(super) struct AccountFeed {
     health: Arc<FeedHealth>,
 }
 
-/// When the shard last answered: the instant at which the question was sent, since the answer is no younger.
+/// When the shard last replied: the instant at which the query was sent, since the reply is at least that recent.
 struct FeedHealth {
     started_at: Instant,
     last_answer: Mutex<Option<Instant>>,
@@ -45,7 +45,7 @@ impl AccountFeed {
         Self { health }
     }
 
-    /// Refuses when changes may have been missed for too long. At the start, what is looked up is fresh by itself.
+    /// Rejects calls when changes may have been missed for too long. At the start, every lookup is fresh by itself.
     pub(super) fn require_fresh(&self) -> ApiResult<()> {
         let heard = self.health.last_answer.lock().unwrap_or(self.health.started_at);
         if heard.elapsed() < MAX_STALENESS {
@@ -67,7 +67,7 @@ impl AccountFeed {
 
 async fn run(router: Router, accounts: Arc<Accounts>, contact: Arc<FeedHealth>) {
     let mut after: Revision = 0;
-    // The first answer is wanted at once, whatever it says.
+    // The first reply must come immediately, whatever it contains.
     let mut hold = Duration::ZERO;
     loop {
         let asked_at = Instant::now();
@@ -100,14 +100,14 @@ async fn run(router: Router, accounts: Arc<Accounts>, contact: Arc<FeedHealth>) 
     }
 }
 
-/// What the shard told, and after which revision to ask next.
+/// The changes of a reply, and the revision of the next query.
 enum FeedUpdate {
     Changes(Vec<AccountChange>, Revision),
-    /// More than it remembers.
+    /// The shard no longer has all changes since then.
     Compacted(Revision),
 }
 
-/// Nothing when the answer cannot be understood.
+/// Returns none if the reply is malformed.
 async fn poll(router: &Router, after: Revision, hold: Duration) -> Result<Option<FeedUpdate>, RouteError> {
     let query = Query::AccountChanges { after };
     let deadline = Instant::now() + hold + POLL_TIMEOUT;

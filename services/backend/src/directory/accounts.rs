@@ -13,14 +13,14 @@ use super::change_notifier::{ChangeListener, ChangeNotifier};
 use super::revocations::Revocations;
 use crate::route_error::route_error;
 
-/// Accounts in memory; others are looked up again.
+/// Maximum cached accounts; others are fetched again.
 const MAX_ACCOUNTS: u64 = 100_000;
-/// API keys in memory.
+/// Maximum cached API keys.
 const MAX_API_KEYS: u64 = 200_000;
-/// All accounts are in the shard of this key.
+/// The shard of this key has all accounts.
 pub(super) const SHARD_KEY: u32 = 0;
 
-/// The caches, and how their misses are looked up.
+/// The caches, and the lookups on their misses.
 pub(super) struct Accounts {
     router: Router,
     accounts: SingleFlightCache<AccountId, Arc<Account>, ApiError>,
@@ -65,17 +65,17 @@ impl Accounts {
         self.api_keys.get(&key_id, look_up).await
     }
 
-    /// Whether the key of a token that was made then may have been revoked, so that it has to be looked up.
+    /// Returns whether the key of a token that was issued then may have been revoked, so that a lookup is necessary.
     pub(super) fn needs_lookup(&self, key_id: &str, issued_at_ms: u64) -> bool {
         self.revocations.needs_lookup(key_id, issued_at_ms)
     }
 
-    /// Rings when the account changes.
+    /// Notifies of changes of the account.
     pub(super) fn subscribe_account(&self, id: AccountId) -> ChangeListener<AccountId> {
         self.account_changes.subscribe(id)
     }
 
-    /// Rings when the key changes.
+    /// Notifies of changes of the key.
     pub(super) fn subscribe_key(&self, key_id: &str) -> ChangeListener<String> {
         self.key_changes.subscribe(key_id.to_owned())
     }
@@ -92,7 +92,7 @@ impl Accounts {
         self.key_changes.notify(&key_id);
     }
 
-    /// Forgets what changed, and wakes those whom it concerns.
+    /// Invalidates a changed item, and notifies its listeners.
     pub(super) fn invalidate(&self, change: AccountChange) {
         match change {
             AccountChange::Account(id) => self.invalidate_account(id),
@@ -100,12 +100,12 @@ impl Accounts {
         }
     }
 
-    /// The shard answers: every change after this is heard of.
+    /// The shard replies: the feed receives every change after this.
     pub(super) fn start_tracking(&self) {
         self.revocations.start_tracking(Timestamp::now().0);
     }
 
-    /// Forgets everything: it is not known what changed.
+    /// Invalidates everything, because the changes are unknown.
     pub(super) fn invalidate_all(&self) {
         self.revocations.reset(Timestamp::now().0);
         self.accounts.invalidate_all();
@@ -119,7 +119,7 @@ impl Accounts {
     }
 }
 
-/// The shard answered something that does not fit the question.
+/// The error for a response that does not fit the query.
 pub(super) fn unexpected_outcome(outcome: &Result<Response, CommandError>) -> ApiError {
     tracing::error!(?outcome, "a shard gave an answer of another kind than was asked for");
     ApiError::internal("a shard gave an answer that this gateway does not understand")

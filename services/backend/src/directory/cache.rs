@@ -1,4 +1,4 @@
-//! A bounded cache whose misses are looked up once, however many wait for them.
+//! A bounded cache that fetches a missing entry once for all concurrent callers.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use moka::ops::compute::{CompResult, Op};
 use moka::sync::Cache;
 use tokio::sync::OnceCell;
 
-/// How long "there is no such thing" is remembered: long enough to spare the shard a flood of wrong keys, short enough
-/// that nobody waits for a thing that was just made.
+/// How long a missing entry is cached: long enough to spare the shard a flood of wrong keys, short enough that no
+/// caller waits for a new entry.
 const NEGATIVE_TTL: Duration = Duration::from_millis(500);
-/// How many of those are remembered.
+/// Maximum cached missing entries.
 const NEGATIVE_CAPACITY: u64 = 10_000;
 
-/// A look-up under way or done, shared by all who wait for it.
+/// A lookup in flight or completed, shared by all callers that wait for it.
 type Lookup<V, E> = Arc<OnceCell<Result<Option<V>, E>>>;
 
-/// What is known of things by their keys. Entries being looked up are in it too, so that forgetting a key also
-/// discards the outcome of a look-up that began before.
+/// Entries by their keys. Includes lookups in flight, so that invalidating a key also discards the outcome of a lookup
+/// that began before.
 pub(super) struct SingleFlightCache<K, V, E> {
     name: &'static str,
     found: Cache<K, Lookup<V, E>>,
-    /// Absent when "no such thing" is not remembered.
+    /// Absent when missing entries are not cached.
     missing: Option<Cache<K, ()>>,
 }
 
@@ -38,9 +38,10 @@ where
         Self { name, found: Cache::builder().max_capacity(capacity).build(), missing }
     }
 
-    /// The value from memory, or from `find_wait`, which runs once for all who wait. They share its failure too: were each
-    /// to try after the other, the last would wait for as many time limits as there are callers. "No such thing" they
-    /// share only where it is remembered: the thing may have been made since that look-up began, and before the call.
+    /// Returns the value from memory, or from `look_up`, which runs once for all concurrent callers. They share its
+    /// failure too: if each tried after the other, the last would wait for as many timeouts as there are callers. They
+    /// share a missing entry only where that is cached: the entry may have been created after that lookup began, and
+    /// before the call.
     pub(super) async fn get<F>(&self, key: &K, look_up: impl Fn() -> F) -> Result<Option<V>, E>
     where
         F: Future<Output = Result<Option<V>, E>>,
@@ -53,11 +54,11 @@ where
         if is_own || self.missing.is_some() || !matches!(outcome, Ok(None)) {
             return outcome;
         }
-        // Whatever look-up this one joins, it began after the other had ended, and so after the call.
+        // Whatever lookup this one joins, it began after the other ended, and so after the call.
         self.get_or_fetch(key, &look_up).await.0
     }
 
-    /// What memory or a look-up says, and whether the look-up was begun for this call.
+    /// Returns the outcome of memory or a lookup, and whether the lookup began for this call.
     async fn get_or_fetch<F>(&self, key: &K, look_up: impl Fn() -> F) -> (Result<Option<V>, E>, bool)
     where
         F: Future<Output = Result<Option<V>, E>>,
@@ -76,7 +77,7 @@ where
         let outcome = cell.get_or_init(begin).await.clone();
         if !matches!(outcome, Ok(Some(_))) {
             let missing = self.missing.as_ref().filter(|_| is_own && matches!(outcome, Ok(None)));
-            // Only what was found is kept here; the next caller looks up afresh, or joins one who does already.
+            // Only found entries stay here; the next caller starts a new lookup, or joins one.
             let present = self.found.entry_by_ref(key).and_compute_with(|present| match present {
                 Some(present) if Arc::ptr_eq(present.value(), &cell) => {
                     if let Some(missing) = missing {
@@ -86,7 +87,7 @@ where
                 }
                 _ => Op::Nop,
             });
-            // It was forgotten meanwhile: what was missing may have been made since.
+            // The key was invalidated meanwhile: a missing entry may have been created since.
             if let (Some(missing), false) = (missing, matches!(present, CompResult::Removed(_))) {
                 missing.invalidate(key);
             }
@@ -183,7 +184,7 @@ mod tests {
     async fn who_joins_a_lookup_that_finds_nothing_looks_afresh() {
         let cache = SingleFlightCache::<u64, u64, Infallible>::new("test", 10, false);
         let lookups = AtomicUsize::new(0);
-        // It is made while the first look-up, which does not see it, is under way.
+        // The entry is created while the first lookup, which does not see it, is in flight.
         let look_up = || async {
             let is_made = lookups.fetch_add(1, Ordering::SeqCst) > 0;
             tokio::task::yield_now().await;

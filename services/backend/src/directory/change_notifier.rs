@@ -1,4 +1,4 @@
-//! Wakes whoever has something open when what let them in changes.
+//! Notifies open waits, streams and connections of changes of their credentials and accounts.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// A bell for each thing that somebody listens for.
+/// One channel for each item with a listener.
 pub(super) struct ChangeNotifier<K>(Mutex<HashMap<K, watch::Sender<()>>>);
 
-/// Hears of changes of one thing from when it was made.
+/// Receives changes of one item from its subscription on.
 pub(crate) struct ChangeListener<K: Hash + Eq> {
     notifier: Arc<ChangeNotifier<K>>,
     key: K,
@@ -43,10 +43,10 @@ impl<K: Hash + Eq + Clone> ChangeNotifier<K> {
 }
 
 impl<K: Hash + Eq> ChangeListener<K> {
-    /// Ends when the thing has changed since it was last told so. A wait that is given up loses nothing.
+    /// Returns when the item has changed since the last notification. Cancel-safe.
     pub(crate) async fn changed(&mut self) {
         if self.receiver.changed().await.is_err() {
-            // The bells are kept as long as anybody listens.
+            // The senders exist as long as there are listeners.
             std::future::pending::<()>().await;
         }
     }

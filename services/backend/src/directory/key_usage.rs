@@ -1,4 +1,4 @@
-//! When keys were last used: noted in memory with each call, told to the accounts shard for many keys at once.
+//! Last use of keys: recorded in memory with each call, reported to the accounts shard for many keys at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,23 +15,23 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::accounts::SHARD_KEY;
 
-/// How often there is something to tell at most.
+/// Minimum time between two reports.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a key that was told about is not told about again: what is shown is right to a minute.
+/// How long a reported key is not reported again: the shown time is accurate to a minute.
 const KEY_REPORT_INTERVAL: Duration = Duration::from_secs(60);
-/// Keys of one telling.
+/// Keys of one report.
 const MAX_REPORT_KEYS: usize = 1_000;
-/// Keys that are remembered, to be told or as told.
+/// Maximum keys that are pending or reported.
 const MAX_KEYS: usize = 100_000;
 const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Keys that were used, and the task that tells of them.
+/// Recorded key uses, and the task that reports them.
 pub(super) struct KeyUsageReporter {
     usage: Arc<KeyUsage>,
 }
 
 struct KeyUsage {
-    /// By key id, when it was used; wall clock in milliseconds since 1970.
+    /// Last use by key id; wall clock in milliseconds since 1970.
     pending: Mutex<HashMap<String, u64>>,
     reported: Cache<String, ()>,
 }
@@ -45,7 +45,7 @@ impl KeyUsageReporter {
         Self { usage }
     }
 
-    /// The key was used just now.
+    /// Records that the key was used now.
     pub(super) fn record(&self, key_id: &str) {
         if self.usage.reported.contains_key(key_id) {
             return;
@@ -54,7 +54,7 @@ impl KeyUsageReporter {
         if let Some(used_ms) = to_tell.get_mut(key_id) {
             *used_ms = Timestamp::now().0;
         } else if to_tell.len() < MAX_KEYS {
-            // One that finds no room is noted when it is used again.
+            // A key that finds no space is recorded at its next use.
             to_tell.insert(key_id.to_owned(), Timestamp::now().0);
         }
     }

@@ -1,8 +1,8 @@
-//! What the gateway remembers of the accounts and namespaces shards, so that a call costs one trip to a locks shard.
+//! The gateway's cache of the accounts and namespaces shards, so that a call costs one round trip to a locks shard.
 //!
-//! Accounts and API keys are kept until the accounts shard reports a change of them; it keeps the question for changes
-//! until there is one, and when it did not answer for 30 s nothing is served from memory any more. Namespaces are kept
-//! as long as their locks shard accepts the incarnation.
+//! Accounts and API keys stay until the accounts shard reports a change of them; it defers the query for changes until
+//! there is one. After 30 s without a reply nothing is served from memory any more. Namespaces stay as long as their
+//! locks shard accepts the incarnation.
 
 mod account_feed;
 mod accounts;
@@ -29,7 +29,7 @@ use namespaces::Namespaces;
 pub(crate) use change_notifier::ChangeListener;
 pub(crate) use rate_limit::RateLimits;
 
-/// The caches, and the tasks that follow the accounts shard and tell it which keys were used.
+/// The caches, and the tasks that follow the accounts shard and report key usage to it.
 pub(crate) struct Directory {
     tasks: TaskSet,
     accounts: Arc<Accounts>,
@@ -39,7 +39,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Begins to follow the accounts shard. Needs a tokio runtime.
+    /// Starts to follow the accounts shard. Needs a tokio runtime.
     pub(crate) fn start(router: Router) -> Self {
         let accounts = Arc::new(Accounts::new(router.clone()));
         let tasks = TaskSet::new(TaskOwner::process());
@@ -48,29 +48,29 @@ impl Directory {
         Self { tasks, accounts, namespaces: Namespaces::new(router), account_feed, key_usage }
     }
 
-    /// The account, if there is one.
+    /// Returns the account, if there is one.
     ///
     /// # Errors
-    /// `UNAVAILABLE` when it cannot be known.
+    /// `UNAVAILABLE` when the lookup fails.
     pub(crate) async fn account(&self, id: AccountId, deadline: Instant) -> ApiResult<Option<Arc<Account>>> {
         self.account_feed.require_fresh()?;
         self.accounts.account(id, deadline).await
     }
 
-    /// The API key, if there is one, whoever's it is.
+    /// Returns the API key, if there is one, of any account.
     ///
     /// # Errors
-    /// `UNAVAILABLE` when it cannot be known.
+    /// `UNAVAILABLE` when the lookup fails.
     pub(crate) async fn api_key(&self, key_id: &str, deadline: Instant) -> ApiResult<Option<Arc<ApiKey>>> {
         self.account_feed.require_fresh()?;
         self.accounts.api_key(key_id, deadline).await
     }
 
-    /// Whether the key of a token that was made at that instant (wall clock in milliseconds since 1970) is still good.
-    /// It is looked up only when it may have changed since.
+    /// Returns whether the key of a token issued at this instant (wall clock in milliseconds since 1970) is still
+    /// valid. Looks it up only when it may have changed since.
     ///
     /// # Errors
-    /// `UNAVAILABLE` when it cannot be known.
+    /// `UNAVAILABLE` when the lookup fails.
     pub(crate) async fn is_token_valid(&self, key_id: &str, issued_at_ms: u64, deadline: Instant) -> ApiResult<bool> {
         self.account_feed.require_fresh()?;
         if !self.accounts.needs_lookup(key_id, issued_at_ms) {
@@ -79,25 +79,25 @@ impl Directory {
         Ok(self.accounts.api_key(key_id, deadline).await?.is_some())
     }
 
-    /// The key was used just now.
+    /// Records that the key was used now.
     pub(crate) fn record_key_use(&self, key_id: &str) {
         self.key_usage.record(key_id);
     }
 
-    /// Rings when the account changes.
+    /// Notifies of changes of the account.
     pub(crate) fn subscribe_account(&self, id: AccountId) -> ChangeListener<AccountId> {
         self.accounts.subscribe_account(id)
     }
 
-    /// Rings when the key changes.
+    /// Notifies of changes of the key.
     pub(crate) fn subscribe_key(&self, key_id: &str) -> ChangeListener<String> {
         self.accounts.subscribe_key(key_id)
     }
 
-    /// The incarnation of a namespace, as far as is known here; its locks shard has the last word.
+    /// Returns the incarnation of a namespace as known here; its locks shard has the final say.
     ///
     /// # Errors
-    /// When it is not in memory and cannot be looked up.
+    /// When it is not in memory and the lookup fails.
     pub(crate) async fn namespace(
         &self,
         account: AccountId,
@@ -107,12 +107,12 @@ impl Directory {
         self.namespaces.get(account, name, deadline).await
     }
 
-    /// The account was changed by a call of this gateway.
+    /// A call of this gateway changed the account.
     pub(crate) fn invalidate_account(&self, id: AccountId) {
         self.accounts.invalidate_account(id);
     }
 
-    /// The key was made or revoked by a call of this gateway.
+    /// A call of this gateway created or revoked the key.
     pub(crate) fn invalidate_api_key(&self, key_id: &str) {
         self.accounts.invalidate_api_key(key_id);
     }
@@ -122,16 +122,16 @@ impl Directory {
         self.namespaces.invalidate(account, name);
     }
 
-    /// Whether the accounts shard answered lately, and its changes are followed.
+    /// Checks that the accounts shard replied recently, and that its changes are followed.
     ///
     /// # Errors
-    /// Why not, for people.
+    /// The reason, for people.
     pub(crate) fn check_fresh(&self) -> Result<(), String> {
         self.tasks.unhealthy_reason().map_or(Ok(()), Err)?;
         self.account_feed.check_fresh()
     }
 
-    /// Stops following.
+    /// Stops the tasks.
     pub(crate) async fn shutdown(&self) {
         self.tasks.shutdown().await;
     }

@@ -10,11 +10,11 @@ use super::accounts::unexpected_outcome;
 use super::cache::SingleFlightCache;
 use crate::route_error::route_error;
 
-/// Namespaces in memory; others are looked up again.
+/// Maximum cached namespaces; others are fetched again.
 const MAX_NAMESPACES: u64 = 200_000;
 
-/// The cache, and how its misses are looked up. Only what exists is remembered: a namespace that is missing may be
-/// made at another gateway at any moment.
+/// The cache, and the lookup on its misses. Only existing namespaces are cached: another gateway may create a missing
+/// one at any moment.
 pub(super) struct Namespaces {
     router: Router,
     cache: SingleFlightCache<(AccountId, String), Incarnation, ApiError>,

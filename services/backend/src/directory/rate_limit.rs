@@ -10,13 +10,13 @@ use holdfast_api::{ApiError, ApiResult};
 use holdfast_core::{Account, AccountId};
 use moka::sync::Cache;
 
-/// Accounts whose rate is counted at once; an account that is not seen for a while starts afresh.
+/// Maximum accounts with a limiter; an account that is idle for a while starts afresh.
 const MAX_ACCOUNTS: u64 = 100_000;
-/// A second brings a whole burst back twice over, so nothing is forgotten that still counts.
+/// A second restores a whole burst twice over, so no count is dropped that still matters.
 const IDLE_TTL: Duration = Duration::from_secs(60);
 
-/// Acquires of an account beyond its rate for which a gateway looks, in a second, whether they only extend. A client that
-/// extends by the token it was given needs no look.
+/// Per second, how many acquires of an account beyond its rate a gateway checks for being an extension. A client that
+/// extends by its token needs no check.
 const EXTENSION_CHECKS_PER_SECOND: NonZeroU32 = NonZeroU32::new(100).expect("it is not zero");
 
 /// A limiter for each account. Releases and extensions never pass here.
@@ -37,7 +37,7 @@ impl Default for RateLimits {
 }
 
 impl RateLimits {
-    /// Counts a request of the account, and refuses it when there are too many.
+    /// Counts a request of the account, and rejects it when there are too many.
     ///
     /// # Errors
     /// `RATE_LIMITED`, with the time after which one more would pass.
@@ -49,7 +49,7 @@ impl RateLimits {
         })
     }
 
-    /// Counts a look whether an acquire that was refused only extends; whether there is one left.
+    /// Counts a check whether a rejected acquire only extends; returns whether one is left.
     pub(crate) fn admit_extension_check(&self, account: &Account) -> bool {
         self.limiter(account).is_none_or(|limiter| limiter.extension_checks.check().is_ok())
     }

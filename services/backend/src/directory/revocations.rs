@@ -1,4 +1,5 @@
-//! Which keys changed since this gateway began to listen: tokens of all others are good by their signature alone.
+//! Keys that changed since this gateway began to track changes: tokens of all other keys are valid by their signature
+//! alone.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,37 +7,37 @@ use std::time::Duration;
 use holdfast_auth::MAX_TOKEN_LIFETIME;
 use parking_lot::Mutex;
 
-/// Changed keys in memory; with more of them within the life of a token, keys are looked up instead.
+/// Maximum changed keys in memory; with more of them within the life of a token, keys are looked up instead.
 const MAX_CHANGED_KEYS: usize = 100_000;
-/// A gateway that was out of touch may have signed for a revoked key for 30 s more, and its wall clock and this one may
+/// A gateway without contact may have signed for a revoked key for 30 s more, and its wall clock and this one may
 /// differ by a minute.
 const CLOCK_SLACK: Duration = Duration::from_secs(90);
 
-/// What was heard. Instants are wall clock in milliseconds since 1970.
+/// The received changes. Instants are wall clock in milliseconds since 1970.
 #[derive(Default)]
 pub(super) struct Revocations(Mutex<ChangeLog>);
 
 #[derive(Default)]
 struct ChangeLog {
-    /// Every change after this is known here; absent before the accounts shard first answered.
+    /// Every change after this is known here; absent before the accounts shard first replied.
     since_ms: Option<u64>,
-    /// When it was heard of each.
+    /// When the change of each key was received.
     changed: HashMap<String, u64>,
 }
 
 impl Revocations {
-    /// Whether the key of a token that was made then has to be looked up: it may have been revoked.
+    /// Returns whether the key of a token issued then needs a lookup, because it may have been revoked.
     pub(super) fn needs_lookup(&self, key_id: &str, issued_at_ms: u64) -> bool {
         let heard = self.0.lock();
         let knows_all = heard.since_ms.is_some_and(|since_ms| issued_at_ms > since_ms.saturating_add(ms(CLOCK_SLACK)));
         !knows_all || heard.changed.contains_key(key_id)
     }
 
-    /// A key was made or revoked.
+    /// Records that a key was created or revoked.
     pub(super) fn record(&self, key_id: &str, now_ms: u64) {
         let mut heard = self.0.lock();
         if heard.changed.len() >= MAX_CHANGED_KEYS {
-            // Tokens that were made before then have expired.
+            // Tokens that were issued before then have expired.
             let oldest_ms = now_ms.saturating_sub(ms(MAX_TOKEN_LIFETIME + CLOCK_SLACK));
             heard.changed.retain(|_, heard_ms| *heard_ms >= oldest_ms);
         }
@@ -46,12 +47,12 @@ impl Revocations {
         heard.changed.insert(key_id.to_owned(), now_ms);
     }
 
-    /// The accounts shard answers, and from now on every change is heard of.
+    /// The accounts shard replies, and from now on every change is received.
     pub(super) fn start_tracking(&self, now_ms: u64) {
         self.0.lock().since_ms.get_or_insert(now_ms);
     }
 
-    /// Changes were missed.
+    /// Records that changes were missed.
     pub(super) fn reset(&self, now_ms: u64) {
         *self.0.lock() = ChangeLog { since_ms: Some(now_ms), changed: HashMap::new() };
     }
