@@ -1,4 +1,4 @@
-//! What every door reads from the head of a call: its request id, credential, deadline and idempotency key.
+//! The head of a call, as every frontend reads it: request id, credential, deadline and idempotency key.
 
 use std::future::Future;
 use std::pin::pin;
@@ -11,42 +11,42 @@ use holdfast_backend::{CallContext, DEFAULT_DEADLINE, DeadlineExtension};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// Names a call in logs, in the answer and in support requests.
+/// Names a call in logs, in the response and in support requests.
 pub(crate) static REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("holdfast-request-id");
-/// How long a REST caller waits for its answer, in milliseconds.
+/// How long a REST caller waits for its response, in milliseconds.
 pub(crate) const TIMEOUT_HEADER: &str = "holdfast-timeout-ms";
-/// How long a gRPC caller waits for its answer: a number and a unit.
+/// How long a gRPC caller waits for its response: a number and a unit.
 pub(crate) const GRPC_TIMEOUT_HEADER: &str = "grpc-timeout";
 const IDEMPOTENCY_KEY_HEADER: &str = "idempotency-key";
 
-/// The longest deadline that a caller may bring; longer ones are cut to this.
+/// The longest deadline of a caller; longer ones are cut to this.
 pub(crate) const MAX_DEADLINE: Duration = Duration::from_secs(660);
-/// What a door waits beyond the deadline before it answers by itself: the service keeps deadlines and says more.
+/// How long after the deadline a frontend responds on its own: the service keeps deadlines, and its errors say more.
 const RESPONSE_GRACE: Duration = Duration::from_secs(1);
 const MAX_REQUEST_ID_BYTES: usize = 128;
-/// How long the answer to a caller is held back who asks for too much: a tenth of the shortest `Retry-After`.
+/// The delay of a rate-limited response: a tenth of the shortest `Retry-After`.
 const THROTTLE_DELAY: Duration = Duration::from_millis(100);
 
-/// The head of a call, read once by the door. What is malformed in it is refused by the operation, not here, so that
-/// the refusal takes the same way out as every other.
+/// The head of a call, read once by the frontend. The operation rejects malformed parts, not this module, so that the
+/// rejection takes the same path as every other.
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
     pub(crate) request_id: String,
     bearer: ApiResult<Option<String>>,
     deadline: ApiResult<Instant>,
-    /// Whether the caller said how long it waits.
+    /// Whether the caller set a deadline.
     is_own_deadline: bool,
     deadline_extension: DeadlineExtension,
     idempotency_key: ApiResult<Option<String>>,
 }
 
 impl Head {
-    /// Of a call over REST.
+    /// Reads the head of a REST call.
     pub(crate) fn rest(headers: &HeaderMap) -> Self {
         Self::read(headers, TIMEOUT_HEADER, rest_timeout)
     }
 
-    /// Of a call over gRPC.
+    /// Reads the head of a gRPC call.
     pub(crate) fn grpc(headers: &HeaderMap) -> Self {
         Self::read(headers, GRPC_TIMEOUT_HEADER, grpc_timeout)
     }
@@ -62,7 +62,7 @@ impl Head {
         }
     }
 
-    /// The call for the service.
+    /// Returns the context of the call for the service.
     pub(crate) fn context(&self) -> ApiResult<CallContext> {
         Ok(CallContext {
             request_id: self.request_id.clone(),
@@ -72,13 +72,13 @@ impl Head {
         })
     }
 
-    /// What follows `Bearer `, if there is such a header.
+    /// Returns the text after `Bearer `, if there is such a header.
     pub(crate) fn bearer(&self) -> ApiResult<Option<&str>> {
         self.bearer.as_ref().map(Option::as_deref).map_err(Clone::clone)
     }
 
-    /// What the service answers, unless the door has to stop waiting for it first. A call that waits may move its
-    /// deadline on the way.
+    /// Returns the response of the service, unless the frontend's deadline passes first. A waiting call may extend its
+    /// deadline meanwhile.
     pub(crate) async fn within_deadline<T>(&self, answered: impl Future<Output = T>) -> Option<T> {
         let mut answered = pin!(answered);
         let first = self.deadline.clone().unwrap_or_else(|_| Instant::now() + DEFAULT_DEADLINE) + RESPONSE_GRACE;
@@ -92,20 +92,20 @@ impl Head {
         }
     }
 
-    /// The request id as a header of the answer.
+    /// Returns the request id as a header of the response.
     pub(crate) fn id_header(&self) -> HeaderValue {
-        // Ids that are taken over are checked, and those that are made are hex digits: both are always valid here.
+        // Accepted ids are checked, and generated ids are hex digits: both are always valid here.
         HeaderValue::from_str(&self.request_id).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
     }
 }
 
-/// Holds the answer to a caller back that asks for too much, so that one who asks again at once, whatever it is told,
-/// takes little of what is there for everybody.
+/// Delays a rate-limited response, so that a caller that retries at once, despite the error, takes little of the shared
+/// capacity.
 pub(crate) async fn throttle() {
     tokio::time::sleep(THROTTLE_DELAY).await;
 }
 
-/// The span that the caller says its call belongs to.
+/// Returns the parent span that the caller names.
 pub(crate) fn trace_parent(headers: &HeaderMap) -> Option<&str> {
     headers.get("traceparent")?.to_str().ok()
 }
@@ -118,7 +118,7 @@ fn request_id(headers: &HeaderMap) -> String {
     }
 }
 
-/// Only what cannot confuse a log line or a header is taken over from a caller.
+/// Accepts only ids from a caller that cannot confuse a log line or a header.
 fn is_request_id(id: &str) -> bool {
     let letters = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     (1..=MAX_REQUEST_ID_BYTES).contains(&id.len()) && id.bytes().all(letters)
@@ -137,7 +137,7 @@ fn bearer(headers: &HeaderMap) -> ApiResult<Option<String>> {
     }
 }
 
-/// The value of a header that may be given once.
+/// Returns the value of a header that may occur once.
 fn single<'a>(headers: &'a HeaderMap, name: &'static str) -> ApiResult<Option<&'a str>> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! What every process answers about itself: `/healthz`, `/readyz`, `/metrics`.
+//! The endpoints of every process about itself: `/healthz`, `/readyz`, `/metrics`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,40 +14,40 @@ use utoipa_axum::routes;
 use crate::head::Head;
 use crate::rest::{BaseErrors, LocalErrors, ProbeErrors, Problem, Problems};
 
-/// Text of the metrics, rendered when it is asked for.
+/// Renders the text of the metrics on request.
 pub type MetricsRenderer = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// Whether the process can serve; else why not, for people.
+/// Checks whether the process can serve; the error is the reason, for people.
 pub type ReadinessCheck = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// Whether what follows `Bearer ` (absent when nothing was sent) may read the metrics.
+/// Checks whether the text after `Bearer ` (absent without a credential) may read the metrics.
 pub type MetricsAuthorizer = Arc<dyn Fn(Option<&str>) -> bool + Send + Sync>;
 
-/// What the answers are made from.
+/// The sources of the responses.
 #[derive(Clone)]
 pub struct Probes {
-    /// What `/readyz` says.
+    /// The check behind `/readyz`.
     pub ready: ReadinessCheck,
     /// Renders the metrics in the Prometheus text format.
     pub metrics: MetricsRenderer,
-    /// Who may read the metrics from another machine.
+    /// Decides which callers may read the metrics from another machine.
     pub may_read_metrics: MetricsAuthorizer,
 }
 
 impl Probes {
-    /// Of a process that does nothing, for descriptions.
+    /// Returns the probes of an idle process, for descriptions.
     pub(crate) fn none() -> Self {
         Self { ready: Arc::new(|| Ok(())), metrics: Arc::new(String::new), may_read_metrics: Arc::new(|_| false) }
     }
 }
 
-/// The routes. The peer's address is taken from the extension `ConnectInfo<SocketAddr>`; without it no peer counts as
-/// one of this machine.
+/// Returns the routes. The peer's address is in the extension `ConnectInfo<SocketAddr>`; without it no peer counts as
+/// local.
 pub(crate) fn routes() -> OpenApiRouter<Probes> {
     OpenApiRouter::new().routes(routes!(healthz)).routes(routes!(readyz)).routes(routes!(metrics))
 }
 
-/// Whether the process is up
+/// Check whether the process is up
 #[utoipa::path(get, path = "/healthz", tag = "Description", operation_id = "healthz", security(()),
     responses((status = 200, description = "It is.", body = String, content_type = "text/plain"),
         Problems<(BaseErrors,)>))]
@@ -55,7 +55,7 @@ async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Whether the process can serve
+/// Check whether the process can serve
 #[utoipa::path(get, path = "/readyz", tag = "Description", operation_id = "readyz", security(()),
     responses((status = 200, description = "It can.", body = String, content_type = "text/plain"),
         Problems<(BaseErrors, ProbeErrors)>))]
@@ -66,7 +66,7 @@ async fn readyz(State(probes): State<Probes>) -> Response {
     }
 }
 
-/// The figures of the process, for Prometheus
+/// The metrics of the process, for Prometheus
 ///
 /// On this machine without a credential, from elsewhere with the operator token.
 #[utoipa::path(get, path = "/metrics", tag = "Description", operation_id = "metrics", security((), ("operator" = [])),
@@ -87,7 +87,7 @@ async fn metrics(State(probes): State<Probes>, request: Request) -> Response {
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], (probes.metrics)()).into_response()
 }
 
-/// Whether the caller itself is on this machine: what a proxy on this machine passes on is not.
+/// Returns whether the caller itself is on this machine: a request that a local proxy forwards is not local.
 fn is_local(extensions: &Extensions, headers: &HeaderMap) -> bool {
     let forwarded = headers.contains_key(FORWARDED) || headers.contains_key("x-forwarded-for");
     let peer = extensions.get::<ConnectInfo<SocketAddr>>();

@@ -1,12 +1,12 @@
-//! The frontends of Holdfast: REST, gRPC, WebSocket, the compatible doors and the console.
+//! The frontends of Holdfast: REST, gRPC, WebSocket, the compatible frontends and the console.
 //!
-//! Purpose: accept connections, read each call into a request of the public API, carry it out with the backend, and
-//! present the answer or the error in the protocol of the caller.
+//! Purpose: accept connections, read each call into a request of the public API, execute it with the backend, and
+//! present the response or the error in the protocol of the caller.
 //!
 //! Invariant: every frontend reads a call's credential and deadline in the same way, and presents one error by one
 //! status. A frontend decides nothing that another one could decide differently.
 //!
-//! Deliberately unknown here: who is allowed what, limits, shards, and how a call reaches them.
+//! Deliberately unknown here: permissions, limits, shards, and how a call reaches them.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
@@ -23,7 +23,7 @@ mod test_cluster;
 
 #[doc(hidden)]
 pub mod testing {
-    //! What reads bytes from callers, for tests with damaged ones.
+    //! Parsers of bytes from callers, for tests with damaged input.
     pub use crate::locktopus::read_message as read_locktopus_message;
     pub use crate::rest::fuzz_support::{read_body, read_session_message};
 }

@@ -1,7 +1,7 @@
-//! One listener for every door: REST over HTTP/1.1 and HTTP/2, gRPC over HTTP/2, health and metrics.
+//! One listener for every frontend: REST over HTTP/1.1 and HTTP/2, gRPC over HTTP/2, health and metrics.
 //!
-//! Everything that a peer can hold on to is bounded: connections, streams of one, sizes of heads, and how long a peer
-//! may take to say what it wants.
+//! Every resource that a peer can occupy is bounded: connections, streams of one connection, sizes of heads, and the
+//! time until a complete request.
 
 mod connection_limiter;
 
@@ -45,50 +45,50 @@ use connection_limiter::{ConnectionLimiter, ConnectionPermit};
 pub use crate::grpc::DescriptorsError;
 pub(crate) use connection_limiter::ActivityGuard;
 
-/// Connections at once. When there are more, idle ones give way.
+/// Maximum concurrent connections. Beyond that, idle ones are evicted.
 pub const MAX_CONNECTIONS: usize = 10_000;
-/// Calls at once on one HTTP/2 connection.
+/// Maximum concurrent calls on one HTTP/2 connection.
 pub const MAX_STREAMS: u32 = 1_000;
-/// Bytes of the head of a request.
+/// Maximum bytes of the head of a request.
 pub const MAX_HEAD_BYTES: u32 = 32 * 1_024;
 /// How long a new connection may take until its first request.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long an HTTP/1.1 connection may take for the head of its next request.
 const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(75);
-/// How often an HTTP/2 peer that is silent is asked whether it is still there, and how long it may take to say so.
+/// How often an idle HTTP/2 peer is pinged, and how long it may take to reply.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long calls in flight may take to end when the process stops: a call's usual deadline and a little.
+/// How long calls in flight may take to end when the process stops: a call's default deadline and a little.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(12);
-/// How long HTTP/1.1 connections of a process that stops take one more call, which is told that it is the last. One that is
-/// idle could only be closed without a word, and the call that is on its way at that moment would be lost.
+/// How long HTTP/1.1 connections of a stopping process accept one more call, whose response announces the end. An idle
+/// connection could only be closed without notice, and a call in transit at that moment would be lost.
 const LAST_CALL_GRACE: Duration = Duration::from_secs(1);
-/// How long a connection that is told to end may take when nothing is in flight on it.
+/// How long a connection without calls in flight may take to end.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long one may take that has to make room for another.
+/// How long an evicted connection may take to end.
 const EVICTION_TIMEOUT: Duration = Duration::from_millis(250);
-/// How often the gRPC health service takes over what `/readyz` would say.
+/// How often the gRPC health service adopts the state of `/readyz`.
 const READINESS_INTERVAL: Duration = Duration::from_millis(500);
-/// How long to wait after an accept failed for want of file descriptors or memory.
+/// Delay after an accept failed for want of file descriptors or memory.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// What is behind the listener.
+/// The services behind the listener.
 #[derive(Clone)]
 pub struct ServerOptions {
     /// The operations.
     pub service: Service,
     /// Whether dlocks clients may name their account in metadata instead of sending an API key.
     pub dlocks_account_metadata: bool,
-    /// Renders what `/metrics` answers.
+    /// Renders the response of `/metrics`.
     pub metrics: MetricsRenderer,
-    /// Encrypts every connection, when there is a certificate.
+    /// Encrypts every connection, if there is a certificate.
     pub tls: Option<ServerTls>,
 }
 
-/// Serves every door on one listener until `shutdown` ends, then lets calls in flight end, and returns.
+/// Serves every frontend on one listener until `shutdown` ends, then waits for calls in flight, and returns.
 ///
 /// # Errors
-/// When the descriptors that are built in cannot be read.
+/// When the built-in descriptors are unreadable.
 pub async fn serve(
     listener: TcpListener,
     doors: ServerOptions,
@@ -102,7 +102,7 @@ pub async fn serve(
     let rest = rest::with_middleware(rest::routes(doors.service.clone(), probes(&doors)));
     let stopping = CancellationToken::new();
     let tasks = TaskTracker::new();
-    // Once before anybody can ask, so that no service is unknown and none is said to serve before it can.
+    // Published once before the first call, so that no service is unknown, and none is reported as serving too early.
     publish_status(&reporter, doors.service.ready().is_ok()).await;
     let (of_service, until) = (doors.service.clone(), stopping.clone());
     let health_tasks = TaskSet::new(TaskOwner::process());
@@ -119,7 +119,7 @@ pub async fn serve(
     Ok(())
 }
 
-/// Serves REST on a listener beside the one that [`serve`] has, without TLS: for the process itself, while it starts.
+/// Serves REST on a second listener besides that of [`serve`], without TLS: for the process itself, while it starts.
 pub async fn serve_beside(listener: TcpListener, doors: &ServerOptions, shutdown: impl Future<Output = ()>) {
     let rest = rest::with_middleware(rest::routes(doors.service.clone(), probes(doors)));
     let front = ProtocolMux { rest: rest.clone(), grpc: rest, tls: None };
@@ -142,7 +142,7 @@ pub(crate) async fn serve_routes(
     serve_mux(listener, front, service, ServerTasks::default(), shutdown).await;
 }
 
-/// What runs behind a listener, and the sign to end it.
+/// The tasks behind a listener, and the tokens that end them.
 #[derive(Default)]
 struct ServerTasks {
     tasks: TaskTracker,
@@ -157,9 +157,9 @@ async fn serve_mux(
     shutdown: impl Future<Output = ()>,
 ) {
     accept(&listener, front, &tasks, &stopping, shutdown).await;
-    // Closed first, so that new callers go elsewhere while those in flight are answered.
+    // Closed first, so that new callers connect elsewhere while calls in flight finish.
     drop(listener);
-    // What has no end of its own would keep its connection until it is cut off.
+    // Streams without an end of their own would keep their connections until they are cut off.
     service.end_streams();
     stopping.cancel();
     tasks.close();
@@ -219,7 +219,7 @@ async fn accept(
 
 async fn on_accept_error(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    // The peer went away before it was accepted, which is no concern of ours.
+    // The peer disconnected before it was accepted; this is not our error.
     if matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
         return;
     }
@@ -279,7 +279,7 @@ async fn serve_http<S>(
         ended = connection.as_mut() => return log_connection_end(peer, ended),
         () = stopping.cancelled() => DRAIN_TIMEOUT,
         () = place.evicted() => EVICTION_TIMEOUT,
-        // Also those that never say which protocol they speak end here.
+        // A connection whose peer never sends a request ends here too.
         () = first_request_timeout(first_request_by, &spoken) => CLOSE_TIMEOUT,
     };
     if stopping.is_cancelled() && spoken.get() != Some(&Version::HTTP_2) {
@@ -295,7 +295,7 @@ async fn serve_http<S>(
     }
 }
 
-/// Ends when no request came in time; never, when one did.
+/// Returns if no request arrived in time; never returns if one did.
 async fn first_request_timeout(deadline: Instant, spoken: &OnceLock<Version>) {
     tokio::time::sleep_until(deadline).await;
     if spoken.get().is_some() {
@@ -303,9 +303,9 @@ async fn first_request_timeout(deadline: Instant, spoken: &OnceLock<Version>) {
     }
 }
 
-/// Says that the connection ends with this answer, where its protocol has no other way to say so.
+/// Announces the end of the connection in this response, for protocols without another way.
 fn with_connection_close(mut answer: Response<Body>, version: Version) -> Response<Body> {
-    // What becomes a WebSocket is no HTTP any more, and says there that it ends.
+    // A WebSocket connection is no longer HTTP, and announces its end there.
     if version != Version::HTTP_2 && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
@@ -335,7 +335,7 @@ fn builder() -> Builder<TokioExecutor> {
     builder
 }
 
-/// Both kinds of door. A cheap clone.
+/// Dispatches calls to REST or gRPC. Clones are cheap.
 #[derive(Clone)]
 struct ProtocolMux {
     rest: Router,
@@ -347,7 +347,7 @@ impl ProtocolMux {
     async fn dispatch(self, request: Request<Incoming>, stay: ActivityGuard) -> Result<Response<Body>, Infallible> {
         let door = if is_grpc(request.version(), request.headers()) { self.grpc } else { self.rest };
         let answer = door.oneshot(request.map(Body::new)).await?;
-        // What is there as a whole is as good as sent; a stream keeps its connection busy until it ends.
+        // A complete body is as good as sent; a stream keeps its connection busy until it ends.
         let is_whole = answer.body().size_hint().exact().is_some();
         Ok(if is_whole { answer } else { answer.map(|body| Body::new(TrackedBody { body, _guard: stay })) })
     }
@@ -379,7 +379,7 @@ impl hyper::body::Body for TrackedBody {
     }
 }
 
-/// gRPC is told by its content type: the paths of its methods are no REST routes, but then they need not stay apart.
+/// The content type identifies gRPC. The paths of its methods are no REST routes now, but need not stay distinct.
 fn is_grpc(version: Version, headers: &HeaderMap) -> bool {
     let Some(content_type) = headers.get(CONTENT_TYPE) else { return false };
     let rest = content_type.as_bytes().strip_prefix(b"application/grpc");
@@ -410,7 +410,7 @@ async fn publish_status(reporter: &HealthReporter, serving: bool) {
     }
 }
 
-/// What the health service knows: the process as a whole, and each service of the API.
+/// The names in the health service: the process as a whole, and each service of the API.
 const HEALTH_SERVICES: [&str; 6] = [
     "",
     "holdfast.v1.AccountsService",

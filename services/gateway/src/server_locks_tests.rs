@@ -73,7 +73,7 @@ async fn a_callers_own_deadline_ends_its_wait() {
     let mut call = running.call(v1::AcquireLockRequest { wait_ms: 60_000, ..acquire("q", v1::Mode::Write) });
     call.metadata_mut().insert("grpc-timeout", "100m".parse().unwrap());
     let status = locks.acquire_lock(call).await.unwrap_err();
-    // Whoever looks at its clock first: the client or the service.
+    // Depends on whether the client or the service notices the deadline first.
     assert!(matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded), "{status:?}");
     wait_for_queue(&running, 0).await;
 }

@@ -55,7 +55,7 @@ impl TestServer {
         Self { cluster, tenant, address, channel, rendered, stop, served }
     }
 
-    /// A call with the tenant's key.
+    /// Returns a request with the tenant's key.
     fn call<T>(&self, message: T) -> tonic::Request<T> {
         with(message, "authorization", &format!("Bearer {}", self.tenant.api_key))
     }
@@ -198,7 +198,7 @@ async fn grpc_errors_carry_the_public_code_and_the_request_id() {
 #[tokio::test]
 async fn a_grpc_message_that_is_not_utf8_is_the_callers_fault() {
     let running = TestServer::start(false).await;
-    // One message, not compressed, of three bytes: field 1, a text of one byte that no UTF-8 has.
+    // One message, not compressed, of three bytes: field 1, a text of one byte that is invalid UTF-8.
     let body = vec![0, 0, 0, 0, 3, 0x0a, 1, 0xff];
     let client = reqwest::Client::builder().http2_prior_knowledge().build().unwrap();
     let request = client.post(running.url("/holdfast.v1.LocksService/GetLock")).bearer_auth(&running.tenant.api_key);
@@ -214,7 +214,7 @@ async fn health_and_reflection_are_served_without_a_key() {
     let service = "holdfast.v1.LocksService".to_owned();
     let mut watch = health.watch(HealthCheckRequest { service }).await.unwrap().into_inner();
     let serving = |seen: &HealthCheckResponse| seen.status() == Served::Serving;
-    // The test cluster's accounts shard answers, so that readiness comes.
+    // The test cluster's accounts shard replies, so the gateway becomes ready.
     while !serving(&watch.next().await.unwrap().unwrap()) {}
 
     let mut reflection = ServerReflectionClient::new(running.channel.clone());
@@ -287,12 +287,12 @@ async fn calls_in_flight_are_answered_before_a_stop() {
     let head = "POST /v1/namespaces HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 13\r\n";
     let head = format!("{head}authorization: Bearer {}\r\nexpect: 100-continue\r\n\r\n", running.tenant.api_key);
     stream.write_all(head.as_bytes()).await.unwrap();
-    // The server asks for the body: the call is in flight.
+    // The server requests the body: the call is in flight.
     let mut seen = [0; 64];
     let read = stream.read(&mut seen).await.unwrap();
     assert!(seen[..read].starts_with(b"HTTP/1.1 100"));
     running.stop.send(()).unwrap();
-    // No new connection is taken once the listener is gone.
+    // No new connection is accepted once the listener is closed.
     while TcpStream::connect(running.address).await.is_ok() {
         tokio::task::yield_now().await;
     }

@@ -1,4 +1,4 @@
-//! Test peers: the real service against one node that answers over a real socket from the real state machines. Only
+//! Test peers: the real service against one node that replies over a real socket from the real state machines. Only
 //! consensus and storage are missing.
 
 use holdfast_auth::{ClusterSecret, OperatorToken};
@@ -14,7 +14,7 @@ use node::TestNode;
 
 pub(crate) struct TestCluster {
     pub(crate) service: Service,
-    /// What follows `Bearer ` of the operator.
+    /// The operator's text after `Bearer `.
     pub(crate) operator: String,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct TestCluster {
 #[derive(Clone)]
 pub(crate) struct TestTenant {
     pub(crate) account_id: String,
-    /// What follows `Bearer ` of a key with every scope.
+    /// The text after `Bearer ` of a key with every scope.
     pub(crate) api_key: String,
 }
 
@@ -45,7 +45,7 @@ impl TestCluster {
         self.service.authenticate(Some(&self.operator), &CallContext::new("test")).await.unwrap()
     }
 
-    /// A new account with a key that may do everything.
+    /// Creates an account with a key of every scope.
     pub(crate) async fn tenant(&self, email: &str) -> TestTenant {
         let (caller, context) = (self.operator_context().await, CallContext::new("test"));
         let request = holdfast_api::CreateAccount {

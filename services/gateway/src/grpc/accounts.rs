@@ -91,7 +91,7 @@ impl v1::accounts_service_server::AccountsService for GrpcServices {
     }
 }
 
-/// Protocol buffers cannot tell the empty text from one that is absent.
+/// Protocol buffers cannot distinguish the empty text from an absent one.
 fn non_empty(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }

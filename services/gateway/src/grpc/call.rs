@@ -1,4 +1,4 @@
-//! Who calls over gRPC.
+//! Authentication of gRPC calls.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use super::status;
 use crate::head::Head;
 use crate::server::ActivityGuard;
 
-/// A call by a caller whose credential was checked, and what it asks.
+/// A call of a caller whose credential was checked, and its message.
 #[derive(Debug)]
 pub(crate) struct AuthenticatedCall<T> {
     pub(crate) caller: AuthContext,
@@ -36,7 +36,7 @@ async fn identify<T>(service: &Service, request: &Request<T>) -> ApiResult<(Call
     Ok((context, caller))
 }
 
-/// The head of a call as the door read it, else read from the metadata.
+/// Returns the head that the frontend read, or else reads it from the metadata.
 pub(crate) fn head<T>(request: &Request<T>) -> Cow<'_, Head> {
     match request.extensions().get::<Head>() {
         Some(head) => Cow::Borrowed(head),

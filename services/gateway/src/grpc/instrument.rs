@@ -1,4 +1,4 @@
-//! What every gRPC answer has: its request id, an end to waiting, and its place in the figures.
+//! Middleware of every gRPC response: request id, deadline, and metrics.
 
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ pub(super) async fn instrument(State(methods): State<Methods>, mut request: Requ
         continue_trace(&span, parent);
     }
     request.extensions_mut().insert(head.clone());
-    // Only the time to the head of the answer is bounded: a stream may then go on.
+    // The deadline covers only the head of the response: a stream may continue after it.
     let called = with_request_id(&head.request_id, next.run(request)).instrument(span.clone());
     let answered = head.within_deadline(called).await;
     let mut response = answered.unwrap_or_else(|| status(ApiError::deadline_exceeded()).into_http());
@@ -42,7 +42,7 @@ pub(super) async fn instrument(State(methods): State<Methods>, mut request: Requ
     response
 }
 
-/// A refusal has its status in the head of the answer; without one there the call was served.
+/// A failed call has its status in the head of the response; without one there, the call succeeded.
 fn code_label(response: &Response) -> &'static str {
     let Some(value) = response.headers().get("grpc-status") else { return "OK" };
     match Code::from_bytes(value.as_bytes()) {

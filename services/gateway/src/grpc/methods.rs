@@ -1,4 +1,4 @@
-//! The gRPC methods that exist, so that figures have labels for these only.
+//! The existing gRPC methods, so that metrics have labels for these only.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::DescriptorsError;
 pub(crate) struct Methods(Arc<BTreeSet<String>>);
 
 impl Methods {
-    /// Those of the public API, the compatible doors and health.
+    /// Returns the methods of the public API, the compatible frontends and health.
     pub(crate) fn from_descriptors() -> Result<Self, DescriptorsError> {
         let mut paths = BTreeSet::new();
         for encoded in [V1_FILE_DESCRIPTOR_SET, DLOCKS_FILE_DESCRIPTOR_SET, tonic_health::pb::FILE_DESCRIPTOR_SET] {
@@ -29,7 +29,7 @@ impl Methods {
         Ok(Self(Arc::new(paths)))
     }
 
-    /// The path when it is a known method's, else `unmatched`.
+    /// Returns the path of a known method, else `unmatched`.
     pub(crate) fn label(&self, path: &str) -> String {
         if self.0.contains(path) { path.to_owned() } else { "unmatched".to_owned() }
     }

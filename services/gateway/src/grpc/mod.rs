@@ -1,4 +1,4 @@
-//! The gRPC door: the same operations over the same service, with server reflection and the health service.
+//! The gRPC frontend: the same operations over the same service, with server reflection and the health service.
 
 mod accounts;
 mod call;
@@ -35,7 +35,7 @@ pub(crate) struct GrpcServices {
     service: Service,
 }
 
-/// The descriptors that cannot be read: a fault of the build.
+/// The descriptors are unreadable: a fault of the build.
 #[derive(Debug, thiserror::Error)]
 #[error("the descriptors of the API cannot be read: {0}")]
 pub struct DescriptorsError(String);
@@ -46,7 +46,7 @@ impl DescriptorsError {
     }
 }
 
-/// Every gRPC service of the gateway: the public API, the compatible doors, health and reflection.
+/// Returns every gRPC service of the gateway: the public API, the compatible frontends, health and reflection.
 pub(crate) fn routes(
     service: &Service,
     dlocks: DlocksService,

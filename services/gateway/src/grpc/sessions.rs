@@ -68,7 +68,7 @@ impl v1::sessions_service_server::SessionsService for GrpcServices {
     }
 }
 
-/// Reads until the client goes away or the session's side ends.
+/// Reads until the client disconnects or the session's side ends.
 async fn read_loop(mut messages: Streaming<v1::ClientMessage>, to: SessionSender) {
     loop {
         let message = tokio::select! {
@@ -90,7 +90,7 @@ async fn read_loop(mut messages: Streaming<v1::ClientMessage>, to: SessionSender
                 }
             }
             Err(error) => {
-                // Nothing after it counts; that the session's side ends is not missed either way.
+                // Later messages do not count; either way the end of the session's side is noticed.
                 let _ = to.send_malformed(error).await;
                 to.closed().await;
                 return;
@@ -106,7 +106,7 @@ fn decode_one(message: v1::ClientMessage) -> ApiResult<ClientMessage> {
     Ok(message)
 }
 
-/// What the gRPC library says of messages that are too large or not well-formed; everything else is a broken stream.
+/// Returns whether the gRPC library rejects a message as too large or malformed; every other error is a broken stream.
 fn is_client_error(error: &Status) -> bool {
     matches!(error.code(), Grpc::OutOfRange) || error.message().contains("failed to decode Protobuf message")
 }

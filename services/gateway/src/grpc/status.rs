@@ -1,4 +1,4 @@
-//! Errors as gRPC statuses. The public code travels in `google.rpc.ErrorInfo`.
+//! Errors as gRPC statuses. `google.rpc.ErrorInfo` carries the public code.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 /// The domain of the reasons in `google.rpc.ErrorInfo`.
 const DOMAIN: &str = "holdfast";
 
-/// The one gRPC status of an error.
+/// Returns the one gRPC status of an error.
 pub(crate) fn status(error: ApiError) -> Status {
     let code = error.code;
     let ids: HashMap<String, String> = error.ids.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
@@ -25,13 +25,14 @@ pub(crate) fn status(error: ApiError) -> Status {
     Status::with_error_details(code.grpc_code(), error.detail, details)
 }
 
-/// The answer in place of one that a panic cut off. What the panic said is logged where it happened and stays here.
+/// Returns the response to a call that panicked. The panic message is logged where it occurs and is not part of the
+/// response.
 pub(super) fn handle_panic(_panic: Box<dyn Any + Send + 'static>) -> HttpResponse<axum::body::Body> {
     status(ApiError::internal("a fault of the service; the request id names it in the log")).into_http()
 }
 
-/// Gives the statuses that the gRPC library makes by itself for bad messages the codes of the contract: a message that
-/// is too large or not well-formed is the caller's fault, and must not look like a fault of the service.
+/// Replaces the gRPC library's own statuses for bad messages with the codes of the contract. A message that is too
+/// large or malformed is the caller's fault, and must not look like a fault of the service.
 pub(super) async fn map_library_status(request: Request, next: Next) -> Response {
     let response = next.run(request).await;
     match Status::from_header_map(response.headers()).and_then(|made| to_api_error(&made)) {

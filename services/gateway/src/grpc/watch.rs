@@ -1,4 +1,4 @@
-//! `LocksService.Watch`: what happens in a namespace, as a stream of messages.
+//! `LocksService.Watch`: the events of a namespace, as a stream of messages.
 
 use std::pin::Pin;
 use std::vec::IntoIter;
@@ -12,7 +12,7 @@ use tonic::{Request, Response, Status};
 
 use super::{AuthenticatedCall, status};
 
-/// The answer of a watch.
+/// The response stream of a watch.
 pub(super) type WatchStream = Pin<Box<dyn Stream<Item = Result<v1::Event, Status>> + Send>>;
 
 pub(super) async fn watch(
@@ -26,7 +26,7 @@ pub(super) async fn watch(
     Ok(Response::new(Box::pin(stream::unfold(Some(EventFeed::new(stream)), next_event))))
 }
 
-/// A stream on its way to the wire.
+/// Converts an event stream to messages.
 struct EventFeed {
     events: EventStream,
     page: IntoIter<EventInfo>,

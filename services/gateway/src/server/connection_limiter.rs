@@ -1,6 +1,6 @@
-//! The places of a listener. Whoever comes when all are taken gets that of a connection that gives way: the one that has
-//! been idle longest, those that never brought a good credential first; and when all are busy, one of an account that
-//! has more than half of them. So neither idle connections nor one tenant's keep the others out.
+//! Limits the open connections of a listener. At the limit, a new connection evicts another: the longest idle one, with
+//! unauthenticated ones first. If all are busy, it evicts one of an account that has more than half of them. So neither
+//! idle connections nor those of one tenant keep other clients out.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-/// Of so many places one is made free ahead of need: looking for who gives way takes a look at all.
+/// One in this many permits is freed ahead of need, because finding a connection to evict visits all of them.
 const EVICTION_DIVISOR: usize = 100;
-/// How soon it is looked again for somebody to give way, when all were busy.
+/// Delay before the next search for a connection to evict, when all were busy.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// All places.
+/// The permits of all connections.
 pub(super) struct ConnectionLimiter {
     limit: usize,
     free: Arc<Semaphore>,
@@ -30,17 +30,17 @@ pub(super) struct ConnectionLimiter {
     started_at: Instant,
 }
 
-/// What is known of the connection in a place.
+/// The state of one connection.
 struct ConnectionState {
-    /// Calls that are not answered to the end.
+    /// Calls without a complete response.
     active_calls: AtomicUsize,
-    /// When the last of them ended, in milliseconds since the room was opened.
+    /// When the last of them ended, in milliseconds since the limiter was created.
     idle_since_ms: AtomicU64,
     owner: Mutex<ConnectionOwner>,
     eviction: CancellationToken,
 }
 
-/// Who calls over a connection, as far as its latest good credential says.
+/// The owner of a connection, according to its latest valid credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ConnectionOwner {
     Unknown,
@@ -48,7 +48,7 @@ enum ConnectionOwner {
     Account(AccountId),
 }
 
-/// The place of one connection, free again when this and every [`ActivityGuard`] is dropped.
+/// The permit of one connection, released when this and every [`ActivityGuard`] is dropped.
 #[derive(Clone)]
 pub(super) struct ConnectionPermit {
     inner: Arc<PermitInner>,
@@ -59,12 +59,12 @@ struct PermitInner {
     id: u64,
     state: Arc<ConnectionState>,
     _permit: OwnedSemaphorePermit,
-    /// A process that stops waits for it.
+    /// A stopping process waits for it.
     _task_token: TaskTrackerToken,
 }
 
-/// Held by whatever runs on a connection, also when that is no longer HTTP: until then the connection is busy, keeps its
-/// place, and a process that stops waits for it. Comes with every request as an extension. A cheap clone.
+/// Held by all work on a connection, also when that is no longer HTTP. Until it is dropped, the connection is busy and
+/// keeps its permit, and a stopping process waits for it. Every request carries one as an extension. Clones are cheap.
 #[derive(Clone)]
 pub(crate) struct ActivityGuard {
     inner: Arc<ActivityInner>,
@@ -85,14 +85,14 @@ impl ConnectionLimiter {
         })
     }
 
-    /// A place, as soon as there is one.
+    /// Waits for a permit.
     pub(super) async fn acquire(self: &Arc<Self>, tasks: &TaskTracker) -> ConnectionPermit {
         let permit = loop {
             if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
                 break permit;
             }
             self.evict();
-            // It fails when the semaphore is closed, which nobody does.
+            // It would fail only if the semaphore were closed, which never happens.
             if let Ok(Ok(permit)) = timeout(RETRY_INTERVAL, Arc::clone(&self.free).acquire_owned()).await {
                 break permit;
             }
@@ -132,7 +132,7 @@ impl ConnectionLimiter {
     }
 }
 
-/// Those that are idle, strangers first, and then who has been longest.
+/// Returns idle connections, unauthenticated ones first, and then the longest idle.
 fn longest_idle(seats: &[(u64, Arc<ConnectionState>)], wanted: usize) -> Vec<Arc<ConnectionState>> {
     let idle = seats.iter().filter(|(_, seat)| seat.active_calls.load(Ordering::Acquire) == 0);
     let mut idle: Vec<_> = idle
@@ -145,7 +145,7 @@ fn longest_idle(seats: &[(u64, Arc<ConnectionState>)], wanted: usize) -> Vec<Arc
     idle.into_iter().take(wanted).map(|(_, seat)| Arc::clone(seat)).collect()
 }
 
-/// The newest of the account that has most, if it has more than `share`.
+/// Returns the newest connections of the largest account, if it has more than `share`.
 fn largest_account(seats: &[(u64, Arc<ConnectionState>)], share: usize, wanted: usize) -> Vec<Arc<ConnectionState>> {
     let mut of_accounts: HashMap<AccountId, Vec<&(u64, Arc<ConnectionState>)>> = HashMap::new();
     for entry in seats {
@@ -162,20 +162,20 @@ fn largest_account(seats: &[(u64, Arc<ConnectionState>)], share: usize, wanted: 
 }
 
 impl ConnectionPermit {
-    /// For a call that begins.
+    /// Marks the beginning of a call.
     pub(super) fn start_activity(&self) -> ActivityGuard {
         self.inner.state.active_calls.fetch_add(1, Ordering::AcqRel);
         ActivityGuard { inner: Arc::new(ActivityInner { permit: Arc::clone(&self.inner) }) }
     }
 
-    /// Ends when the connection has to make room for another.
+    /// Returns when the connection must close for another.
     pub(super) async fn evicted(&self) {
         self.inner.state.eviction.cancelled().await;
     }
 }
 
 impl ActivityGuard {
-    /// A good credential came over the connection: the operator's, when there is no account.
+    /// Records a valid credential of the connection: without an account, it is the operator's.
     pub(crate) fn set_owner(&self, account: Option<AccountId>) {
         *self.inner.permit.state.owner.lock() = account.map_or(ConnectionOwner::Operator, ConnectionOwner::Account);
     }

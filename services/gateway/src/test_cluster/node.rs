@@ -1,4 +1,4 @@
-//! One node that leads every shard, and holds the answers to acquires back until their waits are over.
+//! One node that leads every shard, and defers replies to acquires until their waits end.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -23,9 +23,9 @@ use holdfast_proto::internal::{
 use parking_lot::Mutex;
 use tonic::{Request, Response, Status, Streaming};
 
-/// The only term: nobody else ever leads.
+/// The only term: no other node ever leads.
 const TERM: u64 = 1;
-/// How often the shards look for what is due.
+/// How often the shards expire due items.
 const TICK: Duration = Duration::from_millis(5);
 
 type Answers = UnboundedSender<Result<AnswerFrame, Status>>;
@@ -45,7 +45,7 @@ struct State {
     started: Instant,
 }
 
-/// An acquire whose answer is held back.
+/// An acquire whose reply is deferred.
 struct DeferredAcquire {
     reply_to: ReplyHandle,
     acquire: Acquire,
@@ -53,7 +53,7 @@ struct DeferredAcquire {
     poll_deadline: Instant,
 }
 
-/// Whose call it is.
+/// The call of a reply.
 #[derive(Clone)]
 struct ReplyHandle {
     connection: u64,
@@ -127,7 +127,7 @@ impl State {
         EntryContext { now_ms, wall_ms: u64::try_from(wall.as_millis()).unwrap(), rules: Rules::HIGHEST }
     }
 
-    /// Runs a command, and what it makes the shard tell to others, before it answers.
+    /// Runs a command and delivers the shard's messages to other shards, before it replies.
     fn run(&mut self, application: Application, command: &Command) -> Reply {
         let (reply, mut messages) = self.apply(application, command);
         let mut told = vec![application];
@@ -155,7 +155,7 @@ impl State {
         (reply, messages)
     }
 
-    /// What is due ends, and waits that are over are answered.
+    /// Expires due items, and replies to ended waits.
     fn tick(&mut self) {
         let context = self.context();
         self.shards.get_mut(&Application::Locks).unwrap().advance(&context);
