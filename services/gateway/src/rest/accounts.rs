@@ -57,7 +57,7 @@ pub(super) struct Accounts {
     next_page_token: Option<String>,
 }
 
-/// Make an account
+/// Create an account
 #[utoipa::path(post, path = "/v1/accounts", tag = "Accounts", operation_id = "create_account",
     security(("operator" = [])),
     request_body(content = CreateBody, example = json!({"email": "jo@example.com", "full_name": "Jo Doe"})),
@@ -87,7 +87,7 @@ pub(super) async fn list(
     Ok(Json(Accounts { accounts: page.items, next_page_token: page.next_page_token }))
 }
 
-/// Look at an account
+/// Get an account
 #[utoipa::path(get, path = "/v1/accounts/{account}", tag = "Accounts", operation_id = "get_account",
     security(("operator" = [])),
     responses((status = 200, description = "The account.", body = AccountView), Problems<(CommonErrors, AccountErrors)>))]
@@ -100,7 +100,7 @@ pub(super) async fn get(
     Ok(Json(service.get_account(&call.caller, &call.context, &id).await?))
 }
 
-/// Change an account: what is absent stays
+/// Update an account: absent fields keep their values
 #[utoipa::path(patch, path = "/v1/accounts/{account}", tag = "Accounts", operation_id = "update_account",
     security(("operator" = [])),
     request_body(content = UpdateBody, example = json!({"full_name": "Jo Doe"})),
@@ -116,7 +116,7 @@ pub(super) async fn update(
     Ok(Json(service.update_account(&call.caller, &call.context, &id, request).await?))
 }
 
-/// End an account with its namespaces, keys and locks
+/// Delete an account with its namespaces, keys and locks
 #[utoipa::path(delete, path = "/v1/accounts/{account}", tag = "Accounts", operation_id = "delete_account",
     security(("operator" = [])),
     responses((status = 204, description = "Done."), Problems<(CommonErrors, AccountErrors)>))]

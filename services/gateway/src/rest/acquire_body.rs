@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::body::{Rfc3339, StrictObject, StringMap};
 
-/// Derives what both bodies share: serde cannot flatten fields and refuse unknown ones at once.
+/// Derives the fields that both bodies share: serde cannot both flatten fields and reject unknown ones.
 macro_rules! acquire_body {
     ($(#[$doc:meta])* $name:ident { $($(#[$meta:meta])* $field:ident: $type:ty),* $(,)? }) => {
         #[derive(Deserialize, ToSchema)]
@@ -32,7 +32,7 @@ macro_rules! acquire_body {
         }
 
         impl $name {
-            /// Who, and how.
+            /// Splits the body into owner and terms.
             pub(super) fn owner_and_terms(self) -> (OwnerFields, Terms) {
                 let owner =
                     OwnerFields { process_id: self.process_id, session_id: self.session_id, holder: self.holder };
@@ -55,7 +55,7 @@ macro_rules! acquire_body {
 }
 
 acquire_body! {
-    /// Of one lock.
+    /// The body of an acquire of one lock.
     #[schema(as = AcquireLock)]
     AcquireBody {
         #[schema(value_type = Option<ModeName>)]
@@ -64,7 +64,7 @@ acquire_body! {
 }
 
 acquire_body! {
-    /// Of a set.
+    /// The body of an acquire of a set.
     #[schema(as = AcquireLocks)]
     AcquireSetBody {
         #[schema(value_type = Vec<ResourceBody>)]
@@ -82,7 +82,7 @@ pub(super) struct ResourceBody {
     mode: Option<String>,
 }
 
-/// The resources of a set, in order.
+/// Returns the resources of a set, in order.
 pub(super) fn resources(bodies: Vec<StrictObject<ResourceBody>>) -> ApiResult<Vec<Resource>> {
     let resource = |(index, body): (usize, StrictObject<ResourceBody>)| {
         let mode = mode(&format!("resources[{index}].mode"), body.0.mode.as_deref())?;
@@ -91,7 +91,7 @@ pub(super) fn resources(bodies: Vec<StrictObject<ResourceBody>>) -> ApiResult<Ve
     bodies.into_iter().enumerate().map(resource).collect()
 }
 
-/// A mode by its public name; WRITE when the caller does not say.
+/// Parses a mode by its public name; WRITE when it is absent.
 pub(super) fn mode(field: &str, name: Option<&str>) -> ApiResult<Mode> {
     let Some(name) = name else { return Ok(Mode::Write) };
     parse_mode(name).ok_or_else(|| ApiError::invalid(field, format!("{field}: must be READ or WRITE")))

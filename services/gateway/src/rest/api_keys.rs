@@ -33,7 +33,7 @@ pub(super) struct ApiKeys {
 
 type Created = Result<(StatusCode, Json<CreatedApiKey>), Problem>;
 
-/// Make an API key of an account
+/// Create an API key of an account
 #[utoipa::path(post, path = "/v1/accounts/{account}/api-keys", tag = "API keys", operation_id = "create_api_key_for",
     security(("operator" = [])),
     request_body(content = CreateBody, example = json!({"description": "for the nightly job", "scopes": ["locks:read"]})),
@@ -48,7 +48,7 @@ pub(super) async fn create_for(
     create_key(&service, &call, Some(&account), body).await
 }
 
-/// Make an API key of the own account
+/// Create an API key of the own account
 #[utoipa::path(post, path = "/v1/api-keys", tag = "API keys", operation_id = "create_api_key",
     security(("key" = ["account:admin"])),
     request_body(content = CreateBody, example = json!({"description": "for the nightly job", "scopes": ["locks:read"]})),

@@ -1,4 +1,4 @@
-//! JSON bodies: strict, and every refusal names the field.
+//! JSON bodies: parsing is strict, and every error names the field.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,10 +22,10 @@ use tokio::time::timeout;
 
 use super::Problem;
 
-/// How long a body may take, so that nobody keeps a connection busy with one that comes byte by byte.
+/// How long a body may take, so that no caller occupies a connection by sending one byte by byte.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How much of a body that is too large is thrown away, in bytes: a caller that is still sending when the connection
-/// is closed may never see why.
+/// How many bytes of an oversized body are read and discarded: a caller that is still sending when the connection
+/// closes may never receive the error.
 const MAX_DISCARDED_BYTES: usize = 1_024 * 1_024;
 
 /// A JSON object in the body of a request.
@@ -54,7 +54,7 @@ async fn read(headers: &HeaderMap, mut body: Incoming) -> ApiResult<Bytes> {
             Err(_) => return broken(format!("it was not there within {} s", BODY_TIMEOUT.as_secs())),
         }
     }
-    // Who goes on sending for longer does not see why.
+    // A caller that sends for longer does not receive the error.
     let _ = timeout(BODY_TIMEOUT, discard(body)).await;
     Err(ApiError::new(Code::PayloadTooLarge, format!("the body is larger than {MAX_BODY_BYTES} bytes")))
 }
@@ -84,7 +84,7 @@ fn check_content_type(headers: &HeaderMap, body: &Bytes) -> ApiResult<()> {
 }
 
 pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> ApiResult<T> {
-    // A call all of whose fields are optional may come without a body.
+    // If all fields of a call are optional, it may omit the body.
     let text = if body.is_empty() { b"{}" } else { body };
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let value = serde_path_to_error::deserialize::<_, StrictObject<T>>(&mut deserializer).map_err(parse_error)?;
@@ -115,7 +115,7 @@ fn parse_error(error: serde_path_to_error::Error<serde_json::Error>) -> ApiError
     ApiError::new(Code::InvalidArgument, format!("{field}: {message}")).with("field", field)
 }
 
-/// Reads only a JSON object: derived structs would take an array too, field by field in order.
+/// Reads only a JSON object: derived structs would accept an array too, field by field in order.
 #[derive(Debug)]
 pub(super) struct StrictObject<T>(pub(super) T);
 
@@ -135,7 +135,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for StrictObject<T> {
     }
 }
 
-/// String pairs, each key once.
+/// String pairs with unique keys.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct StringMap(pub(super) BTreeMap<String, String>);
 

@@ -1,4 +1,4 @@
-//! Who calls, checked before anything else of a request is read.
+//! Authentication of REST calls, before the rest of a request is read.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -8,7 +8,7 @@ use super::Problem;
 use crate::head::Head;
 use crate::server::ActivityGuard;
 
-/// A call by a caller whose credential was checked.
+/// A call of a caller whose credential was checked.
 #[derive(Debug)]
 pub(super) struct AuthenticatedCall {
     pub(super) caller: AuthContext,

@@ -1,4 +1,4 @@
-//! `/v1/namespaces/{namespace}/connect`: the connection of a session over WebSocket, a JSON message a frame.
+//! `/v1/namespaces/{namespace}/connect`: the connection of a session over WebSocket, one JSON message a frame.
 
 use std::future::pending;
 use std::pin::pin;
@@ -31,28 +31,29 @@ use super::session_messages::{decode, encode};
 use crate::head::Head;
 use crate::server::ActivityGuard;
 
-/// The subprotocol of clients that cannot set headers: the next one that they name is the credential.
+/// The subprotocol of clients that cannot set headers: the next one that they list is the credential.
 const BEARER_PROTOCOL: &str = "bearer";
-/// How often a client is asked whether it is still there, and how long it may be silent.
+/// How often the gateway pings a client, and how long the client may send nothing.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
 /// How long a client may take to close its side.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Frames larger than a message may be are read so far, to be refused in words; larger ones break the connection.
+/// Frames larger than a message may be are read up to this size, so that an error message can reject them; larger ones
+/// break the connection.
 const MAX_FRAME_BYTES: usize = 2 * MAX_LOCK_INFO_BYTES;
 
-/// Closed in good order.
+/// A normal close.
 const NORMAL: u16 = 1_000;
-/// The process stops, or the client was too slow: it may come back.
+/// The process stops, or the client was too slow: it may reconnect.
 const GOING_AWAY: u16 = 1_001;
-/// The credential is not good any more, or nothing was opened.
+/// The credential is no longer valid, or no session was opened.
 const POLICY_VIOLATION: u16 = 1_008;
 /// A fault of the service.
 const INTERNAL_ERROR: u16 = 1_011;
 /// The client broke the protocol.
 const MALFORMED: u16 = 3_000;
 
-/// A caller whose credential was checked, wherever it stood.
+/// A caller whose credential was checked, from a header or a subprotocol.
 pub(super) struct UpgradeRequest {
     caller: AuthContext,
     context: CallContext,
@@ -76,7 +77,7 @@ impl FromRequestParts<Service> for UpgradeRequest {
     }
 }
 
-/// What follows `bearer` among the subprotocols. Does not count beside an `Authorization` header.
+/// Returns the subprotocol after `bearer`. Ignored if there is an `Authorization` header.
 fn bearer_protocol(headers: &HeaderMap) -> Option<String> {
     if headers.contains_key(AUTHORIZATION) {
         return None;
@@ -107,7 +108,7 @@ pub(super) async fn connect(
     Ok(upgrade.on_upgrade(move |socket| async move {
         let (to, from) = service.connect(caller, ConnectionOptions::default());
         relay(socket, to, from, &namespace).await;
-        // The process counts the connection, and waits for it when it stops, until here.
+        // Until here, the process counts the connection and waits for it when it stops.
         drop(stay);
     }))
 }
@@ -116,7 +117,7 @@ fn upgrade_error(rejection: &WebSocketUpgradeRejection) -> ApiError {
     ApiError::new(Code::InvalidArgument, format!("the call is no WebSocket handshake: {}", rejection.body_text()))
 }
 
-/// Carries messages both ways until the session's side ends.
+/// Relays messages in both directions until the session's side ends.
 async fn relay(socket: WebSocket, to: SessionSender, from: SessionReceiver, namespace: &str) {
     let (sink, stream) = socket.split();
     let mut reading = pin!(read_loop(stream, to, namespace));
@@ -127,7 +128,7 @@ async fn relay(socket: WebSocket, to: SessionSender, from: SessionReceiver, name
     }
 }
 
-/// Reads until the client goes away.
+/// Reads until the client disconnects.
 async fn read_loop(mut stream: SplitStream<WebSocket>, to: SessionSender, namespace: &str) {
     let mut is_over = false;
     while let Ok(Some(frame)) = timeout(IDLE_TIMEOUT, stream.next()).await {
@@ -138,13 +139,13 @@ async fn read_loop(mut stream: SplitStream<WebSocket>, to: SessionSender, namesp
             Err(error) => Err(ApiError::new(Code::InvalidArgument, format!("the frame cannot be read: {error}"))),
         };
         if is_over {
-            // Read on, so that the client gets to see why.
+            // Keeps reading, so that the client receives the reason.
             continue;
         }
         is_over = match message {
             Ok(message) => to.send(message).await.is_err(),
             Err(error) => {
-                // Nothing after it counts.
+                // Later messages do not count.
                 let _ = to.send_malformed(error).await;
                 true
             }
@@ -162,7 +163,7 @@ fn decode_text(text: &str, namespace: &str) -> ApiResult<ClientMessage> {
     Ok(message)
 }
 
-/// Writes until the session's side ends or the client does not take what is written.
+/// Writes until the session's side ends or the client stops reading.
 async fn write_loop(mut sink: SplitSink<WebSocket, Message>, mut from: SessionReceiver) {
     let mut pings = interval_at(Instant::now() + PING_INTERVAL, PING_INTERVAL);
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -182,7 +183,7 @@ async fn write_loop(mut sink: SplitSink<WebSocket, Message>, mut from: SessionRe
     };
     let close = Message::Close(Some(close_frame(&ending)));
     if matches!(timeout(CLOSE_TIMEOUT, sink.send(close)).await, Ok(Ok(()))) {
-        // The client closes its side; what it still sends is thrown away.
+        // The client closes its side; its remaining messages are discarded.
         let _ = timeout(CLOSE_TIMEOUT, sink.close()).await;
     }
 }

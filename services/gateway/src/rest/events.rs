@@ -1,4 +1,4 @@
-//! `/v1/namespaces/{namespace}/events`: what happens, as server-sent events.
+//! `/v1/namespaces/{namespace}/events`: events of a namespace, as server-sent events.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -21,9 +21,9 @@ use super::openapi::{CommonErrors, HistoryErrors, NamespaceErrors, Problems, Rat
 use super::path_params::PathParams;
 use super::query::{FromQuery, Parameters, Query};
 
-/// How often a reader hears of a stream in which nothing happens, so that nobody on the way takes it for dead.
+/// Time between comments in an idle stream, so that no proxy closes it.
 const COMMENT_INTERVAL: Duration = Duration::from_secs(15);
-/// What a reader sends that goes on: the `id` of the last event that it has.
+/// The header of a reader that resumes: the `id` of its last event.
 const LAST_EVENT_ID: &str = "last-event-id";
 /// Revisions stay below this.
 const REVISION_LIMIT: Revision = 1 << 53;
@@ -43,7 +43,7 @@ impl FromQuery for WatchQuery {
     }
 }
 
-/// Watch what happens in a namespace, as server-sent events
+/// Watch the events of a namespace, as server-sent events
 #[utoipa::path(get, path = "/v1/namespaces/{namespace}/events", tag = "Events", operation_id = "watch_events",
     security(("key" = ["locks:read"])), params(
         ("prefix" = Option<Vec<String>>, Query, description = "A path, its segments in order, one in each."),
@@ -58,7 +58,7 @@ pub(super) async fn watch(
     PathParams(namespace): PathParams<String>,
     Query(query): Query<WatchQuery>,
 ) -> Result<impl IntoResponse, Problem> {
-    // A browser that lost its connection asks for the same address again, and says what it has: that counts.
+    // A browser that reconnects requests the same address again, with the id of its last event: that takes precedence.
     let from_revision = after_last_event(&headers)?.or(query.from_revision);
     let request = WatchEvents { namespace, prefix: query.prefix, from_revision };
     let events = service.watch_events(&call.caller, &call.context, request).await?;
@@ -77,7 +77,7 @@ fn revision(field: &'static str, text: &str) -> ApiResult<Revision> {
     number.ok_or_else(|| ApiError::invalid(field, format!("{field}: must be a revision, a number below 2^53")))
 }
 
-/// A stream on its way to the wire.
+/// Converts an event stream to server-sent events.
 struct EventFeed {
     events: EventStream,
     page: IntoIter<EventInfo>,
@@ -86,7 +86,7 @@ struct EventFeed {
 }
 
 impl EventFeed {
-    /// The first comment goes out at once: it says that the stream is open, and from where.
+    /// The first comment is sent at once: it reports that the stream is open, and its start.
     fn new(events: EventStream) -> Self {
         Self { events, page: Vec::new().into_iter(), comment_at: Instant::now(), ended: false }
     }
@@ -116,7 +116,7 @@ impl EventFeed {
         }
     }
 
-    /// A comment, and the revision up to which there is nothing more to tell, for a reader that comes back later.
+    /// Returns a comment with the revision up to which the stream is complete, for a reader that resumes later.
     fn comment(&self) -> Event {
         let told = self.events.next_revision().saturating_sub(1);
         Event::default().comment("").id(told.to_string())

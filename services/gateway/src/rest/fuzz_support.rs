@@ -1,10 +1,10 @@
-//! Everything that the REST door reads from callers, for tests that feed it damaged bytes.
+//! All parsers of the REST frontend, for tests with damaged bytes.
 
 use serde::de::DeserializeOwned;
 
 use super::{accounts, acquire_body, api_keys, body, lock_sets, locks, namespaces, session_messages, sessions};
 
-/// Reads a body as every call would. How many calls take it.
+/// Parses a body as every call would; returns how many calls accept it.
 pub fn read_body(bytes: &[u8]) -> usize {
     fn reads<T: DeserializeOwned>(bytes: &[u8]) -> bool {
         body::parse::<T>(bytes).is_ok()
@@ -27,7 +27,7 @@ pub fn read_body(bytes: &[u8]) -> usize {
     read.into_iter().filter(|is_read| *is_read).count()
 }
 
-/// Reads a message of the session protocol. Whether it is one.
+/// Returns whether the bytes are a message of the session protocol.
 pub fn read_session_message(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_ok_and(|text| session_messages::decode(text, "orders").is_ok())
 }

@@ -1,4 +1,4 @@
-//! What every REST answer has: its request id, an end to waiting, and its place in the figures.
+//! Middleware of every REST response: request id, deadline, and metrics.
 
 use std::time::Instant;
 
@@ -30,9 +30,9 @@ pub(super) async fn instrument(mut request: Request, next: Next) -> Response {
     let answered = head.within_deadline(called).await;
     let mut response = answered.unwrap_or_else(|| Problem::from(ApiError::deadline_exceeded()).into_response());
     response.headers_mut().insert(&REQUEST_ID_HEADER, head.id_header());
-    // Answers are about now, and some hold a secret.
+    // Responses describe the present, and some contain a secret.
     response.headers_mut().entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
-    // Only templates of routes become labels: the paths that callers make up are without end.
+    // Only templates of routes become labels: the number of paths that callers can request is unlimited.
     let route = route.as_ref().map_or("unmatched", MatchedPath::as_str).to_owned();
     if response.status() == StatusCode::INTERNAL_SERVER_ERROR {
         span.in_scope(|| error!(method, route, "a call ended with a fault of the service"));

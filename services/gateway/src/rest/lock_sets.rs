@@ -55,7 +55,7 @@ pub(super) struct ResetBody {
     before_revision: Option<u64>,
 }
 
-/// Take several locks at once: all of them or none
+/// Acquire several locks at once: all of them or none
 #[utoipa::path(post, path = "/v1/namespaces/{namespace}/lock-sets/acquire", tag = "Sets", operation_id = "acquire_locks",
     security(("key" = ["locks:write"])),
     request_body(content = AcquireSetBody, example = json!({"process_id": "alice", "ttl_ms": 60000, "resources": [{"path": ["a", "b"], "mode": "READ"}]})),
@@ -92,7 +92,7 @@ pub(super) async fn release(
     Ok(Json(service.release_locks(&call.caller, &call.context, request).await?))
 }
 
-/// Look at a lock of any path
+/// Get a lock of any path
 #[utoipa::path(post, path = "/v1/namespaces/{namespace}/lock-sets/get", tag = "Sets", operation_id = "get_lock_at",
     security(("key" = ["locks:read"])),
     request_body(content = PathBody, example = json!({"path": ["a", "b"]})),
@@ -124,7 +124,7 @@ pub(super) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Ask whether a fencing token is current, for a lock of any path
+/// Check whether a fencing token is current, for a lock of any path
 #[utoipa::path(post, path = "/v1/namespaces/{namespace}/lock-sets/check", tag = "Sets", operation_id = "check_lock_at",
     security(("key" = ["locks:read"])),
     request_body(content = CheckPathBody, example = json!({"path": ["a", "b"], "fencing_token": 57})),
@@ -140,7 +140,7 @@ pub(super) async fn check(
     Ok(Json(service.check_lock(&call.caller, &call.context, &namespace, &lock, token).await?))
 }
 
-/// End what every owner has that is not listed
+/// End everything of every owner that is not listed
 #[utoipa::path(post, path = "/v1/namespaces/{namespace}/reset", tag = "Sets", operation_id = "reset_namespace",
     security(("key" = ["locks:force"])),
     request_body(content = ResetBody, example = json!({"live_owners": ["alice"]})),

@@ -49,7 +49,7 @@ async fn a_set_is_granted_as_a_whole_and_shown_in_order_of_path() {
     assert_eq!(shown, [(&a, &read), (&b, &write), (&c, &free)]);
     assert!(got.body.get("lock").is_none());
 
-    // What is held already keeps its token; the token of the answer is that of what is new.
+    // Existing holds keep their token; the token of the response belongs to the new holds.
     let more = acquire_granted(&door, "p", &["WRITE b", "WRITE d"]).await;
     assert!(more > token);
     let check = async |path: &str, token: u64| {

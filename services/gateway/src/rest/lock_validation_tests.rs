@@ -1,4 +1,4 @@
-//! What requests about locks may not contain. Every refusal names the field and does nothing.
+//! Invalid requests about locks. Every rejection names the field and has no effect.
 
 use holdfast_api::Code;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ const ACQUIRE: &str = "POST /v1/namespaces/ns/locks/l/acquire";
 const ACQUIRE_SET: &str = "POST /v1/namespaces/ns/lock-sets/acquire";
 const RELEASE_SET: &str = "POST /v1/namespaces/ns/lock-sets/release";
 
-/// The body with these members in place of its own; null takes one out.
+/// Replaces these members of the body; null removes one.
 fn with_changes(mut body: Value, changes: Value) -> Value {
     for (name, value) in changes.as_object().unwrap() {
         if value.is_null() {

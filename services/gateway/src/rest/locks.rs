@@ -59,7 +59,7 @@ impl FromQuery for ListQuery {
     }
 }
 
-/// Take a lock, wait for it, or extend a hold. A refusal is an answer
+/// Acquire a lock, wait for it, or extend a hold. A refused request is a response, not an error
 #[utoipa::path(post, path = "/v1/namespaces/{namespace}/locks/{name}/acquire", tag = "Locks", operation_id = "acquire_lock",
     security(("key" = ["locks:write"])),
     request_body(content = AcquireBody, example = json!({"process_id": "alice", "ttl_ms": 60000})),
@@ -94,7 +94,7 @@ pub(super) async fn release(
     Ok(Json(service.release_lock(&call.caller, &call.context, request).await?))
 }
 
-/// Look at a lock
+/// Get a lock
 #[utoipa::path(get, path = "/v1/namespaces/{namespace}/locks/{name}", tag = "Locks", operation_id = "get_lock",
     security(("key" = ["locks:read"])),
     responses((status = 200, description = "The lock, with all its readers.", body = OneLock), Problems<(CommonErrors, RateErrors, NamespaceErrors)>))]
@@ -122,7 +122,7 @@ pub(super) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Ask whether a fencing token is current
+/// Check whether a fencing token is current
 #[utoipa::path(post, path = "/v1/namespaces/{namespace}/locks/{name}/check", tag = "Locks", operation_id = "check_lock",
     security(("key" = ["locks:read"])),
     request_body(content = CheckBody, example = json!({"fencing_token": 57})),

@@ -1,7 +1,7 @@
-//! The REST door: parse, call the service, show the answer.
+//! The REST frontend: parses a request, calls the service, and renders the response.
 //!
-//! Names in a path are percent-decoded as one segment each, whatever they contain; nothing is normalised. Bodies and
-//! queries are strict: what is unknown, repeated or of another type is refused by name.
+//! Names in a path are percent-decoded as one segment each, whatever they contain, without normalisation. Parsing of
+//! bodies and queries is strict: an error names any unknown, repeated or mistyped field.
 
 mod accounts;
 mod acquire_body;
@@ -44,15 +44,15 @@ pub(crate) use problem::{Problem, handle_panic};
 
 const MAX_ECHOED_PATH_CHARS: usize = 200;
 
-/// Every REST route of the service and of the process.
+/// Returns every REST route of the service and of the process.
 pub(crate) fn routes(service: Service, probes: Probes) -> Router {
     let (routes, _) = service_routes().with_state(service).merge(health::routes().with_state(probes)).split_for_parts();
     routes.merge(console::routes())
 }
 
-/// The same routes, described.
+/// Returns the same routes with their descriptions.
 fn openapi_routes() -> OpenApiRouter<Service> {
-    // What the probes say is no matter here: only the description is taken.
+    // The responses of the probes do not matter here: only the description is used.
     service_routes().merge(health::routes().with_state(Probes::none()))
 }
 
@@ -91,8 +91,8 @@ fn service_routes() -> OpenApiRouter<Service> {
         .merge(openapi::routes())
 }
 
-/// Adds what every answer has, whatever its route: problems for unknown routes, wrong methods and panics, the request
-/// id, the deadline, and the figures.
+/// Adds the layers of every route: problems for unknown routes, wrong methods and panics, the request id, the deadline,
+/// and the metrics.
 pub(crate) fn with_middleware(routes: Router) -> Router {
     routes
         .fallback(unknown_route)
@@ -103,7 +103,7 @@ pub(crate) fn with_middleware(routes: Router) -> Router {
 
 async fn unknown_route(request: Request) -> Problem {
     let path = request.uri().path();
-    // `//` and a `/` at the end would be names of no bytes, which nothing can have: better said than "not found".
+    // `//` and a `/` at the end would be empty names, which cannot exist: this error says more than "not found".
     if path.starts_with("/v1/") && path[1..].split('/').any(str::is_empty) {
         let detail = "path: has an empty segment; a name has 1 to 128 bytes";
         return Problem::from(ApiError::new(Code::InvalidArgument, detail).with("field", "path"));
@@ -112,7 +112,7 @@ async fn unknown_route(request: Request) -> Problem {
     Problem::from(ApiError::new(Code::NotFound, format!("no such route: {} {shown}", request.method())))
 }
 
-/// The router adds `Allow` to the answer.
+/// The router adds `Allow` to the response.
 async fn method_not_allowed(method: Method) -> Response {
     if method == Method::OPTIONS {
         return StatusCode::NO_CONTENT.into_response();

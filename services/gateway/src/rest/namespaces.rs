@@ -38,7 +38,7 @@ pub(super) struct Namespaces {
     next_page_token: Option<String>,
 }
 
-/// Which incarnation to delete; absent for whichever is there.
+/// The incarnation to delete; absent for the current one.
 #[derive(Debug)]
 pub(super) struct DeleteQuery {
     id: Option<String>,
@@ -50,7 +50,7 @@ impl FromQuery for DeleteQuery {
     }
 }
 
-/// Make a namespace
+/// Create a namespace
 #[utoipa::path(post, path = "/v1/namespaces", tag = "Namespaces", operation_id = "create_namespace",
     security(("key" = ["namespaces:admin"])),
     request_body(content = CreateBody, example = json!({"name": "orders"})),
@@ -79,7 +79,7 @@ pub(super) async fn list(
     Ok(Json(Namespaces { namespaces: page.items, next_page_token: page.next_page_token }))
 }
 
-/// Look at a namespace
+/// Get a namespace
 #[utoipa::path(get, path = "/v1/namespaces/{namespace}", tag = "Namespaces", operation_id = "get_namespace",
     security(("key" = ["locks:read"]), ("key" = ["namespaces:admin"])),
     responses((status = 200, description = "The namespace.", body = NamespaceView), Problems<(CommonErrors, RateErrors, NamespaceErrors)>))]

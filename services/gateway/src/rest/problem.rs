@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use holdfast_api::{ApiError, Code};
 use serde_json::{Map, Value};
 
-/// An error on its way out over REST.
+/// An error as a REST response.
 #[derive(Debug)]
 pub(crate) struct Problem(Box<ApiError>);
 
@@ -26,7 +26,7 @@ impl Problem {
     pub(super) fn to_json(&self) -> Value {
         let error = &self.0;
         let mut members = Map::new();
-        // The ids come first, so that none of them can take the place of a member of the standard.
+        // The ids come first, so that none of them can replace a member of the standard.
         for (name, value) in &error.ids {
             if let (true, Ok(number)) = (NUMERIC_MEMBERS.contains(name), value.parse::<u64>()) {
                 members.insert((*name).to_owned(), Value::from(number));
@@ -60,7 +60,8 @@ impl IntoResponse for Problem {
     }
 }
 
-/// The answer in place of one that a panic cut off. What the panic said is logged where it happened and stays here.
+/// Returns the response to a call that panicked. The panic message is logged where it occurs and is not part of the
+/// response.
 pub(crate) fn handle_panic(_panic: Box<dyn Any + Send + 'static>) -> HttpResponse<Body> {
     Problem::from(ApiError::internal("a fault of the service; the request id names it in the log")).into_response()
 }

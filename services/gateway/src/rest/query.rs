@@ -1,4 +1,4 @@
-//! The query of a request: strict, so that a misspelt parameter is not silently ignored.
+//! The query of a request: parsing is strict, so that no misspelt parameter is silently ignored.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -7,16 +7,16 @@ use percent_encoding::percent_decode;
 
 use super::Problem;
 
-/// The parameters of a route. What `T` does not take is refused.
+/// The parameters of a route. Parameters unknown to `T` are rejected.
 #[derive(Debug)]
 pub(super) struct Query<T>(pub(super) T);
 
-/// Takes what it knows out of a query.
+/// Extracts its known parameters from a query.
 pub(super) trait FromQuery: Sized {
     fn from_query(parameters: &mut Parameters) -> ApiResult<Self>;
 }
 
-/// The parameters of a query that were not taken yet, in order.
+/// The remaining parameters of a query, in order.
 #[derive(Debug)]
 pub(super) struct Parameters(Vec<(String, String)>);
 
@@ -49,12 +49,12 @@ impl Parameters {
         decoded.collect::<ApiResult<Vec<_>>>().map(Self)
     }
 
-    /// All values of a parameter that may be repeated, in order.
+    /// Returns all values of a parameter that may be repeated, in order.
     pub(super) fn all(&mut self, name: &str) -> Vec<String> {
         self.0.extract_if(.., |(found, _)| found == name).map(|(_, value)| value).collect()
     }
 
-    /// The value of a parameter that may be given once.
+    /// Returns the value of a parameter that may occur once.
     pub(super) fn one(&mut self, name: &str) -> ApiResult<Option<String>> {
         let mut values = self.all(name);
         if values.len() > 1 {

@@ -60,7 +60,7 @@ impl TestApi {
         door
     }
 
-    /// A call of the tenant.
+    /// Sends a call of the tenant.
     pub(super) async fn call(&self, line: &str, body: Option<Value>) -> TestResponse {
         self.call_as(&self.tenant.api_key, line, body).await
     }
@@ -69,7 +69,7 @@ impl TestApi {
         self.call_with(bearer, &[], line, body).await
     }
 
-    /// A call of the tenant that waits for its answer only so long.
+    /// Sends a call of the tenant with this timeout.
     pub(super) async fn call_within(&self, timeout_ms: &str, line: &str, body: Option<Value>) -> TestResponse {
         self.call_with(&self.tenant.api_key, &[("holdfast-timeout-ms", timeout_ms)], line, body).await
     }

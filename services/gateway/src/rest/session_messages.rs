@@ -55,7 +55,7 @@ enum Pending {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Lock {
-    /// Of a pending message that of the connection where it was said: it does not count here.
+    /// In a pending message, the number from its original connection: it does not count here.
     seq: Option<u64>,
     request_id: String,
     resources: Vec<ClaimJson>,
@@ -86,7 +86,7 @@ struct Empty {
     seq: u64,
 }
 
-/// A message of a client on the connection to that namespace.
+/// Parses a message of a client on the connection to that namespace.
 pub(super) fn decode(text: &str, namespace: &str) -> ApiResult<ClientMessage> {
     let parsed = parse::<ClientJson>(text.as_bytes()).map_err(|mut error| {
         error.detail = error.detail.replacen("the body", "the message", 1);
@@ -189,7 +189,7 @@ enum ServerJson {
     },
 }
 
-/// What does not apply in a state is left out.
+/// Omits fields that do not apply in a state.
 #[derive(Serialize)]
 struct State {
     request_id: Option<String>,
@@ -251,7 +251,7 @@ impl From<ServerMessage> for ServerJson {
     }
 }
 
-/// A message of the service.
+/// Renders a message of the service.
 pub(super) fn encode(message: ServerMessage) -> String {
     serde_json::to_string(&ServerJson::from(message))
         .expect("a message has only texts and numbers, and keys that are texts")

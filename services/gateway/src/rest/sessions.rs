@@ -64,7 +64,7 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, Json(Created { session_id, process_id, ttl_ms, remaining_ms })))
 }
 
-/// Give a sign of life
+/// Keep a session alive
 #[utoipa::path(post, path = "/v1/namespaces/{namespace}/sessions/{session}/keepalive", tag = "Sessions", operation_id = "keep_session_alive",
     security(("key" = ["locks:write"])),
     responses((status = 200, description = "How long it lives without another.", body = KeptAlive), Problems<(CommonErrors, NamespaceErrors, SessionErrors)>))]
@@ -78,7 +78,7 @@ pub(super) async fn keep_alive(
     Ok(Json(KeptAlive { remaining_ms }))
 }
 
-/// Look at a session
+/// Get a session
 #[utoipa::path(get, path = "/v1/namespaces/{namespace}/sessions/{session}", tag = "Sessions", operation_id = "get_session",
     security(("key" = ["locks:read"])),
     responses((status = 200, description = "The session.", body = SessionInfo), Problems<(CommonErrors, RateErrors, NamespaceErrors, SessionErrors)>))]
@@ -91,7 +91,7 @@ pub(super) async fn get(
     Ok(Json(service.get_session(&call.caller, &call.context, &namespace, &session_id).await?))
 }
 
-/// End a session with all that it holds and waits for
+/// End a session with all its holds and waiting requests
 #[utoipa::path(delete, path = "/v1/namespaces/{namespace}/sessions/{session}", tag = "Sessions", operation_id = "delete_session",
     security(("key" = ["locks:write"])),
     responses((status = 204, description = "Done."), Problems<(CommonErrors, NamespaceErrors, SessionErrors)>))]

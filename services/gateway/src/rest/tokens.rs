@@ -1,4 +1,4 @@
-//! `/v1/tokens` and `/.well-known/jwks.json`: tokens, and the public keys that they are verified with.
+//! `/v1/tokens` and `/.well-known/jwks.json`: tokens, and the public keys that verify them.
 
 use axum::Json;
 use axum::extract::State;
@@ -15,7 +15,7 @@ use super::call::AuthenticatedCall;
 use super::openapi::{BaseErrors, BodyErrors, CommonErrors, Problems, RateErrors};
 use super::query::Query;
 
-/// Anybody may keep the public keys for so long: the next one is among them long before it is used.
+/// Clients may cache the public keys for this long: the next key is among them long before it is used.
 const JWKS_CACHE_DIRECTIVE: &str = "public, max-age=300";
 
 #[derive(Deserialize, ToSchema)]
@@ -31,9 +31,9 @@ pub(super) struct CreateBody {
     ttl_ms: Option<u64>,
 }
 
-/// Get a token for the API key that calls
+/// Create a token for the calling API key
 ///
-/// It may do the same or less than the key, and is sent in place of it.
+/// It has the same or fewer permissions than the key, and is sent in its place.
 #[utoipa::path(post, path = "/v1/tokens", tag = "Tokens", operation_id = "create_token",
     security(("key" = [])),
     request_body(content = CreateBody, example = json!({"scopes": ["locks:read"], "ttl_ms": 60_000})),
@@ -50,8 +50,8 @@ pub(super) async fn create(
 
 /// The public keys
 ///
-/// A JSON Web Key Set (RFC 7517) with which anybody verifies tokens and signed grants. The keys change by themselves;
-/// a new one is here for as long before it is used as an old one stays after.
+/// A JSON Web Key Set (RFC 7517) that verifies tokens and signed grants. The keys rotate automatically; a new key
+/// appears here as long before its first use as an old one stays after its last.
 #[utoipa::path(get, path = "/.well-known/jwks.json", tag = "Description", operation_id = "public_keys", security(()),
     responses((status = 200, description = "The keys of now, before and next.", body = serde_json::Value),
         Problems<(BaseErrors,)>))]

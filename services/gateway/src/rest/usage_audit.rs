@@ -1,4 +1,4 @@
-//! `/v1/usage`, `/v1/audit` and `/v1/cluster`: what is used, what was done, how the cluster is.
+//! `/v1/usage`, `/v1/audit` and `/v1/cluster`: usage, the audit log, and the state of the cluster.
 
 use axum::Json;
 use axum::extract::State;
@@ -12,7 +12,7 @@ use super::call::AuthenticatedCall;
 use super::openapi::{AccountErrors, CommonErrors, Problems, RateErrors};
 use super::query::{FromQuery, Parameters, Query};
 
-/// Whose; absent for the caller's own.
+/// The account; absent for the caller's own.
 #[derive(Debug)]
 pub(super) struct UsageQuery {
     account: Option<String>,
@@ -36,7 +36,7 @@ pub(super) struct AuditLog {
     next_page_token: Option<String>,
 }
 
-/// What the account uses, and what it may
+/// The account's usage and limits
 #[utoipa::path(get, path = "/v1/usage", tag = "Usage", operation_id = "get_usage",
     security(("key" = ["locks:read"]), ("key" = ["namespaces:admin"]), ("key" = ["account:admin"]), ("operator" = [])),
     params(("account" = Option<String>, Query, description = "Whose; the operator has to say, others may only ask for \
@@ -51,7 +51,7 @@ pub(super) async fn usage(
     Ok(Json(service.usage(&call.caller, &call.context, query.account.as_deref()).await?))
 }
 
-/// Who did what to accounts, keys, namespaces and forced locks, the latest first
+/// List actions on accounts, keys, namespaces and forced locks, the latest first
 #[utoipa::path(get, path = "/v1/audit", tag = "Usage", operation_id = "list_audit",
     security(("key" = ["account:admin"]), ("operator" = [])),
     params(("account" = Option<String>, Query, description = "Whose; the operator sees all when it is absent, others \
@@ -66,7 +66,7 @@ pub(super) async fn audit(
     Ok(Json(AuditLog { entries: page.items, next_page_token: page.next_page_token }))
 }
 
-/// Nodes, shards, leaders, and how far replicas are behind
+/// Nodes, shards, leaders, and the lag of replicas
 #[utoipa::path(get, path = "/v1/cluster", tag = "Cluster", operation_id = "get_cluster", security(("operator" = [])),
     responses((status = 200, description = "What every node says of itself now.", body = ClusterInfo),
         Problems<(CommonErrors,)>))]

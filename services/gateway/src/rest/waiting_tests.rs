@@ -40,7 +40,7 @@ async fn release(door: &TestApi, lock: &str, process_id: &str) {
     assert_eq!(got.body["released"], true, "{}", got.body);
 }
 
-/// Waits until so many requests wait for a lock.
+/// Waits until this many requests wait for a lock.
 async fn wait_for_queue(door: &TestApi, lock: &str, waiting: u64) {
     let looking = async {
         while door.call(&format!("GET /v1/namespaces/ns/locks/{lock}"), None).await.body["lock"]["waiting"] != waiting {
@@ -50,7 +50,7 @@ async fn wait_for_queue(door: &TestApi, lock: &str, waiting: u64) {
     tokio::time::timeout(MAX_WAIT, looking).await.expect("the queue gets there in good time");
 }
 
-/// A call that is under way once it stands in the queue.
+/// Starts a call and returns once its request is queued.
 async fn spawn_queued(door: &TestApi, lock: &str, body: Value, waiting: u64) -> JoinHandle<TestResponse> {
     let (caller, name) = (door.clone(), lock.to_owned());
     let call = tokio::spawn(async move { acquire(&caller, &name, body).await });
@@ -96,7 +96,7 @@ async fn a_poll_that_ends_keeps_the_place_for_the_next_call() {
     let later = spawn_queued(&door, "l", waiting_request("r", 60_000), 2).await;
     let got = acquire(&door, "l", poll.clone()).await;
     assert_eq!((&got.body["reason"]["code"], &got.body["reason"]["queue_position"]), (&json!("QUEUED"), &json!(0)));
-    // A repeat that does not wait keeps the place as well.
+    // A repeat that does not wait keeps the queued request too.
     let got = acquire(&door, "l", write_request("q")).await;
     assert_eq!(got.body["reason"]["code"], "QUEUED");
     release(&door, "l", "p").await;
@@ -157,7 +157,7 @@ async fn a_sole_reader_that_may_becomes_the_writer_and_back() {
 
     acquire(&door, "l", ask("q", "READ", 0)).await;
     let first = spawn_queued(&door, "l", ask("p", "WRITE", 60_000), 1).await;
-    // Both wait for the other to stop reading: the second could never go on.
+    // Both wait for the other to stop reading: the second could never be granted.
     let second = acquire(&door, "l", ask("q", "WRITE", 60_000)).await;
     assert_eq!(second.body["reason"]["code"], "UPGRADE");
     release(&door, "l", "q").await;

@@ -19,7 +19,7 @@ pub(super) struct Waits {
     next_page_token: Option<String>,
 }
 
-/// List requests that wait, and for whom, in the order in which they began to; at most 100 in a page
+/// List waiting requests and their blockers, in the order in which they began to wait; at most 100 in a page
 #[utoipa::path(get, path = "/v1/namespaces/{namespace}/waits", tag = "Locks", operation_id = "list_waits",
     security(("key" = ["locks:read"])), params(PageRequest),
     responses((status = 200, description = "A page.", body = Waits), Problems<(CommonErrors, RateErrors, NamespaceErrors)>))]

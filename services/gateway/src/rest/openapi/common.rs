@@ -1,4 +1,4 @@
-//! What all calls have in common.
+//! The parts of the description that all calls share.
 
 use utoipa::PartialSchema;
 use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn, PathItem};
@@ -14,7 +14,7 @@ const DESCRIPTION: &str = "Locks for programs that must not do the same thing at
                      milliseconds, instants RFC 3339 in UTC. Errors are `application/problem+json` with a `code`. \
                      Requests are strict: what is unknown, repeated or of another type is refused by name.";
 
-/// Groups of calls, in the order in which they are shown.
+/// Groups of calls, in display order.
 const TAGS: [(&str, &str); 11] = [
     ("Locks", "Take, release and look at locks."),
     ("Sets", "Several locks at once, locks of any path, and the namespace as a whole."),
@@ -38,7 +38,7 @@ const PATH_PARAMETERS: [(&str, &str); 5] = [
     ("session", "The session's id."),
 ];
 
-/// The document with everything that is not said beside the handlers.
+/// Adds to the document everything that is not beside the handlers.
 pub(super) fn complete(mut document: OpenApi) -> OpenApi {
     let mut info = Info::new("Holdfast", env!("CARGO_PKG_VERSION"));
     info.description = Some(DESCRIPTION.to_owned());
@@ -79,7 +79,7 @@ fn complete_operation(path: &str, operation: &mut Operation) {
     operation.parameters = Some(parameters);
 }
 
-/// A name in the path.
+/// Returns the parameter of a name in the path.
 fn path_parameter(name: &str) -> Parameter {
     let about = PATH_PARAMETERS.iter().find(|(known, _)| *known == name).map(|(_, about)| *about);
     let schema = ObjectBuilder::new().schema_type(Type::String).min_length(Some(1)).max_length(Some(128)).build();
@@ -92,7 +92,7 @@ fn path_parameter(name: &str) -> Parameter {
         .build()
 }
 
-/// The headers that every call takes; creations also take a key that makes their repeats harmless.
+/// Returns the headers of every call; creations also accept a key that makes their repeats harmless.
 fn headers(operation: &Operation) -> Vec<Parameter> {
     let header = |name: &str, about: &str, schema: ObjectBuilder| {
         ParameterBuilder::new()

@@ -1,8 +1,8 @@
-//! The description of the REST API (OpenAPI 3.1), made from the handlers themselves: `/openapi.json`, and `/docs` to
+//! The description of the REST API (OpenAPI 3.1), derived from the handlers themselves: `/openapi.json`, and `/docs` to
 //! read it in a browser.
 //!
-//! A route gets into the router only together with its description, so none is left out. What all calls have in common
-//! (names in the path, headers, credentials) is added here.
+//! A route enters the router only together with its description, so none is missing. This module adds the shared parts
+//! of all calls (names in the path, headers, credentials).
 
 mod common;
 mod problems;
@@ -16,11 +16,11 @@ use utoipa_axum::routes;
 
 pub(crate) use problems::*;
 
-/// The page shows nothing but the document, and reaches nothing but this process.
+/// The page shows only the document, and calls only this process.
 const PAGE: &str = include_str!("docs.html");
 const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; \
                            style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-/// Both change with a new release only; a minute spares those that ask all the time.
+/// Both change with a new release only; a minute reduces repeated requests.
 const CACHE_DIRECTIVE: &str = "max-age=60";
 
 /// The document, rendered once.
@@ -29,14 +29,14 @@ static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
     document.to_json().expect("a description has only texts, numbers, and keys that are texts")
 });
 
-/// The routes of the description.
+/// Returns the routes of the description.
 pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> OpenApiRouter<S> {
     OpenApiRouter::new().routes(routes!(openapi)).routes(routes!(docs))
 }
 
 /// This document
 ///
-/// Every call with what it takes and what it can answer.
+/// Every call with its parameters and its possible responses.
 #[utoipa::path(get, path = "/openapi.json", tag = "Description", operation_id = "describe", security(()),
     responses((status = 200, description = "The description of the API.", body = serde_json::Value),
         Problems<(BaseErrors,)>))]

@@ -1,4 +1,4 @@
-//! The problems that a call can answer, said beside its handler.
+//! The problems of a call, declared beside its handler.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
@@ -13,10 +13,10 @@ use utoipa::{IntoResponses, ToSchema};
 
 /// The media type of every error.
 const PROBLEM_JSON: &str = "application/problem+json";
-/// Where a response of the document lists the codes that come with its status.
+/// The member of a response in the document that lists the codes of its status.
 pub(crate) const CODES: &str = "x-codes";
 
-/// An error (RFC 9457). Further members name what is concerned: `field`, `namespace`, `account`, `limit`, …
+/// An error (RFC 9457). Further members name the items concerned: `field`, `namespace`, `account`, `limit`, …
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it only describes what answer.rs puts together member by member")]
 pub(super) struct ProblemSchema {
@@ -28,17 +28,17 @@ pub(super) struct ProblemSchema {
     /// The HTTP status.
     #[schema(minimum = 400, maximum = 599)]
     status: u16,
-    /// For programs.
+    /// The code, for programs.
     #[schema(example = "NAMESPACE_NOT_FOUND")]
     code: String,
-    /// What exactly, for people.
+    /// The details, for people.
     detail: String,
 }
 
-/// The problems of a call: `T` is a tuple of what the call does, each of which can go wrong in its own ways.
+/// The problems of a call: `T` is a tuple of aspects of the call, each with its own possible errors.
 pub(crate) struct Problems<T>(PhantomData<T>);
 
-/// Something that a call does, and the codes that this brings.
+/// An aspect of a call, and its error codes.
 pub(crate) trait ErrorSet {
     /// Adds them.
     fn collect(codes: &mut BTreeSet<Code>);
@@ -60,29 +60,29 @@ macro_rules! error_sets {
 }
 
 error_sets! {
-    /// It is answered at all.
+    /// Errors of every call.
     BaseErrors: InvalidArgument, Internal, DeadlineExceeded;
-    /// It needs a credential, and asks a shard.
+    /// It needs a credential, and calls a shard.
     CommonErrors: InvalidArgument, Unauthenticated, PermissionDenied, Internal, Unavailable, DeadlineExceeded;
     /// It reads a body.
     BodyErrors: PayloadTooLarge, UnsupportedMediaType;
     /// It counts against the rate of the account.
     RateErrors: RateLimited;
-    /// It is about an account.
+    /// It concerns an account.
     AccountErrors: AccountNotFound;
-    /// It is about a key.
+    /// It concerns a key.
     KeyErrors: ApiKeyNotFound;
-    /// It is about a namespace.
+    /// It concerns a namespace.
     NamespaceErrors: NamespaceNotFound;
-    /// It is about a session, or may act for one.
+    /// It concerns a session, or may act for one.
     SessionErrors: SessionNotFound;
-    /// It makes something that has a name of its own.
+    /// It creates a named item.
     ConflictErrors: AlreadyExists;
-    /// It makes something of which there is a limit.
+    /// It creates an item whose number is limited.
     QuotaErrors: QuotaExceeded;
-    /// It asks for history.
+    /// It reads history.
     HistoryErrors: RevisionCompacted;
-    /// It says whether the process can serve.
+    /// It reports whether the process can serve.
     ProbeErrors: Unavailable;
     /// It is for this machine and for the operator.
     LocalErrors: Unauthenticated;
@@ -117,7 +117,7 @@ impl<T: ErrorSet> IntoResponses for Problems<T> {
     }
 }
 
-/// One status with all its codes.
+/// Returns one status with all its codes.
 fn response(codes: &[Code]) -> Response {
     let said = codes.iter().map(|code| format!("`{}`: {}.", code.name(), code.title())).collect::<Vec<_>>().join(" ");
     let names = codes.iter().map(|code| Value::from(code.name())).collect::<Vec<_>>();

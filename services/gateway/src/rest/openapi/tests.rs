@@ -1,4 +1,4 @@
-//! Whether the description is whole. What calls answer is held against it in `tests/api`.
+//! Checks that the description is complete. `tests/api` compares the responses of calls with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ fn document() -> Value {
     serde_json::from_str(&DOCUMENT).unwrap()
 }
 
-/// Every call: its path, its method, and its description.
+/// Returns every call: its path, its method, and its description.
 fn calls(document: &Value) -> Vec<(&str, &str, &Value)> {
     let paths = document["paths"].as_object().unwrap();
     let calls = paths.iter().flat_map(|(path, item)| {
@@ -21,7 +21,7 @@ fn calls(document: &Value) -> Vec<(&str, &str, &Value)> {
     calls.collect()
 }
 
-/// All texts that stand beside a key of that name, however deep.
+/// Collects all texts under a key of that name, at any depth.
 fn values_of<'a>(value: &'a Value, name: &str, found: &mut Vec<&'a str>) {
     match value {
         Value::Object(members) => {
@@ -80,7 +80,7 @@ fn whatever_is_referred_to_is_there() {
 fn the_router_has_the_described_routes_and_no_others() {
     let router = super::super::service_routes().merge(crate::health::routes().with_state(Probes::none()));
     let (router, _) = router.split_for_parts();
-    // The paths that a router knows can be seen nowhere else.
+    // The debug output is the only way to see the paths of a router.
     let shown = format!("{router:?}");
     let is_route = |text: &&str| text.starts_with('/') && *text != "/" && !text.contains("__private__axum_fallback");
     let routed: BTreeSet<&str> = shown.split('"').filter(is_route).collect();
