@@ -1,7 +1,7 @@
-//! The console: pages and scripts that are built into the program. They have no data; whoever opens them brings a key,
-//! and the scripts make the same calls as anybody else.
+//! The console: pages and scripts that are built into the program. They contain no data; the user supplies a key, and
+//! the scripts make the same calls as any other client.
 //!
-//! Nothing on the page comes from elsewhere, and nothing is taken as markup: the policy below forbids both, so that a
+//! The page loads nothing from other hosts and interprets no text as markup. The policy below forbids both, so that a
 //! name like `<script>` is a name.
 
 use std::sync::LazyLock;
@@ -22,7 +22,7 @@ const PAGE: &str = "index.html";
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
                       trusted-types 'none'";
-/// Kept by browsers, and asked about before each use: a new release is seen at once.
+/// Browsers cache the files and revalidate them before each use, so that a new release takes effect at once.
 const CACHE_DIRECTIVE: &str = "no-cache";
 
 macro_rules! files {
@@ -39,7 +39,7 @@ files! {
     "namespaces.js" "keys.js" "key-dialogs.js" "usage.js" "audit.js" "cluster.js" "accounts.js" "page.js"
 }
 
-/// Names all the files as they are in this program: another release has another one.
+/// Identifies the files of this program: another release has another version.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let mut hasher = crc32fast::Hasher::new();
     for (name, text) in FILES {
@@ -49,7 +49,7 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
     format!("\"{:08x}\"", hasher.finalize())
 });
 
-/// The routes of the console. It is for everybody: what it shows needs a key.
+/// Returns the routes of the console. It needs no credential, because its data needs a key.
 pub(crate) fn routes() -> Router {
     Router::new()
         .route("/console", get(|headers: HeaderMap| async move { serve_file(PAGE, &headers) }))

@@ -1,4 +1,4 @@
-//! Whether all files are there, and none of them asks anybody else or writes markup.
+//! Checks that all files exist, and that none calls another host or writes markup.
 
 use std::collections::BTreeSet;
 

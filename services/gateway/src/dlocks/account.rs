@@ -1,13 +1,14 @@
-//! Which account a dlocks client says it is, where it may.
+//! The account that a dlocks client names, where that is allowed.
 
 use holdfast_api::{ApiError, ApiResult};
 use tonic::metadata::MetadataMap;
 
 const ACCOUNT_ID: &str = "account-id";
 
-/// The account named in the metadata; absent when the API key says whose call it is.
+/// Returns the account named in the metadata; absent when the API key identifies the account.
 ///
-/// `trusted` says whether accounts may be named at all. An API key goes before a name: it proves something.
+/// `trusted` says whether callers may name accounts. An API key takes precedence over a name, because it proves
+/// something.
 pub(super) fn from_metadata(metadata: &MetadataMap, trusted: bool, has_key: bool) -> ApiResult<Option<String>> {
     let mut values = metadata.get_all(ACCOUNT_ID).iter();
     let first = values.next();

@@ -1,4 +1,4 @@
-//! Views of the service as dlocks messages. All times are Unix nanoseconds.
+//! Converts views of the service to dlocks messages. All times are Unix nanoseconds.
 
 use holdfast_api::{Holder, LockInfo, NamespaceView, Timestamp};
 use holdfast_core::LockState;
@@ -20,7 +20,7 @@ pub(super) fn lock(info: LockInfo) -> d::Lock {
         LockState::WriteLocked => d::LockState::WriteLocked,
     };
     d::Lock {
-        // Every lock that this door can name is flat, and so has a name.
+        // Every lock that this frontend can name is flat, and so has a name.
         name: info.name.unwrap_or_default(),
         state: state.into(),
         locked_at: info.locked_at.map_or(0, Timestamp::as_nanos),

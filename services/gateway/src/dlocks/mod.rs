@@ -1,7 +1,7 @@
-//! The compatible door for dlocks clients: the same service, seen through their messages.
+//! The compatible frontend for dlocks clients: the same service through their messages.
 //!
-//! The account comes from the API key. Only where the operator says so may a caller name its account in the metadata
-//! `account-id` instead: whoever reaches the port is then trusted with every account.
+//! The account comes from the API key. Only if the operator enables it may a caller name its account in the metadata
+//! `account-id` instead: every caller that reaches the port is then trusted with every account.
 
 mod account;
 mod convert;
@@ -18,10 +18,10 @@ use crate::grpc::{head, status};
 
 pub(crate) use d::locks_service_api_server::LocksServiceApiServer;
 
-/// Rows asked for at once where a dlocks client gets all of them in one answer.
+/// Rows per query when a dlocks client gets all of them in one response.
 const PAGE_SIZE: u32 = 1_000;
 
-/// The door of one service.
+/// The frontend of one service.
 #[derive(Clone)]
 pub(crate) struct DlocksService {
     service: Service,
@@ -31,7 +31,7 @@ pub(crate) struct DlocksService {
 type RpcResult<T> = Result<Response<T>, Status>;
 
 impl DlocksService {
-    /// With `account_metadata`, callers without an API key are known by the metadata `account-id`.
+    /// With `account_metadata`, the metadata `account-id` identifies callers without an API key.
     pub(crate) fn new(service: Service, account_metadata: bool) -> Self {
         Self { service, account_metadata }
     }
@@ -53,7 +53,7 @@ impl DlocksService {
         Ok((caller, context))
     }
 
-    /// All namespaces: their number is limited per account.
+    /// Returns all namespaces: their number is limited per account.
     async fn all_namespaces(&self, caller: &AuthContext, context: &CallContext) -> ApiResult<Vec<NamespaceView>> {
         let mut namespaces = Vec::new();
         let mut page = PageRequest { page_size: Some(PAGE_SIZE), page_token: None };
@@ -149,7 +149,7 @@ impl d::locks_service_api_server::LocksServiceApi for DlocksService {
     }
 }
 
-/// The instant is passed on as it is, to be read back as it was written.
+/// Passes the instant on unchanged, so that the client reads back what it wrote.
 fn acquire(message: d::AcquireLockRequest) -> AcquireLock {
     AcquireLock {
         namespace: message.namespace_name,

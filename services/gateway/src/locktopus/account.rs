@@ -1,4 +1,4 @@
-//! The account that all Locktopus clients act for.
+//! The account of all Locktopus clients.
 
 use std::str::FromStr;
 
@@ -8,7 +8,7 @@ use holdfast_core::AccountId;
 
 use super::LocktopusServer;
 
-/// The account that a first start makes.
+/// The account that a first start creates.
 const DEMO_EMAIL: &str = "demo@example.com";
 /// Digits of an id in hex.
 const HEX_DIGITS: usize = 16;
@@ -18,7 +18,7 @@ const HEX_DIGITS: usize = 16;
 pub enum LocktopusAccount {
     /// By its id.
     Id(AccountId),
-    /// The account that a first start makes, by its e-mail.
+    /// The account that a first start creates, by its e-mail.
     Demo,
 }
 
@@ -44,7 +44,7 @@ impl FromStr for LocktopusAccount {
 }
 
 impl LocktopusServer {
-    /// The account's id.
+    /// Returns the account's id.
     pub(super) async fn account_id(&self, context: &CallContext) -> ApiResult<AccountId> {
         let look_up = || async {
             match self.account {
@@ -55,7 +55,7 @@ impl LocktopusServer {
         self.cached_account_id.get_or_try_init(look_up).await.copied()
     }
 
-    /// A caller who may do with locks and namespaces what the account may.
+    /// Returns a caller with all permissions of the account on locks and namespaces.
     pub(super) async fn authenticate(&self, context: &CallContext) -> ApiResult<AuthContext> {
         let id = self.account_id(context).await?;
         self.service.authenticate_trusted(&id.to_string(), context).await

@@ -1,4 +1,4 @@
-//! What becomes of the session when its connection is over.
+//! Cleans up the session after the end of its connection.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use super::connection::{Connection, SessionClient};
 
 /// How long ending a session may take before it is left to its time to live.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long to try to shorten the life of a session before it is left to the time to live that it has.
+/// How long to try to shorten the life of a session before it is left to its current time to live.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// A session whose client is gone.
+/// A session whose client disconnected.
 pub(super) struct SessionCleanup<'a> {
     pub(super) connection: &'a Connection,
     pub(super) process_id: String,
@@ -24,7 +24,8 @@ pub(super) struct SessionCleanup<'a> {
 }
 
 impl SessionCleanup<'_> {
-    /// Ends the session when nothing is left in it to wait for, else gives it its abandon timeout from now on.
+    /// Ends the session if its client neither holds nor requested the lock, or has no abandon timeout. Otherwise sets
+    /// its time to live to the abandon timeout from now on.
     pub(super) async fn run(self, mut client: SessionClient, wants_its_lock: bool) {
         if !wants_its_lock || self.connection.abandon_ms == 0 {
             let closing = async {
@@ -41,7 +42,7 @@ impl SessionCleanup<'_> {
         let give_up_at = Instant::now() + RETRY_TIMEOUT;
         while let Err(error) = self.shorten_ttl().await {
             if !error.code.is_retryable() || Instant::now() >= give_up_at {
-                // It may be gone already, which is as good.
+                // The session may have ended already, which is equally good.
                 tracing::debug!(session = self.session_id, %error, "a session keeps its longer time to live");
                 return;
             }
@@ -49,7 +50,8 @@ impl SessionCleanup<'_> {
         }
     }
 
-    /// Resumes the session with the abandon timeout as its time to live, which begins anew with it. Nobody follows.
+    /// Resumes the session with the abandon timeout as its time to live, which starts again with it. No connection
+    /// subscribes to it.
     async fn shorten_ttl(&self) -> ApiResult<()> {
         let context = CallContext::new("locktopus").with_timeout(CLOSE_TIMEOUT);
         let service = &self.connection.service;

@@ -15,21 +15,21 @@ use uuid::Uuid;
 use super::cleanup::SessionCleanup;
 use super::message::{LockState, Request, decode, encode};
 
-/// What a client did that it may not.
+/// The client sent an invalid message.
 const BAD_INPUT: u16 = 3000;
-/// The service cannot go on with the connection.
+/// The service cannot continue the connection.
 const INTERNAL_ERROR: u16 = 1011;
 const NORMAL: u16 = 1000;
-/// How long the session of an open connection lives without a sign of life, in milliseconds, however soon it is to be
-/// given up afterwards: longer than a failover takes.
+/// How long the session of an open connection lives without a keep-alive, in milliseconds, however short its abandon
+/// timeout: longer than a failover takes.
 const MIN_TTL_MS: u64 = 10_000;
-/// A peer that is silent is asked whether it is still there, and taken for gone when it does not say so.
+/// The gateway pings an idle peer, and closes the connection if the peer does not reply.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
 /// How long a client may take for one message.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A client that is connected.
+/// A connected client.
 pub(super) struct Connection {
     pub(super) service: Service,
     pub(super) account: AccountId,
@@ -38,13 +38,13 @@ pub(super) struct Connection {
     pub(super) peer: SocketAddr,
 }
 
-/// Why a connection is over.
+/// The reason why a connection ends.
 enum CloseCause {
-    /// The client went away.
+    /// The client disconnected.
     ClientGone,
-    /// It did what it may not, which it is told.
+    /// The client sent an invalid message, and is notified.
     BadInput(String),
-    /// The service cannot go on, which the client is told.
+    /// The service cannot continue, and the client is notified.
     Failed(String),
 }
 
@@ -73,7 +73,7 @@ impl Connection {
             Ok(session_id) => {
                 let over = client.run(&mut socket).await;
                 let leaving = SessionCleanup { connection: &self, process_id, session_id };
-                // What was asked for may be granted any moment: it counts as wanted.
+                // The requested lock may be granted at any moment: it counts as wanted.
                 let wants =
                     client.state != LockState::Ready || matches!(client.in_flight, Some(PendingRequest::Lock(_)));
                 let released = matches!(client.in_flight, Some(PendingRequest::Release(_)));
@@ -86,7 +86,7 @@ impl Connection {
     }
 }
 
-/// Says the last word and closes.
+/// Sends the final messages and closes.
 async fn close_socket(mut socket: WebSocket, over: CloseCause) {
     let (text, code) = match over {
         CloseCause::ClientGone => (None, NORMAL),
@@ -97,36 +97,36 @@ async fn close_socket(mut socket: WebSocket, over: CloseCause) {
         if let Some(text) = text {
             socket.send(Message::text(text)).await?;
         }
-        // It can't be sent when the other side closed first, which is answered by reading on.
+        // Sending fails if the peer closed first; reading on completes the handshake.
         let _ = socket.send(Message::Close(Some(CloseFrame { code, reason: "".into() }))).await;
-        // The other side closes too; what it still says no longer counts.
+        // The peer closes too; its remaining messages do not count.
         while let Some(Ok(_)) = socket.recv().await {}
         Ok::<(), axum::Error>(())
     };
-    // Whoever is gone need not be told.
+    // A disconnected client needs no close message.
     let _ = timeout(SEND_TIMEOUT, closing).await;
 }
 
-/// What the shard was asked and has not answered.
+/// The request that the shard has not answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PendingRequest {
     Lock(u64),
     Release(u64),
 }
 
-/// The state of a conversation.
+/// The state of a client's session.
 pub(super) struct SessionClient {
     to_session: SessionSender,
     from_session: SessionReceiver,
     seq: u64,
     state: LockState,
     in_flight: Option<PendingRequest>,
-    /// A message that came while the shard was being asked.
+    /// A message that arrived while a request was in flight.
     queued: Option<Request>,
 }
 
 impl SessionClient {
-    /// Opens the session; its id.
+    /// Opens the session and returns its id.
     async fn open(&mut self, namespace: &str, process_id: &str, ttl_ms: u64) -> Result<String, CloseCause> {
         let open = Open {
             namespace: namespace.to_owned(),
@@ -144,13 +144,13 @@ impl SessionClient {
         }
     }
 
-    /// A session that is over takes nothing, and says so by itself.
+    /// An ended session accepts no message, and reports its end by itself.
     pub(super) async fn send(&mut self, payload: ClientPayload) {
         self.seq += 1;
         let _ = self.to_session.send(ClientMessage { seq: self.seq, payload }).await;
     }
 
-    /// Waits until the session has said its last word.
+    /// Waits for the last message of the session.
     pub(super) async fn wait_closed(&mut self) {
         while let Outbound::Message(_) = self.from_session.next().await {}
     }
@@ -190,7 +190,7 @@ impl SessionClient {
         }
     }
 
-    /// Takes in what the client sent.
+    /// Handles a frame of the client.
     fn on_frame(&mut self, frame: Option<Result<Message, axum::Error>>) -> Result<(), CloseCause> {
         match frame {
             None | Some(Ok(Message::Close(_))) => Err(CloseCause::ClientGone),
@@ -209,7 +209,7 @@ impl SessionClient {
         }
     }
 
-    /// Does what the client asks, if it is the time for it.
+    /// Executes a request of the client, if it is valid in this state.
     async fn on_request(&mut self, request: Request, lock_id: &mut u64) -> Result<(), CloseCause> {
         match (request, self.state) {
             (Request::Lock(resources), LockState::Ready) => {
@@ -231,14 +231,14 @@ impl SessionClient {
         }
     }
 
-    /// Takes in what the session says; a text for the client, if it is to hear of it.
+    /// Handles a message of the session; returns a text for the client if there is something to notify it of.
     fn on_session_message(&mut self, said: Outbound, lock_id: u64) -> Result<Option<String>, CloseCause> {
         let message = match said {
             Outbound::Message(message) => message,
             Outbound::End(ending) => return Err(close_cause(ending)),
         };
         match message {
-            // A grant that a release overtakes needs no telling.
+            // A grant that a release overtakes is not reported.
             ServerMessage::Acquired { .. } if matches!(self.in_flight, Some(PendingRequest::Release(_))) => Ok(None),
             ServerMessage::Acquired { .. } if self.state != LockState::Acquired => {
                 (self.in_flight, self.state) = (None, LockState::Acquired);
@@ -279,7 +279,7 @@ async fn send(socket: &mut WebSocket, message: Message) -> Result<(), CloseCause
     }
 }
 
-/// Without an error of the system it is the client that sent what is no message, or too much.
+/// Without an I/O error, the client sent a malformed or oversized message.
 fn receive_error(error: &axum::Error) -> CloseCause {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
@@ -302,7 +302,7 @@ fn close_cause(ending: CloseReason) -> CloseCause {
     }
 }
 
-/// Ids are random and of 53 bits, so that programs that take them for numbers keep them whole.
+/// Ids are random and of 53 bits, so that clients that parse them as numbers lose no digits.
 fn new_lock_id() -> u64 {
     Uuid::new_v4().as_u64_pair().1 & ((1 << 53) - 1)
 }

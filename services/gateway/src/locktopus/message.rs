@@ -1,4 +1,4 @@
-//! What Locktopus clients say and are told.
+//! The messages of the Locktopus protocol.
 
 use holdfast_api::Resource;
 use holdfast_core::Mode;
@@ -12,7 +12,7 @@ pub(super) enum Request {
     Release,
 }
 
-/// Where the one lock of a connection stands, as its client was told.
+/// The state of a connection's one lock, as its client was notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LockState {
     Ready,
@@ -21,7 +21,7 @@ pub(super) enum LockState {
 }
 
 impl LockState {
-    /// As clients know it.
+    /// The name in the protocol.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Ready => "ready",
@@ -42,12 +42,12 @@ struct Frame {
 struct FrameResource {
     #[serde(rename = "type")]
     kind: String,
-    /// Clients that lock everything leave it out.
+    /// Absent for clients that lock everything.
     #[serde(default)]
     path: Option<Vec<String>>,
 }
 
-/// Reads a message. Fields that are not known are skipped: clients may have newer ones.
+/// Parses a message. Ignores unknown fields, because clients may have newer ones.
 ///
 /// # Errors
 /// What is wrong with it, for the client.
@@ -76,7 +76,7 @@ fn resource(resource: FrameResource) -> Result<Resource, String> {
     Ok(Resource { path: resource.path.unwrap_or_default(), mode })
 }
 
-/// What a client is told: the lock's id, which action it is about, and the state of the lock now.
+/// Returns a message for a client: the lock's id, the action, and the current state of the lock.
 pub(super) fn encode(id: u64, action: &str, state: LockState) -> String {
     json!({"id": id.to_string(), "action": action, "state": state.name()}).to_string()
 }

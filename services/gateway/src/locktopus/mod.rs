@@ -1,11 +1,11 @@
-//! The door for Locktopus clients: WebSocket v1, so that they run unchanged.
+//! The frontend for Locktopus clients: WebSocket v1, so that they run unchanged.
 //!
 //! A connection is a session of a namespace. Its time to live is the client's abandon timeout, counted from the end of
-//! the connection; while the connection is open the gateway keeps the session alive, by a longer time to live, so that a
-//! failover or a busy machine ends no lock that its client still holds.
+//! the connection. While the connection is open, the gateway keeps the session alive with a longer time to live, so
+//! that a failover or a busy machine ends no lock that its client still holds.
 //!
-//! Locktopus has neither accounts nor keys: whoever reaches the port acts for the one account that the process was told.
-//! Web pages reach it too, through the browser of somebody who may; only those are let in that the process was told.
+//! Locktopus has neither accounts nor keys: every client that reaches the port acts for the one configured account. Web
+//! pages reach it too, through the browser of an authorized user; only pages of configured origins are admitted.
 
 mod account;
 mod cleanup;
@@ -29,21 +29,21 @@ use crate::server::serve_routes;
 pub use account::{LocktopusAccount, MalformedLocktopusAccount};
 pub use origin::{LocktopusOrigin, MalformedLocktopusOrigin};
 
-/// How the door for Locktopus clients is set up.
+/// Options of the frontend for Locktopus clients.
 #[derive(Clone, Debug)]
 pub struct LocktopusOptions {
-    /// Whom every client acts for.
+    /// The account of every client.
     pub account: LocktopusAccount,
-    /// Whose web pages are let in besides those of the listener's own address.
+    /// Origins of admitted web pages, besides those of the listener's own address.
     pub origins: Vec<LocktopusOrigin>,
 }
 
-/// Reads a message of a client, for tests that feed it damaged ones. Whether it is one.
+/// Returns whether the bytes are a valid message of a client, for tests with damaged messages.
 pub fn read_message(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_ok_and(|text| message::decode(text).is_ok())
 }
 
-/// The account's operations, as this door needs them. A cheap clone.
+/// The account's operations that this frontend needs. Clones are cheap.
 #[derive(Clone)]
 struct LocktopusServer {
     service: Service,
@@ -52,8 +52,8 @@ struct LocktopusServer {
     cached_account_id: Arc<OnceCell<AccountId>>,
 }
 
-/// Serves Locktopus clients on a listener of their own, encrypted when there is a certificate, until `shutdown` ends, then lets go of the connections, whose
-/// abandon timeouts begin, and returns.
+/// Serves Locktopus clients on a listener of their own until `shutdown` ends, encrypted if there is a certificate. Then
+/// closes the connections, whose abandon timeouts begin, and returns.
 pub async fn serve_locktopus(
     listener: TcpListener,
     tls: Option<ServerTls>,

@@ -1,9 +1,9 @@
-//! Which web pages may use the port.
+//! Decides which web pages may use the port.
 //!
-//! Whoever reaches the port is the account, and any page that somebody on this machine or in its network has open reaches
-//! it through the browser. Browsers say in `Origin` where a page comes from, and clients that are none say nothing. A page
-//! can also give its own name the address of this port (DNS rebinding), so a name proves nothing by itself: only
-//! addresses, `localhost`, what a certificate vouches for, and what the operator listed count.
+//! Every client that reaches the port acts for the account, and so does any page that a user on this machine or in its
+//! network has open, through the browser. Browsers send the origin of a page in `Origin`, and other clients send none.
+//! A page can also map its own name to the address of this port (DNS rebinding), so a name proves nothing by itself.
+//! Only addresses, `localhost`, the names in a certificate, and the operator's list count.
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -18,7 +18,7 @@ use holdfast_api::{ApiError, ApiResult, Code};
 
 use super::routes::ErrorResponse;
 
-/// Where web pages come from, as browsers write it: `https://console.example` or `http://127.0.0.1:3000`.
+/// The origin of web pages, as browsers write it: `https://console.example` or `http://127.0.0.1:3000`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocktopusOrigin {
     scheme: String,
@@ -30,7 +30,7 @@ pub struct LocktopusOrigin {
 #[error("an origin is SCHEME://HOST[:PORT] without a path, like https://console.example")]
 pub struct MalformedLocktopusOrigin;
 
-/// A name or an address in lower case, and a port unless it is the usual one of the scheme.
+/// A name or an address in lower case, and a port unless it is the default port of the scheme.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Host {
     name: String,
@@ -39,7 +39,7 @@ struct Host {
 
 impl Host {
     fn from_authority(authority: &Authority, scheme: &str) -> Option<Self> {
-        // What comes before an `@` is no part of a host, and whoever sends it wants it to look like one.
+        // Text before an `@` is not part of a host, and only an attacker makes it look like one.
         if authority.as_str().contains('@') || authority.host().is_empty() {
             return None;
         }
@@ -52,7 +52,7 @@ impl Host {
         Some(Self { name: authority.host().to_ascii_lowercase(), port })
     }
 
-    /// No name server has a say in where it leads.
+    /// Returns whether no name server decides where it leads.
     fn is_dns_independent(&self) -> bool {
         let address = self.name.trim_start_matches('[').trim_end_matches(']');
         address.parse::<IpAddr>().is_ok() || self.name == "localhost" || self.name.ends_with(".localhost")
@@ -74,7 +74,7 @@ impl FromStr for LocktopusOrigin {
     }
 }
 
-/// Whose pages one listener lets in.
+/// The origins that one listener admits.
 #[derive(Clone, Debug)]
 pub(super) struct AllowedOrigins {
     /// Besides its own.
@@ -83,13 +83,15 @@ pub(super) struct AllowedOrigins {
 }
 
 impl AllowedOrigins {
+    /// Checks the origin of a request.
+    ///
     /// # Errors
     /// `PERMISSION_DENIED`, with what to do about it.
     fn check(&self, uri: &Uri, headers: &HeaderMap, peer: SocketAddr) -> ApiResult<()> {
         let scheme = if self.is_encrypted { "https" } else { "http" };
         let host = self.host(uri, headers, scheme);
         let vouched = host.filter(|host| self.is_trusted_host(host));
-        // A page elsewhere that was given this address is seen through by its name. From other machines clients come by
+        // The host name exposes a page elsewhere that maps its name to this address. From other machines, clients use
         // whatever name the port has there.
         if vouched.is_none() && !self.is_encrypted && peer.ip().to_canonical().is_loopback() {
             return Err(denied(
@@ -110,7 +112,7 @@ impl AllowedOrigins {
         }
     }
 
-    /// Where the caller believes to be; nothing when it does not say so once.
+    /// Returns the host that the caller addresses; none unless the caller names exactly one.
     fn host(&self, uri: &Uri, headers: &HeaderMap, scheme: &str) -> Option<Host> {
         let mut named = headers.get_all(HOST).iter();
         let of_header = match (named.next(), named.next()) {
@@ -121,7 +123,7 @@ impl AllowedOrigins {
         Host::from_authority(uri.authority().or(of_header.as_ref())?, scheme)
     }
 
-    /// Whether a page of that host is one of this listener or of a listed origin, wherever its name leads.
+    /// Returns whether a page of that host is one of this listener or of a listed origin, wherever its name leads.
     fn is_trusted_host(&self, host: &Host) -> bool {
         self.is_encrypted
             || host.is_dns_independent()
@@ -133,7 +135,7 @@ fn denied(detail: &str) -> ApiError {
     ApiError::new(Code::PermissionDenied, detail)
 }
 
-/// Refuses what comes from a page that may not come, whichever address of the port it is for.
+/// Rejects requests of pages from other origins, for every route of the port.
 pub(super) async fn check_origin(
     State(origins): State<std::sync::Arc<AllowedOrigins>>,
     request: Request,
@@ -161,7 +163,7 @@ mod tests {
         AllowedOrigins { allowed: listed.iter().map(|origin| origin.parse().unwrap()).collect(), is_encrypted }
     }
 
-    /// Whether a request of a peer with this host and these origins is let in.
+    /// Returns whether a request of a peer with this host and these origins is admitted.
     fn is_allowed(origins: &AllowedOrigins, peer: &str, host: &str, from: &[&str]) -> bool {
         let mut headers = HeaderMap::new();
         headers.insert(HOST, host.parse().unwrap());
@@ -236,7 +238,7 @@ mod tests {
         assert!(is_allowed(&listed, HERE, "127.0.0.1:9009", &["https://console.example"]));
         assert!(is_allowed(&listed, ELSEWHERE, "locks.example:9009", &["http://front.example:3000"]));
         assert!(!is_allowed(&listed, HERE, "127.0.0.1:9009", &["http://console.example"]), "another scheme");
-        // Behind a proxy that passes the host on.
+        // Behind a proxy that forwards the host.
         assert!(is_allowed(&listed, HERE, "console.example", &["https://console.example"]));
         assert!(is_allowed(&listed, HERE, "console.example", &[]));
     }

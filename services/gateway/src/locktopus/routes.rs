@@ -1,4 +1,4 @@
-//! The addresses of the door: `/`, `/v1` and `/stats_v1`.
+//! The routes of the frontend: `/`, `/v1` and `/stats_v1`.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -26,10 +26,10 @@ use super::connection::Connection;
 use super::origin::{self, AllowedOrigins};
 use crate::server::ActivityGuard;
 
-/// How long the locks of a lost connection stay when its client does not say, in milliseconds.
+/// How long the locks of a lost connection stay when its client sets no timeout, in milliseconds.
 const DEFAULT_ABANDON_TIMEOUT_MS: u64 = 60_000;
 
-/// How soon to look again for a namespace that another client is just making.
+/// Delay before the next read of a namespace that another client is creating.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 
 type Parameters = Result<Query<Vec<(String, String)>>, QueryRejection>;
@@ -39,7 +39,7 @@ pub(super) fn routes(door: LocktopusServer, origins: AllowedOrigins) -> Router {
     routes.with_state(door).layer(from_fn_with_state(Arc::new(origins), origin::check_origin))
 }
 
-/// An error as Locktopus shows it: a status and a text.
+/// An error in the form of Locktopus: a status and a text.
 pub(super) struct ErrorResponse(ApiError);
 
 impl From<ApiError> for ErrorResponse {
@@ -59,7 +59,7 @@ fn context() -> CallContext {
     CallContext::new(Uuid::new_v4().simple().to_string())
 }
 
-/// What is here, for people.
+/// Lists the namespaces, for people.
 async fn index(State(door): State<LocktopusServer>) -> Result<String, ErrorResponse> {
     let context = context();
     let caller = door.authenticate(&context).await?;
@@ -79,7 +79,7 @@ async fn index(State(door): State<LocktopusServer>) -> Result<String, ErrorRespo
     Ok(text)
 }
 
-/// The figures of a namespace that is there.
+/// Returns the metrics of an existing namespace.
 async fn stats(State(door): State<LocktopusServer>, parameters: Parameters) -> Result<Response, ErrorResponse> {
     let name = namespace(&parse_parameters(parameters)?)?;
     let context = context();
@@ -89,7 +89,7 @@ async fn stats(State(door): State<LocktopusServer>, parameters: Parameters) -> R
     Ok(Json(figures).into_response())
 }
 
-/// Takes a client in. What can be refused is refused before the protocol changes.
+/// Accepts a client. Every possible rejection precedes the change of protocol.
 async fn connect(
     State(door): State<LocktopusServer>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
@@ -113,12 +113,12 @@ async fn connect(
     let upgrade = upgrade.max_message_size(MAX_BODY_BYTES).max_frame_size(MAX_BODY_BYTES);
     Ok(upgrade.on_upgrade(move |socket| async move {
         connection.run(socket).await;
-        // The process waits for this connection, and counts it, until here.
+        // Until here, the process counts this connection and waits for it when it stops.
         drop(stay);
     }))
 }
 
-/// A namespace is made when it is first used. One that another client is just making is waited for.
+/// Creates a namespace at its first use. Waits for one that another client is creating.
 async fn ensure_namespace(
     door: &LocktopusServer,
     caller: &AuthContext,
@@ -147,7 +147,7 @@ fn parse_parameters(parameters: Parameters) -> ApiResult<Vec<(String, String)>> 
     Ok(parameters)
 }
 
-/// The first of that name counts, and others that are not known are skipped.
+/// Returns the first parameter of that name; ignores unknown ones.
 fn first_value<'a>(parameters: &'a [(String, String)], name: &str) -> Option<&'a str> {
     parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
 }
