@@ -1,4 +1,4 @@
-//! Audit records: which are asked for, and what one says.
+//! Queries for audit records, and the records.
 
 use holdfast_core::{Actor, AuditAction, AuditRecord};
 use serde::{Serialize, Serializer};
@@ -7,40 +7,40 @@ use utoipa::ToSchema;
 use super::{ActionName, PageRequest};
 use crate::Timestamp;
 
-/// Which records.
+/// Selects audit records.
 #[derive(Clone, Debug, Default)]
 pub struct ListAudit {
-    /// Whose: any account's for the operator, all when absent. Others see their own account's.
+    /// The account: any for the operator, all when absent. Other callers see their own account's.
     pub account: Option<String>,
-    /// Which page.
+    /// The page.
     pub page: PageRequest,
 }
 
-/// One thing that was done.
+/// One action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = AuditEntry)]
 pub struct AuditEntry {
-    /// When.
+    /// The time of the action.
     pub at: Timestamp,
-    /// To whose account: 16 lower-case hex digits.
+    /// The account concerned: 16 lower-case hex digits.
     pub account_id: String,
-    /// What.
+    /// The kind of action.
     #[serde(serialize_with = "action_as_name")]
     #[schema(value_type = ActionName)]
     pub action: AuditAction,
-    /// By whom: `OPERATOR`, `API_KEY` (or a token made with one), or `ACCOUNT` where callers are trusted to name it.
+    /// The actor: `OPERATOR`, `API_KEY` (or a token made with one), or `ACCOUNT` where callers are trusted to name it.
     pub actor: &'static str,
-    /// The key that it was done with.
+    /// The key that the actor used.
     pub actor_key_id: Option<String>,
-    /// The id of the call, as in its answer and in the log.
+    /// The id of the call, as in its response and in the log.
     pub request_id: String,
-    /// The key that it was done to.
+    /// The key concerned.
     pub key_id: Option<String>,
-    /// The namespace that it was done to or in.
+    /// The namespace concerned.
     pub namespace: Option<String>,
-    /// The lock that it was done to.
+    /// The lock concerned.
     pub path: Option<Vec<String>>,
-    /// More, for people.
+    /// Details, for people.
     pub detail: String,
 }
 

@@ -22,13 +22,13 @@ pub struct ClusterInfo {
 pub struct NodeInfo {
     /// As in the topology.
     pub id: String,
-    /// Where it is reached.
+    /// Its network address.
     pub address: String,
     /// Whether it can serve.
     pub ready: bool,
-    /// Why not, or why nobody can say.
+    /// Why it is not ready, or why its state is unknown.
     pub not_ready_reason: Option<String>,
-    /// The version of the topology that it has; absent when it does not answer.
+    /// The version of the topology that it has; absent when it does not reply.
     pub config_version: Option<u64>,
     /// How many of its replicas lead.
     pub leads: u32,
@@ -40,18 +40,18 @@ pub struct NodeInfo {
 pub struct ShardInfo {
     /// As in the topology.
     pub id: String,
-    /// What it keeps.
+    /// The application whose state it keeps.
     #[schema(value_type = String)]
     pub application: Application,
-    /// The first key that is its, as 8 hex digits.
+    /// Its first key, as 8 hex digits.
     pub lower_bound: String,
-    /// The last key that is its, as 8 hex digits.
+    /// Its last key, as 8 hex digits.
     pub upper_bound: String,
-    /// The node that leads it; absent when no node that answers knows one.
+    /// The node that leads it; absent when no node that replies knows one.
     pub leader_node_id: Option<String>,
     /// The highest term that a replica knows of.
     pub term: u64,
-    /// The rules by which the leader applies its next entry; absent when no leader answers.
+    /// The rules by which the leader applies its next entry; absent when no leader replies.
     pub rules: Option<u32>,
     /// Holds in any state, as the leader has them.
     pub holds: u64,
@@ -69,21 +69,21 @@ pub struct ShardInfo {
 pub struct ReplicaInfo {
     /// As in the topology.
     pub id: u64,
-    /// Where it is.
+    /// Its node.
     pub node_id: String,
-    /// What it is doing: `Leader`, `Follower`, `Candidate`, …; absent when its node does not answer.
+    /// Its Raft state: `Leader`, `Follower`, `Candidate`, …; absent when its node does not reply.
     pub state: Option<String>,
-    /// Entries that it is behind, as the leader knows; 0 for the leader, absent when nobody knows.
+    /// How many entries it is behind, as the leader knows; 0 for the leader, absent when unknown.
     pub entries_behind: Option<u64>,
-    /// The last entry that it applied; absent like all that follows when its node does not answer.
+    /// The last entry that it applied; like all following fields, absent when its node does not reply.
     pub applied_index: Option<u64>,
     /// The last entry that it knows to be committed.
     pub committed_index: Option<u64>,
     /// The last entry in its snapshot.
     pub snapshot_index: Option<u64>,
-    /// How long ago that was made, or its process was started when it is older than that.
+    /// Time since that snapshot, or since the start of its process if the snapshot is older.
     pub snapshot_age_ms: Option<u64>,
-    /// The entry that it can't get past, so that it does not run with this release; absent when all is well.
+    /// The entry that it cannot apply, so that it does not run with this release; absent normally.
     pub poison: Option<PoisonInfo>,
 }
 
@@ -95,15 +95,15 @@ pub struct PoisonInfo {
     pub term: u64,
     /// Its index.
     pub index: u64,
-    /// Where in the entry: `what is due`, or `command 3`, counted from 0.
+    /// The failed step of the entry: `what is due`, or `command 3`, counted from 0.
     pub step: String,
-    /// The namespace that the command is about; empty when it is about none, or there is no command.
+    /// The namespace of the command; empty when it concerns none, or there is no command.
     pub namespace: String,
-    /// The command in words, cut when it is long.
+    /// The command as text, truncated if long.
     pub command: String,
-    /// What happened.
+    /// The error.
     pub message: String,
-    /// Where in the program; empty when not known.
+    /// The position in the program; empty when unknown.
     pub backtrace: String,
     /// The release that could not apply it.
     pub release: String,

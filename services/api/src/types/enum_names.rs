@@ -1,5 +1,5 @@
-//! Enumerations as callers see them: described here, shown by the functions beside their types. A test keeps the two
-//! alike.
+//! Public names of enumerations: this module describes them, and the functions beside their types render them. A test
+//! compares the two.
 
 use utoipa::ToSchema;
 
@@ -16,9 +16,9 @@ macro_rules! named {
 }
 
 named! {
-    /// How a lock is held or claimed.
+    /// The mode of a hold or claim.
     ModeName as Mode { Read, Write }
-    /// What state a lock is in.
+    /// The state of a lock.
     StateName as LockState { Unlocked, ReadLocked, WriteLocked }
     /// Whether a hold is in transition.
     PhaseName as Phase { Held, Transition }
@@ -26,14 +26,14 @@ named! {
     ReasonName as RefusalReason {
         Upgrade, Held, Ancestor, Descendant, Transition, Queued, Deadlock, TimedOut, NotHeld, Ended,
     }
-    /// What happened.
+    /// The kind of event.
     EventName as EventType { Acquired, Released, Expired, Deleted, Reset, SessionOpened, SessionEnded }
-    /// What was done.
+    /// The kind of action.
     ActionName as AuditAction {
         AccountCreated, AccountUpdated, AccountDeleted, ApiKeyCreated, ApiKeyDeleted, NamespaceCreated,
         NamespaceUpdated, NamespaceDeleted, LockDeleted, NamespaceReset,
     }
-    /// Whether an account may call.
+    /// Whether an account may make calls.
     StatusName as AccountStatus { Active, Suspended }
 }
 

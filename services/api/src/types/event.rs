@@ -1,4 +1,4 @@
-//! Events: which are asked for, and how callers see them.
+//! Event subscriptions, and events as callers see them.
 
 use holdfast_core::{Event, EventKind, Mode, Owner, Revision};
 use serde::{Serialize, Serializer};
@@ -7,33 +7,33 @@ use utoipa::ToSchema;
 use super::{EventName, ModeName, mode_name};
 use crate::Timestamp;
 
-/// Which events are asked for.
+/// Selects events.
 #[derive(Clone, Debug, Default)]
 pub struct WatchEvents {
-    /// Where.
+    /// The namespace.
     pub namespace: String,
-    /// Segments of a path: only events that concern it, or something above or below. Empty for all.
+    /// Segments of a path: only events of this path, or of one above or below. Empty for all.
     pub prefix: Vec<String>,
     /// From this revision on, inclusive; absent means from now.
     pub from_revision: Option<Revision>,
 }
 
-/// Some events, and how far the stream has come with them.
+/// Some events, and the position of the stream after them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventPage {
-    /// In order of revision; may be none.
+    /// In order of revision; may be empty.
     pub events: Vec<EventInfo>,
-    /// Whoever goes on from here misses nothing.
+    /// A watcher that continues from here misses nothing.
     pub next_revision: Revision,
 }
 
-/// Something that happened in a namespace.
+/// An event of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Event)]
 pub struct EventInfo {
-    /// When, in the order of the namespace; no two events share one.
+    /// The event's position in the order of the namespace; no two events share one.
     pub revision: u64,
-    /// What happened; shown by [`EventKind::name`].
+    /// The kind of event; shown by [`EventKind::name`].
     #[serde(rename = "type", serialize_with = "kind_as_name")]
     #[schema(value_type = EventName)]
     pub kind: EventKind,
@@ -41,13 +41,13 @@ pub struct EventInfo {
     pub at: Timestamp,
     /// The owner's process id; of a session: the session's.
     pub process_id: String,
-    /// Set when it is about a session or something that a session held.
+    /// Set when the event concerns a session or a hold of a session.
     pub session_id: Option<String>,
-    /// Tells apart threads that share a session.
+    /// Distinguishes threads that share a session.
     pub holder: Option<String>,
     /// The token of the hold that was granted or ended; absent for sessions.
     pub fencing_token: Option<u64>,
-    /// All claims of the grant, or the one hold that ended; none for sessions.
+    /// All claims of the grant, or the one hold that ended; empty for sessions.
     pub claims: Vec<ClaimInfo>,
 }
 
@@ -57,7 +57,7 @@ pub struct EventInfo {
 pub struct ClaimInfo {
     /// Segments from the root.
     pub path: Vec<String>,
-    /// How.
+    /// The mode.
     #[serde(serialize_with = "mode_as_name")]
     #[schema(value_type = ModeName)]
     pub mode: Mode,

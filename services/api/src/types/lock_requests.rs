@@ -1,34 +1,34 @@
-//! What operations on locks are asked: the same for every door. Doors parse, the service checks.
+//! Requests of operations on locks, the same for every frontend. Frontends parse, the service validates.
 
 use holdfast_core::{Metadata, Mode};
 use time::OffsetDateTime;
 
 use super::PageRequest;
 
-/// Who holds or waits, as a caller says it: a process id, or a session with an optional holder.
+/// An owner as a caller names it: a process id, or a session with an optional holder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnerFields {
     /// A name chosen by the client.
     pub process_id: Option<String>,
     /// A session of the namespace.
     pub session_id: Option<String>,
-    /// Tells apart threads that share the session.
+    /// Distinguishes threads that share the session.
     pub holder: Option<String>,
 }
 
 impl OwnerFields {
-    /// An owner that is a process id.
+    /// Returns an owner that is a process id.
     pub fn process(process_id: impl Into<String>) -> Self {
         Self { process_id: Some(process_id.into()), ..Self::default() }
     }
 }
 
-/// Which lock.
+/// The name of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockName {
-    /// Its flat name, whatever characters it has.
+    /// Its flat name, with any characters.
     Flat(String),
-    /// Segments from the root of the namespace; none for the namespace as a whole.
+    /// Segments from the root of the namespace; empty for the namespace as a whole.
     Path(Vec<String>),
 }
 
@@ -41,27 +41,26 @@ impl From<&str> for LockName {
 /// One claim of a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resource {
-    /// Segments from the root; none for the namespace as a whole.
+    /// Segments from the root; empty for the namespace as a whole.
     pub path: Vec<String>,
-    /// How; the doors put WRITE where the caller does not say.
+    /// The mode; frontends set WRITE when the caller names none.
     pub mode: Mode,
 }
 
-/// How something is acquired.
+/// The terms of an acquire.
 #[derive(Clone, Debug, Default)]
 pub struct Terms {
-    /// How long it is held, in milliseconds. For a process id exactly one of this and an instant, for a session
-    /// neither.
+    /// How long the lock is held, in milliseconds. A process id needs either this or an instant, a session neither.
     pub ttl_ms: Option<u64>,
-    /// Until when it is held, by this gateway's clock.
+    /// Until when the lock is held, by this gateway's clock.
     pub expires_at: Option<OffsetDateTime>,
-    /// The same as a dlocks client says it, in Unix nanoseconds: read back as it was written.
+    /// The same from a dlocks client, in Unix nanoseconds: it reads back what it wrote.
     pub dlocks_expires_at_ns: Option<i64>,
-    /// How long it waits for the grant, in milliseconds; 0 not at all.
+    /// How long the request waits for the grant, in milliseconds; 0 means that it does not wait.
     pub wait_ms: u64,
-    /// Bounds this one call, in milliseconds; its place in the queue stays for the next.
+    /// Bounds this one call, in milliseconds; the queued request stays for the next call.
     pub poll_ms: Option<u64>,
-    /// How long it then stays in transition, in milliseconds; 0 when the caller does not say.
+    /// How long the hold then stays in transition, in milliseconds; 0 when the caller sets nothing.
     pub transition_ms: u64,
     /// Kept with the hold.
     pub metadata: Metadata,
@@ -69,48 +68,48 @@ pub struct Terms {
     pub allow_upgrade: bool,
     /// Only extend the hold of this token.
     pub fencing_token: Option<u64>,
-    /// Whether the answer has signed grants.
+    /// Whether the response contains signed grants.
     pub signed: bool,
 }
 
 /// An acquire of one lock.
 #[derive(Clone, Debug)]
 pub struct AcquireLock {
-    /// Where.
+    /// The namespace.
     pub namespace: String,
-    /// Which.
+    /// The lock.
     pub lock: LockName,
-    /// Who.
+    /// The owner.
     pub owner: OwnerFields,
-    /// How; the doors put WRITE where the caller does not say.
+    /// The mode; frontends set WRITE when the caller names none.
     pub mode: Mode,
-    /// How long, and the like.
+    /// Times and options.
     pub terms: Terms,
 }
 
 /// An acquire of several paths at once.
 #[derive(Clone, Debug)]
 pub struct AcquireLocks {
-    /// Where.
+    /// The namespace.
     pub namespace: String,
-    /// What: all of it is granted, or nothing.
+    /// The claims: all of them are granted, or none.
     pub resources: Vec<Resource>,
-    /// Who.
+    /// The owner.
     pub owner: OwnerFields,
-    /// Names the request, so that a repeat finds its place or its holds by it.
+    /// Names the request, so that a repeat finds its position or its holds by it.
     pub request_id: Option<String>,
-    /// How long, and the like.
+    /// Times and options.
     pub terms: Terms,
 }
 
 /// A release of one lock.
 #[derive(Clone, Debug)]
 pub struct ReleaseLock {
-    /// Where.
+    /// The namespace.
     pub namespace: String,
-    /// Which.
+    /// The lock.
     pub lock: LockName,
-    /// Who.
+    /// The owner.
     pub owner: OwnerFields,
     /// Only the hold of this token.
     pub fencing_token: Option<u64>,
@@ -119,34 +118,34 @@ pub struct ReleaseLock {
 /// A release of several paths at once.
 #[derive(Clone, Debug)]
 pub struct ReleaseLocks {
-    /// Where.
+    /// The namespace.
     pub namespace: String,
-    /// Who.
+    /// The owner.
     pub owner: OwnerFields,
     /// The paths; absent with `all`.
     pub paths: Option<Vec<Vec<String>>>,
-    /// Everything that the owner holds and waits for; of a session without a holder that of all its holders.
+    /// Releases all holds and waiting requests of the owner; for a session without a holder, those of all its holders.
     pub all: bool,
 }
 
 /// A reset of a namespace.
 #[derive(Clone, Debug)]
 pub struct ResetNamespace {
-    /// Which.
+    /// The namespace.
     pub namespace: String,
-    /// Process ids and session ids of those that stay.
+    /// Process ids and session ids of the owners that stay.
     pub live_owners: Vec<String>,
-    /// Only owners older than this revision go.
+    /// Only owners older than this revision are removed.
     pub before_revision: Option<u64>,
 }
 
 /// A list of held locks.
 #[derive(Clone, Debug, Default)]
 pub struct ListLocks {
-    /// Where.
+    /// The namespace.
     pub namespace: String,
     /// Segments of the path under which to list; empty for the whole namespace.
     pub prefix: Vec<String>,
-    /// Which page.
+    /// The page.
     pub page: PageRequest,
 }

@@ -1,4 +1,4 @@
-//! What operations on locks answer, ready to be shown. Each view serializes as its JSON form in the contract.
+//! Responses of operations on locks. Each view serializes as its JSON form in the contract.
 
 use holdfast_core::{LockState, Metadata, Mode, Phase, Reason};
 use serde::{Serialize, Serializer};
@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use super::{ModeName, PhaseName, ReasonName, StateName};
 use crate::Timestamp;
 
-/// A lock as it is.
+/// The current state of a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Lock)]
 pub struct LockInfo {
@@ -21,15 +21,15 @@ pub struct LockInfo {
     #[serde(serialize_with = "state_as_name")]
     #[schema(value_type = StateName)]
     pub state: LockState,
-    /// First grant among the present holds.
+    /// The first grant among the present holds.
     pub locked_at: Option<Timestamp>,
-    /// The writer, if one holds it.
+    /// The writer, if there is one.
     pub write_lock_holder: Option<Holder>,
-    /// Readers in order of arrival.
+    /// Readers in order of their grants.
     pub read_lock_holders: Vec<Holder>,
-    /// How many hold it, shown or not.
+    /// The number of holds, shown or not.
     pub holders_total: u64,
-    /// Requests that wait with a claim on exactly this path.
+    /// Waiting requests with a claim on exactly this path.
     pub waiting: u64,
     /// Revision of its last change.
     pub revision: u64,
@@ -42,9 +42,9 @@ pub struct Holder {
     pub process_id: String,
     /// Set when a session holds it.
     pub session_id: Option<String>,
-    /// Tells apart threads that share a session.
+    /// Distinguishes threads that share a session.
     pub holder: Option<String>,
-    /// How.
+    /// The mode.
     #[serde(serialize_with = "mode_as_name")]
     #[schema(value_type = ModeName)]
     pub mode: Mode,
@@ -54,7 +54,7 @@ pub struct Holder {
     pub locked_at: Timestamp,
     /// Computed from `remaining_ms`; absent for holds that live as long as a session.
     pub expires_at: Option<Timestamp>,
-    /// What is left of the present phase: the figure to rely on.
+    /// The remaining time of the present phase: the value to rely on.
     pub remaining_ms: Option<u64>,
     /// Held or in transition.
     #[serde(serialize_with = "phase_as_name")]
@@ -63,43 +63,43 @@ pub struct Holder {
     /// As given.
     #[schema(value_type = std::collections::BTreeMap<String, String>)]
     pub metadata: Metadata,
-    /// The instant that a dlocks client asked for (Unix nanoseconds), so that it reads back what it wrote.
+    /// The instant that a dlocks client requested (Unix nanoseconds), so that it reads back what it wrote.
     #[serde(skip)]
     pub requested_expires_at_ns: Option<i64>,
 }
 
-/// Somebody in the way.
+/// A hold or request that blocks another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Blocker)]
 pub struct BlockerInfo {
-    /// What it holds or claims.
+    /// The path that it holds or claims.
     pub path: Vec<String>,
     /// Whether it waits itself.
     pub waiting: bool,
-    /// Who it is.
+    /// The blocking owner.
     #[serde(flatten)]
     pub holder: Holder,
 }
 
-/// Why a lock was not granted: an answer, not an error.
+/// Why a lock was not granted: part of a response, not an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Reason)]
 pub struct ReasonInfo {
-    /// Why; shown by [`Reason::name`].
+    /// The code; shown by [`Reason::name`].
     #[serde(serialize_with = "reason_as_name")]
     #[schema(value_type = ReasonName)]
     pub code: Reason,
-    /// By whom, at most 16.
+    /// The blockers, at most 16.
     pub blockers: Vec<BlockerInfo>,
-    /// The place in the queue, from 0.
+    /// The position in the queue, from 0.
     pub queue_position: Option<u64>,
-    /// Of a deadlock: who waits for whom. JSON leaves it out otherwise.
+    /// The cycle of a deadlock. JSON omits it otherwise.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cycle: Vec<CycleStepInfo>,
 }
 
-/// One step of a deadlock. The refused request waits for the owner of the first step, that one for the owner of the
-/// second, and so on; the last step is the refused owner's own.
+/// One step of a deadlock. The refused request waits for the owner of the first step, that owner waits for the owner of
+/// the second, and so on; the last step is the refused owner's own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = CycleStep)]
 pub struct CycleStepInfo {
@@ -107,15 +107,15 @@ pub struct CycleStepInfo {
     pub process_id: String,
     /// Set when it is a session.
     pub session_id: Option<String>,
-    /// Tells apart threads that share a session.
+    /// Distinguishes threads that share a session.
     pub holder: Option<String>,
-    /// What it holds or claims that is in the way.
+    /// The blocking path that it holds or claims.
     pub path: Vec<String>,
-    /// Whether it is in the way by waiting there earlier, not by holding.
+    /// Whether it blocks by waiting there earlier, not by holding.
     pub waiting: bool,
 }
 
-/// What an acquire answers. JSON leaves out `fencing_token` of a refusal and `reason` of a success.
+/// The response of an acquire. JSON omits `fencing_token` of a refused request and `reason` of a granted one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct AcquireAnswer {
     /// Whether it was granted.
@@ -123,71 +123,71 @@ pub struct AcquireAnswer {
     /// The token, when granted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fencing_token: Option<u64>,
-    /// Why not, when not granted.
+    /// The reason, when refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<ReasonInfo>,
-    /// What shows others that it was granted, when asked for: a JWT.
+    /// A JWT that proves the grant to other services, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signed_grant: Option<String>,
-    /// The lock as it now is.
+    /// The current state of the lock.
     pub lock: LockInfo,
 }
 
-/// What an acquire of a set answers. JSON leaves out what does not apply, as for one lock.
+/// The response of an acquire of a set. JSON omits inapplicable fields, as for one lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct AcquireLocksAnswer {
-    /// Whether all of it was granted; otherwise nothing was.
+    /// Whether all claims were granted; otherwise none was.
     pub success: bool,
-    /// The token of the new holds, when granted; those that were there before keep theirs.
+    /// The token of the new holds, when granted; earlier holds keep theirs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fencing_token: Option<u64>,
-    /// Why not, when not granted.
+    /// The reason, when refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<ReasonInfo>,
-    /// A JWT for each of `locks`, in their order, when asked for.
+    /// A JWT for each of `locks`, in their order, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signed_grants: Option<Vec<String>>,
-    /// The locks as they now are, in order of path, each once.
+    /// The current state of the locks, in order of path, each once.
     pub locks: Vec<LockInfo>,
 }
 
-/// What a release answers.
+/// The response of a release.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ReleaseAnswer {
     /// Whether a hold ended.
     pub released: bool,
-    /// The lock as it now is.
+    /// The current state of the lock.
     pub lock: LockInfo,
 }
 
-/// What a release of a set answers.
+/// The response of a release of a set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ReleaseLocksAnswer {
     /// Whether a hold or a wait ended.
     pub released: bool,
-    /// The locks as they now are, in order of path; of a release of everything at most 64.
+    /// The current state of the locks, in order of path; at most 64 after a release of everything.
     pub locks: Vec<LockInfo>,
 }
 
-/// What a reset answers.
+/// The response of a reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ResetAnswer {
-    /// Holds that ended, in any state.
+    /// Ended holds, in any state.
     pub removed_holds: u64,
-    /// Waiting requests that ended.
+    /// Ended waiting requests.
     pub removed_waiters: u64,
 }
 
-/// What a check answers.
+/// The response of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct CheckAnswer {
     /// True exactly while the hold of that token is held.
     pub current: bool,
-    /// The lock as it is.
+    /// The current state of the lock.
     pub lock: LockInfo,
 }
 
-/// The public name of a mode.
+/// Returns the public name of a mode.
 pub fn mode_name(mode: Mode) -> &'static str {
     match mode {
         Mode::Read => "READ",
@@ -195,7 +195,7 @@ pub fn mode_name(mode: Mode) -> &'static str {
     }
 }
 
-/// The mode of a public name.
+/// Returns the mode of a public name.
 pub fn parse_mode(name: &str) -> Option<Mode> {
     match name {
         "READ" => Some(Mode::Read),
@@ -204,7 +204,7 @@ pub fn parse_mode(name: &str) -> Option<Mode> {
     }
 }
 
-/// The public name of a lock's state.
+/// Returns the public name of a lock's state.
 pub fn state_name(state: LockState) -> &'static str {
     match state {
         LockState::Unlocked => "UNLOCKED",
@@ -213,7 +213,7 @@ pub fn state_name(state: LockState) -> &'static str {
     }
 }
 
-/// The public name of a hold's phase.
+/// Returns the public name of a hold's phase.
 pub fn phase_name(phase: Phase) -> &'static str {
     match phase {
         Phase::Held => "HELD",

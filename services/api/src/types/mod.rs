@@ -1,5 +1,5 @@
-//! Requests and answers of the operations: the same for every frontend. Each answer serializes as its JSON form in the
-//! contract.
+//! Requests and responses of the operations, the same for every frontend. Each response serializes as its JSON form in
+//! the contract.
 
 mod audit;
 mod cluster;

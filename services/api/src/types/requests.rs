@@ -1,18 +1,18 @@
-//! What operations are asked: the same for every frontend. Frontends parse, the service checks.
+//! Requests of operations, the same for every frontend. Frontends parse, the service validates.
 
 use holdfast_core::{AccountStatus, Limits};
 use serde::Deserialize;
 use time::OffsetDateTime;
 use utoipa::{IntoParams, ToSchema};
 
-/// Which page of a list.
+/// Selects a page of a list.
 #[derive(Clone, Debug, Default, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct PageRequest {
     /// Rows, 1 to 1,000; 100 when absent.
     #[param(minimum = 1, maximum = 1000)]
     pub page_size: Option<u32>,
-    /// From the page before; absent or empty for the first.
+    /// The token from the previous page; absent or empty for the first.
     pub page_token: Option<String>,
 }
 
@@ -21,28 +21,28 @@ pub struct PageRequest {
 pub struct CreateAccount {
     /// Trimmed and lower-cased by the service.
     pub email: String,
-    /// As it is to be shown.
+    /// The name for display.
     pub full_name: String,
     /// 25 when absent.
     pub max_number_of_namespaces: Option<u32>,
 }
 
-/// Changes of an account; what is absent stays.
+/// Changes of an account; absent fields keep their values.
 #[derive(Clone, Debug, Default)]
 pub struct UpdateAccount {
     /// New name.
     pub full_name: Option<String>,
     /// New status.
     pub status: Option<AccountStatus>,
-    /// New number of namespaces.
+    /// New maximum number of namespaces.
     pub max_number_of_namespaces: Option<u32>,
-    /// New limits, those that are given.
+    /// Changes of limits.
     pub limits: Option<LimitsPatch>,
 }
 
 macro_rules! limits_patch {
     ($($field:ident: $type:ty),* $(,)?) => {
-        /// Changes of an account's limits; what is absent stays. Fields are those of [`Limits`].
+        /// Changes of an account's limits; absent fields keep their values. Fields are those of [`Limits`].
         #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
         #[serde(deny_unknown_fields, default)]
         pub struct LimitsPatch {
@@ -52,7 +52,7 @@ macro_rules! limits_patch {
             )*
         }
 
-        /// What describes [`Limits`] to callers; made here, so that it has the same fields as a change of them.
+        /// Describes [`Limits`] to callers; generated here, so that it has the same fields as a patch of them.
         #[derive(Debug, ToSchema)]
         #[schema(as = Limits)]
         #[expect(dead_code, reason = "it is described, never made")]
@@ -64,7 +64,7 @@ macro_rules! limits_patch {
         }
 
         impl LimitsPatch {
-            /// The limits with these changes.
+            /// Returns the limits with these changes.
             pub fn applied_to(&self, limits: &Limits) -> Limits {
                 Limits { $($field: self.$field.unwrap_or(limits.$field),)* }
             }
@@ -105,11 +105,11 @@ limits_patch! {
 pub struct CreateApiKey {
     /// For people.
     pub description: Option<String>,
-    /// Public names of scopes; the maker's own when absent, and never more than those.
+    /// Public names of scopes; the caller's own when absent, and never more than those.
     pub scopes: Option<Vec<String>>,
-    /// The namespaces it may be used for; the maker's own list when absent, and never more than that.
+    /// The namespaces that it covers; the caller's own list when absent, and never more than that.
     pub namespaces: Option<Vec<String>>,
-    /// When it ends; never later than the maker's own end.
+    /// When it expires; never later than the caller's own key.
     pub expires_at: Option<OffsetDateTime>,
 }
 

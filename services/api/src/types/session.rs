@@ -1,4 +1,4 @@
-//! Sessions: how one is asked for, and how it looks.
+//! Requests for sessions, and sessions as callers see them.
 
 use holdfast_core::{Metadata, SessionView};
 use serde::Serialize;
@@ -6,16 +6,16 @@ use utoipa::ToSchema;
 
 use crate::Timestamp;
 
-/// A new session, or what changes when one is resumed.
+/// A new session, or the changes of a resumed one.
 #[derive(Clone, Debug)]
 pub struct CreateSession {
-    /// Where.
+    /// The namespace.
     pub namespace: String,
-    /// Shown with what it holds.
+    /// Shown with its holds.
     pub process_id: String,
-    /// How long it lives after the last sign of life, in milliseconds.
+    /// How long it lives after the last keep-alive, in milliseconds.
     pub ttl_ms: u64,
-    /// For whoever looks at it.
+    /// Shown with the session.
     pub metadata: Metadata,
 }
 
@@ -27,18 +27,18 @@ pub struct SessionInfo {
     pub session_id: String,
     /// As given.
     pub process_id: String,
-    /// How long it lives after the last sign of life.
+    /// How long it lives after the last keep-alive.
     pub ttl_ms: u64,
-    /// How much of that is left.
+    /// The remaining part of that time.
     pub remaining_ms: u64,
     /// As given.
     #[schema(value_type = std::collections::BTreeMap<String, String>)]
     pub metadata: Metadata,
     /// Its first opening.
     pub opened_at: Timestamp,
-    /// How many holds it has.
+    /// The number of its holds.
     pub holds: u64,
-    /// How many of its requests wait.
+    /// The number of its waiting requests.
     pub waiting: u64,
 }
 

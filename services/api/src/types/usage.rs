@@ -1,4 +1,4 @@
-//! What an account uses, and what it may.
+//! An account's usage and limits.
 
 use holdfast_core::{Limits, NamespaceUsage, StateBytes, UsageTotals};
 use serde::Serialize;
@@ -6,27 +6,26 @@ use utoipa::ToSchema;
 
 use super::LimitsSchema;
 
-/// What an account uses, and what it may.
+/// An account's usage and limits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Usage)]
 pub struct UsageInfo {
     /// 16 lower-case hex digits.
     pub account_id: String,
-    /// How many namespaces it may have.
+    /// The maximum number of namespaces.
     pub max_number_of_namespaces: u32,
     /// Its limits.
     #[schema(value_type = LimitsSchema)]
     pub limits: Limits,
-    /// All that follows, together. Present figures add up, and so does what was done; peaks are the highest of one
-    /// namespace.
+    /// The sum of all that follows. Present values and totals add up; peaks are the highest of one namespace.
     pub total: NamespaceFigures,
-    /// What all its namespaces are charged with by the bytes kept of them; the limit `max_state_bytes` is for each shard.
+    /// Charged bytes of the state of all its namespaces; the limit `max_state_bytes` applies to each shard.
     pub state_bytes: StateBytesInfo,
-    /// The most of that in one shard.
+    /// The largest part of that in one shard.
     pub state_bytes_of_fullest_shard: u64,
-    /// Each namespace, in order of name; only those that the key is for.
+    /// Each namespace, in order of name; only those that the key covers.
     pub namespaces: Vec<NamespaceUsageInfo>,
-    /// Namespaces that are deleted; absent for a key that is for some namespaces only.
+    /// Deleted namespaces; absent for a key that is limited to some namespaces.
     pub deleted_namespaces: Option<UsageTotalsInfo>,
 }
 
@@ -38,14 +37,14 @@ pub struct NamespaceUsageInfo {
     pub name: String,
     /// Its incarnation: 16 lower-case hex digits.
     pub id: String,
-    /// Its figures.
+    /// Its usage.
     #[serde(flatten)]
     pub figures: NamespaceFigures,
-    /// What it is charged with by the bytes kept of it.
+    /// Charged bytes of its state.
     pub state_bytes: StateBytesInfo,
 }
 
-/// Bytes that are charged, by what they are of: an upper bound of the memory that it takes.
+/// Charged bytes by kind of item: an upper bound of the memory that they take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = StateBytes)]
 pub struct StateBytesInfo {
@@ -53,9 +52,9 @@ pub struct StateBytesInfo {
     pub total: u64,
     /// Open namespaces by themselves.
     pub namespace: u64,
-    /// Paths that somebody holds or awaits, and those above them.
+    /// Paths with holds or waiting requests, and those above them.
     pub paths: u64,
-    /// Owners that hold or await something.
+    /// Owners with holds or waiting requests.
     pub owners: u64,
     /// Holds.
     pub holds: u64,
@@ -79,7 +78,7 @@ impl From<StateBytes> for StateBytesInfo {
     }
 }
 
-/// What there is, and what was done.
+/// Present state and totals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = UsageFigures)]
 pub struct NamespaceFigures {
@@ -89,12 +88,12 @@ pub struct NamespaceFigures {
     pub waiting: u64,
     /// Sessions now.
     pub sessions: u64,
-    /// Since it was made.
+    /// Since its creation.
     #[serde(flatten)]
     pub totals: UsageTotalsInfo,
 }
 
-/// What there is in a namespace at one moment.
+/// The present load of a namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NamespaceLoad {
     /// Holds, in any state.
@@ -105,24 +104,23 @@ pub struct NamespaceLoad {
     pub sessions: u64,
 }
 
-/// What was done, and the most that there was at once.
+/// Totals and peaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = UsageTotals)]
 pub struct UsageTotalsInfo {
-    /// Acquires, releases, forced deletions, resets, sessions opened and closed. What only looks, and signs of life,
-    /// are not counted.
+    /// Acquires, releases, forced deletions, resets, sessions opened and closed. Reads and keep-alives are not counted.
     pub operations: u64,
-    /// Holds that were granted, at once or after a wait; extensions are none.
+    /// Granted holds, at once or after a wait; extensions do not count.
     pub grants: u64,
     /// Requests that had to wait.
     pub waits: u64,
-    /// Sessions that were opened.
+    /// Opened sessions.
     pub sessions_opened: u64,
-    /// The most holds at once in one namespace.
+    /// The most concurrent holds in one namespace.
     pub peak_holds: u64,
-    /// The most waiting requests at once in one namespace.
+    /// The most concurrent waiting requests in one namespace.
     pub peak_waiting: u64,
-    /// The most sessions at once in one namespace.
+    /// The most concurrent sessions in one namespace.
     pub peak_sessions: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What operations on accounts, keys and namespaces answer, ready to be shown. Each view serializes as its JSON form in the contract.
+//! Responses of operations on accounts, keys and namespaces. Each view serializes as its JSON form in the contract.
 
 use holdfast_core::{Account, AccountStatus, ApiKey, Limits, Namespace};
 use serde::{Serialize, Serializer};
@@ -12,7 +12,7 @@ use crate::Timestamp;
 pub struct Page<T> {
     /// The rows.
     pub items: Vec<T>,
-    /// Brings the next page; absent on the last.
+    /// The token of the next page; absent on the last.
     pub next_page_token: Option<String>,
 }
 
@@ -26,12 +26,12 @@ pub struct AccountView {
     pub email: String,
     /// As given.
     pub full_name: String,
-    /// How many namespaces it may have.
+    /// The maximum number of namespaces.
     pub max_number_of_namespaces: u32,
     /// Its limits.
     #[schema(value_type = LimitsSchema)]
     pub limits: Limits,
-    /// Whether it may call.
+    /// Whether it may make calls.
     #[serde(serialize_with = "status_as_name")]
     #[schema(value_type = StatusName)]
     pub status: AccountStatus,
@@ -62,20 +62,20 @@ impl From<Account> for AccountView {
 pub struct ApiKeyView {
     /// The public half.
     pub key_id: String,
-    /// Whose: 16 lower-case hex digits.
+    /// Its account: 16 lower-case hex digits.
     pub account_id: String,
     /// As given.
     pub description: String,
-    /// Public names of what it allows.
+    /// Public names of its scopes.
     #[schema(value_type = Vec<String>)]
     pub scopes: Vec<&'static str>,
-    /// The namespaces it may be used for; absent for all.
+    /// The namespaces that it covers; absent for all.
     pub namespaces: Option<Vec<String>>,
-    /// Refused from then on.
+    /// The key is rejected from then on.
     pub expires_at: Option<Timestamp>,
     /// Creation.
     pub created_at: Timestamp,
-    /// The last call with it or with a token got for it, right to a minute; absent when there was none.
+    /// The last call with it or with one of its tokens, accurate to a minute; absent when there was none.
     pub last_used_at: Option<Timestamp>,
 }
 
@@ -94,12 +94,12 @@ impl From<ApiKey> for ApiKeyView {
     }
 }
 
-/// A key that was just made. The only place where a secret is ever shown.
+/// A new key. No other response contains a secret.
 #[derive(Clone, Serialize, ToSchema)]
 pub struct CreatedApiKey {
     /// The whole key, `hf_<key id>_<secret>`.
     pub api_key: String,
-    /// The rest.
+    /// The other fields.
     #[serde(flatten)]
     pub key: ApiKeyView,
 }
@@ -132,7 +132,7 @@ impl From<Namespace> for NamespaceView {
     }
 }
 
-/// The public name of an account's status.
+/// Returns the public name of an account's status.
 pub fn status_name(status: AccountStatus) -> &'static str {
     match status {
         AccountStatus::Active => "ACTIVE",
@@ -140,7 +140,7 @@ pub fn status_name(status: AccountStatus) -> &'static str {
     }
 }
 
-/// The status of a public name.
+/// Returns the status of a public name.
 pub fn parse_status(name: &str) -> Option<AccountStatus> {
     match name {
         "ACTIVE" => Some(AccountStatus::Active),

@@ -1,4 +1,4 @@
-//! Requests that wait.
+//! Waiting requests.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use super::{ModeName, ReasonInfo};
 use crate::Timestamp;
 
-/// A request in the queue.
+/// A waiting request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Wait)]
 pub struct WaitInfo {
@@ -14,21 +14,21 @@ pub struct WaitInfo {
     pub process_id: String,
     /// Set when a session waits.
     pub session_id: Option<String>,
-    /// Tells apart threads that share a session.
+    /// Distinguishes threads that share a session.
     pub holder: Option<String>,
     /// As given, if it was.
     pub request_id: Option<String>,
-    /// What it waits for, all of it together.
+    /// The claims that it waits for, all together.
     pub resources: Vec<ResourceInfo>,
     /// Whether it waits, at the head of the queue, to change the mode of its own hold.
     pub upgrade: bool,
     /// When it began to wait.
     pub waiting_since: Timestamp,
-    /// Computed from `remaining_ms`; absent for a session's request, which waits as long as it takes.
+    /// Computed from `remaining_ms`; absent for a session's request, which waits without a limit.
     pub expires_at: Option<Timestamp>,
-    /// How long it goes on waiting.
+    /// The remaining time of its wait.
     pub remaining_ms: Option<u64>,
-    /// Why it waits, for whom, and its place in the queue.
+    /// Why it waits, its blockers, and its position in the queue.
     pub reason: ReasonInfo,
 }
 
@@ -38,7 +38,7 @@ pub struct WaitInfo {
 pub struct ResourceInfo {
     /// Segments from the root.
     pub path: Vec<String>,
-    /// How.
+    /// The mode.
     #[schema(value_type = ModeName)]
     pub mode: &'static str,
 }
