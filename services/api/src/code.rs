@@ -1,9 +1,9 @@
-//! One exhaustive table of public codes, with what each means over REST and gRPC.
+//! The table of all public codes, with their meaning over REST and gRPC.
 
 /// The public codes. Each has one HTTP status and one gRPC status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Code {
-    /// The request itself is wrong; the detail names the field.
+    /// The request is invalid; the detail names the field.
     InvalidArgument,
     /// No credential, or one that is unknown, wrong, expired or revoked.
     Unauthenticated,
@@ -21,25 +21,25 @@ pub enum Code {
     NotFound,
     /// The route exists, with other methods.
     MethodNotAllowed,
-    /// Something of that name exists.
+    /// The name is in use.
     AlreadyExists,
-    /// A limit is reached; what exists stays.
+    /// A limit is reached; existing items stay.
     QuotaExceeded,
     /// A newer connection took the session over.
     Superseded,
-    /// The history asked for is no longer kept.
+    /// The requested history is no longer kept.
     RevisionCompacted,
-    /// The body is larger than is read.
+    /// The body is too large.
     PayloadTooLarge,
-    /// The body is of a type that is not read.
+    /// The type of the body is not supported.
     UnsupportedMediaType,
     /// Too many requests a second.
     RateLimited,
     /// A fault of the service.
     Internal,
-    /// The service cannot answer now; nothing was done.
+    /// The service is unavailable; the call changed nothing.
     Unavailable,
-    /// The deadline ended first; it may have been done.
+    /// The deadline ended first; the call may have taken effect.
     DeadlineExceeded,
 }
 
@@ -87,12 +87,12 @@ impl Code {
         self.row().3
     }
 
-    /// Whether the very same request may succeed when it is sent again later.
+    /// Returns whether the same request may succeed later.
     pub fn is_retryable(self) -> bool {
         matches!(self, Self::RateLimited | Self::Unavailable | Self::DeadlineExceeded)
     }
 
-    /// Whether it is certain that nothing was done.
+    /// Returns whether it is certain that the call changed nothing.
     pub fn has_no_side_effects(self) -> bool {
         !matches!(self, Self::DeadlineExceeded | Self::Internal)
     }

@@ -1,6 +1,6 @@
 //! Every error that a caller can see.
 //!
-//! `UNAVAILABLE` means that nothing was done; `DEADLINE_EXCEEDED` that it may have been.
+//! `UNAVAILABLE` means that the call changed nothing; `DEADLINE_EXCEEDED` that it may have taken effect.
 
 use std::time::Duration;
 
@@ -8,36 +8,36 @@ use holdfast_core::CommandError;
 
 use crate::Code;
 
-/// How long a caller is asked to wait before it tries again when the service is not available.
+/// How long a caller should wait before it retries when the service is unavailable.
 const RETRY_AFTER_UNAVAILABLE: Duration = Duration::from_secs(1);
-/// The same when a node has no memory for anything new.
+/// The same when a node has no memory for new items.
 const RETRY_AFTER_FULL: Duration = Duration::from_secs(5);
 
-/// What an operation answers.
+/// The result of an operation.
 pub type ApiResult<T> = Result<T, ApiError>;
 
-/// An error as the caller sees it. Nothing in it tells one tenant about another.
+/// An error as the caller sees it. It reveals nothing about other tenants.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {detail}", code.name())]
 pub struct ApiError {
-    /// What kind.
+    /// The kind.
     pub code: Code,
-    /// What exactly, for people.
+    /// The details, for people.
     pub detail: String,
     /// The ids concerned, by their public names: `field`, `namespace`, `account`, `key_id`, `limit`, …
     pub ids: Vec<(&'static str, String)>,
-    /// When it makes sense to try again, for codes that say so.
+    /// When a retry makes sense, for codes that say so.
     pub retry_after: Option<Duration>,
 }
 
 impl ApiError {
-    /// An error of that code.
+    /// Returns an error of this code.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         let retry_after = (code == Code::Unavailable).then_some(RETRY_AFTER_UNAVAILABLE);
         Self { code, detail: detail.into(), ids: Vec::new(), retry_after }
     }
 
-    /// A bad field; the detail should name it too, since some doors show only the detail.
+    /// A bad field; the detail should name it too, since some frontends show only the detail.
     pub fn invalid(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(Code::InvalidArgument, detail).with("field", field)
     }
@@ -57,17 +57,17 @@ impl ApiError {
         Self::from(CommandError::NamespaceNotFound).with("namespace", name)
     }
 
-    /// The service did not answer the call in time.
+    /// The service did not reply to the call in time.
     pub fn deadline_exceeded() -> Self {
         Self::new(Code::DeadlineExceeded, "the call did not end within its deadline; it may have been done")
     }
 
-    /// A fault of the service; `detail` must hold nothing that a caller should not see.
+    /// A fault of the service; `detail` must contain nothing that a caller should not see.
     pub fn internal(detail: impl Into<String>) -> Self {
         Self::new(Code::Internal, detail)
     }
 
-    /// Too many requests a second; try again after `wait`.
+    /// Too many requests a second; the caller may retry after `wait`.
     pub fn rate_limited(limit: u32, wait: Duration) -> Self {
         let detail = format!("the account may make {limit} requests a second at one gateway");
         let mut error = Self::new(Code::RateLimited, detail).with("limit", "max_requests_per_second");
@@ -109,12 +109,12 @@ impl From<CommandError> for ApiError {
                 let limit = limit.map_or(what, str::to_owned);
                 Self::new(Code::QuotaExceeded, detail).with("limit", limit).with("max", max.to_string())
             }
-            // Ids are drawn again before a caller could see this.
+            // The service draws another id before a caller could see this.
             CommandError::IdTaken | CommandError::Busy(_) => Self::new(Code::Unavailable, detail),
             CommandError::Full(_) => {
                 Self { retry_after: Some(RETRY_AFTER_FULL), ..Self::new(Code::Unavailable, detail) }
             }
-            // Only followers of changes and nodes ask what these answer; a caller that saw one would have met a fault.
+            // Only change feeds and nodes send these queries; a caller would see such an error only through a fault.
             CommandError::ChangesCompacted { .. } | CommandError::NotWaiting => Self::internal(detail),
             CommandError::Malformed(_) => Self::internal(detail),
         }

@@ -1,4 +1,4 @@
-//! Instants: RFC 3339 UTC, answered with milliseconds, accepted with any fraction.
+//! Instants: RFC 3339 UTC, sent with milliseconds, accepted with any fraction.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,7 +9,7 @@ use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 use utoipa::ToSchema;
 
-/// A wall-clock instant in milliseconds since 1970. Shown and serialized as RFC 3339 UTC with milliseconds.
+/// A wall-clock instant in milliseconds since 1970. Displayed and serialized as RFC 3339 UTC with milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ToSchema)]
 #[schema(value_type = String, format = DateTime, example = "2026-03-01T12:00:00.000Z")]
 pub struct Timestamp(pub u64);
@@ -21,7 +21,7 @@ impl Timestamp {
         Self(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// Nanoseconds since 1970, as far as an i64 can say it.
+    /// Nanoseconds since 1970, saturating at the largest i64.
     pub fn as_nanos(self) -> i64 {
         i64::try_from(self.0).unwrap_or(i64::MAX).saturating_mul(1_000_000)
     }
@@ -35,7 +35,7 @@ impl fmt::Display for Timestamp {
             .and_then(|instant| instant.format(format).ok());
         match text {
             Some(text) => f.write_str(&text),
-            // Past the year 9999, which RFC 3339 cannot say.
+            // RFC 3339 cannot express instants past the year 9999.
             None => f.write_str("9999-12-31T23:59:59.999Z"),
         }
     }
@@ -47,7 +47,7 @@ impl Serialize for Timestamp {
     }
 }
 
-/// Reads an RFC 3339 instant with any offset and fraction.
+/// Parses an RFC 3339 instant with any offset and fraction.
 pub fn parse_instant(text: &str) -> Option<OffsetDateTime> {
     OffsetDateTime::parse(text, &Rfc3339).ok()
 }

@@ -1,12 +1,12 @@
-//! The public API without a transport: what callers ask, what they are answered, and every error.
+//! The public API without a transport: requests, responses, and every error.
 //!
-//! Purpose: the types of requests and answers, what requests may contain, the public codes, page tokens, and the
-//! conversions to and from the messages of `holdfast.v1`. REST, gRPC and the compatible doors share them.
+//! Purpose: the types of requests and responses, the validation of requests, the public codes, page tokens, and the
+//! conversions to and from the messages of `holdfast.v1`. REST, gRPC and the compatible frontends share them.
 //!
-//! Invariant: a refusal of a request is `INVALID_ARGUMENT` and names the field. Each code has one HTTP status and one
-//! gRPC status.
+//! Invariant: an invalid request is rejected with `INVALID_ARGUMENT`, which names the field. Each code has one HTTP
+//! status and one gRPC status.
 //!
-//! Deliberately unknown here: sockets, HTTP, gRPC servers, routing, who calls, and how an operation is carried out.
+//! Deliberately unknown here: sockets, HTTP, gRPC servers, routing, authentication, and the execution of operations.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

@@ -1,7 +1,7 @@
-//! Page tokens: opaque to callers, bound to the list that they were made for.
+//! Page tokens: opaque to callers, bound to one list.
 //!
-//! base64url of a checksum and the encoded cursor. The checksum also covers which list it is, so that a token that was
-//! damaged, or brought to another list, is refused; it is no secret, and grants nothing.
+//! base64url of a checksum and the encoded cursor. The checksum also covers the list, so that a damaged token, or a
+//! token of another list, is rejected. A token is no secret, and grants nothing.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,7 +13,7 @@ use crate::{ApiError, ApiResult};
 
 const CHECKSUM_BYTES: usize = 4;
 
-/// Makes the token of the page after `cursor`. `list` names the list and everything that it was narrowed by.
+/// Returns the token of the page after `cursor`. `list` names the list and all its filters.
 pub fn encode<C: Serialize>(list: &str, cursor: &C) -> String {
     let cursor = codec::encode(cursor);
     let mut bytes = checksum(list, &cursor).to_vec();
@@ -21,7 +21,7 @@ pub fn encode<C: Serialize>(list: &str, cursor: &C) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Reads a token; absent and empty ones mean the first page.
+/// Parses a token; absent and empty ones mean the first page.
 pub fn decode<C: DeserializeOwned>(list: &str, token: Option<&str>) -> ApiResult<Option<C>> {
     let Some(token) = token.filter(|token| !token.is_empty()) else { return Ok(None) };
     let bad = || ApiError::invalid("page_token", "page_token: is not one that this list answered");

@@ -1,4 +1,4 @@
-//! What is said on the connection of a session, whatever carries it.
+//! The messages on the connection of a session, over any transport.
 
 use holdfast_core::{Metadata, ReportedHold, RevokedReason, SessionEnd};
 
@@ -7,18 +7,18 @@ use crate::{ApiError, BlockerInfo, Holder, ReasonInfo, Resource};
 /// A message of the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientMessage {
-    /// Rises with each message of the connection; one that does not raise it is ignored.
+    /// Rises with each message of the connection; a message that does not raise it is ignored.
     pub seq: u64,
-    /// What it says.
+    /// The content.
     pub payload: ClientPayload,
 }
 
-/// What a client says.
+/// The content of a client message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientPayload {
     /// Opens or resumes the session.
     Open(Open),
-    /// Says what the client of a resumed session knows.
+    /// Reports the knowledge of a resumed session's client.
     LockInfo(LockInfo),
     /// Requests claims.
     Lock(Lock),
@@ -35,28 +35,28 @@ pub enum ClientPayload {
 /// Opens a session, or resumes one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Open {
-    /// Where the session is.
+    /// The namespace of the session.
     pub namespace: String,
     /// The session to resume.
     pub session_id: Option<String>,
-    /// Shown with what the session holds.
+    /// Shown with the session's holds.
     pub process_id: String,
-    /// How long the session lives after the last sign of life, in milliseconds.
+    /// How long the session lives after the last keep-alive, in milliseconds.
     pub ttl_ms: u64,
-    /// For whoever looks at the session.
+    /// Shown with the session.
     pub metadata: Metadata,
 }
 
-/// What the client of a resumed session knows.
+/// The knowledge of a resumed session's client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockInfo {
     /// The holds that it believes it has.
     pub held: Vec<ReportedHold>,
-    /// Its messages without an answer.
+    /// Its messages without a reply.
     pub pending: Vec<Pending>,
 }
 
-/// A message without an answer.
+/// A message without a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pending {
     /// A request for claims.
@@ -70,15 +70,15 @@ pub enum Pending {
 pub struct Lock {
     /// Names the request until it is released.
     pub request_id: String,
-    /// What is claimed.
+    /// The claims.
     pub resources: Vec<Resource>,
-    /// Tells apart threads that share the session.
+    /// Distinguishes threads that share the session.
     pub holder: Option<String>,
     /// How long the holds stay in transition when the session expires, in milliseconds.
     pub transition_ms: u64,
     /// Whether a hold that the owner has may change its mode.
     pub allow_upgrade: bool,
-    /// Whether it is refused, and does not wait, when it cannot be granted at once.
+    /// Whether it is refused instead of queued when it cannot be granted at once.
     pub only_try: bool,
 }
 
@@ -95,30 +95,30 @@ pub struct Release {
 pub enum ServerMessage {
     /// The session is open on this connection.
     Opened { session_id: String, epoch: u64, ttl_ms: u64, resumed: bool },
-    /// The session lost a hold by no doing of its own.
+    /// The session lost a hold without releasing it.
     Revoked { path: Vec<String>, reason: RevokedReason, current_owner: Option<Holder> },
     /// The request holds all its claims.
     Acquired { request_id: String, fencing_token: u64 },
     /// The request waits.
     Enqueued { request_id: String, queue_position: Option<u64>, blockers: Vec<BlockerInfo> },
-    /// The request is released. No request is named when everything was released by a client that had named none.
+    /// The request is released. Names no request when a client that had named none released everything.
     Ready { request_id: Option<String> },
-    /// The request has nothing and does not wait.
+    /// The request has no holds and does not wait.
     Refused { request_id: String, why: RefusalCause },
-    /// The session lives for so many milliseconds unless it is heard of.
+    /// The session lives for this many milliseconds without a further keep-alive.
     KeptAlive { remaining_ms: u64 },
-    /// The session ended, or is another connection's. Nothing comes after it.
+    /// The session ended, or belongs to another connection. This is the last message.
     SessionEnded { reason: EndReason },
-    /// What was asked was not done or, with `DEADLINE_EXCEEDED` and `INTERNAL`, may not have been.
+    /// The request failed without effect or, with `DEADLINE_EXCEEDED` and `INTERNAL`, may have taken effect.
     Error { error: ApiError, request_id: Option<String> },
 }
 
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RefusalCause {
-    /// By what others hold, or by how its wait ended.
+    /// Because of other owners' holds, or because of how its wait ended.
     Reason(ReasonInfo),
-    /// By a limit or for its content. Nothing was done.
+    /// Because of a limit or its content. It had no effect.
     Fault(ApiError),
 }
 

@@ -1,4 +1,4 @@
-//! What a request may contain. Every refusal is `INVALID_ARGUMENT` and names the field, and what is wrong with it.
+//! Validates requests. Every error is `INVALID_ARGUMENT` and names the field and the fault.
 
 use holdfast_core::{
     AccountId, DEFAULT_PAGE_SIZE, Incarnation, Limits, MAX_EMAIL_BYTES, MAX_FULL_NAME_BYTES, MAX_NAME_BYTES,
@@ -14,23 +14,23 @@ use crate::{ApiError, ApiResult};
 pub use locks::*;
 pub use message_size::*;
 
-/// What the ids of sessions begin with; no process id may.
+/// The prefix of session ids; no process id may have it.
 pub const SESSION_PREFIX: &str = "se_";
-/// Bytes of an idempotency key.
+/// Maximum bytes of an idempotency key.
 pub const MAX_IDEMPOTENCY_KEY_BYTES: usize = 255;
-/// Namespaces that one API key may list.
+/// Maximum namespaces that one API key may list.
 pub const MAX_NAMESPACES_PER_API_KEY: usize = 100;
-/// Bytes of a limit of bytes: what a request body has room for.
+/// The upper bound of limits in bytes: the size of a request body.
 const MAX_BYTES_LIMIT: u32 = 64 * 1_024;
-/// Milliseconds of a limit of time: ten years, far from where sums of instants would end.
+/// The upper bound of limits in milliseconds: ten years, far from any overflow of instants.
 const MAX_TIME_LIMIT_MS: u64 = 10 * 366 * 24 * 60 * 60 * 1_000;
 
-/// A name, a path segment or a holder: 1 to 128 bytes without NUL. `..` and `a/b` are names like any other.
+/// Validates a name, a path segment or a holder: 1 to 128 bytes without NUL. `..` and `a/b` are names like any other.
 pub fn name(field: &str, text: &str) -> ApiResult<()> {
     bounded(field, text, 1, MAX_NAME_BYTES)
 }
 
-/// A process id: a name that does not look like a session's.
+/// Validates a process id: a name that does not look like a session id.
 pub fn process_id(text: &str) -> ApiResult<()> {
     name("process_id", text)?;
     if text.starts_with(SESSION_PREFIX) {
@@ -39,7 +39,7 @@ pub fn process_id(text: &str) -> ApiResult<()> {
     Ok(())
 }
 
-/// An e-mail address: trimmed, lower-cased, something on both sides of one `@`.
+/// Normalises an e-mail address: trimmed, lower-cased, with text on both sides of one `@`.
 pub fn email(text: &str) -> ApiResult<String> {
     let email = text.trim().to_lowercase();
     bounded("email", &email, 3, MAX_EMAIL_BYTES)?;
@@ -51,31 +51,31 @@ pub fn email(text: &str) -> ApiResult<String> {
     Ok(email)
 }
 
-/// An account's full name.
+/// Validates an account's full name.
 pub fn full_name(text: &str) -> ApiResult<()> {
     bounded("full_name", text, 1, MAX_FULL_NAME_BYTES)
 }
 
-/// A description of a namespace or a key.
+/// Validates a description of a namespace or a key.
 pub fn description(text: &str, limits: &Limits) -> ApiResult<()> {
     bounded("description", text, 0, limits.max_description_bytes as usize)
 }
 
-/// The lock of a flat name.
+/// Returns the path of a flat name.
 pub fn lock_name(text: &str) -> ApiResult<Path> {
     name("name", text)?;
     Ok(Path::flat(text))
 }
 
-/// The prefix of a list of locks: at most as deep as a path may be.
+/// Returns the prefix of a list of locks: at most as deep as a path may be.
 pub fn prefix(segments: &[String], limits: &Limits) -> ApiResult<Path> {
     path("prefix", segments, limits.max_path_depth)
 }
 
-/// Pairs in the metadata of a hold or a session.
+/// Maximum pairs in the metadata of a hold or a session.
 const MAX_METADATA_PAIRS: usize = 64;
 
-/// Metadata of a hold: keys and values together.
+/// Validates the metadata of a hold: the limit covers keys and values together.
 pub fn metadata(metadata: &Metadata, limits: &Limits) -> ApiResult<()> {
     if metadata.contains_key("") {
         return Err(ApiError::invalid("metadata", "metadata: a key is empty"));
@@ -94,12 +94,12 @@ pub fn metadata(metadata: &Metadata, limits: &Limits) -> ApiResult<()> {
     Ok(())
 }
 
-/// How long a hold stays in transition.
+/// Validates how long a hold stays in transition.
 pub fn transition_ms(transition_ms: u64, limits: &Limits) -> ApiResult<()> {
     range("transition_ms", transition_ms, 0, limits.max_transition_ms)
 }
 
-/// The time to live of a hold, from whichever way the caller gave it: exactly one of the three.
+/// Returns the time to live of a hold, which the caller gives in exactly one of three ways.
 pub fn ttl_ms(
     ttl_ms: Option<u64>,
     expires_at: Option<OffsetDateTime>,
@@ -114,14 +114,14 @@ pub fn ttl_ms(
             Ok(ttl_ms)
         }
         (None, Some(instant), None) => ms_until(instant.unix_timestamp_nanos(), now, min, max),
-        // What dlocks allows is not shortened here: any instant ahead is taken as it is.
+        // The limits of dlocks apply unchanged: any future instant is valid.
         (None, None, Some(nanos)) => ms_until(i128::from(nanos), now, 1, max),
         (None, None, None) => Err(ApiError::invalid("ttl_ms", "ttl_ms: one of ttl_ms and expires_at is needed")),
         _ => Err(ApiError::invalid("ttl_ms", "ttl_ms: only one of ttl_ms and expires_at may be given")),
     }
 }
 
-/// An instant that must be ahead, in milliseconds since 1970.
+/// Returns an instant in milliseconds since 1970; it must be in the future.
 pub fn future_instant_ms(field: &'static str, instant: OffsetDateTime, now: OffsetDateTime) -> ApiResult<u64> {
     if instant <= now {
         return Err(ApiError::invalid(field, format!("{field}: is in the past")));
@@ -130,29 +130,29 @@ pub fn future_instant_ms(field: &'static str, instant: OffsetDateTime, now: Offs
     u64::try_from(ms).map_err(|_| ApiError::invalid(field, format!("{field}: is not an instant of this service")))
 }
 
-/// Rows of a page.
+/// Returns the rows of a page.
 pub fn page_size(page_size: Option<u32>) -> ApiResult<u32> {
     let size = page_size.unwrap_or(DEFAULT_PAGE_SIZE);
     range("page_size", u64::from(size), 1, u64::from(MAX_PAGE_SIZE))?;
     Ok(size)
 }
 
-/// An account id: 16 lower-case hex digits.
+/// Parses an account id: 16 lower-case hex digits.
 pub fn account_id(field: &'static str, text: &str) -> ApiResult<AccountId> {
     text.parse().map_err(|error| ApiError::invalid(field, format!("{field}: {error}")))
 }
 
-/// The id of one incarnation of a namespace.
+/// Parses the id of one incarnation of a namespace.
 pub fn incarnation(text: &str) -> ApiResult<Incarnation> {
     text.parse().map_err(|error| ApiError::invalid("id", format!("id: {error}")))
 }
 
-/// An idempotency key.
+/// Validates an idempotency key.
 pub fn idempotency_key(text: &str) -> ApiResult<()> {
     bounded("idempotency_key", text, 1, MAX_IDEMPOTENCY_KEY_BYTES)
 }
 
-/// The namespaces of a new API key; in order, each once.
+/// Returns the namespaces of a new API key, sorted and without duplicates.
 pub fn namespaces_of_key(mut names: Vec<String>) -> ApiResult<Vec<String>> {
     for text in &names {
         name("namespaces", text)?;
@@ -166,7 +166,7 @@ pub fn namespaces_of_key(mut names: Vec<String>) -> ApiResult<Vec<String>> {
     Ok(names)
 }
 
-/// An account's limits, after a change: none that would make the service refuse or accept everything by accident.
+/// Validates an account's limits after a change: none may make the service reject or accept everything by accident.
 pub fn limits(limits: &Limits) -> ApiResult<()> {
     let bytes = u64::from(MAX_BYTES_LIMIT);
     let count = u64::from(u32::MAX);
@@ -220,7 +220,7 @@ fn range(field: &'static str, value: u64, min: u64, max: u64) -> ApiResult<()> {
     Err(ApiError::invalid(field, format!("{field}: must be {min} to {max}, is {value}")))
 }
 
-/// The whole milliseconds from now to an instant, rounded down so that nothing is held past what was asked.
+/// Returns the whole milliseconds from now to an instant, rounded down so that no hold outlives the requested instant.
 fn ms_until(instant_ns: i128, now: OffsetDateTime, min: u64, max: u64) -> ApiResult<u64> {
     let left_ns = instant_ns - now.unix_timestamp_nanos();
     if left_ns < 1_000_000 {

@@ -1,4 +1,4 @@
-//! Views of the service as messages, and values of messages for the service.
+//! Converts views of the service to messages, and values of messages to values of the service.
 
 use holdfast_core::{AccountStatus, Limits, LockState, Mode, Phase, Reason};
 use holdfast_proto::v1;
@@ -9,14 +9,14 @@ use crate::{
     Holder, LimitsPatch, LockInfo, NamespaceView, PageRequest, ReasonInfo, SessionInfo, Timestamp,
 };
 
-/// An instant of an answer.
+/// Converts an instant of a response.
 pub fn instant(timestamp: Timestamp) -> prost_types::Timestamp {
     let (seconds, millis) = (timestamp.0 / 1_000, timestamp.0 % 1_000);
     // Both fit: the seconds are a thousandth of a u64, the nanoseconds below 10^9.
     prost_types::Timestamp { seconds: seconds as i64, nanos: (millis * 1_000_000) as i32 }
 }
 
-/// An instant of a request.
+/// Parses an instant of a request.
 pub fn parse_instant(field: &'static str, given: Option<prost_types::Timestamp>) -> ApiResult<Option<OffsetDateTime>> {
     let Some(given) = given else { return Ok(None) };
     let nanos = i128::from(given.seconds) * 1_000_000_000 + i128::from(given.nanos);
@@ -26,7 +26,7 @@ pub fn parse_instant(field: &'static str, given: Option<prost_types::Timestamp>)
     }
 }
 
-/// The page asked for; 0 and the empty text stand for what is absent.
+/// Returns the requested page; 0 and the empty text mean absent.
 pub fn page_request(page_size: u32, page_token: String) -> PageRequest {
     PageRequest {
         page_size: (page_size > 0).then_some(page_size),
@@ -34,7 +34,7 @@ pub fn page_request(page_size: u32, page_token: String) -> PageRequest {
     }
 }
 
-/// An account.
+/// Converts an account.
 pub fn account(view: AccountView) -> v1::Account {
     let status = match view.status {
         AccountStatus::Active => v1::account::Status::Active,
@@ -52,7 +52,7 @@ pub fn account(view: AccountView) -> v1::Account {
     }
 }
 
-/// The status that a request gives an account; unspecified stands for what is absent.
+/// Parses the status of an account in a request; unspecified means absent.
 pub fn account_status(value: i32) -> ApiResult<Option<AccountStatus>> {
     match v1::account::Status::try_from(value) {
         Ok(v1::account::Status::Unspecified) => Ok(None),
@@ -62,7 +62,7 @@ pub fn account_status(value: i32) -> ApiResult<Option<AccountStatus>> {
     }
 }
 
-/// Both directions at once, so that no limit is forgotten in one of them.
+/// Generates both directions together, so that neither omits a limit.
 macro_rules! limits {
     ($($field:ident),* $(,)?) => {
         fn limits(limits: &Limits) -> v1::Limits {
@@ -70,7 +70,7 @@ macro_rules! limits {
             v1::Limits { $($field: Some(*$field)),* }
         }
 
-        /// The limits to change.
+        /// Returns the changes of limits.
         pub fn limits_patch(limits: v1::Limits) -> LimitsPatch {
             let v1::Limits { $($field),* } = limits;
             LimitsPatch { $($field),* }
@@ -86,7 +86,7 @@ limits! {
     max_requests_per_hold, max_requests_per_session, max_owners_per_session, max_event_bytes, max_lock_info,
 }
 
-/// An API key, with the whole key when it was just made.
+/// Converts an API key, with the whole key if it is new.
 pub fn api_key(view: ApiKeyView, api_key: Option<String>) -> v1::ApiKey {
     v1::ApiKey {
         key_id: view.key_id,
@@ -101,7 +101,7 @@ pub fn api_key(view: ApiKeyView, api_key: Option<String>) -> v1::ApiKey {
     }
 }
 
-/// A namespace.
+/// Converts a namespace.
 pub fn namespace(view: NamespaceView) -> v1::Namespace {
     v1::Namespace {
         id: view.id,
@@ -112,7 +112,7 @@ pub fn namespace(view: NamespaceView) -> v1::Namespace {
     }
 }
 
-/// A session.
+/// Converts a session.
 pub fn session(session: SessionInfo) -> v1::Session {
     v1::Session {
         session_id: session.session_id,
@@ -126,7 +126,7 @@ pub fn session(session: SessionInfo) -> v1::Session {
     }
 }
 
-/// A lock.
+/// Converts a lock.
 pub fn lock(info: LockInfo) -> v1::Lock {
     let state = match info.state {
         LockState::Unlocked => v1::lock::State::Unlocked,
@@ -147,7 +147,7 @@ pub fn lock(info: LockInfo) -> v1::Lock {
     }
 }
 
-/// A hold.
+/// Converts a hold.
 pub fn holder(holder: Holder) -> v1::Holder {
     let mode = match holder.mode {
         Mode::Read => v1::Mode::Read,
@@ -171,7 +171,7 @@ pub fn holder(holder: Holder) -> v1::Holder {
     }
 }
 
-/// The answer to an acquire of one lock.
+/// Converts the response of an acquire of one lock.
 pub fn acquired(answer: AcquireAnswer) -> v1::AcquireLockResponse {
     v1::AcquireLockResponse {
         success: answer.success,
@@ -182,7 +182,7 @@ pub fn acquired(answer: AcquireAnswer) -> v1::AcquireLockResponse {
     }
 }
 
-/// The answer to an acquire of a set.
+/// Converts the response of an acquire of a set.
 pub fn acquired_set(answer: AcquireLocksAnswer) -> v1::AcquireLocksResponse {
     v1::AcquireLocksResponse {
         success: answer.success,
@@ -193,7 +193,7 @@ pub fn acquired_set(answer: AcquireLocksAnswer) -> v1::AcquireLocksResponse {
     }
 }
 
-/// Why a lock was not granted.
+/// Converts the reason why a lock was not granted.
 pub fn refusal(reason: ReasonInfo) -> v1::Refusal {
     use v1::refusal::Code;
     let code = match reason.code {
@@ -221,7 +221,7 @@ fn cycle_step(step: CycleStepInfo) -> v1::CycleStep {
     v1::CycleStep { process_id, session_id, holder, path, waiting }
 }
 
-/// Somebody in the way.
+/// Converts a blocker.
 pub fn blocker(blocker: BlockerInfo) -> v1::Blocker {
     v1::Blocker { path: blocker.path, waiting: blocker.waiting, holder: Some(holder(blocker.holder)) }
 }

@@ -1,4 +1,4 @@
-//! Events as messages.
+//! Converts events to messages.
 
 use holdfast_core::{EventKind, Mode};
 use holdfast_proto::v1;
@@ -6,7 +6,7 @@ use holdfast_proto::v1;
 use super::convert;
 use crate::EventInfo;
 
-/// An event.
+/// Converts an event.
 pub fn event(event: EventInfo) -> v1::Event {
     let claims = event.claims.into_iter();
     v1::Event {

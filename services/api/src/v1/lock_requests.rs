@@ -1,4 +1,4 @@
-//! Messages of `LocksService` as what the service is asked.
+//! Converts messages of `LocksService` to requests of the service.
 
 use holdfast_core::Mode;
 use holdfast_proto::v1;
@@ -9,7 +9,7 @@ use crate::{
     Resource, Terms,
 };
 
-/// An acquire of one lock.
+/// Converts an acquire of one lock.
 pub fn acquire(message: v1::AcquireLockRequest) -> ApiResult<AcquireLock> {
     Ok(AcquireLock {
         namespace: message.namespace,
@@ -31,7 +31,7 @@ pub fn acquire(message: v1::AcquireLockRequest) -> ApiResult<AcquireLock> {
     })
 }
 
-/// An acquire of a set.
+/// Converts an acquire of a set.
 pub fn acquire_set(message: v1::AcquireLocksRequest) -> ApiResult<AcquireLocks> {
     let resource = |(index, resource): (usize, v1::Resource)| {
         Ok(Resource { path: resource.path, mode: mode(&format!("resources[{index}].mode"), resource.mode)? })
@@ -56,7 +56,7 @@ pub fn acquire_set(message: v1::AcquireLocksRequest) -> ApiResult<AcquireLocks> 
     })
 }
 
-/// A release of one lock.
+/// Converts a release of one lock.
 pub fn release(message: v1::ReleaseLockRequest) -> ApiResult<ReleaseLock> {
     Ok(ReleaseLock {
         namespace: message.namespace,
@@ -66,7 +66,7 @@ pub fn release(message: v1::ReleaseLockRequest) -> ApiResult<ReleaseLock> {
     })
 }
 
-/// A release of a set.
+/// Converts a release of a set.
 pub fn release_set(message: v1::ReleaseLocksRequest) -> ReleaseLocks {
     let paths: Vec<_> = message.resources.into_iter().map(|resource| resource.path).collect();
     ReleaseLocks {
@@ -77,7 +77,7 @@ pub fn release_set(message: v1::ReleaseLocksRequest) -> ReleaseLocks {
     }
 }
 
-/// A reset of a namespace.
+/// Converts a reset of a namespace.
 pub fn reset(message: v1::ResetNamespaceRequest) -> ApiResult<ResetNamespace> {
     let Some(live_owners) = message.live_owners else {
         let detail = "live_owners: is needed; give it without ids to end what every owner has";
@@ -90,7 +90,7 @@ pub fn reset(message: v1::ResetNamespaceRequest) -> ApiResult<ResetNamespace> {
     })
 }
 
-/// The lock of a name, of a path, or of the whole namespace: exactly one of them.
+/// Returns the lock of a name, of a path, or of the whole namespace: exactly one of them.
 pub fn lock_name(named: (Option<String>, Vec<String>, bool)) -> ApiResult<LockName> {
     match named {
         (Some(name), path, false) if path.is_empty() => Ok(LockName::Flat(name)),

@@ -9,7 +9,7 @@ use super::convert;
 use crate::session_message::{self, ClientMessage, ClientPayload, EndReason, RefusalCause, ServerMessage};
 use crate::{ApiError, ApiResult, Resource};
 
-/// A message of a client.
+/// Converts a message of a client.
 pub fn decode(message: v1::ClientMessage) -> ApiResult<ClientMessage> {
     let payload = match message.message {
         None => return Err(ApiError::invalid("message", "message: is missing, or of a kind that is not known")),
@@ -70,7 +70,7 @@ fn mode(mode: i32) -> ApiResult<Mode> {
     }
 }
 
-/// A message of the service.
+/// Converts a message of the service.
 pub fn encode(message: ServerMessage) -> v1::ServerMessage {
     let message = match message {
         ServerMessage::Opened { session_id, epoch, ttl_ms, resumed } => {

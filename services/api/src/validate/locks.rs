@@ -1,4 +1,4 @@
-//! What requests about locks may contain: owners, paths, sets of claims, and how something is acquired.
+//! Validates requests about locks: owners, paths, sets of claims, and the terms of an acquire.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 use super::{SESSION_PREFIX, name, process_id, range, ttl_ms};
 use crate::{ApiError, ApiResult, LockName, OwnerFields, Resource, Terms};
 
-/// How long an acquire waits for its grant, and when this one call is answered at the latest.
+/// How long an acquire waits for its grant, and the latest response to this one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitOptions {
     /// For the request; at least 1 ms.
@@ -17,7 +17,7 @@ pub struct WaitOptions {
     pub poll: Option<Duration>,
 }
 
-/// Who holds or waits: exactly one of a process id and a session.
+/// Returns the owner: exactly one of a process id and a session.
 pub fn owner(fields: &OwnerFields) -> ApiResult<Owner> {
     match (&fields.process_id, &fields.session_id, &fields.holder) {
         (Some(_), Some(_), _) => {
@@ -41,7 +41,7 @@ pub fn owner(fields: &OwnerFields) -> ApiResult<Owner> {
     }
 }
 
-/// The id of a session, as the service makes them.
+/// Validates the id of a session, as the service generates them.
 pub fn session_id(text: &str) -> ApiResult<()> {
     name("session_id", text)?;
     if text.starts_with(SESSION_PREFIX) {
@@ -50,7 +50,7 @@ pub fn session_id(text: &str) -> ApiResult<()> {
     Err(ApiError::invalid("session_id", "session_id: must begin with `se_`; the service makes them"))
 }
 
-/// How long a session may live without a sign of life.
+/// Validates how long a session may live without a keep-alive.
 pub fn session_ttl_ms(is: u64, limits: &Limits) -> ApiResult<()> {
     let (min, max) = (limits.min_session_ttl_ms, limits.max_session_ttl_ms);
     if (min..=max).contains(&is) {
@@ -59,12 +59,12 @@ pub fn session_ttl_ms(is: u64, limits: &Limits) -> ApiResult<()> {
     Err(ApiError::invalid("ttl_ms", format!("ttl_ms: must be {min} to {max}, is {is}")))
 }
 
-/// The name that a request has within its owner's.
+/// Validates the name of a request among its owner's.
 pub fn request_id(text: &str) -> ApiResult<()> {
     name("request_id", text)
 }
 
-/// Segments of at most that many names; none at all is the namespace as a whole.
+/// Returns a path of at most this many segments; no segments mean the namespace as a whole.
 pub fn path(field: &str, segments: &[String], max_depth: u32) -> ApiResult<Path> {
     if segments.len() > max_depth as usize {
         let detail = format!("{field}: has {} segments, at most {max_depth} are allowed", segments.len());
@@ -76,12 +76,12 @@ pub fn path(field: &str, segments: &[String], max_depth: u32) -> ApiResult<Path>
     Ok(Path(segments.to_vec()))
 }
 
-/// A lock that is to be taken.
+/// Returns the path of a lock to acquire.
 pub fn new_lock(lock: &LockName, limits: &Limits) -> ApiResult<Path> {
     lock_of_depth(lock, limits.max_path_depth)
 }
 
-/// A lock that may be there already, also when paths were allowed to be deeper then.
+/// Returns the path of a lock that may exist already, also from when paths could be deeper.
 pub fn existing_lock(lock: &LockName, limits: &Limits) -> ApiResult<Path> {
     lock_of_depth(lock, existing_depth(limits))
 }
@@ -93,12 +93,12 @@ fn lock_of_depth(lock: &LockName, max_depth: u32) -> ApiResult<Path> {
     }
 }
 
-/// A limit that is lowered must not keep anybody from releasing what was taken before.
+/// A lowered limit must not keep an owner from releasing earlier holds.
 fn existing_depth(limits: &Limits) -> u32 {
     limits.max_path_depth.max(Limits::default().max_path_depth)
 }
 
-/// The claims of a set, in the order given.
+/// Returns the claims of a set, in the order given.
 pub fn claims(resources: &[Resource], limits: &Limits) -> ApiResult<Vec<Claim>> {
     count(resources.len(), limits.max_claims_per_request)?;
     let claim = |(index, resource): (usize, &Resource)| {
@@ -108,8 +108,8 @@ pub fn claims(resources: &[Resource], limits: &Limits) -> ApiResult<Vec<Claim>> 
     resources.iter().enumerate().map(claim).collect()
 }
 
-/// The limits for what may be there already: one that is lowered must not keep anybody from asking again for what was
-/// taken before.
+/// Returns the limits for locks that may exist already: a lowered limit must not keep an owner from repeating the
+/// acquire of earlier holds.
 pub fn limits_for_existing(limits: &Limits) -> Limits {
     let usual = Limits::default();
     Limits {
@@ -122,7 +122,7 @@ pub fn limits_for_existing(limits: &Limits) -> Limits {
     }
 }
 
-/// The paths that a release names.
+/// Returns the paths that a release names.
 pub fn paths_to_release(paths: &[Vec<String>], limits: &Limits) -> ApiResult<Vec<Path>> {
     count(paths.len(), limits.max_claims_per_request.max(Limits::default().max_claims_per_request))?;
     let depth = existing_depth(limits);
@@ -138,7 +138,8 @@ fn count(resources: usize, max: u32) -> ApiResult<()> {
     Err(ApiError::invalid("resources", detail).with("limit", "max_claims_per_request"))
 }
 
-/// How long a hold lasts, in milliseconds: of a process its time to live, of a session as long as the session.
+/// Returns how long a hold lasts, in milliseconds: a process's has a time to live, a session's lasts as long as the
+/// session.
 pub fn hold_ms(owner: &Owner, terms: &Terms, limits: &Limits, now: OffsetDateTime) -> ApiResult<Option<u64>> {
     if matches!(owner, Owner::Process(_)) {
         return ttl_ms(terms.ttl_ms, terms.expires_at, terms.dlocks_expires_at_ns, limits, now).map(Some);
@@ -153,7 +154,7 @@ pub fn hold_ms(owner: &Owner, terms: &Terms, limits: &Limits, now: OffsetDateTim
     Err(ApiError::invalid(given, format!("{given}: does not go with a session_id; its holds last as long as it does")))
 }
 
-/// How long it waits, if it does.
+/// Returns the options of the wait, if the request waits.
 pub fn wait_options(terms: &Terms, limits: &Limits) -> ApiResult<Option<WaitOptions>> {
     range("wait_ms", terms.wait_ms, 0, limits.max_wait_ms)?;
     if terms.poll_ms == Some(0) {
@@ -169,7 +170,7 @@ pub fn wait_options(terms: &Terms, limits: &Limits) -> ApiResult<Option<WaitOpti
     Ok(Some(WaitOptions { wait_ms: terms.wait_ms, poll: terms.poll_ms.map(Duration::from_millis) }))
 }
 
-/// What does not go with what: changing a mode, and extending the hold of a token, are about one claim.
+/// Rejects incompatible options: a change of mode, and an extension by token, concern one claim.
 pub fn combination(terms: &Terms, claims: usize) -> ApiResult<()> {
     if terms.allow_upgrade && claims > 1 {
         return Err(ApiError::invalid("allow_upgrade", "allow_upgrade: only goes with one resource"));
@@ -190,12 +191,12 @@ pub fn combination(terms: &Terms, claims: usize) -> ApiResult<()> {
     Err(ApiError::invalid("fencing_token", detail))
 }
 
-/// As the shard takes it.
+/// Converts the options for the shard.
 pub fn to_wait(waiting: Option<WaitOptions>) -> Wait {
     waiting.map_or(Wait::No, |waiting| Wait::For(waiting.wait_ms))
 }
 
-/// The owners that a reset spares: process ids and session ids.
+/// Validates the owners that a reset spares: process ids and session ids.
 pub fn live_owners(owners: &[String]) -> ApiResult<()> {
     owners.iter().enumerate().try_for_each(|(index, owner)| name(&format!("live_owners[{index}]"), owner))
 }

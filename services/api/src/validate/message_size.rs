@@ -1,15 +1,15 @@
-//! How large a body and a message may be.
+//! Maximum sizes of bodies and messages.
 
 use crate::session_message::ClientPayload;
 use crate::{ApiError, ApiResult, Code};
 
 /// The largest body of a request, and the largest message of most kinds, in bytes.
 pub const MAX_BODY_BYTES: usize = 64 * 1_024;
-/// What a client may say that lists all that its session holds. It comes once in a connection, so that it may be larger
+/// The largest message that lists all holds of a session, in bytes. It comes once per connection, so it may be larger
 /// than other messages.
 pub const MAX_LOCK_INFO_BYTES: usize = 1_024 * 1_024;
 
-/// Refuses a message that is larger than one of its kind may be.
+/// Rejects a message that is too large for its kind.
 ///
 /// # Errors
 /// `PAYLOAD_TOO_LARGE`.
