@@ -7,17 +7,17 @@ use crate::{ClusterSecret, Secret};
 
 const PREFIX: &str = "hf_";
 const KEY_ID_LENGTH: usize = 16;
-/// Five bits a letter, without those that are mistaken for one another, and without `_`, which ends the key id.
+/// Five bits a letter, without letters that are easily confused, and without `_`, which ends the key id.
 const KEY_ID_ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 
-/// An API key with its secret half, as made for or presented by a caller.
+/// An API key with its secret half, as created for or presented by a caller.
 #[derive(Clone, Debug)]
 pub struct ApiKeySecret {
     key_id: String,
     secret: Secret,
 }
 
-/// The text is not an API key. It is not repeated here, since it may be most of one.
+/// The text is not an API key. The error does not repeat it, since it may be most of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an API key looks like hf_<key id>_<secret>, with a key id of 16 lower-case letters and digits")]
 pub struct MalformedApiKey;
@@ -26,16 +26,16 @@ impl ApiKeySecret {
     /// Draws a new key.
     ///
     /// # Errors
-    /// When the system gives no random bytes.
+    /// When the system provides no random bytes.
     pub fn generate() -> Result<Self, RandomError> {
         Ok(Self::from_bytes(&random::bytes()?, &random::bytes()?))
     }
 
-    /// The key of an account and an idempotency key, always the same one in this cluster, so that a repeated creation
-    /// can answer the secret that is kept nowhere. Without the cluster secret nothing about it can be guessed.
+    /// Derives the key of an account and an idempotency key. It is always the same in this cluster, so that a repeated
+    /// creation can return the secret, which is stored nowhere. Without the cluster secret it cannot be guessed.
     ///
-    /// The caller of the creation has to be part of `idempotency_key` where it matters: whoever repeats the creation
-    /// is told the secret.
+    /// Where the identity of the caller matters, it must be part of `idempotency_key`: a caller that repeats the
+    /// creation receives the secret.
     pub fn derive(cluster_secret: &ClusterSecret, account: AccountId, idempotency_key: &str) -> Self {
         let account = account.0.to_be_bytes();
         let parts = [account.as_slice(), idempotency_key.as_bytes()];
@@ -44,10 +44,10 @@ impl ApiKeySecret {
         Self::from_bytes(&id, &secret)
     }
 
-    /// Reads a key as it is presented.
+    /// Parses a key as presented.
     ///
     /// # Errors
-    /// When the text has not the form of a key.
+    /// When the text does not have the form of a key.
     pub fn parse(text: &str) -> Result<Self, MalformedApiKey> {
         let rest = text.strip_prefix(PREFIX).ok_or(MalformedApiKey)?;
         let (key_id, secret) = rest.split_once('_').ok_or(MalformedApiKey)?;
@@ -68,12 +68,12 @@ impl ApiKeySecret {
         Secret::new(format!("{PREFIX}{}_{}", self.key_id, self.secret.expose()))
     }
 
-    /// SHA-256 of the secret half: all that is kept of it.
+    /// SHA-256 of the secret half, the only stored form.
     pub fn hash(&self) -> [u8; 32] {
         crate::sha256(self.secret.expose())
     }
 
-    /// Whether this is the secret of that hash, in constant time.
+    /// Returns whether this is the secret of that hash, in constant time.
     pub fn matches(&self, secret_hash: &[u8; 32]) -> bool {
         crate::constant_time_eq(&self.hash(), secret_hash)
     }

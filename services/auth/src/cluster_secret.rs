@@ -6,25 +6,25 @@ use sha2::{Digest, Sha256};
 use crate::Secret;
 use crate::random::{self, RandomError, SECRET_BYTES};
 
-/// 32 random bytes that every process of a cluster has, kept in a file as 64 hex digits.
+/// 32 random bytes that every process of a cluster has, stored in a file as 64 hex digits.
 #[derive(Clone)]
 pub struct ClusterSecret([u8; SECRET_BYTES]);
 
-/// The text is not a cluster secret. It is not repeated here, since it may be most of one.
+/// The text is not a cluster secret. The error does not repeat it, since it may be most of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a cluster secret is 64 hex digits")]
 pub struct MalformedClusterSecret;
 
 impl ClusterSecret {
-    /// Draws a new one.
+    /// Draws a new secret.
     ///
     /// # Errors
-    /// When the system gives no random bytes.
+    /// When the system provides no random bytes.
     pub fn generate() -> Result<Self, RandomError> {
         random::bytes().map(Self)
     }
 
-    /// Reads the hex digits of a file.
+    /// Parses the hex digits of a file.
     ///
     /// # Errors
     /// When they are not 64 hex digits.
@@ -34,20 +34,20 @@ impl ClusterSecret {
         Ok(Self(bytes))
     }
 
-    /// The hex digits for a file.
+    /// Returns the hex digits for a file.
     pub fn to_hex(&self) -> Secret {
         Secret::new(hex::encode(self.0))
     }
 
-    /// The public name of the cluster: the first 16 hex digits of SHA-256 over a label and the secret. It is how
-    /// processes notice that they belong to different clusters, and tells nothing about the secret.
+    /// The public name of the cluster: the first 16 hex digits of SHA-256 over a label and the secret. By it, processes
+    /// detect that they belong to different clusters; it reveals nothing about the secret.
     pub fn cluster_id(&self) -> String {
         let digest = Sha256::new().chain_update("holdfast cluster id").chain_update(self.0).finalize();
         hex::encode(&digest[..8])
     }
 
-    /// A secret of its own for one purpose: HMAC-SHA-256 over the label and the parts, each with its length before
-    /// it, so that no two lists of parts run together.
+    /// Derives a secret for one purpose: HMAC-SHA-256 over the label and the parts. The length of each precedes it, so
+    /// that no two lists of parts have the same encoding.
     pub(crate) fn derive(&self, label: &str, parts: &[&[u8]]) -> [u8; SECRET_BYTES] {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of every length");
         for part in [b"holdfast".as_slice(), label.as_bytes()].iter().chain(parts) {

@@ -1,28 +1,28 @@
-//! What a caller presents after `Bearer`.
+//! The credential that a caller presents after `Bearer`.
 
 use crate::{ApiKeySecret, OperatorToken, Secret};
 
-/// A well-formed credential, not yet compared with anything.
+/// A well-formed credential, not verified yet.
 #[derive(Clone, Debug)]
 pub enum Credential {
     /// An API key of an account.
     ApiKey(ApiKeySecret),
     /// An operator token.
     Operator(OperatorToken),
-    /// What may be a token got for a key.
+    /// A text with the form of a token for a key.
     Token(Secret),
 }
 
-/// The text is no credential that this service knows. It is not repeated here, since it may be most of one.
+/// The text is no credential known to this service. The error does not repeat it, since it may be most of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("neither an API key (hf_<key id>_<secret>) nor a token (a JWT) nor an operator token (hfop_<secret>)")]
 pub struct MalformedCredential;
 
 impl Credential {
-    /// Reads what follows `Bearer `.
+    /// Parses the text after `Bearer `.
     ///
     /// # Errors
-    /// When it has not the form of any credential.
+    /// When it does not have the form of any credential.
     pub fn parse(text: &str) -> Result<Self, MalformedCredential> {
         ApiKeySecret::parse(text)
             .map(Self::ApiKey)
@@ -31,7 +31,7 @@ impl Credential {
     }
 }
 
-/// Whether a text has the form of a JWT: three parts of URL-safe letters.
+/// Returns whether a text has the form of a JWT: three parts of URL-safe letters.
 fn is_jwt(text: &str) -> bool {
     let is_part = |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
     let mut parts = text.split('.');

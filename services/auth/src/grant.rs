@@ -1,6 +1,6 @@
-//! Signed grants: a text that shows a resource server, which asks nobody, what its client holds.
+//! Signed grants: a text that proves a client's hold to a resource server offline.
 //!
-//! A grant is a JWT (EdDSA), signed with the keys of tokens and of another type, so that neither passes for the other.
+//! A grant is a JWT (EdDSA), signed with the keys of tokens. It has another type, so that neither passes for the other.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::signing_keys::{ISSUER, SigningError, SigningKeys};
 
-/// The type in the head of a signed grant.
+/// The type in the header of a signed grant.
 pub const GRANT_TYPE: &str = "holdfast-grant+jwt";
-/// Longest life of a signed grant: whoever holds for longer asks for another one.
+/// Longest life of a signed grant: an owner that holds for longer requests another one.
 pub const MAX_GRANT_LIFETIME: Duration = Duration::from_secs(60 * 60);
 
-/// Who holds.
+/// The owner of a hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrantOwner {
     /// The process; of a session, the session's.
@@ -22,23 +22,23 @@ pub struct GrantOwner {
     /// The session, if it is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    /// Which holder in the session.
+    /// The holder in the session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
 }
 
-/// What a grant is to say.
+/// The content of a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnsignedGrant {
-    /// Whose namespace it is.
+    /// The account of the namespace.
     pub account: AccountId,
-    /// Where.
+    /// The namespace.
     pub namespace: String,
-    /// What is held.
+    /// The path of the hold.
     pub path: Vec<String>,
     /// `READ` or `WRITE`.
     pub mode: &'static str,
-    /// Who holds it.
+    /// The owner of the hold.
     pub owner: GrantOwner,
     /// The token of the hold.
     pub fencing_token: u64,
@@ -66,11 +66,11 @@ struct Claims {
 }
 
 impl SigningKeys {
-    /// Signs what is held. It ends with the hold, rounded down to a second, or after [`MAX_GRANT_LIFETIME`]. `now_ms` is
+    /// Signs a grant. It ends with the hold, rounded down to a second, or after [`MAX_GRANT_LIFETIME`]. `now_ms` is
     /// wall clock in milliseconds since 1970.
     ///
     /// # Errors
-    /// When it cannot be signed.
+    /// When signing fails.
     pub fn sign_grant(&self, grant: UnsignedGrant, now_ms: u64) -> Result<String, SigningError> {
         let life = MAX_GRANT_LIFETIME.min(self.overlap());
         let end_ms = now_ms.saturating_add(u64::try_from(life.as_millis()).unwrap_or(u64::MAX));

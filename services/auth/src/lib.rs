@@ -1,14 +1,15 @@
-//! Secrets and who may call: API keys, tokens got for them, the operator token, the cluster secret, service tokens,
-//! principals; and the signed proofs of grants.
+//! Secrets and authentication: API keys, tokens for them, the operator token, the cluster secret, service tokens,
+//! principals; and signed grants.
 //!
-//! Purpose: make, show once, read, hash and compare secrets, keep them in files, and say what a caller is allowed.
+//! Purpose: create, reveal once, parse, hash and compare secrets, store them in files, and determine the permissions of
+//! a caller.
 //!
-//! Invariants: no secret appears in the output of `Debug` or `Display`; it is shown only by [`Secret::expose`].
-//! Presented secrets are compared with kept ones in constant time, over their hashes. Every secret carries 256 random
-//! bits, so that a plain SHA-256 of it can be kept: no dictionary contains it, and a slow hash would only slow us.
+//! Invariants: no secret appears in the output of `Debug` or `Display`; only [`Secret::expose`] reveals it. Presented
+//! secrets are compared with stored ones in constant time, over their hashes. Every secret carries 256 random bits, so
+//! that a plain SHA-256 of it can be stored: no dictionary contains it, and a slow hash would only cost time.
 //!
-//! Deliberately unknown here: HTTP and gRPC, where keys are stored, whether an account is suspended, and which call
-//! needs which scope.
+//! Deliberately unknown here: HTTP and gRPC, the storage of keys, whether an account is suspended, and which call needs
+//! which scope.
 
 mod api_key;
 mod cluster_secret;
@@ -39,12 +40,12 @@ pub use token::{InvalidToken, MAX_TOKEN_BYTES, MAX_TOKEN_LIFETIME};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// SHA-256, the form in which secrets are kept.
+/// SHA-256, the stored form of secrets.
 fn sha256(secret: &str) -> [u8; 32] {
     Sha256::digest(secret).into()
 }
 
-/// Compares hashes without telling by the time taken where they differ.
+/// Compares hashes in constant time, so that the time does not reveal where they differ.
 fn constant_time_eq(one: &[u8; 32], other: &[u8; 32]) -> bool {
     one.ct_eq(other).into()
 }

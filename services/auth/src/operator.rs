@@ -5,11 +5,11 @@ use crate::random::{self, RandomError, is_secret_text, secret_text};
 
 const PREFIX: &str = "hfop_";
 
-/// The token of whoever runs the cluster, for accounts and cluster calls.
+/// The token of the cluster's operator, for accounts and cluster calls.
 #[derive(Clone, Debug)]
 pub struct OperatorToken(Secret);
 
-/// The text is not an operator token. It is not repeated here, since it may be most of one.
+/// The text is not an operator token. The error does not repeat it, since it may be most of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an operator token looks like hfop_<secret>")]
 pub struct MalformedOperatorToken;
@@ -18,15 +18,15 @@ impl OperatorToken {
     /// Draws a new token.
     ///
     /// # Errors
-    /// When the system gives no random bytes.
+    /// When the system provides no random bytes.
     pub fn generate() -> Result<Self, RandomError> {
         Ok(Self(Secret::new(format!("{PREFIX}{}", secret_text(&random::bytes()?)))))
     }
 
-    /// Reads a token from a file or a request.
+    /// Parses a token from a file or a request.
     ///
     /// # Errors
-    /// When the text has not the form of a token.
+    /// When the text does not have the form of a token.
     pub fn parse(text: &str) -> Result<Self, MalformedOperatorToken> {
         match text.strip_prefix(PREFIX) {
             Some(secret) if is_secret_text(secret) => Ok(Self(Secret::new(text))),
@@ -40,19 +40,19 @@ impl OperatorToken {
     }
 }
 
-/// Knows the operator token of this cluster by its hash.
+/// Verifies the operator token of this cluster by its hash.
 #[derive(Clone, Debug)]
 pub struct OperatorVerifier {
     hash: [u8; 32],
 }
 
 impl OperatorVerifier {
-    /// For that token.
+    /// Returns the verifier of this token.
     pub fn new(token: &OperatorToken) -> Self {
         Self { hash: crate::sha256(token.0.expose()) }
     }
 
-    /// Whether the presented token is the one, in constant time.
+    /// Returns whether the presented token is the operator token, in constant time.
     pub fn accepts(&self, presented: &OperatorToken) -> bool {
         crate::constant_time_eq(&crate::sha256(presented.0.expose()), &self.hash)
     }

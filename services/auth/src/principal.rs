@@ -1,4 +1,4 @@
-//! Who calls, and what that allows.
+//! Authenticated callers and their permissions.
 
 use std::sync::Arc;
 
@@ -9,46 +9,46 @@ use crate::ApiKeySecret;
 /// A caller whose credential was checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Principal {
-    /// Whoever runs the cluster: for accounts and cluster calls, and for nothing inside an account.
+    /// The cluster's operator: for accounts and cluster calls, without access inside an account.
     Operator,
-    /// A tenant, by one of its keys or a token got for it.
+    /// A tenant, by one of its keys or a token for it.
     Account(AccountPrincipal),
 }
 
 /// A tenant's caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountPrincipal {
-    /// Whose key it is.
+    /// The account of the key.
     pub account: AccountId,
-    /// Which key.
+    /// The key.
     pub key_id: String,
-    /// What it allows.
+    /// The scopes of the credential.
     pub scopes: Scopes,
-    /// The namespaces it may be used for; absent for all.
+    /// The namespaces that it covers; absent for all.
     pub namespaces: Option<Arc<[String]>>,
-    /// Refused from then on; wall clock in milliseconds since 1970.
+    /// The credential is rejected from then on; wall clock in milliseconds since 1970.
     pub expires_at_ms: Option<u64>,
-    /// What was presented.
+    /// The kind of credential.
     pub credential_kind: CredentialKind,
 }
 
-/// How a tenant's caller showed who it is.
+/// How a tenant's caller was authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CredentialKind {
-    /// With the key itself.
+    /// By the key itself.
     Key,
-    /// With a token got for the key.
+    /// By a token for the key.
     Token {
-        /// When it was made; wall clock in milliseconds since 1970.
+        /// When it was issued; wall clock in milliseconds since 1970.
         issued_at_ms: u64,
     },
-    /// Not at all: the process was told to trust whoever names the account.
+    /// Not authenticated: the process is configured to trust every caller that names the account.
     Trusted,
 }
 
 impl Principal {
-    /// The caller who presents a key, when it is the kept one and `now_ms` (wall clock in milliseconds since 1970) is
-    /// before its expiry.
+    /// Returns the caller with this key, if it is the stored one and `now_ms` (wall clock in milliseconds since 1970)
+    /// is before its expiry.
     pub fn from_api_key(presented: &ApiKeySecret, kept: &ApiKey, now_ms: u64) -> Option<Self> {
         let is_kept = presented.key_id() == kept.key_id && presented.matches(&kept.secret_hash);
         let is_alive = kept.expires_at_ms.is_none_or(|expires_at_ms| now_ms < expires_at_ms);
@@ -64,12 +64,12 @@ impl Principal {
         })
     }
 
-    /// Whether this is the operator.
+    /// Returns whether this is the operator.
     pub fn is_operator(&self) -> bool {
         matches!(self, Self::Operator)
     }
 
-    /// The tenant's caller, unless it is the operator.
+    /// Returns the tenant's caller, unless it is the operator.
     pub fn account(&self) -> Option<&AccountPrincipal> {
         match self {
             Self::Operator => None,
@@ -77,24 +77,24 @@ impl Principal {
         }
     }
 
-    /// Whether the caller has every one of these scopes. The operator has none: scopes are about what is inside an
-    /// account, and the operator has no account.
+    /// Returns whether the caller has every one of these scopes. The operator has none: scopes are permissions inside
+    /// an account, and the operator has no account.
     pub fn allows(&self, scopes: Scopes) -> bool {
         self.account().is_some_and(|principal| principal.scopes.contains(scopes))
     }
 
-    /// Whether the caller may use the namespace of that name in its own account.
+    /// Returns whether the caller may use the namespace of that name in its own account.
     pub fn allows_namespace(&self, name: &str) -> bool {
         self.account().is_some_and(|principal| principal.allows_namespace(name))
     }
 
-    /// The scopes that a key gets when its maker does not say: the maker's own, or all from the operator.
+    /// Returns the default scopes of a key that the caller creates: the caller's own, or all for the operator.
     pub fn default_scopes(&self) -> Scopes {
         self.account().map_or(Scopes::ALL, |principal| principal.scopes)
     }
 
-    /// Whether the caller may make a key of these scopes and namespaces (absent for all): nobody gives more than they
-    /// have, except the operator.
+    /// Returns whether the caller may create a key with these scopes and namespaces (absent for all). No caller except
+    /// the operator may grant more than it has.
     pub fn may_grant(&self, scopes: Scopes, namespaces: Option<&[String]>) -> bool {
         let Some(own) = self.account() else { return true };
         let within = match (&own.namespaces, namespaces) {
@@ -107,7 +107,7 @@ impl Principal {
 }
 
 impl AccountPrincipal {
-    /// Whether the key may be used for the namespace of that name.
+    /// Returns whether the key covers the namespace of that name.
     pub fn allows_namespace(&self, name: &str) -> bool {
         self.namespaces.as_ref().is_none_or(|names| names.iter().any(|allowed| allowed == name))
     }

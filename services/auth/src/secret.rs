@@ -1,14 +1,14 @@
-//! A text that must not be seen by accident.
+//! A text that must not be revealed by accident.
 
 use std::fmt;
 
-/// A text that never shows itself: `Debug` and `Display` write a placeholder, so that it can be a field of anything
-/// that is logged. It is not compared either, since that would not be in constant time; compare hashes instead.
+/// A text whose `Debug` and `Display` write a placeholder, so that it can be a field of any logged value. It has no
+/// comparison, since that would not be in constant time; compare hashes instead.
 #[derive(Clone)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Hides a text.
+    /// Wraps a text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use crate::Secret;
 
-/// More than any secret has. What is longer is some other file.
+/// Larger than any secret. A longer file is not a secret file.
 pub const MAX_SECRET_FILE_BYTES: u64 = 4_096;
-/// Permissions of the group and of everybody else.
+/// Permissions of the group and of all other users.
 const GROUP_OTHER_MODE_BITS: u32 = 0o077;
 
 /// A secret read from a file.
@@ -17,39 +17,39 @@ const GROUP_OTHER_MODE_BITS: u32 = 0o077;
 pub struct SecretFile {
     /// The content without white space around it.
     pub secret: Secret,
-    /// Whether others than the owner may open the file; say so in a warning.
+    /// Whether other users than the owner may open the file; callers should warn about it.
     pub is_exposed: bool,
 }
 
 /// A secret file that cannot be used. The message never contains the secret.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretFileError {
-    /// There is one already.
+    /// The file exists already.
     #[error("secret file {}: exists already and is not overwritten; remove it first if it is no longer used", .0.display())]
     Exists(PathBuf),
-    /// There is nothing in it.
+    /// The file is empty.
     #[error("secret file {}: is empty", .0.display())]
     Empty(PathBuf),
-    /// It holds something that is no secret of ours.
+    /// The content is not a Holdfast secret.
     #[error("secret file {}: is not a short text; it should hold one secret and nothing else", .0.display())]
     NotASecret(PathBuf),
-    /// The system refused.
+    /// An I/O error.
     #[error("secret file {}: cannot be {action}: {reason}", path.display())]
     Io {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What was tried: `read` or `written`.
+        /// The attempted action: `read` or `written`.
         action: &'static str,
-        /// What the system said.
+        /// The error of the system.
         reason: io::Error,
     },
 }
 
-/// Writes a new secret file with a newline at the end and mode 0600: after a crash it is there whole or not at all.
+/// Writes a new secret file with a newline at the end and mode 0600: after a crash it exists completely or not at all.
 /// The content is on disk when this returns.
 ///
 /// # Errors
-/// When the file exists (it stays as it is) or cannot be written.
+/// When the file exists (it stays unchanged) or cannot be written.
 pub fn create_secret_file(path: &Path, content: &Secret) -> Result<(), SecretFileError> {
     let failed = |reason| SecretFileError::Io { path: path.to_owned(), action: "written", reason };
     let directory = match path.parent() {

@@ -1,7 +1,7 @@
-//! Service tokens: how processes of a cluster prove to one another that they belong to it.
+//! Service tokens: processes of a cluster use them to prove to one another that they belong to it.
 //!
-//! A token is a JWT (HS256) signed with a key derived from the cluster secret. It lives for minutes, so that one that
-//! leaks into a log is soon worth nothing.
+//! A token is a JWT (HS256) signed with a key derived from the cluster secret. It lives for minutes, so that a token
+//! that leaks into a log soon becomes worthless.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ClusterSecret, Secret};
 
-/// How long a token is good for. A signer makes a new one after half of it.
+/// How long a token is valid. A signer makes a new one after half of it.
 pub const SERVICE_TOKEN_LIFETIME: Duration = Duration::from_secs(5 * 60);
-/// How far the wall clocks of two hosts may differ.
+/// Maximum difference between the wall clocks of two hosts.
 const LEEWAY: Duration = Duration::from_secs(60);
 const ISSUER: &str = "holdfast";
 
@@ -29,24 +29,24 @@ struct Claims {
     exp: u64,
 }
 
-/// Why a service token is refused or cannot be made.
+/// Why a service token is rejected or cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ServiceTokenError {
-    /// It was made with another secret.
+    /// It was signed with another secret.
     #[error("the service token is signed with the secret of another cluster; give all processes the same secret")]
     ClusterMismatch,
-    /// It is too old.
+    /// It has expired.
     #[error("the service token has expired; if it was just made, the clocks of the two hosts differ too much")]
     Expired,
     /// It is not a token of this kind.
     #[error("the service token is malformed: {0}")]
     Malformed(String),
-    /// It cannot be made.
+    /// Signing failed.
     #[error("no service token can be signed: {0}")]
     SigningFailed(String),
 }
 
-/// Makes the tokens of one process.
+/// Signs the tokens of one process.
 pub struct ServiceSigner {
     key: EncodingKey,
     process: String,
@@ -61,7 +61,7 @@ struct CachedToken {
 }
 
 impl ServiceSigner {
-    /// For a process, named like `node nd_1`; the name is shown in logs of the others.
+    /// Returns the signer of a process, named like `node nd_1`; other processes log the name.
     pub fn new(secret: &ClusterSecret, process: impl Into<String>) -> Self {
         Self {
             key: EncodingKey::from_secret(&signing_key(secret)),
@@ -71,7 +71,8 @@ impl ServiceSigner {
         }
     }
 
-    /// A token that is good for at least half of [`SERVICE_TOKEN_LIFETIME`]. Cheap: a new one is signed only when needed.
+    /// Returns a token that is valid for at least half of [`SERVICE_TOKEN_LIFETIME`]. Cheap: signs a new one only when
+    /// needed.
     ///
     /// # Errors
     /// [`ServiceTokenError::SigningFailed`] when the token cannot be made.
@@ -80,10 +81,10 @@ impl ServiceSigner {
     }
 
     fn token_at(&self, now: SystemTime) -> Result<Secret, ServiceTokenError> {
-        // What the lock guards is replaced in one step, so it is whole also after a panic elsewhere.
+        // The guarded value is replaced in one step, so it is consistent also after a panic elsewhere.
         let mut current = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(current) = current.as_ref() {
-            // A clock that went back counts as too old: the token might come from a future that never arrives.
+            // If the clock went back, the token counts as too old: its validity might begin only in the far future.
             let is_young = now.duration_since(current.made_at).is_ok_and(|age| age < SERVICE_TOKEN_LIFETIME / 2);
             if is_young {
                 return Ok(current.token.clone());
@@ -110,25 +111,25 @@ impl ServiceSigner {
     }
 }
 
-/// Checks the tokens of other processes.
+/// Verifies the tokens of other processes.
 pub struct ServiceVerifier {
     key: DecodingKey,
     validation: Validation,
 }
 
 impl ServiceVerifier {
-    /// For processes with that secret.
+    /// Returns the verifier for processes with that secret.
     pub fn new(secret: &ClusterSecret) -> Self {
         let mut validation = Validation::new(Algorithm::HS256);
         validation.set_issuer(&[ISSUER]);
         validation.set_audience(&[secret.cluster_id()]);
         validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
-        // Looked at below: the library subtracts the leeway from the clock, and panics where that begins in 1970.
+        // Checked below: the library subtracts the leeway from the clock, and panics if the result is before 1970.
         validation.validate_exp = false;
         Self { key: DecodingKey::from_secret(&signing_key(secret)), validation }
     }
 
-    /// The name of the process that presents the token.
+    /// Returns the name of the process that presents the token.
     ///
     /// # Errors
     /// When the token is malformed, expired, or of another cluster.
@@ -137,7 +138,7 @@ impl ServiceVerifier {
     }
 
     fn verify_at(&self, token: &str, now: SystemTime) -> Result<String, ServiceTokenError> {
-        // A clock before 1970 takes every token for a young one, as one in 1970 does.
+        // With a clock before 1970 no token counts as expired, as with one in 1970.
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         match jsonwebtoken::decode::<Claims>(token, &self.key, &self.validation) {
             Ok(decoded) if decoded.claims.exp.saturating_add(LEEWAY.as_secs()) < now => Err(ServiceTokenError::Expired),

@@ -1,9 +1,9 @@
 //! The keys that sign tokens and grants, one for each period of time.
 //!
-//! Every gateway derives them from the cluster secret and the number of the period, so that they are the same
-//! everywhere, are kept nowhere, and change by themselves. Three are public at a time: that of the period before, whose
-//! signatures are still good; the present one, which signs; and the next one, so that whoever keeps the public keys for
-//! a while knows it before it is used.
+//! Every gateway derives them from the cluster secret and the number of the period. So they are the same everywhere,
+//! stored nowhere, and rotate by themselves. Three are public at the same time: that of the previous period, whose
+//! signatures are still valid; the present one, which signs; and the next one, so that clients that cache the public
+//! keys know it before its first use.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -15,19 +15,19 @@ use serde::de::DeserializeOwned;
 
 use crate::ClusterSecret;
 
-/// Who signs, as every signed text says.
+/// The issuer in every signed text.
 pub(crate) const ISSUER: &str = "holdfast";
-/// What stands before the 32 bytes of an Ed25519 key in PKCS #8 (RFC 8410).
+/// The bytes before the 32 bytes of an Ed25519 key in PKCS #8 (RFC 8410).
 const PKCS8_PREFIX: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
 /// Bytes of a key's name.
 const KEY_ID_BYTES: usize = 8;
 
-/// When keys change. Every gateway of a cluster has to be told the same.
+/// When keys rotate. Every gateway of a cluster needs the same values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyRotation {
-    /// How long a key signs; what is less than a second counts as one.
+    /// How long a key signs; less than a second counts as one.
     pub period: Duration,
-    /// Another number makes other keys: whatever was signed before is void at once.
+    /// Another number makes other keys: every earlier signature becomes invalid at once.
     pub generation: u32,
 }
 
@@ -38,7 +38,7 @@ impl Default for KeyRotation {
     }
 }
 
-/// A text cannot be signed.
+/// Signing failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("nothing can be signed: {0}")]
 pub struct SigningError(String);
@@ -57,7 +57,7 @@ pub struct SigningKeys {
     ring: RwLock<Arc<KeyRing>>,
 }
 
-/// The keys that are public during one period: those of the period before, of itself, and of the next one.
+/// The keys that are public during one period: those of the previous period, of itself, and of the next one.
 struct KeyRing {
     period: u64,
     keys: [Key; 3],
@@ -71,7 +71,7 @@ struct Key {
 }
 
 impl SigningKeys {
-    /// Of a cluster.
+    /// Returns the keys of a cluster.
     ///
     /// # Errors
     /// When no key can be made.
@@ -85,7 +85,7 @@ impl SigningKeys {
         &self.cluster_id
     }
 
-    /// For how long at least a signature of now is good.
+    /// How long at least a present signature is valid.
     pub(crate) fn overlap(&self) -> Duration {
         Duration::from_secs(self.rotation.period_s())
     }
@@ -108,8 +108,8 @@ impl SigningKeys {
         jsonwebtoken::encode(&header, claims, &present.encoding_key).map_err(|error| SigningError(error.to_string()))
     }
 
-    /// What a text of that kind says, when one of the public keys signed it for that audience. The caller compares
-    /// times. The reason of a refusal is for logs.
+    /// Returns the claims of a text of that type, if one of the public keys signed it for that audience. The caller
+    /// compares times. The reason of a rejection is for logs.
     pub(crate) fn verify<T: DeserializeOwned + Clone>(
         &self,
         kind: &str,
@@ -135,7 +135,7 @@ impl SigningKeys {
     }
 
     fn key_ring(&self, now_ms: u64) -> Result<Arc<KeyRing>, SigningError> {
-        // What the locks guard is replaced in one step, so it is whole also after a panic elsewhere.
+        // The guarded value is replaced in one step, so it is consistent also after a panic elsewhere.
         let period = now_ms / 1_000 / self.rotation.period_s();
         let known = Arc::clone(&self.ring.read().unwrap_or_else(PoisonError::into_inner));
         if known.period == period {

@@ -1,7 +1,7 @@
-//! Tokens: what a key's owner gets for a while, and gives to others in place of the key.
+//! Tokens: a key's owner gets them for a limited time, and presents them to other services in place of the key.
 //!
-//! A token is a JWT (EdDSA). It says everything that a gateway has to know of its caller, so that nothing has to be
-//! looked up; whether its key was revoked since, is for the gateway to know.
+//! A token is a JWT (EdDSA). It contains all that a gateway must know of its caller, so that no lookup is necessary.
+//! The gateway itself tracks whether the key was revoked since.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use crate::{AccountPrincipal, CredentialKind, Secret};
 
 /// Longest life of a token.
 pub const MAX_TOKEN_LIFETIME: Duration = Duration::from_secs(60 * 60);
-/// Bytes of a token; longer texts are not looked into.
+/// Maximum bytes of a token; longer texts are not parsed.
 pub const MAX_TOKEN_BYTES: usize = 16 * 1_024;
-/// The type in the head of an access token (RFC 9068), which no other signed text of the service has.
+/// The type in the header of an access token (RFC 9068), which no other signed text of the service has.
 const TOKEN_TYPE: &str = "at+jwt";
 
 #[derive(Clone, Serialize, Deserialize)]
@@ -36,17 +36,18 @@ struct Claims {
     exp: u64,
 }
 
-/// A token is not accepted. The reason is for logs: callers are told the same text for every one.
+/// A token is rejected. The reason is for logs: callers receive the same text in every case.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the token is refused: {0}")]
 pub struct InvalidToken(String);
 
 impl SigningKeys {
-    /// A token for what the principal may do, and when it ends: after `life`, at the end of the principal, or when its
-    /// signature is no longer good, whichever comes first. Instants are wall clock in milliseconds since 1970.
+    /// Returns a token with the permissions of the principal, and when it ends: after `life`, at the end of the
+    /// principal, or when its signature becomes invalid, whichever comes first. Instants are wall clock in milliseconds
+    /// since 1970.
     ///
     /// # Errors
-    /// When it cannot be signed.
+    /// When signing fails.
     pub fn issue_token(
         &self,
         principal: &AccountPrincipal,
@@ -69,7 +70,7 @@ impl SigningKeys {
         Ok((Secret::new(self.sign(TOKEN_TYPE, &claims, now_ms)?), exp * 1_000))
     }
 
-    /// Who presents a token, by its signature alone.
+    /// Returns the principal of a token, by its signature alone.
     ///
     /// # Errors
     /// When it is malformed, too long, expired, or signed for another purpose, by another cluster or before the last
@@ -97,7 +98,7 @@ impl SigningKeys {
     }
 }
 
-/// A scope that is not known would be dropped silently otherwise, and the token be taken for a smaller one.
+/// Rejects unknown scopes: otherwise they would be dropped silently, and the token would appear to have fewer scopes.
 fn parse_scopes(names: &str) -> Option<Scopes> {
     let mut names = names.split(' ').map(Scopes::from_name);
     names.try_fold(Scopes::NONE, |scopes, scope| Some(scopes.union(scope?)))

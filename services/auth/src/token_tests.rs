@@ -65,7 +65,7 @@ fn a_token_outlives_neither_an_hour_nor_its_key_nor_its_signature() {
 fn another_clusters_token_and_one_of_a_key_that_was_rotated_out_are_refused() {
     let token = issue(&keys("5a"));
     assert!(keys("5b").verify_token(&token, NOW).is_err());
-    // Its times are good for ever here, so that nothing but the rotation can end it.
+    // The token never expires here, so that only the rotation can end it.
     let keys = keys("5a");
     let mut claims = part(&token, 1);
     claims["exp"] = json!(u64::MAX / 2_000);
@@ -145,7 +145,7 @@ proptest::proptest! {
         proptest::prop_assert!(keys.verify_token(&token[..at], NOW).is_err());
         let mut bytes = token.clone().into_bytes();
         bytes[at] ^= flip;
-        // The last letter of a part may carry bits that mean nothing.
+        // The last letter of a part may carry bits without a meaning.
         if let Ok(changed) = String::from_utf8(bytes)
             && let Ok(verified) = keys.verify_token(&changed, NOW)
         {
