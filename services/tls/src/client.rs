@@ -1,4 +1,4 @@
-//! The connecting side.
+//! TLS of outgoing connections.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,14 +15,15 @@ use crate::files::read_root_certs;
 use crate::reload::HotReload;
 use crate::{IdentityFiles, TlsError};
 
-/// Connects to servers that one of the authorities in a file vouches for, and shows the own certificate. A cheap clone.
+/// Connects to servers with a certificate of one of the authorities in a file, and presents its own certificate. Clones
+/// are cheap.
 #[derive(Clone)]
 pub struct ClientTls {
     config: Arc<HotReload<ClientConfig>>,
 }
 
 impl ClientTls {
-    /// Reads the files, and again whenever they change. HTTP/2 is spoken. Needs a tokio runtime.
+    /// Reads the files, and again whenever they change. Negotiates HTTP/2. Needs a tokio runtime.
     ///
     /// # Errors
     /// When they cannot be used.
@@ -33,11 +34,10 @@ impl ClientTls {
         Ok(Self { config })
     }
 
-    /// Connects to `address` (`host:port`). The certificate there has to be for the host. The caller brings the time
-    /// limit.
+    /// Connects to `address` (`host:port`). The server's certificate must be for the host. The caller sets the timeout.
     ///
     /// # Errors
-    /// That of the connection, so that a refused one can be told; or why no keys were agreed on.
+    /// That of the connection, so that the caller can recognise a refused one; or the reason why the handshake failed.
     pub async fn connect(&self, address: &str) -> io::Result<TlsStream<TcpStream>> {
         let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidInput, reason);
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);

@@ -1,32 +1,32 @@
-//! What can be wrong with files for TLS.
+//! Errors of TLS files.
 
 use std::path::PathBuf;
 
 /// Files for TLS cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// One of them cannot be read as PEM.
+    /// A file cannot be read as PEM.
     #[error("{}: cannot be read as PEM: {reason}", path.display())]
     Unreadable {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
-    /// There is nothing of the kind in it.
+    /// The file contains no item of that kind.
     #[error("{}: holds no {what} in PEM", path.display())]
     Empty {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What it should hold.
+        /// The expected content.
         what: &'static str,
     },
-    /// They do not make a set, like a key that belongs to another certificate.
+    /// The files do not belong together, like a key of another certificate.
     #[error("{}: cannot be used: {reason}", path.display())]
     Unusable {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
 }

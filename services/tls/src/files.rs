@@ -1,4 +1,4 @@
-//! Reading certificates and keys from PEM files.
+//! Reads certificates and keys from PEM files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::TlsError;
 
-/// Who a process is.
+/// The files of a process's identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentityFiles {
     /// Its certificate, and those between it and the authority.
@@ -19,7 +19,7 @@ pub struct IdentityFiles {
     pub key_file: PathBuf,
 }
 
-/// A certificate with those above it, and its key.
+/// A certificate with its chain, and its key.
 pub(crate) struct Identity {
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) key: PrivateKeyDer<'static>,
@@ -40,7 +40,7 @@ impl IdentityFiles {
     }
 }
 
-/// The authorities in a file.
+/// Reads the authorities in a file.
 pub(crate) fn read_root_certs(path: &Path) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in read_certificates(path)? {
@@ -61,7 +61,7 @@ fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsErr
     Ok(found)
 }
 
-/// What tells whether a file is still the same; nothing while it is not there.
+/// Returns a stamp that changes with the file; none while it does not exist.
 pub(crate) fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
     let metadata = fs::metadata(path).ok()?;
     Some((metadata.modified().ok()?, metadata.len()))

@@ -1,11 +1,10 @@
 //! TLS of listeners and of connections, from PEM files that are read again when they change.
 //!
-//! Purpose: certificates are renewed while processes run, so whoever accepts or opens a connection takes what the files
-//! held last.
+//! Purpose: certificates are renewed while processes run, so new connections use the latest content of the files.
 //!
-//! Invariant: files that cannot be used never replace ones that could; the process goes on with what it had and says so.
+//! Invariant: unusable files never replace usable ones; the process continues with the old content and logs a warning.
 //!
-//! Deliberately unknown here: what is said over a connection, and who has to use TLS.
+//! Deliberately unknown here: the protocols over a connection, and which processes must use TLS.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

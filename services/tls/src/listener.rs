@@ -13,24 +13,24 @@ use tokio_util::either::Either;
 
 use crate::ServerTls;
 
-/// Peers that may agree on keys at a time; further ones wait to be accepted, and hold up nobody who is connected.
+/// Maximum concurrent handshakes; further peers wait to be accepted, and delay no connected peer.
 const MAX_HANDSHAKES: usize = 256;
-/// How long to wait after an accept failed for want of file descriptors or memory.
+/// Delay after an accept failed for want of file descriptors or memory.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// A connection.
 pub type Stream = Either<TcpStream, TlsStream<TcpStream>>;
 
-/// Who connected.
+/// The peer of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerInfo {
-    /// From where.
+    /// Its address.
     pub address: SocketAddr,
-    /// Whether it may be taken for a process of the cluster: it showed a certificate, or none are in use.
+    /// Whether it counts as a process of the cluster: it presented a certificate, or none are in use.
     pub has_client_cert: bool,
 }
 
-/// Accepts. Handshakes are made beside one another, so that a peer that does not speak keeps nobody out.
+/// Accepts connections. Handshakes run concurrently, so that a peer that sends nothing blocks no other peer.
 pub struct Listener {
     address: SocketAddr,
     ready: mpsc::Receiver<(Stream, PeerInfo)>,
@@ -39,7 +39,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Begins to accept; with `tls` what is accepted is encrypted. Needs a tokio runtime.
+    /// Starts to accept; with `tls` connections are encrypted. Needs a tokio runtime.
     ///
     /// # Errors
     /// When the socket does not know its address.
@@ -51,16 +51,16 @@ impl Listener {
         Ok(Self { address, ready, _tasks: tasks })
     }
 
-    /// The next connection.
+    /// Returns the next connection.
     pub async fn accept(&mut self) -> (Stream, PeerInfo) {
         match self.ready.recv().await {
             Some(accepted) => accepted,
-            // The task that accepts ends with this value only.
+            // The accepting task ends only with this value.
             None => std::future::pending().await,
         }
     }
 
-    /// Where it listens.
+    /// The address of the listener.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -80,7 +80,7 @@ async fn accept_loop(listener: Arc<TcpListener>, tls: Option<ServerTls>, accepte
             }
             Err(error) => {
                 use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-                // The peer went away before it was accepted, which is no concern of ours.
+                // The peer disconnected before it was accepted; this is not our error.
                 if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
                     tracing::warn!(%error, "a connection cannot be accepted");
                     tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
@@ -110,6 +110,6 @@ async fn deliver(
             }
         },
     };
-    // When nobody accepts any more, the connection ends.
+    // If the receiver is gone, the connection ends.
     let _ = accepted.send(ready).await;
 }

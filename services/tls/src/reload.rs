@@ -1,4 +1,4 @@
-//! Something that is made of files, and made anew when they change.
+//! A value that is built from files, and rebuilt when they change.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -11,23 +11,23 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::TlsError;
 use crate::files::stamp;
 
-/// How often it is looked whether files changed.
+/// Time between two checks of the files.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The latest that could be made.
+/// The latest value that could be built.
 pub(crate) struct HotReload<T> {
     current: RwLock<Arc<T>>,
-    /// Looks after the files, for as long as this value lives.
+    /// Watches the files, for as long as this value lives.
     tasks: TaskSet,
 }
 
 impl<T: Send + Sync + 'static> HotReload<T> {
-    /// Makes it, and looks after the files from now on, until nobody has it any more. Needs a tokio runtime.
+    /// Builds the value and watches the files until its last owner drops it. Needs a tokio runtime.
     pub(crate) fn start(
         files: Vec<PathBuf>,
         make: impl Fn() -> Result<T, TlsError> + Send + Sync + 'static,
     ) -> Result<Arc<Self>, TlsError> {
-        // Before they are read: what changes while they are is read again.
+        // Taken before the files are read: a change during the read causes another one.
         let seen: Vec<_> = files.iter().map(|path| stamp(path)).collect();
         let current = RwLock::new(Arc::new(make()?));
         let reloaded = Arc::new(Self { current, tasks: TaskSet::new(TaskOwner::process()) });
@@ -42,10 +42,10 @@ impl<T: Send + Sync + 'static> HotReload<T> {
     }
 }
 
-/// What it is made of.
+/// The files of the value.
 struct WatchedFiles<F> {
     files: Vec<PathBuf>,
-    /// What they looked like when they were last read.
+    /// Their stamps at the last read.
     last_stamps: Mutex<Vec<Option<(SystemTime, u64)>>>,
     make: F,
 }
@@ -67,7 +67,7 @@ async fn watch_files<T>(kept: Weak<HotReload<T>>, files: Arc<WatchedFiles<impl F
                 *kept.current.write() = Arc::new(made);
                 tracing::info!(?files, "certificates were read again");
             }
-            // Also while a set is being replaced file by file; the last one makes it whole.
+            // This also happens while a set is replaced file by file; the last file completes it.
             Err(error) => tracing::warn!(%error, "changed certificates cannot be used; the old ones stay"),
         }
     }

@@ -1,4 +1,4 @@
-//! The accepting side.
+//! TLS of accepted connections.
 
 use std::io;
 use std::path::PathBuf;
@@ -17,21 +17,21 @@ use crate::files::read_root_certs;
 use crate::reload::HotReload;
 use crate::{IdentityFiles, TlsError};
 
-/// How long a peer may take to agree on keys.
+/// How long a handshake may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is asked of those who connect.
+/// The certificate that a client must present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientAuth {
-    /// Nothing.
+    /// None.
     Disabled,
     /// A certificate that one of the authorities in this file signed.
     Required(PathBuf),
-    /// The same, but who has none gets in too: what it may do is decided later.
+    /// The same, but clients without one are accepted too: later checks decide their permissions.
     Optional(PathBuf),
 }
 
-/// Encrypts what is accepted, with the certificate that the files held last. A cheap clone.
+/// Encrypts accepted connections, with the certificate that the files contained last. Clones are cheap.
 #[derive(Clone)]
 pub struct ServerTls {
     config: Arc<HotReload<ServerConfig>>,
@@ -51,10 +51,10 @@ impl ServerTls {
         Ok(Self { config })
     }
 
-    /// Agrees on keys with a peer that connected.
+    /// Performs the handshake with a connected peer.
     ///
     /// # Errors
-    /// When it does not come to that in good time.
+    /// When the handshake fails or does not finish in time.
     pub async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let acceptor = TlsAcceptor::from(self.config.current());
         timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await?
