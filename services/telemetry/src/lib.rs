@@ -1,12 +1,12 @@
 //! Logging, metrics and traces of a process.
 //!
-//! Purpose: set up `tracing` and `metrics` once per process, the same way in every program, render what `/metrics`
-//! answers, and export traces when a collector is named.
+//! Purpose: set up `tracing` and `metrics` once per process, the same way in every program, render the response of
+//! `/metrics`, and export traces if a collector is configured.
 //!
-//! Invariant: logs go to standard error, so that standard output belongs to what a program prints for its user.
+//! Invariant: logs go to standard error, so that standard output is free for a program's output to its user.
 //!
-//! Deliberately unknown here: which metrics there are, how `/metrics` is served and who may read it. Libraries trace and
-//! count with the macros of `tracing` and `metrics`; only what starts a process or serves `/metrics` needs this crate.
+//! Deliberately unknown here: the individual metrics, how `/metrics` is served and which callers may read it. Libraries
+//! use the macros of `tracing` and `metrics`; only code that starts a process or serves `/metrics` needs this crate.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

@@ -1,4 +1,4 @@
-//! Setting up `tracing`.
+//! Setup of `tracing`.
 
 use std::fmt;
 use std::io::{self, IsTerminal};
@@ -12,7 +12,7 @@ use tracing_subscriber::{Layer, Registry};
 
 use crate::{BuildInfo, tracing_export};
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people, with colours on a terminal.
@@ -58,15 +58,15 @@ pub enum LoggingError {
     BadFilter {
         /// As given.
         filter: String,
-        /// What is wrong with it.
+        /// The fault.
         problem: String,
     },
-    /// Traces cannot be exported there.
+    /// Traces cannot be exported to this address.
     #[error("traces cannot be exported to {endpoint}: {problem}")]
     Otlp {
         /// As given.
         endpoint: String,
-        /// What is in the way.
+        /// The fault.
         problem: String,
     },
     /// It was set up before in this process.
@@ -74,21 +74,21 @@ pub enum LoggingError {
     AlreadySet(String),
 }
 
-/// What is logged, and how.
+/// Options of logging.
 #[derive(Clone, Copy, Debug)]
 pub struct LoggingOptions<'a> {
-    /// How lines look.
+    /// The format of lines.
     pub format: LogFormat,
-    /// In the form of `RUST_LOG`, which takes its place when set.
+    /// In the form of `RUST_LOG`, which overrides it when set.
     pub filter: &'a str,
-    /// The base address of a collector of traces (OTLP over HTTP), when they are to be exported. What the filter
-    /// excludes is not exported either.
+    /// The base address of a collector of traces (OTLP over HTTP), if they are to be exported. The filter applies to
+    /// the export too.
     pub otlp_endpoint: Option<&'a str>,
     /// The process.
     pub build: BuildInfo,
 }
 
-/// Sends what is traced to standard error and, when one is named, to a collector.
+/// Writes logs to standard error and, if one is configured, exports traces to a collector.
 ///
 /// # Errors
 /// When the filter or the collector's address is malformed, or logging was set up before.
@@ -150,7 +150,7 @@ mod tests {
         }
     }
 
-    /// What is written when a program logs under a format and a filter.
+    /// Returns the log output of a program with this format and filter.
     fn capture_logs(format: LogFormat, filter: &str, program: impl FnOnce()) -> String {
         let lines = LogBuffer::default();
         let writer = lines.clone();

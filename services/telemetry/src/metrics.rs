@@ -1,4 +1,4 @@
-//! Setting up `metrics` with a Prometheus recorder.
+//! Setup of `metrics` with a Prometheus recorder.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 use metrics_process::Collector;
 use tokio::time::MissedTickBehavior;
 
-/// How often histograms are drained, so that they do not grow while nobody reads `/metrics`.
+/// Time between drains of histograms, so that they do not grow while no client reads `/metrics`.
 pub const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Upper bounds for names that end in `_seconds`: from a cached look-up to the longest deadline, dense where an answer
-/// of a healthy cluster lies (0.1 to 50 ms).
+/// Upper bounds for names that end in `_seconds`: from a cached lookup to the longest deadline, dense in the range of
+/// responses of a healthy cluster (0.1 to 50 ms).
 const SECONDS_BUCKETS: [f64; 20] = [
     0.000_05, 0.000_1, 0.000_2, 0.000_35, 0.000_5, 0.000_75, 0.001, 0.001_5, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1,
     0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
@@ -31,10 +31,10 @@ const BYTES_BUCKETS: [f64; 11] = [
     16_777_216.0,
     67_108_864.0,
 ];
-/// Upper bounds for all other names, which count things, like commands in a batch.
+/// Upper bounds for all other names, which count items, like commands in a batch.
 const COUNT_BUCKETS: [f64; 13] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1_024.0, 2_048.0, 4_096.0];
 
-/// What a process says about itself in `holdfast_build_info`.
+/// The labels of a process in `holdfast_build_info`.
 #[derive(Clone, Copy, Debug)]
 pub struct BuildInfo {
     /// Like `holdfast-node`.
@@ -49,12 +49,12 @@ pub enum MetricsError {
     /// The recorder was set up before in this process.
     #[error("metrics are already set up: {0}")]
     AlreadySet(String),
-    /// The bounds above are not accepted.
+    /// The recorder rejects the bounds above.
     #[error("the metrics recorder cannot be built: {0}")]
     Recorder(#[from] BuildError),
 }
 
-/// The metrics of this process. Cheap to clone.
+/// The metrics of this process. Clones are cheap.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     handle: PrometheusHandle,
@@ -62,10 +62,10 @@ pub struct Metrics {
     tasks: Arc<TaskSet>,
 }
 
-/// Makes the macros of `metrics` count in this process.
+/// Installs the recorder of the `metrics` macros in this process.
 ///
 /// # Errors
-/// When this was done before.
+/// When it was installed before.
 pub fn install_metrics(build: BuildInfo) -> Result<Metrics, MetricsError> {
     let recorder = builder()?.build_recorder();
     let handle = recorder.handle();
@@ -90,14 +90,15 @@ impl Metrics {
         Self { handle, process, tasks: Arc::new(TaskSet::new(TaskOwner::process())) }
     }
 
-    /// The text that `/metrics` answers, in the exposition format of Prometheus, with fresh figures of the process:
+    /// Renders the response of `/metrics`, in the exposition format of Prometheus, with fresh metrics of the process:
     /// CPU time, memory, open files, threads, start time.
     pub fn render(&self) -> String {
         self.process.collect();
         self.handle.render()
     }
 
-    /// Drains histograms every [`UPKEEP_INTERVAL`] until the last clone is dropped. Call it once, inside a tokio runtime.
+    /// Drains histograms every [`UPKEEP_INTERVAL`] until the last clone is dropped. Call it once, inside a tokio
+    /// runtime.
     pub fn spawn_upkeep(&self) {
         let handle = self.handle.clone();
         self.tasks.spawn_restarting("metrics", move || {
@@ -118,7 +119,7 @@ impl Metrics {
 mod tests {
     use super::*;
 
-    /// What `/metrics` answers after a program recorded something.
+    /// Returns the response of `/metrics` after a program recorded metrics.
     fn render_after(program: impl FnOnce()) -> String {
         let recorder = builder().unwrap().build_recorder();
         let handle = recorder.handle();

@@ -1,4 +1,4 @@
-//! Traces for a collector (OTLP over HTTP), when one is named.
+//! Exports traces to a collector (OTLP over HTTP), if one is configured.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -15,15 +15,15 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::{BuildInfo, LoggingError};
 
-/// Where a collector takes traces below its base address.
+/// The path of a collector for traces below its base address.
 const TRACES_PATH: &str = "/v1/traces";
-/// The header, and the field of internal calls, that says which span a call belongs to (W3C Trace Context).
+/// The header, and the field of internal calls, that carries the parent span of a call (W3C Trace Context).
 const TRACE_PARENT: &str = "traceparent";
 
-/// There when traces are exported.
+/// Set when traces are exported.
 static PROVIDER: OnceLock<SdkTracerProvider> = OnceLock::new();
 
-/// Begins to export. `endpoint` is the collector's base address, like `http://127.0.0.1:4318`.
+/// Starts to export. `endpoint` is the collector's base address, like `http://127.0.0.1:4318`.
 pub(crate) fn init_tracer(endpoint: &str, build: BuildInfo) -> Result<SdkTracer, LoggingError> {
     let refused = |problem: String| LoggingError::Otlp { endpoint: endpoint.to_owned(), problem };
     if !endpoint.starts_with("http://") {
@@ -45,13 +45,13 @@ pub(crate) fn init_tracer(endpoint: &str, build: BuildInfo) -> Result<SdkTracer,
     Ok(tracer)
 }
 
-/// Whether traces are exported, so that it is worth while to pass on what they need.
+/// Returns whether traces are exported, so that passing on their context is useful.
 pub fn is_exporting_traces() -> bool {
     PROVIDER.get().is_some()
 }
 
-/// What another process needs to continue the trace of the present span, in the form of a `traceparent` header. Nothing
-/// when traces are not exported.
+/// Returns the context with which another process continues the trace of the present span, as a `traceparent` header.
+/// None when traces are not exported.
 pub fn trace_parent() -> Option<String> {
     PROVIDER.get()?;
     let mut carrier = HashMap::new();
@@ -59,8 +59,8 @@ pub fn trace_parent() -> Option<String> {
     carrier.remove(TRACE_PARENT)
 }
 
-/// Makes a span part of the trace that a caller names in a `traceparent` header. What is none is overlooked, and so is
-/// everything when traces are not exported.
+/// Makes a span part of the trace that a caller names in a `traceparent` header. Ignores an invalid header, and every
+/// header when traces are not exported.
 pub fn continue_trace(span: &Span, trace_parent: &str) {
     if !is_exporting_traces() {
         return;
@@ -71,7 +71,7 @@ pub fn continue_trace(span: &Span, trace_parent: &str) {
     let _ = span.set_parent(parent);
 }
 
-/// Sends what was not sent yet; at the end of a process.
+/// Exports the remaining spans; at the end of a process.
 pub fn flush_traces() {
     if let Some(provider) = PROVIDER.get()
         && let Err(error) = provider.force_flush()
