@@ -1,8 +1,8 @@
 //! The operations behind every frontend: authentication, permissions, and calls to shards.
 //!
 //! Purpose: check the caller and the request of every operation, call the shard that owns the data, and convert its
-//! reply to a response of the public API. Sessions, events, caches of accounts and namespaces, and the limits on rates
-//! and concurrency belong to it.
+//! reply for the public API. Sessions, events, caches of accounts and namespaces, and the limits on rates and
+//! concurrency belong to it.
 //!
 //! Invariant: an operation without a valid credential changes nothing. A call returns `UNAVAILABLE` only if it changed
 //! nothing.

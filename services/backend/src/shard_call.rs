@@ -135,7 +135,7 @@ impl Service {
     }
 
     /// Calls the locks shard that owns the key, about a namespace by its name. The incarnation comes from the cache. If
-    /// the shard does not know it, the backend fetches it again and repeats the call with a different one.
+    /// the shard does not know it, the backend fetches it again, and repeats the call if it changed.
     ///
     /// # Errors
     /// `NAMESPACE_NOT_FOUND`; `UNAVAILABLE` when the namespace is so new that its locks shard does not know it yet.
@@ -182,8 +182,8 @@ impl Service {
         if urgency == Priority::Patient { self.run_until_deadline(context.deadline, asked).await } else { asked.await }
     }
 
-    /// Runs an acquire that waits. It is cancelled here and not by the shard: the shard takes a call that lasts to its
-    /// deadline there for a poll and keeps its queued request.
+    /// Runs an acquire that waits. It is cancelled here and not by the shard. There, a call that lasts to its deadline
+    /// counts as a poll, which keeps its queued request.
     async fn run_until_deadline<T>(
         &self,
         deadline: Instant,

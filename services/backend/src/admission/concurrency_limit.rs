@@ -20,8 +20,8 @@ const LATENCY_SLACK: Duration = Duration::from_micros(200);
 /// With each update the baseline may rise by one part in this many, when the share is already minimal: twofold in a
 /// minute.
 const BASELINE_DRIFT_DIVISOR: u32 = 1_024;
-/// With each update the baseline falls by one part in this many of the difference to faster calls, or rises by one part
-/// in this many of the difference to slower ones.
+/// With each update the baseline falls by one part in this many of the difference to a faster sample. Towards a slower
+/// one it rises by at most one part in this many of itself.
 const BASELINE_FALL_DIVISOR: u32 = 8;
 const BASELINE_RISE_DIVISOR: u32 = 256;
 /// No command is faster, because it must reach a disk and a network first.

@@ -10,7 +10,7 @@ use holdfast_api::{ApiError, ApiResult};
 use holdfast_core::{Account, AccountId};
 use moka::sync::Cache;
 
-/// Maximum accounts with a limiter; an account that is idle for a while starts afresh.
+/// Maximum accounts with a limiter; an account that is idle for a while starts again with a full burst.
 const MAX_ACCOUNTS: u64 = 100_000;
 /// A second restores a whole burst twice over, so no count is dropped that still matters.
 const IDLE_TTL: Duration = Duration::from_secs(60);

@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 
 /// Maximum changed keys in memory; with more of them within the life of a token, keys are looked up instead.
 const MAX_CHANGED_KEYS: usize = 100_000;
-/// A gateway without contact may have signed for a revoked key for 30 s more, and its wall clock and this one may
-/// differ by a minute.
+/// A gateway without contact may have signed for a revoked key for 30 s more. Its wall clock and this one may differ by
+/// a minute.
 const CLOCK_SLACK: Duration = Duration::from_secs(90);
 
 /// The received changes. Instants are wall clock in milliseconds since 1970.

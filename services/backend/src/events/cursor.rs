@@ -71,7 +71,7 @@ impl EventCursor {
         Ok(Self { service, key, namespace, prefix, next_revision, start, first_page: Some(first) })
     }
 
-    /// Returns the revision after which to continue if the reader took none of the coming events.
+    /// Returns the revision from which to continue if the reader took none of the coming events.
     pub(super) fn start(&self) -> Revision {
         self.start
     }

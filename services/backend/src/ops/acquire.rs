@@ -105,7 +105,7 @@ impl Service {
                 wait: validate::to_wait(checked.waiting),
                 allow_upgrade: checked.terms.allow_upgrade,
                 request_id: checked.request_id.clone(),
-                // Only the leader's node knows the attempt number of a call.
+                // Only the leader's node knows which attempt of the queued request this call is.
                 attempt: 0,
                 message: None,
             };
@@ -121,7 +121,7 @@ impl Service {
             None => (answered.await?, asked),
             // A caller without access stops waiting: dropping the call cancels its queued request.
             Some(_) => tokio::select! {
-                // Nothing says how long ago the grant was, and a time before the wait would be too early.
+                // The time of the grant is unknown; before the wait there was none.
                 reply = answered => (reply?, Timestamp::now()),
                 error = AccessWatch::new(self.clone(), caller.clone()).wait_revoked() => {
                     let what = "who calls can't be checked any more, so that the wait is given up; it may have been granted";

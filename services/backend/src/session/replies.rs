@@ -57,7 +57,7 @@ impl SessionConnection<'_> {
             let end = if is_copy { ended_by(job, &jobs[at + 1..]) } else { None };
             match (end, outcome) {
                 (Some(ClientCommand::ReleaseAll), _) => {
-                    // For a known request, this message follows with the reply to that command.
+                    // For a known request, the reply to the release of everything sends this message.
                     if let Some(request_id) = job.acquire_request_id().filter(|id| self.requests.state(id).is_none()) {
                         self.send(ServerMessage::Ready { request_id: Some(request_id.to_owned()) }).await?;
                     }
