@@ -1,7 +1,7 @@
 //! The frontends of Holdfast: REST, gRPC, WebSocket, the compatible frontends and the console.
 //!
 //! Purpose: accept connections, read each call into a request of the public API, execute it with the backend, and
-//! present the response or the error in the protocol of the caller.
+//! render the outcome in the caller's protocol.
 //!
 //! Invariant: every frontend reads a call's credential and deadline in the same way, and presents one error by one
 //! status. A frontend decides nothing that another one could decide differently.

@@ -379,7 +379,7 @@ impl hyper::body::Body for TrackedBody {
     }
 }
 
-/// The content type identifies gRPC. The paths of its methods are no REST routes now, but need not stay distinct.
+/// Identifies gRPC by its content type, so that the paths of its methods need not differ from those of REST routes.
 fn is_grpc(version: Version, headers: &HeaderMap) -> bool {
     let Some(content_type) = headers.get(CONTENT_TYPE) else { return false };
     let rest = content_type.as_bytes().strip_prefix(b"application/grpc");

@@ -1,8 +1,8 @@
 //! The frontend for Locktopus clients: WebSocket v1, so that they run unchanged.
 //!
 //! A connection is a session of a namespace. Its time to live is the client's abandon timeout, counted from the end of
-//! the connection. While the connection is open, the gateway keeps the session alive with a longer time to live, so
-//! that a failover or a busy machine ends no lock that its client still holds.
+//! the connection. While the connection is open, the gateway keeps the session alive with a longer time to live. So a
+//! failover or a busy machine ends no lock that its client still holds.
 //!
 //! Locktopus has neither accounts nor keys: every client that reaches the port acts for the one configured account. Web
 //! pages reach it too, through the browser of an authorized user; only pages of configured origins are admitted.

@@ -1,6 +1,6 @@
 //! Decides which web pages may use the port.
 //!
-//! Every client that reaches the port acts for the account, and so does any page that a user on this machine or in its
+//! Every client that reaches the port acts for the account. So does any page that a user on this machine or in its
 //! network has open, through the browser. Browsers send the origin of a page in `Origin`, and other clients send none.
 //! A page can also map its own name to the address of this port (DNS rebinding), so a name proves nothing by itself.
 //! Only addresses, `localhost`, the names in a certificate, and the operator's list count.
