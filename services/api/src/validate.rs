@@ -114,7 +114,7 @@ pub fn ttl_ms(
             Ok(ttl_ms)
         }
         (None, Some(instant), None) => ms_until(instant.unix_timestamp_nanos(), now, min, max),
-        // The limits of dlocks apply unchanged: any future instant is valid.
+        // The minimum does not apply: dlocks accepts any future instant.
         (None, None, Some(nanos)) => ms_until(i128::from(nanos), now, 1, max),
         (None, None, None) => Err(ApiError::invalid("ttl_ms", "ttl_ms: one of ttl_ms and expires_at is needed")),
         _ => Err(ApiError::invalid("ttl_ms", "ttl_ms: only one of ttl_ms and expires_at may be given")),
