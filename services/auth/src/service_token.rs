@@ -84,7 +84,8 @@ impl ServiceSigner {
         // The guarded value is replaced in one step, so it is consistent also after a panic elsewhere.
         let mut current = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(current) = current.as_ref() {
-            // If the clock went back, the token counts as too old: its validity might begin only in the far future.
+            // If the clock went back, the token counts as too old, because its creation may lie arbitrarily far in the
+            // future.
             let is_young = now.duration_since(current.made_at).is_ok_and(|age| age < SERVICE_TOKEN_LIFETIME / 2);
             if is_young {
                 return Ok(current.token.clone());
