@@ -1,6 +1,6 @@
 //! Logging, metrics and traces of a process.
 //!
-//! Purpose: set up `tracing` and `metrics` once per process, the same way in every program, render the response of
+//! Purpose: set up `tracing` and `metrics` once per process, the same way in every program. Render the response of
 //! `/metrics`, and export traces if a collector is configured.
 //!
 //! Invariant: logs go to standard error, so that standard output is free for a program's output to its user.
